@@ -1,0 +1,13 @@
+//! The decision rules of an endpoint picker for LLM inference.
+//!
+//! Everything here is a function of its arguments: no I/O, no clock, no random numbers of its own, no Envoy. A
+//! shell (the proxy-wasm filter, a test, a simulation) owns the state, says what time it is and hands in a random
+//! number generator, so the same inputs always give the same [`Decision`](decision::Decision).
+//!
+//! The rules are those of the Kubernetes Gateway API Inference Extension's endpoint picker (the *reference*), under
+//! its plugin names and parameters; `docs/rules.md` lists every deliberate difference.
+//!
+//! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
+
+pub mod pool;
+pub mod reading;

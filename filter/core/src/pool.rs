@@ -1,0 +1,163 @@
+//! The endpoints that serve one pool, as discovery reports them.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use hashbrown::{HashMap, HashSet};
+
+/// Most endpoints one pool may have. State that is kept per endpoint stores its index in two bytes.
+pub const MAX_ENDPOINTS: usize = u16::MAX as usize;
+
+/// One model-server rank that can be sent a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    name: String,
+    address: SocketAddr,
+    printed: String,
+    labels: Vec<(String, String)>,
+}
+
+impl Endpoint {
+    /// `name` is the reference's endpoint id, `namespace/name`; it identifies the endpoint across reloads.
+    pub fn new(name: String, address: SocketAddr, mut labels: Vec<(String, String)>) -> Self {
+        labels.sort_unstable();
+        labels.dedup_by(|later, earlier| later.0 == earlier.0);
+        Self { name, address, printed: address.to_string(), labels }
+    }
+
+    /// The reference's endpoint id, `namespace/name`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the endpoint listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address as Envoy prints it: `10.0.0.1:8000`, `[2001:db8::1]:8000`.
+    pub fn printed_address(&self) -> &str {
+        &self.printed
+    }
+
+    /// The value of a label, if the endpoint carries it.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let at = self.labels.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
+        Some(&self.labels[at].1)
+    }
+
+    /// Every label, sorted by key.
+    pub fn labels(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+}
+
+/// The endpoints of one pool. An endpoint is referred to by its index in [`Pool::endpoints`].
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    name: String,
+    endpoints: Vec<Endpoint>,
+    by_address: HashMap<SocketAddr, usize>,
+}
+
+impl Pool {
+    /// Refuses more than [`MAX_ENDPOINTS`] endpoints, and two endpoints of one name or one address.
+    pub fn new(name: String, endpoints: Vec<Endpoint>) -> Result<Self, PoolError> {
+        if endpoints.len() > MAX_ENDPOINTS {
+            return Err(PoolError::TooMany(endpoints.len()));
+        }
+        let mut names = HashSet::with_capacity(endpoints.len());
+        let mut by_address = HashMap::with_capacity(endpoints.len());
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            if !names.insert(endpoint.name()) {
+                return Err(PoolError::SameName(endpoint.name.clone()));
+            }
+            if by_address.insert(endpoint.address, index).is_some() {
+                return Err(PoolError::SameAddress(endpoint.address));
+            }
+        }
+        drop(names);
+        Ok(Self { name, endpoints, by_address })
+    }
+
+    /// The pool's name, `namespace/name` or whatever the operator called it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All endpoints, ready or not, in discovery's order.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// The index of the endpoint that listens on `address`.
+    pub fn index_of(&self, address: SocketAddr) -> Option<usize> {
+        self.by_address.get(&address).copied()
+    }
+}
+
+/// Why a set of endpoints is not a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// More endpoints than [`MAX_ENDPOINTS`].
+    TooMany(usize),
+    /// Two endpoints of this name.
+    SameName(String),
+    /// Two endpoints on this address.
+    SameAddress(SocketAddr),
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany(n) => write!(f, "{n} endpoints in one pool; at most {MAX_ENDPOINTS} are allowed"),
+            Self::SameName(name) => {
+                write!(f, "two endpoints are named {name:?}; a name must be unique in a pool")
+            }
+            Self::SameAddress(address) => {
+                write!(f, "two endpoints listen on {address}; an address must be unique in a pool")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PoolError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(name: &str, address: &str) -> Endpoint {
+        Endpoint::new(name.to_owned(), address.parse().unwrap(), vec![])
+    }
+
+    #[test]
+    fn an_address_is_printed_as_envoy_prints_it() {
+        assert_eq!(endpoint("a", "10.0.0.1:8000").printed_address(), "10.0.0.1:8000");
+        assert_eq!(endpoint("a", "[2001:0db8::0001]:8000").printed_address(), "[2001:db8::1]:8000");
+    }
+
+    #[test]
+    fn a_label_is_found_by_its_key_and_the_first_of_two_equal_keys_stays() {
+        let labels = [("b", "2"), ("a", "1"), ("b", "3")].map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
+        let endpoint = Endpoint::new("n".to_owned(), "10.0.0.1:1".parse().unwrap(), labels);
+        assert_eq!(endpoint.label("a"), Some("1"));
+        assert_eq!(endpoint.label("b"), Some("2"));
+        assert_eq!(endpoint.label("c"), None);
+    }
+
+    #[test]
+    fn names_and_addresses_are_unique() {
+        let pool = |endpoints| Pool::new("p".to_owned(), endpoints);
+        assert!(pool(vec![endpoint("a", "10.0.0.1:1"), endpoint("b", "10.0.0.1:2")]).is_ok());
+        assert_eq!(
+            pool(vec![endpoint("a", "10.0.0.1:1"), endpoint("a", "10.0.0.1:2")]).unwrap_err(),
+            PoolError::SameName("a".to_owned())
+        );
+        assert_eq!(
+            pool(vec![endpoint("a", "10.0.0.1:1"), endpoint("b", "10.0.0.1:1")]).unwrap_err(),
+            PoolError::SameAddress("10.0.0.1:1".parse().unwrap())
+        );
+    }
+}

@@ -1,0 +1,44 @@
+//! What a model server last said about itself.
+
+use core::time::Duration;
+
+/// The values scraped from one endpoint. `None` means the server did not say.
+///
+/// A failed scrape leaves the values as they were; only [`Reading::updated`] tells how old they are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Whether discovery or the agent's probes consider the endpoint able to serve.
+    pub ready: bool,
+    /// When the values were taken, on the shell's clock. `None`: never scraped.
+    pub updated: Option<Duration>,
+    /// Requests waiting in the server's queue.
+    pub waiting: Option<u64>,
+    /// Requests the server is working on.
+    pub running: Option<u64>,
+    /// Share of the KV cache in use. Servers report 0..=1; other finite values are passed on as they came.
+    pub kv_usage: Option<f64>,
+    /// The server's LoRA adapters, if it serves any.
+    pub lora: Option<Lora>,
+    /// Tokens per KV-cache block.
+    pub block_size: Option<u32>,
+    /// Blocks in the server's KV cache.
+    pub num_blocks: Option<u32>,
+}
+
+impl Reading {
+    /// How long ago the values were taken; `None` if never.
+    pub fn age(&self, now: Duration) -> Option<Duration> {
+        self.updated.map(|at| now.saturating_sub(at))
+    }
+}
+
+/// LoRA adapters of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lora {
+    /// Adapters loaded for requests that run.
+    pub running: Vec<String>,
+    /// Adapters that waiting requests need.
+    pub waiting: Vec<String>,
+    /// How many adapters fit at the same time.
+    pub max: u32,
+}

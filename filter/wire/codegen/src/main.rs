@@ -1,0 +1,12 @@
+//! Writes the wire crate's `src/gen/` from its `proto/`. Run by `make gen`; `make check-gen` fails when the
+//! committed output is old.
+
+use std::error::Error;
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let wire = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let descriptors = protox::compile(["snapshot.proto"], [wire.join("proto")])?;
+    prost_build::Config::new().out_dir(wire.join("src/gen")).compile_fds(descriptors)?;
+    Ok(())
+}

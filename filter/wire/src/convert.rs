@@ -1,0 +1,102 @@
+//! Between the messages and the rules' own types.
+
+use core::fmt;
+use core::time::Duration;
+
+use endpoint_picker::pool::{Endpoint, Pool, PoolError};
+use endpoint_picker::reading::{Lora, Reading};
+
+use crate::v1;
+
+/// Writes a pool.
+pub fn topology_from_core(pool: &Pool) -> v1::Topology {
+    let endpoints = pool.endpoints().iter().map(|endpoint| v1::Endpoint {
+        name: endpoint.name().to_owned(),
+        address: endpoint.printed_address().to_owned(),
+        labels: endpoint
+            .labels()
+            .map(|(key, value)| v1::Label { key: key.to_owned(), value: value.to_owned() })
+            .collect(),
+    });
+    v1::Topology { pool: pool.name().to_owned(), endpoints: endpoints.collect() }
+}
+
+/// Reads a pool, refusing addresses that are not `ip:port` and everything [`Pool::new`] refuses.
+pub fn topology_into_core(topology: v1::Topology) -> Result<Pool, TopologyError> {
+    let endpoints = topology
+        .endpoints
+        .into_iter()
+        .map(|endpoint| {
+            let address = endpoint.address.parse().map_err(|_| TopologyError::Address {
+                endpoint: endpoint.name.clone(),
+                address: endpoint.address,
+            })?;
+            let labels = endpoint.labels.into_iter().map(|label| (label.key, label.value)).collect();
+            Ok(Endpoint::new(endpoint.name, address, labels))
+        })
+        .collect::<Result<_, _>>()?;
+    Pool::new(topology.pool, endpoints).map_err(TopologyError::Pool)
+}
+
+/// Writes a reading as it is at `now`, on the clock that stamped it.
+pub fn reading_from_core(reading: &Reading, now: Duration) -> v1::Reading {
+    v1::Reading {
+        ready: reading.ready,
+        age_ms: reading.age(now).map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        waiting: reading.waiting,
+        running: reading.running,
+        kv_usage: reading.kv_usage,
+        lora: reading.lora.as_ref().map(|lora| v1::Lora {
+            running: lora.running.clone(),
+            waiting: lora.waiting.clone(),
+            max: lora.max,
+        }),
+        block_size: reading.block_size,
+        num_blocks: reading.num_blocks,
+    }
+}
+
+/// Reads a reading that arrived at `now`, on the reader's clock. A KV usage that is not finite counts as not said.
+pub fn reading_into_core(reading: v1::Reading, now: Duration) -> Reading {
+    Reading {
+        ready: reading.ready,
+        updated: reading.age_ms.map(|age| now.saturating_sub(Duration::from_millis(age))),
+        waiting: reading.waiting,
+        running: reading.running,
+        kv_usage: reading.kv_usage.filter(|usage| usage.is_finite()),
+        lora: reading.lora.map(|lora| Lora { running: lora.running, waiting: lora.waiting, max: lora.max }),
+        block_size: reading.block_size,
+        num_blocks: reading.num_blocks,
+    }
+}
+
+/// Why a topology message is not a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// This endpoint's address is not `ip:port`.
+    Address {
+        /// The endpoint's name.
+        endpoint: String,
+        /// What stands in place of an address.
+        address: String,
+    },
+    /// The endpoints do not make a pool.
+    Pool(PoolError),
+}
+
+impl fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address { endpoint, address } => {
+                write!(
+                    f,
+                    "endpoint {endpoint:?} has address {address:?}; allowed is ip:port, an IPv6 address in brackets"
+                )
+            }
+            Self::Pool(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for TopologyError {}

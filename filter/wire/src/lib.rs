@@ -1,0 +1,62 @@
+//! The bytes the metrics agent hands to the filter.
+//!
+//! `proto/snapshot.proto` is the one definition; [`v1`] is generated from it and committed, so a build needs no
+//! protoc. The conversions here are the only place where untrusted snapshot bytes become the rules' own types.
+
+mod convert;
+
+pub use convert::{
+    TopologyError, reading_from_core, reading_into_core, topology_from_core, topology_into_core,
+};
+pub use prost::{DecodeError, Message};
+
+/// The generated messages.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
+pub mod v1 {
+    include!("gen/endpoint_picker.v1.rs");
+}
+
+/// The format this build reads and writes.
+pub const FORMAT: u32 = 1;
+
+/// Decodes a snapshot and checks that its format is one this build knows.
+pub fn decode(bytes: &[u8]) -> Result<v1::Snapshot, SnapshotError> {
+    let snapshot = v1::Snapshot::decode(bytes).map_err(SnapshotError::Malformed)?;
+    if snapshot.format != FORMAT {
+        return Err(SnapshotError::UnknownFormat(snapshot.format));
+    }
+    Ok(snapshot)
+}
+
+/// Why bytes are not a snapshot.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// Not the schema's protobuf.
+    Malformed(DecodeError),
+    /// Another format than [`FORMAT`]: agent and filter are of versions that do not fit together.
+    UnknownFormat(u32),
+}
+
+impl core::fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Malformed(error) => write!(f, "the snapshot is malformed: {error}"),
+            Self::UnknownFormat(found) => {
+                write!(
+                    f,
+                    "the snapshot has format {found}, this filter reads format {FORMAT}: update the older side"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for SnapshotError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Malformed(error) => Some(error),
+            Self::UnknownFormat(_) => None,
+        }
+    }
+}
