@@ -90,6 +90,15 @@ impl Pool {
         &self.endpoints
     }
 
+    /// Where the endpoints of this pool are in `newer`: for each, the index of the endpoint of the same name and
+    /// address, or `None` if it left.
+    pub fn moves_to(&self, newer: &Self) -> Vec<Option<usize>> {
+        let same = |old: &Endpoint| {
+            newer.index_of(old.address).filter(|&index| newer.endpoints[index].name == old.name)
+        };
+        self.endpoints.iter().map(same).collect()
+    }
+
     /// The index of the endpoint that listens on `address`.
     pub fn index_of(&self, address: SocketAddr) -> Option<usize> {
         self.by_address.get(&address).copied()
@@ -147,9 +156,21 @@ mod tests {
         assert_eq!(endpoint.label("c"), None);
     }
 
+    fn pool(endpoints: Vec<Endpoint>) -> Result<Pool, PoolError> {
+        Pool::new("p".to_owned(), endpoints)
+    }
+
+    #[test]
+    fn an_endpoint_moves_with_its_name_and_address_only() {
+        let old =
+            pool(vec![endpoint("a", "10.0.0.1:1"), endpoint("b", "10.0.0.2:1"), endpoint("c", "10.0.0.3:1")]);
+        let new =
+            pool(vec![endpoint("c", "10.0.0.3:1"), endpoint("a", "10.0.0.9:1"), endpoint("x", "10.0.0.2:1")]);
+        assert_eq!(old.unwrap().moves_to(&new.unwrap()), [None, None, Some(0)]);
+    }
+
     #[test]
     fn names_and_addresses_are_unique() {
-        let pool = |endpoints| Pool::new("p".to_owned(), endpoints);
         assert!(pool(vec![endpoint("a", "10.0.0.1:1"), endpoint("b", "10.0.0.1:2")]).is_ok());
         assert_eq!(
             pool(vec![endpoint("a", "10.0.0.1:1"), endpoint("a", "10.0.0.1:2")]).unwrap_err(),

@@ -1,0 +1,63 @@
+//! Durations as Go writes them: `200ms`, `1m30s`, `1.5h`.
+
+use core::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// For `#[serde(deserialize_with)]`.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+    parse(&text).ok_or_else(|| {
+        Error::custom(format_args!(
+            "{text:?} is not a duration; allowed are numbers with a unit such as 200ms, 1.5s, 1m30s"
+        ))
+    })
+}
+
+/// A sequence of non-negative decimal numbers, each with a unit: ns, us, µs, ms, s, m, h; or `0`.
+fn parse(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(unit_at);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let scale = match unit {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        seconds += number.parse::<f64>().ok()? * scale;
+        rest = tail;
+    }
+    if text.is_empty() { None } else { Duration::try_from_secs_f64(seconds).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_durations_are_read() {
+        let cases =
+            [("200ms", 200), ("0", 0), ("1.5s", 1_500), ("1m30s", 90_000), ("2h", 7_200_000), ("5000us", 5)];
+        for (text, milliseconds) in cases {
+            assert_eq!(parse(text), Some(Duration::from_millis(milliseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in ["", "5", "ms", "-1s", "1 s", "1x", "1..5s", "1e3s", "99999999999999999999h"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+}

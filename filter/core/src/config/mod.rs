@@ -1,0 +1,3 @@
+//! What a configuration is written in.
+
+pub(crate) mod duration;

@@ -1,0 +1,130 @@
+//! Why an endpoint was picked.
+
+use core::fmt;
+
+use crate::cycle::{Request, View};
+use crate::decision::{Decision, Outcome};
+use crate::pipeline::{Pipeline, exclusion};
+
+/// A decision, told endpoint by endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// Every endpoint of the pool, in its order.
+    pub endpoints: Vec<EndpointExplanation>,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+/// What became of one endpoint in a decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointExplanation {
+    /// Its address.
+    pub address: String,
+    /// Its part in the decision.
+    pub verdict: Verdict,
+}
+
+/// An endpoint's part in a decision.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It was no candidate.
+    Excluded(Exclusion),
+    /// This filter dropped it.
+    Dropped(String),
+    /// It was rated, and came in at this place of the ordered choice if it was picked (0 is the destination).
+    Scored {
+        /// One for each scorer, in the profile's order.
+        scores: Vec<Score>,
+        /// The weighted sum.
+        total: f64,
+        /// Place in the choice.
+        place: Option<usize>,
+    },
+    /// A candidate in a decision that fell without rating.
+    Candidate,
+}
+
+/// One scorer's rating of one endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// The scorer's name in the configuration.
+    pub scorer: String,
+    /// 0..=1.
+    pub score: f64,
+    /// What it counts.
+    pub weight: f64,
+}
+
+/// Why an endpoint is no candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Exclusion {
+    /// It refuses connections, or discovery says so.
+    NotReady,
+    /// The subset hint does not name it.
+    OutsideSubset,
+}
+
+impl Explanation {
+    /// Explains a decision of `pipeline` for this request and view.
+    pub fn of(decision: &Decision, pipeline: &Pipeline, request: &Request<'_>, view: &View<'_>) -> Self {
+        let endpoints =
+            view.pool.endpoints().iter().enumerate().map(|(index, endpoint)| EndpointExplanation {
+                address: endpoint.printed_address().to_owned(),
+                verdict: exclusion(request, view, index)
+                    .map_or_else(|| verdict_on_candidate(decision, pipeline, index), Verdict::Excluded),
+            });
+        Self { endpoints: endpoints.collect(), outcome: decision.outcome.clone() }
+    }
+}
+
+fn verdict_on_candidate(decision: &Decision, pipeline: &Pipeline, endpoint: usize) -> Verdict {
+    let Some(run) = &decision.run else { return Verdict::Candidate };
+    if let Some(&(_, filter)) = run.dropped.iter().find(|(dropped, _)| *dropped == endpoint) {
+        return Verdict::Dropped(pipeline.plugins[filter].name.clone());
+    }
+    let Some(at) = run.scored.iter().position(|&scored| scored == endpoint) else {
+        return Verdict::Candidate;
+    };
+    let scores = pipeline.profile.scorers.iter().zip(run.scores.chunks_exact(run.scored.len()));
+    Verdict::Scored {
+        scores: scores
+            .map(|(&(scorer, weight), scores)| Score {
+                scorer: pipeline.plugins[scorer].name.clone(),
+                score: scores[at],
+                weight,
+            })
+            .collect(),
+        total: run.totals[at],
+        place: run.picked.iter().position(|&picked| picked == endpoint),
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, endpoint) in self.endpoints.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{} {}", endpoint.address, endpoint.verdict)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Excluded(Exclusion::NotReady) => f.write_str("not ready"),
+            Self::Excluded(Exclusion::OutsideSubset) => f.write_str("outside the subset hint"),
+            Self::Dropped(filter) => write!(f, "dropped by {filter}"),
+            Self::Candidate => f.write_str("candidate"),
+            Self::Scored { scores, total, place } => {
+                for Score { scorer, score, weight } in scores {
+                    write!(f, "{scorer} {score:.3}x{weight} ")?;
+                }
+                write!(f, "total {total:.3}")?;
+                place.map_or(Ok(()), |place| write!(f, " picked {}", place + 1))
+            }
+        }
+    }
+}

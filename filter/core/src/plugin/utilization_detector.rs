@@ -1,0 +1,129 @@
+//! `utilization-detector`: saturation from what the servers report.
+
+use core::time::Duration;
+
+use serde::Deserialize;
+
+use super::{Plugin, SaturationDetector};
+use crate::cycle::Cycle;
+
+/// Mean over the endpoints of max(waiting / `queue_depth_threshold`, KV usage / `kv_cache_util_threshold`).
+///
+/// An endpoint whose values are older than `metrics_staleness_threshold`, or that was never scraped, counts as 1.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct UtilizationDetector {
+    /// Waiting requests at which an endpoint counts as saturated, above 0.
+    queue_depth_threshold: f64,
+    /// Share of the KV cache in use at which an endpoint counts as saturated, above 0.
+    kv_cache_util_threshold: f64,
+    /// Age from which values are not trusted any more.
+    #[serde(deserialize_with = "crate::config::duration::deserialize")]
+    metrics_staleness_threshold: Duration,
+}
+
+impl Default for UtilizationDetector {
+    fn default() -> Self {
+        Self {
+            queue_depth_threshold: 5.0,
+            kv_cache_util_threshold: 0.8,
+            metrics_staleness_threshold: Duration::from_millis(200),
+        }
+    }
+}
+
+impl Plugin for UtilizationDetector {
+    fn as_saturation_detector(&self) -> Option<&dyn SaturationDetector> {
+        Some(self)
+    }
+}
+
+impl UtilizationDetector {
+    fn endpoint_saturation(&self, cycle: &Cycle<'_>, endpoint: usize) -> f64 {
+        let reading = cycle.reading(endpoint);
+        match reading.age(cycle.now) {
+            Some(age) if age <= self.metrics_staleness_threshold => {
+                let queue = reading.waiting.unwrap_or(0) as f64 / self.queue_depth_threshold;
+                let cache = reading.kv_usage.unwrap_or(0.0) / self.kv_cache_util_threshold;
+                queue.max(cache)
+            }
+            _ => 1.0,
+        }
+    }
+}
+
+impl SaturationDetector for UtilizationDetector {
+    fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64 {
+        if candidates.is_empty() {
+            return 1.0;
+        }
+        let sum: f64 = candidates.iter().map(|&endpoint| self.endpoint_saturation(cycle, endpoint)).sum();
+        sum / candidates.len() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::fixture::{NOW, with_cycle};
+    use crate::prefix::PrefixMatch;
+    use crate::reading::Reading;
+
+    /// (waiting, KV usage, age in ms).
+    fn saturation(endpoints: &[(u64, f64, u64)]) -> f64 {
+        let readings: Vec<Reading> = endpoints
+            .iter()
+            .map(|&(waiting, kv_usage, age)| Reading {
+                updated: Some(NOW - Duration::from_millis(age)),
+                waiting: Some(waiting),
+                kv_usage: Some(kv_usage),
+                ..Reading::default()
+            })
+            .collect();
+        saturation_of(&readings)
+    }
+
+    fn saturation_of(readings: &[Reading]) -> f64 {
+        let detector = UtilizationDetector {
+            queue_depth_threshold: 5.0,
+            kv_cache_util_threshold: 0.9,
+            metrics_staleness_threshold: Duration::from_millis(100),
+        };
+        let candidates: Vec<usize> = (0..readings.len()).collect();
+        with_cycle(readings, &PrefixMatch::default(), |cycle| detector.saturation(cycle, &candidates))
+    }
+
+    #[track_caller]
+    fn assert_near(actual: f64, expected: f64) {
+        assert!((actual - expected).abs() < 1e-4, "{actual} is not {expected}");
+    }
+
+    #[test]
+    fn the_worse_of_queue_and_cache_decides() {
+        assert_near(saturation(&[(2, 0.5, 0)]), 0.5556);
+        assert_near(saturation(&[(10, 0.1, 0)]), 2.0);
+        assert_near(saturation(&[(1, 0.95, 0)]), 1.0556);
+        assert_near(saturation(&[(5, 0.1, 0)]), 1.0);
+    }
+
+    #[test]
+    fn several_endpoints_are_averaged() {
+        assert_near(saturation(&[(1, 0.1, 0), (0, 0.2, 0)]), 0.2111);
+        assert_near(saturation(&[(1, 0.1, 0), (15, 0.2, 0)]), 1.6);
+    }
+
+    #[test]
+    fn stale_values_count_as_saturated() {
+        assert_near(saturation(&[(1, 0.1, 200)]), 1.0);
+        assert_near(saturation(&[(1, 0.1, 101)]), 1.0);
+        assert_near(saturation(&[(1, 0.1, 100)]), 0.2);
+        assert_near(saturation(&[(1, 0.1, 0), (0, 0.2, 300)]), 0.6);
+        assert_near(saturation(&[(1, 0.1, 200), (20, 0.2, 0), (1, 0.99, 0)]), 2.0333);
+    }
+
+    #[test]
+    fn no_endpoints_and_never_scraped_ones_count_as_saturated() {
+        assert_near(saturation(&[]), 1.0);
+        assert_near(saturation_of(&[Reading::default()]), 1.0);
+    }
+}

@@ -1,0 +1,105 @@
+//! A scheduling profile: filters, weighted scorers, a picker.
+
+use crate::cycle::Cycle;
+use crate::plugin::registry::AnyPlugin;
+use crate::rng::Rng;
+
+/// A plugin under the name the configuration gives it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instance {
+    /// The name profiles refer to it by; by default its type's.
+    pub name: String,
+    /// The plugin.
+    pub plugin: AnyPlugin,
+}
+
+impl Instance {
+    /// Under its type's name.
+    pub fn unnamed(plugin: impl Into<AnyPlugin>) -> Self {
+        let plugin = plugin.into();
+        Self { name: plugin.type_name().to_owned(), plugin }
+    }
+}
+
+/// Which plugins rate the candidates and choose among them. Plugins are given by their index among the instances.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// What the configuration calls it.
+    pub name: String,
+    /// Run in this order, each on what the one before left.
+    pub filters: Vec<usize>,
+    /// Scorers with their weights. Weights are not normalised; 0 and negative ones are allowed.
+    pub scorers: Vec<(usize, f64)>,
+    /// Chooses by the weighted totals.
+    pub picker: usize,
+}
+
+/// What running a profile gave. Endpoints are given by their index in the pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProfileRun {
+    /// Candidates that a filter dropped, with the filter's index among the instances.
+    pub dropped: Vec<(usize, usize)>,
+    /// Candidates that passed the filters.
+    pub scored: Vec<usize>,
+    /// Clamped, unweighted scores: those of the first scorer for each of `scored`, then those of the second, and so on.
+    pub scores: Vec<f64>,
+    /// Weighted sums for each of `scored`.
+    pub totals: Vec<f64>,
+    /// The choice, best first; empty when the filters left nothing.
+    pub picked: Vec<usize>,
+}
+
+impl Profile {
+    /// Runs the profile over `candidates`.
+    pub(crate) fn run(
+        &self,
+        plugins: &[Instance],
+        cycle: &Cycle<'_>,
+        mut candidates: Vec<usize>,
+        rng: &mut dyn Rng,
+    ) -> ProfileRun {
+        let mut dropped = Vec::new();
+        for &index in &self.filters {
+            let Some(filter) = plugins[index].plugin.as_filter() else { continue };
+            let before = candidates.clone();
+            filter.filter(cycle, &mut candidates);
+            dropped.extend(before.into_iter().filter(|it| !candidates.contains(it)).map(|it| (it, index)));
+        }
+        let mut run = ProfileRun { dropped, ..ProfileRun::default() };
+        if candidates.is_empty() {
+            return run;
+        }
+        run.totals = vec![0.0; candidates.len()];
+        run.scores = vec![0.0; candidates.len() * self.scorers.len()];
+        for (&(index, weight), scores) in
+            self.scorers.iter().zip(run.scores.chunks_exact_mut(candidates.len()))
+        {
+            let Some(scorer) = plugins[index].plugin.as_scorer() else { continue };
+            scorer.score(cycle, &candidates, scores);
+            for (score, total) in scores.iter_mut().zip(&mut run.totals) {
+                *score = clamp(*score);
+                *total += *score * weight;
+            }
+        }
+        if let Some(picker) = plugins[self.picker].plugin.as_picker() {
+            run.picked = picker.pick(&candidates, &run.totals, rng);
+        }
+        run.scored = candidates;
+        run
+    }
+}
+
+/// Into 0..=1. NaN becomes 0, where the reference lets it through and compares it as equal to everything.
+fn clamp(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score.clamp(0.0, 1.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_clamped_and_never_nan() {
+        assert_eq!([-0.5, 0.25, 1.5, f64::NAN, f64::INFINITY].map(clamp), [0.0, 0.25, 1.0, 0.0, 1.0]);
+    }
+}

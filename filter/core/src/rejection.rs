@@ -1,0 +1,111 @@
+//! Answers the picker gives itself instead of routing a request.
+
+use core::fmt;
+use std::borrow::Cow;
+
+/// The reference's error codes that a decision can end in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Code {
+    /// The request is malformed.
+    BadRequest,
+    /// The body is larger than the proxy may hold while the choice waits for it.
+    PayloadTooLarge,
+    /// The request was dropped on purpose.
+    ResourceExhausted,
+    /// No endpoint can serve.
+    ServiceUnavailable,
+}
+
+impl Code {
+    /// The HTTP status.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::PayloadTooLarge => 413,
+            Self::ResourceExhausted => 429,
+            Self::ServiceUnavailable => 503,
+        }
+    }
+
+    /// The reference's name of the code.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BadRequest => "BadRequest",
+            Self::PayloadTooLarge => "PayloadTooLarge",
+            Self::ResourceExhausted => "ResourceExhausted",
+            Self::ServiceUnavailable => "ServiceUnavailable",
+        }
+    }
+}
+
+/// Value of the `x-llm-d-request-dropped-reason` header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DroppedReason {
+    /// The profile's filters left no endpoint.
+    Saturated,
+    /// No endpoint was a candidate.
+    NoEndpoints,
+}
+
+impl DroppedReason {
+    /// As it is written in the header.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Saturated => "rejected-saturated",
+            Self::NoEndpoints => "rejected-no-endpoints",
+        }
+    }
+}
+
+/// A request that is answered here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Decides the status.
+    pub code: Code,
+    /// Sent as a header where the reference sends it.
+    pub reason: Option<DroppedReason>,
+    /// The reference's text where it has one.
+    pub message: Cow<'static, str>,
+}
+
+impl Rejection {
+    /// A malformed request, with a message for the client.
+    pub fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: Code::BadRequest, reason: None, message: message.into() }
+    }
+
+    /// A sheddable request while the pool is saturated.
+    pub(crate) fn shed() -> Self {
+        Self {
+            code: Code::ResourceExhausted,
+            reason: None,
+            message: "system saturated, sheddable request dropped".into(),
+        }
+    }
+
+    /// Nothing was a candidate.
+    pub fn no_candidates() -> Self {
+        Self {
+            code: Code::ServiceUnavailable,
+            reason: Some(DroppedReason::NoEndpoints),
+            message: "failed to find endpoint candidates for serving the request".into(),
+        }
+    }
+
+    /// The profile's filters dropped every candidate.
+    pub(crate) fn filtered_out() -> Self {
+        Self {
+            code: Code::ResourceExhausted,
+            reason: Some(DroppedReason::Saturated),
+            message: "no endpoints available for the given request".into(),
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.code.status(), self.code.name(), self.message)
+    }
+}

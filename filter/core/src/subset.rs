@@ -1,0 +1,81 @@
+//! The subset hint: endpoints an earlier filter restricts the choice to.
+
+use core::net::SocketAddr;
+
+use hashbrown::HashSet;
+
+use crate::pool::Endpoint;
+
+/// Which endpoints of the pool may be candidates.
+///
+/// Entries are `ip:port` and match with their port, unlike the reference, which ignores it (the endpoint picker
+/// protocol says `ip:port`, and ranks of one server differ only there). An entry that is no such address matches
+/// nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Subset {
+    /// No hint was given.
+    #[default]
+    All,
+    /// Only these; may be empty, and then nothing is eligible.
+    Only(HashSet<SocketAddr>),
+}
+
+impl Subset {
+    /// From the items of a list value.
+    pub fn from_items<'a>(items: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::Only(items.into_iter().filter_map(|item| item.trim().parse().ok()).collect())
+    }
+
+    /// From a comma-separated string, the hint's other form.
+    pub fn from_comma_separated(text: &str) -> Self {
+        Self::from_items(text.split(','))
+    }
+
+    /// Whether the hint allows this endpoint.
+    pub fn allows(&self, endpoint: &Endpoint) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(addresses) => addresses.contains(&endpoint.address()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(subset: &Subset, address: &str) -> bool {
+        subset.allows(&Endpoint::new("default/a".to_owned(), address.parse().unwrap(), vec![]))
+    }
+
+    #[test]
+    fn no_hint_allows_every_endpoint() {
+        assert!(allowed(&Subset::All, "10.0.0.1:8000"));
+    }
+
+    #[test]
+    fn an_entry_matches_with_its_port() {
+        let subset = Subset::from_items(["10.0.0.1:8000", "10.0.0.2:9000"]);
+        assert!(allowed(&subset, "10.0.0.1:8000"));
+        assert!(allowed(&subset, "10.0.0.2:9000"));
+        assert!(!allowed(&subset, "10.0.0.1:9000"));
+    }
+
+    #[test]
+    fn a_comma_separated_string_is_a_list() {
+        let subset = Subset::from_comma_separated("10.0.0.1:8000, [2001:db8::1]:8000");
+        assert!(allowed(&subset, "10.0.0.1:8000"));
+        assert!(allowed(&subset, "[2001:db8:0::1]:8000"));
+    }
+
+    #[test]
+    fn an_empty_list_or_one_without_addresses_allows_nothing() {
+        for subset in [
+            Subset::from_items([]),
+            Subset::from_comma_separated(""),
+            Subset::from_items(["10.0.0.1", "x:1"]),
+        ] {
+            assert!(!allowed(&subset, "10.0.0.1:8000"), "{subset:?}");
+        }
+    }
+}
