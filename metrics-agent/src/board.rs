@@ -1,0 +1,263 @@
+//! The last word of every endpoint of a pool, and its publication.
+//!
+//! Scrape tasks write their endpoint's [`Slot`]; one publisher gathers the slots into a [`Published`] snapshot, at
+//! most every [`PUBLISH_EVERY`], however many endpoints report in between.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use endpoint_picker::pool::Pool;
+use endpoint_picker::reading::Reading;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::clock::Clock;
+use crate::published::{Published, Versions};
+
+/// Least time between two versions of the readings.
+pub const PUBLISH_EVERY: Duration = Duration::from_millis(20);
+
+/// What is known of one endpoint. It outlives changes of the pool as long as the endpoint stays.
+#[derive(Debug)]
+pub struct Slot {
+    reading: Mutex<Reading>,
+    tried: AtomicBool,
+}
+
+impl Slot {
+    /// An endpoint that was never scraped; as in the reference, it is ready until shown otherwise.
+    pub fn new() -> Arc<Self> {
+        let reading = Reading { ready: true, ..Reading::default() };
+        Arc::new(Self { reading: Mutex::new(reading), tried: AtomicBool::new(false) })
+    }
+
+    /// The last reading.
+    pub fn reading(&self) -> Reading {
+        self.reading.lock().clone()
+    }
+
+    /// A first scrape has ended, well or badly.
+    pub fn mark_tried(&self) {
+        self.tried.store(true, Ordering::Release);
+    }
+
+    /// Replaces the values that were scraped; readiness stays.
+    pub fn set_values(&self, values: Reading, now: Duration) {
+        let mut reading = self.reading.lock();
+        *reading = Reading { ready: reading.ready, updated: Some(now), ..values };
+    }
+
+    /// Sets readiness and tells whether that changed it.
+    pub fn set_ready(&self, ready: bool) -> bool {
+        let mut reading = self.reading.lock();
+        core::mem::replace(&mut reading.ready, ready) != ready
+    }
+}
+
+/// One pool as the agent serves it.
+#[derive(Debug)]
+pub struct Board {
+    clock: Clock,
+    members: Mutex<Option<Members>>,
+    next_version: Mutex<u64>,
+    first_round_done: AtomicBool,
+    changed: Notify,
+    published: watch::Sender<Option<Arc<Published>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Members {
+    pool: Arc<Pool>,
+    /// One for each endpoint of the pool, in its order.
+    slots: Arc<[Arc<Slot>]>,
+    topology_version: u64,
+}
+
+/// Numbers for the agent's own metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Census {
+    /// Endpoints of the pool.
+    pub endpoints: usize,
+    /// Those that are ready.
+    pub ready: usize,
+    /// Age of the oldest reading; `None` when no endpoint was scraped yet.
+    pub oldest: Option<Duration>,
+}
+
+impl Board {
+    /// A pool without an endpoint set.
+    pub fn new(clock: Clock) -> Self {
+        // Versions are only compared for equality; starting at the wall clock makes those of a restarted agent new.
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = u64::try_from(since_epoch.as_micros()).unwrap_or(0).max(1);
+        Self {
+            clock,
+            members: Mutex::new(None),
+            next_version: Mutex::new(seed),
+            first_round_done: AtomicBool::new(false),
+            changed: Notify::new(),
+            published: watch::Sender::new(None),
+        }
+    }
+
+    /// A number never given before.
+    fn version(&self) -> u64 {
+        let mut next = self.next_version.lock();
+        let version = *next;
+        *next = version.wrapping_add(1);
+        version
+    }
+
+    /// The pool has these endpoints now.
+    ///
+    /// # Panics
+    ///
+    /// When there is not one slot for each endpoint.
+    pub fn install(&self, pool: Pool, slots: Vec<Arc<Slot>>) {
+        assert_eq!(pool.endpoints().len(), slots.len(), "every endpoint has its slot");
+        let topology_version = self.version();
+        *self.members.lock() = Some(Members { pool: Arc::new(pool), slots: slots.into(), topology_version });
+        self.note_change();
+    }
+
+    /// A slot holds something new.
+    pub fn note_change(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Follows the publications; `None` until there is an endpoint set.
+    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Published>>> {
+        self.published.subscribe()
+    }
+
+    /// Publishes whenever something changed, for ever.
+    pub async fn publish_changes(&self) {
+        loop {
+            self.changed.notified().await;
+            self.publish();
+            tokio::time::sleep(PUBLISH_EVERY).await;
+        }
+    }
+
+    fn publish(&self) {
+        let Some(members) = self.members.lock().clone() else { return };
+        let readings = members.slots.iter().map(|slot| slot.reading()).collect();
+        let versions = Versions { topology: members.topology_version, readings: self.version() };
+        let published = Published::new(self.clock, versions, members.pool, readings);
+        self.published.send_replace(Some(Arc::new(published)));
+    }
+
+    /// Whether every endpoint of the first set was tried once. Endpoints that come later do not take it back.
+    pub fn first_round_done(&self) -> bool {
+        if self.first_round_done.load(Ordering::Acquire) {
+            return true;
+        }
+        let members = self.members.lock();
+        let done = members
+            .as_ref()
+            .is_some_and(|members| members.slots.iter().all(|slot| slot.tried.load(Ordering::Acquire)));
+        self.first_round_done.fetch_or(done, Ordering::AcqRel);
+        done
+    }
+
+    /// Counts the endpoints.
+    pub fn census(&self) -> Census {
+        let Some(members) = self.members.lock().clone() else { return Census::default() };
+        let now = self.clock.now();
+        let mut census = Census { endpoints: members.slots.len(), ..Census::default() };
+        for slot in members.slots.iter() {
+            let reading = slot.reading.lock();
+            census.ready += usize::from(reading.ready);
+            census.oldest = census.oldest.max(reading.age(now));
+        }
+        census
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endpoint_picker::pool::Endpoint;
+
+    fn pool(addresses: &[&str]) -> Pool {
+        let endpoints =
+            addresses.iter().map(|a| Endpoint::new((*a).to_owned(), a.parse().unwrap(), vec![])).collect();
+        Pool::new("p".to_owned(), endpoints).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_in_20_ms_are_one_version() {
+        let board = Arc::new(Board::new(Clock::start()));
+        let mut seen = board.subscribe();
+        let publisher = tokio::spawn({
+            let board = Arc::clone(&board);
+            async move { board.publish_changes().await }
+        });
+        board.install(pool(&["10.0.0.1:1"]), vec![Slot::new()]);
+        seen.changed().await.unwrap();
+        let first = seen.borrow_and_update().as_ref().unwrap().versions();
+        let started = tokio::time::Instant::now();
+        for _ in 0..19 {
+            board.note_change();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!seen.has_changed().unwrap());
+        seen.changed().await.unwrap();
+        assert!(started.elapsed() >= Duration::from_millis(19));
+        let second = seen.borrow_and_update().as_ref().unwrap().versions();
+        assert_eq!(first.topology, second.topology);
+        assert_ne!(first.readings, second.readings);
+        publisher.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_published_when_nothing_changed() {
+        let board = Arc::new(Board::new(Clock::start()));
+        let mut seen = board.subscribe();
+        tokio::spawn({
+            let board = Arc::clone(&board);
+            async move { board.publish_changes().await }
+        });
+        board.install(pool(&["10.0.0.1:1"]), vec![Slot::new()]);
+        seen.changed().await.unwrap();
+        seen.mark_unchanged();
+        assert!(tokio::time::timeout(Duration::from_secs(60), seen.changed()).await.is_err());
+    }
+
+    #[test]
+    fn the_first_round_is_done_when_each_was_tried_and_stays_done() {
+        let board = Board::new(Clock::start());
+        assert!(!board.first_round_done());
+        let slots = vec![Slot::new(), Slot::new()];
+        board.install(pool(&["10.0.0.1:1", "10.0.0.2:1"]), slots.clone());
+        slots[0].mark_tried();
+        assert!(!board.first_round_done());
+        slots[1].mark_tried();
+        assert!(board.first_round_done());
+        board.install(pool(&["10.0.0.3:1"]), vec![Slot::new()]);
+        assert!(board.first_round_done());
+    }
+
+    #[test]
+    fn an_empty_set_has_nothing_to_try() {
+        let board = Board::new(Clock::start());
+        board.install(pool(&[]), vec![]);
+        assert!(board.first_round_done());
+        assert_eq!(board.census(), Census::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_census_names_the_oldest_reading() {
+        let clock = Clock::start();
+        let board = Board::new(clock);
+        let slots = vec![Slot::new(), Slot::new(), Slot::new()];
+        board.install(pool(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]), slots.clone());
+        slots[0].set_values(Reading::default(), clock.now());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        slots[1].set_values(Reading::default(), clock.now());
+        slots[2].set_ready(false);
+        assert_eq!(board.census(), Census { endpoints: 3, ready: 2, oldest: Some(Duration::from_secs(3)) });
+    }
+}

@@ -1,0 +1,21 @@
+//! The agent's clock.
+
+use core::time::Duration;
+
+use tokio::time::Instant;
+
+/// Time since the agent started; readings are stamped with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Instant);
+
+impl Clock {
+    /// A clock that starts at zero now.
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Time since the start.
+    pub fn now(self) -> Duration {
+        self.0.elapsed()
+    }
+}

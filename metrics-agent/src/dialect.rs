@@ -1,0 +1,135 @@
+//! What each engine calls the metrics we read.
+//!
+//! A dialect is data in the reference's own notation, so an operator's engine is one more value of [`Dialect`].
+
+mod engines;
+mod spec;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use endpoint_picker::pool::Endpoint;
+
+pub use spec::{MetricSpec, SpecError};
+
+/// The labels that name an endpoint's engine, the first one found decides (the reference's key and its alias).
+pub const ENGINE_LABELS: [&str; 2] = ["llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"];
+
+/// The engine of an endpoint that names none, or one that is not known.
+pub const DEFAULT_ENGINE: &str = "vllm";
+
+/// Where one engine's text says what a reading holds. `None`: the engine does not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dialect {
+    /// Requests in the queue.
+    pub waiting: Option<MetricSpec>,
+    /// Requests being worked on.
+    pub running: Option<MetricSpec>,
+    /// Share of the KV cache in use, 0..=1.
+    pub kv_usage: Option<MetricSpec>,
+    /// LoRA adapters, in the labels of the series with the largest value.
+    pub lora: Option<MetricSpec>,
+    /// The KV cache's shape, in labels.
+    pub cache_info: Option<CacheInfo>,
+    /// Tokens per block, as a gauge.
+    pub block_size: Option<MetricSpec>,
+    /// Blocks in the cache, as a gauge.
+    pub num_blocks: Option<MetricSpec>,
+    /// The label that tells the engines of one data-parallel server apart.
+    pub engine_label: Option<String>,
+}
+
+/// A metric whose labels carry the shape of the KV cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheInfo {
+    /// The metric.
+    pub spec: MetricSpec,
+    /// Its label with the tokens per block.
+    pub block_size_label: String,
+    /// Its label with the number of blocks.
+    pub num_blocks_label: String,
+}
+
+/// How a server that shows one series per engine is read.
+///
+/// The reference reads only the first series, so a server with eight engines looks as busy as one of them. We add
+/// up by default; `First` is the reference's way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MultiEngine {
+    /// Waiting and running requests of all engines are added up, and KV usage is their mean.
+    #[default]
+    Sum,
+    /// Only the first engine's series count.
+    First,
+}
+
+/// All dialects, by engine.
+#[derive(Clone, Debug)]
+pub struct Dialects {
+    by_engine: HashMap<String, Arc<Dialect>>,
+    default: Arc<Dialect>,
+}
+
+impl Dialects {
+    /// The reference's engines.
+    ///
+    /// # Panics
+    ///
+    /// Never: the table of engines is fixed.
+    pub fn built_in() -> Self {
+        let by_engine: HashMap<_, _> = engines::built_in()
+            .into_iter()
+            .map(|(name, dialect)| (name.to_owned(), Arc::new(dialect)))
+            .collect();
+        let default = Arc::clone(by_engine.get(DEFAULT_ENGINE).expect("the default engine is built in"));
+        Self { by_engine, default }
+    }
+
+    /// The dialect of this engine; an unknown one is read as the default.
+    pub fn of_engine(&self, engine: &str) -> &Arc<Dialect> {
+        self.by_engine.get(engine).unwrap_or(&self.default)
+    }
+
+    /// The dialect an endpoint's labels ask for.
+    pub fn of_endpoint(&self, endpoint: &Endpoint) -> &Arc<Dialect> {
+        let engine = ENGINE_LABELS.iter().find_map(|key| endpoint.label(key)).unwrap_or(DEFAULT_ENGINE);
+        self.of_engine(engine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting_metric(labels: &[(&str, &str)]) -> String {
+        let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let endpoint = Endpoint::new("n".to_owned(), "10.0.0.1:1".parse().unwrap(), labels);
+        let dialects = Dialects::built_in();
+        dialects.of_endpoint(&endpoint).waiting.as_ref().unwrap().name().to_owned()
+    }
+
+    #[test]
+    fn the_label_or_its_alias_names_the_engine() {
+        assert_eq!(waiting_metric(&[("llm-d.ai/engine-type", "sglang")]), "sglang:num_queue_reqs");
+        assert_eq!(
+            waiting_metric(&[("inference.networking.k8s.io/engine-type", "trtllm-serve")]),
+            "trtllm_num_requests_waiting"
+        );
+    }
+
+    #[test]
+    fn an_absent_or_unknown_engine_is_read_as_vllm() {
+        assert_eq!(waiting_metric(&[]), "vllm:num_requests_waiting");
+        assert_eq!(waiting_metric(&[("llm-d.ai/engine-type", "teapot")]), "vllm:num_requests_waiting");
+    }
+
+    #[test]
+    fn one_triton_metric_says_both_by_its_labels() {
+        let dialects = Dialects::built_in();
+        let triton = dialects.of_engine("triton-tensorrt-llm");
+        let (waiting, running) = (triton.waiting.as_ref().unwrap(), triton.running.as_ref().unwrap());
+        assert_eq!(waiting.name(), running.name());
+        assert_eq!(waiting.labels(), [("request_type".to_owned(), "waiting".to_owned())]);
+        assert_eq!(running.labels(), [("request_type".to_owned(), "scheduled".to_owned())]);
+    }
+}

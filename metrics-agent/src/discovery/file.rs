@@ -1,0 +1,273 @@
+//! The reference's file-discovery format.
+//!
+//! ```yaml
+//! endpoints:
+//!   - name: a            # required, unique with its namespace
+//!     namespace: default # the default
+//!     address: 10.0.0.1  # an IP address; the reference allows IPv4 only
+//!     port: "8000"       # or a number
+//!     labels: {llm-d.ai/engine-type: vllm}
+//! ```
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+
+use endpoint_picker::pool::Endpoint;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+
+/// Largest file, as in the reference.
+pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    endpoints: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: Name,
+    #[serde(default)]
+    namespace: Namespace,
+    address: Ip,
+    port: Port,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+/// Reads a file in YAML or JSON. One bad entry refuses the whole file.
+pub fn parse(bytes: &[u8]) -> Result<Vec<Endpoint>, FileError> {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(FileError::TooLarge);
+    }
+    let text = core::str::from_utf8(bytes).map_err(|error| FileError::Malformed(error.to_string()))?;
+    // YAML 1.2: a name such as `no` or `n` is a text, not a truth value.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let document: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| FileError::Malformed(error.to_string()))?;
+    let file: File = serde_path_to_error::deserialize(document).map_err(|error| FileError::Refused {
+        path: error.path().to_string(),
+        problem: error.inner().to_string(),
+    })?;
+    Ok(file.endpoints.into_iter().map(Entry::endpoint).collect())
+}
+
+impl Entry {
+    fn endpoint(self) -> Endpoint {
+        let name = format!("{}/{}", self.namespace.0, self.name.0);
+        Endpoint::new(
+            name,
+            SocketAddr::new(self.address.0, self.port.0.get()),
+            self.labels.into_iter().collect(),
+        )
+    }
+}
+
+/// One part of an endpoint's id.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Name(String);
+
+struct Namespace(String);
+
+impl TryFrom<String> for Name {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let legal =
+            !name.is_empty() && name.len() <= 253 && !name.contains(|c: char| c == '/' || c.is_control());
+        if legal {
+            Ok(Self(name))
+        } else {
+            Err(format!("{name:?} is no name; allowed are 1 to 253 bytes without / and control characters"))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Namespace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Name::deserialize(deserializer).map(|name| Self(name.0))
+    }
+}
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Ip(IpAddr);
+
+impl TryFrom<String> for Ip {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let bare = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(&text);
+        match bare.parse() {
+            Ok(ip) => Ok(Self(ip)),
+            Err(_) => {
+                Err(format!("{text:?} is no address; allowed is an IPv4 or IPv6 address, no host name"))
+            }
+        }
+    }
+}
+
+struct Port(NonZeroU16);
+
+impl<'de> Deserialize<'de> for Port {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PortVisitor;
+        impl Visitor<'_> for PortVisitor {
+            type Value = Port;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a port, 1 to 65535, as a number or a string")
+            }
+
+            fn visit_u64<E: de::Error>(self, port: u64) -> Result<Port, E> {
+                let legal = u16::try_from(port).ok().and_then(NonZeroU16::new);
+                legal.map(Port).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(port), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, port: &str) -> Result<Port, E> {
+                port.parse().map(Port).map_err(|_| E::invalid_value(de::Unexpected::Str(port), &self))
+            }
+        }
+        deserializer.deserialize_any(PortVisitor)
+    }
+}
+
+/// Why a file holds no endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileError {
+    /// Larger than [`MAX_FILE_BYTES`].
+    TooLarge,
+    /// Neither YAML nor JSON.
+    Malformed(String),
+    /// An entry is not as it must be.
+    Refused {
+        /// Entry and field, such as `endpoints[2].port`, counted from 0.
+        path: String,
+        /// The value, and what is allowed.
+        problem: String,
+    },
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge => write!(f, "the file is larger than the allowed {MAX_FILE_BYTES} bytes"),
+            Self::Malformed(problem) => write!(f, "neither YAML nor JSON: {problem}"),
+            Self::Refused { path, problem } => write!(f, "{path}: {problem}"),
+        }
+    }
+}
+
+impl core::error::Error for FileError {}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    fn addresses(text: &str) -> Vec<String> {
+        parse(text.as_bytes())
+            .unwrap()
+            .iter()
+            .map(|e| format!("{} {}", e.name(), e.printed_address()))
+            .collect()
+    }
+
+    fn refusal(entry: &str) -> String {
+        let text = format!("endpoints:\n- {{name: good, address: 10.0.0.1, port: 1}}\n- {entry}\n");
+        parse(text.as_bytes()).expect_err(entry).to_string()
+    }
+
+    #[test]
+    fn yaml_and_json_say_the_same() {
+        let yaml = "endpoints:\n- name: a\n  address: 10.0.0.1\n  port: \"8000\"\n- name: b\n  namespace: n\n  address: 2001:db8::1\n  port: 8001\n";
+        let json = r#"{"endpoints": [{"name": "a", "address": "10.0.0.1", "port": "8000"},
+            {"name": "b", "namespace": "n", "address": "[2001:db8::1]", "port": 8001}]}"#;
+        let want = ["default/a 10.0.0.1:8000", "n/b [2001:db8::1]:8001"];
+        assert_eq!(addresses(yaml), want);
+        assert_eq!(addresses(json), want);
+    }
+
+    #[test]
+    fn labels_reach_the_endpoint() {
+        let text =
+            "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {llm-d.ai/engine-type: sglang}}]";
+        assert_eq!(parse(text.as_bytes()).unwrap()[0].label("llm-d.ai/engine-type"), Some("sglang"));
+    }
+
+    #[test]
+    fn no_endpoints_are_a_set_too() {
+        assert_eq!(addresses("endpoints: []"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_refusal_names_entry_field_value_and_what_is_allowed() {
+        for (entry, parts) in [
+            (
+                "{name: b, address: host.example, port: 1}",
+                ["endpoints[1].address", "host.example", "IPv4 or IPv6"],
+            ),
+            ("{name: b, address: 10.0.0.2, port: 0}", ["endpoints[1].port", "0", "1 to 65535"]),
+            ("{name: b, address: 10.0.0.2, port: 65536}", ["endpoints[1].port", "65536", "1 to 65535"]),
+            ("{name: b, address: 10.0.0.2, port: \"x\"}", ["endpoints[1].port", "x", "1 to 65535"]),
+            ("{name: b, address: 10.0.0.2, port: -1}", ["endpoints[1].port", "-1", "1 to 65535"]),
+            ("{name: b, address: 10.0.0.2, port: 1.5}", ["endpoints[1].port", "1.5", "1 to 65535"]),
+            ("{name: a/b, address: 10.0.0.2, port: 1}", ["endpoints[1].name", "a/b", "without /"]),
+            ("{name: \"\", address: 10.0.0.2, port: 1}", ["endpoints[1].name", "\"\"", "1 to 253"]),
+            (
+                "{name: b, namespace: \"\", address: 10.0.0.2, port: 1}",
+                ["endpoints[1].namespace", "\"\"", "1 to"],
+            ),
+            (
+                "{name: b, address: 10.0.0.2, port: 1, labels: {x: 1}}",
+                ["endpoints[1].labels.x", "1", "a string"],
+            ),
+            ("{name: b, address: 10.0.0.2, port: 1, prot: 2}", ["endpoints[1].prot", "prot", "`labels`"]),
+            ("{name: b, port: 1}", ["endpoints[1]", "missing", "address"]),
+        ] {
+            let refusal = refusal(entry);
+            for part in parts {
+                assert!(refusal.contains(part), "{entry}: {refusal:?} lacks {part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_files_are_refused() {
+        let mut bomb = "a0: &a0 [x]\n".to_owned();
+        for i in 1..30 {
+            let nine = vec![format!("*a{}", i - 1); 9].join(",");
+            writeln!(bomb, "a{i}: &a{i} [{nine}]").unwrap();
+        }
+        let deep = "[".repeat(100_000);
+        let large = format!("endpoints: []\n#{}", "x".repeat(1024 * 1024));
+        for text in [
+            "",
+            "endpoints",
+            "endpoints: {}",
+            "[]",
+            "\0",
+            "endpoints: []\nendpoints: []",
+            &bomb,
+            &deep,
+            &large,
+        ] {
+            let error = parse(text.as_bytes()).expect_err("hostile").to_string();
+            assert!(!error.is_empty() && error.len() < 4096, "{} bytes", error.len());
+        }
+        assert!(parse(b"endpoints: [\xff]").is_err());
+    }
+}

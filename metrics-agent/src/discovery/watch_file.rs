@@ -1,0 +1,95 @@
+//! Noticing that the endpoints file changed.
+//!
+//! The file is read again and again and its content compared. It is small, so that costs next to nothing, and it
+//! needs no care for renames, symlinks swapped as in a mounted `ConfigMap`, remounts, or file systems without notification.
+
+use core::time::Duration;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use endpoint_picker::pool::Endpoint;
+use tokio::io::AsyncReadExt;
+use tokio::sync::watch;
+
+use super::{Discovered, MAX_FILE_BYTES, combine, parse};
+use crate::telemetry::Telemetry;
+
+/// Time between two looks. A change is used when two looks agree on it, so a file that is being written in place is
+/// not used half written.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub(super) struct Watcher {
+    path: PathBuf,
+    fixed: Vec<Endpoint>,
+    found: watch::Sender<Discovered>,
+    telemetry: Arc<Telemetry>,
+}
+
+/// The file's bytes, or why there are none; kept as text so that two looks can be compared.
+type Look = Result<Vec<u8>, String>;
+
+impl Watcher {
+    pub(super) fn new(
+        path: PathBuf,
+        fixed: Vec<Endpoint>,
+        found: watch::Sender<Discovered>,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        Self { path, fixed, found, telemetry }
+    }
+
+    pub(super) async fn run(self) {
+        let mut used = self.look().await;
+        self.take(&used);
+        let mut last = used.clone();
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = self.look().await;
+            if now == last && now != used {
+                self.take(&now);
+                used.clone_from(&now);
+            }
+            last = now;
+        }
+    }
+
+    async fn look(&self) -> Look {
+        read(&self.path).await.map_err(|error| format!("cannot read {}: {error}", self.path.display()))
+    }
+
+    fn take(&self, look: &Look) {
+        let set = look.clone().and_then(|bytes| {
+            let endpoints = parse(&bytes).map_err(|error| format!("{}: {error}", self.path.display()))?;
+            combine(&self.fixed, &endpoints).map_err(|error| format!("{}: {error}", self.path.display()))
+        });
+        self.telemetry.reload(set.is_ok());
+        match set {
+            Ok(endpoints) => {
+                tracing::info!(file = %self.path.display(), endpoints = endpoints.len(), "endpoints read");
+                self.found.send_if_modified(|known| {
+                    let changed = known.as_ref() != Ok(&endpoints);
+                    *known = Ok(endpoints);
+                    changed
+                });
+            }
+            Err(error) => {
+                tracing::error!(%error, "endpoints refused; the last good ones stay");
+                self.found.send_if_modified(|known| {
+                    let none_yet = known.is_err();
+                    if none_yet {
+                        *known = Err(error);
+                    }
+                    none_yet
+                });
+            }
+        }
+    }
+}
+
+/// One byte more than allowed is enough to see that a file is too large.
+async fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    tokio::fs::File::open(path).await?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).await?;
+    Ok(bytes)
+}

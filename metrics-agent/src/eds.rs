@@ -1,0 +1,179 @@
+//! The endpoints as a file that Envoy's EDS watches.
+
+use core::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use endpoint_picker::pool::Endpoint;
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
+const LOAD_ASSIGNMENT: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+/// Which file to keep, and for which of Envoy's clusters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The file Envoy's `path_config_source` names.
+    pub path: PathBuf,
+    /// The name of the EDS cluster, or its `service_name`.
+    pub cluster: String,
+}
+
+impl Target {
+    /// Refuses a path whose directory does not exist.
+    pub fn check(&self) -> Result<(), EdsError> {
+        let found = std::fs::metadata(directory(&self.path));
+        let problem = match found {
+            Ok(found) if found.is_dir() => return Ok(()),
+            Ok(_) => io::Error::from(io::ErrorKind::NotADirectory),
+            Err(error) => error,
+        };
+        Err(EdsError { path: self.path.clone(), error: problem })
+    }
+}
+
+/// Keeps the file of one cluster.
+#[derive(Debug)]
+pub struct EdsFile {
+    target: Target,
+    written: Option<Vec<String>>,
+}
+
+impl EdsFile {
+    /// Nothing is written yet.
+    pub fn new(target: Target) -> Self {
+        Self { target, written: None }
+    }
+
+    /// Writes the file if the addresses differ from those last written, and tells whether it did.
+    ///
+    /// `version` is Envoy's `version_info`. Envoy sees the old file or the new one, never a part: it watches for
+    /// files moved into place.
+    pub fn write(&mut self, endpoints: &[Endpoint], version: &str) -> Result<bool, EdsError> {
+        let addresses: Vec<_> = endpoints.iter().map(|e| e.printed_address().to_owned()).collect();
+        if self.written.as_ref() == Some(&addresses) {
+            return Ok(false);
+        }
+        let response = discovery_response(&self.target.cluster, endpoints, version);
+        replace(&self.target.path, response.to_string().as_bytes())
+            .map_err(|error| EdsError { path: self.target.path.clone(), error })?;
+        self.written = Some(addresses);
+        Ok(true)
+    }
+}
+
+fn discovery_response(cluster: &str, endpoints: &[Endpoint], version: &str) -> Value {
+    let hosts: Vec<_> = endpoints
+        .iter()
+        .map(|endpoint| {
+            let (ip, port) = (endpoint.address().ip().to_string(), endpoint.address().port());
+            json!({"endpoint": {"address": {"socket_address": {"address": ip, "port_value": port}}}})
+        })
+        .collect();
+    json!({
+        "version_info": version,
+        "type_url": LOAD_ASSIGNMENT,
+        "resources": [{
+            "@type": LOAD_ASSIGNMENT,
+            "cluster_name": cluster,
+            "endpoints": [{"lb_endpoints": hosts}],
+        }],
+    })
+}
+
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = NamedTempFile::with_prefix_in(".eds-", directory(path))?;
+    file.write_all(content)?;
+    #[cfg(unix)]
+    {
+        // Envoy often runs as another user.
+        use std::os::unix::fs::PermissionsExt;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    }
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The file could not be written.
+#[derive(Debug)]
+pub struct EdsError {
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl fmt::Display for EdsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot write the EDS file {} (--eds-file): {}; its directory must exist and be writable",
+            self.path.display(),
+            self.error
+        )
+    }
+}
+
+impl core::error::Error for EdsError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoints(addresses: &[&str]) -> Vec<Endpoint> {
+        addresses.iter().map(|a| Endpoint::new((*a).to_owned(), a.parse().unwrap(), vec![])).collect()
+    }
+
+    fn target(directory: &Path) -> Target {
+        Target { path: directory.join("eds.json"), cluster: "model-servers".to_owned() }
+    }
+
+    fn read(path: &Path) -> Value {
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_file_lists_every_endpoint_of_the_cluster() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path());
+        let mut file = EdsFile::new(target.clone());
+        assert!(file.write(&endpoints(&["10.0.0.1:8000", "[2001:db8::1]:9"]), "1").unwrap());
+        let response = read(&target.path);
+        assert_eq!(response["version_info"], "1");
+        let assignment = &response["resources"][0];
+        assert_eq!(assignment["cluster_name"], "model-servers");
+        let hosts = assignment["endpoints"][0]["lb_endpoints"].as_array().unwrap();
+        let sockets: Vec<_> = hosts.iter().map(|h| &h["endpoint"]["address"]["socket_address"]).collect();
+        assert_eq!(*sockets[0], json!({"address": "10.0.0.1", "port_value": 8000}));
+        assert_eq!(*sockets[1], json!({"address": "2001:db8::1", "port_value": 9}));
+    }
+
+    #[test]
+    fn only_another_set_is_written_and_nothing_is_left_beside_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path());
+        let mut file = EdsFile::new(target.clone());
+        assert!(file.write(&endpoints(&[]), "1").unwrap());
+        assert!(!file.write(&endpoints(&[]), "2").unwrap());
+        assert_eq!(read(&target.path)["version_info"], "1");
+        assert!(file.write(&endpoints(&["10.0.0.1:1"]), "3").unwrap());
+        assert_eq!(read(&target.path)["version_info"], "3");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(&directory.path().join("absent"));
+        for error in [target.check(), EdsFile::new(target).write(&endpoints(&[]), "1").map(drop)] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("absent/eds.json") && error.contains("directory must exist"), "{error}");
+        }
+    }
+}

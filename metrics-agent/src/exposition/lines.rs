@@ -1,0 +1,110 @@
+//! Lines out of chunks.
+
+/// A longer line is passed over, as if the server had not written it.
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
+
+/// Holds the part of a line that the next chunk continues.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    partial: Vec<u8>,
+    /// The line being received is already longer than allowed.
+    too_long: bool,
+}
+
+impl Lines {
+    /// Forgets a partial line.
+    pub(super) fn clear(&mut self) {
+        self.partial.clear();
+        self.too_long = false;
+    }
+
+    /// Hands over every line that `chunk` ends, without its line feed.
+    pub(super) fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) {
+        let mut rest = chunk;
+        if !self.partial.is_empty() || self.too_long {
+            let Some(end) = memchr::memchr(b'\n', rest) else { return self.keep(rest) };
+            self.keep(&rest[..end]);
+            self.end_partial(&mut each);
+            rest = &rest[end + 1..];
+        }
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', rest) {
+            if end - start <= MAX_LINE_BYTES {
+                each(&rest[start..end]);
+            }
+            start = end + 1;
+        }
+        self.keep(&rest[start..]);
+    }
+
+    /// Hands over a last line that no line feed ended.
+    pub(super) fn finish(&mut self, mut each: impl FnMut(&[u8])) {
+        self.end_partial(&mut each);
+    }
+
+    fn keep(&mut self, part: &[u8]) {
+        if self.too_long || self.partial.len() + part.len() > MAX_LINE_BYTES {
+            self.too_long = true;
+            self.partial.clear();
+        } else {
+            self.partial.extend_from_slice(part);
+        }
+    }
+
+    fn end_partial(&mut self, each: &mut impl FnMut(&[u8])) {
+        if !self.too_long && !self.partial.is_empty() {
+            each(&self.partial);
+        }
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut seen = Vec::new();
+        let mut lines = Lines::default();
+        for chunk in chunks {
+            lines.feed(chunk, |line| seen.push(line.to_vec()));
+        }
+        lines.finish(|line| seen.push(line.to_vec()));
+        seen
+    }
+
+    #[test]
+    fn every_cut_gives_the_same_lines() {
+        let text = b"one\n\ntwo three\nfour";
+        let whole = lines(&[text]);
+        assert_eq!(whole, [&b"one"[..], b"", b"two three", b"four"]);
+        for first in 0..=text.len() {
+            for second in first..=text.len() {
+                let cut: Vec<_> = lines(&[&text[..first], &text[first..second], &text[second..]]);
+                let blank =
+                    |lines: &[Vec<u8>]| lines.iter().filter(|l| !l.is_empty()).cloned().collect::<Vec<_>>();
+                assert_eq!(blank(&cut), blank(&whole), "cut at {first} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_passed_over_and_holds_no_memory() {
+        let mut seen = Vec::new();
+        let mut lines = Lines::default();
+        let block = vec![b'x'; 10_000];
+        for _ in 0..100 {
+            lines.feed(&block, |line| seen.push(line.to_vec()));
+            assert!(lines.partial.len() <= MAX_LINE_BYTES);
+        }
+        lines.feed(b"\nnext\n", |line| seen.push(line.to_vec()));
+        assert_eq!(seen, [b"next"]);
+    }
+
+    #[test]
+    fn a_line_too_long_within_one_chunk_is_passed_over() {
+        let mut text = vec![b'x'; MAX_LINE_BYTES + 1];
+        text.extend_from_slice(b"\nnext\n");
+        assert_eq!(lines(&[&text]), [b"next"]);
+    }
+}

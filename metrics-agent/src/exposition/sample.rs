@@ -1,0 +1,170 @@
+//! One line of the text, by the legacy Prometheus grammar.
+
+use std::borrow::Cow;
+
+use nom::branch::alt;
+use nom::bytes::complete::{tag, take_till, take_till1, take_while1};
+use nom::character::complete::{char, space0, space1};
+use nom::combinator::{all_consuming, eof, map_opt, opt, peek, recognize, value};
+use nom::multi::fold_many0;
+use nom::sequence::{delimited, preceded, terminated};
+use nom::{IResult, Parser};
+
+/// What stands after the name of a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample<'a> {
+    pub(super) labels: Labels<'a>,
+    pub(super) value: f64,
+    /// Milliseconds since 1970; 0 when the server gave none.
+    pub(super) timestamp: i64,
+}
+
+/// The text between the braces, known to be well formed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Labels<'a>(&'a [u8]);
+
+/// Name and kind of a `# TYPE` line, `None` for every other comment.
+pub(super) fn type_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let name = preceded((char('#'), space0, tag("TYPE"), space1), take_till1(is_blank));
+    let parsed: IResult<_, _> = (name, preceded(space1, take_till1(is_blank))).parse(line);
+    parsed.ok().map(|(_, pair)| pair)
+}
+
+/// Reads labels, value and timestamp. `None`: the line is malformed.
+pub(super) fn sample(after_name: &[u8]) -> Option<Sample<'_>> {
+    let labels = delimited((space0, char('{')), label_text, char('}'));
+    let number = map_opt(take_till1(is_blank), parse_number::<f64>);
+    let time = map_opt(take_till1(is_blank), parse_number::<i64>);
+    let line = (opt(labels), preceded(space0, number), opt(preceded(space1, time)));
+    let (_, (labels, value, timestamp)) = all_consuming(terminated(line, end)).parse(after_name).ok()?;
+    Some(Sample { labels: labels.unwrap_or(Labels(b"")), value, timestamp: timestamp.unwrap_or(0) })
+}
+
+impl<'a> Labels<'a> {
+    /// The value of a label as it is meant, escapes resolved.
+    pub(super) fn get(self, name: &str) -> Option<Cow<'a, [u8]>> {
+        let mut rest = self.0;
+        while let Ok((after, (found, value))) = label(rest) {
+            if found == name.as_bytes() {
+                return Some(unescape(value));
+            }
+            rest = after;
+        }
+        None
+    }
+}
+
+fn label_text(input: &[u8]) -> IResult<&[u8], Labels<'_>> {
+    let all = recognize((fold_many0(label, || (), |(), _| ()), space0));
+    all.map(Labels).parse(input)
+}
+
+/// `name="value"`, with the blanks around and the comma after it.
+fn label(input: &[u8]) -> IResult<&[u8], (&[u8], &[u8])> {
+    let name = take_while1(|c: u8| c.is_ascii_alphanumeric() || c == b'_');
+    let name = delimited(space0, name, (space0, char('='), space0));
+    let end = alt((value((), char(',')), peek(value((), char('}'))), value((), eof)));
+    (name, terminated(quoted, (space0, end))).parse(input)
+}
+
+/// What stands between two double quotes, escapes as written: `\\`, `\"` and `\n` are the only ones.
+fn quoted(input: &[u8]) -> IResult<&[u8], &[u8]> {
+    let (inside, _) = char('"')(input)?;
+    let mut at = 0;
+    loop {
+        let found = memchr::memchr2(b'"', b'\\', &inside[at..]).map(|offset| at + offset);
+        match found.map(|at| (at, inside[at], inside.get(at + 1))) {
+            Some((end, b'"', _)) => return Ok((&inside[end + 1..], &inside[..end])),
+            Some((escape, _, Some(b'\\' | b'"' | b'n'))) => at = escape + 2,
+            _ => return Err(nom::Err::Error(nom::error::make_error(input, nom::error::ErrorKind::Escaped))),
+        }
+    }
+}
+
+fn unescape(written: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'\\', written).is_none() {
+        return Cow::Borrowed(written);
+    }
+    let mut meant = Vec::with_capacity(written.len());
+    let mut bytes = written.iter();
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b'\\' => meant.extend(bytes.next().map(|&escaped| if escaped == b'n' { b'\n' } else { escaped })),
+            _ => meant.push(byte),
+        }
+    }
+    Cow::Owned(meant)
+}
+
+fn end(input: &[u8]) -> IResult<&[u8], &[u8]> {
+    take_till(|c| !is_blank(c)).parse(input)
+}
+
+fn is_blank(c: u8) -> bool {
+    matches!(c, b' ' | b'\t' | b'\r')
+}
+
+fn parse_number<T: core::str::FromStr>(text: &[u8]) -> Option<T> {
+    core::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<(f64, i64)> {
+        sample(text.as_bytes()).map(|s| (s.value, s.timestamp))
+    }
+
+    #[test]
+    fn value_and_timestamp_with_and_without_labels() {
+        assert_eq!(read(" 4"), Some((4.0, 0)));
+        assert_eq!(read("\t4.5e2  17 "), Some((450.0, 17)));
+        assert_eq!(read("{} -1"), Some((-1.0, 0)));
+        assert_eq!(read("{a=\"b\"}3"), Some((3.0, 0)));
+        assert_eq!(read(" { a = \"b\" , c=\"\", } +Inf -5\r"), Some((f64::INFINITY, -5)));
+        assert!(read(" NaN").unwrap().0.is_nan());
+    }
+
+    #[test]
+    fn malformed_lines_are_refused() {
+        for text in [
+            "",
+            " ",
+            " x",
+            " 1 x",
+            " 1 2 3",
+            " 1 2.5",
+            "{",
+            "{a=\"b\" 1",
+            "{a=b} 1",
+            "{a=\"b\"c=\"d\"} 1",
+            "{a=\"\\q\"} 1",
+            "{a=\"b} 1",
+            "{a=\"\\",
+            "{,} 1",
+            "{=\"b\"} 1",
+            "{a=\"b\"}",
+        ] {
+            assert_eq!(read(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn labels_are_found_by_name_with_their_escapes_resolved() {
+        let labels = sample(b"{plain=\"a}b,c\",esc=\"q\\\"b\\\\n\\n\",plain=\"later\"} 1").unwrap().labels;
+        assert_eq!(labels.get("plain").as_deref(), Some(&b"a}b,c"[..]));
+        assert_eq!(labels.get("esc").as_deref(), Some(&b"q\"b\\n\n"[..]));
+        assert_eq!(labels.get("esc\""), None);
+        assert_eq!(labels.get("pl"), None);
+    }
+
+    #[test]
+    fn only_type_comments_say_a_kind() {
+        assert_eq!(type_line(b"# TYPE a:b gauge"), Some((&b"a:b"[..], &b"gauge"[..])));
+        assert_eq!(type_line(b"#\tTYPE  a   counter \r"), Some((&b"a"[..], &b"counter"[..])));
+        for text in [&b"# HELP a gauge"[..], b"# TYPE a", b"#TYPES a gauge", b"#", b"# TYPE  "] {
+            assert_eq!(type_line(text), None, "{:?}", String::from_utf8_lossy(text));
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What the user writes on the command line, and what the agent makes of it.
+
+use core::fmt;
+use core::time::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, ValueEnum};
+use endpoint_picker::pool::{Endpoint, Pool};
+use hyper::Uri;
+
+use crate::agent::Settings;
+use crate::dialect::MultiEngine;
+use crate::discovery::Sources;
+use crate::eds::Target;
+use crate::scrape::{self, MIN_INTERVAL};
+
+/// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Flags {
+    /// Where to answer; with port 0 a free port is taken. The address is printed on standard output.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9095")]
+    pub listen: SocketAddr,
+
+    /// What to log on standard error: a level, or directives such as `info,metrics_agent::scrape=debug`.
+    #[arg(long, env = "RUST_LOG", default_value = "info")]
+    pub log: String,
+
+    /// The pool's name, by which the filter asks for it.
+    #[arg(long, default_value = "default")]
+    pool: String,
+
+    /// Most snapshot requests that may wait at the same time.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_waiters: u16,
+
+    #[command(flatten)]
+    endpoints: EndpointFlags,
+
+    #[command(flatten)]
+    scrape: ScrapeFlags,
+
+    #[command(flatten)]
+    eds: EdsFlags,
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = true)]
+struct EndpointFlags {
+    /// A model server, an IPv6 address in brackets; may be repeated. Its name is default/IP:PORT.
+    #[arg(long = "endpoint", value_name = "IP:PORT")]
+    endpoint: Vec<SocketAddr>,
+
+    /// Model servers in the reference endpoint picker's file-discovery format (YAML or JSON); read again when it
+    /// changes.
+    #[arg(long, value_name = "PATH")]
+    endpoints_file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct ScrapeFlags {
+    /// Time between two scrapes of one model server, at least 50ms.
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    interval: Duration,
+
+    /// Longest time one scrape may take.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    timeout: Duration,
+
+    /// Path, and query if any, of the model servers' metrics.
+    #[arg(long, value_name = "PATH", default_value = "/metrics", value_parser = path)]
+    metrics_path: Uri,
+
+    /// Largest metrics text that is read; a longer one is a failed scrape.
+    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
+    max_metrics_bytes: usize,
+
+    /// How a data-parallel vLLM server, with one series for each engine, is read.
+    #[arg(long, value_name = "HOW", default_value = "sum")]
+    data_parallel: DataParallel,
+}
+
+#[derive(Args, Debug)]
+struct EdsFlags {
+    /// A file to keep with all endpoints, for the EDS (`path_config_source`) of Envoy's cluster.
+    #[arg(long, value_name = "PATH")]
+    eds_file: Option<PathBuf>,
+
+    /// The name of Envoy's cluster.
+    #[arg(long, value_name = "NAME", default_value = "model-servers", requires = "eds_file")]
+    eds_cluster: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DataParallel {
+    /// Waiting and running requests of all engines are added up, KV usage is their mean.
+    Sum,
+    /// Only the first engine counts, as in the reference endpoint picker.
+    First,
+}
+
+impl Flags {
+    /// What the agent is to do. An interval that is too short is raised, with a warning, as in the reference.
+    pub fn settings(self) -> Result<Settings, FlagError> {
+        let Self { pool, max_waiters, endpoints, scrape, eds, .. } = self;
+        if pool.is_empty() {
+            return Err(FlagError("--pool is empty; allowed is any other name".to_owned()));
+        }
+        let name = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, Vec::new());
+        let fixed: Vec<_> = endpoints.endpoint.iter().map(name).collect();
+        Pool::new(pool.clone(), fixed.clone()).map_err(|error| FlagError(format!("--endpoint: {error}")))?;
+        Ok(Settings {
+            pool,
+            sources: Sources { fixed, file: endpoints.endpoints_file },
+            scrape: scrape.settings(),
+            eds: eds.eds_file.map(|path| Target { path, cluster: eds.eds_cluster }),
+            max_waiters: usize::from(max_waiters),
+        })
+    }
+}
+
+impl ScrapeFlags {
+    fn settings(self) -> scrape::Settings {
+        if self.interval < MIN_INTERVAL {
+            tracing::warn!("--interval {:?} is too short; {MIN_INTERVAL:?} is used", self.interval);
+        }
+        scrape::Settings {
+            interval: self.interval.max(MIN_INTERVAL),
+            timeout: self.timeout,
+            path: self.metrics_path,
+            max_bytes: self.max_metrics_bytes,
+            engines: match self.data_parallel {
+                DataParallel::Sum => MultiEngine::Sum,
+                DataParallel::First => MultiEngine::First,
+            },
+        }
+    }
+}
+
+/// A number with its unit, `ms` or `s`; from 1ms to one hour.
+fn duration(text: &str) -> Result<Duration, String> {
+    let number = |digits: &str, unit: u64| digits.parse::<u64>().ok()?.checked_mul(unit);
+    let millis = match text.strip_suffix("ms") {
+        Some(digits) => number(digits, 1),
+        None => text.strip_suffix('s').and_then(|digits| number(digits, 1000)),
+    };
+    match millis {
+        Some(millis @ 1..=3_600_000) => Ok(Duration::from_millis(millis)),
+        _ => Err("allowed is a whole number with its unit, from 1ms to 3600s".to_owned()),
+    }
+}
+
+fn path(text: &str) -> Result<Uri, String> {
+    let legal = text.starts_with('/');
+    let uri = legal.then(|| text.parse::<Uri>().ok()).flatten().filter(|uri| uri.host().is_none());
+    uri.ok_or_else(|| "allowed is a URL path that begins with /".to_owned())
+}
+
+/// Flags that do not go together.
+#[derive(Debug)]
+pub struct FlagError(String);
+
+impl fmt::Display for FlagError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for FlagError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(flags: &str) -> Settings {
+        let arguments = core::iter::once("metrics-agent").chain(flags.split_whitespace());
+        Flags::try_parse_from(arguments).unwrap().settings().unwrap()
+    }
+
+    fn refusal(flags: &str) -> String {
+        let arguments = core::iter::once("metrics-agent").chain(flags.split_whitespace());
+        match Flags::try_parse_from(arguments) {
+            Ok(flags) => flags.settings().expect_err("refused").to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_the_references() {
+        let settings = settings("--endpoint 10.0.0.1:8000 --endpoint [2001:db8::1]:8000");
+        assert_eq!(settings.scrape.interval, Duration::from_millis(50));
+        assert_eq!(settings.scrape.timeout, Duration::from_secs(1));
+        assert_eq!(settings.scrape.path, "/metrics");
+        assert_eq!(settings.scrape.max_bytes, 4 * 1024 * 1024);
+        assert_eq!((settings.pool.as_str(), settings.max_waiters), ("default", 1024));
+        let names: Vec<_> = settings.sources.fixed.iter().map(Endpoint::name).collect();
+        assert_eq!(names, ["default/10.0.0.1:8000", "default/[2001:db8::1]:8000"]);
+        assert_eq!(settings.eds, None);
+    }
+
+    #[test]
+    fn an_interval_below_the_least_is_raised() {
+        assert_eq!(settings("--endpoint 10.0.0.1:1 --interval 1ms").scrape.interval, MIN_INTERVAL);
+        assert_eq!(settings("--endpoint 10.0.0.1:1 --interval 2s").scrape.interval, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn some_source_of_endpoints_is_needed() {
+        assert!(refusal("").contains("--endpoint"));
+        assert!(settings("--endpoints-file x.yaml").sources.fixed.is_empty());
+    }
+
+    #[test]
+    fn a_refusal_names_the_flag_the_value_and_what_is_allowed() {
+        for (flags, parts) in [
+            ("--endpoint host:1", ["--endpoint", "host:1"]),
+            ("--endpoint 10.0.0.1:1 --endpoint 10.0.0.1:1", ["--endpoint", "unique"]),
+            ("--endpoint 10.0.0.1:1 --interval 5", ["--interval", "1ms to 3600s"]),
+            ("--endpoint 10.0.0.1:1 --timeout 0s", ["--timeout", "1ms to 3600s"]),
+            ("--endpoint 10.0.0.1:1 --metrics-path metrics", ["--metrics-path", "begins with /"]),
+            ("--endpoint 10.0.0.1:1 --data-parallel mean", ["--data-parallel", "first"]),
+            ("--endpoint 10.0.0.1:1 --pool=", ["--pool", "allowed"]),
+            ("--endpoint 10.0.0.1:1 --eds-cluster x", ["--eds-file", "required"]),
+        ] {
+            let refusal = refusal(flags);
+            for part in parts {
+                assert!(refusal.contains(part), "{flags}: {refusal:?} lacks {part:?}");
+            }
+        }
+    }
+}

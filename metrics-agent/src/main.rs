@@ -1,0 +1,61 @@
+//! The metrics agent.
+
+use std::error::Error;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use metrics_agent::agent;
+use metrics_agent::flags::Flags;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match start(Flags::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("metrics-agent: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
+    let filter = EnvFilter::try_new(&flags.log).map_err(|error| format!("--log {:?}: {error}", flags.log))?;
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(filter)
+        .init();
+
+    let listen = flags.listen;
+    let settings = flags.settings()?;
+    let stop = stop_on_signals()?;
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|error| format!("cannot listen on {listen} (--listen): {error}"))?;
+    let address = listener.local_addr()?;
+    // The one line on standard output: it tells whoever started the agent which port was free.
+    println!("listening on {address}");
+    tracing::info!(%address, pool = settings.pool, "listening");
+    agent::run(settings, listener, stop).await?;
+    tracing::info!("ended");
+    Ok(())
+}
+
+fn stop_on_signals() -> std::io::Result<CancellationToken> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stop = CancellationToken::new();
+    let signalled = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        signalled.cancel();
+    });
+    Ok(stop)
+}

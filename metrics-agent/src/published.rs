@@ -1,0 +1,116 @@
+//! One version of a pool, and its bytes.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use endpoint_picker::pool::Pool;
+use endpoint_picker::reading::Reading;
+use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_core, v1};
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+
+/// Bytes older than this are written anew, because the ages in them have become wrong.
+const BYTES_GOOD_FOR: Duration = Duration::from_millis(5);
+
+/// Names a topology and the readings over it. Compared for equality only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the two names of the snapshot's schema")]
+pub struct Versions {
+    pub topology: u64,
+    pub readings: u64,
+}
+
+/// One version of a pool; its bytes are made once and shared by all who ask for them at the same time.
+#[derive(Debug)]
+pub struct Published {
+    clock: Clock,
+    versions: Versions,
+    pool: Arc<Pool>,
+    readings: Vec<Reading>,
+    with_topology: Mutex<Option<Written>>,
+    without_topology: Mutex<Option<Written>>,
+}
+
+#[derive(Debug)]
+struct Written {
+    at: Duration,
+    bytes: Bytes,
+}
+
+impl Published {
+    /// `readings` has one reading for each endpoint of `pool`, in its order.
+    pub fn new(clock: Clock, versions: Versions, pool: Arc<Pool>, readings: Vec<Reading>) -> Self {
+        let (with_topology, without_topology) = (Mutex::new(None), Mutex::new(None));
+        Self { clock, versions, pool, readings, with_topology, without_topology }
+    }
+
+    /// What this version is called.
+    pub fn versions(&self) -> Versions {
+        self.versions
+    }
+
+    /// The encoded snapshot, its ages as of now to within [`BYTES_GOOD_FOR`].
+    pub fn bytes(&self, with_topology: bool) -> Bytes {
+        let mut written = if with_topology { &self.with_topology } else { &self.without_topology }.lock();
+        let now = self.clock.now();
+        match &*written {
+            Some(written) if now.saturating_sub(written.at) < BYTES_GOOD_FOR => written.bytes.clone(),
+            _ => {
+                let bytes = self.encode(with_topology, now);
+                *written = Some(Written { at: now, bytes: bytes.clone() });
+                bytes
+            }
+        }
+    }
+
+    fn encode(&self, with_topology: bool, now: Duration) -> Bytes {
+        let snapshot = v1::Snapshot {
+            format: FORMAT,
+            topology_version: self.versions.topology,
+            readings_version: self.versions.readings,
+            topology: with_topology.then(|| topology_from_core(&self.pool)),
+            readings: self.readings.iter().map(|reading| reading_from_core(reading, now)).collect(),
+        };
+        snapshot.encode_to_vec().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endpoint_picker_wire::decode;
+
+    fn published(clock: Clock) -> Published {
+        let endpoints =
+            vec![endpoint_picker::pool::Endpoint::new("n".to_owned(), "10.0.0.1:1".parse().unwrap(), vec![])];
+        let pool = Pool::new("p".to_owned(), endpoints).unwrap();
+        let reading = Reading { ready: true, updated: Some(clock.now()), ..Reading::default() };
+        Published::new(clock, Versions { topology: 1, readings: 2 }, Arc::new(pool), vec![reading])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ages_are_right_however_late_the_bytes_are_asked_for() {
+        let published = published(Clock::start());
+        assert_eq!(decode(&published.bytes(false)).unwrap().readings[0].age_ms, Some(0));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(decode(&published.bytes(false)).unwrap().readings[0].age_ms, Some(7000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bytes_of_one_moment_are_shared() {
+        let published = published(Clock::start());
+        assert_eq!(published.bytes(false).as_ptr(), published.bytes(false).as_ptr());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_topology_travels_only_when_asked_for() {
+        let published = published(Clock::start());
+        let with = decode(&published.bytes(true)).unwrap();
+        assert_eq!(with.topology.unwrap().pool, "p");
+        let without = decode(&published.bytes(false)).unwrap();
+        assert_eq!((without.topology, without.topology_version, without.readings_version), (None, 1, 2));
+        assert_eq!(without.readings.len(), 1);
+    }
+}

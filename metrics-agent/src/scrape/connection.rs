@@ -1,0 +1,99 @@
+//! One kept-alive HTTP/1.1 connection to one endpoint.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, HOST, HeaderValue, USER_AGENT};
+use hyper::{Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::error::ScrapeError;
+
+/// Most that one connection buffers, its response head included.
+const MAX_BUFFER: usize = 128 * 1024;
+
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("metrics-agent/", env!("CARGO_PKG_VERSION")));
+const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
+
+/// An open connection. Its I/O runs within [`Connection::get`], so dropping that future stops everything.
+pub(super) struct Connection {
+    sender: http1::SendRequest<Empty<Bytes>>,
+    io: Pin<Box<http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>>>,
+    host: HeaderValue,
+}
+
+impl Connection {
+    pub(super) async fn open(address: SocketAddr) -> Result<Self, ScrapeError> {
+        let stream = TcpStream::connect(address).await.map_err(ScrapeError::Connect)?;
+        stream.set_nodelay(true).map_err(ScrapeError::Connect)?;
+        let (sender, io) = http1::Builder::new()
+            .max_buf_size(MAX_BUFFER)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(ScrapeError::Http)?;
+        let host = HeaderValue::try_from(address.to_string()).expect("an address is a legal header value");
+        Ok(Self { sender, io: Box::pin(io), host })
+    }
+
+    /// Asks for `path` and hands over the body as it comes. After an error the connection is not to be used again.
+    pub(super) async fn get(
+        &mut self,
+        path: &Uri,
+        max_bytes: usize,
+        each: impl FnMut(&[u8]),
+    ) -> Result<(), GetError> {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = path.clone();
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(ACCEPT, PROMETHEUS_TEXT);
+        headers.insert(USER_AGENT, AGENT);
+        let Self { sender, io, .. } = self;
+        let exchange = async {
+            sender.ready().await.map_err(GetError::BeforeAnswer)?;
+            let answer = sender.send_request(request).await.map_err(GetError::BeforeAnswer)?;
+            read(answer, max_bytes, each).await.map_err(GetError::Answered)
+        };
+        tokio::pin!(exchange);
+        tokio::select! {
+            biased;
+            // The server may close right after its answer, which is then still to be read.
+            _ = io => {}
+            done = &mut exchange => return done,
+        }
+        exchange.await
+    }
+}
+
+/// Tells a server that had closed a kept-alive connection from one that answers badly.
+pub(super) enum GetError {
+    BeforeAnswer(hyper::Error),
+    Answered(ScrapeError),
+}
+
+async fn read(
+    answer: Response<Incoming>,
+    max_bytes: usize,
+    mut each: impl FnMut(&[u8]),
+) -> Result<(), ScrapeError> {
+    if answer.status() != StatusCode::OK {
+        return Err(ScrapeError::Status(answer.status()));
+    }
+    let mut body = answer.into_body();
+    let mut received = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(ScrapeError::Http)?;
+        let Some(data) = frame.data_ref() else { continue };
+        received += data.len();
+        if received > max_bytes {
+            return Err(ScrapeError::TooLarge(max_bytes));
+        }
+        each(data);
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Why a scrape failed.
+
+use core::fmt;
+use core::time::Duration;
+use std::io;
+
+use hyper::StatusCode;
+
+/// One scrape gave no values.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ScrapeError {
+    /// No connection.
+    Connect(io::Error),
+    /// The exchange broke off, or was no HTTP.
+    Http(hyper::Error),
+    /// Another status than 200.
+    Status(StatusCode),
+    /// The text is larger than this.
+    TooLarge(usize),
+    /// It took longer than this.
+    Timeout(Duration),
+    /// The text holds none of the metrics of the endpoint's engine.
+    NoMetrics,
+}
+
+/// [`ScrapeError`] without its details: the values of a metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "as in `ScrapeError`")]
+pub enum Reason {
+    Refused,
+    Connect,
+    Http,
+    Status,
+    TooLarge,
+    Timeout,
+    NoMetrics,
+}
+
+impl ScrapeError {
+    /// The kind of failure.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => Reason::Refused,
+            Self::Connect(_) => Reason::Connect,
+            Self::Http(_) => Reason::Http,
+            Self::Status(_) => Reason::Status,
+            Self::TooLarge(_) => Reason::TooLarge,
+            Self::Timeout(_) => Reason::Timeout,
+            Self::NoMetrics => Reason::NoMetrics,
+        }
+    }
+}
+
+impl fmt::Display for ScrapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) => write!(f, "cannot connect: {error}"),
+            Self::Http(error) => write!(f, "the exchange failed: {error}"),
+            Self::Status(status) => write!(f, "the answer has status {status}; allowed is 200"),
+            Self::TooLarge(max) => write!(f, "the text has more than {max} bytes (--max-metrics-bytes)"),
+            Self::Timeout(limit) => write!(f, "no complete answer within {limit:?} (--timeout)"),
+            Self::NoMetrics => write!(
+                f,
+                "the text holds none of the metrics of this engine; its label llm-d.ai/engine-type may be wrong"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ScrapeError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Connect(error) => Some(error),
+            Self::Http(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The life of one endpoint's scraping.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use endpoint_picker::pool::Endpoint;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+
+use super::Settings;
+use super::connection::{Connection, GetError};
+use super::error::{Reason, ScrapeError};
+use crate::board::{Board, Slot};
+use crate::clock::Clock;
+use crate::dialect::Dialect;
+use crate::exposition::{Extraction, Reader};
+use crate::telemetry::Telemetry;
+
+/// So many refused connections in a row, and the endpoint is no longer ready.
+const REFUSALS_TO_UNREADY: u32 = 3;
+
+/// What a task works with.
+pub(super) struct Parts<'a> {
+    pub(super) endpoint: Endpoint,
+    pub(super) settings: Arc<Settings>,
+    pub(super) dialect: &'a Dialect,
+    pub(super) slot: Arc<Slot>,
+    pub(super) board: Arc<Board>,
+    pub(super) clock: Clock,
+    pub(super) telemetry: Arc<Telemetry>,
+}
+
+/// Scrapes one endpoint until dropped.
+pub(super) struct Task {
+    endpoint: Endpoint,
+    settings: Arc<Settings>,
+    slot: Arc<Slot>,
+    board: Arc<Board>,
+    clock: Clock,
+    telemetry: Arc<Telemetry>,
+    client: Client,
+    failing: bool,
+}
+
+impl Task {
+    pub(super) fn new(parts: Parts<'_>) -> Self {
+        let Parts { endpoint, settings, dialect, slot, board, clock, telemetry } = parts;
+        let reader = Reader::new(dialect, settings.engines);
+        let client = Client { reader, connection: None, refusals: 0 };
+        Self { endpoint, settings, slot, board, clock, telemetry, client, failing: false }
+    }
+
+    /// `offset` before the first scrape, then one each interval; ticks that a slow scrape missed are left out.
+    pub(super) async fn run(mut self, offset: Duration) {
+        let mut ticks = interval_at(Instant::now() + offset, self.settings.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            self.scrape().await;
+        }
+    }
+
+    async fn scrape(&mut self) {
+        let started = self.clock.now();
+        let limit = self.settings.timeout;
+        let scrape = self.client.scrape(self.endpoint.address(), &self.settings);
+        let outcome = timeout(limit, scrape).await.unwrap_or(Err(ScrapeError::Timeout(limit)));
+        let ended = self.clock.now();
+        self.telemetry.scraped(ended.saturating_sub(started));
+        let mut changed = match outcome {
+            Ok(extraction) => self.succeeded(extraction, ended),
+            Err(error) => self.failed(&error),
+        };
+        changed |= self.slot.set_ready(self.client.refusals < REFUSALS_TO_UNREADY);
+        self.slot.mark_tried();
+        if changed {
+            self.board.note_change();
+        }
+    }
+
+    fn succeeded(&mut self, extraction: Extraction, now: Duration) -> bool {
+        for (field, fault) in extraction.faults {
+            self.telemetry.extract_error(field, fault);
+        }
+        self.slot.set_values(extraction.reading, now);
+        if core::mem::take(&mut self.failing) {
+            tracing::info!(endpoint = self.endpoint.name(), "scraping works again");
+        }
+        true
+    }
+
+    /// The last values stay, and nothing but their age tells.
+    fn failed(&mut self, error: &ScrapeError) -> bool {
+        self.telemetry.scrape_error(error.reason());
+        if !core::mem::replace(&mut self.failing, true) {
+            let (name, address) = (self.endpoint.name(), self.endpoint.printed_address());
+            tracing::warn!(endpoint = name, address, %error, "scraping fails");
+        }
+        false
+    }
+}
+
+/// The endpoint's connection and what reads its texts.
+struct Client {
+    reader: Reader,
+    connection: Option<Connection>,
+    /// Connections refused since the last one that was opened.
+    refusals: u32,
+}
+
+impl Client {
+    async fn scrape(&mut self, address: SocketAddr, settings: &Settings) -> Result<Extraction, ScrapeError> {
+        let mut reused = self.connection.is_some();
+        let mut connection = match self.connection.take() {
+            Some(kept) => kept,
+            None => self.connect(address).await?,
+        };
+        loop {
+            self.reader.start();
+            let got =
+                connection.get(&settings.path, settings.max_bytes, |chunk| self.reader.feed(chunk)).await;
+            match got {
+                Ok(()) => break,
+                // The server closed the idle connection: that is its right, not a failure.
+                Err(GetError::BeforeAnswer(_)) if reused => connection = self.connect(address).await?,
+                Err(GetError::BeforeAnswer(error)) => return Err(ScrapeError::Http(error)),
+                Err(GetError::Answered(error)) => return Err(error),
+            }
+            reused = false;
+        }
+        self.connection = Some(connection);
+        let extraction = self.reader.finish();
+        if extraction.is_empty() { Err(ScrapeError::NoMetrics) } else { Ok(extraction) }
+    }
+
+    async fn connect(&mut self, address: SocketAddr) -> Result<Connection, ScrapeError> {
+        let opened = Connection::open(address).await;
+        match &opened {
+            Ok(_) => self.refusals = 0,
+            Err(error) if error.reason() == Reason::Refused => {
+                self.refusals = self.refusals.saturating_add(1);
+            }
+            Err(_) => {}
+        }
+        opened
+    }
+}

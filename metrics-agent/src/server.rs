@@ -1,0 +1,59 @@
+//! What the agent answers over HTTP.
+
+mod health;
+mod snapshot;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::board::Board;
+use crate::discovery::Discovered;
+use crate::telemetry::Telemetry;
+
+/// A pool as the server knows it.
+#[derive(Debug)]
+pub struct Served {
+    /// Its endpoints and readings.
+    pub board: Arc<Board>,
+    /// Its endpoint sets.
+    pub sets: watch::Receiver<Discovered>,
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The pools by name.
+    pub pools: BTreeMap<String, Served>,
+    /// One permit for each request that may wait for news.
+    pub waiters: Semaphore,
+    /// Cancelled when the agent is about to end.
+    pub draining: CancellationToken,
+    /// The agent's own metrics.
+    pub telemetry: Arc<Telemetry>,
+}
+
+/// All routes.
+pub fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/pools/{pool}/snapshot", get(snapshot::get))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(|| async {
+            let allowed = "/v1/pools/{pool}/snapshot, /healthz, /readyz and /metrics";
+            refuse(StatusCode::NOT_FOUND, &format!("no such path; allowed are {allowed}"))
+        })
+        .with_state(shared)
+}
+
+/// An error as JSON: `{"error": "…"}`.
+fn refuse(status: StatusCode, problem: &str) -> Response {
+    (status, Json(serde_json::json!({"error": problem}))).into_response()
+}

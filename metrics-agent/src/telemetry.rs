@@ -1,0 +1,177 @@
+//! The agent's own metrics. No label takes its values from outside, so their number is fixed.
+
+use core::fmt;
+use core::sync::atomic::AtomicU64;
+use core::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::board::Census;
+use crate::exposition::{Fault, Field};
+use crate::scrape::Reason;
+
+/// The media type of [`Telemetry::text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+type Seconds = Gauge<f64, AtomicU64>;
+
+/// Upper bounds in seconds, from a server on this host to the default timeout.
+const SCRAPE_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
+
+/// Everything the agent counts.
+pub struct Telemetry {
+    registry: Registry,
+    scrapes: Counter,
+    scrape_errors: Family<Labels<1>, Counter>,
+    scrape_duration: Histogram,
+    extract_errors: Family<Labels<2>, Counter>,
+    endpoints: Gauge,
+    endpoints_ready: Gauge,
+    oldest_reading: Seconds,
+    snapshots: Family<Labels<1>, Counter>,
+    waiters: Gauge,
+    reloads: Family<Labels<1>, Counter>,
+    eds_writes: Family<Labels<1>, Counter>,
+}
+
+impl fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Telemetry").finish_non_exhaustive()
+    }
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        let mut telemetry = Self {
+            registry: Registry::with_prefix("metrics_agent"),
+            scrapes: Counter::default(),
+            scrape_errors: Family::default(),
+            scrape_duration: Histogram::new(SCRAPE_BUCKETS),
+            extract_errors: Family::default(),
+            endpoints: Gauge::default(),
+            endpoints_ready: Gauge::default(),
+            oldest_reading: Seconds::default(),
+            snapshots: Family::default(),
+            waiters: Gauge::default(),
+            reloads: Family::default(),
+            eds_writes: Family::default(),
+        };
+        telemetry.register();
+        telemetry
+    }
+}
+
+impl Telemetry {
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        r.register("build", "The agent's version", build);
+        r.register("scrapes", "Scrapes of model servers, failed ones included", self.scrapes.clone());
+        r.register("scrape_errors", "Scrapes that gave no values, by reason", self.scrape_errors.clone());
+        let duration = self.scrape_duration.clone();
+        r.register_with_unit("scrape_duration", "Time of one scrape", Unit::Seconds, duration);
+        let extract = self.extract_errors.clone();
+        r.register("extract_errors", "Fields a good scrape gave no value for, by field and reason", extract);
+        r.register("endpoints", "Endpoints of the pool", self.endpoints.clone());
+        r.register("endpoints_ready", "Endpoints that are ready", self.endpoints_ready.clone());
+        let oldest = self.oldest_reading.clone();
+        r.register_with_unit("oldest_reading_age", "Age of the oldest reading", Unit::Seconds, oldest);
+        r.register("snapshots", "Answers to snapshot requests, by outcome", self.snapshots.clone());
+        r.register("snapshot_waiters", "Snapshot requests waiting for news", self.waiters.clone());
+        r.register("config_reloads", "Readings of a changed endpoints file, by result", self.reloads.clone());
+        r.register("eds_writes", "Writes of the EDS file, by result", self.eds_writes.clone());
+    }
+
+    /// A scrape ended, well or badly.
+    pub fn scraped(&self, took: Duration) {
+        self.scrapes.inc();
+        self.scrape_duration.observe(took.as_secs_f64());
+    }
+
+    /// A scrape gave no values.
+    pub fn scrape_error(&self, reason: Reason) {
+        let reason = match reason {
+            Reason::Refused => "refused",
+            Reason::Connect => "connect",
+            Reason::Http => "http",
+            Reason::Status => "status",
+            Reason::TooLarge => "too_large",
+            Reason::Timeout => "timeout",
+            Reason::NoMetrics => "no_metrics",
+        };
+        self.scrape_errors.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    /// A good scrape gave no value for a field.
+    pub fn extract_error(&self, field: Field, fault: Fault) {
+        let field = match field {
+            Field::Waiting => "waiting",
+            Field::Running => "running",
+            Field::KvUsage => "kv_usage",
+            Field::Lora => "lora",
+            Field::BlockSize => "block_size",
+            Field::NumBlocks => "num_blocks",
+        };
+        let fault = match fault {
+            Fault::Missing => "missing",
+            Fault::Invalid => "invalid",
+        };
+        self.extract_errors.get_or_create(&[("field", field), ("reason", fault)]).inc();
+    }
+
+    /// A snapshot request was answered.
+    pub fn snapshot(&self, outcome: &'static str) {
+        self.snapshots.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
+    /// A snapshot request begins to wait; it has stopped waiting when the guard is dropped.
+    pub fn waiter(&self) -> impl Drop + use<> {
+        Waiting::begin(self.waiters.clone())
+    }
+
+    /// The endpoints file was read anew.
+    pub fn reload(&self, good: bool) {
+        self.reloads.get_or_create(&[("result", result(good))]).inc();
+    }
+
+    /// The EDS file was written.
+    pub fn eds_write(&self, good: bool) {
+        self.eds_writes.get_or_create(&[("result", result(good))]).inc();
+    }
+
+    /// All metrics as text. The numbers of endpoints are those of `census`.
+    pub fn text(&self, census: Census) -> Result<String, fmt::Error> {
+        self.endpoints.set(i64::try_from(census.endpoints).unwrap_or(i64::MAX));
+        self.endpoints_ready.set(i64::try_from(census.ready).unwrap_or(i64::MAX));
+        self.oldest_reading.set(census.oldest.unwrap_or_default().as_secs_f64());
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+fn result(good: bool) -> &'static str {
+    if good { "ok" } else { "refused" }
+}
+
+struct Waiting(Gauge);
+
+impl Waiting {
+    fn begin(waiters: Gauge) -> Self {
+        waiters.inc();
+        Self(waiters)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
