@@ -1,1 +1,23 @@
-//! Not yet.
+//! What the end-to-end tests, the demo and the benchmarks stand on: a scripted model server, and a harness that starts the
+//! metrics agent and a real Envoy around it.
+//!
+//! - [`model_server`]: an OpenAI-style server over real sockets that says what it received and does what a test asks of it.
+//! - [`stack`]: model servers, agent and Envoy, started together and stopped together.
+//! - [`envoy`], [`agent`], [`process`], [`tools`]: one started program each, and where its binary comes from.
+//! - [`config`]: the shipped `envoy.yaml` with other ports and paths in it.
+//! - [`client`], [`subset_hint`], [`eventually`]: what a test says to the stack, and how it waits for an effect.
+//!
+//! Everything listens on loopback and on ports that the kernel chose, so tests run side by side.
+
+pub mod agent;
+pub mod client;
+pub mod config;
+pub mod endpoint_files;
+pub mod envoy;
+pub mod eventually;
+pub mod model_server;
+pub mod process;
+mod run_dir;
+pub mod stack;
+pub mod subset_hint;
+pub mod tools;

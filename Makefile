@@ -1,0 +1,78 @@
+# Every task of the project. `make` alone lists them.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+CARGO      ?= cargo
+target_dir := $(or $(CARGO_TARGET_DIR),target)
+# Always the same packages together, so that cargo builds their shared dependencies once.
+programs   := -p metrics-agent -p endpoint-picker-tests
+in_filter  := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-wasm
+
+# For `make run`; see `make help`.
+export ENDPOINTS PORT ADMIN_PORT AGENT_PORT
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@echo
+	@echo 'make run takes ENDPOINTS=10.0.0.1:8000,10.0.0.2:8000 (your model servers in place of three demo ones)'
+	@echo 'and PORT=10000, ADMIN_PORT=9901, AGENT_PORT=9095 (where it listens on loopback).'
+
+.PHONY: run
+run: build ## Start demo model servers, the agent and Envoy with the filter; Ctrl-C stops them
+	@$(target_dir)/debug/demo
+
+.PHONY: test
+test: test-unit test-e2e ## Run all tests
+
+.PHONY: test-unit
+test-unit: tools ## Run the tests that need no Envoy
+	$(CARGO) test --workspace --exclude endpoint-picker-tests
+	$(CARGO) test $(programs) --lib
+
+.PHONY: test-e2e
+test-e2e: build ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
+	$(CARGO) test $(programs) --test e2e -- $(T)
+
+.PHONY: build
+build: tools wasm ## Build the filter, the agent and the demo
+	$(CARGO) build $(programs) --bins
+
+.PHONY: wasm
+wasm: tools ## Build the filter as target/endpoint_picker.wasm
+	$(CARGO) build -p endpoint-picker-wasm --target wasm32-wasip1 --profile wasm
+	@cmp -s $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm target/endpoint_picker.wasm \
+	  || install -D -m 644 $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm target/endpoint_picker.wasm
+
+.PHONY: lint
+lint: tools ## Check the lock file, the format, and clippy for host and wasm
+	$(CARGO) metadata --locked --format-version 1 >/dev/null
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
+
+.PHONY: gen
+gen: ## Generate the Rust code of the agent-to-filter schema
+	$(CARGO) run -p endpoint-picker-wire-codegen
+
+.PHONY: check-gen
+check-gen: gen ## Check that the committed code of the schema is current
+	git diff --exit-code -- filter/wire/src/gen
+
+.PHONY: bench
+bench: build ## Measure the choice itself
+	$(CARGO) bench -p endpoint-picker
+
+.PHONY: tools
+tools: ## Find or bring the wasm targets, Envoy and func-e (into .tools/)
+	@tools/setup
+
+.PHONY: ci-deps
+ci-deps: ## Install the Debian packages that a bare machine lacks (needs root)
+	@tools/ci-deps
+
+.PHONY: clean
+clean: ## Remove what was built and the kept logs; .tools/ stays
+	$(CARGO) clean
+	rm -rf tests/logs

@@ -1,0 +1,46 @@
+//! The two files that name endpoints: what the agent reads, and what it writes for Envoy.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use tempfile::NamedTempFile;
+
+/// Writes the agent's endpoints file.
+pub fn write_discovery(path: &Path, endpoints: &[SocketAddr]) -> Result<()> {
+    let endpoints: Vec<Value> = endpoints
+        .iter()
+        .map(|endpoint| {
+            let (ip, port) = (endpoint.ip().to_string(), endpoint.port().to_string());
+            json!({"name": format!("server-{port}"), "address": ip, "port": port})
+        })
+        .collect();
+    replace(path, &json!({"endpoints": endpoints}))
+}
+
+/// Writes Envoy's endpoints of the cluster `model-servers`, in the agent's place.
+pub fn write_eds(path: &Path, endpoints: &[SocketAddr]) -> Result<()> {
+    let endpoints: Vec<Value> = endpoints
+        .iter()
+        .map(|endpoint| {
+            let address = json!({"address": endpoint.ip().to_string(), "port_value": endpoint.port()});
+            json!({"endpoint": {"address": {"socket_address": address}}})
+        })
+        .collect();
+    let assignment = json!({
+        "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+        "cluster_name": "model-servers",
+        "endpoints": [{"lb_endpoints": endpoints}],
+    });
+    replace(path, &json!({"resources": [assignment]}))
+}
+
+/// Puts a new file in the old one's place in one step: readers see either, and Envoy's watch sees the move. JSON is YAML too.
+fn replace(path: &Path, content: &Value) -> Result<()> {
+    let folder = path.parent().context("a file has a folder")?;
+    let mut file = NamedTempFile::new_in(folder)?;
+    file.write_all(content.to_string().as_bytes())?;
+    file.persist(path).with_context(|| format!("write {}", path.display()))?;
+    Ok(())
+}

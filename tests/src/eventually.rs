@@ -1,0 +1,40 @@
+//! Waiting for an effect with a deadline.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Repeats `check` until it says `Ok`, and gives that value.
+///
+/// # Panics
+///
+/// When `deadline` has passed; the message has `what` and the last reason `check` gave.
+pub async fn eventually<T, E: Display>(
+    what: &str,
+    deadline: Duration,
+    mut check: impl AsyncFnMut() -> Result<T, E>,
+) -> T {
+    match within(deadline, async || check().await).await {
+        Ok(value) => value,
+        Err(reason) => panic!("not within {deadline:?}: {what}; last seen: {reason}"),
+    }
+}
+
+/// Repeats `check` until it says `Ok` or `deadline` has passed; then the last reason is the error.
+pub async fn within<T, E: Display>(
+    deadline: Duration,
+    mut check: impl AsyncFnMut() -> Result<T, E>,
+) -> Result<T, String> {
+    let end = Instant::now() + deadline;
+    let mut last = String::from("nothing yet");
+    loop {
+        // The check itself may hang, on a server that does not answer.
+        match tokio::time::timeout_at(end.into(), check()).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(reason)) => last = reason.to_string(),
+            Err(_) => return Err(last),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

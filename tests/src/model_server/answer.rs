@@ -1,0 +1,210 @@
+//! Answers in the shapes of the OpenAI API.
+
+use super::{MODEL, ReceivedRequest, SERVED_BY, Shared, lock};
+use bytes::Bytes;
+use http_body_util::channel::{Channel, Sender};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+use serde_json::{Map, Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use xxhash_rust::xxh64::xxh64;
+
+pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+const DEFAULT_MAX_TOKENS: u64 = 16;
+/// No server is asked for more by a test; a hostile number must not fill its memory.
+const TOKENS_LIMIT: u64 = 100_000;
+/// Answers are the same at every hour.
+const CREATED: u64 = 1_700_000_000;
+const WORDS: [&str; 8] = ["The", " quick", " brown", " fox", " jumps", " over", " lazy", " dogs"];
+
+/// A completion that was asked for.
+struct Job {
+    id: String,
+    is_chat: bool,
+    model: String,
+    prompt: Vec<u8>,
+    max_tokens: u64,
+    include_usage: bool,
+}
+
+pub(super) async fn answer(shared: Arc<Shared>, request: ReceivedRequest, pause: Duration) -> Response<Body> {
+    let mut response = match (&request.method, request.uri.path()) {
+        (&Method::POST, "/v1/chat/completions") => complete(shared.clone(), &request, true, pause).await,
+        (&Method::POST, "/v1/completions") => complete(shared.clone(), &request, false, pause).await,
+        (&Method::GET, "/v1/models") => {
+            let model = json!({"id": MODEL, "object": "model", "created": CREATED, "owned_by": "demo"});
+            json_body(StatusCode::OK, &json!({"object": "list", "data": [model]}))
+        }
+        (&Method::GET | &Method::HEAD, path) => {
+            let headers: Map<String, Value> = request
+                .headers
+                .iter()
+                .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into()))
+                .collect();
+            json_body(StatusCode::OK, &json!({"path": path, "headers": headers}))
+        }
+        (method, path) => error(StatusCode::NOT_FOUND, &format!("no such route: {method} {path}")),
+    };
+    let name = HeaderValue::from_str(&shared.name).expect("a server's name is fit for a header");
+    response.headers_mut().insert(SERVED_BY, name);
+    response
+}
+
+pub(super) fn metrics(shared: &Shared) -> Response<Body> {
+    let metrics = match &shared.engine {
+        Some(engine) => engine.metrics(),
+        None => lock(&shared.metrics).clone(),
+    };
+    body("text/plain; version=0.0.4; charset=utf-8", metrics.to_text(MODEL))
+}
+
+pub(super) fn error(status: StatusCode, message: &str) -> Response<Body> {
+    let kind = if status.is_client_error() { "invalid_request_error" } else { "server_error" };
+    json_body(
+        status,
+        &json!({"error": {"message": message, "type": kind, "param": null, "code": status.as_u16()}}),
+    )
+}
+
+async fn complete(
+    shared: Arc<Shared>,
+    request: &ReceivedRequest,
+    is_chat: bool,
+    pause: Duration,
+) -> Response<Body> {
+    let asked: Value = match serde_json::from_slice(&request.body) {
+        Ok(asked @ Value::Object(_)) => asked,
+        Ok(_) => return error(StatusCode::BAD_REQUEST, "the body is not a JSON object"),
+        Err(reason) => return error(StatusCode::BAD_REQUEST, &format!("the body is not JSON: {reason}")),
+    };
+    let job = Job::new(&asked, is_chat, &request.body);
+    if asked["stream"] == true {
+        let (sender, receiver) = Channel::new(1);
+        // The task ends when the client does, because nobody receives its chunks any more.
+        tokio::spawn(async move { job.stream(&shared, sender, pause).await });
+        let mut response = Response::new(receiver.boxed_unsync());
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+        return response;
+    }
+    tokio::time::sleep(pause).await;
+    if let Some(engine) = &shared.engine {
+        let _running = engine.begin(&job.prompt, job.max_tokens).await;
+        for _ in 0..job.max_tokens {
+            engine.decode_token().await;
+        }
+    }
+    json_body(StatusCode::OK, &job.whole())
+}
+
+impl Job {
+    fn new(asked: &Value, is_chat: bool, body: &[u8]) -> Self {
+        let prompt = if is_chat { &asked["messages"] } else { &asked["prompt"] };
+        let max_tokens = [&asked["max_completion_tokens"], &asked["max_tokens"]];
+        Self {
+            id: format!("{}-{:016x}", if is_chat { "chatcmpl" } else { "cmpl" }, xxh64(body, 0)),
+            is_chat,
+            model: asked["model"].as_str().unwrap_or(MODEL).to_owned(),
+            prompt: prompt
+                .as_str()
+                .map_or_else(|| prompt.to_string().into_bytes(), |text| text.as_bytes().to_vec()),
+            max_tokens: max_tokens
+                .iter()
+                .find_map(|n| n.as_u64())
+                .unwrap_or(DEFAULT_MAX_TOKENS)
+                .clamp(1, TOKENS_LIMIT),
+            include_usage: asked["stream_options"]["include_usage"] == true,
+        }
+    }
+
+    fn words(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let count = usize::try_from(self.max_tokens).unwrap_or(usize::MAX);
+        WORDS.into_iter().cycle().take(count)
+    }
+
+    fn usage(&self) -> Value {
+        let prompt_tokens = self.prompt.len().div_ceil(4) as u64;
+        json!({
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": self.max_tokens,
+            "total_tokens": prompt_tokens + self.max_tokens,
+        })
+    }
+
+    fn whole(&self) -> Value {
+        let text: String = self.words().collect();
+        let choice = if self.is_chat {
+            json!({"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "length"})
+        } else {
+            json!({"index": 0, "text": text, "logprobs": null, "finish_reason": "length"})
+        };
+        let object = if self.is_chat { "chat.completion" } else { "text_completion" };
+        let mut answer = self.envelope(object, &json!([choice]));
+        answer["usage"] = self.usage();
+        answer
+    }
+
+    async fn stream(self, shared: &Shared, mut sender: Sender<Bytes>, pause: Duration) {
+        let running = match &shared.engine {
+            Some(engine) => Some(engine.begin(&self.prompt, self.max_tokens).await),
+            None => None,
+        };
+        let mut chunks: Vec<Value> = self.words().map(|word| self.piece(Some(word))).collect();
+        chunks.push(self.piece(None));
+        if self.include_usage {
+            let mut chunk = self.envelope(self.chunk_object(), &json!([]));
+            chunk["usage"] = self.usage();
+            chunks.push(chunk);
+        }
+        let events = chunks.iter().map(Value::to_string).chain(["[DONE]".to_owned()]);
+        for (index, event) in events.enumerate() {
+            tokio::time::sleep(pause).await;
+            if let Some(engine) = shared.engine.as_ref().filter(|_| (index as u64) < self.max_tokens) {
+                engine.decode_token().await;
+            }
+            if sender.send_data(Bytes::from(format!("data: {event}\n\n"))).await.is_err() {
+                break;
+            }
+        }
+        drop(running);
+    }
+
+    fn chunk_object(&self) -> &'static str {
+        if self.is_chat { "chat.completion.chunk" } else { "text_completion" }
+    }
+
+    /// One streamed word, or the end of the text.
+    fn piece(&self, word: Option<&str>) -> Value {
+        let finish = if word.is_some() { Value::Null } else { json!("length") };
+        let choice = match (self.is_chat, word) {
+            (true, Some(word)) => {
+                json!({"index": 0, "delta": {"role": "assistant", "content": word}, "finish_reason": finish})
+            }
+            (true, None) => json!({"index": 0, "delta": {}, "finish_reason": finish}),
+            (false, word) => json!({"index": 0, "text": word.unwrap_or_default(), "finish_reason": finish}),
+        };
+        self.envelope(self.chunk_object(), &json!([choice]))
+    }
+
+    fn envelope(&self, object: &str, choices: &Value) -> Value {
+        json!({"id": self.id, "object": object, "created": CREATED, "model": self.model, "choices": choices})
+    }
+}
+
+fn json_body(status: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = body("application/json", value.to_string());
+    *response.status_mut() = status;
+    response
+}
+
+fn body(content_type: &'static str, text: String) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

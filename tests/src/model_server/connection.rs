@@ -1,0 +1,95 @@
+//! Connections, and what a scripted behaviour does to them.
+
+use super::answer::{self, Body};
+use super::{Behaviour, ReceivedRequest, Shared, lock};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use socket2::SockRef;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// Ends the connection without an answer.
+#[derive(Debug)]
+struct NoAnswer;
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("told to give no answer")
+    }
+}
+
+impl std::error::Error for NoAnswer {}
+
+/// Serves until dropped; its connections end with it.
+pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        // A connection that has gone before it was taken is no reason to stop, and neither is a moment without descriptors.
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        connections.spawn(serve(stream, shared.clone()));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    // A second handle on the socket, kept longer than the server's own: whoever closes last decides between FIN and RST.
+    let Ok(socket) = stream.as_fd().try_clone_to_owned() else { return };
+    let socket = Arc::new(socket);
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let service = {
+        let socket = socket.clone();
+        service_fn(move |request| handle(request, shared.clone(), socket.clone()))
+    };
+    // An error here is the client's or the script's way to end; the test sees it from the other side.
+    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn handle(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+    socket: Arc<OwnedFd>,
+) -> Result<Response<Body>, NoAnswer> {
+    let (head, body) = request.into_parts();
+    // A request that never came whole is not a request received.
+    let Ok(body) = body.collect().await else { return Err(NoAnswer) };
+    let is_scrape = head.uri.path() == "/metrics";
+    let request = ReceivedRequest {
+        method: head.method,
+        uri: head.uri,
+        version: head.version,
+        headers: head.headers,
+        body: body.to_bytes(),
+    };
+    let behaviour = if is_scrape {
+        shared.scrapes.fetch_add(1, Ordering::Relaxed);
+        *lock(&shared.scrape_behaviour)
+    } else {
+        lock(&shared.requests).push(request.clone());
+        *lock(&shared.behaviour)
+    };
+    let pause = match behaviour {
+        Behaviour::Answer => Duration::ZERO,
+        Behaviour::SlowChunks(pause) => pause,
+        Behaviour::Status(status) => return Ok(answer::error(status, "told to fail")),
+        Behaviour::Hang => std::future::pending().await,
+        Behaviour::Reset => {
+            // Closing with a linger time of zero sends RST in place of FIN. Should it fail, the client sees a plain end.
+            let _ = SockRef::from(&*socket).set_linger(Some(Duration::ZERO));
+            return Err(NoAnswer);
+        }
+    };
+    Ok(if is_scrape { answer::metrics(&shared) } else { answer::answer(shared, request, pause).await })
+}

@@ -1,0 +1,208 @@
+//! A model server that does what a test tells it, over real sockets.
+//!
+//! It speaks the OpenAI API (chat and text completions, plain and streamed, the list of models) and vLLM's `/metrics`, over
+//! HTTP/1.1 and HTTP/2 with prior knowledge, and keeps every request it received. Answers depend on the request alone, so
+//! the same request sent past Envoy gives the same bytes.
+
+mod answer;
+mod connection;
+mod engine;
+mod metrics;
+
+pub use engine::ServiceTimes;
+pub use metrics::{CacheConfig, Lora, Metrics};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use engine::Engine;
+use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::net::TcpSocket;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// The model every server offers.
+pub const MODEL: &str = "demo-model";
+/// Answer header with the server's name.
+pub const SERVED_BY: &str = "x-served-by";
+
+const BACKLOG: u32 = 1024;
+
+/// A running server; it ends when dropped.
+#[derive(Debug)]
+pub struct ModelServer {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    door: Mutex<Door>,
+}
+
+/// What the server does with a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Answers it.
+    #[default]
+    Answer,
+    /// Answers it, with this pause before every chunk of the body.
+    SlowChunks(Duration),
+    /// Answers this status and an OpenAI error object.
+    Status(StatusCode),
+    /// Reads it and says nothing.
+    Hang,
+    /// Reads it and resets the connection.
+    Reset,
+}
+
+/// A request as it arrived, complete.
+#[derive(Clone, Debug)]
+pub struct ReceivedRequest {
+    /// The method.
+    pub method: Method,
+    /// Path and query.
+    pub uri: Uri,
+    /// HTTP version.
+    pub version: Version,
+    /// All header fields.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+#[derive(Debug)]
+struct Shared {
+    name: String,
+    /// Present when the metrics come from a model of the service time, not from the test.
+    engine: Option<Engine>,
+    metrics: Mutex<Metrics>,
+    behaviour: Mutex<Behaviour>,
+    scrape_behaviour: Mutex<Behaviour>,
+    requests: Mutex<Vec<ReceivedRequest>>,
+    scrapes: AtomicUsize,
+}
+
+/// The listening side of the server's port.
+#[derive(Debug)]
+enum Door {
+    /// Connections are taken until the guard goes, and end with it.
+    Open(#[expect(dead_code, reason = "held for its drop")] DropGuard),
+    /// The port is held but not listened on: the kernel refuses connections, and nobody else can take it.
+    Closed(TcpSocket),
+    /// Between the two.
+    Moving,
+}
+
+impl ReceivedRequest {
+    /// A header field's value as text; `None` when it is absent or not text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+impl ModelServer {
+    /// Starts a server on a free port of loopback that answers at once and shows idle metrics, in the runtime it is called
+    /// in.
+    pub fn start() -> Result<Self> {
+        Self::start_with(None, None)
+    }
+
+    /// Starts a server that needs time to answer; its metrics follow from its load.
+    pub fn start_with_service_times(name: &str, times: ServiceTimes) -> Result<Self> {
+        Self::start_with(Some(name.to_owned()), Some(Engine::new(times)))
+    }
+
+    fn start_with(name: Option<String>, engine: Option<Engine>) -> Result<Self> {
+        let socket = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = socket.local_addr()?;
+        let shared = Arc::new(Shared {
+            name: name.unwrap_or_else(|| address.to_string()),
+            engine,
+            metrics: Mutex::default(),
+            behaviour: Mutex::default(),
+            scrape_behaviour: Mutex::default(),
+            requests: Mutex::default(),
+            scrapes: AtomicUsize::new(0),
+        });
+        let server = Self { shared, address, door: Mutex::new(Door::Closed(socket)) };
+        server.listen()?;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The same as `ip:port`, the way the picker and Envoy write it.
+    pub fn endpoint(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Changes what the next scrape sees. A server with service times keeps to those instead.
+    pub fn update_metrics(&self, change: impl FnOnce(&mut Metrics)) {
+        change(&mut lock(&self.shared.metrics));
+    }
+
+    /// From now on, every request but a scrape is treated like this.
+    pub fn behave(&self, behaviour: Behaviour) {
+        *lock(&self.shared.behaviour) = behaviour;
+    }
+
+    /// From now on, every scrape is treated like this.
+    pub fn behave_when_scraped(&self, behaviour: Behaviour) {
+        *lock(&self.shared.scrape_behaviour) = behaviour;
+    }
+
+    /// Every request received so far, scrapes left out.
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        lock(&self.shared.requests).clone()
+    }
+
+    /// The same, and forgets them.
+    pub fn take_requests(&self) -> Vec<ReceivedRequest> {
+        std::mem::take(&mut lock(&self.shared.requests))
+    }
+
+    /// How often `/metrics` was read.
+    pub fn scrapes(&self) -> usize {
+        self.shared.scrapes.load(Ordering::Relaxed)
+    }
+
+    /// Closes the port and ends every connection; from now on the kernel refuses connections.
+    pub async fn refuse(&self) -> Result<()> {
+        *lock(&self.door) = Door::Moving;
+        // The listener goes a moment after its task was told to.
+        let socket = crate::eventually::within(Duration::from_secs(5), async || bind(self.address))
+            .await
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("hold port {} without listening", self.address))?;
+        *lock(&self.door) = Door::Closed(socket);
+        Ok(())
+    }
+
+    /// Takes connections again after [`Self::refuse`].
+    pub fn listen(&self) -> Result<()> {
+        let Door::Closed(socket) = std::mem::replace(&mut *lock(&self.door), Door::Moving) else {
+            anyhow::bail!("{} listens already", self.address);
+        };
+        let listener = socket.listen(BACKLOG).with_context(|| format!("listen on {}", self.address))?;
+        let stop = CancellationToken::new();
+        tokio::spawn(
+            stop.clone().run_until_cancelled_owned(connection::accept(listener, self.shared.clone())),
+        );
+        *lock(&self.door) = Door::Open(stop.drop_guard());
+        Ok(())
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    // Connections of an earlier listener may still be in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address).with_context(|| format!("bind {address}"))?;
+    Ok(socket)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder of these locks panics")
+}

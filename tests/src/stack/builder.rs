@@ -1,0 +1,163 @@
+//! What a stack is made of, and how it starts.
+
+use super::{ACCESS_LOG, DISCOVERY_FILE, EDS_FILE, EDS_FOLDER, Stack, start_agent};
+use crate::config::Config;
+use crate::endpoint_files::{write_discovery, write_eds};
+use crate::envoy::Envoy;
+use crate::model_server::ModelServer;
+use crate::run_dir::RunDir;
+use crate::tools;
+use anyhow::Result;
+use serde_json::Value;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use tokio::net::TcpSocket;
+
+/// The configuration whose host list comes from a file; the other shipped ones have none.
+const SHIPPED: &str = "envoy.yaml";
+
+/// What to start; see [`Stack::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct Builder {
+    config: &'static str,
+    servers: usize,
+    workers: u32,
+    has_picker: bool,
+    has_agent: bool,
+    picker_fields: Vec<(String, Value)>,
+    filters: Vec<Value>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            config: SHIPPED,
+            servers: 3,
+            workers: 2,
+            has_picker: true,
+            has_agent: true,
+            picker_fields: Vec::new(),
+            filters: Vec::new(),
+        }
+    }
+}
+
+impl Builder {
+    /// This many model servers in place of 3.
+    pub fn servers(mut self, servers: usize) -> Self {
+        self.servers = servers;
+        self
+    }
+
+    /// Another shipped configuration, by its path from the repository's root.
+    pub fn config(mut self, path: &'static str) -> Self {
+        self.config = path;
+        self
+    }
+
+    /// This many Envoy workers in place of 2.
+    pub fn workers(mut self, workers: u32) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Envoy alone: neither picker nor agent.
+    pub fn bare(mut self) -> Self {
+        self.has_picker = false;
+        self.has_agent = false;
+        self
+    }
+
+    /// No agent yet, see [`Stack::start_agent`]. Envoy knows the endpoints all the same.
+    pub fn without_agent(mut self) -> Self {
+        self.has_agent = false;
+        self
+    }
+
+    /// A field of the picker's own configuration, such as `failureMode`.
+    pub fn picker_field(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.picker_fields.push((field.to_owned(), value.into()));
+        self
+    }
+
+    /// One more HTTP filter, right before the picker.
+    pub fn filter_before_picker(mut self, filter: Value) -> Self {
+        self.filters.push(filter);
+        self
+    }
+
+    /// Starts all of it. With picker and agent, every worker is picking when this returns.
+    ///
+    /// # Panics
+    ///
+    /// When anything does not start, with the reason and the place of the logs.
+    pub async fn start(self) -> Stack {
+        match self.try_start().await {
+            Ok(stack) => stack,
+            Err(reason) => panic!("the stack did not start: {reason:?}"),
+        }
+    }
+
+    async fn try_start(self) -> Result<Stack> {
+        let mut dir = RunDir::new()?;
+        fs::create_dir(dir.path().join(EDS_FOLDER))?;
+
+        let mut servers = Vec::new();
+        for _ in 0..self.servers {
+            servers.push(ModelServer::start()?);
+        }
+        let endpoints: Vec<SocketAddr> = servers.iter().map(ModelServer::address).collect();
+        write_discovery(&dir.path().join(DISCOVERY_FILE), &endpoints)?;
+
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (mut agent, mut agent_port) = (None, None);
+        let agent_address = if self.has_agent {
+            agent.insert(start_agent(any_port, dir.path()).await?).address()
+        } else {
+            write_eds(&dir.path().join(EDS_FILE), &endpoints)?;
+            let socket = agent_port.insert(TcpSocket::new_v4()?);
+            socket.bind(any_port)?;
+            socket.local_addr()?
+        };
+
+        let config = self.envoy_config(agent_address.port(), dir.path())?;
+        let envoy = Envoy::start(&config, dir.path(), self.workers).await?;
+        let is_picking = self.has_picker && self.has_agent;
+        dir.settle();
+        let stack = Stack { envoy, workers: self.workers, agent, agent_address, agent_port, servers, dir };
+        if is_picking {
+            stack.wait_until_picking().await;
+            for server in &stack.servers {
+                server.take_requests();
+            }
+        }
+        Ok(stack)
+    }
+
+    /// The shipped configuration with this stack's ports, paths and filters.
+    fn envoy_config(&self, agent_port: u16, dir: &Path) -> Result<Config> {
+        let mut config = Config::shipped(self.config)?;
+        config.set_port(10000, 0)?;
+        config.set_port(9901, 0)?;
+        config.set_port(9095, agent_port)?;
+        config.set_path("/dev/stdout", &dir.join(ACCESS_LOG))?;
+        if self.config == SHIPPED {
+            config.set_path("target/run", &dir.join(EDS_FOLDER))?;
+            config.set_path("target/run/model-servers.yaml", &dir.join(EDS_FILE))?;
+        }
+        for (field, value) in &self.picker_fields {
+            config.set_picker_field(field, value.clone())?;
+        }
+        for filter in &self.filters {
+            config.insert_before_picker(filter.clone())?;
+        }
+        if self.has_picker {
+            config.set_path("target/endpoint_picker.wasm", &tools::filter_wasm()?)?;
+        } else {
+            config.remove_picker()?;
+        }
+        Ok(config)
+    }
+}

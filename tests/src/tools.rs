@@ -1,0 +1,49 @@
+//! Where the programs come from that the harness starts.
+
+use anyhow::{Result, ensure};
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The repository's root.
+#[expect(clippy::missing_panics_doc, reason = "a crate of a workspace always has a folder above it")]
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in a workspace")
+}
+
+/// Envoy: what `ENVOY_PATH` names, otherwise what `make tools` found or brought.
+pub fn envoy() -> Result<PathBuf> {
+    let path = env::var_os("ENVOY_PATH").map_or_else(|| root().join(".tools/bin/envoy"), PathBuf::from);
+    ensure!(
+        path.is_file(),
+        "no Envoy at {}: run `make tools`, or set ENVOY_PATH to a binary",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// func-e, as `make tools` found or brought it; `None` where there was neither func-e nor Go to build it.
+pub fn func_e() -> Option<PathBuf> {
+    Some(root().join(".tools/bin/func-e")).filter(|path| path.is_file())
+}
+
+/// The filter.
+pub fn filter_wasm() -> Result<PathBuf> {
+    let path = root().join("target/endpoint_picker.wasm");
+    ensure!(path.is_file(), "no filter at {}: run `make wasm`", path.display());
+    Ok(path)
+}
+
+/// The metrics agent, from the same build as this program.
+pub fn metrics_agent() -> Result<PathBuf> {
+    let own = env::current_exe()?;
+    // A test's own binary lies one folder deeper than the programs.
+    let found = own
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join("metrics-agent"))
+        .find(|path| path.is_file());
+    found.ok_or_else(|| {
+        anyhow::anyhow!("no metrics-agent beside {}: run `cargo build -p metrics-agent`", own.display())
+    })
+}
