@@ -9,5 +9,19 @@
 //!
 //! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
 
+pub mod body;
+mod config;
+pub mod cycle;
+pub mod decision;
+pub mod explanation;
+pub mod packed;
+pub mod pipeline;
+pub mod plugin;
 pub mod pool;
+pub mod prefix;
+pub mod profile;
+pub mod prompt;
 pub mod reading;
+pub mod rejection;
+pub mod rng;
+pub mod subset;

@@ -1,0 +1,182 @@
+//! From a request's path to the parser and the API its body belongs to.
+
+use super::BodyError;
+
+/// What a request body is expected to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Api {
+    /// OpenAI chat completions, and their rendering.
+    Chat,
+    /// OpenAI completions, and their rendering.
+    Completions,
+    /// OpenAI embeddings.
+    Embeddings,
+    /// OpenAI responses.
+    Responses,
+    /// OpenAI conversations.
+    Conversations,
+    /// OpenAI image generation; has no prompt tokens.
+    Images,
+    /// Anthropic messages.
+    Messages,
+    /// Anthropic token counting; passed on unread.
+    CountTokens,
+    /// vLLM's own generation from token ids.
+    Generate,
+    /// SGLang's own generation from token ids.
+    SglangGenerate,
+    /// Anything else; passed on unread.
+    Raw,
+}
+
+impl Api {
+    /// Whether a model named in the body decides, must be there, and can be rewritten.
+    pub fn names_model(self) -> bool {
+        !matches!(self, Self::SglangGenerate | Self::CountTokens | Self::Raw)
+    }
+
+    /// Whether the body is read at all.
+    pub fn is_read(self) -> bool {
+        !matches!(self, Self::CountTokens | Self::Raw)
+    }
+}
+
+/// A request parser of the reference, under its plugin type's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Parser {
+    /// `openai-parser`
+    OpenAi,
+    /// `anthropic-parser`
+    Anthropic,
+    /// `vllmhttp-parser`
+    VllmHttp,
+    /// `sglanghttp-parser`
+    SglangHttp,
+    /// `passthrough-parser`
+    Passthrough,
+}
+
+impl Parser {
+    /// Every parser there is.
+    pub const ALL: [Self; 5] =
+        [Self::OpenAi, Self::Anthropic, Self::VllmHttp, Self::SglangHttp, Self::Passthrough];
+
+    /// The plugin type's name in the reference's configuration.
+    pub fn type_name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai-parser",
+            Self::Anthropic => "anthropic-parser",
+            Self::VllmHttp => "vllmhttp-parser",
+            Self::SglangHttp => "sglanghttp-parser",
+            Self::Passthrough => "passthrough-parser",
+        }
+    }
+
+    /// The parser of a plugin type's name.
+    pub fn from_type_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|parser| parser.type_name() == name)
+    }
+
+    /// The ends of paths it claims, each with its API. None for a parser that takes what no other claims.
+    fn claims(self) -> &'static [(&'static str, Api)] {
+        match self {
+            Self::OpenAi => &[
+                ("chat/completions", Api::Chat),
+                ("completions", Api::Completions),
+                ("embeddings", Api::Embeddings),
+                ("responses", Api::Responses),
+                ("conversations", Api::Conversations),
+                ("chat/completions/render", Api::Chat),
+                ("completions/render", Api::Completions),
+                ("images/generations", Api::Images),
+            ],
+            Self::Anthropic => &[("messages", Api::Messages), ("messages/count_tokens", Api::CountTokens)],
+            Self::VllmHttp => &[("inference/v1/generate", Api::Generate)],
+            Self::SglangHttp => &[("generate", Api::SglangGenerate)],
+            Self::Passthrough => &[],
+        }
+    }
+}
+
+/// The parsers in use, in the order they were configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsers(Vec<Parser>);
+
+impl Default for Parsers {
+    /// The reference's list when the configuration has none.
+    fn default() -> Self {
+        Self(vec![Parser::OpenAi, Parser::Anthropic, Parser::VllmHttp, Parser::Passthrough])
+    }
+}
+
+impl Parsers {
+    /// The parsers of a configuration; an empty list means the default. One that was named before, or comes after a
+    /// parser that takes everything, has no effect.
+    pub fn new(configured: &[Parser]) -> Self {
+        if configured.is_empty() {
+            return Self::default();
+        }
+        let mut parsers = Vec::new();
+        for &parser in configured {
+            if !parsers.contains(&parser) {
+                parsers.push(parser);
+            }
+            if parser.claims().is_empty() {
+                break;
+            }
+        }
+        Self(parsers)
+    }
+
+    /// The API of a path. The longest claim that the path ends with decides, whether or not it begins at a `/`; among
+    /// equals the parser configured first.
+    pub fn api(&self, path: &str) -> Result<Api, BodyError> {
+        let path = without_query(path);
+        let end = path.trim();
+        let end = end.strip_suffix('/').unwrap_or(end);
+
+        let mut best: Option<(&str, Api)> = None;
+        for parser in &self.0 {
+            for &(claim, api) in parser.claims() {
+                if end.ends_with(claim) && best.is_none_or(|(longest, _)| claim.len() > longest.len()) {
+                    best = Some((claim, api));
+                }
+            }
+        }
+        match best {
+            Some((_, api)) if served(api, path) => Ok(api),
+            Some((_, api)) => Err(BodyError::UnsupportedPath { api, path: path.to_owned() }),
+            None if self.0.contains(&Parser::Passthrough) => Ok(Api::Raw),
+            None => Err(BodyError::NoParser { path: path.to_owned() }),
+        }
+    }
+}
+
+/// Three parsers look at the path again, each in a stricter way than its claim.
+fn served(api: Api, path: &str) -> bool {
+    match api {
+        Api::Messages => path.ends_with("/messages"),
+        Api::CountTokens => path.ends_with("/messages/count_tokens"),
+        Api::Generate => path.ends_with("inference/v1/generate"),
+        Api::SglangGenerate => {
+            let path = path.trim();
+            matches!(path.strip_suffix('/').unwrap_or(path), "generate" | "/generate")
+        }
+        _ => true,
+    }
+}
+
+/// The path that decides: the first of `:path`, `x-original-path` and `x-forwarded-path` that is not empty, without its
+/// query; completions if there is none.
+pub fn request_path<'h>(
+    path: Option<&'h str>,
+    original: Option<&'h str>,
+    forwarded: Option<&'h str>,
+) -> &'h str {
+    let found = [path, original, forwarded].into_iter().flatten().find(|path| !path.is_empty());
+    found.map_or("/v1/completions", without_query)
+}
+
+fn without_query(path: &str) -> &str {
+    path.split_once('?').map_or(path, |(path, _)| path)
+}

@@ -1,0 +1,283 @@
+//! Chat completions: tools, then role and content of every message, without separators.
+
+use std::borrow::Cow;
+
+use serde::de::{MapAccess, SeqAccess};
+
+use super::canonical;
+use super::field::{IfCount, Kind, NameField, Scope, TextField, Typed};
+use super::value::{Pass, Reader, Str, element, key, value};
+use super::{Fault, Input};
+use crate::prompt::{Pieces, Prompt, Text, resolution_of_data_url, sound_tokens};
+use xxhash_rust::xxh64::{Xxh64, xxh64};
+
+#[derive(Default)]
+pub(super) struct Chat<'a> {
+    tools: Option<Text<'a>>,
+    messages: Option<Pieces<'a>>,
+    max_tokens: Option<u64>,
+    max_completion_tokens: Option<u64>,
+}
+
+impl<'a> Input<'a> for Chat<'a> {
+    fn member<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        object: &mut A,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<(), A::Error> {
+        // The reference decodes these for other tokenizers, and so refuses them when their type is wrong.
+        let typed = |kind| Typed { scope, kind, rule: "a field has the wrong type" };
+        match name {
+            "messages" => self.messages = value(object, Messages { scope })?,
+            "tools" => self.tools = tools(canonical::member(object, scope)?, scope),
+            "max_tokens" => self.max_tokens = value(object, IfCount)?,
+            "max_completion_tokens" => self.max_completion_tokens = value(object, IfCount)?,
+            "chat_template" => value(object, typed(Kind::Text))?,
+            "chat_template_kwargs" => value(object, typed(Kind::Object))?,
+            "documents" => value(object, typed(Kind::Array))?,
+            "add_generation_prompt" | "continue_final_message" | "return_assistant_tokens_mask" => {
+                value(object, typed(Kind::Boolean))?;
+            }
+            _ => value(object, Pass)?,
+        }
+        Ok(())
+    }
+
+    fn max_output_tokens(&self) -> Option<u64> {
+        self.max_completion_tokens.or(self.max_tokens)
+    }
+
+    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+        let messages = self.messages?;
+        let Some(tools) = self.tools else { return Some(Prompt::one(messages)) };
+        let mut pieces = Pieces::new(scope.options.keep_bytes);
+        pieces.text(tools);
+        pieces.append(messages);
+        Some(Prompt::one(pieces))
+    }
+}
+
+/// The tools' text unless there are none.
+fn tools<'a>(tools: Text<'a>, scope: &Scope<'_, 'a>) -> Option<Text<'a>> {
+    if canonical::is_null(&tools) || canonical::is_empty_array(&tools) {
+        return None;
+    }
+    if !canonical::is_array(&tools) {
+        scope.fault(Fault::Field("tools must be an array"));
+    }
+    Some(tools)
+}
+
+/// The messages' pieces, or nothing if there is no message.
+struct Messages<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+}
+
+impl<'a> Reader<'a> for Messages<'_, '_, 'a> {
+    type Value = Option<Pieces<'a>>;
+
+    fn other(self) -> Self::Value {
+        self.scope.fault(Fault::Field("messages must be an array"));
+        None
+    }
+
+    fn null(self) -> Self::Value {
+        None
+    }
+
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let scope = self.scope;
+        let mut pieces = Pieces::new(scope.options.keep_bytes);
+        let mut any = false;
+        while element(&mut array, Message { scope, pieces: &mut pieces })?.is_some() {
+            any = true;
+        }
+        Ok(any.then_some(pieces))
+    }
+}
+
+struct Message<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+    pieces: &'s mut Pieces<'a>,
+}
+
+impl<'a> Reader<'a> for Message<'_, '_, 'a> {
+    type Value = ();
+
+    fn other(self) {
+        self.scope.fault(Fault::Field("a message must be an object"));
+    }
+
+    fn null(self) {}
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+        let Self { scope, pieces } = self;
+        let mut role = Text::default();
+        let mut content = Content::default();
+        while let Some(name) = key(&mut object)? {
+            match &*name {
+                "role" => {
+                    role =
+                        value(&mut object, TextField { scope, rule: "a message's role must be a string" })?;
+                }
+                "content" => content = value(&mut object, ContentReader { scope })?,
+                "tool_calls" => {
+                    let rule = "a message's tool_calls must be an array";
+                    value(&mut object, Typed { scope, kind: Kind::Array, rule })?;
+                }
+                _ => value(&mut object, Pass)?,
+            }
+        }
+        pieces.text(role);
+        match content {
+            Content::Text(text) => pieces.text(text),
+            Content::Blocks(blocks) => pieces.append(blocks),
+        }
+        Ok(())
+    }
+}
+
+enum Content<'a> {
+    Text(Text<'a>),
+    Blocks(Pieces<'a>),
+}
+
+impl Default for Content<'_> {
+    fn default() -> Self {
+        Self::Text(Text::default())
+    }
+}
+
+struct ContentReader<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+}
+
+impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
+    type Value = Content<'a>;
+
+    fn other(self) -> Self::Value {
+        self.scope.fault(Fault::Field("a message's content must be a string, null or an array of blocks"));
+        Content::default()
+    }
+
+    fn null(self) -> Self::Value {
+        Content::default()
+    }
+
+    fn string(self, value: Str<'a, '_>) -> Self::Value {
+        Content::Text(self.scope.text_of(value))
+    }
+
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let scope = self.scope;
+        let mut pieces = Pieces::new(scope.options.keep_bytes);
+        while element(&mut array, Block { scope, pieces: &mut pieces })?.is_some() {}
+        Ok(Content::Blocks(pieces))
+    }
+}
+
+/// One block of a message's content.
+struct Block<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+    pieces: &'s mut Pieces<'a>,
+}
+
+impl<'a> Reader<'a> for Block<'_, '_, 'a> {
+    type Value = ();
+
+    fn other(self) {
+        self.scope.fault(Fault::Field("a content block must be an object"));
+    }
+
+    fn null(self) {}
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+        let Self { scope, pieces } = self;
+        let text_field = TextField { scope, rule: "a block's type and text must be strings" };
+        let mut kind = Text::default();
+        let mut text = Text::default();
+        let (mut image, mut video) = (Asset::default(), Asset::default());
+        let mut sound = Asset::default();
+        while let Some(name) = key(&mut object)? {
+            match &*name {
+                "type" => kind = value(&mut object, TextField { ..text_field })?,
+                "text" => text = value(&mut object, TextField { ..text_field })?,
+                "image_url" => image = value(&mut object, AssetReader { scope, fields: &["url"] })?,
+                "video_url" => video = value(&mut object, AssetReader { scope, fields: &["url"] })?,
+                "input_audio" => {
+                    sound = value(&mut object, AssetReader { scope, fields: &["data", "format"] })?;
+                }
+                _ => value(&mut object, Pass)?,
+            }
+        }
+        let options = scope.options;
+        match &*kind.kept {
+            b"text" => pieces.text(text),
+            b"image_url" => {
+                let tokens = options.media.picture.tokens(|| resolution_of_data_url(image.first()));
+                pieces.media(image.hash(), tokens);
+            }
+            b"video_url" => pieces.media(video.hash(), options.media.video.tokens(&options.video)),
+            // The reference looks for the sound under `input_audio` in both cases.
+            b"input_audio" | b"audio_url" => pieces.media(sound.hash(), sound_tokens(sound.bytes())),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The strings that say which asset a block shows.
+#[derive(Default)]
+struct Asset<'a>([Option<Cow<'a, str>>; 2]);
+
+impl Asset<'_> {
+    fn first(&self) -> &str {
+        self.0[0].as_deref().unwrap_or_default()
+    }
+
+    fn hash(&self) -> u64 {
+        let [first, second] = &self.0;
+        let Some(second) = second else { return xxh64(first.as_deref().unwrap_or_default().as_bytes(), 0) };
+        let mut hash = Xxh64::new(0);
+        hash.update(self.first().as_bytes());
+        hash.update(second.as_bytes());
+        hash.digest()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.iter().flatten().map(|text| text.len() as u64).sum()
+    }
+}
+
+struct AssetReader<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+    fields: &'static [&'static str],
+}
+
+impl<'a> Reader<'a> for AssetReader<'_, '_, 'a> {
+    type Value = Asset<'a>;
+
+    fn other(self) -> Self::Value {
+        self.scope.fault(Fault::Field("an asset of a block must be an object"));
+        Asset::default()
+    }
+
+    fn null(self) -> Self::Value {
+        Asset::default()
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let scope = self.scope;
+        let mut asset = Asset::default();
+        while let Some(name) = key(&mut object)? {
+            if let Some(field) = self.fields.iter().position(|field| *field == name) {
+                let rule = "an asset's url, data and format must be strings";
+                asset.0[field] = value(&mut object, NameField { scope, rule })?;
+            } else {
+                value(&mut object, Pass)?;
+            }
+        }
+        Ok(asset)
+    }
+}

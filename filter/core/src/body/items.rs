@@ -1,0 +1,193 @@
+//! APIs whose prompt is JSON: responses and conversations.
+
+use serde::de::{MapAccess, SeqAccess};
+
+use super::canonical;
+use super::field::{IfCount, Kind, Scope, TextField, Typed};
+use super::json_text::JsonText;
+use super::value::{Pass, Reader, element, key, value};
+use super::{Fault, Input};
+use crate::prompt::{Pieces, Prompt, Text};
+
+/// The prompt is an array of up to three objects, each with one of the fields.
+#[derive(Default)]
+pub(super) struct Responses<'a> {
+    instructions: Option<Text<'a>>,
+    tools: Option<Text<'a>>,
+    input: Option<Text<'a>>,
+    max_output_tokens: Option<u64>,
+}
+
+impl<'a> Input<'a> for Responses<'a> {
+    fn member<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        object: &mut A,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<(), A::Error> {
+        let field = match name {
+            "instructions" => &mut self.instructions,
+            "tools" => &mut self.tools,
+            "input" => &mut self.input,
+            "max_output_tokens" => {
+                self.max_output_tokens = value(object, IfCount)?;
+                return Ok(());
+            }
+            _ => return value(object, Pass),
+        };
+        let text = canonical::member(object, scope)?;
+        *field = (!canonical::is_null(&text)).then_some(text);
+        Ok(())
+    }
+
+    fn max_output_tokens(&self) -> Option<u64> {
+        self.max_output_tokens
+    }
+
+    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+        let input = self.input?;
+        let mut pieces = Pieces::new(scope.options.keep_bytes);
+        let fields = [
+            (r#"{"instructions":"#, self.instructions),
+            (r#"{"tools":"#, self.tools),
+            (r#"{"input":"#, Some(input)),
+        ];
+        let mut before = "[";
+        for (start, text) in fields {
+            let Some(text) = text else { continue };
+            pieces.text(Text::borrowed(before));
+            pieces.text(Text::borrowed(start));
+            pieces.text(text);
+            pieces.text(Text::borrowed("}"));
+            before = ",";
+        }
+        pieces.text(Text::borrowed("]"));
+        Some(Prompt::one(pieces))
+    }
+}
+
+/// The prompt is the array of items, each reduced to its type, role and content.
+#[derive(Default)]
+pub(super) struct Conversations<'a> {
+    /// Nothing if there are no items.
+    items: Option<Text<'a>>,
+}
+
+impl<'a> Input<'a> for Conversations<'a> {
+    fn member<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        object: &mut A,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "items" => self.items = value(object, Items { scope })?,
+            "metadata" => {
+                value(object, Typed { scope, kind: Kind::Object, rule: "metadata must be an object" })?;
+            }
+            _ => value(object, Pass)?,
+        }
+        Ok(())
+    }
+
+    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+        let mut pieces = Pieces::new(scope.options.keep_bytes);
+        pieces.text(self.items?);
+        Some(Prompt::one(pieces))
+    }
+}
+
+struct Items<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+}
+
+impl<'a> Reader<'a> for Items<'_, '_, 'a> {
+    type Value = Option<Text<'a>>;
+
+    fn other(self) -> Self::Value {
+        self.scope.fault(Fault::Field("items must be an array"));
+        None
+    }
+
+    fn null(self) -> Self::Value {
+        None
+    }
+
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut json = JsonText::new(self.scope.options.keep_bytes);
+        let mut before = "[";
+        while let Some(item) = element(&mut array, Item { scope: self.scope })? {
+            json.json(before);
+            let mut before_field = "{";
+            for (name, text) in
+                [(r#""type":"#, item.kind), (r#""role":"#, item.role), (r#""content":"#, item.content)]
+            {
+                let Some(text) = text else { continue };
+                json.json(before_field);
+                json.json(name);
+                json.part(&text);
+                before_field = ",";
+            }
+            json.json(if before_field == "{" { "{}" } else { "}" });
+            before = ",";
+        }
+        if before == "[" {
+            return Ok(None);
+        }
+        json.json("]");
+        Ok(Some(json.finish()))
+    }
+}
+
+/// The fields of an item in JSON, without those that are empty.
+#[derive(Default)]
+struct ItemFields<'a> {
+    kind: Option<Text<'a>>,
+    role: Option<Text<'a>>,
+    content: Option<Text<'a>>,
+}
+
+struct Item<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+}
+
+impl<'a> Reader<'a> for Item<'_, '_, 'a> {
+    type Value = ItemFields<'a>;
+
+    fn other(self) -> Self::Value {
+        self.scope.fault(Fault::Field("an item must be an object"));
+        ItemFields::default()
+    }
+
+    fn null(self) -> Self::Value {
+        ItemFields::default()
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let scope = self.scope;
+        let mut item = ItemFields::default();
+        while let Some(name) = key(&mut object)? {
+            let field = match &*name {
+                "type" => &mut item.kind,
+                "role" => &mut item.role,
+                "content" => {
+                    let content = canonical::member(&mut object, scope)?;
+                    item.content = (!canonical::is_null(&content)).then_some(content);
+                    continue;
+                }
+                _ => {
+                    value(&mut object, Pass)?;
+                    continue;
+                }
+            };
+            let rule = "an item's type and role must be strings";
+            let text = value(&mut object, TextField { scope, rule })?;
+            *field = (!text.is_empty()).then(|| {
+                let mut json = JsonText::new(scope.options.keep_bytes);
+                json.string(&text);
+                json.finish()
+            });
+        }
+        Ok(item)
+    }
+}

@@ -1,0 +1,218 @@
+//! What a request body says that matters for the decision, read in one pass and without a tree.
+//!
+//! The [path](Parsers::api) says which [`Api`] a body belongs to, [`Body::read`] reads it. Strings without escapes are
+//! borrowed from the body. Rules, field names and messages are the reference's; these differ on purpose:
+//! bodies that are not UTF-8 or hold half a surrogate pair are refused instead of repaired, nesting is limited by the
+//! deserializer, and field names have to be spelled exactly.
+
+mod anthropic;
+mod api;
+mod blocks;
+mod canonical;
+mod chat;
+mod completions;
+mod error;
+mod field;
+mod generate;
+mod items;
+mod json_text;
+mod span;
+mod tools;
+mod value;
+
+use core::fmt::Display;
+use core::ops::Range;
+use std::borrow::Cow;
+
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
+
+use crate::prompt::{Media, Prompt, VideoHints};
+pub use api::{Api, Parser, Parsers, request_path};
+pub use error::{BodyError, Fault};
+use field::{IfString, IsTrue, NameField, Scope};
+use value::{Number, Read, Reader, Str, key, pass_array, value};
+
+/// A reader of JSON text, which the shell brings along.
+pub trait Json {
+    /// Why a text cannot be read; its words go to the client.
+    type Error: Display;
+
+    /// Reads `seed` from the whole of `text`. Refuses what is not JSON, text after the value, and nesting deeper than
+    /// some fixed limit, whatever `seed` does; lends strings without escapes to `seed` as parts of `text`.
+    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error>;
+}
+
+/// How bodies are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of prompt kept for hashing; what comes after is only counted.
+    pub keep_bytes: usize,
+    /// How pictures, videos and sounds are counted.
+    pub media: Media,
+    /// What this request's headers say about its videos.
+    pub video: VideoHints,
+}
+
+impl Default for Options {
+    /// Keeps as many tokens as the reference's prefix producer looks at by default, 131 072.
+    fn default() -> Self {
+        let keep_bytes = 131_072 * crate::prompt::BYTES_PER_TOKEN;
+        Self { keep_bytes, media: Media::default(), video: VideoHints::default() }
+    }
+}
+
+/// What a request body says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Body<'a> {
+    /// The model asked for; `None` if it is missing, empty or not a string.
+    pub model: Option<Cow<'a, str>>,
+    /// Where the value of the last top-level `model` stands in the body, with the quotes if it is a string. `None` if
+    /// there is no such member, or its key is spelled with escapes; to name a model in such a body, add a member at
+    /// its end: the last of several counts.
+    pub model_span: Option<Range<usize>>,
+    /// Whether the response is to be streamed.
+    pub stream: bool,
+    /// The most tokens the client wants to be generated.
+    pub max_output_tokens: Option<u64>,
+    /// Keeps the prefixes of this request apart from those with another salt.
+    pub cache_salt: Option<Cow<'a, str>>,
+    /// What the model is asked.
+    pub prompt: Prompt<'a>,
+}
+
+impl<'a> Body<'a> {
+    /// Reads the body of a request to `api`. One that is not [read](Api::is_read) says nothing.
+    pub fn read<J: Json>(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
+        match api {
+            Api::Chat => read::<J, chat::Chat<'_>>(text, api, options),
+            Api::Completions => read::<J, completions::Completions<'_>>(text, api, options),
+            Api::Embeddings => read::<J, completions::Embeddings<'_>>(text, api, options),
+            Api::Images => read::<J, completions::Images>(text, api, options),
+            Api::Responses => read::<J, items::Responses<'_>>(text, api, options),
+            Api::Conversations => read::<J, items::Conversations<'_>>(text, api, options),
+            Api::Messages => read::<J, anthropic::Messages<'_>>(text, api, options),
+            Api::Generate => read::<J, generate::Generate>(text, api, options),
+            Api::SglangGenerate => read::<J, generate::SglangGenerate<'_>>(text, api, options),
+            Api::CountTokens | Api::Raw => Ok(Self::default()),
+        }
+    }
+}
+
+/// The body as text.
+pub fn utf8(body: &[u8]) -> Result<&str, BodyError> {
+    core::str::from_utf8(body).map_err(|error| BodyError::NotUtf8 { offset: error.valid_up_to() })
+}
+
+/// The fields of one API, as they come.
+trait Input<'a>: Default {
+    /// Reads the value of the member `name`, which is none of those all APIs share. `name` is borrowed from the body
+    /// unless it is spelled with escapes.
+    fn member<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        object: &mut A,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<(), A::Error>;
+
+    /// What the client set for the length of the answer.
+    fn max_output_tokens(&self) -> Option<u64> {
+        None
+    }
+
+    /// A salt that is not called `cache_salt`.
+    fn take_salt(&mut self) -> Option<Cow<'a, str>> {
+        None
+    }
+
+    /// The prompt, or nothing if a required field is missing.
+    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>>;
+}
+
+fn read<'a, J: Json, I: Input<'a>>(
+    text: &'a str,
+    api: Api,
+    options: &Options,
+) -> Result<Body<'a>, BodyError> {
+    let scope = Scope::new(text, options);
+    let top = Top { api, scope: &scope, body: Body::default(), input: I::default() };
+    let read = J::read(text, Read(top)).map_err(|error| error.to_string());
+    let (mut body, mut input) =
+        read.and_then(|top| top).map_err(|cause| BodyError::NotAnObject { api, cause })?;
+
+    body.max_output_tokens = input.max_output_tokens();
+    if let Some(salt) = input.take_salt() {
+        body.cache_salt = Some(salt);
+    }
+    let prompt = input.prompt(&scope);
+    match (prompt, scope.take_fault()) {
+        (Some(prompt), None) => Ok(Body { prompt, ..body }),
+        (_, fault) => Err(BodyError::Invalid { api, fault }),
+    }
+}
+
+/// Reads the object that a body is; other JSON is refused in the end, naming its type.
+struct Top<'s, 'c, 'a, I> {
+    api: Api,
+    scope: &'s Scope<'c, 'a>,
+    body: Body<'a>,
+    input: I,
+}
+
+impl<'a, I: Input<'a>> Top<'_, '_, 'a, I> {
+    fn not(type_name: &str) -> Result<(Body<'a>, I), String> {
+        Err(format!("body must be a JSON object, not {type_name}"))
+    }
+}
+
+impl<'a, I: Input<'a>> Reader<'a> for Top<'_, '_, 'a, I> {
+    type Value = Result<(Body<'a>, I), String>;
+
+    fn other(self) -> Self::Value {
+        Self::not("another value")
+    }
+
+    // The reference takes null for an object without members.
+    fn null(self) -> Self::Value {
+        Ok((self.body, self.input))
+    }
+
+    fn boolean(self, _: bool) -> Self::Value {
+        Self::not("a boolean")
+    }
+
+    fn number(self, _: Number) -> Self::Value {
+        Self::not("a number")
+    }
+
+    fn string(self, _: Str<'a, '_>) -> Self::Value {
+        Self::not("a string")
+    }
+
+    fn array<A: SeqAccess<'a>>(self, array: A) -> Result<Self::Value, A::Error> {
+        pass_array(array)?;
+        Ok(Self::not("an array"))
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let Self { api, scope, mut body, mut input } = self;
+        while let Some(name) = key(&mut object)? {
+            match &*name {
+                "model" if api.names_model() => {
+                    let model = value(&mut object, IfString)?;
+                    body.model = model.filter(|model| !model.is_empty());
+                    body.model_span = span::of_member(scope.text, &name);
+                }
+                "stream" => {
+                    let strict = (api == Api::SglangGenerate).then_some(scope);
+                    body.stream = value(&mut object, IsTrue { strict })?;
+                }
+                "cache_salt" if !matches!(api, Api::Images | Api::SglangGenerate) => {
+                    let rule = "cache_salt must be a string";
+                    body.cache_salt = value(&mut object, NameField { scope, rule })?;
+                }
+                _ => input.member(&name, &mut object, scope)?,
+            }
+        }
+        Ok(Ok((body, input)))
+    }
+}

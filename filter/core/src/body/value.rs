@@ -1,0 +1,217 @@
+//! Reading a JSON value by what it turns out to be.
+//!
+//! A [`Reader`] says what it does with each type of value it wants; any other value is read past and left to
+//! [`Reader::other`]. A value of the wrong type therefore never ends the reading: a syntax error further on is found
+//! all the same, and takes precedence as it does in the reference, which decodes the whole text first.
+//!
+//! Everything goes through [`Deserializer::deserialize_any`], also what is read past: the deserializer's depth limit
+//! holds for every value, which it need not for `serde::de::IgnoredAny`.
+
+use core::fmt;
+use core::ops::Deref;
+use std::borrow::Cow;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use crate::prompt::Text;
+
+/// A string as the deserializer has it.
+#[derive(Clone, Copy)]
+pub(super) struct Str<'a, 't> {
+    text: &'t str,
+    /// The same, if it is part of the body and was not put together from escapes.
+    in_body: Option<&'a str>,
+}
+
+impl Deref for Str<'_, '_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.text
+    }
+}
+
+impl<'a> Str<'a, '_> {
+    pub(super) fn into_cow(self) -> Cow<'a, str> {
+        self.in_body.map_or_else(|| Cow::Owned(self.text.to_owned()), Cow::Borrowed)
+    }
+
+    /// The text, of which no more than `limit` bytes are copied.
+    pub(super) fn into_text(self, limit: usize) -> Text<'a> {
+        self.in_body.map_or_else(|| Text::copied(self.text, limit), Text::borrowed)
+    }
+}
+
+/// A number as it was written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Number {
+    /// An integer of at least 0.
+    Unsigned(u64),
+    /// An integer below 0.
+    Negative(i64),
+    /// Anything with a fraction or an exponent, and integers beyond 64 bits.
+    Float(f64),
+}
+
+impl Number {
+    /// The number as the reference sees every number.
+    pub(super) fn as_f64(self) -> f64 {
+        match self {
+            Self::Unsigned(number) => number as f64,
+            Self::Negative(number) => number as f64,
+            Self::Float(number) => number,
+        }
+    }
+}
+
+/// What becomes of a value.
+pub(super) trait Reader<'a>: Sized {
+    type Value;
+
+    /// The value has a type nobody asked for; it has been read past.
+    fn other(self) -> Self::Value;
+
+    fn null(self) -> Self::Value {
+        self.other()
+    }
+
+    fn boolean(self, _value: bool) -> Self::Value {
+        self.other()
+    }
+
+    fn number(self, _value: Number) -> Self::Value {
+        self.other()
+    }
+
+    fn string(self, _value: Str<'a, '_>) -> Self::Value {
+        self.other()
+    }
+
+    fn array<A: SeqAccess<'a>>(self, array: A) -> Result<Self::Value, A::Error> {
+        pass_array(array)?;
+        Ok(self.other())
+    }
+
+    fn object<A: MapAccess<'a>>(self, object: A) -> Result<Self::Value, A::Error> {
+        pass_object(object)?;
+        Ok(self.other())
+    }
+}
+
+/// Reads past the rest of an array; says how many elements that were.
+pub(super) fn pass_array<'a, A: SeqAccess<'a>>(mut array: A) -> Result<u64, A::Error> {
+    let mut count = 0;
+    while array.next_element_seed(Read(Pass))?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Reads past the rest of an object.
+pub(super) fn pass_object<'a, A: MapAccess<'a>>(mut object: A) -> Result<(), A::Error> {
+    while object.next_key_seed(Read(Pass))?.is_some() {
+        object.next_value_seed(Read(Pass))?;
+    }
+    Ok(())
+}
+
+/// Reads past a value.
+pub(super) struct Pass;
+
+impl Reader<'_> for Pass {
+    type Value = ();
+
+    fn other(self) {}
+}
+
+/// Reads the key of a member.
+struct Key;
+
+impl<'a> Reader<'a> for Key {
+    type Value = Cow<'a, str>;
+
+    // A deserializer of JSON has only strings for keys.
+    fn other(self) -> Cow<'a, str> {
+        Cow::Borrowed("")
+    }
+
+    fn string(self, value: Str<'a, '_>) -> Cow<'a, str> {
+        value.into_cow()
+    }
+}
+
+/// The next member's key.
+pub(super) fn key<'a, A: MapAccess<'a>>(object: &mut A) -> Result<Option<Cow<'a, str>>, A::Error> {
+    object.next_key_seed(Read(Key))
+}
+
+/// The value of the member whose key was just read.
+pub(super) fn value<'a, A: MapAccess<'a>, R: Reader<'a>>(
+    object: &mut A,
+    reader: R,
+) -> Result<R::Value, A::Error> {
+    object.next_value_seed(Read(reader))
+}
+
+/// The array's next element.
+pub(super) fn element<'a, A: SeqAccess<'a>, R: Reader<'a>>(
+    array: &mut A,
+    reader: R,
+) -> Result<Option<R::Value>, A::Error> {
+    array.next_element_seed(Read(reader))
+}
+
+/// A [`Reader`] in serde's terms.
+pub(super) struct Read<R>(pub(super) R);
+
+impl<'a, R: Reader<'a>> DeserializeSeed<'a> for Read<R> {
+    type Value = R::Value;
+
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<R::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'a, R: Reader<'a>> Visitor<'a> for Read<R> {
+    type Value = R::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<R::Value, E> {
+        Ok(self.0.null())
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<R::Value, E> {
+        Ok(self.0.boolean(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<R::Value, E> {
+        Ok(self.0.number(Number::Unsigned(value)))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<R::Value, E> {
+        Ok(self.0.number(u64::try_from(value).map_or(Number::Negative(value), Number::Unsigned)))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<R::Value, E> {
+        Ok(self.0.number(Number::Float(value)))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, value: &'a str) -> Result<R::Value, E> {
+        Ok(self.0.string(Str { text: value, in_body: Some(value) }))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<R::Value, E> {
+        Ok(self.0.string(Str { text: value, in_body: None }))
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, array: A) -> Result<R::Value, A::Error> {
+        self.0.array(array)
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, object: A) -> Result<R::Value, A::Error> {
+        self.0.object(object)
+    }
+}

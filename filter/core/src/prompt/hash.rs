@@ -1,0 +1,158 @@
+//! Hashes of a prompt's blocks, each standing for everything up to its end.
+
+use xxhash_rust::xxh64::{Xxh64, xxh64};
+
+use super::{BYTES_PER_TOKEN, Piece, Prompt};
+
+/// The block hashes of a prompt, list by list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockHashes {
+    hashes: Vec<u64>,
+    /// Where in `hashes` each list ends; lists without a block are left out.
+    ends: Vec<usize>,
+}
+
+impl BlockHashes {
+    /// The chains of the prompt's lists, each in the order of its blocks.
+    pub fn lists(&self) -> impl Iterator<Item = &[u64]> {
+        let starts = core::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.hashes[start..end])
+    }
+
+    /// All hashes, list after list.
+    pub fn all(&self) -> &[u64] {
+        &self.hashes
+    }
+}
+
+/// Hashes `prompt` in blocks of `block_size` tokens, at most `max_blocks` of each list.
+///
+/// XXH64 with seed 0 throughout, as in the reference: a chain starts from the hash of `model` followed by `salt`; the
+/// hash of a block is that of its tokens' bytes followed by the previous link, both as little-endian 64-bit numbers. A
+/// shorter last block is hashed too, unless the prompt was [cut](Prompt::is_cut) there: what was not kept could be part
+/// of it. A `block_size` of 0 gives no blocks.
+pub fn block_hashes(
+    prompt: &Prompt<'_>,
+    model: &str,
+    salt: Option<&str>,
+    block_size: usize,
+    max_blocks: usize,
+) -> BlockHashes {
+    let mut found = BlockHashes::default();
+    let Some(block_bytes) = block_size.checked_mul(BYTES_PER_TOKEN).filter(|&bytes| bytes > 0) else {
+        return found;
+    };
+    let mut seed = Xxh64::new(0);
+    seed.update(model.as_bytes());
+    seed.update(salt.unwrap_or_default().as_bytes());
+    let seed = seed.digest();
+
+    let mut lists = prompt.lists().peekable();
+    while let Some(list) = lists.next() {
+        let start = found.hashes.len();
+        let end = start.saturating_add(max_blocks);
+        let mut chain = Chain::new(&mut found.hashes, seed, block_bytes, end);
+        for piece in list {
+            chain.piece(piece);
+        }
+        if lists.peek().is_some() || !prompt.cut {
+            chain.last_block();
+        }
+        if found.hashes.len() > start {
+            found.ends.push(found.hashes.len());
+        }
+    }
+    found
+}
+
+struct Chain<'h> {
+    hashes: &'h mut Vec<u64>,
+    previous: u64,
+    block_bytes: usize,
+    /// Length of `hashes` at which the list has as many blocks as are wanted.
+    end: usize,
+    /// A block that does not lie inside one piece, as far as it has been seen.
+    open: Xxh64,
+    open_bytes: usize,
+}
+
+impl<'h> Chain<'h> {
+    fn new(hashes: &'h mut Vec<u64>, seed: u64, block_bytes: usize, end: usize) -> Self {
+        Self { hashes, previous: seed, block_bytes, end, open: Xxh64::new(0), open_bytes: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.hashes.len() >= self.end
+    }
+
+    fn piece(&mut self, piece: &Piece<'_>) {
+        // Tokens that are not already bytes go through a buffer of this many.
+        const BATCH: usize = 64;
+        let mut bytes = [0; BATCH * BYTES_PER_TOKEN];
+        match piece {
+            Piece::Text(text) => self.bytes(text),
+            Piece::Media { token, count } => {
+                self.pad();
+                bytes.as_chunks_mut().0.fill(token.to_le_bytes());
+                let mut left = *count;
+                while left > 0 && !self.is_full() {
+                    let batch = usize::try_from(left).unwrap_or(BATCH).min(BATCH);
+                    self.bytes(&bytes[..batch * BYTES_PER_TOKEN]);
+                    left -= batch as u64;
+                }
+            }
+            Piece::Ids(ids) => {
+                for batch in ids.chunks(BATCH) {
+                    for (token, id) in bytes.as_chunks_mut().0.iter_mut().zip(batch) {
+                        *token = id.to_le_bytes();
+                    }
+                    self.bytes(&bytes[..batch.len() * BYTES_PER_TOKEN]);
+                }
+            }
+        }
+    }
+
+    fn bytes(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.is_full() {
+            let (block, rest) = bytes.split_at(bytes.len().min(self.block_bytes - self.open_bytes));
+            bytes = rest;
+            if block.len() == self.block_bytes {
+                self.link(xxh64(block, 0));
+                continue;
+            }
+            self.open.update(block);
+            self.open_bytes += block.len();
+            if self.open_bytes == self.block_bytes {
+                self.close();
+            }
+        }
+    }
+
+    /// Fills the last token with zeros.
+    fn pad(&mut self) {
+        let missing = self.open_bytes.next_multiple_of(BYTES_PER_TOKEN) - self.open_bytes;
+        self.bytes(&[0; BYTES_PER_TOKEN][..missing]);
+    }
+
+    fn last_block(&mut self) {
+        self.pad();
+        if self.open_bytes > 0 && !self.is_full() {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        let block = self.open.digest();
+        self.open.reset(0);
+        self.open_bytes = 0;
+        self.link(block);
+    }
+
+    fn link(&mut self, block: u64) {
+        let mut link = [0; 16];
+        link[..8].copy_from_slice(&block.to_le_bytes());
+        link[8..].copy_from_slice(&self.previous.to_le_bytes());
+        self.previous = xxh64(&link, 0);
+        self.hashes.push(self.previous);
+    }
+}

@@ -1,0 +1,177 @@
+//! How many tokens a picture, a video or a sound stands for.
+//!
+//! The formulas and defaults are those of the reference's `estimate` tokenizer.
+
+use super::BYTES_PER_TOKEN;
+
+/// Width and height in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolution {
+    /// Pixels per row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+impl Resolution {
+    /// What an asset is taken for when its own resolution is not known: 360p.
+    pub const DEFAULT: Self = Self { width: 640, height: 360 };
+
+    /// Reads `WIDTHxHEIGHT` (`x` or `X`, blanks around the numbers allowed), both at least 1.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (width, height) = text.split_once(['x', 'X'])?;
+        let side = |text: &str| text.trim().parse().ok().filter(|&side| side > 0);
+        Some(Self { width: side(width)?, height: side(height)? })
+    }
+
+    fn pixels(self) -> u64 {
+        u64::from(self.width) * u64::from(self.height)
+    }
+}
+
+/// Tokens of one picture or video frame; never less than 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokensPerPicture {
+    /// The same for every picture.
+    Fixed(u64),
+    /// Proportional to the picture's area.
+    ByArea {
+        /// Pixels for one token; 0 counts as the default, 1024.
+        pixels_per_token: u64,
+        /// Taken when the picture's own resolution is not known.
+        default: Resolution,
+    },
+}
+
+impl Default for TokensPerPicture {
+    fn default() -> Self {
+        Self::ByArea { pixels_per_token: 1024, default: Resolution::DEFAULT }
+    }
+}
+
+impl TokensPerPicture {
+    /// Tokens of a picture of this resolution, asked for only when it matters.
+    pub fn tokens(self, resolution: impl FnOnce() -> Option<Resolution>) -> u64 {
+        match self {
+            Self::Fixed(tokens) => tokens.max(1),
+            Self::ByArea { pixels_per_token, default } => {
+                let pixels = resolution().unwrap_or(default).pixels();
+                (pixels / if pixels_per_token == 0 { 1024 } else { pixels_per_token }).max(1)
+            }
+        }
+    }
+}
+
+/// How many frames of a video the model looks at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Frames {
+    /// So many per second, merged in groups.
+    Sampled {
+        /// Frames per second looked at.
+        per_second: f64,
+        /// Frames merged into one; 0 and 1 merge nothing.
+        merged: u64,
+    },
+    /// Every `stride`-th frame of the source.
+    Strided {
+        /// Frames per second of the source when the request does not say.
+        source_per_second: f64,
+        /// At least 1; 0 counts as 1.
+        stride: u64,
+    },
+}
+
+/// Estimates the tokens of a video: frames times tokens per frame.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VideoEstimate {
+    /// Tokens of one frame.
+    pub per_frame: TokensPerPicture,
+    /// Which frames count.
+    pub frames: Frames,
+    /// Fewest frames, before merging.
+    pub min_frames: Option<u64>,
+    /// Most frames, before merging.
+    pub max_frames: Option<u64>,
+    /// Seconds, when the request does not say.
+    pub default_duration: f64,
+    /// Most tokens of one video.
+    pub max_tokens: Option<u64>,
+}
+
+impl Default for VideoEstimate {
+    fn default() -> Self {
+        Self {
+            per_frame: TokensPerPicture::default(),
+            frames: Frames::Sampled { per_second: 2.0, merged: 0 },
+            min_frames: None,
+            max_frames: None,
+            default_duration: 10.0,
+            max_tokens: None,
+        }
+    }
+}
+
+/// What the request's headers say about its videos; `None` is "did not say" or not a positive number.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct VideoHints {
+    /// `x-llm-d-video-fps`: frames per second of the source.
+    pub frames_per_second: Option<f64>,
+    /// `x-llm-d-video-duration-seconds`.
+    pub duration: Option<f64>,
+    /// `x-llm-d-video-resolution`.
+    pub resolution: Option<Resolution>,
+}
+
+impl VideoHints {
+    /// Reads the values of the three headers; one that is absent or malformed says nothing.
+    pub fn from_headers(fps: Option<&str>, duration: Option<&str>, resolution: Option<&str>) -> Self {
+        let positive =
+            |text: &str| text.parse().ok().filter(|&number: &f64| number > 0.0 && number.is_finite());
+        Self {
+            frames_per_second: fps.and_then(positive),
+            duration: duration.and_then(positive),
+            resolution: resolution.and_then(Resolution::parse),
+        }
+    }
+}
+
+impl VideoEstimate {
+    /// Tokens of one video; at least 1.
+    pub fn tokens(&self, hints: &VideoHints) -> u64 {
+        let frames = self.frame_count(hints);
+        let tokens = frames.saturating_mul(self.per_frame.tokens(|| hints.resolution));
+        tokens.min(self.max_tokens.unwrap_or(u64::MAX)).max(1)
+    }
+
+    fn frame_count(&self, hints: &VideoHints) -> u64 {
+        let duration = hints.duration.unwrap_or(self.default_duration);
+        let clamp =
+            |frames: u64| frames.max(self.min_frames.unwrap_or(0)).min(self.max_frames.unwrap_or(u64::MAX));
+        match self.frames {
+            Frames::Sampled { per_second, merged } => clamp(whole(duration * per_second)) / merged.max(1),
+            Frames::Strided { source_per_second, stride } => {
+                let per_second = hints.frames_per_second.unwrap_or(source_per_second);
+                clamp(whole(duration * per_second) / stride.max(1))
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, which is the intent")]
+fn whole(number: f64) -> u64 {
+    number as u64
+}
+
+/// How the assets of a request are counted; [`Media::default`] is the reference's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Media {
+    /// Tokens of a picture.
+    pub picture: TokensPerPicture,
+    /// Tokens of a video.
+    pub video: VideoEstimate,
+}
+
+/// Tokens of a sound whose data and format name have `bytes` bytes together; at least 1.
+pub(crate) fn sound_tokens(bytes: u64) -> u64 {
+    bytes.div_ceil(BYTES_PER_TOKEN as u64).max(1)
+}

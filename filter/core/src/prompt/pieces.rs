@@ -1,0 +1,144 @@
+//! Building a list of pieces within a limit.
+
+use std::borrow::Cow;
+
+use super::{BYTES_PER_TOKEN, Piece};
+
+/// A text of which only the beginning may have been kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Text<'a> {
+    pub(crate) kept: Cow<'a, [u8]>,
+    /// Bytes of the whole text.
+    pub(crate) bytes: u64,
+}
+
+impl<'a> Text<'a> {
+    pub(crate) fn borrowed(text: &'a str) -> Self {
+        Self { kept: Cow::Borrowed(text.as_bytes()), bytes: text.len() as u64 }
+    }
+
+    /// A copy of at most `limit` bytes of `text`.
+    pub(crate) fn copied(text: &str, limit: usize) -> Self {
+        let kept = &text.as_bytes()[..text.len().min(limit)];
+        Self { kept: Cow::Owned(kept.to_vec()), bytes: text.len() as u64 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+}
+
+/// How long a sequence of pieces is, wherever it may be appended: `head` bytes up to the first asset, which starts at a
+/// token boundary, and the bytes from there on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    head: u64,
+    tail: Option<u64>,
+}
+
+impl Extent {
+    fn add_bytes(&mut self, bytes: u64) {
+        let last = self.tail.as_mut().unwrap_or(&mut self.head);
+        *last = last.saturating_add(bytes);
+    }
+
+    fn add_aligned(&mut self, bytes: u64) {
+        let aligned = self.tail.map_or(0, align);
+        self.tail = Some(aligned.saturating_add(bytes));
+    }
+
+    fn tokens(self) -> u64 {
+        (align(self.head).saturating_add(align(self.tail.unwrap_or(0)))) / BYTES_PER_TOKEN as u64
+    }
+}
+
+fn align(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(BYTES_PER_TOKEN as u64).unwrap_or(u64::MAX)
+}
+
+/// One list of tokens being built. Once `limit` bytes are kept, the rest is only counted.
+#[derive(Debug)]
+pub(crate) struct Pieces<'a> {
+    pieces: Vec<Piece<'a>>,
+    extent: Extent,
+    room: usize,
+    cut: bool,
+}
+
+impl<'a> Pieces<'a> {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { pieces: Vec::new(), extent: Extent::default(), room: limit, cut: false }
+    }
+
+    pub(crate) fn text(&mut self, text: Text<'a>) {
+        if text.is_empty() {
+            return;
+        }
+        self.extent.add_bytes(text.bytes);
+        let whole = text.kept.len() as u64 == text.bytes;
+        self.keep(Piece::Text(text.kept));
+        self.cut |= !whole;
+    }
+
+    pub(crate) fn media(&mut self, content_hash: u64, count: u64) {
+        self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
+        // The reference's placeholder is the low half of the hash.
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
+        self.keep(Piece::Media { token: content_hash as u32, count });
+    }
+
+    /// `ids` are the first of `count` token ids.
+    pub(crate) fn ids(&mut self, ids: Vec<u32>, count: u64) {
+        self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
+        let whole = ids.len() as u64 == count;
+        self.keep(Piece::Ids(ids));
+        self.cut |= !whole;
+    }
+
+    pub(crate) fn append(&mut self, other: Self) {
+        self.extent.add_bytes(other.extent.head);
+        if let Some(tail) = other.extent.tail {
+            self.extent.add_aligned(tail);
+        }
+        self.pieces.reserve(other.pieces.len());
+        for piece in other.pieces {
+            self.keep(piece);
+        }
+        self.cut |= other.cut;
+    }
+
+    pub(crate) fn tokens(&self) -> u64 {
+        self.extent.tokens()
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<Piece<'a>>, bool) {
+        (self.pieces, self.cut)
+    }
+
+    fn keep(&mut self, mut piece: Piece<'a>) {
+        if self.cut {
+            return;
+        }
+        let bytes = match &piece {
+            Piece::Text(text) => text.len() as u64,
+            Piece::Media { count, .. } => count.saturating_mul(BYTES_PER_TOKEN as u64),
+            Piece::Ids(ids) => (ids.len() * BYTES_PER_TOKEN) as u64,
+        };
+        if let Some(room) = usize::try_from(bytes).ok().and_then(|bytes| self.room.checked_sub(bytes)) {
+            self.room = room;
+        } else {
+            let tokens = self.room / BYTES_PER_TOKEN;
+            match &mut piece {
+                Piece::Text(Cow::Borrowed(text)) => *text = &text[..self.room],
+                Piece::Text(Cow::Owned(text)) => text.truncate(self.room),
+                Piece::Media { count, .. } => *count = tokens as u64,
+                Piece::Ids(ids) => ids.truncate(tokens),
+            }
+            self.cut = true;
+            if self.room < BYTES_PER_TOKEN && !matches!(piece, Piece::Text(_)) || self.room == 0 {
+                return;
+            }
+        }
+        self.pieces.push(piece);
+    }
+}
