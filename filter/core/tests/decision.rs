@@ -1,0 +1,243 @@
+//! Whole decisions of the default pipeline, with the reference's published cases where it has them.
+
+use core::num::NonZeroUsize;
+use core::time::Duration;
+
+use endpoint_picker::body::{Api, Body, Json, Options};
+use endpoint_picker::cycle::{Request, View};
+use endpoint_picker::decision::{Abstention, Decision, FailureMode, Outcome};
+use endpoint_picker::explanation::{Exclusion, Explanation, Verdict};
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::MaxScorePicker;
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::prefix::PrefixIndex;
+use endpoint_picker::reading::Reading;
+use endpoint_picker::rejection::DroppedReason;
+use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::subset::Subset;
+use serde::de::DeserializeSeed;
+
+const NOW: Duration = Duration::from_secs(1_000);
+
+struct SerdeJson;
+
+impl Json for SerdeJson {
+    type Error = serde_json::Error;
+
+    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
+        seed.deserialize(&mut serde_json::Deserializer::from_str(text))
+    }
+}
+
+/// A pool of endpoints 192.168.1.1:8000, .2, … with fresh readings of (waiting, KV usage).
+struct Bench {
+    pipeline: Pipeline,
+    pool: Pool,
+    readings: Vec<Reading>,
+    prefixes: PrefixIndex,
+    rng: SplitMix64,
+    now: Duration,
+}
+
+impl Bench {
+    fn new(loads: &[(u64, f64)]) -> Self {
+        let endpoints = (1..=loads.len()).map(|n| {
+            let address = ([192, 168, 1, u8::try_from(n).unwrap()], 8000).into();
+            Endpoint::new(format!("default/pod-{n}"), address, vec![])
+        });
+        let readings = loads.iter().map(|&(waiting, kv_usage)| Reading {
+            ready: true,
+            updated: Some(NOW),
+            waiting: Some(waiting),
+            kv_usage: Some(kv_usage),
+            ..Reading::default()
+        });
+        Self {
+            pipeline: Pipeline::default(),
+            pool: Pool::new("default".to_owned(), endpoints.collect()).unwrap(),
+            readings: readings.collect(),
+            prefixes: PrefixIndex::default(),
+            rng: SplitMix64::new(1),
+            now: NOW,
+        }
+    }
+
+    fn view(&self) -> View<'_> {
+        View { pool: &self.pool, readings: &self.readings, readings_arrived: NOW, prefixes: &self.prefixes }
+    }
+
+    fn decide(&mut self, request: &Request<'_>) -> Decision {
+        let mut rng = self.rng.clone();
+        let decision = self.pipeline.decide(request, &self.view(), self.now, &mut rng);
+        self.rng = rng;
+        self.pipeline.remember(&decision, &self.readings, &mut self.prefixes);
+        decision
+    }
+
+    /// Sends a completions prompt and says which endpoints it was routed to.
+    fn send(&mut self, prompt: &str) -> Vec<usize> {
+        let json = serde_json::json!({"model": "m", "prompt": prompt}).to_string();
+        let body = Body::read::<SerdeJson>(&json, Api::Completions, &Options::default()).unwrap();
+        let decision = self.decide(&Request { model: "m", prompt: Some(&body.prompt), ..Request::default() });
+        match decision.outcome {
+            Outcome::Route(endpoints) => endpoints,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn subset(addresses: &[&str]) -> Request<'static> {
+    Request { subset: Subset::from_items(addresses.iter().copied()), ..Request::default() }
+}
+
+fn rejection(decision: Decision) -> (u16, Option<DroppedReason>) {
+    match decision.outcome {
+        Outcome::Reject(rejection) => (rejection.code.status(), rejection.reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_lower_queue_and_cache_wins() {
+    assert_eq!(Bench::new(&[(3, 0.2), (0, 0.1), (10, 0.2)]).send("x"), [1]);
+}
+
+#[test]
+fn queue_and_cache_weigh_two_each() {
+    let mut bench = Bench::new(&[(3, 0.2), (0, 0.1)]);
+    let decision = bench.decide(&Request::default());
+    let totals = decision.run.unwrap().totals;
+    assert!((totals[0] - 1.6).abs() < 1e-9 && (totals[1] - 3.8).abs() < 1e-9, "{totals:?}");
+}
+
+#[test]
+fn a_full_prefix_outweighs_the_whole_queue_term() {
+    let mut bench = Bench::new(&[(3, 0.2), (3, 0.2)]);
+    let prompt = "the same long prompt ".repeat(50);
+    let first = bench.send(&prompt);
+    let other = 1 - first[0];
+    bench.readings[other].waiting = Some(0);
+    bench.readings[other].kv_usage = Some(0.1);
+    assert_eq!(bench.send(&prompt), first, "1.6 + 3 beats 3.8");
+    assert_eq!(bench.send("something else entirely"), [other]);
+}
+
+#[test]
+fn the_choice_stays_inside_the_subset_hint() {
+    let mut bench = Bench::new(&[(0, 0.2), (0, 0.1), (10, 0.2)]);
+    let all = ["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000"];
+    assert_eq!(bench.decide(&subset(&all)).outcome, Outcome::Route(vec![1]));
+    assert_eq!(bench.decide(&subset(&all[2..])).outcome, Outcome::Route(vec![2]));
+}
+
+#[test]
+fn a_subset_hint_that_names_no_endpoint_is_503() {
+    let mut bench = Bench::new(&[(0, 0.2), (0, 0.1)]);
+    for hint in [&["192.168.1.99:8000"][..], &["192.168.1.1:9999"], &[]] {
+        assert_eq!(
+            rejection(bench.decide(&subset(hint))),
+            (503, Some(DroppedReason::NoEndpoints)),
+            "{hint:?}"
+        );
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_not_ready_is_no_candidate() {
+    let mut bench = Bench::new(&[(9, 0.9), (0, 0.1)]);
+    bench.readings[1].ready = false;
+    assert_eq!(bench.send("x"), [0]);
+    bench.readings[0].ready = false;
+    assert_eq!(rejection(bench.decide(&Request::default())), (503, Some(DroppedReason::NoEndpoints)));
+}
+
+#[test]
+fn only_a_request_of_negative_priority_is_shed() {
+    let mut bench = Bench::new(&[(10, 0.95), (10, 0.95)]);
+    let of_priority = |priority| Request { priority, ..Request::default() };
+    assert!(matches!(bench.decide(&of_priority(0)).outcome, Outcome::Route(_)));
+    assert_eq!(rejection(bench.decide(&of_priority(-1))), (429, None));
+    bench.readings[0].waiting = Some(0);
+    bench.readings[1].waiting = Some(0);
+    for reading in &mut bench.readings {
+        reading.kv_usage = Some(0.1);
+    }
+    assert!(matches!(bench.decide(&of_priority(-1)).outcome, Outcome::Route(_)));
+}
+
+#[test]
+fn a_longer_list_is_ordered_best_first() {
+    let mut bench = Bench::new(&[(3, 0.2), (0, 0.1), (10, 0.2)]);
+    bench.pipeline = Pipeline::with_picker(MaxScorePicker::of(NonZeroUsize::new(3).unwrap()));
+    assert_eq!(bench.send("x"), [1, 0, 2]);
+}
+
+#[test]
+fn readings_older_than_ten_seconds_have_no_say_and_prefixes_still_do() {
+    let mut bench = Bench::new(&[(0, 0.0), (50, 0.9)]);
+    let prompt = "a prompt that one endpoint knows ".repeat(20);
+    bench.readings[0].ready = false;
+    assert_eq!(bench.send(&prompt), [1]);
+    bench.readings[0].ready = true;
+    bench.now = NOW + Duration::from_secs(10);
+    assert_eq!(bench.send("fresh enough"), [0]);
+    bench.now = NOW + Duration::from_millis(10_001);
+    assert_eq!(bench.send(&prompt), [1], "only the prefix counts");
+    let mut seen = [false; 2];
+    for n in 0..64 {
+        seen[bench.send(&format!("new {n}"))[0]] = true;
+    }
+    assert_eq!(seen, [true, true], "otherwise all are equal");
+}
+
+#[test]
+fn without_a_body_any_candidate_may_be_picked() {
+    let mut bench = Bench::new(&[(0, 0.0), (50, 0.9), (0, 0.0)]);
+    bench.readings[2].ready = false;
+    let mut seen = [0; 3];
+    for _ in 0..200 {
+        let decision =
+            bench.pipeline.decide_without_body(&Request::default(), &bench.view(), &mut bench.rng.clone());
+        bench.rng = SplitMix64::new(seen.iter().sum::<u64>() + 2);
+        seen[decision.destination().unwrap()] += 1;
+    }
+    assert!(seen[0] > 50 && seen[1] > 50 && seen[2] == 0, "{seen:?}");
+    let nothing = bench.pipeline.decide_without_body(&subset(&[]), &bench.view(), &mut bench.rng.clone());
+    assert_eq!(rejection(nothing), (503, Some(DroppedReason::NoEndpoints)));
+}
+
+#[test]
+fn without_a_snapshot_the_failure_mode_decides() {
+    assert_eq!(FailureMode::FailOpen.without_snapshot(), Outcome::Abstain(Abstention::NoSnapshot));
+    assert!(
+        matches!(FailureMode::FailClose.without_snapshot(), Outcome::Reject(r) if r.code.status() == 503)
+    );
+}
+
+#[test]
+fn a_decision_explains_every_endpoint() {
+    let mut bench = Bench::new(&[(3, 0.2), (0, 0.1), (0, 0.0), (0, 0.0)]);
+    bench.readings[2].ready = false;
+    let request = subset(&["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000"]);
+    let decision = bench.decide(&request);
+    let explanation = Explanation::of(&decision, &bench.pipeline, &request, &bench.view());
+    let verdicts: Vec<&Verdict> = explanation.endpoints.iter().map(|endpoint| &endpoint.verdict).collect();
+    assert_eq!(verdicts[2], &Verdict::Excluded(Exclusion::NotReady));
+    assert_eq!(verdicts[3], &Verdict::Excluded(Exclusion::OutsideSubset));
+    let Verdict::Scored { scores, total, place } = verdicts[1] else { panic!("{verdicts:?}") };
+    assert_eq!(*place, Some(0));
+    let told: Vec<_> =
+        scores.iter().map(|score| (score.scorer.as_str(), score.score, score.weight)).collect();
+    let expected = [
+        ("queue-scorer", 1.0, 2.0),
+        ("kv-cache-utilization-scorer", 0.9, 2.0),
+        ("prefix-cache-scorer", 0.0, 3.0),
+    ];
+    assert_eq!(told, expected);
+    assert!((total - 3.8).abs() < 1e-9);
+    let text = explanation.to_string();
+    assert!(
+        text.contains("192.168.1.2:8000 queue-scorer 1.000x2") && text.contains("outside the subset hint"),
+        "{text}"
+    );
+}

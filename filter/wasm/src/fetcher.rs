@@ -1,0 +1,129 @@
+//! One VM fetches snapshots for all: election by lease, then one long poll after another.
+
+use core::time::Duration;
+
+use endpoint_picker_wire as wire;
+
+use crate::board::{Board, Lease};
+use crate::host;
+
+/// How long a lease lasts. A VM that vanishes is replaced after this and [`LOOK_EVERY`] at most.
+const LEASE: Duration = Duration::from_secs(1);
+
+/// How often a VM looks at the lease: the owner to renew it, the others to take it over.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long the agent may hold a poll back while nothing changes.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// How long a poll may take at all.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pause after a poll that failed.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// A VM's part in the fetching.
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    vm: u64,
+    path: String,
+    cluster: String,
+    next_look: Duration,
+    lease_until: Duration,
+    poll: Option<u32>,
+    not_before: Duration,
+    failing: bool,
+}
+
+/// What a finished poll brought.
+pub(crate) enum Poll {
+    /// A snapshot hangs on the board.
+    News,
+    /// Nothing newer yet.
+    Nothing,
+    /// It failed, for this reason; `first` unless the one before failed too.
+    Failed { reason: String, first: bool },
+    /// It was not this fetcher's.
+    Unknown,
+}
+
+impl Fetcher {
+    pub(crate) fn new(vm: u64, pool: &str, cluster: &str) -> Self {
+        Self {
+            vm,
+            path: format!("/v1/pools/{pool}/snapshot"),
+            cluster: cluster.to_owned(),
+            next_look: Duration::ZERO,
+            lease_until: Duration::ZERO,
+            poll: None,
+            not_before: Duration::ZERO,
+            failing: false,
+        }
+    }
+
+    /// Looks after the lease, and starts a poll if this VM holds it and none is under way. `have` are the versions of
+    /// topology and readings this VM has.
+    pub(crate) fn run(&mut self, board: &Board, have: Option<(u64, u64)>, now: Duration) -> host::Result<()> {
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            self.look_at_lease(board, now)?;
+        }
+        if now < self.lease_until && self.poll.is_none() && now >= self.not_before {
+            let versions = have
+                .map(|(topology, readings)| format!("&topology={topology}&readings={readings}"))
+                .unwrap_or_default();
+            let path = format!("{}?wait_ms={}{versions}", self.path, WAIT.as_millis());
+            // Not again at once if Envoy refuses to send it, as it does while it knows no such cluster.
+            self.not_before = now + RETRY_AFTER;
+            self.poll = Some(host::get(&self.cluster, &path, TIMEOUT)?);
+        }
+        Ok(())
+    }
+
+    fn look_at_lease(&mut self, board: &Board, now: Duration) -> host::Result<()> {
+        let (lease, cas) = board.lease()?;
+        if lease.is_some_and(|lease| lease.owner != self.vm && lease.expires > now) {
+            self.lease_until = Duration::ZERO;
+            return Ok(());
+        }
+        let mine = Lease { owner: self.vm, expires: now + LEASE };
+        if board.swap_lease(mine, cas)? {
+            self.lease_until = mine.expires;
+        }
+        Ok(())
+    }
+
+    /// Takes the answer to a poll and hangs a snapshot up for all VMs.
+    pub(crate) fn finish(&mut self, token: u32, board: &Board, now: Duration) -> Poll {
+        if self.poll != Some(token) {
+            return Poll::Unknown;
+        }
+        self.poll = None;
+        match hang_up(board, now) {
+            Ok(fresh) => {
+                self.failing = false;
+                self.not_before = now;
+                if fresh { Poll::News } else { Poll::Nothing }
+            }
+            Err(reason) => {
+                self.not_before = now + RETRY_AFTER;
+                Poll::Failed { reason, first: !core::mem::replace(&mut self.failing, true) }
+            }
+        }
+    }
+}
+
+/// Publishes the snapshot in the answer being delivered; false if there was none.
+fn hang_up(board: &Board, now: Duration) -> Result<bool, String> {
+    let refused = |error: host::HostError| error.to_string();
+    match host::call_status().map_err(refused)? {
+        Some(200) => {}
+        Some(204) => return Ok(false),
+        Some(status) => return Err(format!("the agent answered {status}")),
+        None => return Err("the agent did not answer".to_owned()),
+    }
+    let bytes = host::call_body().map_err(refused)?;
+    let snapshot = wire::decode(&bytes).map_err(|error| error.to_string())?;
+    board.publish(&bytes, snapshot.readings_version, snapshot.topology.is_some(), now).map_err(refused)?;
+    Ok(true)
+}

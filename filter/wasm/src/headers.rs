@@ -1,0 +1,47 @@
+//! Request headers the filter reads, writes or takes away.
+
+use endpoint_picker::body::request_path;
+
+use crate::host::{self, Result};
+
+/// Where the request goes: one `ip:port`, or several in order, separated by commas.
+pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
+
+/// Why a request was dropped.
+pub(crate) const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
+
+/// Headers that steer the request behind this filter. A client that could set one could choose its own server; with an
+/// original-destination cluster it could reach any address.
+const CONTROL: [&str; 8] = [
+    DESTINATION,
+    "x-gateway-destination-endpoint-subset",
+    "x-gateway-destination-endpoint-served",
+    DROPPED_REASON,
+    "x-prefiller-host-port",
+    "x-encoder-hosts-ports",
+    "x-data-parallel-host-port",
+    "x-kv-cache-source-host-port",
+];
+
+/// What the choice needs of the headers.
+#[derive(Debug, Default)]
+pub(crate) struct RequestHead {
+    /// The path that tells the API, without its query.
+    pub(crate) path: String,
+}
+
+/// Takes away the control headers and reads the rest.
+pub(crate) fn take() -> Result<RequestHead> {
+    let headers = host::request_headers()?;
+    for name in CONTROL {
+        if headers.iter().any(|(header, _)| header == name) {
+            host::remove_request_header(name)?;
+        }
+    }
+    let value = |name: &str| {
+        let (_, value) = headers.iter().find(|(header, value)| header == name && !value.is_empty())?;
+        core::str::from_utf8(value).ok()
+    };
+    let path = request_path(value(":path"), value("x-original-path"), value("x-forwarded-path"));
+    Ok(RequestHead { path: path.to_owned() })
+}

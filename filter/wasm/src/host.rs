@@ -1,0 +1,131 @@
+//! Every call to Envoy, as a function that returns a `Result`.
+
+use core::fmt;
+use core::time::Duration;
+use std::time::UNIX_EPOCH;
+
+use proxy_wasm::hostcalls;
+use proxy_wasm::types::{BufferType, MapType, MetricType, Status};
+
+/// A call that Envoy refused.
+#[derive(Debug)]
+pub(crate) struct HostError {
+    call: &'static str,
+    status: Status,
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Envoy refused {}: {:?}", self.call, self.status)
+    }
+}
+
+pub(crate) type Result<T> = core::result::Result<T, HostError>;
+
+fn refused(call: &'static str) -> impl FnOnce(Status) -> HostError {
+    move |status| HostError { call, status }
+}
+
+/// Time since the Unix epoch, the clock that all VMs of one Envoy share.
+pub(crate) fn now() -> Result<Duration> {
+    let now = hostcalls::get_current_time().map_err(refused("get_current_time"))?;
+    Ok(now.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// Asks for `on_tick` at this period.
+pub(crate) fn set_tick_period(period: Duration) -> Result<()> {
+    hostcalls::set_tick_period(period).map_err(refused("set_tick_period"))
+}
+
+/// The text of the filter's `configuration` field.
+pub(crate) fn plugin_configuration() -> Result<Vec<u8>> {
+    let bytes = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, usize::MAX);
+    Ok(bytes.map_err(refused("get_buffer(configuration)"))?.unwrap_or_default())
+}
+
+/// All request headers; values need not be text.
+pub(crate) fn request_headers() -> Result<Vec<(String, Vec<u8>)>> {
+    hostcalls::get_map_bytes(MapType::HttpRequestHeaders).map_err(refused("get_map(request headers)"))
+}
+
+/// Sets a request header, replacing what was there.
+pub(crate) fn set_request_header(name: &str, value: &str) -> Result<()> {
+    hostcalls::set_map_value(MapType::HttpRequestHeaders, name, Some(value))
+        .map_err(refused("set_map_value(request header)"))
+}
+
+/// Removes a request header, however often it is there.
+pub(crate) fn remove_request_header(name: &str) -> Result<()> {
+    hostcalls::remove_map_value(MapType::HttpRequestHeaders, name)
+        .map_err(refused("remove_map_value(request header)"))
+}
+
+/// The request body as far as it is buffered.
+pub(crate) fn request_body() -> Result<Vec<u8>> {
+    let bytes = hostcalls::get_buffer(BufferType::HttpRequestBody, 0, usize::MAX);
+    Ok(bytes.map_err(refused("get_buffer(request body)"))?.unwrap_or_default())
+}
+
+/// A value of the request's filter metadata, in the host's encoding.
+pub(crate) fn filter_metadata(namespace: &str, key: &str) -> Result<Option<Vec<u8>>> {
+    hostcalls::get_property(vec!["metadata", "filter_metadata", namespace, key])
+        .map_err(refused("get_property(metadata)"))
+}
+
+/// Answers the request here.
+pub(crate) fn send_response(status: u16, headers: Vec<(&str, &str)>, body: &[u8]) -> Result<()> {
+    hostcalls::send_http_response(status.into(), headers, Some(body)).map_err(refused("send_http_response"))
+}
+
+/// A shared-data value with its version for compare-and-swap.
+pub(crate) type Shared = (Vec<u8>, Option<u32>);
+
+/// Reads shared data; an absent key is empty with no version.
+pub(crate) fn shared_get(key: &str) -> Result<Shared> {
+    let (value, cas) = hostcalls::get_shared_data(key).map_err(refused("get_shared_data"))?;
+    Ok((value.unwrap_or_default(), cas))
+}
+
+/// Writes shared data, whatever is there.
+pub(crate) fn shared_set(key: &str, value: &[u8]) -> Result<()> {
+    hostcalls::set_shared_data(key, Some(value), None).map_err(refused("set_shared_data"))
+}
+
+/// Writes shared data if it is still of this version; says whether it was.
+pub(crate) fn shared_swap(key: &str, value: &[u8], cas: Option<u32>) -> Result<bool> {
+    match hostcalls::set_shared_data(key, Some(value), cas) {
+        Ok(()) => Ok(true),
+        Err(Status::CasMismatch) => Ok(false),
+        Err(status) => Err(refused("set_shared_data")(status)),
+    }
+}
+
+/// Starts a GET; the answer comes to `on_http_call_response` under the returned token.
+pub(crate) fn get(cluster: &str, path: &str, timeout: Duration) -> Result<u32> {
+    let headers = vec![(":method", "GET"), (":path", path), (":authority", cluster)];
+    hostcalls::dispatch_http_call(cluster, headers, None, vec![], timeout)
+        .map_err(refused("dispatch_http_call"))
+}
+
+/// The status of the answer being delivered.
+pub(crate) fn call_status() -> Result<Option<u16>> {
+    let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status")
+        .map_err(refused("get_map_value(call status)"))?;
+    Ok(status.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok()))
+}
+
+/// The body of the answer being delivered.
+pub(crate) fn call_body() -> Result<Vec<u8>> {
+    let bytes = hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, usize::MAX);
+    Ok(bytes.map_err(refused("get_buffer(call body)"))?.unwrap_or_default())
+}
+
+/// Defines a counter.
+pub(crate) fn define_counter(name: &str) -> Result<u32> {
+    hostcalls::define_metric(MetricType::Counter, name).map_err(refused("define_metric"))
+}
+
+/// Adds one to a counter.
+pub(crate) fn increment(counter: u32) -> Result<()> {
+    hostcalls::increment_metric(counter, 1).map_err(refused("increment_metric"))
+}

@@ -1,0 +1,151 @@
+//! The root context: one per filter configuration and VM.
+
+use core::cell::RefCell;
+use core::time::Duration;
+use std::rc::Rc;
+
+use endpoint_picker::body::Parsers;
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::ContextType;
+
+use crate::board::Board;
+use crate::config::Config;
+use crate::fetcher::{Fetcher, Poll};
+use crate::host;
+use crate::pool_state::PoolState;
+use crate::stats::Stats;
+use crate::stream::Stream;
+
+/// How often a VM looks whether another has hung up a newer snapshot.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Empty until Envoy hands over the configuration.
+#[derive(Default)]
+pub(crate) struct Root {
+    running: Option<Running>,
+}
+
+struct Running {
+    shared: Rc<Shared>,
+    board: Board,
+    fetcher: Fetcher,
+    /// The last trouble that was logged, so that it is logged once.
+    trouble: Option<String>,
+}
+
+/// What a root context and its streams have in common.
+pub(crate) struct Shared {
+    pub(crate) pool: RefCell<PoolState>,
+    pub(crate) parsers: Parsers,
+    pub(crate) stats: Stats,
+}
+
+impl Root {
+    fn start() -> Result<Running, String> {
+        let refused = |error: host::HostError| error.to_string();
+        let json = host::plugin_configuration().map_err(refused)?;
+        let config = Config::parse(&json)?;
+        let vm = Board::next_vm_number().map_err(refused)?;
+        let now = host::now().map_err(refused)?;
+        host::set_tick_period(TICK).map_err(refused)?;
+        // VMs start at almost the same time; the number keeps their sequences apart.
+        let seed = u64::from(now.subsec_nanos()) ^ (now.as_secs() << 30) ^ vm.rotate_left(48);
+        Ok(Running {
+            shared: Rc::new(Shared {
+                pool: RefCell::new(PoolState::new(config.failure_mode, seed)),
+                parsers: Parsers::default(),
+                stats: Stats::new(&config.pool),
+            }),
+            board: Board::new(&config.pool),
+            fetcher: Fetcher::new(vm, &config.pool, &config.agent_cluster),
+            trouble: None,
+        })
+    }
+}
+
+impl Running {
+    fn tick(&mut self) -> Result<(), String> {
+        self.catch_up()?;
+        let now = host::now().map_err(|error| error.to_string())?;
+        let have = self.shared.pool.borrow().versions();
+        self.fetcher.run(&self.board, have, now).map_err(|error| error.to_string())
+    }
+
+    fn catch_up(&mut self) -> Result<(), String> {
+        let news = self.shared.pool.borrow_mut().catch_up(&self.board)?;
+        if let Some(news) = news {
+            log::info!("{news}");
+        }
+        Ok(())
+    }
+
+    fn finish_poll(&mut self, token: u32) -> Result<(), String> {
+        let now = host::now().map_err(|error| error.to_string())?;
+        match self.fetcher.finish(token, &self.board, now) {
+            Poll::News => {
+                self.shared.stats.snapshots.increment();
+                self.tick()
+            }
+            Poll::Nothing => self.tick(),
+            Poll::Failed { reason, first } => {
+                self.shared.stats.snapshot_failures.increment();
+                if first {
+                    log::warn!("no snapshot: {reason}; deciding by what is known, trying on");
+                }
+                Ok(())
+            }
+            Poll::Unknown => Ok(()),
+        }
+    }
+
+    /// Logs a trouble when it is not the last one again.
+    fn note(&mut self, result: Result<(), String>) {
+        let trouble = result.err();
+        if let Some(text) = &trouble
+            && self.trouble != trouble
+        {
+            log::warn!("{text}");
+        }
+        self.trouble = trouble;
+    }
+}
+
+impl Context for Root {
+    fn on_http_call_response(&mut self, token: u32, _headers: usize, _body_size: usize, _trailers: usize) {
+        if let Some(running) = &mut self.running {
+            let result = running.finish_poll(token);
+            running.note(result);
+        }
+    }
+}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, _size: usize) -> bool {
+        match Self::start() {
+            Ok(running) => {
+                self.running = Some(running);
+                true
+            }
+            Err(error) => {
+                log::error!("the endpoint picker's configuration is refused: {error}");
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if let Some(running) = &mut self.running {
+            let result = running.tick();
+            running.note(result);
+        }
+    }
+
+    fn create_http_context(&self, _id: u32) -> Option<Box<dyn HttpContext>> {
+        let running = self.running.as_ref()?;
+        Some(Box::new(Stream::new(Rc::clone(&running.shared))))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}
