@@ -9,9 +9,6 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 programs   := -p metrics-agent -p endpoint-picker-tests
 in_filter  := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-wasm
 
-# For `make run`; see `make help`.
-export ENDPOINTS PORT ADMIN_PORT AGENT_PORT
-
 .PHONY: help
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16

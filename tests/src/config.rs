@@ -9,26 +9,57 @@ use std::path::Path;
 /// Name of the endpoint picker among the HTTP filters.
 pub const PICKER: &str = "endpoint-picker";
 
+/// Envoy's access log, in the folder of [`Places`].
+pub const ACCESS_LOG: &str = "access.log";
+/// The folder Envoy watches for its endpoints, in the folder of [`Places`].
+pub const EDS_FOLDER: &str = "eds";
+/// Envoy's endpoints, in the folder of [`Places`].
+pub const EDS_FILE: &str = "eds/model-servers.yaml";
+
 /// An Envoy configuration.
 #[derive(Clone, Debug)]
 pub struct Config(Value);
 
+/// Where one Envoy listens, on loopback, and where its files are.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    /// Port for clients; 0 for a free one.
+    pub port: u16,
+    /// Port of the admin interface; 0 for a free one.
+    pub admin_port: u16,
+    /// The agent's port.
+    pub agent_port: u16,
+    /// Folder of the access log and the endpoints.
+    pub folder: &'a Path,
+}
+
 impl Config {
-    /// Reads a shipped file; `path` is relative to the repository's root.
-    pub fn shipped(path: &str) -> Result<Self> {
-        let path = tools::root().join(path);
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        Ok(Self(serde_saphyr::from_str(&text).with_context(|| format!("parse {}", path.display()))?))
+    /// Reads a shipped file and puts it in its place; `path` is relative to the repository's root.
+    pub fn shipped(path: &str, places: Places<'_>) -> Result<Self> {
+        let file = tools::root().join(path);
+        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        let mut config =
+            Self(serde_saphyr::from_str(&text).with_context(|| format!("parse {}", file.display()))?);
+        config.place(places).with_context(|| format!("adapt {}", file.display()))?;
+        Ok(config)
     }
 
-    /// Puts another port in the one place where `from` stands.
-    pub fn set_port(&mut self, from: u16, to: u16) -> Result<()> {
-        self.replace_once(&Value::from(from), &Value::from(to))
+    fn place(&mut self, places: Places<'_>) -> Result<()> {
+        self.replace_once(10000, places.port)?;
+        self.replace_once(9901, places.admin_port)?;
+        self.replace_once(9095, places.agent_port)?;
+        self.replace_once("/dev/stdout", text(&places.folder.join(ACCESS_LOG))?)?;
+        // An ORIGINAL_DST cluster has no list of endpoints.
+        if self.0["static_resources"]["clusters"][0]["type"] == "EDS" {
+            self.replace_once("target/run", text(&places.folder.join(EDS_FOLDER))?)?;
+            self.replace_once("target/run/model-servers.yaml", text(&places.folder.join(EDS_FILE))?)?;
+        }
+        Ok(())
     }
 
-    /// Puts another path in the one place where `from` stands.
-    pub fn set_path(&mut self, from: &str, to: &Path) -> Result<()> {
-        self.replace_once(&Value::from(from), &Value::from(to.to_str().context("a path is not UTF-8")?))
+    /// Names the endpoint picker's module.
+    pub fn set_picker_module(&mut self, module: &Path) -> Result<()> {
+        self.replace_once("target/endpoint_picker.wasm", text(module)?)
     }
 
     /// Puts `filter` right before the endpoint picker.
@@ -45,11 +76,14 @@ impl Config {
         Ok(())
     }
 
-    /// Sets a field of the endpoint picker's own configuration.
+    /// Sets a field of the endpoint picker's own configuration, which is JSON in a string.
     pub fn set_picker_field(&mut self, field: &str, value: Value) -> Result<()> {
         let at = self.picker_position()?;
         let picker = self.http_filters()?[at].pointer_mut("/typed_config/config/configuration/value");
-        picker.context("the endpoint picker has no configuration")?[field] = value;
+        let picker = picker.context("the endpoint picker has no configuration")?;
+        let mut fields: Value = serde_json::from_str(picker.as_str().unwrap_or_default())?;
+        fields[field] = value;
+        *picker = fields.to_string().into();
         Ok(())
     }
 
@@ -71,11 +105,17 @@ impl Config {
         position.with_context(|| format!("the configuration has no HTTP filter {PICKER}"))
     }
 
-    fn replace_once(&mut self, from: &Value, to: &Value) -> Result<()> {
-        let found = replace(&mut self.0, from, to);
+    /// Puts another value in the one place where `from` stands.
+    fn replace_once(&mut self, from: impl Into<Value>, to: impl Into<Value>) -> Result<()> {
+        let from = from.into();
+        let found = replace(&mut self.0, &from, &to.into());
         ensure!(found == 1, "{from} stands {found} times in the configuration, expected once");
         Ok(())
     }
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
 /// Replaces every leaf equal to `from` and counts them.

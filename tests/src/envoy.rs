@@ -35,6 +35,7 @@ impl Envoy {
         let mut command = command(dir)?;
         command.arg("-c").arg(&config_path).arg("--admin-address-path").arg(&admin_path);
         command.args(["--concurrency", &concurrency.to_string(), "--file-flush-interval-msec", "50"]);
+        command.args(["--log-level", "warning", "--component-log-level", "wasm:info"]);
         // Hot restart is what a base id is for. Without it Envoys cannot meet, and none leaves shared memory behind.
         command.arg("--disable-hot-restart");
         let mut process = Process::start("Envoy", command, &dir.join("envoy.log"))?;

@@ -6,6 +6,7 @@ pub use builder::Builder;
 
 use crate::agent::Agent;
 use crate::client;
+use crate::config::{ACCESS_LOG, EDS_FILE};
 use crate::endpoint_files::{write_discovery, write_eds};
 use crate::envoy::Envoy;
 use crate::eventually::eventually;
@@ -28,10 +29,7 @@ const PICKING_DEADLINE: Duration = Duration::from_secs(20);
 /// chance that one was never met is below 0.01 %.
 const PICKS_PER_WORKER: u32 = 8;
 
-const ACCESS_LOG: &str = "access.log";
 const DISCOVERY_FILE: &str = "endpoints.yaml";
-const EDS_FOLDER: &str = "eds";
-const EDS_FILE: &str = "eds/model-servers.yaml";
 
 /// A running stack; everything in it ends when it is dropped. Its logs stay when the test has failed.
 #[derive(Debug)]

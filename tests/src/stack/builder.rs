@@ -1,7 +1,7 @@
 //! What a stack is made of, and how it starts.
 
-use super::{ACCESS_LOG, DISCOVERY_FILE, EDS_FILE, EDS_FOLDER, Stack, start_agent};
-use crate::config::Config;
+use super::{DISCOVERY_FILE, Stack, start_agent};
+use crate::config::{Config, EDS_FILE, EDS_FOLDER, Places};
 use crate::endpoint_files::{write_discovery, write_eds};
 use crate::envoy::Envoy;
 use crate::model_server::ModelServer;
@@ -13,9 +13,6 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use tokio::net::TcpSocket;
-
-/// The configuration whose host list comes from a file; the other shipped ones have none.
-const SHIPPED: &str = "envoy.yaml";
 
 /// What to start; see [`Stack::builder`].
 #[derive(Debug)]
@@ -33,7 +30,7 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         Self {
-            config: SHIPPED,
+            config: "envoy.yaml",
             servers: 3,
             workers: 2,
             has_picker: true,
@@ -137,16 +134,9 @@ impl Builder {
     }
 
     /// The shipped configuration with this stack's ports, paths and filters.
-    fn envoy_config(&self, agent_port: u16, dir: &Path) -> Result<Config> {
-        let mut config = Config::shipped(self.config)?;
-        config.set_port(10000, 0)?;
-        config.set_port(9901, 0)?;
-        config.set_port(9095, agent_port)?;
-        config.set_path("/dev/stdout", &dir.join(ACCESS_LOG))?;
-        if self.config == SHIPPED {
-            config.set_path("target/run", &dir.join(EDS_FOLDER))?;
-            config.set_path("target/run/model-servers.yaml", &dir.join(EDS_FILE))?;
-        }
+    fn envoy_config(&self, agent_port: u16, folder: &Path) -> Result<Config> {
+        let places = Places { port: 0, admin_port: 0, agent_port, folder };
+        let mut config = Config::shipped(self.config, places)?;
         for (field, value) in &self.picker_fields {
             config.set_picker_field(field, value.clone())?;
         }
@@ -154,7 +144,7 @@ impl Builder {
             config.insert_before_picker(filter.clone())?;
         }
         if self.has_picker {
-            config.set_path("target/endpoint_picker.wasm", &tools::filter_wasm()?)?;
+            config.set_picker_module(&tools::filter_wasm()?)?;
         } else {
             config.remove_picker()?;
         }
