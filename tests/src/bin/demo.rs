@@ -133,10 +133,13 @@ fn check_ports(options: &Options) -> Result<()> {
     let ports =
         [("PORT", options.port), ("ADMIN_PORT", options.admin_port), ("AGENT_PORT", options.agent_port)];
     for (name, port) in ports {
-        let free = TcpListener::bind(loopback(port)).map(drop);
-        free.with_context(|| {
-            format!("port {port} cannot be used; choose another one, such as `make run {name}={}`", port ^ 64)
-        })?;
+        let advice = || {
+            format!(
+                "port {port} cannot be used; choose another with `make run {name}={}`",
+                port.wrapping_add(1)
+            )
+        };
+        TcpListener::bind(loopback(port)).with_context(advice)?;
     }
     Ok(())
 }
