@@ -23,7 +23,7 @@ use crate::server::{self, Served, Shared};
 use crate::telemetry::Telemetry;
 
 /// After the stop signal, `/readyz` says so for this long before the listener closes.
-const DRAIN_NOTICE: Duration = Duration::from_millis(500);
+const DRAIN_NOTICE: Duration = Duration::from_secs(1);
 
 /// Requests that are still being answered then are cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3);

@@ -196,7 +196,13 @@ mod tests {
         assert_eq!((settings.pool.as_str(), settings.max_waiters), ("default", 1024));
         let names: Vec<_> = settings.sources.fixed.iter().map(Endpoint::name).collect();
         assert_eq!(names, ["default/10.0.0.1:8000", "default/[2001:db8::1]:8000"]);
-        assert_eq!(settings.eds, None);
+        assert_eq!((settings.scrape.engines, settings.eds), (MultiEngine::Sum, None));
+    }
+
+    #[test]
+    fn the_references_reading_of_a_data_parallel_server_can_be_asked_for() {
+        let settings = settings("--endpoint 10.0.0.1:1 --data-parallel=first");
+        assert_eq!(settings.scrape.engines, MultiEngine::First);
     }
 
     #[test]

@@ -20,10 +20,13 @@ const MAX_BUFFER: usize = 128 * 1024;
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("metrics-agent/", env!("CARGO_PKG_VERSION")));
 const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
-/// An open connection. Its I/O runs within [`Connection::get`], so dropping that future stops everything.
+type Io = Pin<Box<http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>>>;
+
+/// A connection. Its I/O runs within [`Connection::get`], so dropping that future stops everything.
 pub(super) struct Connection {
     sender: http1::SendRequest<Empty<Bytes>>,
-    io: Pin<Box<http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>>>,
+    /// `None` once the connection has ended. hyper tells the sender so only when this is dropped.
+    io: Option<Io>,
     host: HeaderValue,
 }
 
@@ -37,7 +40,7 @@ impl Connection {
             .await
             .map_err(ScrapeError::Http)?;
         let host = HeaderValue::try_from(address.to_string()).expect("an address is a legal header value");
-        Ok(Self { sender, io: Box::pin(io), host })
+        Ok(Self { sender, io: Some(Box::pin(io)), host })
     }
 
     /// Asks for `path` and hands over the body as it comes. After an error the connection is not to be used again.
@@ -60,12 +63,14 @@ impl Connection {
             read(answer, max_bytes, each).await.map_err(GetError::Answered)
         };
         tokio::pin!(exchange);
-        tokio::select! {
-            biased;
-            // The server may close right after its answer, which is then still to be read.
-            _ = io => {}
-            done = &mut exchange => return done,
+        if let Some(open) = io {
+            tokio::select! {
+                biased;
+                _ = open => *io = None,
+                done = &mut exchange => return done,
+            }
         }
+        // The server may close right after its answer, which is then still to be read.
         exchange.await
     }
 }

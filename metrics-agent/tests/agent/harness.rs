@@ -1,0 +1,145 @@
+//! An agent in this process, and what a test asks of it.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use endpoint_picker::pool::Endpoint;
+use endpoint_picker_wire::{decode, v1};
+use metrics_agent::agent::{self, Settings};
+use metrics_agent::dialect::MultiEngine;
+use metrics_agent::discovery::Sources;
+use metrics_agent::scrape;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+/// However slow the machine, this much is enough for anything here.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Waits until `wanted` gives a value.
+pub(crate) async fn eventually<T>(what: &str, mut wanted: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(value) = wanted().await {
+            return value;
+        }
+        assert!(started.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+}
+
+/// One request on a connection of its own.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes())
+        .await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    let head_ends =
+        answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    let body = answer.split_off(head_ends + 4);
+    let head = String::from_utf8(answer).unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Ok(Answer { status, head, body })
+}
+
+/// Settings with which nothing is scraped.
+pub(crate) fn settings() -> Settings {
+    Settings {
+        pool: "default".to_owned(),
+        sources: Sources::default(),
+        scrape: scrape::Settings {
+            interval: scrape::MIN_INTERVAL,
+            timeout: Duration::from_secs(5),
+            path: "/metrics".parse().unwrap(),
+            max_bytes: 100_000,
+            engines: MultiEngine::Sum,
+        },
+        eds: None,
+        max_waiters: 10,
+    }
+}
+
+/// Settings that scrape these addresses.
+pub(crate) fn scraping(addresses: &[SocketAddr]) -> Settings {
+    let name = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, vec![]);
+    let fixed = addresses.iter().map(name).collect();
+    Settings { sources: Sources { fixed, file: None }, ..settings() }
+}
+
+pub(crate) struct Agent {
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: CancellationToken,
+    running: AbortOnDropHandle<()>,
+}
+
+impl Agent {
+    pub(crate) async fn start(settings: Settings) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let run = agent::run(settings, listener, stop.clone());
+        let running = AbortOnDropHandle::new(tokio::spawn(async move { run.await.unwrap() }));
+        Self { address, stop, running }
+    }
+
+    /// The agent's end, once it was told to stop.
+    pub(crate) async fn ended(self) {
+        tokio::time::timeout(DEADLINE, self.running).await.expect("it ends").unwrap();
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        get(self.address, path).await.unwrap()
+    }
+
+    /// The newest snapshot, or the status in its place.
+    pub(crate) async fn snapshot(&self, query: &str) -> Result<v1::Snapshot, u16> {
+        let answer = self.get(&format!("/v1/pools/default/snapshot{query}")).await;
+        if answer.status != 200 {
+            return Err(answer.status);
+        }
+        assert!(answer.head.contains("content-type: application/x-protobuf\r\n"), "{}", answer.head);
+        Ok(decode(&answer.body).unwrap())
+    }
+
+    /// Waits until the snapshot passes.
+    pub(crate) async fn snapshot_where(
+        &self,
+        what: &str,
+        passes: impl Fn(&v1::Snapshot) -> bool,
+    ) -> v1::Snapshot {
+        eventually(what, async || self.snapshot("").await.ok().filter(&passes)).await
+    }
+
+    /// Waits until the one endpoint's reading passes.
+    pub(crate) async fn reading_where(
+        &self,
+        what: &str,
+        passes: impl Fn(&v1::Reading) -> bool,
+    ) -> v1::Reading {
+        let snapshot =
+            self.snapshot_where(what, |snapshot| snapshot.readings.first().is_some_and(&passes)).await;
+        snapshot.readings[0].clone()
+    }
+
+    /// The value of one of the agent's own metrics, 0 when it does not show yet.
+    pub(crate) async fn metric(&self, name_and_labels: &str) -> f64 {
+        let text = self.get("/metrics").await.text();
+        let values = text.lines().filter_map(|line| line.strip_prefix(name_and_labels)?.strip_prefix(' '));
+        values.map(|value| value.parse::<f64>().unwrap()).next().unwrap_or(0.0)
+    }
+}

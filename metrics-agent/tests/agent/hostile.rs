@@ -1,0 +1,157 @@
+//! Texts no honest server writes cost their own field and nothing else.
+
+use metrics_agent::dialect::{Dialects, MultiEngine};
+use metrics_agent::exposition::{Extraction, Fault, Field, MAX_LINE_BYTES, Reader};
+use proptest::prelude::*;
+
+const REST: &str = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 4\n";
+
+fn vllm(text: &[u8]) -> Extraction {
+    Reader::new(Dialects::built_in().of_engine("vllm"), MultiEngine::Sum).read(text)
+}
+
+/// Reads the lines as the waiting metric's, with a good running metric after them.
+fn waiting(lines: &str) -> (Option<u64>, Option<Fault>) {
+    let extraction = vllm(format!("# TYPE vllm:num_requests_waiting gauge\n{lines}\n{REST}").as_bytes());
+    assert_eq!(extraction.reading.running, Some(4), "the other field is read");
+    let fault = extraction.faults.iter().find(|(field, _)| *field == Field::Waiting);
+    (extraction.reading.waiting, fault.map(|(_, fault)| *fault))
+}
+
+#[test]
+fn a_value_that_is_no_count_is_not_said() {
+    for value in ["-1", "-0.5", "NaN", "+Inf", "-Inf", "1e300", "9007199254740994"] {
+        let said = waiting(&format!("vllm:num_requests_waiting {value}"));
+        assert_eq!(said, (None, Some(Fault::Invalid)), "{value}");
+    }
+}
+
+#[test]
+fn a_fraction_is_cut_off() {
+    assert_eq!(waiting("vllm:num_requests_waiting 2.99"), (Some(2), None));
+    assert_eq!(waiting("vllm:num_requests_waiting -0"), (Some(0), None));
+}
+
+#[test]
+fn a_malformed_line_costs_its_field() {
+    for line in
+        ["vllm:num_requests_waiting x", "vllm:num_requests_waiting{a=b} 1", "vllm:num_requests_waiting{"]
+    {
+        assert_eq!(waiting(line), (None, Some(Fault::Invalid)), "{line}");
+    }
+}
+
+#[test]
+fn a_metric_that_is_not_there_is_missing() {
+    assert_eq!(waiting(""), (None, Some(Fault::Missing)));
+}
+
+#[test]
+fn only_the_whole_name_matches() {
+    for line in [
+        "vllm:num_requests_waiting_by_reason 9",
+        "xvllm:num_requests_waiting 9",
+        "vllm:num_requests_waitin 9",
+    ] {
+        assert_eq!(waiting(line), (None, Some(Fault::Missing)), "{line}");
+    }
+}
+
+#[test]
+fn a_metric_of_no_known_kind_reads_zero_as_in_the_reference() {
+    for kind in
+        ["", "# TYPE vllm:num_requests_waiting untyped\n", "# TYPE vllm:num_requests_waiting histogram\n"]
+    {
+        let text = format!("{kind}vllm:num_requests_waiting 9\n{REST}");
+        assert_eq!(vllm(text.as_bytes()).reading.waiting, Some(0), "{kind}");
+    }
+}
+
+#[test]
+fn of_one_engines_series_the_largest_timestamp_wins_and_the_first_of_equals() {
+    assert_eq!(
+        waiting("vllm:num_requests_waiting{m=\"a\"} 1\nvllm:num_requests_waiting{m=\"b\"} 2").0,
+        Some(1)
+    );
+    assert_eq!(
+        waiting("vllm:num_requests_waiting{m=\"a\"} 1 5\nvllm:num_requests_waiting{m=\"b\"} 2 6").0,
+        Some(2)
+    );
+    assert_eq!(
+        waiting("vllm:num_requests_waiting{m=\"a\"} 1 -5\nvllm:num_requests_waiting{m=\"b\"} 2").0,
+        Some(2)
+    );
+}
+
+#[test]
+fn one_engine_that_says_nonsense_makes_the_sum_unknown() {
+    let lines = "vllm:num_requests_waiting{engine=\"0\"} 1\nvllm:num_requests_waiting{engine=\"1\"} NaN";
+    assert_eq!(waiting(lines), (None, Some(Fault::Invalid)));
+}
+
+#[test]
+fn more_engines_than_any_server_has_are_refused() {
+    let lines = |count| (0..count).map(|i| format!("vllm:num_requests_waiting{{engine=\"{i}\"}} 1\n"));
+    assert_eq!(waiting(&lines(256).collect::<Vec<_>>().concat()), (Some(256), None));
+    assert_eq!(waiting(&lines(10_000).collect::<Vec<_>>().concat()), (None, Some(Fault::Invalid)));
+}
+
+#[test]
+fn a_line_longer_than_allowed_is_passed_over() {
+    let long = format!("vllm:num_requests_waiting{{a=\"{}\"}} 1", "x".repeat(MAX_LINE_BYTES));
+    assert_eq!(waiting(&long), (None, Some(Fault::Missing)));
+}
+
+#[test]
+fn adapters_are_trimmed_and_empty_ones_dropped() {
+    let text = "# TYPE vllm:lora_requests_info gauge\n\
+        vllm:lora_requests_info{max_lora=\"3\",running_lora_adapters=\" a, ,b,\",waiting_lora_adapters=\"\"} 2\n\
+        vllm:lora_requests_info{max_lora=\"9\",running_lora_adapters=\"old\",waiting_lora_adapters=\"old\"} 1\n";
+    let lora = vllm(text.as_bytes()).reading.lora.unwrap();
+    assert_eq!((lora.running, lora.waiting, lora.max), (vec!["a".to_owned(), "b".to_owned()], vec![], 3));
+}
+
+#[test]
+fn adapters_that_are_no_text_are_not_said() {
+    let text =
+        b"# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{running_lora_adapters=\"\xff\"} 1\n";
+    let extraction = vllm(text);
+    assert_eq!(extraction.reading.lora, None);
+    assert!(extraction.faults.contains(&(Field::Lora, Fault::Invalid)));
+}
+
+#[test]
+fn a_cache_label_that_is_no_number_costs_only_itself() {
+    let text = "# TYPE vllm:cache_config_info gauge\n\
+        vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"None\"} 1\n";
+    let extraction = vllm(text.as_bytes());
+    assert_eq!((extraction.reading.block_size, extraction.reading.num_blocks), (Some(16), None));
+    assert!(extraction.faults.contains(&(Field::NumBlocks, Fault::Invalid)));
+}
+
+#[test]
+fn a_text_leaves_nothing_behind_for_the_next_one() {
+    let mut reader = Reader::new(Dialects::built_in().of_engine("vllm"), MultiEngine::Sum);
+    let busy = include_bytes!("../captures/vllm-0.32.0-lora-busy.prom");
+    let first = reader.read(busy);
+    reader.start();
+    reader.feed(b"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting x\nvllm:num_req");
+    assert!(reader.read(b"").is_empty());
+    assert_eq!(reader.read(busy), first);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(text in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        vllm(&text);
+    }
+
+    #[test]
+    fn no_damage_to_a_real_text_makes_it_panic(cuts in proptest::collection::vec((0_usize..53_901, any::<u8>()), 1..200)) {
+        let mut text = include_bytes!("../captures/vllm-0.32.0-lora-busy.prom").to_vec();
+        for (at, byte) in cuts {
+            text[at] = byte;
+        }
+        vllm(&text);
+    }
+}

@@ -1,0 +1,13 @@
+//! The agent from outside: recorded and hostile texts, real sockets, the real binary.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod agreement;
+mod golden;
+mod harness;
+mod hostile;
+mod process;
+mod reload;
+mod scraping;
+mod scripted;
+mod snapshots;

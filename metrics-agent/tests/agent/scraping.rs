@@ -1,0 +1,170 @@
+//! Scraping over real sockets.
+
+use std::time::{Duration, Instant};
+
+use endpoint_picker::pool::Endpoint;
+use metrics_agent::agent::Settings;
+use metrics_agent::discovery::Sources;
+
+use crate::harness::{Agent, eventually, scraping, settings};
+use crate::scripted::{Behaviour, Scripted, load};
+
+fn text(waiting: u64) -> Behaviour {
+    Behaviour::Text(load(waiting, 1))
+}
+
+#[tokio::test]
+async fn a_reading_follows_the_server_over_one_kept_connection() {
+    let server = Scripted::start(text(1)).await;
+    let agent = Agent::start(scraping(&[server.address()])).await;
+    let reading = agent.reading_where("the first value", |r| r.waiting == Some(1)).await;
+    assert!(reading.ready && reading.age_ms.is_some());
+    server.now_do(text(2));
+    let changed = Instant::now();
+    agent.reading_where("the next value", |r| r.waiting == Some(2)).await;
+    println!("the new value was published {:?} after the change", changed.elapsed());
+    eventually("several scrapes", async || (server.requests() > 5).then_some(())).await;
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn each_endpoint_is_read_in_its_engines_dialect() {
+    let sglang = "# TYPE sglang:num_queue_reqs gauge\nsglang:num_queue_reqs 7\n".to_owned();
+    let server = Scripted::start(Behaviour::Text(load(3, 1) + &sglang)).await;
+    let other = Scripted::start(Behaviour::Text(load(3, 1) + &sglang)).await;
+    let labels = vec![("llm-d.ai/engine-type".to_owned(), "sglang".to_owned())];
+    let fixed = vec![
+        Endpoint::new("default/a".to_owned(), server.address(), vec![]),
+        Endpoint::new("default/b".to_owned(), other.address(), labels),
+    ];
+    let agent = Agent::start(Settings { sources: Sources { fixed, file: None }, ..settings() }).await;
+    agent
+        .snapshot_where("both dialects", |snapshot| {
+            snapshot.readings.iter().map(|r| r.waiting).eq([Some(3), Some(7)])
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn chunked_bodies_are_read_however_small_the_chunks() {
+    let busy = include_str!("../captures/vllm-0.32.0-lora-busy.prom").to_owned();
+    let server = Scripted::start(Behaviour::Chunked(busy, 997)).await;
+    let agent = Agent::start(scraping(&[server.address()])).await;
+    let reading = agent.reading_where("the chunked text", |r| r.waiting == Some(8)).await;
+    assert_eq!(reading.lora.unwrap().running, ["a3", "a1"]);
+    eventually("several scrapes", async || (server.requests() > 3).then_some(())).await;
+    assert_eq!(server.connections(), 1);
+}
+
+/// Whatever goes wrong: the values stay, their age grows, the endpoint stays ready, and it recovers.
+async fn fails_and_recovers(behaviour: Behaviour, reason: &str, settings: impl Fn(Settings) -> Settings) {
+    let server = Scripted::start(text(1)).await;
+    let agent = Agent::start(settings(scraping(&[server.address()]))).await;
+    agent.reading_where("the first value", |r| r.waiting == Some(1)).await;
+    server.now_do(behaviour);
+    let metric = format!("metrics_agent_scrape_errors_total{{reason=\"{reason}\"}}");
+    eventually(&metric, async || (agent.metric(&metric).await >= 2.0).then_some(())).await;
+    let old = agent.reading_where("an old reading", |r| r.age_ms > Some(100)).await;
+    assert_eq!((old.waiting, old.running, old.ready), (Some(1), Some(1), true));
+    server.now_do(text(2));
+    agent.reading_where("the next value", |r| r.waiting == Some(2)).await;
+}
+
+#[tokio::test]
+async fn a_server_error_keeps_the_values() {
+    fails_and_recovers(Behaviour::Status(500), "status", |settings| settings).await;
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    fails_and_recovers(Behaviour::Status(302), "status", |settings| settings).await;
+}
+
+#[tokio::test]
+async fn a_hanging_server_keeps_the_values() {
+    fails_and_recovers(Behaviour::Hang, "timeout", short_timeout).await;
+}
+
+#[tokio::test]
+async fn a_text_cut_off_keeps_the_values() {
+    fails_and_recovers(Behaviour::CutOff(load(9, 9)), "http", |settings| settings).await;
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_http_keep_the_values() {
+    fails_and_recovers(Behaviour::Raw(b"\x16\x03\x01 hello\r\n\r\n"), "http", |settings| settings).await;
+}
+
+#[tokio::test]
+async fn a_text_of_another_engine_keeps_the_values() {
+    fails_and_recovers(Behaviour::Text("up 1\n".to_owned()), "no_metrics", |settings| settings).await;
+}
+
+#[tokio::test]
+async fn an_announced_text_that_is_too_large_keeps_the_values() {
+    let large = load(9, 9) + &"# filler\n".repeat(20_000);
+    fails_and_recovers(Behaviour::Text(large), "too_large", |settings| settings).await;
+}
+
+#[tokio::test]
+async fn an_endless_text_is_cut_at_the_cap() {
+    fails_and_recovers(Behaviour::Endless, "too_large", |settings| settings).await;
+}
+
+fn short_timeout(mut settings: Settings) -> Settings {
+    settings.scrape.timeout = Duration::from_millis(60);
+    settings
+}
+
+#[tokio::test]
+async fn a_server_that_closes_after_each_answer_is_not_failing() {
+    let server = Scripted::start(Behaviour::TextThenClose(load(1, 1))).await;
+    let agent = Agent::start(scraping(&[server.address()])).await;
+    eventually("several connections", async || (server.connections() > 5).then_some(())).await;
+    let text = agent.get("/metrics").await.text();
+    assert!(!text.contains("scrape_errors_total{"), "{text}");
+}
+
+#[tokio::test]
+async fn refused_three_times_is_not_ready_and_one_connection_makes_it_ready_again() {
+    let mut server = Scripted::start(text(1)).await;
+    let agent = Agent::start(scraping(&[server.address()])).await;
+    agent.reading_where("the first value", |r| r.waiting == Some(1)).await;
+    server.stop().await;
+    let reading = agent.reading_where("not ready", |r| !r.ready).await;
+    assert_eq!(reading.waiting, Some(1), "the values stay");
+    assert!(agent.metric("metrics_agent_scrape_errors_total{reason=\"refused\"}").await >= 3.0);
+    assert!(agent.metric("metrics_agent_endpoints_ready").await.abs() < 0.5);
+    server.now_do(Behaviour::Status(503));
+    server.resume().await;
+    agent.reading_where("ready again, though it has no values", |r| r.ready).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_was_never_reached_is_not_ready_after_three_refusals() {
+    let mut server = Scripted::start(text(1)).await;
+    server.stop().await;
+    let agent = Agent::start(scraping(&[server.address()])).await;
+    let reading = agent.reading_where("not ready", |r| !r.ready).await;
+    assert_eq!((reading.age_ms, reading.waiting), (None, None));
+}
+
+#[tokio::test]
+async fn one_bad_endpoint_does_not_hold_up_the_others() {
+    let (good, hanging) = (Scripted::start(text(1)).await, Scripted::start(Behaviour::Hang).await);
+    let agent = Agent::start(scraping(&[hanging.address(), good.address()])).await;
+    let snapshot = agent.snapshot_where("the good one's value", |s| s.readings[1].waiting == Some(1)).await;
+    assert_eq!(snapshot.readings[0].age_ms, None);
+    assert!(snapshot.readings[0].ready, "a never scraped endpoint is ready");
+}
+
+#[tokio::test]
+async fn a_value_that_is_none_costs_its_field_and_is_counted() {
+    let server = Scripted::start(Behaviour::Text(load(1, 1).replace("waiting 1", "waiting -1"))).await;
+    let agent = Agent::start(scraping(&[server.address()])).await;
+    let reading = agent.reading_where("a reading", |r| r.age_ms.is_some()).await;
+    assert_eq!((reading.waiting, reading.running), (None, Some(1)));
+    assert!(
+        agent.metric("metrics_agent_extract_errors_total{field=\"waiting\",reason=\"invalid\"}").await >= 1.0
+    );
+}

@@ -1,0 +1,158 @@
+//! A model server that does what a test tells it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+/// What is sent for each request. The connection stays open unless it says otherwise.
+#[derive(Clone, Debug)]
+pub(crate) enum Behaviour {
+    /// This text, with its length.
+    Text(String),
+    /// This text, in chunks of so many bytes.
+    Chunked(String, usize),
+    /// This text, and then the connection is closed without a word.
+    TextThenClose(String),
+    /// A head that announces more than follows, then the end.
+    CutOff(String),
+    /// Another status.
+    Status(u16),
+    /// Nothing at all.
+    Hang,
+    /// A chunked body without an end, as fast as it is read.
+    Endless,
+    /// These bytes instead of HTTP.
+    Raw(&'static [u8]),
+}
+
+/// A vLLM text of nothing but this load.
+pub(crate) fn load(waiting: u64, running: u64) -> String {
+    format!(
+        "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting {waiting}\n\
+         # TYPE vllm:num_requests_running gauge\nvllm:num_requests_running {running}\n"
+    )
+}
+
+pub(crate) struct Scripted {
+    address: SocketAddr,
+    behaviour: Arc<Mutex<Behaviour>>,
+    connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
+    serving: Option<AbortOnDropHandle<()>>,
+}
+
+impl Scripted {
+    pub(crate) async fn start(behaviour: Behaviour) -> Self {
+        Self::start_on("127.0.0.1:0".parse().unwrap(), behaviour).await
+    }
+
+    pub(crate) async fn start_on(address: SocketAddr, behaviour: Behaviour) -> Self {
+        let mut server = Self {
+            address,
+            behaviour: Arc::new(Mutex::new(behaviour)),
+            connections: Arc::default(),
+            requests: Arc::default(),
+            serving: None,
+        };
+        server.resume().await;
+        server
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn now_do(&self, behaviour: Behaviour) {
+        *self.behaviour.lock().unwrap() = behaviour;
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    /// Closes the port and every connection.
+    pub(crate) async fn stop(&mut self) {
+        if let Some(serving) = self.serving.take() {
+            serving.abort();
+            let _ = serving.await;
+        }
+    }
+
+    /// Opens the port, the same one as before.
+    pub(crate) async fn resume(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.address = listener.local_addr().unwrap();
+        let (behaviour, connections) = (Arc::clone(&self.behaviour), Arc::clone(&self.connections));
+        let requests = Arc::clone(&self.requests);
+        self.serving = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.fetch_add(1, Ordering::SeqCst);
+                open.spawn(serve(stream, Arc::clone(&behaviour), Arc::clone(&requests)));
+            }
+        })));
+    }
+}
+
+async fn serve(mut stream: TcpStream, behaviour: Arc<Mutex<Behaviour>>, requests: Arc<AtomicUsize>) {
+    let mut request = [0; 2048];
+    while let Ok(read @ 1..) = stream.read(&mut request).await {
+        assert!(request[..read].starts_with(b"GET /metrics HTTP/1.1\r\n"));
+        assert!(request[..read].ends_with(b"\r\n\r\n"), "the agent sends a request in one piece");
+        requests.fetch_add(1, Ordering::SeqCst);
+        let behaviour = behaviour.lock().unwrap().clone();
+        if !answer(&mut stream, behaviour).await.unwrap_or(false) {
+            return;
+        }
+    }
+}
+
+/// Whether the connection stays open.
+async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> std::io::Result<bool> {
+    let sized = |length: usize| format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+    match behaviour {
+        Behaviour::Text(text) => stream.write_all((sized(text.len()) + &text).as_bytes()).await?,
+        Behaviour::TextThenClose(text) => {
+            stream.write_all((sized(text.len()) + &text).as_bytes()).await?;
+            return Ok(false);
+        }
+        Behaviour::CutOff(text) => {
+            stream.write_all((sized(text.len() + 10) + &text).as_bytes()).await?;
+            return Ok(false);
+        }
+        Behaviour::Chunked(text, size) => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+            for chunk in text.as_bytes().chunks(size) {
+                stream.write_all(format!("{:x}\r\n", chunk.len()).as_bytes()).await?;
+                stream.write_all(chunk).await?;
+                stream.write_all(b"\r\n").await?;
+            }
+            stream.write_all(b"0\r\n\r\n").await?;
+        }
+        Behaviour::Status(status) => {
+            stream.write_all(format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n").as_bytes()).await?;
+        }
+        Behaviour::Hang => {}
+        Behaviour::Endless => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+            loop {
+                stream.write_all(b"8\r\n# filler\r\n").await?;
+            }
+        }
+        Behaviour::Raw(bytes) => {
+            stream.write_all(bytes).await?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
