@@ -1,0 +1,75 @@
+//! Reading request bodies and hashing their prompts.
+
+use std::fmt::Write;
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use endpoint_picker::body::{Api, Body, Json, Options};
+use endpoint_picker::prompt::block_hashes;
+use serde::de::DeserializeSeed;
+
+struct SerdeJson;
+
+impl Json for SerdeJson {
+    type Error = serde_json::Error;
+
+    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let value = seed.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(value)
+    }
+}
+
+/// A chat of about `size` bytes in messages of 400 bytes; every sixth has a line break, escaped as it must be.
+fn chat(size: usize) -> String {
+    let mut json = r#"{"model":"meta-llama/Llama-3.1-8B-Instruct","messages":["#.to_owned();
+    let mut turn = 0;
+    while json.len() < size.saturating_sub(150) {
+        let role = ["user", "assistant"][turn % 2];
+        let comma = if turn == 0 { "" } else { "," };
+        let line_break = if turn % 6 == 0 { r"\n" } else { " " };
+        let text = "The quick brown fox jumps over the lazy dog. ".repeat(8);
+        let text = &text[..text.len().min(size - json.len())];
+        write!(json, r#"{comma}{{"role":"{role}","content":"{turn}{line_break}{text}"}}"#).unwrap();
+        turn += 1;
+    }
+    json.push_str(r#"],"temperature":0.7,"top_p":0.95,"max_tokens":256,"stream":true,"user":"someone"}"#);
+    json
+}
+
+fn completions(size: usize, word: &str) -> String {
+    format!(r#"{{"model":"m","max_tokens":100,"prompt":"{}"}}"#, word.repeat(size / word.len()))
+}
+
+fn bodies(c: &mut Criterion) {
+    let options = Options::default();
+    let mut group = c.benchmark_group("body");
+    for (name, size) in [("2KB", 2 << 10), ("200KB", 200 << 10), ("1MiB", 1 << 20), ("8MiB", 8 << 20)] {
+        for (kind, api, json) in [
+            ("chat", Api::Chat, chat(size)),
+            ("completions", Api::Completions, completions(size, "The quick brown fox. ")),
+            (
+                "completions with escapes",
+                Api::Completions,
+                completions(size, r#"The quick\nbrown \"fox\". "#),
+            ),
+        ] {
+            group.throughput(Throughput::Bytes(json.len() as u64));
+            group.bench_function(BenchmarkId::new(format!("read {kind}"), name), |b| {
+                b.iter(|| Body::read::<SerdeJson>(black_box(&json), api, &options).unwrap());
+            });
+            group.bench_function(BenchmarkId::new(format!("read and hash {kind}"), name), |b| {
+                b.iter(|| {
+                    let body = Body::read::<SerdeJson>(black_box(&json), api, &options).unwrap();
+                    let model = body.model.as_deref().unwrap_or_default();
+                    block_hashes(&body.prompt, model, body.cache_salt.as_deref(), 64, 2048)
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bodies);
+criterion_main!(benches);

@@ -1,0 +1,69 @@
+//! Tools as the reference's encoder writes them; the expected texts come from Go's `encoding/json`.
+
+use endpoint_picker::body::Api;
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{bytes, read_limited, text};
+
+fn tools(json: &str) -> String {
+    text(Api::Chat, &format!(r#"{{"messages":[{{}}],"tools":[{json}]}}"#))
+}
+
+#[test]
+fn members_are_sorted_by_key_and_the_last_of_equal_ones_stays() {
+    for (json, expected) in [
+        (r#"{"b":1,"a":{"z":[{"y":1,"x":2}],"y":null}}"#, r#"[{"a":{"y":null,"z":[{"x":2,"y":1}]},"b":1}]"#),
+        (r#"{"a":1,"b":2,"a":3,"":4}"#, r#"[{"":4,"a":3,"b":2}]"#),
+        (r#"{"a":{"long":"value"},"a":0}"#, r#"[{"a":0}]"#),
+        (r#"{"é":1,"z":2,"\u0041":3}"#, r#"[{"A":3,"z":2,"é":1}]"#),
+        (r#" { "a" : [ 1 , 2 ] , "b" : { } } , [ ] "#, r#"[{"a":[1,2],"b":{}},[]]"#),
+        ("true,false,null", "[true,false,null]"),
+    ] {
+        assert_eq!(tools(json), expected);
+    }
+}
+
+#[test]
+fn numbers_are_written_as_shortest_floats() {
+    for (json, expected) in [
+        ("1", "1"),
+        ("2.50", "2.5"),
+        ("-0", "-0"),
+        ("-1.5E+3", "-1500"),
+        ("1e20", "100000000000000000000"),
+        ("1e21", "1e+21"),
+        ("123456789012345678901", "123456789012345680000"),
+        ("9007199254740993", "9007199254740992"),
+        ("18446744073709551615", "18446744073709552000"),
+        ("-9223372036854775808", "-9223372036854776000"),
+        ("1e-6", "0.000001"),
+        ("1e-7", "1e-7"),
+        ("0.1", "0.1"),
+        ("5e-324", "5e-324"),
+        ("-2.5e-10", "-2.5e-10"),
+        ("1.7976931348623157e308", "1.7976931348623157e+308"),
+    ] {
+        assert_eq!(tools(json), format!("[{expected}]"));
+    }
+}
+
+#[test]
+fn strings_are_escaped_as_for_html() {
+    let json = r#""<a href=\"x\">&</a>\u2028\u2029\u0001\u0008\f\n\r\t\u007f\/\\é\ud83d\ude00""#;
+    let expected = "[\"\\u003ca href=\\\"x\\\"\\u003e\\u0026\\u003c/a\\u003e\\u2028\\u2029\\u0001\\b\\f\\n\\r\\t\u{7f}/\\\\é😀\"]";
+    assert_eq!(tools(json), expected);
+    assert_eq!(tools("\"\u{2028}\u{2029}\u{2030}\""), "[\"\\u2028\\u2029\u{2030}\"]");
+    assert_eq!(tools(r#"{"<":1}"#), r#"[{"\u003c":1}]"#);
+}
+
+#[test]
+fn any_beginning_that_is_kept_is_that_of_the_whole_text() {
+    let json = r#"{"tools":[{"z":{"c":"xx","b":[1,{"k":2,"j":"yyyy"}],"a":"<"},"a":"zzz","m":{"q":1,"q":2}},3,{"b":0,"a":{}}],"messages":[{"role":"user","content":"hi"}]}"#;
+    let whole = text(Api::Chat, json);
+    for keep in 0..=whole.len() {
+        let body = read_limited(Api::Chat, json, keep);
+        let kept = bytes(&body.prompt).concat();
+        assert_eq!(String::from_utf8_lossy(&kept), whole[..keep], "{keep} bytes");
+    }
+}

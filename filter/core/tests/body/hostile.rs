@@ -1,0 +1,130 @@
+//! Bodies made to break the reader.
+
+use endpoint_picker::body::{Api, Body, BodyError, Options};
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{SerdeJson, read, refusal, text};
+
+const APIS: [(Api, &str); 9] = [
+    (Api::Chat, r#""messages":[{"role":"user","content":"hi"}]"#),
+    (Api::Completions, r#""prompt":"hi""#),
+    (Api::Embeddings, r#""input":"hi""#),
+    (Api::Responses, r#""input":"hi""#),
+    (Api::Conversations, r#""items":[{"role":"user"}]"#),
+    (Api::Images, r#""prompt":"hi""#),
+    (Api::Messages, r#""messages":[{"role":"user","content":"hi"}]"#),
+    (Api::Generate, r#""token_ids":[1]"#),
+    (Api::SglangGenerate, r#""input_ids":[1]"#),
+];
+
+fn too_deep(api: Api, json: &str) {
+    let message = refusal(api, json);
+    assert!(message.contains("recursion limit exceeded"), "{api:?}: {message}");
+}
+
+#[test]
+fn deep_nesting_is_refused_wherever_it_stands() {
+    let fields = [
+        "unknown",
+        "model",
+        "stream",
+        "messages",
+        "prompt",
+        "input",
+        "items",
+        "tools",
+        "system",
+        "token_ids",
+        "input_ids",
+        "sampling_params",
+        "cache_salt",
+        "max_tokens",
+        "metadata",
+        "documents",
+        "instructions",
+    ];
+    for (api, required) in APIS {
+        for (open, close) in [("[", "]"), (r#"{"a":"#, "}"), (r#"[{"content":"#, "}]")] {
+            let nested = open.repeat(10_000) + "1" + &close.repeat(10_000);
+            too_deep(api, &nested);
+            too_deep(api, &open.repeat(10_000));
+            for field in fields {
+                too_deep(api, &format!(r#"{{{required},"{field}":{nested}}}"#));
+            }
+        }
+    }
+}
+
+#[test]
+fn nesting_below_the_limit_is_read() {
+    let nested = "[".repeat(120) + &"]".repeat(120);
+    for (api, required) in APIS {
+        assert!(read(api, &format!(r#"{{{required},"unknown":{nested}}}"#)).is_ok(), "{api:?}");
+    }
+    let json = format!(r#"{{"messages":[{{}}],"tools":[{nested}]}}"#);
+    assert_eq!(text(Api::Chat, &json), format!("[{nested}]"));
+}
+
+#[test]
+fn every_truncation_is_refused_as_a_syntax_error() {
+    let json = r#"{"model":"m","stream":true,"max_tokens":1.5e3,"tools":[{"b":"\u00e9","a":null}],"messages":[{"role":"user","content":[{"type":"text","text":"h\n"},{"type":"image_url","image_url":{"url":"x"}}]}]}"#;
+    assert!(read(Api::Chat, json).is_ok());
+    for end in 0..json.len() {
+        let error = read(Api::Chat, &json[..end]).unwrap_err();
+        assert!(matches!(error, BodyError::NotAnObject { .. }), "{end}: {error}");
+    }
+}
+
+#[test]
+fn half_a_surrogate_pair_is_refused() {
+    for escape in [r"\ud800", r"\udc00", r"\ud800\ud800", r"\ud800x", r"\ud83d\n"] {
+        for json in [
+            format!(r#"{{"prompt":"{escape}"}}"#),
+            format!(r#"{{"prompt":"a","x":"{escape}"}}"#),
+            format!(r#"{{"prompt":"a","{escape}":1}}"#),
+        ] {
+            assert!(matches!(read(Api::Completions, &json), Err(BodyError::NotAnObject { .. })), "{json}");
+        }
+    }
+}
+
+#[test]
+fn huge_numbers_are_refused_or_read_past() {
+    for number in ["1e400", "-1e400", &"9".repeat(400)] {
+        let json = format!(r#"{{"prompt":"a","x":{number}}}"#);
+        assert!(matches!(read(Api::Completions, &json), Err(BodyError::NotAnObject { .. })), "{json}");
+    }
+    for number in [&"9".repeat(300), "1e-400", "0.0000000000000000000000000000000000000001"] {
+        let json = format!(r#"{{"prompt":"a","max_tokens":{number},"x":{number}}}"#);
+        assert!(read(Api::Completions, &json).is_ok(), "{json}");
+    }
+}
+
+#[test]
+fn a_prompt_that_holds_only_small_pieces_stays_within_its_limit() {
+    for (api, json) in [
+        (Api::Chat, format!(r#"{{"messages":[{}{{}}]}}"#, r#"{"role":"u"},"#.repeat(100_000))),
+        (Api::Completions, format!(r#"{{"prompt":[{}"b"]}}"#, r#""a","#.repeat(100_000))),
+        (Api::Completions, format!(r#"{{"prompt":[{}""]}}"#, r#""","#.repeat(100_000))),
+    ] {
+        let options = Options { keep_bytes: 1_000, ..Options::default() };
+        let body = Body::read::<SerdeJson>(&json, api, &options).unwrap();
+        let pieces: usize = body.prompt.lists().map(<[_]>::len).sum();
+        assert!(pieces <= 1_000, "{pieces} pieces");
+    }
+}
+
+#[test]
+fn members_in_the_worst_order_at_every_level_are_sorted_in_bounded_time() {
+    // 120 levels, each of which moves everything below it behind one small member.
+    let inner = format!(r#""{}""#, "x".repeat(1_000_000));
+    let nested = (0..120).fold(inner, |inner, _| format!(r#"{{"b":{inner},"a":1}}"#));
+    let json = format!(r#"{{"messages":[{{}}],"tools":[{nested}]}}"#);
+    let options = Options { keep_bytes: 4_096, ..Options::default() };
+    let body = Body::read::<SerdeJson>(&json, Api::Chat, &options).unwrap();
+    assert_eq!(body.prompt.token_count(), (nested.len() + 2).div_ceil(4) as u64);
+    let kept = crate::bytes(&body.prompt).concat();
+    assert!(kept.starts_with(br#"[{"a":1,"b":{"a":1,"b":{"a":1,"#));
+    assert_eq!(kept.len(), 4_096);
+}

@@ -1,0 +1,83 @@
+//! What is read from request bodies, and the hashes of their prompts.
+
+mod anthropic;
+mod canonical;
+mod chat;
+mod generate;
+mod hashes;
+mod hostile;
+mod inputs;
+mod items;
+mod media;
+mod model_span;
+mod oracle;
+mod paths;
+mod refusals;
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use endpoint_picker::body::{Api, Body, BodyError, Json, Options};
+use endpoint_picker::prompt::{Piece, Prompt};
+use serde::de::DeserializeSeed;
+
+/// What a shell brings along.
+pub(crate) struct SerdeJson;
+
+impl Json for SerdeJson {
+    type Error = serde_json::Error;
+
+    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let value = seed.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(value)
+    }
+}
+
+pub(crate) fn read(api: Api, json: &str) -> Result<Body<'_>, BodyError> {
+    Body::read::<SerdeJson>(json, api, &Options::default())
+}
+
+/// Reads a body that keeps no more than `keep_bytes` of its prompt.
+pub(crate) fn read_limited(api: Api, json: &str, keep_bytes: usize) -> Body<'_> {
+    Body::read::<SerdeJson>(json, api, &Options { keep_bytes, ..Options::default() }).unwrap()
+}
+
+/// The bytes of every list of a prompt, put together by the rules in their plainest form.
+pub(crate) fn bytes(prompt: &Prompt<'_>) -> Vec<Vec<u8>> {
+    prompt.lists().map(list_bytes).collect()
+}
+
+fn list_bytes(list: &[Piece<'_>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for piece in list {
+        match piece {
+            Piece::Text(text) => out.extend_from_slice(text),
+            Piece::Media { token, count } => {
+                out.resize(out.len().next_multiple_of(4), 0);
+                for _ in 0..*count {
+                    out.extend_from_slice(&token.to_le_bytes());
+                }
+            }
+            Piece::Ids(ids) => ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes())),
+        }
+    }
+    out
+}
+
+/// The text of a prompt that is one list of text.
+pub(crate) fn text(api: Api, json: &str) -> String {
+    let body = read(api, json).unwrap_or_else(|error| panic!("{json}: {error}"));
+    let lists = bytes(&body.prompt);
+    assert!(lists.len() < 2, "{json}: one prompt expected");
+    String::from_utf8(lists.concat()).unwrap()
+}
+
+/// The message a body is refused with.
+pub(crate) fn refusal(api: Api, json: &str) -> String {
+    match read(api, json) {
+        Err(error) => error.to_string(),
+        Ok(body) => panic!("{json} was not refused: {body:?}"),
+    }
+}

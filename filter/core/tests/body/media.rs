@@ -1,0 +1,173 @@
+//! Tokens of pictures, videos and sounds.
+
+use endpoint_picker::body::{Api, Body, Options};
+use endpoint_picker::prompt::{
+    Frames, Media, Piece, Resolution, TokensPerPicture, VideoEstimate, VideoHints,
+};
+use xxhash_rust::xxh64::xxh64;
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{SerdeJson, bytes, read_limited};
+
+/// The token and count of the only block of a chat, which follows a role of one letter.
+fn block(block: &str, options: &Options) -> (u32, u64) {
+    let json = format!(r#"{{"messages":[{{"role":"r","content":[{block}]}}]}}"#);
+    let body = Body::read::<SerdeJson>(&json, Api::Chat, options).unwrap();
+    let list = body.prompt.lists().next().unwrap();
+    let [Piece::Text(_), Piece::Media { token, count }] = *list else { panic!("{list:?}") };
+    assert_eq!(body.prompt.token_count(), 1 + count, "the role is padded to one token");
+    (token, count)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
+fn token(text: &str) -> u32 {
+    xxh64(text.as_bytes(), 0) as u32
+}
+
+fn picture(url: &str) -> u64 {
+    let json = format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#);
+    let (found, count) = block(&json, &Options::default());
+    assert_eq!(found, token(url));
+    count
+}
+
+const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAABAAAAAMACAIAAAAAAAAA";
+const GIF: &str = "R0lGODlhQABAAAAA";
+/// A JFIF segment, then a frame header of 480 × 640.
+const JPEG: &str = "/9j/4AAQSkZJRgABAQAAAQABAAD/wAARCAHgAoADASIAAhEBAxEB";
+
+#[test]
+fn a_picture_counts_by_its_area() {
+    assert_eq!(picture(&format!("data:image/png;base64,{PNG}")), 1024 * 768 / 1024);
+    assert_eq!(picture(&format!("data:image/gif;base64,{GIF}")), 4);
+    assert_eq!(picture(&format!("data:image/jpeg;base64,{JPEG}")), 640 * 480 / 1024);
+    assert_eq!(picture(&format!("data:image/webp;base64,{GIF}")), 4, "the bytes decide, not the name");
+}
+
+#[test]
+fn a_picture_that_cannot_be_measured_counts_as_360p() {
+    for url in [
+        "https://example.com/cat.png".to_owned(),
+        String::new(),
+        format!("data:text/plain;base64,{PNG}"),
+        format!("data:image/png,{PNG}"),
+        "data:image/png;base64,".to_owned(),
+        "data:image/png;base64,AAAA".to_owned(),
+        format!("data:image/png;base64,{}", &PNG[..20]),
+        format!("data:image/png;base64,!{PNG}"),
+        format!("data:image/jpeg;base64,{}", &JPEG[..24]),
+        "data:image/gif;base64,R0lGODlhAAAAAAAA".to_owned(),
+        "data:image/jpeg;base64,/9j/////".to_owned(),
+        "data:image/jpeg;base64,/9j/4AAB".to_owned(),
+        "data:image/webp;base64,UklGRhIAAABXRUJQVlA4TAYAAAAvAAAAAAfQ".to_owned(),
+    ] {
+        assert_eq!(picture(&url), 225, "{url}");
+    }
+}
+
+#[test]
+fn the_static_mode_counts_every_picture_the_same() {
+    let json = format!(r#"{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{PNG}"}}}}"#);
+    for (fixed, expected) in [(300, 300), (0, 1)] {
+        let media = Media { picture: TokensPerPicture::Fixed(fixed), ..Media::default() };
+        assert_eq!(block(&json, &Options { media, ..Options::default() }).1, expected);
+    }
+}
+
+#[test]
+fn a_sound_counts_by_the_length_of_data_and_format() {
+    for (fields, known_as, count) in [
+        (r#""type":"input_audio","input_audio":{"data":"AAAAAA","format":"wav"}"#, "AAAAAAwav", 3),
+        (r#""type":"input_audio","input_audio":{"format":"wav","data":"AAAAA"}"#, "AAAAAwav", 2),
+        (r#""type":"input_audio""#, "", 1),
+        (r#""type":"audio_url","audio_url":{"url":"http://x"}"#, "", 1),
+    ] {
+        assert_eq!(
+            block(&format!("{{{fields}}}"), &Options::default()),
+            (token(known_as), count),
+            "{fields}"
+        );
+    }
+}
+
+#[test]
+fn a_video_counts_by_the_hints_of_the_request() {
+    let json = r#"{"type":"video_url","video_url":{"url":"http://x/y.mp4"}}"#;
+    for (fps, duration, resolution, expected) in [
+        (None, None, None, 4500),
+        (None, Some("2.5"), None, 5 * 225),
+        (None, Some("0.4"), None, 1),
+        (None, None, Some("1024x1024"), 20 * 1024),
+        (None, None, Some(" 1024 X 1024 "), 20 * 1024),
+        (Some("60"), None, None, 4500),
+        (None, Some("-1"), Some("0x5"), 4500),
+        (None, Some("NaN"), Some("axb"), 4500),
+        (None, Some("inf"), Some("7"), 4500),
+    ] {
+        let video = VideoHints::from_headers(fps, duration, resolution);
+        let (found, count) = block(json, &Options { video, ..Options::default() });
+        assert_eq!((found, count), (token("http://x/y.mp4"), expected), "{duration:?} {resolution:?}");
+    }
+}
+
+#[test]
+fn frames_are_sampled_or_strided_within_their_bounds() {
+    let base = VideoEstimate { per_frame: TokensPerPicture::Fixed(1), ..VideoEstimate::default() };
+    let strided = |stride| Frames::Strided { source_per_second: 24.0, stride };
+    let fps = VideoHints { frames_per_second: Some(30.0), ..VideoHints::default() };
+    let none = VideoHints::default();
+    for (estimate, hints, expected) in [
+        (VideoEstimate { frames: strided(1), ..base }, none, 240),
+        (VideoEstimate { frames: strided(7), ..base }, none, 34),
+        (VideoEstimate { frames: strided(0), ..base }, fps, 300),
+        (VideoEstimate { frames: strided(10), min_frames: Some(50), ..base }, none, 50),
+        (VideoEstimate { max_frames: Some(8), ..base }, none, 8),
+        (VideoEstimate { frames: Frames::Sampled { per_second: 2.0, merged: 2 }, ..base }, none, 10),
+        (
+            VideoEstimate {
+                frames: Frames::Sampled { per_second: 2.0, merged: 2 },
+                max_frames: Some(9),
+                ..base
+            },
+            none,
+            4,
+        ),
+        (VideoEstimate { max_tokens: Some(5), ..base }, none, 5),
+        (VideoEstimate { default_duration: 1e300, ..base }, none, u64::MAX),
+        (
+            VideoEstimate {
+                per_frame: TokensPerPicture::ByArea {
+                    pixels_per_token: 0,
+                    default: Resolution { width: 2048, height: 1 },
+                },
+                default_duration: 1.0,
+                ..base
+            },
+            none,
+            4,
+        ),
+    ] {
+        assert_eq!(estimate.tokens(&hints), expected, "{estimate:?}");
+    }
+}
+
+#[test]
+fn an_asset_starts_at_a_token_boundary() {
+    let json =
+        r#"{"messages":[{"role":"abcde","content":[{"type":"input_audio"},{"type":"text","text":"f"}]}]}"#;
+    let body = read_limited(Api::Chat, json, 100);
+    let empty = token("").to_le_bytes();
+    assert_eq!(bytes(&body.prompt).concat(), [&b"abcde\0\0\0"[..], &empty, b"f"].concat());
+    assert_eq!(body.prompt.token_count(), 4);
+}
+
+#[test]
+fn an_endless_video_is_counted_but_kept_only_to_the_limit() {
+    let video = VideoHints { duration: Some(f64::MAX), ..VideoHints::default() };
+    let options = Options { keep_bytes: 12, video, ..Options::default() };
+    let json = r#"{"messages":[{"content":[{"type":"video_url"},{"type":"video_url"}]}]}"#;
+    let body = Body::read::<SerdeJson>(json, Api::Chat, &options).unwrap();
+    assert_eq!(bytes(&body.prompt).concat().len(), 12);
+    assert_eq!(body.prompt.token_count(), u64::MAX / 4);
+}

@@ -1,0 +1,103 @@
+//! From path to API.
+
+use endpoint_picker::body::{Api, Parser, Parsers, request_path};
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+
+#[test]
+fn each_claimed_path_has_its_api() {
+    let parsers = Parsers::new(&[Parser::OpenAi, Parser::Anthropic, Parser::VllmHttp, Parser::SglangHttp]);
+    for (path, api) in [
+        ("/v1/chat/completions", Api::Chat),
+        ("/v1/chat/completions/render", Api::Chat),
+        ("/v1/completions", Api::Completions),
+        ("/v1/completions/render", Api::Completions),
+        ("/v1/embeddings", Api::Embeddings),
+        ("/v1/responses", Api::Responses),
+        ("/v1/conversations", Api::Conversations),
+        ("/v1/images/generations", Api::Images),
+        ("/v1/messages", Api::Messages),
+        ("/v1/messages/count_tokens", Api::CountTokens),
+        ("/inference/v1/generate", Api::Generate),
+        ("/generate", Api::SglangGenerate),
+        ("/projects/p/endpoints/e/chat/completions", Api::Chat),
+    ] {
+        assert_eq!(parsers.api(path), Ok(api), "{path}");
+    }
+}
+
+#[test]
+fn the_query_and_one_slash_at_the_end_do_not_matter() {
+    let parsers = Parsers::default();
+    assert_eq!(parsers.api("/v1/completions?api-version=2/messages"), Ok(Api::Completions));
+    assert_eq!(parsers.api("/v1/completions/"), Ok(Api::Completions));
+    assert_eq!(parsers.api("/v1/completions//"), Ok(Api::Raw));
+}
+
+#[test]
+fn a_claim_need_not_begin_at_a_slash() {
+    assert_eq!(Parsers::default().api("/v1/mycompletions"), Ok(Api::Completions));
+}
+
+#[test]
+fn the_longest_claim_wins_whatever_the_order() {
+    for order in [[Parser::SglangHttp, Parser::VllmHttp], [Parser::VllmHttp, Parser::SglangHttp]] {
+        assert_eq!(Parsers::new(&order).api("/inference/v1/generate"), Ok(Api::Generate));
+    }
+}
+
+#[test]
+fn an_unclaimed_path_goes_through_unread_by_default() {
+    assert_eq!(Parsers::default().api("/v1/models/load"), Ok(Api::Raw));
+    assert_eq!(Parsers::new(&[]), Parsers::default());
+}
+
+#[test]
+fn an_unclaimed_path_is_refused_when_no_parser_takes_everything() {
+    let error = Parsers::new(&[Parser::OpenAi]).api("/v1/messages?x=1").unwrap_err();
+    assert_eq!(error.to_string(), "no parser registered matching path suffix for: /v1/messages");
+}
+
+#[test]
+fn parsers_after_one_that_takes_everything_have_no_effect() {
+    let parsers = Parsers::new(&[Parser::Anthropic, Parser::Passthrough, Parser::OpenAi]);
+    assert_eq!(parsers.api("/v1/completions"), Ok(Api::Raw));
+    assert_eq!(parsers.api("/v1/messages"), Ok(Api::Messages));
+}
+
+#[test]
+fn a_parser_named_twice_counts_once() {
+    let twice = [Parser::OpenAi, Parser::Anthropic, Parser::OpenAi];
+    assert_eq!(Parsers::new(&twice), Parsers::new(&twice[..2]));
+}
+
+#[test]
+fn three_parsers_are_stricter_than_their_claims() {
+    let parsers = Parsers::new(&[Parser::Anthropic, Parser::VllmHttp, Parser::SglangHttp]);
+    for (path, message) in [
+        ("/v1/messages/?x", "unsupported API endpoint: /v1/messages/"),
+        ("/v1/mymessages", "unsupported API endpoint: /v1/mymessages"),
+        ("/inference/v1/generate/", "unsupported path: /inference/v1/generate/"),
+        ("/v1/generate", "unsupported path: /v1/generate"),
+    ] {
+        assert_eq!(parsers.api(path).unwrap_err().to_string(), message);
+    }
+    assert_eq!(parsers.api("/generate/"), Ok(Api::SglangGenerate));
+}
+
+#[test]
+fn the_path_is_the_first_header_that_has_one() {
+    assert_eq!(request_path(Some("/a?q"), Some("/b"), None), "/a");
+    assert_eq!(request_path(Some(""), Some("/b?q"), Some("/c")), "/b");
+    assert_eq!(request_path(None, None, Some("/c")), "/c");
+    assert_eq!(request_path(None, None, None), "/v1/completions");
+}
+
+#[test]
+fn parsers_are_known_by_their_plugin_types() {
+    for parser in Parser::ALL {
+        assert_eq!(Parser::from_type_name(parser.type_name()), Some(parser));
+    }
+    assert_eq!(Parser::from_type_name("vertexai-parser"), None);
+}

@@ -1,0 +1,259 @@
+//! Bodies that are refused, and what is said; and what is not refused.
+
+use endpoint_picker::body::{Api, BodyError, utf8};
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{read, refusal};
+
+const CHAT: &str = "invalid chat completions request: must have valid messages field";
+const COMPLETIONS: &str = "invalid completions request: must have prompt field";
+const EMBEDDINGS: &str = "invalid embeddings request: must have input field";
+const RESPONSES: &str = "invalid responses request: must have input field";
+const CONVERSATIONS: &str = "invalid conversations request: must have items field";
+const IMAGES: &str = "invalid images generations request: must have prompt field";
+
+#[test]
+fn a_body_breaking_a_rule_of_its_api_is_refused_with_the_apis_message() {
+    for (api, message, bodies) in [
+        (
+            Api::Chat,
+            CHAT,
+            &[
+                r"{}",
+                r"null",
+                r#"{"messages":[]}"#,
+                r#"{"messages":null}"#,
+                r#"{"messages":"hi"}"#,
+                r#"{"messages":{"role":"user"}}"#,
+                r#"{"messages":["hi"]}"#,
+                r#"{"messages":[{"role":1}]}"#,
+                r#"{"messages":[{"content":1}]}"#,
+                r#"{"messages":[{"content":{"type":"text"}}]}"#,
+                r#"{"messages":[{"content":["hi"]}]}"#,
+                r#"{"messages":[{"content":[{"type":7}]}]}"#,
+                r#"{"messages":[{"content":[{"type":"text","text":[]}]}]}"#,
+                r#"{"messages":[{"content":[{"type":"image_url","image_url":"http://x"}]}]}"#,
+                r#"{"messages":[{"content":[{"image_url":{"url":1}}]}]}"#,
+                r#"{"messages":[{"tool_calls":{}}]}"#,
+                r#"{"messages":[{}],"tools":{}}"#,
+                r#"{"messages":[{}],"documents":1}"#,
+                r#"{"messages":[{}],"chat_template":1}"#,
+                r#"{"messages":[{}],"chat_template_kwargs":[]}"#,
+                r#"{"messages":[{}],"add_generation_prompt":"true"}"#,
+                r#"{"messages":[{}],"continue_final_message":1}"#,
+                r#"{"messages":[{}],"return_assistant_tokens_mask":0}"#,
+                r#"{"messages":[{}],"cache_salt":7}"#,
+                r#"{"prompt":"hi"}"#,
+            ][..],
+        ),
+        (
+            Api::Completions,
+            COMPLETIONS,
+            &[
+                r"{}",
+                r#"{"prompt":""}"#,
+                r#"{"prompt":null}"#,
+                r#"{"prompt":[]}"#,
+                r#"{"prompt":1}"#,
+                r#"{"prompt":true}"#,
+                r#"{"prompt":{"a":1}}"#,
+                r#"{"prompt":["a",1]}"#,
+                r#"{"prompt":[1,"a"]}"#,
+                r#"{"prompt":[1,null]}"#,
+                r#"{"prompt":[null]}"#,
+                r#"{"prompt":[[1,2],[3]]}"#,
+                r#"{"prompt":[["a"]]}"#,
+                r#"{"prompt":[1.5]}"#,
+                r#"{"prompt":[-1]}"#,
+                r#"{"prompt":[4294967296]}"#,
+                r#"{"prompt":["a"],"cache_salt":[]}"#,
+                r#"{"messages":[{}]}"#,
+            ],
+        ),
+        (
+            Api::Embeddings,
+            EMBEDDINGS,
+            &[r"{}", r#"{"input":""}"#, r#"{"input":[]}"#, r#"{"input":[[1]]}"#, r#"{"input":{}}"#],
+        ),
+        (Api::Responses, RESPONSES, &[r"{}", r#"{"input":null}"#, r#"{"input":"a","cache_salt":1}"#]),
+        (
+            Api::Conversations,
+            CONVERSATIONS,
+            &[
+                r"{}",
+                r#"{"items":[]}"#,
+                r#"{"items":{}}"#,
+                r#"{"items":["a"]}"#,
+                r#"{"items":[{"type":1}]}"#,
+                r#"{"items":[{"role":[]}]}"#,
+                r#"{"items":[{}],"metadata":[]}"#,
+            ],
+        ),
+        (
+            Api::Images,
+            IMAGES,
+            &[
+                r"{}",
+                r#"{"prompt":""}"#,
+                r#"{"prompt":["a"]}"#,
+                r#"{"prompt":"a","n":1.5}"#,
+                r#"{"prompt":"a","n":"1"}"#,
+                r#"{"prompt":"a","size":1}"#,
+            ],
+        ),
+        (
+            Api::Messages,
+            "invalid messages request: must have at least one message",
+            &[r"{}", r#"{"messages":[]}"#, r#"{"messages":null}"#],
+        ),
+        (
+            Api::Generate,
+            "invalid generate request: must have non-empty token_ids field",
+            &[r"{}", r#"{"token_ids":[]}"#, r#"{"token_ids":null}"#],
+        ),
+        (
+            Api::SglangGenerate,
+            "invalid generate request: input_ids must be provided",
+            &[r"{}", r#"{"input_ids":null}"#, r#"{"text":"hi"}"#],
+        ),
+    ] {
+        for body in bodies {
+            assert_eq!(refusal(api, body), message, "{body}");
+        }
+    }
+}
+
+#[test]
+fn the_other_parsers_name_the_field_at_fault() {
+    for (api, body, message) in [
+        (Api::Messages, r#"{"messages":"hi"}"#, "error parsing messages request: messages must be an array"),
+        (
+            Api::Messages,
+            r#"{"messages":[{"content":5}]}"#,
+            "error parsing messages request: content must be a string or an array of content blocks",
+        ),
+        (
+            Api::Messages,
+            r#"{"messages":[{}],"cache_salt":5}"#,
+            "error parsing messages request: cache_salt must be a string",
+        ),
+        (
+            Api::Generate,
+            r#"{"token_ids":[1,2,1.5]}"#,
+            "invalid generate request: token_ids[2]: invalid value 1.5",
+        ),
+        (Api::Generate, r#"{"token_ids":[-1]}"#, "invalid generate request: token_ids[0]: invalid value -1"),
+        (
+            Api::Generate,
+            r#"{"token_ids":[0,4294967296]}"#,
+            "invalid generate request: token_ids[1]: invalid value 4294967296",
+        ),
+        (
+            Api::Generate,
+            r#"{"token_ids":["a"]}"#,
+            "invalid generate request: token_ids must be an array of numbers",
+        ),
+        (Api::SglangGenerate, r#"{"input_ids":[]}"#, "invalid generate request: input_ids cannot be empty"),
+        (
+            Api::SglangGenerate,
+            r#"{"input_ids":[1.0]}"#,
+            "invalid generate request: input_ids must be an array of uint32 integers",
+        ),
+        (
+            Api::SglangGenerate,
+            r#"{"input_ids":[[1]]}"#,
+            "invalid generate request: input_ids must be an array of uint32 integers",
+        ),
+        (
+            Api::SglangGenerate,
+            r#"{"input_ids":[1],"extra_key":["a"]}"#,
+            "invalid generate request: extra_key must be a string",
+        ),
+        (
+            Api::SglangGenerate,
+            r#"{"input_ids":[1],"stream":"yes"}"#,
+            "invalid generate request: stream must be true or false",
+        ),
+    ] {
+        assert_eq!(refusal(api, body), message, "{body}");
+    }
+}
+
+#[test]
+fn a_body_that_is_no_object_is_refused_with_the_parsers_words() {
+    let bad = "EOF while parsing a value at line 1 column 0";
+    for (api, body, message) in [
+        (Api::Chat, "", format!("error unmarshaling request bodyMap: {bad}")),
+        (Api::Messages, "", format!("error unmarshaling request body: {bad}")),
+        (Api::Generate, "", bad.to_owned()),
+        (Api::SglangGenerate, "", format!("invalid generate request: {bad}")),
+    ] {
+        assert_eq!(refusal(api, body), message);
+    }
+    for (body, type_name) in [
+        ("[]", "an array"),
+        ("5", "a number"),
+        ("-5.5", "a number"),
+        (r#""x""#, "a string"),
+        ("true", "a boolean"),
+    ] {
+        let message =
+            format!("error unmarshaling request bodyMap: body must be a JSON object, not {type_name}");
+        assert_eq!(refusal(Api::Chat, body), message);
+    }
+}
+
+#[test]
+fn a_syntax_error_anywhere_comes_before_a_broken_rule() {
+    for body in [
+        r#"{"messages":5"#,
+        r#"{"messages":5} x"#,
+        r#"{"messages":5,"x":[1,]}"#,
+        r#"{"messages":5,"x":01}"#,
+        r#"{"messages":5,"x":1e999}"#,
+        "{\"messages\":5,\"x\":\"\n\"}",
+        r#"[1,2"#,
+        "no healthy upstream",
+    ] {
+        let message = refusal(Api::Chat, body);
+        assert!(message.starts_with("error unmarshaling request bodyMap: "), "{body}: {message}");
+        assert!(message.contains("line"), "{body}: {message}");
+    }
+}
+
+#[test]
+fn a_body_that_is_not_utf8_is_refused_with_the_place() {
+    assert_eq!(utf8(b"{}"), Ok("{}"));
+    for (bytes, offset) in [(&b"{\"a\":\"\xff\"}"[..], 6), (b"\xc3", 0), (b"ok\xed\xa0\x80", 2)] {
+        let error = utf8(bytes).unwrap_err();
+        assert_eq!(error, BodyError::NotUtf8 { offset });
+        assert_eq!(error.to_string(), format!("request body is not UTF-8: invalid byte at offset {offset}"));
+    }
+}
+
+#[test]
+fn a_missing_model_has_the_references_message() {
+    assert_eq!(BodyError::NoModel.to_string(), "model not found in request body");
+}
+
+#[test]
+fn bodies_that_only_look_wrong_are_accepted() {
+    for (api, body) in [
+        (Api::Chat, r#"{"messages":[{}]}"#),
+        (Api::Chat, r#"{"messages":[null]}"#),
+        (Api::Chat, r#"{"messages":[{"role":null,"content":null,"tool_calls":null}],"tools":null}"#),
+        (Api::Chat, r#"{"messages":[{"content":[]}],"tools":[],"cache_salt":null,"chat_template":null}"#),
+        (Api::Chat, r#"{"messages":[{"content":[null,{},{"type":"unheard_of","x":[1]}]}]}"#),
+        (Api::Chat, r#"{"messages":[{"content":[{"type":"image_url","image_url":null}]}]}"#),
+        (Api::Chat, r#"{"messages":[{}],"model":5,"stream":"true","max_tokens":"7"}"#),
+        (Api::Chat, r#"{"messages":[{}],"max_tokens":-1,"unknown":{"a":[1,2,{"b":null}]}}"#),
+        (Api::Completions, r#"{"prompt":"a","tools":5,"chat_template":5,"metadata":5}"#),
+        (Api::Completions, r#"{"prompt":[1.0,2e2,-0]}"#),
+        (Api::Images, r#"{"prompt":"a","cache_salt":5,"n":null}"#),
+        (Api::Responses, r#"{"input":""}"#),
+        (Api::Conversations, r#"{"items":[null]}"#),
+    ] {
+        assert!(read(api, body).is_ok(), "{body}: {:?}", read(api, body));
+    }
+}
