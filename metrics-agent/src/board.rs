@@ -9,52 +9,15 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use endpoint_picker::pool::Pool;
-use endpoint_picker::reading::Reading;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
 use crate::published::{Published, Versions};
+use crate::slot::Slot;
 
 /// Least time between two versions of the readings.
 pub const PUBLISH_EVERY: Duration = Duration::from_millis(20);
-
-/// What is known of one endpoint. It outlives changes of the pool as long as the endpoint stays.
-#[derive(Debug)]
-pub struct Slot {
-    reading: Mutex<Reading>,
-    tried: AtomicBool,
-}
-
-impl Slot {
-    /// An endpoint that was never scraped; as in the reference, it is ready until shown otherwise.
-    pub fn new() -> Arc<Self> {
-        let reading = Reading { ready: true, ..Reading::default() };
-        Arc::new(Self { reading: Mutex::new(reading), tried: AtomicBool::new(false) })
-    }
-
-    /// The last reading.
-    pub fn reading(&self) -> Reading {
-        self.reading.lock().clone()
-    }
-
-    /// A first scrape has ended, well or badly.
-    pub fn mark_tried(&self) {
-        self.tried.store(true, Ordering::Release);
-    }
-
-    /// Replaces the values that were scraped; readiness stays.
-    pub fn set_values(&self, values: Reading, now: Duration) {
-        let mut reading = self.reading.lock();
-        *reading = Reading { ready: reading.ready, updated: Some(now), ..values };
-    }
-
-    /// Sets readiness and tells whether that changed it.
-    pub fn set_ready(&self, ready: bool) -> bool {
-        let mut reading = self.reading.lock();
-        core::mem::replace(&mut reading.ready, ready) != ready
-    }
-}
 
 /// One pool as the agent serves it.
 #[derive(Debug)]
@@ -155,9 +118,7 @@ impl Board {
             return true;
         }
         let members = self.members.lock();
-        let done = members
-            .as_ref()
-            .is_some_and(|members| members.slots.iter().all(|slot| slot.tried.load(Ordering::Acquire)));
+        let done = members.as_ref().is_some_and(|members| members.slots.iter().all(|slot| slot.was_tried()));
         self.first_round_done.fetch_or(done, Ordering::AcqRel);
         done
     }
@@ -168,9 +129,9 @@ impl Board {
         let now = self.clock.now();
         let mut census = Census { endpoints: members.slots.len(), ..Census::default() };
         for slot in members.slots.iter() {
-            let reading = slot.reading.lock();
-            census.ready += usize::from(reading.ready);
-            census.oldest = census.oldest.max(reading.age(now));
+            let (ready, age) = slot.ready_and_age(now);
+            census.ready += usize::from(ready);
+            census.oldest = census.oldest.max(age);
         }
         census
     }
@@ -180,6 +141,7 @@ impl Board {
 mod tests {
     use super::*;
     use endpoint_picker::pool::Endpoint;
+    use endpoint_picker::reading::Reading;
 
     fn pool(addresses: &[&str]) -> Pool {
         let endpoints =

@@ -2,6 +2,7 @@
 //!
 //! A source of endpoints is whatever feeds the channel that [`start`] returns; flags and a file do so today.
 
+mod fields;
 mod file;
 mod watch_file;
 

@@ -7,6 +7,7 @@ mod collect;
 mod lines;
 mod reader;
 mod sample;
+mod wanted;
 
 pub use lines::MAX_LINE_BYTES;
 pub use reader::{Extraction, Fault, Field, Reader};

@@ -1,7 +1,7 @@
 //! Scrapes model servers and hands the endpoint picker filter one consistent snapshot.
 //!
 //! [`discovery`] says who is in the pool; [`scrape`] keeps one task for each endpoint, which reads its text with
-//! [`exposition`] in the words of its [`dialect`] and writes the result on the [`board`]; the board is published
+//! [`exposition`] in the words of its [`dialect`] and writes the result into its [`slot`] on the [`board`]; the board is published
 //! version by version ([`published`]) and handed out by [`server`]. [`agent`] puts these together. A reading is
 //! stamped on the agent's own [`clock`] and travels with its age.
 
@@ -16,4 +16,5 @@ pub mod flags;
 pub mod published;
 pub mod scrape;
 pub mod server;
+pub mod slot;
 pub mod telemetry;

@@ -51,7 +51,7 @@ impl Published {
         self.versions
     }
 
-    /// The encoded snapshot, its ages as of now to within [`BYTES_GOOD_FOR`].
+    /// The encoded snapshot, its ages as of now to within 5 ms.
     pub fn bytes(&self, with_topology: bool) -> Bytes {
         let mut written = if with_topology { &self.with_topology } else { &self.without_topology }.lock();
         let now = self.clock.now();

@@ -14,9 +14,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use error::{Reason, ScrapeError};
 
-use crate::board::{Board, Slot};
+use crate::board::Board;
 use crate::clock::Clock;
 use crate::dialect::{Dialect, Dialects, MultiEngine};
+use crate::slot::Slot;
 use crate::telemetry::Telemetry;
 
 /// Least time between two scrapes of an endpoint, as in the reference.

@@ -10,10 +10,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use super::Settings;
 use super::connection::{Connection, GetError};
 use super::error::{Reason, ScrapeError};
-use crate::board::{Board, Slot};
+use crate::board::Board;
 use crate::clock::Clock;
 use crate::dialect::Dialect;
 use crate::exposition::{Extraction, Reader};
+use crate::slot::Slot;
 use crate::telemetry::Telemetry;
 
 /// So many refused connections in a row, and the endpoint is no longer ready.

@@ -1,0 +1,202 @@
+//! The wanted metrics, line by line.
+
+use super::collect::{CacheShape, Invalid, LoraLists, Number, Said};
+use super::reader::{Extraction, Fault, Field};
+use super::sample::{Sample, sample, type_line};
+use crate::dialect::{Dialect, MetricSpec, MultiEngine};
+
+/// The wanted metrics of one dialect, and what was seen of them.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    families: Vec<Family>,
+}
+
+/// One metric: several fields may be read from it, by their labels.
+#[derive(Debug)]
+struct Family {
+    name: Vec<u8>,
+    /// Gauge or counter; the reference reads every other kind as 0.
+    has_values: bool,
+    wants: Vec<Want>,
+}
+
+#[derive(Debug)]
+struct Want {
+    labels: Vec<(String, String)>,
+    malformed: bool,
+    kept: Kept,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Waiting(Number),
+    Running(Number),
+    KvUsage(Number),
+    Lora(LoraLists),
+    Cache(CacheShape),
+    BlockSize(Number),
+    NumBlocks(Number),
+}
+
+impl Wanted {
+    pub(super) fn new(dialect: &Dialect, engines: MultiEngine) -> Self {
+        let engine_label = match engines {
+            MultiEngine::Sum => dialect.engine_label.clone(),
+            MultiEngine::First => None,
+        };
+        let per_engine = || Number::new(engine_label.clone());
+        let mut wanted = Self { families: Vec::new() };
+        wanted.want(dialect.waiting.as_ref(), || Kept::Waiting(per_engine()));
+        wanted.want(dialect.running.as_ref(), || Kept::Running(per_engine()));
+        wanted.want(dialect.kv_usage.as_ref(), || Kept::KvUsage(per_engine()));
+        wanted.want(dialect.lora.as_ref(), || Kept::Lora(LoraLists::default()));
+        if let Some(cache) = &dialect.cache_info {
+            let (size, number) = (cache.block_size_label.clone(), cache.num_blocks_label.clone());
+            wanted.want(Some(&cache.spec), || Kept::Cache(CacheShape::new(size, number)));
+        }
+        wanted.want(dialect.block_size.as_ref(), || Kept::BlockSize(Number::new(None)));
+        wanted.want(dialect.num_blocks.as_ref(), || Kept::NumBlocks(Number::new(None)));
+        wanted
+    }
+
+    fn want(&mut self, spec: Option<&MetricSpec>, kept: impl FnOnce() -> Kept) {
+        let Some(spec) = spec else { return };
+        let want = Want { labels: spec.labels().to_vec(), malformed: false, kept: kept() };
+        let name = spec.name().as_bytes();
+        match self.families.iter_mut().find(|family| family.name == name) {
+            Some(family) => family.wants.push(want),
+            None => {
+                self.families.push(Family { name: name.to_vec(), has_values: false, wants: vec![want] });
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        for family in &mut self.families {
+            family.has_values = false;
+            for want in &mut family.wants {
+                want.malformed = false;
+                want.kept.clear();
+            }
+        }
+    }
+
+    pub(super) fn line(&mut self, line: &[u8]) {
+        let line = line.trim_ascii_start();
+        if line.first() == Some(&b'#') {
+            let Some((name, kind)) = type_line(line) else { return };
+            if let Some(family) = self.families.iter_mut().find(|family| family.name == name) {
+                family.has_values = matches!(kind, b"gauge" | b"counter");
+            }
+            return;
+        }
+        // The byte after the name is looked at first: it tells nearly all other lines apart without comparing.
+        let named = |family: &&mut Family| {
+            let at = family.name.len();
+            matches!(line.get(at), Some(b'{' | b' ' | b'\t')) && line[..at] == family.name
+        };
+        if let Some(family) = self.families.iter_mut().find(named) {
+            family.series(&line[family.name.len()..]);
+        }
+    }
+
+    pub(super) fn extract(&self) -> Extraction {
+        let mut extraction = Extraction::default();
+        for want in self.families.iter().flat_map(|family| &family.wants) {
+            want.extract(&mut extraction);
+        }
+        extraction
+    }
+}
+
+impl Family {
+    fn series(&mut self, after_name: &[u8]) {
+        let Some(mut sample) = sample(after_name) else {
+            for want in &mut self.wants {
+                want.malformed = true;
+            }
+            return;
+        };
+        if !self.has_values {
+            sample.value = 0.0;
+        }
+        for want in self.wants.iter_mut().filter(|want| want.fits(&sample)) {
+            want.kept.offer(&sample);
+        }
+    }
+}
+
+impl Want {
+    fn fits(&self, sample: &Sample<'_>) -> bool {
+        self.labels.iter().all(|(name, value)| sample.labels.get(name).as_deref() == Some(value.as_bytes()))
+    }
+
+    fn extract(&self, into: &mut Extraction) {
+        let Extraction { reading, faults } = into;
+        let mut say = Say { malformed: self.malformed, faults };
+        match &self.kept {
+            Kept::Waiting(number) => reading.waiting = say.value(Field::Waiting, number.count()),
+            Kept::Running(number) => reading.running = say.value(Field::Running, number.count()),
+            Kept::KvUsage(number) => reading.kv_usage = say.value(Field::KvUsage, number.share()),
+            Kept::BlockSize(number) => reading.block_size = say.value(Field::BlockSize, number.small_count()),
+            Kept::NumBlocks(number) => reading.num_blocks = say.value(Field::NumBlocks, number.small_count()),
+            Kept::Cache(cache) => {
+                reading.block_size = say.value(Field::BlockSize, cache.block_size());
+                reading.num_blocks = say.value(Field::NumBlocks, cache.num_blocks());
+            }
+            // A server without adapters says nothing, and that is no fault.
+            Kept::Lora(lists) => match lists.lists() {
+                None if !self.malformed => {}
+                said => reading.lora = say.value(Field::Lora, said),
+            },
+        }
+    }
+}
+
+struct Say<'a> {
+    malformed: bool,
+    faults: &'a mut Vec<(Field, Fault)>,
+}
+
+impl Say<'_> {
+    fn value<T>(&mut self, field: Field, said: Said<T>) -> Option<T> {
+        let fault = match said {
+            _ if self.malformed => Fault::Invalid,
+            Some(Ok(value)) => return Some(value),
+            Some(Err(Invalid)) => Fault::Invalid,
+            None => Fault::Missing,
+        };
+        self.faults.push((field, fault));
+        None
+    }
+}
+
+impl Kept {
+    fn clear(&mut self) {
+        match self {
+            Self::Waiting(n)
+            | Self::Running(n)
+            | Self::KvUsage(n)
+            | Self::BlockSize(n)
+            | Self::NumBlocks(n) => {
+                n.clear();
+            }
+            Self::Lora(lists) => lists.clear(),
+            Self::Cache(cache) => cache.clear(),
+        }
+    }
+
+    fn offer(&mut self, sample: &Sample<'_>) {
+        match self {
+            Self::Waiting(n)
+            | Self::Running(n)
+            | Self::KvUsage(n)
+            | Self::BlockSize(n)
+            | Self::NumBlocks(n) => {
+                n.offer(sample);
+            }
+            Self::Lora(lists) => lists.offer(sample),
+            Self::Cache(cache) => cache.offer(sample),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What one scrape task writes and the publisher reads.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::reading::Reading;
+use parking_lot::Mutex;
+
+/// What is known of one endpoint. It outlives changes of the pool as long as the endpoint stays.
+#[derive(Debug)]
+pub struct Slot {
+    reading: Mutex<Reading>,
+    tried: AtomicBool,
+}
+
+impl Slot {
+    /// An endpoint that was never scraped; as in the reference, it is ready until shown otherwise.
+    pub fn new() -> Arc<Self> {
+        let reading = Reading { ready: true, ..Reading::default() };
+        Arc::new(Self { reading: Mutex::new(reading), tried: AtomicBool::new(false) })
+    }
+
+    /// The last reading.
+    pub fn reading(&self) -> Reading {
+        self.reading.lock().clone()
+    }
+
+    /// A first scrape has ended, well or badly.
+    pub fn mark_tried(&self) {
+        self.tried.store(true, Ordering::Release);
+    }
+
+    /// Whether [`Self::mark_tried`] was called.
+    pub fn was_tried(&self) -> bool {
+        self.tried.load(Ordering::Acquire)
+    }
+
+    /// Readiness, and the age of the values.
+    pub fn ready_and_age(&self, now: Duration) -> (bool, Option<Duration>) {
+        let reading = self.reading.lock();
+        (reading.ready, reading.age(now))
+    }
+
+    /// Replaces the values that were scraped; readiness stays.
+    pub fn set_values(&self, values: Reading, now: Duration) {
+        let mut reading = self.reading.lock();
+        *reading = Reading { ready: reading.ready, updated: Some(now), ..values };
+    }
+
+    /// Sets readiness and tells whether that changed it.
+    pub fn set_ready(&self, ready: bool) -> bool {
+        let mut reading = self.reading.lock();
+        core::mem::replace(&mut reading.ready, ready) != ready
+    }
+}
