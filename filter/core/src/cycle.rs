@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
-use crate::pool::Pool;
-use crate::prefix::{PrefixIndex, PrefixMatch};
+use crate::memory::Memory;
+use crate::pool::{Endpoint, Pool};
+use crate::prefix::PrefixMatch;
 use crate::prompt::Prompt;
 use crate::reading::Reading;
 use crate::subset::Subset;
@@ -17,23 +18,58 @@ pub struct Request<'a> {
     pub cache_salt: Option<&'a str>,
     /// The prompt, if the body has one.
     pub prompt: Option<&'a Prompt<'a>>,
+    /// The most tokens the client wants to be generated.
+    pub max_output_tokens: Option<u64>,
+    /// The request's headers.
+    pub headers: Headers<'a>,
     /// Endpoints the choice is restricted to.
     pub subset: Subset,
     /// Below zero: sheddable while the pool is saturated.
     pub priority: i32,
 }
 
-/// What is known of the pool at the time of a decision.
+impl Request<'_> {
+    /// Tokens in the prompt; 0 without one.
+    pub fn input_tokens(&self) -> u64 {
+        self.prompt.map_or(0, Prompt::token_count)
+    }
+}
+
+/// A request's headers, names in lower case.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Headers<'a>(pub &'a [(String, Vec<u8>)]);
+
+impl<'a> Headers<'a> {
+    /// The first value under this name (in any case) that is text and not empty.
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        let named = self.0.iter().filter(|(header, _)| header.eq_ignore_ascii_case(name));
+        named.filter_map(|(_, value)| core::str::from_utf8(value).ok()).find(|value| !value.is_empty())
+    }
+}
+
+/// What is under way at one endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests sent and not finished.
+    pub requests: u64,
+    /// Their prompt tokens that were in no cache, as far as they are not computed yet.
+    pub tokens: u64,
+}
+
+/// What is known of the pool at the time of a decision. Slices by endpoint have the pool's order; those missing at the
+/// end count as unknown or idle.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The endpoints.
     pub pool: &'a Pool,
-    /// One for each endpoint of the pool, in its order; those missing at the end count as never scraped.
+    /// What each endpoint last said.
     pub readings: &'a [Reading],
     /// When the readings arrived, on the shell's clock.
     pub readings_arrived: Duration,
-    /// Prompts sent so far.
-    pub prefixes: &'a PrefixIndex,
+    /// What is under way at each endpoint.
+    pub in_flight: &'a [Load],
+    /// What each plugin instance of the pipeline remembers.
+    pub memories: &'a [Memory],
 }
 
 /// A decision in progress: what plugins may look at.
@@ -43,28 +79,76 @@ pub struct Cycle<'a> {
     pub request: &'a Request<'a>,
     /// The pool.
     pub pool: &'a Pool,
-    /// How much of the prompt the endpoints have seen.
-    pub prefix: &'a PrefixMatch,
     /// The time, on the shell's clock.
     pub now: Duration,
-    readings: &'a [Reading],
+    pub(crate) readings: &'a [Reading],
+    pub(crate) in_flight: &'a [Load],
+    pub(crate) memories: &'a [Memory],
+    pub(crate) prefixes: &'a [Prefix],
+    /// The plugin instance at work.
+    pub(crate) own: usize,
+}
+
+/// How much of the prompt the endpoints have seen, according to one prefix producer.
+#[derive(Clone, Debug)]
+pub struct Prefix {
+    /// The producer's name in the configuration.
+    pub producer: String,
+    /// What it found.
+    pub matches: PrefixMatch,
 }
 
 impl<'a> Cycle<'a> {
-    /// A decision over `readings`, one for each endpoint of the pool.
-    pub(crate) fn new(
-        request: &'a Request<'a>,
-        pool: &'a Pool,
-        readings: &'a [Reading],
-        prefix: &'a PrefixMatch,
-        now: Duration,
-    ) -> Self {
-        Self { request, pool, prefix, now, readings }
+    /// The same decision, seen by another plugin instance.
+    pub(crate) fn of(self, plugin: usize) -> Self {
+        Self { own: plugin, ..self }
+    }
+
+    /// The endpoint of this index.
+    pub fn endpoint(&self, endpoint: usize) -> &'a Endpoint {
+        &self.pool.endpoints()[endpoint]
     }
 
     /// What the endpoint last said; nothing, if it was never scraped or the readings are too old to be used.
-    pub fn reading(&self, endpoint: usize) -> &Reading {
+    pub fn reading(&self, endpoint: usize) -> &'a Reading {
         self.readings.get(endpoint).unwrap_or(&NOTHING_SAID)
+    }
+
+    /// What is under way at the endpoint.
+    pub fn load(&self, endpoint: usize) -> Load {
+        self.in_flight.get(endpoint).copied().unwrap_or_default()
+    }
+
+    /// What the plugin instance at work remembers.
+    pub fn memory(&self) -> &'a Memory {
+        self.memories.get(self.own).unwrap_or(&Memory::None)
+    }
+
+    /// What the prefix producer of this name found.
+    pub fn prefix(&self, producer: &str) -> &'a PrefixMatch {
+        self.prefixes
+            .iter()
+            .find(|prefix| prefix.producer == producer)
+            .map_or(&NO_MATCH, |prefix| &prefix.matches)
+    }
+
+    /// What the first prefix producer found; plugins without a parameter to name one use this.
+    pub fn default_prefix(&self) -> &'a PrefixMatch {
+        self.prefixes.first().map_or(&NO_MATCH, |prefix| &prefix.matches)
+    }
+
+    /// Tokens of the prompt that the endpoint would have to compute, since its cache has not seen them:
+    /// (total − matched blocks) · block size, and what lies beyond the blocks looked at. The whole prompt when nothing is
+    /// known of its prefixes.
+    pub fn uncached_tokens(&self, endpoint: usize) -> u64 {
+        let input = self.request.input_tokens();
+        let prefix = self.default_prefix();
+        if prefix.total == 0 {
+            return input;
+        }
+        let block = u64::from(prefix.block_size);
+        let missing = u64::from(prefix.total.saturating_sub(prefix.blocks(endpoint)));
+        missing * block + input.saturating_sub(u64::from(prefix.total) * block)
     }
 }
 
@@ -79,3 +163,19 @@ pub(crate) static NOTHING_SAID: Reading = Reading {
     block_size: None,
     num_blocks: None,
 };
+
+static NO_MATCH: PrefixMatch = PrefixMatch { matched: Vec::new(), total: 0, block_size: 0 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_found_in_any_case_and_skips_empty_and_unreadable_values() {
+        let headers = [("a", &b""[..]), ("a", &[0xff]), ("a", b"1"), ("b", b"2")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_vec()));
+        assert_eq!(Headers(&headers).get("A"), Some("1"));
+        assert_eq!(Headers(&headers).get("b"), Some("2"));
+        assert_eq!(Headers(&headers).get("c"), None);
+    }
+}

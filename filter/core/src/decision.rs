@@ -1,8 +1,8 @@
 //! What was decided.
 
-use crate::prefix::PrefixMatch;
+use crate::cycle::Load;
+use crate::memory::Event;
 use crate::profile::ProfileRun;
-use crate::prompt::BlockHashes;
 use crate::rejection::Rejection;
 
 /// What becomes of a request.
@@ -54,23 +54,38 @@ impl FailureMode {
     }
 }
 
-/// A decision with what it was made from, so that it can be explained and remembered.
+/// A decision with what it was made from, so that it can be explained, and with what follows from it.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// What becomes of the request.
     pub outcome: Outcome,
-    /// How the candidates were rated; `None` when the decision fell before, or did not need it.
-    pub run: Option<ProfileRun>,
-    /// How much of the prompt the endpoints had seen.
-    pub prefix: PrefixMatch,
-    /// The prompt's blocks.
-    pub(crate) hashes: BlockHashes,
+    /// The profiles that ran, in their order; none when the decision fell before, or did not need any.
+    pub runs: Vec<ProfileRun>,
+    /// Which of `runs` named the destination.
+    pub primary: Option<usize>,
+    /// Request headers for the destination, telling it about other stages.
+    pub headers: Vec<(&'static str, String)>,
+    /// What the plugins are to remember.
+    pub events: Vec<Event>,
+    /// What the request adds to the load of each endpoint that will work on it.
+    pub charges: Vec<Charge>,
+}
+
+/// What a request adds to an endpoint's load while it is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// The endpoint's index in the pool.
+    pub endpoint: usize,
+    /// One request, and the prompt tokens it has to compute.
+    pub load: Load,
+    /// Whether the endpoint is done with the request as soon as the answer begins, as a prefill stage is.
+    pub until_first_byte: bool,
 }
 
 impl Decision {
     /// A decision that no profile took part in.
     pub(crate) fn without_run(outcome: Outcome) -> Self {
-        Self { outcome, run: None, prefix: PrefixMatch::default(), hashes: BlockHashes::default() }
+        Self { outcome, runs: vec![], primary: None, headers: vec![], events: vec![], charges: vec![] }
     }
 
     /// The endpoint the request goes to first.
@@ -79,5 +94,10 @@ impl Decision {
             Outcome::Route(endpoints) => endpoints.first().copied(),
             _ => None,
         }
+    }
+
+    /// The run that named the destination.
+    pub fn primary_run(&self) -> Option<&ProfileRun> {
+        self.runs.get(self.primary?)
     }
 }

@@ -80,14 +80,15 @@ impl Explanation {
 }
 
 fn verdict_on_candidate(decision: &Decision, pipeline: &Pipeline, endpoint: usize) -> Verdict {
-    let Some(run) = &decision.run else { return Verdict::Candidate };
+    let Some(run) = decision.primary_run().or(decision.runs.last()) else { return Verdict::Candidate };
     if let Some(&(_, filter)) = run.dropped.iter().find(|(dropped, _)| *dropped == endpoint) {
         return Verdict::Dropped(pipeline.plugins[filter].name.clone());
     }
     let Some(at) = run.scored.iter().position(|&scored| scored == endpoint) else {
         return Verdict::Candidate;
     };
-    let scores = pipeline.profile.scorers.iter().zip(run.scores.chunks_exact(run.scored.len()));
+    let scorers = &pipeline.profiles[run.profile].scorers;
+    let scores = scorers.iter().zip(run.scores.chunks_exact(run.scored.len()));
     Verdict::Scored {
         scores: scores
             .map(|(&(scorer, weight), scores)| Score {

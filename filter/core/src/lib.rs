@@ -10,10 +10,12 @@
 //! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
 
 pub mod body;
-mod config;
+pub mod config;
 pub mod cycle;
 pub mod decision;
 pub mod explanation;
+pub mod in_flight;
+pub mod memory;
 pub mod packed;
 pub mod pipeline;
 pub mod plugin;
@@ -24,4 +26,5 @@ pub mod prompt;
 pub mod reading;
 pub mod rejection;
 pub mod rng;
+pub mod scheduler;
 pub mod subset;

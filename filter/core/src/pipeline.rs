@@ -2,66 +2,75 @@
 
 use core::time::Duration;
 
-use crate::cycle::{Cycle, NOTHING_SAID, Request, View};
-use crate::decision::{Decision, Outcome};
+use crate::body::{Api, BodyError, Parsers};
+use crate::cycle::{Cycle, Load, NOTHING_SAID, Prefix, Request, View};
+use crate::decision::{Charge, Decision, Outcome};
 use crate::explanation::Exclusion;
-use crate::plugin::{
-    ApproxPrefixCacheProducer, KvCacheUtilizationScorer, MaxScorePicker, PrefixCacheScorer, QueueScorer,
-    SaturationDetector, UtilizationDetector,
-};
-use crate::prefix::{PrefixIndex, PrefixMatch};
-use crate::profile::{Instance, Profile};
+use crate::memory::{Event, Memory};
+use crate::plugin::{ApproxPrefixCacheProducer, Routed};
+use crate::pool::Endpoint;
+use crate::prefix::PrefixMatch;
+use crate::profile::{Instance, Profile, ProfileRun};
 use crate::prompt::{BlockHashes, block_hashes};
 use crate::reading::Reading;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
+use crate::scheduler::{Schedule, Scheduler};
 
-/// Everything that decides for one pool, ready to run.
-#[derive(Clone, Debug, PartialEq)]
+/// Everything that decides for one pool, ready to run. Made from a
+/// [`PickerConfig`](crate::config::PickerConfig); plugins are given by their index among the instances.
+#[derive(Clone, Debug)]
 pub struct Pipeline {
     pub(crate) plugins: Vec<Instance>,
-    pub(crate) profile: Profile,
-    detector: UtilizationDetector,
-    prefix_producer: ApproxPrefixCacheProducer,
-    stale_after: Duration,
-}
-
-impl Default for Pipeline {
-    /// The reference's configuration when none is given: `queue-scorer` 2, `kv-cache-utilization-scorer` 2,
-    /// `prefix-cache-scorer` 3, `max-score-picker`.
-    fn default() -> Self {
-        Self::with_picker(MaxScorePicker::default())
-    }
+    pub(crate) profiles: Vec<Profile>,
+    pub(crate) handler: usize,
+    pub(crate) detector: usize,
+    pub(crate) parsers: Parsers,
+    pub(crate) stale_after: Duration,
 }
 
 impl Pipeline {
-    /// The default configuration with another picker.
-    pub fn with_picker(picker: MaxScorePicker) -> Self {
-        let plugins = vec![
-            Instance::unnamed(QueueScorer {}),
-            Instance::unnamed(KvCacheUtilizationScorer {}),
-            Instance::unnamed(PrefixCacheScorer::default()),
-            Instance::unnamed(picker),
-        ];
-        let scorers = vec![(0, 2.0), (1, 2.0), (2, 3.0)];
-        Self {
-            plugins,
-            profile: Profile { name: "default".to_owned(), filters: vec![], scorers, picker: 3 },
-            detector: UtilizationDetector::default(),
-            prefix_producer: ApproxPrefixCacheProducer::default(),
-            stale_after: Duration::from_secs(10),
-        }
+    /// The plugin instances, those that were added by default included.
+    pub fn plugins(&self) -> &[Instance] {
+        &self.plugins
+    }
+
+    /// The API that the path belongs to.
+    pub fn api(&self, path: &str) -> Result<Api, BodyError> {
+        self.parsers.api(path)
     }
 
     /// Bytes of a prompt that can matter to a decision; what lies beyond need not be kept.
     pub fn max_prompt_bytes(&self) -> usize {
-        self.prefix_producer.max_prompt_bytes()
+        let producers = self.plugins.iter().filter_map(|instance| instance.plugin.as_prefix_producer());
+        producers.map(ApproxPrefixCacheProducer::max_prompt_bytes).max().unwrap_or(0)
+    }
+
+    /// What the plugins remember at first; with those of an older pipeline, what its plugins of the same name and type
+    /// remembered is kept.
+    pub fn new_memories(&self, mut older: Option<(&Self, Vec<Memory>)>) -> Vec<Memory> {
+        let kept = |instance: &Instance, (pipeline, memories): &mut (&Self, Vec<Memory>)| {
+            let same = |it: &Instance| {
+                it.name == instance.name && it.plugin.type_name() == instance.plugin.type_name()
+            };
+            let index = pipeline.plugins.iter().position(same)?;
+            memories.get_mut(index).map(core::mem::take)
+        };
+        let memory = |instance: &Instance| {
+            let recorder = instance.plugin.as_recorder()?;
+            Some(
+                older
+                    .as_mut()
+                    .and_then(|older| kept(instance, older))
+                    .unwrap_or_else(|| recorder.new_memory()),
+            )
+        };
+        self.plugins.iter().map(memory).map(Option::unwrap_or_default).collect()
     }
 
     /// Decides for a request with a body.
     ///
-    /// The order is the reference's: admission, candidates, prefix lookup, profile. Admission sheds a request of
-    /// negative priority while the candidates are saturated.
+    /// The order is the reference's: admission by saturation, candidates, prefix lookup, admitters, profiles.
     pub fn decide(
         &self,
         request: &Request<'_>,
@@ -71,46 +80,66 @@ impl Pipeline {
     ) -> Decision {
         let candidates = candidates(request, view);
         let readings = self.usable_readings(view, now);
-        if request.priority < 0 {
-            let no_prefix = PrefixMatch::default();
-            let cycle = Cycle::new(request, view.pool, readings, &no_prefix, now);
-            if self.detector.saturation(&cycle, &candidates) >= 1.0 {
-                return Decision::without_run(Outcome::Reject(Rejection::shed()));
-            }
+        let bare = Cycle {
+            request,
+            pool: view.pool,
+            now,
+            readings,
+            in_flight: view.in_flight,
+            memories: view.memories,
+            prefixes: &[],
+            own: self.detector,
+        };
+        if request.priority < 0 && self.saturation(&bare, &candidates) >= 1.0 {
+            return Decision::without_run(Outcome::Reject(Rejection::shed()));
         }
         let Some(&first) = candidates.first() else {
             return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
         };
-        let (hashes, prefix) =
-            self.look_up_prompt(request, view, readings.get(first).unwrap_or(&NOTHING_SAID));
-        let cycle = Cycle::new(request, view.pool, readings, &prefix, now);
-        let run = self.profile.run(&self.plugins, &cycle, candidates, rng);
-        let outcome = if run.picked.is_empty() {
-            Outcome::Reject(Rejection::filtered_out())
-        } else {
-            Outcome::Route(run.picked.clone())
+        let (hashes, prefixes) = self.look_up_prompt(&bare, readings.get(first).unwrap_or(&NOTHING_SAID));
+        let cycle = Cycle { prefixes: &prefixes, ..bare };
+        for (index, instance) in self.plugins.iter().enumerate() {
+            if let Some(admitter) = instance.plugin.as_admitter()
+                && let Err(reason) = admitter.admit(&cycle.of(index), &candidates, rng)
+            {
+                return Decision::without_run(Outcome::Reject(Rejection::not_admitted(&reason)));
+            }
+        }
+        let mut scheduler = Scheduler::new(self, cycle, candidates, rng);
+        let schedule = match self.plugins[self.handler].plugin.as_profile_handler() {
+            Some(handler) => handler.schedule(&mut scheduler),
+            None => Err(Rejection::filtered_out()),
         };
-        Decision { outcome, run: Some(run), prefix, hashes }
+        let mut decision =
+            Decision { runs: scheduler.into_runs(), ..Decision::without_run(Outcome::Route(vec![])) };
+        match schedule {
+            Ok(schedule) => self.route(schedule, &cycle, &hashes, &mut decision),
+            Err(rejection) => decision.outcome = Outcome::Reject(rejection),
+        }
+        decision
     }
 
     /// Decides for a request without a body: any candidate, at random. The subset hint holds here too, unlike in the
     /// reference.
     pub fn decide_without_body(&self, request: &Request<'_>, view: &View<'_>, rng: &mut dyn Rng) -> Decision {
         let candidates = candidates(request, view);
-        let outcome = if candidates.is_empty() {
-            Outcome::Reject(Rejection::no_candidates())
-        } else {
-            Outcome::Route(vec![candidates[rng.below(candidates.len())]])
-        };
-        Decision::without_run(outcome)
+        if candidates.is_empty() {
+            return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
+        }
+        let endpoint = candidates[rng.below(candidates.len())];
+        let charge = Charge { endpoint, load: Load { requests: 1, tokens: 0 }, until_first_byte: false };
+        Decision { charges: vec![charge], ..Decision::without_run(Outcome::Route(vec![endpoint])) }
     }
 
-    /// Remembers in `prefixes` which endpoint a routed prompt goes to. `readings` are those of the view.
-    pub fn remember(&self, decision: &Decision, readings: &[Reading], prefixes: &mut PrefixIndex) {
-        if let Some(endpoint) = decision.destination() {
-            let capacity = self.prefix_producer.capacity(readings.get(endpoint).unwrap_or(&NOTHING_SAID));
-            prefixes.add(endpoint, decision.hashes.all(), capacity);
-        }
+    /// Headers that an answer from `endpoint` carries.
+    pub fn response_headers(&self, endpoint: &Endpoint) -> impl Iterator<Item = (String, String)> {
+        let markers = self.plugins.iter().filter_map(|instance| instance.plugin.as_response_marker());
+        markers.filter_map(|marker| marker.response_header(endpoint))
+    }
+
+    fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64 {
+        let detector = self.plugins[self.detector].plugin.as_saturation_detector();
+        detector.map_or(0.0, |detector| detector.saturation(cycle, candidates))
     }
 
     /// The readings, unless the agent has been silent for so long that they would mislead.
@@ -119,23 +148,81 @@ impl Pipeline {
         if stale { &[] } else { view.readings }
     }
 
-    fn look_up_prompt(
-        &self,
-        request: &Request<'_>,
-        view: &View<'_>,
-        first: &Reading,
-    ) -> (BlockHashes, PrefixMatch) {
-        let Some(prompt) = request.prompt else { return Default::default() };
-        let block_size = self.prefix_producer.block_size(first);
-        let max_blocks = self.prefix_producer.max_blocks(block_size);
-        let hashes = block_hashes(prompt, request.model, request.cache_salt, block_size as usize, max_blocks);
-        let mut matched = vec![0; view.pool.endpoints().len()];
-        for chain in hashes.lists() {
-            view.prefixes.count_matches(chain, &mut matched);
+    /// The prompt's blocks and matches for each prefix producer; `first` is the first candidate's reading.
+    fn look_up_prompt(&self, cycle: &Cycle<'_>, first: &Reading) -> (Vec<BlockHashes>, Vec<Prefix>) {
+        let Some(prompt) = cycle.request.prompt else { return Default::default() };
+        let mut found = (Vec::new(), Vec::new());
+        for (index, instance) in self.plugins.iter().enumerate() {
+            let Some(producer) = instance.plugin.as_prefix_producer() else { continue };
+            let block_size = producer.block_size(first);
+            let max_blocks = producer.max_blocks(block_size);
+            let request = cycle.request;
+            let hashes =
+                block_hashes(prompt, request.model, request.cache_salt, block_size as usize, max_blocks);
+            let mut matched = vec![0; cycle.pool.endpoints().len()];
+            if let Memory::Prefixes(known) = cycle.of(index).memory() {
+                for list in hashes.lists() {
+                    known.count_matches(list, &mut matched);
+                }
+            }
+            let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
+            let matches = PrefixMatch { matched, total, block_size };
+            found.0.push(hashes);
+            found.1.push(Prefix { producer: instance.name.clone(), matches });
         }
-        let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
-        (hashes, PrefixMatch { matched, total, block_size })
+        found
     }
+
+    /// Fills in what follows from a schedule.
+    fn route(&self, schedule: Schedule, cycle: &Cycle<'_>, hashes: &[BlockHashes], decision: &mut Decision) {
+        let of_profile = |name: &str| {
+            decision
+                .runs
+                .iter()
+                .position(|run| self.profiles[run.profile].name == name && !run.picked.is_empty())
+        };
+        let Some(primary) = of_profile(&schedule.primary) else {
+            decision.outcome = Outcome::Reject(Rejection::filtered_out());
+            return;
+        };
+        let prefill =
+            of_profile("prefill").filter(|&run| run != primary).map(|run| decision.runs[run].picked[0]);
+        let picked = decision.runs[primary].picked.clone();
+        decision.events = self.record(cycle, hashes, picked[0], prefill);
+        let charges =
+            decision.runs.iter().enumerate().filter_map(|(at, run)| charge(cycle, run, at != primary));
+        decision.charges = charges.collect();
+        decision.primary = Some(primary);
+        decision.headers = schedule.headers;
+        decision.outcome = Outcome::Route(picked);
+    }
+
+    fn record(
+        &self,
+        cycle: &Cycle<'_>,
+        hashes: &[BlockHashes],
+        destination: usize,
+        prefill: Option<usize>,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut hashes = hashes.iter();
+        for (plugin, instance) in self.plugins.iter().enumerate() {
+            let own_hashes = instance.plugin.as_prefix_producer().and_then(|_| hashes.next());
+            let Some(recorder) = instance.plugin.as_recorder() else { continue };
+            let routed = Routed { destination, prefill, hashes: own_hashes.map_or(&[], BlockHashes::all) };
+            let changes = recorder.record(&cycle.of(plugin), &routed);
+            events.extend(changes.into_iter().map(|change| Event { plugin, change }));
+        }
+        events
+    }
+}
+
+/// What a stage adds to the load of the first endpoint it picked; a stage other than the primary is over when the answer
+/// begins.
+fn charge(cycle: &Cycle<'_>, run: &ProfileRun, until_first_byte: bool) -> Option<Charge> {
+    let &endpoint = run.picked.first()?;
+    let load = Load { requests: 1, tokens: cycle.uncached_tokens(endpoint) };
+    Some(Charge { endpoint, load, until_first_byte })
 }
 
 /// Indices of the endpoints that may be picked at all.

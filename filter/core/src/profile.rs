@@ -7,7 +7,7 @@ use crate::rng::Rng;
 /// A plugin under the name the configuration gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instance {
-    /// The name profiles refer to it by; by default its type's.
+    /// The name it is referred to by; by default its type's.
     pub name: String,
     /// The plugin.
     pub plugin: AnyPlugin,
@@ -22,21 +22,23 @@ impl Instance {
 }
 
 /// Which plugins rate the candidates and choose among them. Plugins are given by their index among the instances.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Profile {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Profile {
     /// What the configuration calls it.
-    pub name: String,
+    pub(crate) name: String,
     /// Run in this order, each on what the one before left.
-    pub filters: Vec<usize>,
+    pub(crate) filters: Vec<usize>,
     /// Scorers with their weights. Weights are not normalised; 0 and negative ones are allowed.
-    pub scorers: Vec<(usize, f64)>,
+    pub(crate) scorers: Vec<(usize, f64)>,
     /// Chooses by the weighted totals.
-    pub picker: usize,
+    pub(crate) picker: usize,
 }
 
 /// What running a profile gave. Endpoints are given by their index in the pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProfileRun {
+    /// The profile's index among the pipeline's.
+    pub(crate) profile: usize,
     /// Candidates that a filter dropped, with the filter's index among the instances.
     pub dropped: Vec<(usize, usize)>,
     /// Candidates that passed the filters.
@@ -50,22 +52,25 @@ pub struct ProfileRun {
 }
 
 impl Profile {
-    /// Runs the profile over `candidates`.
+    /// Runs the profile, the pipeline's `profile`-th, over `candidates`.
     pub(crate) fn run(
         &self,
+        profile: usize,
         plugins: &[Instance],
-        cycle: &Cycle<'_>,
+        cycle: Cycle<'_>,
         mut candidates: Vec<usize>,
         rng: &mut dyn Rng,
     ) -> ProfileRun {
-        let mut dropped = Vec::new();
+        let mut run = ProfileRun { profile, ..ProfileRun::default() };
         for &index in &self.filters {
             let Some(filter) = plugins[index].plugin.as_filter() else { continue };
             let before = candidates.clone();
-            filter.filter(cycle, &mut candidates);
-            dropped.extend(before.into_iter().filter(|it| !candidates.contains(it)).map(|it| (it, index)));
+            filter.filter(&cycle.of(index), &mut candidates, rng);
+            if candidates.len() < before.len() {
+                let gone = before.into_iter().filter(|endpoint| !candidates.contains(endpoint));
+                run.dropped.extend(gone.map(|endpoint| (endpoint, index)));
+            }
         }
-        let mut run = ProfileRun { dropped, ..ProfileRun::default() };
         if candidates.is_empty() {
             return run;
         }
@@ -75,7 +80,7 @@ impl Profile {
             self.scorers.iter().zip(run.scores.chunks_exact_mut(candidates.len()))
         {
             let Some(scorer) = plugins[index].plugin.as_scorer() else { continue };
-            scorer.score(cycle, &candidates, scores);
+            scorer.score(&cycle.of(index), &candidates, scores);
             for (score, total) in scores.iter_mut().zip(&mut run.totals) {
                 *score = clamp(*score);
                 *total += *score * weight;

@@ -94,6 +94,15 @@ impl Rejection {
         }
     }
 
+    /// An admitter turned the request away. A real 429, where the reference flattens it to a 500.
+    pub(crate) fn not_admitted(reason: &str) -> Self {
+        Self {
+            code: Code::ResourceExhausted,
+            reason: None,
+            message: format!("request cannot be admitted: {reason}").into(),
+        }
+    }
+
     /// The profile's filters dropped every candidate.
     pub(crate) fn filtered_out() -> Self {
         Self {

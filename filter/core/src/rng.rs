@@ -8,6 +8,7 @@ pub trait Rng {
     /// Uniform over `0..bound`, 0 when `bound` is 0.
     ///
     /// Multiply-shift (Lemire, 2019) without its rejection step: the bias is below `bound / 2^64`.
+    #[expect(clippy::cast_possible_truncation, reason = "below `bound`, which is a usize")]
     fn below(&mut self, bound: usize) -> usize {
         let product = u128::from(self.next_u64()) * bound as u128;
         (product >> 64) as usize
@@ -19,7 +20,7 @@ pub trait Rng {
     }
 }
 
-/// The SplitMix64 generator (Steele, Lea and Flood, 2014): one addition and a mix per number, any seed is good.
+/// The `SplitMix64` generator (Steele, Lea and Flood, 2014): one addition and a mix per number, any seed is good.
 #[derive(Clone, Debug)]
 pub struct SplitMix64 {
     state: u64,

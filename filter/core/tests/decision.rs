@@ -4,13 +4,15 @@ use core::num::NonZeroUsize;
 use core::time::Duration;
 
 use endpoint_picker::body::{Api, Body, Json, Options};
+use endpoint_picker::config::PickerConfig;
 use endpoint_picker::cycle::{Request, View};
 use endpoint_picker::decision::{Abstention, Decision, FailureMode, Outcome};
 use endpoint_picker::explanation::{Exclusion, Explanation, Verdict};
+use endpoint_picker::memory::Memory;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin::MaxScorePicker;
+use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::prefix::PrefixIndex;
+use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rejection::DroppedReason;
 use endpoint_picker::rng::SplitMix64;
@@ -34,7 +36,7 @@ struct Bench {
     pipeline: Pipeline,
     pool: Pool,
     readings: Vec<Reading>,
-    prefixes: PrefixIndex,
+    memories: Vec<Memory>,
     rng: SplitMix64,
     now: Duration,
 }
@@ -52,25 +54,34 @@ impl Bench {
             kv_usage: Some(kv_usage),
             ..Reading::default()
         });
+        let pipeline = Pipeline::default();
         Self {
-            pipeline: Pipeline::default(),
+            memories: pipeline.new_memories(None),
+            pipeline,
             pool: Pool::new("default".to_owned(), endpoints.collect()).unwrap(),
             readings: readings.collect(),
-            prefixes: PrefixIndex::default(),
             rng: SplitMix64::new(1),
             now: NOW,
         }
     }
 
     fn view(&self) -> View<'_> {
-        View { pool: &self.pool, readings: &self.readings, readings_arrived: NOW, prefixes: &self.prefixes }
+        View {
+            pool: &self.pool,
+            readings: &self.readings,
+            readings_arrived: NOW,
+            in_flight: &[],
+            memories: &self.memories,
+        }
     }
 
     fn decide(&mut self, request: &Request<'_>) -> Decision {
         let mut rng = self.rng.clone();
         let decision = self.pipeline.decide(request, &self.view(), self.now, &mut rng);
         self.rng = rng;
-        self.pipeline.remember(&decision, &self.readings, &mut self.prefixes);
+        for event in &decision.events {
+            self.memories[event.plugin].apply(&event.change);
+        }
         decision
     }
 
@@ -106,7 +117,7 @@ fn the_lower_queue_and_cache_wins() {
 fn queue_and_cache_weigh_two_each() {
     let mut bench = Bench::new(&[(3, 0.2), (0, 0.1)]);
     let decision = bench.decide(&Request::default());
-    let totals = decision.run.unwrap().totals;
+    let totals = &decision.primary_run().unwrap().totals;
     assert!((totals[0] - 1.6).abs() < 1e-9 && (totals[1] - 3.8).abs() < 1e-9, "{totals:?}");
 }
 
@@ -168,7 +179,9 @@ fn only_a_request_of_negative_priority_is_shed() {
 #[test]
 fn a_longer_list_is_ordered_best_first() {
     let mut bench = Bench::new(&[(3, 0.2), (0, 0.1), (10, 0.2)]);
-    bench.pipeline = Pipeline::with_picker(MaxScorePicker::of(NonZeroUsize::new(3).unwrap()));
+    let picker = MaxScorePicker::of(NonZeroUsize::new(3).unwrap());
+    let plugins = vec![Instance::unnamed(QueueScorer {}), Instance::unnamed(picker)];
+    bench.pipeline = Pipeline::compile(PickerConfig { plugins, ..PickerConfig::default() }).unwrap();
     assert_eq!(bench.send("x"), [1, 0, 2]);
 }
 

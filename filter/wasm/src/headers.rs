@@ -1,6 +1,7 @@
 //! Request headers the filter reads, writes or takes away.
 
 use endpoint_picker::body::request_path;
+use endpoint_picker::cycle::Headers;
 
 use crate::host::{self, Result};
 
@@ -28,6 +29,8 @@ const CONTROL: [&str; 8] = [
 pub(crate) struct RequestHead {
     /// The path that tells the API, without its query.
     pub(crate) path: String,
+    /// All headers as the client sent them, names in lower case.
+    pub(crate) all: Vec<(String, Vec<u8>)>,
 }
 
 /// Takes away the control headers and reads the rest.
@@ -38,10 +41,8 @@ pub(crate) fn take() -> Result<RequestHead> {
             host::remove_request_header(name)?;
         }
     }
-    let value = |name: &str| {
-        let (_, value) = headers.iter().find(|(header, value)| header == name && !value.is_empty())?;
-        core::str::from_utf8(value).ok()
-    };
-    let path = request_path(value(":path"), value("x-original-path"), value("x-forwarded-path"));
-    Ok(RequestHead { path: path.to_owned() })
+    let known = Headers(&headers);
+    let path = request_path(known.get(":path"), known.get("x-original-path"), known.get("x-forwarded-path"));
+    let path = path.to_owned();
+    Ok(RequestHead { path, all: headers })
 }

@@ -15,6 +15,7 @@ mod error_body;
 mod fetcher;
 mod headers;
 mod host;
+mod policy;
 mod pool_state;
 mod root;
 mod stats;

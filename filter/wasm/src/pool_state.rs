@@ -1,86 +1,142 @@
 //! A VM's copy of the pool, and what it decides with.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::cycle::{Request, View};
+use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::{Decision, FailureMode, Outcome};
+use endpoint_picker::in_flight::InFlight;
+use endpoint_picker::memory::Memory;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::prefix::PrefixIndex;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_wire as wire;
 
 use crate::board::Board;
+use crate::policy;
 
 /// Everything one VM knows of its pool.
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) pipeline: Pipeline,
     failure_mode: FailureMode,
-    known: Option<Known>,
-    prefixes: PrefixIndex,
+    known: Known,
+    memories: Vec<Memory>,
+    in_flight: InFlight,
     rng: SplitMix64,
 }
 
 /// The pool as the newest good snapshot described it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Known {
     pool: Pool,
-    topology_version: u64,
+    /// Of topology and readings; `None` until there is a snapshot.
+    versions: Option<(u64, u64)>,
     readings: Vec<Reading>,
-    readings_version: u64,
     arrived: Duration,
 }
 
 /// What a decision means for the request.
 pub(crate) enum Verdict {
-    /// Set the destination header to this.
-    Route(String),
+    /// Set these headers; the load is to be given back.
+    Route { headers: Vec<(&'static str, String)>, charges: Vec<Charged> },
     /// Everything else, as decided.
     Other(Outcome),
 }
 
+/// What a request added to an endpoint's load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charged {
+    address: SocketAddr,
+    load: Load,
+    until_first_byte: bool,
+}
+
 impl PoolState {
     pub(crate) fn new(failure_mode: FailureMode, seed: u64) -> Self {
+        let pipeline = Pipeline::default();
         Self {
-            pipeline: Pipeline::default(),
+            memories: pipeline.new_memories(None),
+            pipeline,
             failure_mode,
-            known: None,
-            prefixes: PrefixIndex::default(),
+            known: Known::default(),
+            in_flight: InFlight::default(),
             rng: SplitMix64::new(seed),
         }
     }
 
     /// The versions of topology and readings this VM has.
     pub(crate) fn versions(&self) -> Option<(u64, u64)> {
-        self.known.as_ref().map(|known| (known.topology_version, known.readings_version))
+        self.known.versions
     }
 
-    /// Decides, and remembers where the prompt goes.
+    /// Decides, remembers where the request goes, and counts it as under way there.
     pub(crate) fn decide(&mut self, request: &Request<'_>, has_body: bool, now: Duration) -> Verdict {
-        let Some(known) = &self.known else { return Verdict::Other(self.failure_mode.without_snapshot()) };
+        if self.known.versions.is_none() {
+            return Verdict::Other(self.failure_mode.without_snapshot());
+        }
         let view = View {
-            pool: &known.pool,
-            readings: &known.readings,
-            readings_arrived: known.arrived,
-            prefixes: &self.prefixes,
+            pool: &self.known.pool,
+            readings: &self.known.readings,
+            readings_arrived: self.known.arrived,
+            in_flight: self.in_flight.loads(),
+            memories: &self.memories,
         };
         let decision = if has_body {
             self.pipeline.decide(request, &view, now, &mut self.rng)
         } else {
             self.pipeline.decide_without_body(request, &view, &mut self.rng)
         };
-        self.pipeline.remember(&decision, &known.readings, &mut self.prefixes);
-        verdict(decision, &known.pool)
+        for event in &decision.events {
+            self.memories[event.plugin].apply(&event.change);
+        }
+        self.verdict(decision)
     }
 
-    /// Takes over what the board shows, if it is newer. Returns what to log when the endpoints changed.
+    fn verdict(&mut self, decision: Decision) -> Verdict {
+        let endpoints = match decision.outcome {
+            Outcome::Route(endpoints) => endpoints,
+            other => return Verdict::Other(other),
+        };
+        let pool = &self.known.pool;
+        let addresses: Vec<&str> =
+            endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].printed_address()).collect();
+        let mut headers = decision.headers;
+        headers.push((crate::headers::DESTINATION, addresses.join(",")));
+        let mut charges = Vec::with_capacity(decision.charges.len());
+        for charge in decision.charges {
+            let address = pool.endpoints()[charge.endpoint].address();
+            self.in_flight.add(pool, address, charge.load);
+            charges.push(Charged { address, load: charge.load, until_first_byte: charge.until_first_byte });
+        }
+        Verdict::Route { headers, charges }
+    }
+
+    /// The answer has begun: prompts are computed, and stages before the answering one are over.
+    pub(crate) fn first_byte(&mut self, charges: &mut Vec<Charged>) {
+        for charge in &mut *charges {
+            let over =
+                if charge.until_first_byte { charge.load } else { Load { requests: 0, ..charge.load } };
+            self.in_flight.subtract(&self.known.pool, charge.address, over);
+            charge.load = Load { requests: charge.load.requests - over.requests, tokens: 0 };
+        }
+        charges.retain(|charge| charge.load != Load::default());
+    }
+
+    /// The request is over.
+    pub(crate) fn end(&mut self, charges: &mut Vec<Charged>) {
+        for charge in charges.drain(..) {
+            self.in_flight.subtract(&self.known.pool, charge.address, charge.load);
+        }
+    }
+
+    /// Takes over what the board shows, if it is newer. Returns what to log when the topology changed.
     ///
     /// Nothing changes when it cannot be read; the error says why.
     pub(crate) fn catch_up(&mut self, board: &Board) -> Result<Option<String>, String> {
         let version = board.version().map_err(|error| error.to_string())?;
-        if version.is_none() || version == self.versions().map(|(_, readings)| readings) {
+        if version.is_none() || version == self.known.versions.map(|(_, readings)| readings) {
             return Ok(None);
         }
         let Some((arrived, bytes)) = board.readings().map_err(|error| error.to_string())? else {
@@ -88,7 +144,7 @@ impl PoolState {
         };
         let snapshot = wire::decode(&bytes).map_err(|error| error.to_string())?;
         let mut news = None;
-        if self.versions().map(|(topology, _)| topology) != Some(snapshot.topology_version) {
+        if self.known.versions.map(|(topology, _)| topology) != Some(snapshot.topology_version) {
             let bytes = board.topology().map_err(|error| error.to_string())?;
             let carrier = wire::decode(&bytes).map_err(|error| error.to_string())?;
             let Some(topology) =
@@ -97,45 +153,34 @@ impl PoolState {
                 // Another VM is between two writes; the next look finds both.
                 return Ok(None);
             };
-            let pool = wire::topology_into_core(topology).map_err(|error| error.to_string())?;
-            news = Some(format!("pool {} has {} endpoints", pool.name(), pool.endpoints().len()));
-            self.adopt(pool, snapshot.topology_version);
+            self.adopt(topology)?;
+            news = Some(format!(
+                "pool {} has {} endpoints",
+                self.known.pool.name(),
+                self.known.pool.endpoints().len()
+            ));
         }
-        if let Some(known) = &mut self.known {
-            known.readings_version = snapshot.readings_version;
-            known.readings = snapshot
-                .readings
-                .into_iter()
-                .map(|reading| wire::reading_into_core(reading, arrived))
-                .collect();
-            known.arrived = arrived;
-        }
+        self.known.versions = Some((snapshot.topology_version, snapshot.readings_version));
+        self.known.readings =
+            snapshot.readings.into_iter().map(|reading| wire::reading_into_core(reading, arrived)).collect();
+        self.known.arrived = arrived;
         Ok(news)
     }
 
-    /// Puts a new set of endpoints in force; what is known about those that stay is kept.
-    fn adopt(&mut self, pool: Pool, topology_version: u64) {
-        if let Some(old) = &self.known {
-            let moves = old.pool.moves_to(&pool);
-            self.prefixes.remap(&moves);
+    /// Puts endpoints and policy in force. What is known about endpoints that stay, and what plugins that stay remember,
+    /// is kept.
+    fn adopt(&mut self, mut topology: wire::v1::Topology) -> Result<(), String> {
+        let policy = topology.policy.take().unwrap_or_default();
+        let pool = wire::topology_into_core(topology).map_err(|error| error.to_string())?;
+        let pipeline = policy::pipeline(policy.picker_config)?;
+        let moves = self.known.pool.moves_to(&pool);
+        self.memories = pipeline.new_memories(Some((&self.pipeline, core::mem::take(&mut self.memories))));
+        for memory in &mut self.memories {
+            memory.remap(&moves);
         }
-        self.known = Some(Known {
-            pool,
-            topology_version,
-            readings: Vec::new(),
-            readings_version: 0,
-            arrived: Duration::ZERO,
-        });
-    }
-}
-
-fn verdict(decision: Decision, pool: &Pool) -> Verdict {
-    match decision.outcome {
-        Outcome::Route(endpoints) => {
-            let addresses: Vec<&str> =
-                endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].printed_address()).collect();
-            Verdict::Route(addresses.join(","))
-        }
-        other => Verdict::Other(other),
+        self.in_flight.adopt(&pool);
+        self.pipeline = pipeline;
+        self.known = Known { pool, ..Known::default() };
+        Ok(())
     }
 }

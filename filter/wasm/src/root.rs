@@ -4,7 +4,6 @@ use core::cell::RefCell;
 use core::time::Duration;
 use std::rc::Rc;
 
-use endpoint_picker::body::Parsers;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
@@ -36,7 +35,6 @@ struct Running {
 /// What a root context and its streams have in common.
 pub(crate) struct Shared {
     pub(crate) pool: RefCell<PoolState>,
-    pub(crate) parsers: Parsers,
     pub(crate) stats: Stats,
 }
 
@@ -53,7 +51,6 @@ impl Root {
         Ok(Running {
             shared: Rc::new(Shared {
                 pool: RefCell::new(PoolState::new(config.failure_mode, seed)),
-                parsers: Parsers::default(),
                 stats: Stats::new(&config.pool),
             }),
             board: Board::new(&config.pool),

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use endpoint_picker::body::Options;
-use endpoint_picker::cycle::Request;
+use endpoint_picker::cycle::{Headers, Request};
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::packed;
 use endpoint_picker::rejection::Rejection;
@@ -13,7 +13,7 @@ use proxy_wasm::types::Action;
 
 use crate::headers::{self, RequestHead};
 use crate::host;
-use crate::pool_state::Verdict;
+use crate::pool_state::{Charged, Verdict};
 use crate::root::Shared;
 use crate::{body, error_body};
 
@@ -25,11 +25,13 @@ pub(crate) struct Stream {
     shared: Rc<Shared>,
     head: RequestHead,
     decided: bool,
+    /// What the request still adds to the load of endpoints.
+    charges: Vec<Charged>,
 }
 
 impl Stream {
     pub(crate) fn new(shared: Rc<Shared>) -> Self {
-        Self { shared, head: RequestHead::default(), decided: false }
+        Self { shared, head: RequestHead::default(), decided: false, charges: Vec::new() }
     }
 
     /// Decides for a request whose body, if it has one, is complete.
@@ -37,8 +39,11 @@ impl Stream {
         self.decided = true;
         let verdict = if has_body { self.decide_with_body()? } else { self.decide_without_body()? };
         match verdict {
-            Verdict::Route(destination) => {
-                host::set_request_header(headers::DESTINATION, &destination)?;
+            Verdict::Route { headers, charges } => {
+                self.charges = charges;
+                for (name, value) in headers {
+                    host::set_request_header(name, &value)?;
+                }
                 self.shared.stats.routed.increment();
                 Ok(Action::Continue)
             }
@@ -53,7 +58,8 @@ impl Stream {
     }
 
     fn decide_without_body(&self) -> host::Result<Verdict> {
-        let request = Request { subset: subset_hint()?, ..Request::default() };
+        let headers = Headers(&self.head.all);
+        let request = Request { headers, subset: subset_hint()?, ..Request::default() };
         Ok(self.shared.pool.borrow_mut().decide(&request, false, host::now()?))
     }
 
@@ -61,7 +67,7 @@ impl Stream {
         let bytes = host::request_body()?;
         let mut pool = self.shared.pool.borrow_mut();
         let options = Options { keep_bytes: pool.pipeline.max_prompt_bytes(), ..Options::default() };
-        let api = self.shared.parsers.api(&self.head.path).map_err(body::refusal);
+        let api = pool.pipeline.api(&self.head.path).map_err(body::refusal);
         let body = match api.and_then(|api| body::read(api, &bytes, &options)) {
             Ok(body) => body,
             Err(rejection) => return Ok(Verdict::Other(Outcome::Reject(rejection))),
@@ -70,6 +76,8 @@ impl Stream {
             model: body.model.as_deref().unwrap_or_default(),
             cache_salt: body.cache_salt.as_deref(),
             prompt: Some(&body.prompt),
+            max_output_tokens: body.max_output_tokens,
+            headers: Headers(&self.head.all),
             subset: subset_hint()?,
             priority: 0,
         };
@@ -111,6 +119,18 @@ impl HttpContext for Stream {
 
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
         if self.decided { Action::Continue } else { Self::or_continue(self.decide(true)) }
+    }
+
+    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+        self.shared.pool.borrow_mut().first_byte(&mut self.charges);
+        Action::Continue
+    }
+}
+
+impl Drop for Stream {
+    /// Every way a stream can end leads here.
+    fn drop(&mut self) {
+        self.shared.pool.borrow_mut().end(&mut self.charges);
     }
 }
 

@@ -8,7 +8,7 @@ use endpoint_picker::reading::{Lora, Reading};
 
 use crate::v1;
 
-/// Writes a pool.
+/// Writes a pool, without a policy.
 pub fn topology_from_core(pool: &Pool) -> v1::Topology {
     let endpoints = pool.endpoints().iter().map(|endpoint| v1::Endpoint {
         name: endpoint.name().to_owned(),
@@ -18,7 +18,7 @@ pub fn topology_from_core(pool: &Pool) -> v1::Topology {
             .map(|(key, value)| v1::Label { key: key.to_owned(), value: value.to_owned() })
             .collect(),
     });
-    v1::Topology { pool: pool.name().to_owned(), endpoints: endpoints.collect() }
+    v1::Topology { pool: pool.name().to_owned(), endpoints: endpoints.collect(), policy: None }
 }
 
 /// Reads a pool, refusing addresses that are not `ip:port` and everything [`Pool::new`] refuses.

@@ -4,10 +4,12 @@
 //! protoc. The conversions here are the only place where untrusted snapshot bytes become the rules' own types.
 
 mod convert;
+mod policy;
 
 pub use convert::{
     TopologyError, reading_from_core, reading_into_core, topology_from_core, topology_into_core,
 };
+pub use policy::picker_config_into_core;
 pub use prost::{DecodeError, Message};
 
 /// The generated messages.

@@ -1,3 +1,62 @@
-//! What a configuration is written in.
+//! The picker's configuration, and how it becomes a pipeline.
 
+mod compile;
 pub(crate) mod duration;
+
+use core::fmt;
+
+use crate::profile::Instance;
+
+/// The parts of the reference's `EndpointPickerConfig` that decide. The default is the reference's default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PickerConfig {
+    /// `plugins`. Empty: the reference's default plugins and profile.
+    pub plugins: Vec<Instance>,
+    /// `schedulingProfiles`. Empty: one profile of every filter, scorer and picker declared.
+    pub profiles: Vec<ProfileConfig>,
+    /// `requestHandler.parsers`, by plugin name. Empty: the default parsers.
+    pub parsers: Vec<String>,
+    /// `flowControl.saturationDetector.pluginRef`.
+    pub saturation_detector: Option<String>,
+}
+
+/// One of `schedulingProfiles`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileConfig {
+    /// Its name.
+    pub name: String,
+    /// Its filters, scorers and picker.
+    pub plugins: Vec<PluginRef>,
+}
+
+/// A plugin in a profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PluginRef {
+    /// The instance's name.
+    pub name: String,
+    /// What its score counts; 1 if not given.
+    pub weight: Option<f64>,
+}
+
+/// What is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Where, as a path in the reference's document: `schedulingProfiles[0].plugins[2].pluginRef`.
+    pub at: String,
+    /// What is there and what is allowed.
+    pub problem: String,
+}
+
+impl ConfigError {
+    fn new(at: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { at: at.into(), problem: problem.into() }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.problem)
+    }
+}
+
+impl core::error::Error for ConfigError {}

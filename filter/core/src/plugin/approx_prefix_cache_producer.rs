@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-use super::Plugin;
+use super::{Plugin, Recorder, Routed};
+use crate::cycle::Cycle;
+use crate::memory::{Change, Memory};
+use crate::prefix::PrefixIndex;
 use crate::reading::Reading;
 
 /// Tokens per block never go below this: smaller blocks make an index of many times the size and no better choice.
@@ -39,7 +42,34 @@ impl Default for ApproxPrefixCacheProducer {
     }
 }
 
-impl Plugin for ApproxPrefixCacheProducer {}
+impl Plugin for ApproxPrefixCacheProducer {
+    fn as_prefix_producer(&self) -> Option<&ApproxPrefixCacheProducer> {
+        Some(self)
+    }
+
+    fn as_recorder(&self) -> Option<&dyn Recorder> {
+        Some(self)
+    }
+}
+
+impl Recorder for ApproxPrefixCacheProducer {
+    fn new_memory(&self) -> Memory {
+        Memory::Prefixes(PrefixIndex::default())
+    }
+
+    /// Remembers the prompt when it is routed; whether the server answers is not waited for, as in the reference.
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
+        if routed.hashes.is_empty() {
+            return Vec::new();
+        }
+        let sent = |endpoint| Change::SentPrompt {
+            endpoint,
+            capacity: self.capacity(cycle.reading(endpoint)),
+            hashes: routed.hashes.to_vec(),
+        };
+        routed.endpoints().map(sent).collect()
+    }
+}
 
 impl ApproxPrefixCacheProducer {
     /// Tokens per block for the whole pool. `first` is the reading of the first candidate: the reference lets it decide

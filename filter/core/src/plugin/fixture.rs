@@ -2,36 +2,102 @@
 
 use core::time::Duration;
 
-use super::Scorer;
-use crate::cycle::{Cycle, Request};
+use super::{Filter, Scorer};
+use crate::cycle::{Cycle, Load, Prefix, Request};
+use crate::memory::Memory;
 use crate::pool::{Endpoint, Pool};
 use crate::prefix::PrefixMatch;
 use crate::reading::Reading;
+use crate::rng::SplitMix64;
 
 /// The time in every test's cycle.
 pub(super) const NOW: Duration = Duration::from_secs(1_000);
 
-/// Runs `look` with a cycle over as many endpoints as there are readings.
-pub(super) fn with_cycle<R>(
-    readings: &[Reading],
-    prefix: &PrefixMatch,
-    look: impl FnOnce(&Cycle<'_>) -> R,
-) -> R {
-    let endpoints = (0..readings.len())
-        .map(|n| Endpoint::new(format!("default/{n}"), ([10, 0, 0, 1], 8000 + n as u16).into(), vec![]))
-        .collect();
-    let pool = Pool::new("default".to_owned(), endpoints).unwrap();
-    look(&Cycle::new(&Request::default(), &pool, readings, prefix, NOW))
+/// A decision in progress, as a test wants it.
+pub(super) struct Fixture {
+    pub(super) request: Request<'static>,
+    pub(super) readings: Vec<Reading>,
+    pub(super) in_flight: Vec<Load>,
+    /// The first is that of the plugin under test.
+    pub(super) memories: Vec<Memory>,
+    labels: Vec<Vec<(String, String)>>,
+    prefixes: Vec<Prefix>,
 }
 
-/// Scores all endpoints and compares.
+impl Fixture {
+    /// This many endpoints of which nothing is known.
+    pub(super) fn of(endpoints: usize) -> Self {
+        Self {
+            request: Request::default(),
+            readings: vec![Reading::default(); endpoints],
+            in_flight: vec![],
+            memories: vec![],
+            labels: vec![vec![]; endpoints],
+            prefixes: vec![],
+        }
+    }
+
+    /// As many endpoints as readings.
+    pub(super) fn with_readings(readings: &[Reading]) -> Self {
+        Self { readings: readings.to_vec(), ..Self::of(readings.len()) }
+    }
+
+    /// Lets the default prefix producer have found this.
+    pub(super) fn prefix(&mut self, matches: PrefixMatch) {
+        self.prefixes = vec![Prefix { producer: "approx-prefix-cache-producer".to_owned(), matches }];
+    }
+
+    /// Gives an endpoint a label.
+    pub(super) fn label(&mut self, endpoint: usize, key: &str, value: &str) {
+        self.labels[endpoint].push((key.to_owned(), value.to_owned()));
+    }
+
+    /// Looks at the decision.
+    pub(super) fn with_cycle<R>(&self, look: impl FnOnce(&Cycle<'_>) -> R) -> R {
+        let endpoints = self.labels.iter().enumerate().map(|(n, labels)| {
+            let port = 8000 + u16::try_from(n).unwrap();
+            Endpoint::new(format!("default/{n}"), ([10, 0, 0, 1], port).into(), labels.clone())
+        });
+        let pool = Pool::new("default".to_owned(), endpoints.collect()).unwrap();
+        look(&Cycle {
+            request: &self.request,
+            pool: &pool,
+            now: NOW,
+            readings: &self.readings,
+            in_flight: &self.in_flight,
+            memories: &self.memories,
+            prefixes: &self.prefixes,
+            own: 0,
+        })
+    }
+
+    /// The scores of all endpoints, unclamped.
+    pub(super) fn scores(&self, scorer: &dyn Scorer) -> Vec<f64> {
+        let candidates: Vec<usize> = (0..self.readings.len()).collect();
+        let mut scores = vec![0.0; candidates.len()];
+        self.with_cycle(|cycle| scorer.score(cycle, &candidates, &mut scores));
+        scores
+    }
+
+    /// The endpoints a filter keeps.
+    pub(super) fn kept(&self, filter: &dyn Filter, seed: u64) -> Vec<usize> {
+        let mut candidates: Vec<usize> = (0..self.readings.len()).collect();
+        self.with_cycle(|cycle| filter.filter(cycle, &mut candidates, &mut SplitMix64::new(seed)));
+        candidates
+    }
+}
+
+/// Scores endpoints with these readings and compares.
 #[track_caller]
 pub(super) fn assert_scores(scorer: &dyn Scorer, readings: &[Reading], expected: &[f64]) {
-    let candidates: Vec<usize> = (0..readings.len()).collect();
-    let mut scores = vec![0.0; readings.len()];
-    with_cycle(readings, &PrefixMatch::default(), |cycle| scorer.score(cycle, &candidates, &mut scores));
-    let close = scores.iter().zip(expected).all(|(score, expected)| (score - expected).abs() < 1e-9);
-    assert!(close, "{scores:?} is not {expected:?}");
+    assert_near(&Fixture::with_readings(readings).scores(scorer), expected);
+}
+
+/// Compares up to rounding.
+#[track_caller]
+pub(super) fn assert_near(actual: &[f64], expected: &[f64]) {
+    let close = actual.iter().zip(expected).all(|(actual, expected)| (actual - expected).abs() < 1e-9);
+    assert!(close && actual.len() == expected.len(), "{actual:?} is not {expected:?}");
 }
 
 /// A reading with this many requests waiting.

@@ -11,6 +11,8 @@ use crate::cycle::Cycle;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrefixCacheScorer {
+    /// Whose matches count.
+    prefix_match_info_producer_name: String,
     /// How much the length of the match counts against its share of the prompt, 0..=1.
     match_length_weight: f64,
     /// Tokens at which a match counts as long, above 0.
@@ -19,11 +21,32 @@ pub struct PrefixCacheScorer {
 
 impl Default for PrefixCacheScorer {
     fn default() -> Self {
-        Self { match_length_weight: 0.0, match_length_scale_tokens: 8192.0 }
+        Self {
+            prefix_match_info_producer_name: "approx-prefix-cache-producer".to_owned(),
+            match_length_weight: 0.0,
+            match_length_scale_tokens: 8192.0,
+        }
     }
 }
 
 impl Plugin for PrefixCacheScorer {
+    fn check(&self) -> Result<(), String> {
+        if !(0.0..=1.0).contains(&self.match_length_weight) {
+            return Err(format!("matchLengthWeight is {}; allowed is 0 to 1", self.match_length_weight));
+        }
+        if self.match_length_scale_tokens.is_nan() || self.match_length_scale_tokens <= 0.0 {
+            return Err(format!(
+                "matchLengthScaleTokens is {}; it must be above 0",
+                self.match_length_scale_tokens
+            ));
+        }
+        Ok(())
+    }
+
+    fn reads_prefixes_of(&self) -> Option<&str> {
+        Some(&self.prefix_match_info_producer_name)
+    }
+
     fn as_scorer(&self) -> Option<&dyn Scorer> {
         Some(self)
     }
@@ -31,7 +54,7 @@ impl Plugin for PrefixCacheScorer {
 
 impl Scorer for PrefixCacheScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        let prefix = cycle.prefix;
+        let prefix = cycle.prefix(&self.prefix_match_info_producer_name);
         let weight = self.match_length_weight;
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
             let tokens = f64::from(prefix.blocks(endpoint)) * f64::from(prefix.block_size);
@@ -44,31 +67,36 @@ impl Scorer for PrefixCacheScorer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::fixture::with_cycle;
+    use crate::plugin::fixture::{Fixture, assert_near};
     use crate::prefix::PrefixMatch;
-    use crate::reading::Reading;
 
-    fn score(scorer: &PrefixCacheScorer, matched: u32, total: u32, block_size: u32) -> f64 {
-        let prefix = PrefixMatch { matched: vec![matched], total, block_size };
-        with_cycle(&[Reading::default()], &prefix, |cycle| {
-            let mut scores = [0.0];
-            scorer.score(cycle, &[0], &mut scores);
-            scores[0]
-        })
+    fn score(scorer: &PrefixCacheScorer, matched: u32, total: u32, block_size: u32) -> Vec<f64> {
+        let mut fixture = Fixture::of(1);
+        fixture.prefix(PrefixMatch { matched: vec![matched], total, block_size });
+        fixture.scores(scorer)
     }
 
     #[test]
     fn by_default_the_score_is_the_matched_share() {
         let scorer = PrefixCacheScorer::default();
-        assert_eq!(score(&scorer, 5, 10, 1), 0.5);
-        assert_eq!(score(&scorer, 2, 10, 1), 0.2);
-        assert_eq!(score(&scorer, 0, 0, 1), 0.0, "no prompt");
+        assert_near(&score(&scorer, 5, 10, 1), &[0.5]);
+        assert_near(&score(&scorer, 2, 10, 1), &[0.2]);
+        assert_near(&score(&scorer, 0, 0, 1), &[0.0]);
     }
 
     #[test]
     fn with_a_length_weight_a_long_match_counts_more() {
-        let scorer = PrefixCacheScorer { match_length_weight: 0.5, match_length_scale_tokens: 100.0 };
-        assert!((score(&scorer, 5, 10, 1) - 0.25125).abs() < 1e-12);
-        assert!((score(&scorer, 50, 100, 1) - 0.375).abs() < 1e-12);
+        let scorer = PrefixCacheScorer {
+            match_length_weight: 0.5,
+            match_length_scale_tokens: 100.0,
+            ..PrefixCacheScorer::default()
+        };
+        assert_near(&score(&scorer, 5, 10, 1), &[0.25125]);
+        assert_near(&score(&scorer, 50, 100, 1), &[0.375]);
+    }
+
+    #[test]
+    fn matches_of_a_producer_that_found_nothing_score_zero() {
+        assert_near(&Fixture::of(2).scores(&PrefixCacheScorer::default()), &[0.0, 0.0]);
     }
 }

@@ -42,13 +42,21 @@ macro_rules! registry {
 }
 
 registry! {
+    AnthropicParser = "anthropic-parser",
     ApproxPrefixCacheProducer = "approx-prefix-cache-producer",
     KvCacheUtilizationScorer = "kv-cache-utilization-scorer",
     MaxScorePicker = "max-score-picker",
+    NoHitLruScorer = "no-hit-lru-scorer",
+    OpenaiParser = "openai-parser",
+    PassthroughParser = "passthrough-parser",
     PrefixCacheScorer = "prefix-cache-scorer",
     QueueScorer = "queue-scorer",
     RunningRequestsSizeScorer = "running-requests-size-scorer",
+    SglanghttpParser = "sglanghttp-parser",
+    SingleProfileHandler = "single-profile-handler",
+    TokenProducer = "token-producer",
     UtilizationDetector = "utilization-detector",
+    VllmhttpParser = "vllmhttp-parser",
 }
 
 #[cfg(test)]

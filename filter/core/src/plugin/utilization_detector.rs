@@ -4,8 +4,9 @@ use core::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Plugin, SaturationDetector};
+use super::{Filter, Plugin, SaturationDetector};
 use crate::cycle::Cycle;
+use crate::rng::Rng;
 
 /// Mean over the endpoints of max(waiting / `queue_depth_threshold`, KV usage / `kv_cache_util_threshold`).
 ///
@@ -13,6 +14,8 @@ use crate::cycle::Cycle;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct UtilizationDetector {
+    /// Share by which the filter lets an endpoint exceed the thresholds, 0 or more.
+    headroom: f64,
     /// Waiting requests at which an endpoint counts as saturated, above 0.
     queue_depth_threshold: f64,
     /// Share of the KV cache in use at which an endpoint counts as saturated, above 0.
@@ -25,6 +28,7 @@ pub struct UtilizationDetector {
 impl Default for UtilizationDetector {
     fn default() -> Self {
         Self {
+            headroom: 0.0,
             queue_depth_threshold: 5.0,
             kv_cache_util_threshold: 0.8,
             metrics_staleness_threshold: Duration::from_millis(200),
@@ -33,21 +37,35 @@ impl Default for UtilizationDetector {
 }
 
 impl Plugin for UtilizationDetector {
+    fn as_filter(&self) -> Option<&dyn Filter> {
+        Some(self)
+    }
+
     fn as_saturation_detector(&self) -> Option<&dyn SaturationDetector> {
         Some(self)
     }
 }
 
 impl UtilizationDetector {
-    fn endpoint_saturation(&self, cycle: &Cycle<'_>, endpoint: usize) -> f64 {
+    /// Waiting requests and KV usage relative to their thresholds; `None` if the values are too old or there are none.
+    fn utilization(&self, cycle: &Cycle<'_>, endpoint: usize) -> Option<(f64, f64)> {
         let reading = cycle.reading(endpoint);
-        match reading.age(cycle.now) {
-            Some(age) if age <= self.metrics_staleness_threshold => {
-                let queue = reading.waiting.unwrap_or(0) as f64 / self.queue_depth_threshold;
-                let cache = reading.kv_usage.unwrap_or(0.0) / self.kv_cache_util_threshold;
-                queue.max(cache)
-            }
-            _ => 1.0,
+        reading.age(cycle.now).filter(|age| *age <= self.metrics_staleness_threshold)?;
+        let queue = reading.waiting.unwrap_or(0) as f64 / self.queue_depth_threshold;
+        let cache = reading.kv_usage.unwrap_or(0.0) / self.kv_cache_util_threshold;
+        Some((queue, cache))
+    }
+}
+
+impl Filter for UtilizationDetector {
+    /// Keeps fresh endpoints below both thresholds, raised by the headroom; all when that would leave none.
+    fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
+        let limit = 1.0 + self.headroom;
+        let fits = |&endpoint: &usize| {
+            self.utilization(cycle, endpoint).is_some_and(|(queue, cache)| queue < limit && cache < limit)
+        };
+        if candidates.iter().any(fits) {
+            candidates.retain(fits);
         }
     }
 }
@@ -57,21 +75,22 @@ impl SaturationDetector for UtilizationDetector {
         if candidates.is_empty() {
             return 1.0;
         }
-        let sum: f64 = candidates.iter().map(|&endpoint| self.endpoint_saturation(cycle, endpoint)).sum();
-        sum / candidates.len() as f64
+        let saturation = |&endpoint: &usize| {
+            self.utilization(cycle, endpoint).map_or(1.0, |(queue, cache)| queue.max(cache))
+        };
+        candidates.iter().map(saturation).sum::<f64>() / candidates.len() as f64
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::fixture::{NOW, with_cycle};
-    use crate::prefix::PrefixMatch;
+    use crate::plugin::fixture::{Fixture, NOW};
     use crate::reading::Reading;
 
     /// (waiting, KV usage, age in ms).
-    fn saturation(endpoints: &[(u64, f64, u64)]) -> f64 {
-        let readings: Vec<Reading> = endpoints
+    fn readings(endpoints: &[(u64, f64, u64)]) -> Vec<Reading> {
+        endpoints
             .iter()
             .map(|&(waiting, kv_usage, age)| Reading {
                 updated: Some(NOW - Duration::from_millis(age)),
@@ -79,18 +98,39 @@ mod tests {
                 kv_usage: Some(kv_usage),
                 ..Reading::default()
             })
-            .collect();
-        saturation_of(&readings)
+            .collect()
     }
 
-    fn saturation_of(readings: &[Reading]) -> f64 {
-        let detector = UtilizationDetector {
+    fn detector() -> UtilizationDetector {
+        UtilizationDetector {
+            headroom: 0.0,
             queue_depth_threshold: 5.0,
             kv_cache_util_threshold: 0.9,
             metrics_staleness_threshold: Duration::from_millis(100),
-        };
+        }
+    }
+
+    fn saturation(endpoints: &[(u64, f64, u64)]) -> f64 {
+        saturation_of(&readings(endpoints))
+    }
+
+    fn saturation_of(readings: &[Reading]) -> f64 {
         let candidates: Vec<usize> = (0..readings.len()).collect();
-        with_cycle(readings, &PrefixMatch::default(), |cycle| detector.saturation(cycle, &candidates))
+        Fixture::with_readings(readings).with_cycle(|cycle| detector().saturation(cycle, &candidates))
+    }
+
+    #[test]
+    fn the_filter_keeps_fresh_endpoints_below_the_thresholds() {
+        let readings = readings(&[(4, 0.1, 0), (5, 0.1, 0), (0, 0.9, 0), (0, 0.0, 101), (0, 0.89, 100)]);
+        assert_eq!(Fixture::with_readings(&readings).kept(&detector(), 1), [0, 4]);
+        let roomy = UtilizationDetector { headroom: 0.2, ..detector() };
+        assert_eq!(Fixture::with_readings(&readings).kept(&roomy, 1), [0, 1, 2, 4]);
+    }
+
+    #[test]
+    fn the_filter_keeps_all_rather_than_none() {
+        let readings = readings(&[(9, 0.1, 0), (0, 0.0, 500)]);
+        assert_eq!(Fixture::with_readings(&readings).kept(&detector(), 1), [0, 1]);
     }
 
     #[track_caller]

@@ -17,13 +17,113 @@ pub struct Snapshot {
     #[prost(message, repeated, tag = "5")]
     pub readings: ::prost::alloc::vec::Vec<Reading>,
 }
-/// What changes rarely: who is in the pool.
+/// What changes rarely: who is in the pool, and the rules for it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Topology {
     #[prost(string, tag = "1")]
     pub pool: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub endpoints: ::prost::alloc::vec::Vec<Endpoint>,
+    /// Absent: the reference's defaults.
+    #[prost(message, optional, tag = "3")]
+    pub policy: ::core::option::Option<Policy>,
+}
+/// What the operator wants for the pool.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Policy {
+    #[prost(enumeration = "FailureMode", tag = "1")]
+    pub failure_mode: i32,
+    /// Absent: the reference's default configuration.
+    #[prost(message, optional, tag = "2")]
+    pub picker_config: ::core::option::Option<PickerConfig>,
+    #[prost(message, repeated, tag = "3")]
+    pub objectives: ::prost::alloc::vec::Vec<Objective>,
+    /// In order of precedence among rules that match alike: oldest resource first, then the resource's own order.
+    #[prost(message, repeated, tag = "4")]
+    pub rewrite_rules: ::prost::alloc::vec::Vec<RewriteRule>,
+    /// If there is any, other models are answered 404.
+    #[prost(message, repeated, tag = "5")]
+    pub inference_models: ::prost::alloc::vec::Vec<InferenceModel>,
+    /// Tell the score of every rated endpoint to the filters that follow.
+    #[prost(bool, tag = "6")]
+    pub emit_endpoint_scores: bool,
+}
+/// The parts of an EndpointPickerConfig that decide.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PickerConfig {
+    #[prost(message, repeated, tag = "1")]
+    pub plugins: ::prost::alloc::vec::Vec<Plugin>,
+    #[prost(message, repeated, tag = "2")]
+    pub profiles: ::prost::alloc::vec::Vec<Profile>,
+    /// Plugin names.
+    #[prost(string, repeated, tag = "3")]
+    pub parsers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// A plugin name.
+    #[prost(string, optional, tag = "4")]
+    pub saturation_detector: ::core::option::Option<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Plugin {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub r#type: ::prost::alloc::string::String,
+    /// The plugin's parameters as a JSON object.
+    #[prost(string, tag = "3")]
+    pub parameters: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Profile {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub plugins: ::prost::alloc::vec::Vec<PluginRef>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PluginRef {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(double, optional, tag = "2")]
+    pub weight: ::core::option::Option<f64>,
+}
+/// An InferenceObjective.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Objective {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(sint32, tag = "2")]
+    pub priority: i32,
+}
+/// A rule of an InferenceModelRewrite.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RewriteRule {
+    /// The resource's name.
+    #[prost(string, tag = "1")]
+    pub resource: ::prost::alloc::string::String,
+    /// Models it is for; none: any.
+    #[prost(string, repeated, tag = "2")]
+    pub models: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "3")]
+    pub targets: ::prost::alloc::vec::Vec<Target>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Target {
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "2")]
+    pub weight: ::core::option::Option<u32>,
+}
+/// An InferenceModel of the early API.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InferenceModel {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// From its criticality: below zero for Sheddable.
+    #[prost(sint32, tag = "2")]
+    pub priority: i32,
+    /// None: the model itself.
+    #[prost(message, repeated, tag = "3")]
+    pub targets: ::prost::alloc::vec::Vec<Target>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Endpoint {
@@ -73,4 +173,35 @@ pub struct Lora {
     pub waiting: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint32, tag = "3")]
     pub max: u32,
+}
+/// What happens to requests when there is nothing to decide by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FailureMode {
+    /// As the filter's own configuration says.
+    Unspecified = 0,
+    FailOpen = 1,
+    FailClose = 2,
+}
+impl FailureMode {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FAILURE_MODE_UNSPECIFIED",
+            Self::FailOpen => "FAILURE_MODE_FAIL_OPEN",
+            Self::FailClose => "FAILURE_MODE_FAIL_CLOSE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FAILURE_MODE_UNSPECIFIED" => Some(Self::Unspecified),
+            "FAILURE_MODE_FAIL_OPEN" => Some(Self::FailOpen),
+            "FAILURE_MODE_FAIL_CLOSE" => Some(Self::FailClose),
+            _ => None,
+        }
+    }
 }

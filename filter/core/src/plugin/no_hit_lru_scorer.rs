@@ -1,0 +1,183 @@
+//! `no-hit-lru-scorer`: requests that hit no cache go around, longest unused first.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+
+use super::{Plugin, Recorder, Routed, Scorer};
+use crate::cycle::Cycle;
+use crate::memory::{Change, Memory};
+
+/// Spreads cold requests, those of whose prompt no candidate has seen a block.
+///
+/// Cold: with n candidates, the one that got a cold request longest ago scores 1, the next 1 − 1/(n−1), and so on; those
+/// that never got one come first, in the pool's order. Not cold: every candidate scores 0.5.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct NoHitLruScorer {
+    /// Endpoints whose last cold request is remembered; 0 counts as 1024.
+    lru_size: usize,
+    /// Whose matches tell whether a request is cold.
+    prefix_match_info_producer_name: String,
+}
+
+const DEFAULT_SIZE: usize = 1024;
+
+impl Default for NoHitLruScorer {
+    fn default() -> Self {
+        let prefix_match_info_producer_name = "approx-prefix-cache-producer".to_owned();
+        Self { lru_size: DEFAULT_SIZE, prefix_match_info_producer_name }
+    }
+}
+
+impl NoHitLruScorer {
+    fn is_cold(&self, cycle: &Cycle<'_>, mut endpoints: impl Iterator<Item = usize>) -> bool {
+        let prefix = cycle.prefix(&self.prefix_match_info_producer_name);
+        endpoints.all(|endpoint| prefix.blocks(endpoint) == 0)
+    }
+}
+
+impl Plugin for NoHitLruScorer {
+    fn as_scorer(&self) -> Option<&dyn Scorer> {
+        Some(self)
+    }
+
+    fn as_recorder(&self) -> Option<&dyn Recorder> {
+        Some(self)
+    }
+
+    fn reads_prefixes_of(&self) -> Option<&str> {
+        Some(&self.prefix_match_info_producer_name)
+    }
+}
+
+impl Scorer for NoHitLruScorer {
+    fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+        if !self.is_cold(cycle, candidates.iter().copied()) {
+            scores.fill(0.5);
+            return;
+        }
+        let [_, _, ..] = candidates else {
+            scores.fill(1.0);
+            return;
+        };
+        let Memory::ColdOrder(order) = cycle.memory() else { return };
+        let last = (candidates.len() - 1) as f64;
+        let by_rank = |rank: usize| (1.0 - rank as f64 / last).max(0.0);
+        let mut unused = 0;
+        for (score, &endpoint) in scores.iter_mut().zip(candidates) {
+            if order.position(endpoint).is_none() {
+                *score = by_rank(unused);
+                unused += 1;
+            }
+        }
+        for (score, &endpoint) in scores.iter_mut().zip(candidates) {
+            if let Some(position) = order.position(endpoint) {
+                *score = by_rank(unused + position);
+            }
+        }
+    }
+}
+
+impl Recorder for NoHitLruScorer {
+    fn new_memory(&self) -> Memory {
+        Memory::ColdOrder(ColdOrder::new(if self.lru_size == 0 { DEFAULT_SIZE } else { self.lru_size }))
+    }
+
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
+        if self.is_cold(cycle, 0..cycle.pool.endpoints().len()) {
+            routed.endpoints().map(|endpoint| Change::SentCold { endpoint }).collect()
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+/// Endpoints in the order of their last cold request.
+#[derive(Debug)]
+pub struct ColdOrder {
+    /// Oldest first.
+    order: VecDeque<usize>,
+    size: usize,
+}
+
+impl ColdOrder {
+    fn new(size: usize) -> Self {
+        Self { order: VecDeque::new(), size }
+    }
+
+    /// 0 for the endpoint whose last cold request is the oldest; `None` if none is remembered.
+    fn position(&self, endpoint: usize) -> Option<usize> {
+        self.order.iter().position(|&known| known == endpoint)
+    }
+
+    /// Makes the endpoint the most recent.
+    pub(crate) fn touch(&mut self, endpoint: usize) {
+        self.order.retain(|&known| known != endpoint);
+        self.order.push_back(endpoint);
+        if self.order.len() > self.size {
+            self.order.pop_front();
+        }
+    }
+
+    /// Follows a change of the pool.
+    pub(crate) fn remap(&mut self, moves: &[Option<usize>]) {
+        self.order = self.order.iter().filter_map(|&old| moves.get(old).copied().flatten()).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::fixture::Fixture;
+    use crate::prefix::PrefixMatch;
+
+    fn scores(used: &[usize], matched: &[u32]) -> Vec<f64> {
+        let mut order = ColdOrder::new(9);
+        used.iter().for_each(|&endpoint| order.touch(endpoint));
+        let mut fixture = Fixture::of(matched.len());
+        fixture.memories = vec![Memory::ColdOrder(order)];
+        fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
+        fixture.scores(&NoHitLruScorer::default())
+    }
+
+    #[test]
+    fn a_request_that_hits_somewhere_has_no_opinion() {
+        assert_eq!(scores(&[0], &[0, 1, 0]), [0.5, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn unused_endpoints_come_first_then_the_one_used_longest_ago() {
+        assert_eq!(scores(&[], &[0, 0, 0]), [1.0, 0.5, 0.0]);
+        assert_eq!(scores(&[0], &[0, 0, 0]), [0.0, 1.0, 0.5]);
+        assert_eq!(scores(&[2, 0, 1], &[0, 0, 0]), [0.5, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn a_single_candidate_scores_one() {
+        assert_eq!(scores(&[0], &[0]), [1.0]);
+    }
+
+    #[test]
+    fn cold_requests_are_remembered_and_others_are_not() {
+        let routed = Routed { destination: 1, prefill: Some(0), hashes: &[] };
+        let record = |matched: &[u32]| {
+            let mut fixture = Fixture::of(2);
+            fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
+            fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))
+        };
+        assert_eq!(record(&[0, 0]), [Change::SentCold { endpoint: 1 }, Change::SentCold { endpoint: 0 }]);
+        assert_eq!(record(&[1, 0]), []);
+    }
+
+    #[test]
+    fn the_order_is_bounded_and_follows_the_pool() {
+        let mut order = ColdOrder::new(2);
+        for endpoint in [0, 1, 2, 1] {
+            order.touch(endpoint);
+        }
+        assert_eq!(order.order, [2, 1]);
+        order.remap(&[None, Some(0), None]);
+        assert_eq!(order.order, [0]);
+    }
+}

@@ -1,0 +1,33 @@
+//! `single-profile-handler`: one profile decides.
+
+use serde::Deserialize;
+
+use super::{Plugin, ProfileHandler};
+use crate::rejection::Rejection;
+use crate::scheduler::{Schedule, Scheduler};
+
+/// Runs the only profile there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SingleProfileHandler {}
+
+impl Plugin for SingleProfileHandler {
+    fn as_profile_handler(&self) -> Option<&dyn ProfileHandler> {
+        Some(self)
+    }
+}
+
+impl ProfileHandler for SingleProfileHandler {
+    fn schedule(&self, scheduler: &mut Scheduler<'_>) -> Result<Schedule, Rejection> {
+        let Some(profile) = scheduler.profiles().next() else { return Err(Rejection::filtered_out()) };
+        scheduler.run(profile);
+        Ok(Schedule { primary: profile.to_owned(), headers: vec![] })
+    }
+
+    fn check_profiles(&self, names: &[&str]) -> Result<(), String> {
+        if names.len() == 1 {
+            return Ok(());
+        }
+        Err(format!("single-profile-handler works with one profile; declared are {}", names.join(", ")))
+    }
+}

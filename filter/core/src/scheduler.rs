@@ -1,0 +1,73 @@
+//! Running profiles for a profile handler.
+
+use crate::cycle::Cycle;
+use crate::pipeline::Pipeline;
+use crate::plugin::Decider;
+use crate::profile::ProfileRun;
+use crate::rng::Rng;
+
+/// What a profile handler works with: it runs profiles by name and asks deciders.
+pub struct Scheduler<'a> {
+    pipeline: &'a Pipeline,
+    cycle: Cycle<'a>,
+    candidates: Vec<usize>,
+    rng: &'a mut dyn Rng,
+    runs: Vec<ProfileRun>,
+}
+
+/// What a profile handler came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// The profile whose choice is the destination; it must have run and picked.
+    pub primary: String,
+    /// Request headers that tell the destination about the other stages.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+impl<'a> Scheduler<'a> {
+    pub(crate) fn new(
+        pipeline: &'a Pipeline,
+        cycle: Cycle<'a>,
+        candidates: Vec<usize>,
+        rng: &'a mut dyn Rng,
+    ) -> Self {
+        Self { pipeline, cycle, candidates, rng, runs: Vec::new() }
+    }
+
+    /// Runs a profile over the candidates. The choice, best first; empty when its filters left nothing, or when there is
+    /// no profile of this name.
+    pub fn run(&mut self, name: &str) -> &[usize] {
+        let Some(profile) = self.pipeline.profiles.iter().position(|profile| profile.name == name) else {
+            return &[];
+        };
+        let candidates = self.candidates.clone();
+        let run = self.pipeline.profiles[profile].run(
+            profile,
+            &self.pipeline.plugins,
+            self.cycle,
+            candidates,
+            self.rng,
+        );
+        self.runs.push(run);
+        &self.runs[self.runs.len() - 1].picked
+    }
+
+    /// The names of the profiles, in the configuration's order.
+    pub fn profiles(&self) -> impl Iterator<Item = &'a str> {
+        self.pipeline.profiles.iter().map(|profile| profile.name.as_str())
+    }
+
+    /// The decision in progress.
+    pub fn cycle(&self) -> Cycle<'a> {
+        self.cycle
+    }
+
+    /// The decider of this name.
+    pub fn decider(&self, name: &str) -> Option<&'a dyn Decider> {
+        self.pipeline.plugins.iter().find(|instance| instance.name == name)?.plugin.as_decider()
+    }
+
+    pub(crate) fn into_runs(self) -> Vec<ProfileRun> {
+        self.runs
+    }
+}
