@@ -1,5 +1,8 @@
 //! Reading request bodies and hashing their prompts.
 
+#![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
+#![allow(missing_docs, reason = "the macros of the bench harness make public functions")]
+
 use std::fmt::Write;
 use std::hint::black_box;
 

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::completions::token_id;
 use super::field::{IfCount, NameField, Scope};
+use super::given::token_id;
 use super::value::{Number, Pass, Reader, element, key, value};
 use super::{Fault, Input};
 use crate::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};

@@ -7,17 +7,16 @@
 
 mod anthropic;
 mod api;
-mod blocks;
 mod canonical;
 mod chat;
 mod completions;
 mod error;
 mod field;
 mod generate;
+mod given;
 mod items;
 mod json_text;
 mod span;
-mod tools;
 mod value;
 
 use core::fmt::Display;

@@ -1,21 +1,19 @@
-//! The content of Anthropic messages, system texts and tool results.
-
-use std::borrow::Cow;
+//! The content of messages, system texts and tool results.
 
 use serde::de::{MapAccess, SeqAccess};
-use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-use super::field::{NameField, Scope, TextField};
-use super::value::{Pass, Reader, Str, element, key, value};
-use super::{Fault, span};
-use crate::prompt::{Pieces, Text, resolution_of_base64, resolution_of_data_url};
+use super::source::{Source, SourceReader};
+use crate::body::field::{Scope, TextField};
+use crate::body::value::{Pass, Reader, Str, element, key, value};
+use crate::body::{Fault, span};
+use crate::prompt::{Pieces, Text};
 
 /// Blocks of the system text that begin like this change with every request and are dropped by the engines.
 const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";
 
 /// Where blocks stand, which decides what they contribute.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Blocks {
+pub(super) enum Place {
     System,
     Message,
     ToolResult,
@@ -54,7 +52,7 @@ impl<'a> Content<'a> {
 /// A string, or an array of blocks.
 pub(super) struct ContentReader<'s, 'c, 'a> {
     pub(super) scope: &'s Scope<'c, 'a>,
-    pub(super) blocks: Blocks,
+    pub(super) place: Place,
 }
 
 impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
@@ -74,27 +72,27 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
     }
 
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-        let Self { scope, blocks } = self;
+        let Self { scope, place } = self;
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         let mut pictures = None;
         let mut texts = 0;
         while let Some(block) = element(&mut array, BlockReader { scope })? {
-            match (blocks, &*block.kind.kept) {
-                (Blocks::System, b"text") if block.text.kept.starts_with(BILLING_HEADER) => {}
-                (Blocks::System | Blocks::Message, b"text") => pieces.text(block.text),
+            match (place, &*block.kind.kept) {
+                (Place::System, b"text") if block.text.kept.starts_with(BILLING_HEADER) => {}
+                (Place::System | Place::Message, b"text") => pieces.text(block.text),
                 // The texts of a result are joined by line breaks, its pictures follow.
-                (Blocks::ToolResult, b"text") => {
+                (Place::ToolResult, b"text") => {
                     if texts > 0 {
                         pieces.text(Text::borrowed("\n"));
                     }
                     pieces.text(block.text);
                     texts += 1;
                 }
-                (Blocks::ToolResult, b"image") => {
+                (Place::ToolResult, b"image") => {
                     let pictures = pictures.get_or_insert_with(|| Pieces::new(scope.options.keep_bytes));
                     block.source.append_as_url(pictures, scope);
                 }
-                (Blocks::Message, _) => block.append_to(&mut pieces, scope),
+                (Place::Message, _) => block.append_to(&mut pieces, scope),
                 _ => {}
             }
         }
@@ -173,7 +171,7 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
                     continue;
                 }
                 "content" => {
-                    let content = ContentReader { scope, blocks: Blocks::ToolResult };
+                    let content = ContentReader { scope, place: Place::ToolResult };
                     block.content = Some(Box::new(value(&mut object, content)?));
                     continue;
                 }
@@ -191,88 +189,5 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
             *field = value(&mut object, TextField { scope, rule })?;
         }
         Ok(block)
-    }
-}
-
-/// Where a picture comes from.
-#[derive(Default)]
-struct Source<'a> {
-    kind: Option<Cow<'a, str>>,
-    media_type: Option<Cow<'a, str>>,
-    data: Option<Cow<'a, str>>,
-    url: Option<Cow<'a, str>>,
-}
-
-impl Source<'_> {
-    fn url(&self) -> Option<&str> {
-        self.url.as_deref().filter(|url| !url.is_empty())
-    }
-
-    fn data(&self) -> Option<&str> {
-        self.data.as_deref().filter(|data| !data.is_empty())
-    }
-
-    /// A picture of a message is known by its URL, or else its data.
-    fn append(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
-        let picture = scope.options.media.picture;
-        if let Some(url) = self.url() {
-            pieces.media(xxh64(url.as_bytes(), 0), picture.tokens(|| resolution_of_data_url(url)));
-        } else if let Some(data) = self.data() {
-            pieces.media(xxh64(data.as_bytes(), 0), picture.tokens(|| resolution_of_base64(data)));
-        }
-    }
-
-    /// A picture of a tool's result is known by its URL, which its data are made into.
-    fn append_as_url(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
-        if self.url().is_some() || self.kind.as_deref() == Some("url") {
-            if self.url().is_some() {
-                self.append(pieces, scope);
-            }
-            return;
-        }
-        let Some(data) = self.data() else { return };
-        let media_type = self.media_type.as_deref().filter(|name| !name.is_empty()).unwrap_or("image/jpeg");
-        let mut hash = Xxh64::new(0);
-        for part in ["data:", media_type, ";base64,", data] {
-            hash.update(part.as_bytes());
-        }
-        let resolution = || media_type.starts_with("image/").then(|| resolution_of_base64(data)).flatten();
-        pieces.media(hash.digest(), scope.options.media.picture.tokens(resolution));
-    }
-}
-
-struct SourceReader<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
-}
-
-impl<'a> Reader<'a> for SourceReader<'_, '_, 'a> {
-    type Value = Source<'a>;
-
-    fn other(self) -> Self::Value {
-        self.scope.fault(Fault::Field("a content block's source must be an object"));
-        Source::default()
-    }
-
-    fn null(self) -> Self::Value {
-        Source::default()
-    }
-
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut source = Source::default();
-        while let Some(name) = key(&mut object)? {
-            let field = match &*name {
-                "type" => &mut source.kind,
-                "media_type" => &mut source.media_type,
-                "data" => &mut source.data,
-                "url" => &mut source.url,
-                _ => {
-                    value(&mut object, Pass)?;
-                    continue;
-                }
-            };
-            let rule = "a source's type, media_type, data and url must be strings";
-            *field = value(&mut object, NameField { scope: self.scope, rule })?;
-        }
-        Ok(source)
     }
 }

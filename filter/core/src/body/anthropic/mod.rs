@@ -1,10 +1,15 @@
 //! Anthropic messages: tools, the system text, then role and content of every message, without separators.
 
+mod content;
+mod source;
+mod tools;
+
 use serde::de::{MapAccess, SeqAccess};
 
-use super::blocks::{Blocks, Content, ContentReader};
+use content::{Content, ContentReader, Place};
+use tools::Tools;
+
 use super::field::{IfCount, Scope, TextField};
-use super::tools::Tools;
 use super::value::{Pass, Reader, element, key, value};
 use super::{Fault, Input};
 use crate::prompt::{Pieces, Prompt, Text};
@@ -26,7 +31,7 @@ impl<'a> Input<'a> for Messages<'a> {
     ) -> Result<(), A::Error> {
         match name {
             "messages" => self.messages = value(object, MessageList { scope })?,
-            "system" => self.system = value(object, ContentReader { scope, blocks: Blocks::System })?,
+            "system" => self.system = value(object, ContentReader { scope, place: Place::System })?,
             "tools" => self.tools = value(object, Tools { scope })?,
             "max_tokens" => self.max_tokens = value(object, IfCount)?,
             _ => value(object, Pass)?,
@@ -103,7 +108,7 @@ impl<'a> Reader<'a> for Message<'_, '_, 'a> {
                         value(&mut object, TextField { scope, rule: "a message's role must be a string" })?;
                 }
                 "content" => {
-                    content = value(&mut object, ContentReader { scope, blocks: Blocks::Message })?;
+                    content = value(&mut object, ContentReader { scope, place: Place::Message })?;
                 }
                 _ => value(&mut object, Pass)?,
             }

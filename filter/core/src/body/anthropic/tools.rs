@@ -1,11 +1,11 @@
-//! Anthropic tools, as the reference encodes them: known fields in a fixed order, the schema letter by letter.
+//! Tools as the reference encodes them: known fields in a fixed order, the schema letter by letter.
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::field::{Scope, TextField};
-use super::json_text::JsonText;
-use super::value::{Pass, Reader, element, key, value};
-use super::{Fault, span};
+use crate::body::field::{Scope, TextField};
+use crate::body::json_text::JsonText;
+use crate::body::value::{Pass, Reader, element, key, value};
+use crate::body::{Fault, span};
 use crate::prompt::Text;
 
 /// An array of tools; gives its JSON unless it is empty.

@@ -1,15 +1,16 @@
 //! Chat completions: tools, then role and content of every message, without separators.
 
-use std::borrow::Cow;
+mod block;
 
 use serde::de::{MapAccess, SeqAccess};
 
+use block::Block;
+
 use super::canonical;
-use super::field::{IfCount, Kind, NameField, Scope, TextField, Typed};
+use super::field::{IfCount, Kind, Scope, TextField, Typed};
 use super::value::{Pass, Reader, Str, element, key, value};
 use super::{Fault, Input};
-use crate::prompt::{Pieces, Prompt, Text, resolution_of_data_url, sound_tokens};
-use xxhash_rust::xxh64::{Xxh64, xxh64};
+use crate::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
 pub(super) struct Chat<'a> {
@@ -174,110 +175,5 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         while element(&mut array, Block { scope, pieces: &mut pieces })?.is_some() {}
         Ok(Content::Blocks(pieces))
-    }
-}
-
-/// One block of a message's content.
-struct Block<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
-    pieces: &'s mut Pieces<'a>,
-}
-
-impl<'a> Reader<'a> for Block<'_, '_, 'a> {
-    type Value = ();
-
-    fn other(self) {
-        self.scope.fault(Fault::Field("a content block must be an object"));
-    }
-
-    fn null(self) {}
-
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
-        let Self { scope, pieces } = self;
-        let text_field = TextField { scope, rule: "a block's type and text must be strings" };
-        let mut kind = Text::default();
-        let mut text = Text::default();
-        let (mut image, mut video) = (Asset::default(), Asset::default());
-        let mut sound = Asset::default();
-        while let Some(name) = key(&mut object)? {
-            match &*name {
-                "type" => kind = value(&mut object, TextField { ..text_field })?,
-                "text" => text = value(&mut object, TextField { ..text_field })?,
-                "image_url" => image = value(&mut object, AssetReader { scope, fields: &["url"] })?,
-                "video_url" => video = value(&mut object, AssetReader { scope, fields: &["url"] })?,
-                "input_audio" => {
-                    sound = value(&mut object, AssetReader { scope, fields: &["data", "format"] })?;
-                }
-                _ => value(&mut object, Pass)?,
-            }
-        }
-        let options = scope.options;
-        match &*kind.kept {
-            b"text" => pieces.text(text),
-            b"image_url" => {
-                let tokens = options.media.picture.tokens(|| resolution_of_data_url(image.first()));
-                pieces.media(image.hash(), tokens);
-            }
-            b"video_url" => pieces.media(video.hash(), options.media.video.tokens(&options.video)),
-            // The reference looks for the sound under `input_audio` in both cases.
-            b"input_audio" | b"audio_url" => pieces.media(sound.hash(), sound_tokens(sound.bytes())),
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-/// The strings that say which asset a block shows.
-#[derive(Default)]
-struct Asset<'a>([Option<Cow<'a, str>>; 2]);
-
-impl Asset<'_> {
-    fn first(&self) -> &str {
-        self.0[0].as_deref().unwrap_or_default()
-    }
-
-    fn hash(&self) -> u64 {
-        let [first, second] = &self.0;
-        let Some(second) = second else { return xxh64(first.as_deref().unwrap_or_default().as_bytes(), 0) };
-        let mut hash = Xxh64::new(0);
-        hash.update(self.first().as_bytes());
-        hash.update(second.as_bytes());
-        hash.digest()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.0.iter().flatten().map(|text| text.len() as u64).sum()
-    }
-}
-
-struct AssetReader<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
-    fields: &'static [&'static str],
-}
-
-impl<'a> Reader<'a> for AssetReader<'_, '_, 'a> {
-    type Value = Asset<'a>;
-
-    fn other(self) -> Self::Value {
-        self.scope.fault(Fault::Field("an asset of a block must be an object"));
-        Asset::default()
-    }
-
-    fn null(self) -> Self::Value {
-        Asset::default()
-    }
-
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let scope = self.scope;
-        let mut asset = Asset::default();
-        while let Some(name) = key(&mut object)? {
-            if let Some(field) = self.fields.iter().position(|field| *field == name) {
-                let rule = "an asset's url, data and format must be strings";
-                asset.0[field] = value(&mut object, NameField { scope, rule })?;
-            } else {
-                value(&mut object, Pass)?;
-            }
-        }
-        Ok(asset)
     }
 }
