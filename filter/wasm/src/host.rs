@@ -72,6 +72,12 @@ pub(crate) fn filter_metadata(namespace: &str, key: &str) -> Result<Option<Vec<u
         .map_err(refused("get_property(metadata)"))
 }
 
+/// All of a namespace of the request's filter metadata, in the host's encoding.
+pub(crate) fn filter_metadata_namespace(namespace: &str) -> Result<Option<Vec<u8>>> {
+    hostcalls::get_property(vec!["metadata", "filter_metadata", namespace])
+        .map_err(refused("get_property(metadata)"))
+}
+
 /// Answers the request here.
 pub(crate) fn send_response(status: u16, headers: Vec<(&str, &str)>, body: &[u8]) -> Result<()> {
     hostcalls::send_http_response(status.into(), headers, Some(body)).map_err(refused("send_http_response"))
