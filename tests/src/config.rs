@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Name of the endpoint picker among the HTTP filters.
 pub const PICKER: &str = "endpoint-picker";
@@ -62,6 +63,12 @@ impl Config {
         self.replace_once("target/endpoint_picker.wasm", text(module)?)
     }
 
+    /// Sets the time a request may take to come whole.
+    pub fn set_request_timeout(&mut self, limit: Duration) -> Result<()> {
+        self.connection_manager()?["request_timeout"] = format!("{}s", limit.as_secs_f64()).into();
+        Ok(())
+    }
+
     /// Puts `filter` right before the endpoint picker.
     pub fn insert_before_picker(&mut self, filter: Value) -> Result<()> {
         let at = self.picker_position()?;
@@ -93,11 +100,15 @@ impl Config {
             .with_context(|| format!("write {}", path.display()))
     }
 
-    fn http_filters(&mut self) -> Result<&mut Vec<Value>> {
+    fn connection_manager(&mut self) -> Result<&mut Value> {
         self.0
-            .pointer_mut("/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters")
-            .and_then(Value::as_array_mut)
-            .context("the configuration has no HTTP filters where they are expected")
+            .pointer_mut("/static_resources/listeners/0/filter_chains/0/filters/0/typed_config")
+            .context("the configuration has no HTTP connection manager where it is expected")
+    }
+
+    fn http_filters(&mut self) -> Result<&mut Vec<Value>> {
+        let filters = self.connection_manager()?["http_filters"].as_array_mut();
+        filters.context("the configuration has no HTTP filters where they are expected")
     }
 
     fn picker_position(&mut self) -> Result<usize> {

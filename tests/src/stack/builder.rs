@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 use tokio::net::TcpSocket;
 
 /// What to start; see [`Stack::builder`].
@@ -23,6 +24,7 @@ pub struct Builder {
     workers: u32,
     has_picker: bool,
     has_agent: bool,
+    request_timeout: Option<Duration>,
     picker_fields: Vec<(String, Value)>,
     filters: Vec<Value>,
 }
@@ -35,6 +37,7 @@ impl Default for Builder {
             workers: 2,
             has_picker: true,
             has_agent: true,
+            request_timeout: None,
             picker_fields: Vec::new(),
             filters: Vec::new(),
         }
@@ -70,6 +73,12 @@ impl Builder {
     /// No agent yet, see [`Stack::start_agent`]. Envoy knows the endpoints all the same.
     pub fn without_agent(mut self) -> Self {
         self.has_agent = false;
+        self
+    }
+
+    /// The time a request may take to come whole, in place of the shipped one.
+    pub fn request_timeout(mut self, limit: Duration) -> Self {
+        self.request_timeout = Some(limit);
         self
     }
 
@@ -137,6 +146,9 @@ impl Builder {
     fn envoy_config(&self, agent_port: u16, folder: &Path) -> Result<Config> {
         let places = Places { port: 0, admin_port: 0, agent_port, folder };
         let mut config = Config::shipped(self.config, places)?;
+        if let Some(limit) = self.request_timeout {
+            config.set_request_timeout(limit)?;
+        }
         for (field, value) in &self.picker_fields {
             config.set_picker_field(field, value.clone())?;
         }

@@ -2,6 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bad_bodies;
+mod bad_input;
+mod bodies;
+mod control_headers;
 mod demo;
 mod harness;
 mod picking;
+mod prefix;
+mod scene;
+mod subset;

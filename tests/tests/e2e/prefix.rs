@@ -1,0 +1,93 @@
+//! A request goes to the server that has its prompt's beginning in its cache.
+
+use crate::scene::{fresh_prompt, until_all_go_to};
+use endpoint_picker_tests::client;
+use endpoint_picker_tests::eventually::eventually;
+use endpoint_picker_tests::model_server::Metrics;
+use endpoint_picker_tests::stack::{SOON, Stack};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Several blocks of 256 bytes.
+fn long_prompt() -> String {
+    fresh_prompt().repeat(4)
+}
+
+/// One worker: what is said here of prompts holds for what one worker has seen.
+async fn stack() -> Stack {
+    Stack::builder().workers(1).start().await
+}
+
+async fn chat(stack: &Stack, body: &Value) -> usize {
+    stack.served_by(&stack.post("/v1/chat/completions", body).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_long_prompt_goes_to_the_same_server_and_others_are_free_to_go_elsewhere() {
+    let stack = stack().await;
+    let mut used = BTreeSet::new();
+    for _ in 0..20 {
+        let prompt = long_prompt();
+        let first = chat(&stack, &client::chat(&prompt)).await;
+        for again in 0..4 {
+            assert_eq!(chat(&stack, &client::chat(&prompt)).await, first, "time {again}");
+        }
+        used.insert(first);
+    }
+    assert!(used.len() > 1, "all prompts went to {used:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_completions_have_prefixes_too() {
+    let stack = stack().await;
+    for _ in 0..10 {
+        let body = client::completion(&long_prompt());
+        let first = stack.served_by(&stack.post("/v1/completions", &body).await);
+        for again in 0..3 {
+            let served = stack.served_by(&stack.post("/v1/completions", &body).await);
+            assert_eq!(served, first, "time {again}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_stays_where_it_began() {
+    let stack = stack().await;
+    for _ in 0..5 {
+        let mut messages = vec![json!({"role": "user", "content": long_prompt()})];
+        let mut body = client::chat("");
+        body["messages"] = json!(messages);
+        let first = chat(&stack, &body).await;
+        for turn in 0..5 {
+            messages.push(json!({"role": "assistant", "content": fresh_prompt()}));
+            messages.push(json!({"role": "user", "content": fresh_prompt()}));
+            body["messages"] = json!(messages);
+            assert_eq!(chat(&stack, &body).await, first, "turn {turn}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cached_prompt_outweighs_a_queue_but_not_a_queue_and_a_full_cache() {
+    let stack = stack().await;
+    let body = client::chat(&long_prompt());
+    let first = chat(&stack, &body).await;
+    let other = (first + 1) % 3;
+    let busy = |kv_cache_usage| {
+        for (index, server) in stack.servers().iter().enumerate().filter(|(index, _)| *index != other) {
+            let waiting = 5 + index as u64;
+            server.update_metrics(|metrics| {
+                *metrics = Metrics { waiting, kv_cache_usage, ..Metrics::default() }
+            });
+        }
+    };
+    busy(0.0);
+    until_all_go_to(&stack, other).await;
+    assert_eq!(chat(&stack, &body).await, first);
+    busy(0.95);
+    eventually("the prompt leaves for an idle server", SOON, async || {
+        let served = chat(&stack, &body).await;
+        if served == other { Ok(()) } else { Err(format!("it went to server {served}")) }
+    })
+    .await;
+}
