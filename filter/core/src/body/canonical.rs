@@ -63,11 +63,12 @@ impl<'a> Reader<'a> for Canonical<'_> {
     }
 
     fn number(self, value: Number) -> u64 {
-        let mut digits = [0; 400];
+        // The longest: sign, 17 digits, point, five zeros after it or an exponent of three digits.
+        let mut digits = [0; 32];
         let mut left = &mut digits[..];
-        // No number is longer: the longest without an exponent has 21 digits before or 22 after the point.
-        let _ = write!(left, "{}", GoFloat(value.as_f64()));
-        let length = 400 - left.len();
+        let written = write!(left, "{}", GoFloat(value.as_f64()));
+        debug_assert!(written.is_ok(), "{value:?}");
+        let length = 32 - left.len();
         put(self.out, self.end, &digits[..length])
     }
 
@@ -165,7 +166,10 @@ impl fmt::Display for GoFloat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(number) = *self;
         let size = number.abs();
-        if size != 0.0 && size < 1e-6 {
+        #[expect(clippy::cast_possible_truncation, reason = "whole and small enough")]
+        if number.fract() == 0.0 && size < 1e15 && (size != 0.0 || number.is_sign_positive()) {
+            write!(f, "{}", number as i64)
+        } else if size != 0.0 && size < 1e-6 {
             write!(f, "{number:e}")
         } else if size >= 1e21 {
             // Rust writes no sign before a positive exponent.
