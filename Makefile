@@ -3,11 +3,14 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-CARGO      ?= cargo
-target_dir := $(or $(CARGO_TARGET_DIR),target)
+CARGO        ?= cargo
+target_dir   := $(or $(CARGO_TARGET_DIR),target)
 # Always the same packages together, so that cargo builds their shared dependencies once.
-programs   := -p metrics-agent -p endpoint-picker-tests
-in_filter  := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-wasm
+programs     := -p metrics-agent -p endpoint-picker-tests
+# What cargo makes of the filter, and where envoy.yaml and the tests look for it.
+filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
+filter       := target/endpoint_picker.wasm
+in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-wasm
 
 .PHONY: help
 help: ## List the targets
@@ -39,8 +42,8 @@ build: tools wasm ## Build the filter, the agent and the demo
 .PHONY: wasm
 wasm: tools ## Build the filter as target/endpoint_picker.wasm
 	$(CARGO) build -p endpoint-picker-wasm --target wasm32-wasip1 --profile wasm
-	@cmp -s $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm target/endpoint_picker.wasm \
-	  || install -D -m 644 $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm target/endpoint_picker.wasm
+	@mkdir -p target
+	@cmp -s $(filter_built) $(filter) || cp $(filter_built) $(filter)
 
 .PHONY: lint
 lint: tools ## Check the lock file, the format, and clippy for host and wasm
@@ -58,8 +61,8 @@ check-gen: gen ## Check that the committed code of the schema is current
 	git diff --exit-code -- filter/wire/src/gen
 
 .PHONY: bench
-bench: build ## Measure the choice itself
-	$(CARGO) bench -p endpoint-picker
+bench: ## Measure the choice itself, and the agent's reading of metrics
+	$(CARGO) bench -p endpoint-picker -p metrics-agent
 
 .PHONY: tools
 tools: ## Find or bring the wasm targets, Envoy and func-e (into .tools/)

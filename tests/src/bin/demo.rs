@@ -23,7 +23,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, Parser)]
 struct Options {
     /// Your model servers (ip:port,ip:port) in place of three demo ones.
-    #[arg(long, env = "ENDPOINTS", value_delimiter = ',')]
+    #[arg(long, env = "ENDPOINTS", value_name = "IP:PORT", value_delimiter = ',')]
     endpoints: Vec<SocketAddr>,
     /// Port for requests.
     #[arg(long, env = "PORT", default_value_t = 10000)]
