@@ -105,6 +105,7 @@ mod tests {
 
     #[test]
     fn scores_are_clamped_and_never_nan() {
-        assert_eq!([-0.5, 0.25, 1.5, f64::NAN, f64::INFINITY].map(clamp), [0.0, 0.25, 1.0, 0.0, 1.0]);
+        let clamped = [-0.5, 0.25, 1.5, f64::NAN, f64::INFINITY].map(|score| clamp(score).to_string());
+        assert_eq!(clamped, ["0", "0.25", "1", "0", "1"]);
     }
 }

@@ -1,5 +1,7 @@
 //! Whole decisions of the default pipeline, with the reference's published cases where it has them.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use core::num::NonZeroUsize;
 use core::time::Duration;
 
