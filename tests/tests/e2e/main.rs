@@ -2,13 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod agent_lifecycle;
 mod bad_bodies;
 mod bad_input;
 mod bodies;
 mod control_headers;
 mod demo;
 mod harness;
+mod membership;
+mod original_dst;
 mod picking;
 mod prefix;
 mod scene;
+mod steady_load;
 mod subset;
+mod unreachable;

@@ -1,0 +1,78 @@
+//! A model server that refuses connections costs no request.
+
+use crate::scene::{CHAT, forget_requests, fresh_chat, prefer, request_counts};
+use crate::steady_load::SteadyLoad;
+use endpoint_picker_tests::client;
+use endpoint_picker_tests::eventually::eventually;
+use endpoint_picker_tests::stack::{SOON, Stack};
+use reqwest::StatusCode;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_picked_server_refuses_the_connection_another_one_serves() {
+    let mut stack = Stack::builder().start().await;
+    prefer(&stack, 1).await;
+    // Without an agent nobody tells the picker that the server has gone: it stays the best.
+    stack.kill_agent();
+    stack.servers()[1].refuse().await.unwrap();
+    for attempt in 0..6 {
+        let path = format!("{CHAT}?refused={attempt}");
+        let client = if attempt % 2 == 0 { client::http1() } else { client::h2c() };
+        let response = client.post(stack.url(&path)).json(&fresh_chat()).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let served = stack.served_by(&response);
+        assert_ne!(served, 1);
+        let entry = stack.logged(&path).await;
+        assert_eq!(entry["header"], stack.servers()[1].endpoint(), "{entry}");
+        assert_eq!(entry["upstream"], stack.servers()[served].endpoint(), "{entry}");
+        assert_eq!(entry["attempts"], 2, "{entry}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_goes_under_load_is_left_and_used_again_when_it_is_back_with_no_failed_request() {
+    let stack = Stack::builder().start().await;
+    prefer(&stack, 1).await;
+    let load = SteadyLoad::start(&stack);
+    eventually("the best server serves the load", SOON, async || {
+        let counts = request_counts(&stack);
+        if counts[1] > 10 { Ok(()) } else { Err(format!("{counts:?}")) }
+    })
+    .await;
+
+    stack.servers()[1].refuse().await.unwrap();
+    let mut asked = 0;
+    eventually("the server that has gone is not picked any more", SOON, async || {
+        asked += 1;
+        let path = format!("{CHAT}?gone={asked}");
+        stack.post(&path, &fresh_chat()).await;
+        let entry = stack.logged(&path).await;
+        if entry["header"] == stack.servers()[1].endpoint() { Err(entry) } else { Ok(()) }
+    })
+    .await;
+
+    stack.servers()[1].listen().unwrap();
+    forget_requests(&stack);
+    eventually("the server is used again", SOON, async || {
+        let counts = request_counts(&stack);
+        if counts[1] > 10 { Ok(()) } else { Err(format!("{counts:?}")) }
+    })
+    .await;
+    load.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_every_server_refuses_the_answer_is_503_until_one_is_back() {
+    let stack = Stack::builder().start().await;
+    for server in stack.servers() {
+        server.refuse().await.unwrap();
+    }
+    let response = stack.post(CHAT, &fresh_chat()).await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    stack.servers()[2].listen().unwrap();
+    eventually("the server that is back serves", SOON, async || {
+        let status = stack.post(CHAT, &fresh_chat()).await.status();
+        if status == StatusCode::OK { Ok(()) } else { Err(status) }
+    })
+    .await;
+    assert_ne!(request_counts(&stack)[2], 0);
+}
