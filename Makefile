@@ -35,6 +35,10 @@ test-unit: tools ## Run the tests that need no Envoy
 test-e2e: build ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
 	$(CARGO) test $(programs) --test e2e -- $(T)
 
+.PHONY: test-wasm
+test-wasm: tools ## Run the rules' tests on wasm32 in Node
+	@tools/test-wasm
+
 .PHONY: build
 build: tools wasm ## Build the filter, the agent and the demo
 	$(CARGO) build $(programs) --bins
