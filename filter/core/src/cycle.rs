@@ -45,6 +45,11 @@ impl<'a> Headers<'a> {
         let named = self.0.iter().filter(|(header, _)| header.eq_ignore_ascii_case(name));
         named.filter_map(|(_, value)| core::str::from_utf8(value).ok()).find(|value| !value.is_empty())
     }
+
+    /// The value under the first of two names that has one: a header and its older spelling.
+    pub fn get_either(&self, names: [&str; 2]) -> Option<&'a str> {
+        names.into_iter().find_map(|name| self.get(name))
+    }
 }
 
 /// What is under way at one endpoint.

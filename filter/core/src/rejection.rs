@@ -3,12 +3,17 @@
 use core::fmt;
 use std::borrow::Cow;
 
+/// Characters of a name that are repeated to the client; names come from clients and may be as long as a body.
+const LONGEST_NAME: usize = 256;
+
 /// The reference's error codes that a decision can end in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Code {
     /// The request is malformed.
     BadRequest,
+    /// There is no such model.
+    NotFound,
     /// The body is larger than the proxy may hold while the choice waits for it.
     PayloadTooLarge,
     /// The request was dropped on purpose.
@@ -22,6 +27,7 @@ impl Code {
     pub fn status(self) -> u16 {
         match self {
             Self::BadRequest => 400,
+            Self::NotFound => 404,
             Self::PayloadTooLarge => 413,
             Self::ResourceExhausted => 429,
             Self::ServiceUnavailable => 503,
@@ -32,6 +38,7 @@ impl Code {
     pub fn name(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",
+            Self::NotFound => "NotFound",
             Self::PayloadTooLarge => "PayloadTooLarge",
             Self::ResourceExhausted => "ResourceExhausted",
             Self::ServiceUnavailable => "ServiceUnavailable",
@@ -74,6 +81,24 @@ impl Rejection {
     /// A malformed request, with a message for the client.
     pub fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
         Self { code: Code::BadRequest, reason: None, message: message.into() }
+    }
+
+    /// No `InferenceModel` has this name.
+    pub(crate) fn unknown_model(name: &str) -> Self {
+        Self::not_found("error finding a model object in InferenceModel for input", name)
+    }
+
+    /// The targets of the `InferenceModel` of this name give no model.
+    pub(crate) fn no_target_model(name: &str) -> Self {
+        Self::not_found("error getting target model name for model", name)
+    }
+
+    fn not_found(what: &str, name: &str) -> Self {
+        let mut shown: String = name.chars().take(LONGEST_NAME).collect();
+        if shown.len() < name.len() {
+            shown.push('…');
+        }
+        Self { code: Code::NotFound, reason: None, message: format!("{what} {shown}").into() }
     }
 
     /// A sheddable request while the pool is saturated.

@@ -1,0 +1,63 @@
+//! The models of the early API.
+
+use hashbrown::HashMap;
+
+use super::split::{Split, Target};
+use crate::rng::Rng;
+
+/// An `InferenceModel` of the early API.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InferenceModel {
+    /// What clients call it.
+    pub name: String,
+    /// From its criticality; below zero: sheddable.
+    pub priority: i32,
+    /// The models that serve it, by weight; all are equal if the first has no weight. None: the model itself.
+    pub targets: Vec<Target>,
+}
+
+/// The models there are, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InferenceModels(HashMap<String, Known>);
+
+/// What is known of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    priority: i32,
+    /// `None`: the model itself.
+    targets: Option<Split>,
+}
+
+impl InferenceModels {
+    /// From models, oldest first: the first of several with one name counts.
+    pub fn new(models: impl IntoIterator<Item = InferenceModel>) -> Self {
+        let mut by_name = HashMap::new();
+        for InferenceModel { name, priority, targets } in models {
+            let targets = (!targets.is_empty()).then(|| Split::weighted_unless_first_is_not(targets));
+            by_name.entry(name).or_insert(Known { priority, targets });
+        }
+        Self(by_name)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn get(&self, model: &str) -> Option<&Known> {
+        self.0.get(model)
+    }
+}
+
+impl Known {
+    pub(super) fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// The model that serves it under the name `asked`; `None` if no target has any weight, or the one drawn no name.
+    pub(super) fn target<'a>(&'a self, asked: &'a str, rng: &mut dyn Rng) -> Option<&'a str> {
+        match &self.targets {
+            Some(targets) => targets.draw(rng).filter(|target| !target.is_empty()),
+            None => Some(asked),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the operator wants for the pool: priorities, other models in place of those asked for, and which models exist.
+//!
+//! Two generations of objects say so. They combine like this, the newer one first:
+//!
+//! - **Model.** The target of the [rewrite rule](RewriteRule) for the client's model; else the model that the header
+//!   `x-llm-d-model-name-rewrite` names; else a target of the client's [`InferenceModel`]; else the client's model.
+//! - **Existence.** With any [`InferenceModel`], the client's model or the one it became by rule or header must be one
+//!   of them, otherwise the request is answered 404. Without any, every model exists.
+//! - **Priority.** That of the objective that the header `x-llm-d-inference-objective` names; else that of the
+//!   [`InferenceModel`]; else 0.
+
+mod inference_models;
+mod model_in_body;
+mod objectives;
+mod quoted;
+mod rewrites;
+mod split;
+
+pub use inference_models::{InferenceModel, InferenceModels};
+pub use model_in_body::name_model;
+pub use objectives::Objectives;
+pub(crate) use quoted::quoted;
+pub use rewrites::{RewriteRule, Rewrites};
+pub use split::Target;
+
+use crate::body::BodyError;
+use crate::cycle::Headers;
+use crate::decision::FailureMode;
+use crate::rejection::Rejection;
+use crate::rng::Rng;
+
+/// Everything the operator wants for a pool beside the picker's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// What happens to requests when there is nothing to decide by; `None`: as the shell is configured.
+    pub failure_mode: Option<FailureMode>,
+    /// Priorities by name.
+    pub objectives: Objectives,
+    /// Other models in place of those asked for.
+    pub rewrites: Rewrites,
+    /// The models there are.
+    pub inference_models: InferenceModels,
+    /// Tell the score of every rated endpoint to the filters that follow.
+    pub emit_endpoint_scores: bool,
+}
+
+/// What the policy makes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms<'a> {
+    /// The model that is to serve it, never empty.
+    pub model: &'a str,
+    /// Below zero: sheddable while the pool is saturated.
+    pub priority: i32,
+}
+
+impl Policy {
+    /// The terms of a request whose body could name a model and names `asked`.
+    ///
+    /// 400 if there is no model to serve it, 404 if there are [`InferenceModels`] and none is its.
+    pub fn terms<'a>(
+        &'a self,
+        headers: Headers<'a>,
+        asked: Option<&'a str>,
+        rng: &mut dyn Rng,
+    ) -> Result<Terms<'a>, Rejection> {
+        let asked = asked.unwrap_or_default();
+        let rewritten = self.rewrites.target(headers, asked, rng);
+        let model = rewritten.unwrap_or(asked);
+        if model.is_empty() {
+            return Err(Rejection::bad_request(BodyError::NoModel.to_string()));
+        }
+        let objective = self.objectives.priority(headers);
+        if self.inference_models.is_empty() {
+            return Ok(Terms { model, priority: objective.unwrap_or(0) });
+        }
+        let found = self.inference_models.get(asked).or_else(|| self.inference_models.get(model));
+        let known = found.ok_or_else(|| Rejection::unknown_model(model))?;
+        let model = match rewritten {
+            Some(target) => target,
+            None => known.target(asked, rng).ok_or_else(|| Rejection::no_target_model(asked))?,
+        };
+        Ok(Terms { model, priority: objective.unwrap_or(known.priority()) })
+    }
+
+    /// The priority of a request whose body cannot name a model.
+    pub fn priority(&self, headers: Headers<'_>) -> i32 {
+        self.objectives.priority(headers).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! Models that take the place of those asked for.
+
+use hashbrown::HashMap;
+
+use super::split::{Split, Target};
+use crate::cycle::Headers;
+use crate::rng::Rng;
+
+/// The header in which an earlier filter names the model, and its older spelling.
+const HEADERS: [&str; 2] = ["x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"];
+
+/// A rule of an `InferenceModelRewrite`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RewriteRule {
+    /// The client's models it is for; none: every model, also a missing one.
+    pub models: Vec<String>,
+    /// What takes their place, by weight: out of the sum of all weights, a target without one having none. If that sum
+    /// is 0, all targets are equal. Without targets, the request has no model.
+    pub targets: Vec<Target>,
+}
+
+/// The rewrite rules of a pool, by model: of the rules for one model only the first ever counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewrites {
+    splits: Vec<Split>,
+    by_model: HashMap<String, usize>,
+    for_others: Option<usize>,
+}
+
+impl Rewrites {
+    /// From rules in their order of precedence.
+    pub fn new(rules: impl IntoIterator<Item = RewriteRule>) -> Self {
+        let mut rewrites = Self::default();
+        for (index, rule) in rules.into_iter().enumerate() {
+            if rule.models.is_empty() {
+                rewrites.for_others.get_or_insert(index);
+            }
+            for model in rule.models {
+                rewrites.by_model.entry(model).or_insert(index);
+            }
+            rewrites.splits.push(Split::or_even(rule.targets));
+        }
+        rewrites
+    }
+
+    /// What takes the place of the model `asked`, if anything does: by the rule for it, else by the rule for every
+    /// model, else by header. Empty if that is a model without a name.
+    pub(super) fn target<'a>(
+        &'a self,
+        headers: Headers<'a>,
+        asked: &str,
+        rng: &mut dyn Rng,
+    ) -> Option<&'a str> {
+        match self.by_model.get(asked).copied().or(self.for_others) {
+            Some(rule) => Some(self.splits[rule].draw(rng).unwrap_or_default()),
+            None => headers.get_either(HEADERS),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+use super::*;
+use crate::rejection::Code;
+use crate::rng::SplitMix64;
+
+const SEED: u64 = 5;
+
+fn headers(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
+    pairs.iter().map(|&(name, value)| (name.to_owned(), value.as_bytes().to_vec())).collect()
+}
+
+fn target(model: &str) -> Target {
+    Target { model: model.to_owned(), weight: None }
+}
+
+fn rule(models: &[&str], targets: &[&str]) -> RewriteRule {
+    let models = models.iter().map(|&model| model.to_owned()).collect();
+    RewriteRule { models, targets: targets.iter().map(|model| target(model)).collect() }
+}
+
+fn inference_model(name: &str, priority: i32, targets: &[&str]) -> InferenceModel {
+    InferenceModel {
+        name: name.to_owned(),
+        priority,
+        targets: targets.iter().map(|model| target(model)).collect(),
+    }
+}
+
+fn rewriting(rules: &[RewriteRule]) -> Policy {
+    Policy { rewrites: Rewrites::new(rules.to_vec()), ..Policy::default() }
+}
+
+/// Model and priority, or status and message.
+fn outcome(
+    policy: &Policy,
+    request_headers: &[(&str, &str)],
+    asked: Option<&str>,
+) -> Result<(String, i32), (u16, String)> {
+    let request_headers = headers(request_headers);
+    let terms = policy.terms(Headers(&request_headers), asked, &mut SplitMix64::new(SEED));
+    terms
+        .map(|terms| (terms.model.to_owned(), terms.priority))
+        .map_err(|rejection| (rejection.code.status(), rejection.message.into_owned()))
+}
+
+fn model(policy: &Policy, request_headers: &[(&str, &str)], asked: Option<&str>) -> String {
+    outcome(policy, request_headers, asked).unwrap().0
+}
+
+const NO_MODEL: (u16, &str) = (400, "model not found in request body");
+
+fn assert_no_model(policy: &Policy, request_headers: &[(&str, &str)], asked: Option<&str>) {
+    let (status, message) = outcome(policy, request_headers, asked).unwrap_err();
+    assert_eq!((status, &*message), NO_MODEL);
+}
+
+#[test]
+fn without_objects_a_request_keeps_its_model_at_priority_0() {
+    assert_eq!(outcome(&Policy::default(), &[], Some("m")), Ok(("m".to_owned(), 0)));
+    assert_no_model(&Policy::default(), &[], None);
+}
+
+#[test]
+fn an_objective_is_chosen_by_header_alone_and_an_unknown_one_is_0() {
+    let objectives = [("shed", -1), ("four", 4), ("m", 9), ("four", 5)];
+    let objectives = objectives.map(|(name, priority)| (name.to_owned(), priority));
+    let policy = Policy { objectives: Objectives::new(objectives), ..Policy::default() };
+    let name = "x-llm-d-inference-objective";
+    let old_name = "x-gateway-inference-objective";
+    for (request_headers, priority) in [
+        (&[(name, "four")][..], 4),
+        (&[(old_name, "shed")], -1),
+        (&[(old_name, "shed"), (name, "four")], 4),
+        (&[(old_name, "shed"), (name, "nobody")], 0),
+        (&[(old_name, "shed"), (name, "")], -1),
+        (&[(name, "nobody")], 0),
+        (&[], 0),
+    ] {
+        assert_eq!(outcome(&policy, request_headers, Some("m")).unwrap().1, priority, "{request_headers:?}");
+        assert_eq!(policy.priority(Headers(&headers(request_headers))), priority, "{request_headers:?}");
+    }
+}
+
+#[test]
+fn the_rule_for_the_model_comes_before_the_rule_for_every_model_and_the_first_counts() {
+    let policy = rewriting(&[
+        rule(&[], &["for-all"]),
+        rule(&["a", "b"], &["first"]),
+        rule(&["b", "c"], &["second"]),
+        rule(&[], &["too-late"]),
+    ]);
+    for (asked, expected) in [
+        (Some("a"), "first"),
+        (Some("b"), "first"),
+        (Some("c"), "second"),
+        (Some("other"), "for-all"),
+        (Some("first"), "for-all"),
+        (None, "for-all"),
+    ] {
+        assert_eq!(model(&policy, &[], asked), expected, "{asked:?}");
+    }
+}
+
+#[test]
+fn a_header_names_the_model_unless_a_rule_matches_what_the_body_names() {
+    let policy = rewriting(&[rule(&["a"], &["by-rule"]), rule(&["h"], &["not-by-header"])]);
+    let name = "x-llm-d-model-name-rewrite";
+    let old_name = "x-gateway-model-name-rewrite";
+    for (request_headers, asked, expected) in [
+        (&[(name, "h")][..], Some("other"), "h"),
+        (&[(name, "h")], Some("a"), "by-rule"),
+        (&[(name, "h")], None, "h"),
+        (&[(old_name, "old")], None, "old"),
+        (&[(old_name, "old"), (name, "h")], Some("other"), "h"),
+        (&[], Some("other"), "other"),
+    ] {
+        assert_eq!(model(&policy, request_headers, asked), expected, "{request_headers:?} {asked:?}");
+    }
+    assert_no_model(&policy, &[], None);
+}
+
+#[test]
+fn a_rule_that_gives_no_name_leaves_the_request_without_a_model_whatever_the_header_says() {
+    for empty in [rule(&["a"], &[]), rule(&["a"], &[""])] {
+        let policy = rewriting(&[empty]);
+        assert_no_model(&policy, &[("x-llm-d-model-name-rewrite", "h")], Some("a"));
+        assert_eq!(model(&policy, &[], Some("b")), "b");
+    }
+}
+
+fn early_api() -> Policy {
+    let models = [
+        inference_model("plain", 0, &[]),
+        inference_model("shed", -1, &["served"]),
+        inference_model("shed", 7, &["younger"]),
+    ];
+    Policy { inference_models: InferenceModels::new(models), ..Policy::default() }
+}
+
+#[test]
+fn an_inference_model_gives_target_and_priority_and_the_oldest_of_a_name_counts() {
+    assert_eq!(outcome(&early_api(), &[], Some("plain")), Ok(("plain".to_owned(), 0)));
+    assert_eq!(outcome(&early_api(), &[], Some("shed")), Ok(("served".to_owned(), -1)));
+}
+
+#[test]
+fn with_inference_models_an_unknown_model_is_404_and_a_missing_one_400() {
+    let message = "error finding a model object in InferenceModel for input nobody";
+    assert_eq!(outcome(&early_api(), &[], Some("nobody")), Err((404, message.to_owned())));
+    assert_eq!(
+        outcome(&early_api(), &[], Some("served")).unwrap_err().0,
+        404,
+        "a target is no name for clients"
+    );
+    assert_no_model(&early_api(), &[], None);
+}
+
+#[test]
+fn an_inference_model_whose_targets_have_no_weight_is_404() {
+    let mut zero = inference_model("zero", 0, &["a", "b"]);
+    zero.targets.iter_mut().for_each(|target| target.weight = Some(0));
+    let policy = Policy {
+        inference_models: InferenceModels::new([zero, inference_model("nameless", 0, &[""])]),
+        ..Policy::default()
+    };
+    for name in ["zero", "nameless"] {
+        let message = format!("error getting target model name for model {name}");
+        assert_eq!(outcome(&policy, &[], Some(name)), Err((404, message)));
+    }
+}
+
+#[test]
+fn a_long_unknown_name_is_cut_where_the_client_is_told() {
+    let (status, message) = outcome(&early_api(), &[], Some(&"é".repeat(1 << 20))).unwrap_err();
+    assert_eq!(status, 404);
+    assert!(message.len() < 600 && message.ends_with("é…"), "{message}");
+}
+
+#[test]
+fn with_both_generations_the_newer_names_target_and_priority_and_either_name_may_be_known() {
+    let policy = Policy {
+        rewrites: Rewrites::new([
+            rule(&["shed"], &["canary"]),
+            rule(&["alias"], &["plain"]),
+            rule(&["astray"], &["nowhere"]),
+        ]),
+        objectives: Objectives::new([("high".to_owned(), 8)]),
+        ..early_api()
+    };
+    let objective = ("x-llm-d-inference-objective", "high");
+    let rewrite = ("x-llm-d-model-name-rewrite", "shed");
+    for (request_headers, asked, expected) in [
+        (&[][..], Some("shed"), Ok(("canary", -1))),
+        (&[objective], Some("shed"), Ok(("canary", 8))),
+        (&[("x-llm-d-inference-objective", "nobody")], Some("shed"), Ok(("canary", -1))),
+        (&[], Some("alias"), Ok(("plain", 0))),
+        (&[], Some("plain"), Ok(("plain", 0))),
+        (&[rewrite], Some("plain"), Ok(("shed", 0))),
+        (&[rewrite], None, Ok(("shed", -1))),
+        (&[], Some("astray"), Err(404)),
+        (&[], Some("nobody"), Err(404)),
+    ] {
+        let found = outcome(&policy, request_headers, asked);
+        let found = found.as_ref().map(|(model, priority)| (model.as_str(), *priority));
+        assert_eq!(found.map_err(|(status, _)| *status), expected, "{request_headers:?} {asked:?}");
+    }
+}
+
+#[test]
+fn unknown_models_have_the_code_of_their_status() {
+    let known = early_api();
+    let rejection = known.terms(Headers(&[]), Some("nobody"), &mut SplitMix64::new(SEED)).unwrap_err();
+    assert_eq!((rejection.code, rejection.code.name(), rejection.reason), (Code::NotFound, "NotFound", None));
+}

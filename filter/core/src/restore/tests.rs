@@ -1,0 +1,183 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn restore() -> Restore {
+    Restore::new("llama-canary", "llama").unwrap()
+}
+
+/// The answer sent on for these chunks, of which the last one ends it, and what every chunk but the last became.
+fn sent(mut restore: Restore, chunks: &[&[u8]]) -> Vec<Vec<u8>> {
+    let last = chunks.len() - 1;
+    let send = |(index, &chunk): (usize, &&[u8])| {
+        restore.chunk(chunk, index == last).unwrap_or_else(|| chunk.to_vec())
+    };
+    let sent = chunks.iter().enumerate().map(send).collect();
+    assert!(!restore.is_holding(), "{chunks:?}");
+    sent
+}
+
+/// The same answer by the rule in its plainest form: at every place, look for either spelling.
+fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
+    let json = |name: &str| serde_json::to_string(name).unwrap();
+    let spellings = [r#""model":"#, r#""model": "#].map(|key| (format!("{key}{}", json(target)), key));
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        let found = spellings.iter().find(|(spelling, _)| text[at..].starts_with(spelling.as_bytes()));
+        if let Some((spelling, key)) = found {
+            out.extend(format!("{key}{}", json(name)).bytes());
+            at += spelling.len();
+        } else {
+            out.push(text[at]);
+            at += 1;
+        }
+    }
+    out
+}
+
+#[test]
+fn every_occurrence_in_either_spelling_is_replaced_and_nothing_else() {
+    for (text, expected) in [
+        (r#"{"id":"1","model":"llama-canary"}"#, r#"{"id":"1","model":"llama"}"#),
+        (r#"{"model": "llama-canary"}"#, r#"{"model": "llama"}"#),
+        (r#"{"model":"llama-canary"}{"model": "llama-canary"}"#, r#"{"model":"llama"}{"model": "llama"}"#),
+        (r#"{"message":{"model":"llama-canary"}}"#, r#"{"message":{"model":"llama"}}"#),
+        (r#""model""model":"llama-canary""#, r#""model""model":"llama""#),
+        (r#"{"model":"llama"}"#, r#"{"model":"llama"}"#),
+        (r#"{"model":"llama-canary-2"}"#, r#"{"model":"llama-canary-2"}"#),
+        (r#"{"model":  "llama-canary"}"#, r#"{"model":  "llama-canary"}"#),
+        (r#"{"model" :"llama-canary"}"#, r#"{"model" :"llama-canary"}"#),
+        (r#"{"text":"\"model\":\"llama-canary\""}"#, r#"{"text":"\"model\":\"llama-canary\""}"#),
+        (r#"{"root":"llama-canary"}"#, r#"{"root":"llama-canary"}"#),
+        (r#"{"model":"llama-cana"#, r#"{"model":"llama-cana"#),
+        ("", ""),
+    ] {
+        let got = sent(restore(), &[text.as_bytes()]).concat();
+        assert_eq!(String::from_utf8(got).unwrap(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_chunk_that_stays_the_same_is_not_copied() {
+    let mut restore = restore();
+    assert_eq!(restore.chunk(br#"data: {"choices":[{"text":" fox"}]}"#, false), None);
+    assert_eq!(restore.chunk(b"", false), None);
+    assert_eq!(restore.chunk(b"data: [DONE]\n\n", true), None);
+}
+
+#[test]
+fn an_event_cut_at_any_two_places_comes_out_like_a_whole_one() {
+    let text =
+        b"data: {\"model\":\"llama-canary\",\"a\":\"model\"}\n\ndata: {\"model\": \"llama-canary\"}\n\n";
+    let expected = replaced(text, "llama-canary", "llama");
+    for first in 0..=text.len() {
+        for second in first..=text.len() {
+            let chunks = [&text[..first], &text[first..second], &text[second..]];
+            assert_eq!(sent(restore(), &chunks).concat(), expected, "cut at {first} and {second}");
+        }
+    }
+}
+
+#[test]
+fn an_event_in_single_bytes_comes_out_like_a_whole_one() {
+    let text = b"data: {\"model\":\"llama-canary\",\"model\":\"llama-cat\"}";
+    let chunks: Vec<&[u8]> = text.chunks(1).collect();
+    assert_eq!(sent(restore(), &chunks).concat(), replaced(text, "llama-canary", "llama"));
+}
+
+#[test]
+fn only_the_beginning_of_what_is_looked_for_waits_for_the_next_chunk() {
+    for (at_once, held) in [
+        ("data: {", "\"mod"),
+        ("data: {", "\"model\":\"llama-canar"),
+        ("data: {", "\"model\": "),
+        ("data: {\"model\":\"llama-cx", ""),
+        ("data: {\"a\":", "\""),
+        ("data: {\"model\":\"", "\""),
+        ("data: {}\n\n", ""),
+    ] {
+        let mut restore = restore();
+        let chunk = format!("{at_once}{held}");
+        let sent = restore.chunk(chunk.as_bytes(), false).unwrap_or_else(|| chunk.clone().into());
+        assert_eq!(String::from_utf8(sent).unwrap(), at_once, "{chunk}");
+        assert_eq!(String::from_utf8(restore.held).unwrap(), held, "{chunk}");
+    }
+}
+
+#[test]
+fn names_are_read_and_written_as_json() {
+    let restore = Restore::new("back\\slash", "quo\"te").unwrap();
+    let got = sent(restore, &[br#"{"model":"back\\slash"}"#]).concat();
+    assert_eq!(String::from_utf8(got).unwrap(), r#"{"model":"quo\"te"}"#);
+}
+
+#[test]
+fn there_is_nothing_to_do_for_equal_empty_or_enormous_names() {
+    assert!(Restore::new("m", "m").is_none());
+    assert!(Restore::new("", "m").is_none());
+    assert!(Restore::new("m", "").is_none());
+    assert!(Restore::new("m", &"x".repeat(4097)).is_none());
+    assert!(Restore::new("m", &"x".repeat(4096)).is_some());
+}
+
+/// Names of at most `longest` of these letters.
+fn name(letters: &str, longest: usize) -> impl Strategy<Value = String> + use<> {
+    let letter = proptest::sample::select(letters.chars().collect::<Vec<_>>());
+    proptest::collection::vec(letter, 1..=longest).prop_map(|letters| letters.into_iter().collect())
+}
+
+/// Texts that come close to what is looked for, or are it.
+fn texts(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
+    let json = serde_json::to_string(target).unwrap();
+    let near = vec![
+        format!("\"model\":{json}"),
+        format!("\"model\": {json}"),
+        "\"model\"".to_owned(),
+        "\"model\":".to_owned(),
+        json.clone(),
+        json[..json.len() - 1].to_owned(),
+        "\"".to_owned(),
+        "\\".to_owned(),
+        " ".to_owned(),
+        "data: {}\n\n".to_owned(),
+    ];
+    let part = prop_oneof![
+        4 => proptest::sample::select(near).prop_map(String::into_bytes),
+        1 => proptest::collection::vec(any::<u8>(), 0..4),
+    ];
+    proptest::collection::vec(part, 0..12).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_text_in_any_chunks_comes_out_as_replaced_in_one(
+        (target, text) in name("am\"\\", 6).prop_flat_map(|target| (Just(target.clone()), texts(&target))),
+        name in name("ax\"", 3),
+        sizes in proptest::collection::vec(0usize..12, 1..40),
+    ) {
+        prop_assume!(target != name);
+        let mut rest = text.as_slice();
+        let mut chunks = Vec::new();
+        for size in sizes {
+            let (chunk, after) = rest.split_at(size.min(rest.len()));
+            chunks.push(chunk);
+            rest = after;
+        }
+        chunks.push(rest);
+        let restore = Restore::new(&target, &name).unwrap();
+        // Escapes double a letter at most.
+        let longest_hold = "\"model\": \"".len() + target.len() * 2;
+        let got = sent(restore, &chunks);
+        prop_assert_eq!(got.concat(), replaced(&text, &target, &name));
+        // Never behind by more than a part of what is looked for (names may differ in length, so only where none is).
+        if replaced(&text, &target, &name) == text {
+            let (mut came, mut went) = (0, 0);
+            for (chunk, sent) in chunks.iter().zip(&got) {
+                came += chunk.len();
+                went += sent.len();
+                prop_assert!(came - went <= longest_hold);
+            }
+        }
+    }
+}
