@@ -164,7 +164,10 @@ impl Job {
         }
         let events = chunks.iter().map(Value::to_string).chain(["[DONE]".to_owned()]);
         for (index, event) in events.enumerate() {
-            tokio::time::sleep(pause).await;
+            // The timer counts in milliseconds: no pause would still be one.
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
             if let Some(engine) = shared.engine.as_ref().filter(|_| (index as u64) < self.max_tokens) {
                 engine.decode_token().await;
             }

@@ -3,6 +3,7 @@
 use crate::scene::{CHAT, MESSAGES, TEXT, Vms, assert_a_good_request_works, openai_error, request_counts};
 use endpoint_picker_tests::client::{self, Ending};
 use endpoint_picker_tests::stack::{SOON, Stack};
+use futures_util::future::join_all;
 use reqwest::StatusCode;
 use std::time::Duration;
 
@@ -64,15 +65,17 @@ async fn a_body_that_never_ends_is_given_up_and_reaches_no_server() {
     let stack = Stack::builder().request_timeout(Duration::from_secs(1)).start().await;
     let vms = Vms::of(&stack).await;
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n");
-    let start = r#"{"model":"m","messages":["#;
-    let chunk = format!("{:x}\r\n{start}\r\n", start.len());
+    let (start, whole) = (r#"{"model":"m","messages":["#, format!(r#"{{"model":"m",{MESSAGES}}}"#));
     let cases = [
         ("a chunk cut off", format!("transfer-encoding: chunked\r\n\r\n40\r\n{start}")),
-        ("the last chunk missing", format!("transfer-encoding: chunked\r\n\r\n{chunk}")),
-        ("less than the content-length", format!("content-length: 5000\r\n\r\n{start}")),
+        (
+            "the last chunk missing",
+            format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n{whole}\r\n", whole.len()),
+        ),
+        ("less than the content-length", format!("content-length: 5000\r\n\r\n{whole}")),
         ("no body after the headers", "content-length: 5000\r\n\r\n".to_owned()),
     ];
-    for (case, rest) in &cases {
+    let exchanges = cases.iter().map(async |(case, rest)| {
         let bytes = format!("{head}{rest}");
         let waits = client::raw(stack.envoy().listener(), bytes.as_bytes(), Ending::KeepOpen, SOON);
         let answer = waits.await.unwrap_or_else(|hang| panic!("{case}: {hang}"));
@@ -80,7 +83,8 @@ async fn a_body_that_never_ends_is_given_up_and_reaches_no_server() {
         let leaves = client::raw(stack.envoy().listener(), bytes.as_bytes(), Ending::HalfClose, SOON);
         let answer = leaves.await.unwrap_or_else(|hang| panic!("{case}: {hang}"));
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{case}: {answer:?}");
-    }
+    });
+    join_all(exchanges).await;
     let no_chunk = format!("{head}transfer-encoding: chunked\r\n\r\nzz\r\n{start}\r\n");
     let answer =
         client::raw(stack.envoy().listener(), no_chunk.as_bytes(), Ending::KeepOpen, SOON).await.unwrap();

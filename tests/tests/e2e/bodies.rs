@@ -5,6 +5,7 @@ use bytes::Bytes;
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::model_server::{Behaviour, ModelServer, ReceivedRequest};
 use endpoint_picker_tests::stack::Stack;
+use futures_util::future::join_all;
 use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
@@ -134,7 +135,7 @@ async fn many_bodies_at_once_do_not_get_mixed_up() {
         let request = client.post(stack.url(&format!("/v1/completions?n={index}"))).body(body);
         async move { request.send().await.unwrap().status() }
     });
-    let statuses = futures_util::future::join_all(requests).await;
+    let statuses = join_all(requests).await;
     assert!(statuses.iter().all(|status| *status == StatusCode::OK), "{statuses:?}");
     let mut received: Vec<_> = stack.servers().iter().flat_map(ModelServer::take_requests).collect();
     received.sort_by_key(|request| request.body.len());
@@ -185,7 +186,7 @@ async fn answers_are_byte_identical_to_the_servers_own() {
 async fn a_streamed_answer_begins_before_it_ends() {
     let stack = Stack::builder().start().await;
     for server in stack.servers() {
-        server.behave(Behaviour::SlowChunks(Duration::from_millis(100)));
+        server.behave(Behaviour::SlowChunks(Duration::from_millis(30)));
     }
     let mut body = fresh_chat();
     body["stream"] = json!(true);
