@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::memory::Memory;
+use crate::plugin::InflightLoadProducer;
 use crate::pool::{Endpoint, Pool};
 use crate::prefix::PrefixMatch;
 use crate::prompt::Prompt;
@@ -57,7 +58,7 @@ impl<'a> Headers<'a> {
 pub struct Load {
     /// Requests sent and not finished.
     pub requests: u64,
-    /// Their prompt tokens that were in no cache, as far as they are not computed yet.
+    /// The tokens they still cost, as `inflight-load-producer` counts them.
     pub tokens: u64,
 }
 
@@ -90,6 +91,8 @@ pub struct Cycle<'a> {
     pub(crate) in_flight: &'a [Load],
     pub(crate) memories: &'a [Memory],
     pub(crate) prefixes: &'a [Prefix],
+    pub(crate) sessions: &'a [Session<'a>],
+    pub(crate) load_producer: &'a InflightLoadProducer,
     /// The plugin instance at work.
     pub(crate) own: usize,
 }
@@ -101,6 +104,15 @@ pub struct Prefix {
     pub producer: String,
     /// What it found.
     pub matches: PrefixMatch,
+}
+
+/// Which session the request belongs to, according to one session producer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session<'a> {
+    /// The producer's name in the configuration.
+    pub(crate) producer: &'a str,
+    /// What the client calls the session; not empty.
+    pub(crate) id: &'a str,
 }
 
 impl<'a> Cycle<'a> {
@@ -137,23 +149,14 @@ impl<'a> Cycle<'a> {
             .map_or(&NO_MATCH, |prefix| &prefix.matches)
     }
 
-    /// What the first prefix producer found; plugins without a parameter to name one use this.
-    pub fn default_prefix(&self) -> &'a PrefixMatch {
-        self.prefixes.first().map_or(&NO_MATCH, |prefix| &prefix.matches)
+    /// The session that the session producer of this name found.
+    pub fn session(&self, producer: &str) -> Option<&'a str> {
+        self.sessions.iter().find(|session| session.producer == producer).map(|session| session.id)
     }
 
-    /// Tokens of the prompt that the endpoint would have to compute, since its cache has not seen them:
-    /// (total − matched blocks) · block size, and what lies beyond the blocks looked at. The whole prompt when nothing is
-    /// known of its prefixes.
-    pub fn uncached_tokens(&self, endpoint: usize) -> u64 {
-        let input = self.request.input_tokens();
-        let prefix = self.default_prefix();
-        if prefix.total == 0 {
-            return input;
-        }
-        let block = u64::from(prefix.block_size);
-        let missing = u64::from(prefix.total.saturating_sub(prefix.blocks(endpoint)));
-        missing * block + input.saturating_sub(u64::from(prefix.total) * block)
+    /// Tokens the request would add to the endpoint's load, as `inflight-load-producer` counts them.
+    pub fn request_tokens(&self, endpoint: usize) -> u64 {
+        self.load_producer.request_tokens(self, endpoint)
     }
 }
 

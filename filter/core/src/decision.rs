@@ -65,6 +65,9 @@ pub struct Decision {
     pub primary: Option<usize>,
     /// Request headers for the destination, telling it about other stages.
     pub headers: Vec<(&'static str, String)>,
+    /// Headers for the answer that tell the client the endpoints of named stages; what it is told of the endpoint that
+    /// answers depends on who does ([`Pipeline::response_headers`](crate::pipeline::Pipeline::response_headers)).
+    pub response_headers: Vec<(String, String)>,
     /// What the plugins are to remember.
     pub events: Vec<Event>,
     /// What the request adds to the load of each endpoint that will work on it.
@@ -76,16 +79,24 @@ pub struct Decision {
 pub struct Charge {
     /// The endpoint's index in the pool.
     pub endpoint: usize,
-    /// One request, and the prompt tokens it has to compute.
-    pub load: Load,
-    /// Whether the endpoint is done with the request as soon as the answer begins, as a prefill stage is.
-    pub until_first_byte: bool,
+    /// What is over when the answer begins, such as the computing of the prompt.
+    pub until_first_byte: Load,
+    /// What is over when the answer ends.
+    pub until_end: Load,
 }
 
 impl Decision {
     /// A decision that no profile took part in.
     pub(crate) fn without_run(outcome: Outcome) -> Self {
-        Self { outcome, runs: vec![], primary: None, headers: vec![], events: vec![], charges: vec![] }
+        Self {
+            outcome,
+            runs: vec![],
+            primary: None,
+            headers: vec![],
+            response_headers: vec![],
+            events: vec![],
+            charges: vec![],
+        }
     }
 
     /// The endpoint the request goes to first.

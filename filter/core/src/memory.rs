@@ -3,7 +3,9 @@
 //! A plugin's memory changes only by a [`Change`] that is recorded when a request is routed. Changes are values, so a shell
 //! that decides in several places can pass them on and have every place remember the same.
 
-use crate::plugin::ColdOrder;
+use core::time::Duration;
+
+use crate::plugin::{ColdOrder, SessionBindings};
 use crate::prefix::PrefixIndex;
 
 /// The memory of one plugin instance. Endpoints are given by their index in the pool.
@@ -17,6 +19,8 @@ pub enum Memory {
     Prefixes(PrefixIndex),
     /// Endpoints in the order of their last cold request.
     ColdOrder(ColdOrder),
+    /// Which endpoint each session is bound to.
+    Sessions(SessionBindings),
 }
 
 /// Something a plugin instance is to remember.
@@ -46,6 +50,15 @@ pub enum Change {
         /// Where to.
         endpoint: usize,
     },
+    /// A request of this session was sent to the endpoint it is bound to from now on.
+    BoundSession {
+        /// The hash of the session's name.
+        session: u64,
+        /// Where to.
+        endpoint: usize,
+        /// When, on the shell's clock.
+        at: Duration,
+    },
 }
 
 impl Memory {
@@ -56,6 +69,9 @@ impl Memory {
                 index.add(*endpoint, hashes, *capacity);
             }
             (Self::ColdOrder(order), Change::SentCold { endpoint }) => order.touch(*endpoint),
+            (Self::Sessions(bindings), Change::BoundSession { session, endpoint, at }) => {
+                bindings.bind(*session, *endpoint, *at);
+            }
             _ => {}
         }
     }
@@ -66,6 +82,7 @@ impl Memory {
             Self::None => {}
             Self::Prefixes(index) => index.remap(moves),
             Self::ColdOrder(order) => order.remap(moves),
+            Self::Sessions(bindings) => bindings.remap(moves),
         }
     }
 }

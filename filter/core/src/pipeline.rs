@@ -3,15 +3,17 @@
 use core::time::Duration;
 
 use crate::body::{Api, BodyError, Parsers};
-use crate::cycle::{Cycle, Load, NOTHING_SAID, Prefix, Request, View};
+use crate::cycle::{Cycle, Load, NOTHING_SAID, Prefix, Request, Session, View};
 use crate::decision::{Charge, Decision, Outcome};
 use crate::explanation::Exclusion;
 use crate::memory::{Event, Memory};
-use crate::plugin::{ApproxPrefixCacheProducer, Routed};
+use crate::plugin::{
+    ApproxPrefixCacheProducer, InflightLoadProducer, ResponseMarker, Routed, Stage, TokenProducer,
+};
 use crate::pool::Endpoint;
 use crate::prefix::PrefixMatch;
 use crate::profile::{Instance, Profile, ProfileRun};
-use crate::prompt::{BlockHashes, block_hashes};
+use crate::prompt::{BlockHashes, Media, block_hashes};
 use crate::reading::Reading;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
@@ -25,6 +27,7 @@ pub struct Pipeline {
     pub(crate) profiles: Vec<Profile>,
     pub(crate) handler: usize,
     pub(crate) detector: usize,
+    pub(crate) load_producer: InflightLoadProducer,
     pub(crate) parsers: Parsers,
     pub(crate) stale_after: Duration,
 }
@@ -44,6 +47,12 @@ impl Pipeline {
     pub fn max_prompt_bytes(&self) -> usize {
         let producers = self.plugins.iter().filter_map(|instance| instance.plugin.as_prefix_producer());
         producers.map(ApproxPrefixCacheProducer::max_prompt_bytes).max().unwrap_or(0)
+    }
+
+    /// How pictures, videos and sounds are counted.
+    pub fn media(&self) -> Media {
+        let producer = self.plugins.iter().find_map(|instance| instance.plugin.as_token_producer());
+        producer.map(TokenProducer::media).unwrap_or_default()
     }
 
     /// What the plugins remember at first; with those of an older pipeline, what its plugins of the same name and type
@@ -88,6 +97,8 @@ impl Pipeline {
             in_flight: view.in_flight,
             memories: view.memories,
             prefixes: &[],
+            sessions: &[],
+            load_producer: &self.load_producer,
             own: self.detector,
         };
         if request.priority < 0 && self.saturation(&bare, &candidates) >= 1.0 {
@@ -97,7 +108,8 @@ impl Pipeline {
             return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
         };
         let (hashes, prefixes) = self.look_up_prompt(&bare, readings.get(first).unwrap_or(&NOTHING_SAID));
-        let cycle = Cycle { prefixes: &prefixes, ..bare };
+        let sessions = self.sessions(request);
+        let cycle = Cycle { prefixes: &prefixes, sessions: &sessions, ..bare };
         for (index, instance) in self.plugins.iter().enumerate() {
             if let Some(admitter) = instance.plugin.as_admitter()
                 && let Err(reason) = admitter.admit(&cycle.of(index), &candidates, rng)
@@ -127,14 +139,18 @@ impl Pipeline {
             return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
         }
         let endpoint = candidates[rng.below(candidates.len())];
-        let charge = Charge { endpoint, load: Load { requests: 1, tokens: 0 }, until_first_byte: false };
+        let charge = Charge {
+            endpoint,
+            until_first_byte: Load::default(),
+            until_end: Load { requests: 1, tokens: 0 },
+        };
         Decision { charges: vec![charge], ..Decision::without_run(Outcome::Route(vec![endpoint])) }
     }
 
-    /// Headers that an answer from `endpoint` carries.
+    /// Headers that an answer from `endpoint` carries, beyond the decision's own.
     pub fn response_headers(&self, endpoint: &Endpoint) -> impl Iterator<Item = (String, String)> {
-        let markers = self.plugins.iter().filter_map(|instance| instance.plugin.as_response_marker());
-        markers.filter_map(|marker| marker.response_header(endpoint))
+        let markers = self.response_markers().filter(|marker| marker.profile().is_empty());
+        markers.map(|marker| marker.response_header(endpoint))
     }
 
     fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64 {
@@ -146,6 +162,15 @@ impl Pipeline {
     fn usable_readings<'a>(&self, view: &View<'a>, now: Duration) -> &'a [Reading] {
         let stale = now.saturating_sub(view.readings_arrived) > self.stale_after;
         if stale { &[] } else { view.readings }
+    }
+
+    /// The request's session for each session producer that finds one.
+    fn sessions<'a>(&'a self, request: &Request<'a>) -> Vec<Session<'a>> {
+        let producers = self.plugins.iter().filter_map(|instance| {
+            let id = instance.plugin.as_session_producer()?.session_id(request.headers)?;
+            Some(Session { producer: &instance.name, id })
+        });
+        producers.collect()
     }
 
     /// The prompt's blocks and matches for each prefix producer; `first` is the first candidate's reading.
@@ -175,54 +200,52 @@ impl Pipeline {
 
     /// Fills in what follows from a schedule.
     fn route(&self, schedule: Schedule, cycle: &Cycle<'_>, hashes: &[BlockHashes], decision: &mut Decision) {
-        let of_profile = |name: &str| {
-            decision
-                .runs
-                .iter()
-                .position(|run| self.profiles[run.profile].name == name && !run.picked.is_empty())
-        };
-        let Some(primary) = of_profile(&schedule.primary) else {
+        let stages: Vec<Stage<'_>> = decision.runs.iter().map(|run| self.stage(run)).collect();
+        let picks = |stage: &Stage<'_>| stage.profile == schedule.primary && !stage.picked.is_empty();
+        let Some(primary) = stages.iter().position(picks) else {
             decision.outcome = Outcome::Reject(Rejection::filtered_out());
             return;
         };
-        let prefill =
-            of_profile("prefill").filter(|&run| run != primary).map(|run| decision.runs[run].picked[0]);
-        let picked = decision.runs[primary].picked.clone();
-        decision.events = self.record(cycle, hashes, picked[0], prefill);
-        let charges =
-            decision.runs.iter().enumerate().filter_map(|(at, run)| charge(cycle, run, at != primary));
-        decision.charges = charges.collect();
+        let routed = Routed { stages: &stages, primary, hashes: &[] };
+        decision.events = self.record(cycle, hashes, &routed);
+        decision.response_headers = self.headers_of_stages(cycle, &routed);
+        decision.charges =
+            stages.iter().filter_map(|stage| self.load_producer.charge(cycle, stage)).collect();
+        decision.outcome = Outcome::Route(stages[primary].picked.to_vec());
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
-        decision.outcome = Outcome::Route(picked);
     }
 
-    fn record(
-        &self,
-        cycle: &Cycle<'_>,
-        hashes: &[BlockHashes],
-        destination: usize,
-        prefill: Option<usize>,
-    ) -> Vec<Event> {
+    fn stage<'a>(&'a self, run: &'a ProfileRun) -> Stage<'a> {
+        Stage { profile: &self.profiles[run.profile].name, candidates: &run.scored, picked: &run.picked }
+    }
+
+    fn record(&self, cycle: &Cycle<'_>, hashes: &[BlockHashes], routed: &Routed<'_>) -> Vec<Event> {
         let mut events = Vec::new();
         let mut hashes = hashes.iter();
         for (plugin, instance) in self.plugins.iter().enumerate() {
             let own_hashes = instance.plugin.as_prefix_producer().and_then(|_| hashes.next());
             let Some(recorder) = instance.plugin.as_recorder() else { continue };
-            let routed = Routed { destination, prefill, hashes: own_hashes.map_or(&[], BlockHashes::all) };
+            let routed = Routed { hashes: own_hashes.map_or(&[], BlockHashes::all), ..*routed };
             let changes = recorder.record(&cycle.of(plugin), &routed);
             events.extend(changes.into_iter().map(|change| Event { plugin, change }));
         }
         events
     }
-}
 
-/// What a stage adds to the load of the first endpoint it picked; a stage other than the primary is over when the answer
-/// begins.
-fn charge(cycle: &Cycle<'_>, run: &ProfileRun, until_first_byte: bool) -> Option<Charge> {
-    let &endpoint = run.picked.first()?;
-    let load = Load { requests: 1, tokens: cycle.uncached_tokens(endpoint) };
-    Some(Charge { endpoint, load, until_first_byte })
+    /// Headers that tell the client the endpoints of named profiles.
+    fn headers_of_stages(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<(String, String)> {
+        let markers = self.response_markers().filter(|marker| !marker.profile().is_empty());
+        let header = |marker: &dyn ResponseMarker| {
+            let &endpoint = routed.stage(marker.profile())?.picked.first()?;
+            Some(marker.response_header(cycle.endpoint(endpoint)))
+        };
+        markers.filter_map(header).collect()
+    }
+
+    fn response_markers(&self) -> impl Iterator<Item = &dyn ResponseMarker> {
+        self.plugins.iter().filter_map(|instance| instance.plugin.as_response_marker())
+    }
 }
 
 /// Indices of the endpoints that may be picked at all.

@@ -128,6 +128,15 @@ impl Rejection {
         }
     }
 
+    /// The profile handler came to no destination, for another reason than filters.
+    pub(crate) fn not_scheduled(reason: &str) -> Self {
+        Self {
+            code: Code::ResourceExhausted,
+            reason: None,
+            message: format!("failed to find target endpoint: {reason}").into(),
+        }
+    }
+
     /// The profile's filters dropped every candidate.
     pub(crate) fn filtered_out() -> Self {
         Self {

@@ -53,8 +53,9 @@ impl<'a> Scheduler<'a> {
     }
 
     /// The names of the profiles, in the configuration's order.
-    pub fn profiles(&self) -> impl Iterator<Item = &'a str> {
-        self.pipeline.profiles.iter().map(|profile| profile.name.as_str())
+    pub fn profiles(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let pipeline = self.pipeline;
+        pipeline.profiles.iter().map(|profile| profile.name.as_str())
     }
 
     /// The decision in progress.

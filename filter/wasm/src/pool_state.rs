@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::cycle::{Load, Request, View};
-use endpoint_picker::decision::{Decision, FailureMode, Outcome};
+use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome};
 use endpoint_picker::in_flight::InFlight;
 use endpoint_picker::memory::Memory;
 use endpoint_picker::pipeline::Pipeline;
@@ -49,8 +49,8 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charged {
     address: SocketAddr,
-    load: Load,
-    until_first_byte: bool,
+    until_first_byte: Load,
+    until_end: Load,
 }
 
 impl PoolState {
@@ -107,27 +107,27 @@ impl PoolState {
         let mut charges = Vec::with_capacity(decision.charges.len());
         for charge in decision.charges {
             let address = pool.endpoints()[charge.endpoint].address();
-            self.in_flight.add(pool, address, charge.load);
-            charges.push(Charged { address, load: charge.load, until_first_byte: charge.until_first_byte });
+            let Charge { until_first_byte, until_end, .. } = charge;
+            self.in_flight.add(pool, address, until_first_byte);
+            self.in_flight.add(pool, address, until_end);
+            charges.push(Charged { address, until_first_byte, until_end });
         }
         Verdict::Route { headers, charges }
     }
 
     /// The answer has begun: prompts are computed, and stages before the answering one are over.
-    pub(crate) fn first_byte(&mut self, charges: &mut Vec<Charged>) {
+    pub(crate) fn first_byte(&mut self, charges: &mut [Charged]) {
         for charge in &mut *charges {
-            let over =
-                if charge.until_first_byte { charge.load } else { Load { requests: 0, ..charge.load } };
+            let over = core::mem::take(&mut charge.until_first_byte);
             self.in_flight.subtract(&self.known.pool, charge.address, over);
-            charge.load = Load { requests: charge.load.requests - over.requests, tokens: 0 };
         }
-        charges.retain(|charge| charge.load != Load::default());
     }
 
     /// The request is over.
     pub(crate) fn end(&mut self, charges: &mut Vec<Charged>) {
         for charge in charges.drain(..) {
-            self.in_flight.subtract(&self.known.pool, charge.address, charge.load);
+            self.in_flight.subtract(&self.known.pool, charge.address, charge.until_first_byte);
+            self.in_flight.subtract(&self.known.pool, charge.address, charge.until_end);
         }
     }
 

@@ -9,8 +9,8 @@ use crate::body::{Parser, Parsers};
 use crate::pipeline::Pipeline;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
-    ApproxPrefixCacheProducer, KvCacheUtilizationScorer, MaxScorePicker, PrefixCacheScorer, QueueScorer,
-    SingleProfileHandler, UtilizationDetector,
+    ApproxPrefixCacheProducer, InflightLoadProducer, KvCacheUtilizationScorer, MaxScorePicker,
+    PrefixCacheScorer, QueueScorer, Reference, SingleProfileHandler, UtilizationDetector,
 };
 use crate::profile::{Instance, Profile};
 
@@ -49,7 +49,16 @@ impl Pipeline {
         let detector = plugins.detector(config.saturation_detector.as_deref())?;
         plugins.add_missing_prefix_producers()?;
         plugins.check_references()?;
-        Ok(Self { plugins: plugins.0, profiles, handler, detector, parsers, stale_after: STALE_AFTER })
+        let load_producer = plugins.load_producer()?;
+        Ok(Self {
+            plugins: plugins.0,
+            profiles,
+            handler,
+            detector,
+            load_producer,
+            parsers,
+            stale_after: STALE_AFTER,
+        })
     }
 }
 
@@ -230,10 +239,38 @@ impl Plugins {
 
     fn check_references(&self) -> Result<(), ConfigError> {
         for (index, instance) in self.0.iter().enumerate() {
-            for (parameter, name) in instance.plugin.references() {
-                self.require(name, &format!("plugins[{index}].parameters.{parameter}"))?;
+            for Reference { parameter, name, role } in instance.plugin.references() {
+                let at = format!("plugins[{index}].parameters.{parameter}");
+                let named = &self.0[self.require(name, &at)?].plugin;
+                if !role.is_played_by(&**named) {
+                    let problem =
+                        format!("{name:?} is a {}, which is no {}", named.type_name(), role.as_str());
+                    return Err(ConfigError::new(at, problem));
+                }
             }
         }
         Ok(())
+    }
+
+    /// How the load of endpoints is counted. The reference counts once for each producer declared, here there is one count
+    /// for all who read it.
+    fn load_producer(&self) -> Result<InflightLoadProducer, ConfigError> {
+        let mut declared = self.0.iter().enumerate().filter_map(|(index, instance)| {
+            Some((index, instance.name.as_str(), instance.plugin.as_load_producer()?))
+        });
+        let producer = declared.next();
+        if let Some((index, ..)) = declared.next() {
+            let problem = "the load of endpoints has a producer already; one is allowed";
+            return Err(ConfigError::new(format!("plugins[{index}]"), problem));
+        }
+        let name = producer.map_or("inflight-load-producer", |(_, name, _)| name);
+        for (index, instance) in self.0.iter().enumerate() {
+            if let Some(read) = instance.plugin.reads_load_of().filter(|&read| read != name) {
+                let problem = format!("reads the load that {read:?} counts, but it is counted by {name:?}");
+                let at = format!("plugins[{index}].parameters.inFlightLoadProducerName");
+                return Err(ConfigError::new(at, problem));
+            }
+        }
+        Ok(producer.map(|(.., producer)| producer.clone()).unwrap_or_default())
     }
 }

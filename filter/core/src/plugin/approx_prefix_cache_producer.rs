@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Plugin, Recorder, Routed};
+use super::{Plugin, Recorder, Routed, allow};
 use crate::cycle::Cycle;
 use crate::memory::{Change, Memory};
 use crate::prefix::PrefixIndex;
@@ -20,6 +20,8 @@ pub struct ApproxPrefixCacheProducer {
     auto_tune: bool,
     /// Tokens per block where the servers do not say. Values below 64 count as 64.
     block_size_tokens: u32,
+    /// Accepted, without effect: the former size in characters.
+    block_size: u32,
     /// Most tokens of a prompt that are looked at; 0: `max_prefix_blocks_to_match` decides.
     max_prefix_tokens_to_match: u32,
     /// Most blocks of a prompt that are looked at when the token bound is 0; both 0: no bound.
@@ -35,6 +37,7 @@ impl Default for ApproxPrefixCacheProducer {
         Self {
             auto_tune: true,
             block_size_tokens: 16,
+            block_size: 0,
             max_prefix_tokens_to_match: 131_072,
             max_prefix_blocks_to_match: 2048,
             lru_capacity_per_server: DEFAULT_CAPACITY,
@@ -43,6 +46,11 @@ impl Default for ApproxPrefixCacheProducer {
 }
 
 impl Plugin for ApproxPrefixCacheProducer {
+    fn check(&self) -> Result<(), String> {
+        let is_known = self.auto_tune || self.block_size_tokens > 0;
+        allow(is_known, "blockSizeTokens", self.block_size_tokens, "above 0 when autoTune is off")
+    }
+
     fn as_prefix_producer(&self) -> Option<&ApproxPrefixCacheProducer> {
         Some(self)
     }

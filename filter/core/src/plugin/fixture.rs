@@ -2,26 +2,30 @@
 
 use core::time::Duration;
 
-use super::{Filter, Scorer};
-use crate::cycle::{Cycle, Load, Prefix, Request};
+use super::{Filter, InflightLoadProducer, PREFIX_PRODUCER, Scorer};
+use crate::cycle::{Cycle, Headers, Load, Prefix, Request, Session};
 use crate::memory::Memory;
 use crate::pool::{Endpoint, Pool};
 use crate::prefix::PrefixMatch;
+use crate::prompt::{Pieces, Prompt};
 use crate::reading::Reading;
 use crate::rng::SplitMix64;
 
-/// The time in every test's cycle.
+/// The time in a test's cycle, unless it says otherwise.
 pub(super) const NOW: Duration = Duration::from_secs(1_000);
 
 /// A decision in progress, as a test wants it.
 pub(super) struct Fixture {
     pub(super) request: Request<'static>,
+    pub(super) now: Duration,
     pub(super) readings: Vec<Reading>,
     pub(super) in_flight: Vec<Load>,
     /// The first is that of the plugin under test.
     pub(super) memories: Vec<Memory>,
+    pub(super) load_producer: InflightLoadProducer,
     labels: Vec<Vec<(String, String)>>,
     prefixes: Vec<Prefix>,
+    sessions: Vec<(&'static str, &'static str)>,
 }
 
 impl Fixture {
@@ -29,11 +33,14 @@ impl Fixture {
     pub(super) fn of(endpoints: usize) -> Self {
         Self {
             request: Request::default(),
+            now: NOW,
             readings: vec![Reading::default(); endpoints],
             in_flight: vec![],
             memories: vec![],
+            load_producer: InflightLoadProducer::default(),
             labels: vec![vec![]; endpoints],
             prefixes: vec![],
+            sessions: vec![],
         }
     }
 
@@ -44,7 +51,12 @@ impl Fixture {
 
     /// Lets the default prefix producer have found this.
     pub(super) fn prefix(&mut self, matches: PrefixMatch) {
-        self.prefixes = vec![Prefix { producer: "approx-prefix-cache-producer".to_owned(), matches }];
+        self.prefixes = vec![Prefix { producer: PREFIX_PRODUCER.to_owned(), matches }];
+    }
+
+    /// Lets a session producer have found this.
+    pub(super) fn session(&mut self, producer: &'static str, id: &'static str) {
+        self.sessions.push((producer, id));
     }
 
     /// Gives an endpoint a label.
@@ -59,14 +71,18 @@ impl Fixture {
             Endpoint::new(format!("default/{n}"), ([10, 0, 0, 1], port).into(), labels.clone())
         });
         let pool = Pool::new("default".to_owned(), endpoints.collect()).unwrap();
+        let sessions: Vec<Session<'_>> =
+            self.sessions.iter().map(|&(producer, id)| Session { producer, id }).collect();
         look(&Cycle {
             request: &self.request,
             pool: &pool,
-            now: NOW,
+            now: self.now,
             readings: &self.readings,
             in_flight: &self.in_flight,
             memories: &self.memories,
             prefixes: &self.prefixes,
+            sessions: &sessions,
+            load_producer: &self.load_producer,
             own: 0,
         })
     }
@@ -103,4 +119,24 @@ pub(super) fn assert_near(actual: &[f64], expected: &[f64]) {
 /// A reading with this many requests waiting.
 pub(super) fn waiting(requests: u64) -> Reading {
     Reading { waiting: Some(requests), ..Reading::default() }
+}
+
+/// A prompt of this many tokens of which nothing was kept.
+pub(super) fn prompt_of(tokens: u64) -> &'static Prompt<'static> {
+    let mut pieces = Pieces::new(0);
+    pieces.ids(vec![], tokens);
+    Box::leak(Box::new(Prompt::one(pieces)))
+}
+
+/// A request's headers.
+pub(super) fn headers(headers: &[(&str, &str)]) -> Headers<'static> {
+    let owned = headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()));
+    Headers(Vec::leak(owned.collect()))
+}
+
+/// A prompt of one picture, of which nothing was kept.
+pub(super) fn picture() -> &'static Prompt<'static> {
+    let mut pieces = Pieces::new(0);
+    pieces.media(1, 225);
+    Box::leak(Box::new(Prompt::one(pieces)))
 }

@@ -5,7 +5,7 @@ use core::num::NonZeroUsize;
 
 use serde::Deserialize;
 
-use super::{Picker, Plugin};
+use super::{Picker, Plugin, list_length};
 use crate::rng::Rng;
 
 /// The best `max_num_of_endpoints` candidates, best first; candidates of equal total come in uniformly random order.
@@ -20,10 +20,6 @@ impl MaxScorePicker {
     /// A picker of up to `endpoints` endpoints.
     pub fn of(endpoints: NonZeroUsize) -> Self {
         Self { max_num_of_endpoints: i64::try_from(endpoints.get()).unwrap_or(i64::MAX) }
-    }
-
-    fn count(&self) -> usize {
-        usize::try_from(self.max_num_of_endpoints).unwrap_or(0).max(1)
     }
 }
 
@@ -41,7 +37,7 @@ impl Plugin for MaxScorePicker {
 
 impl Picker for MaxScorePicker {
     fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Vec<usize> {
-        if self.count() == 1 {
+        if list_length(self.max_num_of_endpoints) == 1 {
             return best(candidates, totals, rng).into_iter().collect();
         }
         // A random key for each candidate is the shuffle; sorting by (total, key) keeps equal totals shuffled.
@@ -51,9 +47,9 @@ impl Picker for MaxScorePicker {
             .map(|(&endpoint, &total)| (total, rng.next_u64(), endpoint))
             .collect();
         let better = |a: &(f64, u64, usize), b: &(f64, u64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        if self.count() < ranked.len() {
-            ranked.select_nth_unstable_by(self.count(), better);
-            ranked.truncate(self.count());
+        if list_length(self.max_num_of_endpoints) < ranked.len() {
+            ranked.select_nth_unstable_by(list_length(self.max_num_of_endpoints), better);
+            ranked.truncate(list_length(self.max_num_of_endpoints));
         }
         ranked.sort_unstable_by(better);
         ranked.into_iter().map(|(_, _, endpoint)| endpoint).collect()

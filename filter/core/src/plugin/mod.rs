@@ -3,33 +3,94 @@
 //! To add one: a file of its own with the parameters as a struct, its rule, and `impl Plugin` naming the roles it can
 //! play; a line in [`registry`]; a section in `docs/rules.md`. A plugin that remembers something from request to request
 //! also has a [`Memory`] of its own and a [`Change`] for it.
+//!
+//! A parameter out of range falls back to its default where the reference does so, and is refused otherwise.
 
+mod active_request_scorer;
 mod approx_prefix_cache_producer;
+mod concurrency_detector;
+mod context_length_aware;
+mod data_layer;
+mod deciders;
+mod disagg_profile_handler;
+mod endpoint_attribute_scorer;
+mod header_label_affinity_scorer;
+mod header_profile_handler;
+mod inflight_load_producer;
 mod kv_cache_utilization_scorer;
+mod label_filters;
+mod label_selector;
+mod load_aware_scorer;
+mod lora_affinity_scorer;
 mod max_score_picker;
 mod no_hit_lru_scorer;
+mod parameter;
 mod parsers;
+mod prefix_cache_affinity_filter;
 mod prefix_cache_scorer;
+mod probabilistic_admitter;
 mod queue_scorer;
+mod random_picker;
+mod reference;
 pub mod registry;
+mod role_filters;
+mod routed;
 mod running_requests_size_scorer;
+mod session_affinity;
+mod session_affinity_plugins;
+mod session_bindings;
+mod session_id_producer;
 mod single_profile_handler;
+mod token_load_scorer;
 mod token_producer;
 mod utilization_detector;
+mod utilization_filter;
+mod weighted_random_picker;
 
 use core::fmt::Debug;
 
+pub use active_request_scorer::ActiveRequestScorer;
 pub use approx_prefix_cache_producer::ApproxPrefixCacheProducer;
+pub use concurrency_detector::ConcurrencyDetector;
+pub use context_length_aware::ContextLengthAware;
+pub use data_layer::{
+    CoreMetricsExtractor, CustomMetric, EngineConfig, FileDiscovery, MetricsDataSource, Scheme,
+};
+pub use deciders::{AlwaysDisaggMultimodalDecider, AlwaysDisaggPdDecider, PrefixBasedPdDecider};
+pub use disagg_profile_handler::DisaggProfileHandler;
+pub use endpoint_attribute_scorer::EndpointAttributeScorer;
+pub use header_label_affinity_scorer::HeaderLabelAffinityScorer;
+pub use header_profile_handler::HeaderProfileHandler;
+pub use inflight_load_producer::InflightLoadProducer;
 pub use kv_cache_utilization_scorer::KvCacheUtilizationScorer;
+pub use label_filters::{ByLabel, ByLabelSelector, LabelSelectorFilter};
+pub use label_selector::LabelSelector;
+pub use load_aware_scorer::LoadAwareScorer;
+pub use lora_affinity_scorer::LoraAffinityScorer;
 pub use max_score_picker::MaxScorePicker;
 pub use no_hit_lru_scorer::{ColdOrder, NoHitLruScorer};
 pub use parsers::{AnthropicParser, OpenaiParser, PassthroughParser, SglanghttpParser, VllmhttpParser};
+pub use prefix_cache_affinity_filter::PrefixCacheAffinityFilter;
 pub use prefix_cache_scorer::PrefixCacheScorer;
+pub use probabilistic_admitter::ProbabilisticAdmitter;
 pub use queue_scorer::QueueScorer;
+pub use random_picker::RandomPicker;
+pub use reference::{Reference, Role};
+pub use role_filters::{DecodeFilter, EncodeFilter, PrefillFilter};
+pub use routed::{Routed, Stage};
 pub use running_requests_size_scorer::RunningRequestsSizeScorer;
+pub use session_affinity_plugins::{SessionAffinityFilter, SessionAffinityScorer};
+pub use session_bindings::SessionBindings;
+pub use session_id_producer::SessionIdProducer;
 pub use single_profile_handler::SingleProfileHandler;
+pub use token_load_scorer::TokenLoadScorer;
 pub use token_producer::TokenProducer;
 pub use utilization_detector::UtilizationDetector;
+pub use utilization_filter::UtilizationFilter;
+pub use weighted_random_picker::WeightedRandomPicker;
+
+use parameter::{LOAD_PRODUCER, PREFIX_PRODUCER, allow, list_length, or_default};
+use routed::PREFILL;
 
 use crate::body::Parser;
 use crate::cycle::Cycle;
@@ -91,6 +152,26 @@ pub trait Plugin: Debug {
         None
     }
 
+    /// As what tells the session of a request.
+    fn as_session_producer(&self) -> Option<&SessionIdProducer> {
+        None
+    }
+
+    /// As what makes tokens of prompts.
+    fn as_token_producer(&self) -> Option<&TokenProducer> {
+        None
+    }
+
+    /// As what counts the load that requests put on endpoints.
+    fn as_load_producer(&self) -> Option<&InflightLoadProducer> {
+        None
+    }
+
+    /// The load producer whose counts it reads, by name.
+    fn reads_load_of(&self) -> Option<&str> {
+        None
+    }
+
     /// As the producer of prefix matches.
     fn as_prefix_producer(&self) -> Option<&ApproxPrefixCacheProducer> {
         None
@@ -111,8 +192,8 @@ pub trait Plugin: Debug {
         None
     }
 
-    /// The names of other instances it refers to, with the parameter that does.
-    fn references(&self) -> Vec<(&'static str, &str)> {
+    /// Other instances it needs, beyond the producers it reads.
+    fn references(&self) -> Vec<Reference<'_>> {
         Vec::new()
     }
 }
@@ -160,8 +241,8 @@ pub trait Admitter {
 
 /// Tells whether a request is worth a stage of its own.
 pub trait Decider {
-    /// Whether the stage is to run for a request that `decode` will serve.
-    fn agrees(&self, cycle: &Cycle<'_>, decode: usize) -> bool;
+    /// Whether the stage is to run for a request that `decode` will serve; `None`: not known yet.
+    fn agrees(&self, cycle: &Cycle<'_>, decode: Option<usize>) -> bool;
 }
 
 /// Remembers where requests went.
@@ -173,29 +254,13 @@ pub trait Recorder {
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change>;
 }
 
-/// Adds to the answer's headers.
+/// Tells the client an endpoint in the answer's headers.
 pub trait ResponseMarker {
-    /// The header that an answer from `endpoint` carries.
-    fn response_header(&self, endpoint: &Endpoint) -> Option<(String, String)>;
-}
+    /// The profile whose endpoint it tells; empty: the endpoint that answers.
+    fn profile(&self) -> &str;
 
-/// Where a request was routed, seen by one plugin.
-#[derive(Clone, Copy, Debug)]
-pub struct Routed<'a> {
-    /// First endpoint of the primary profile: where the request goes.
-    pub destination: usize,
-    /// First endpoint of the profile named `prefill`, if it ran.
-    pub prefill: Option<usize>,
-    /// The prompt's block hashes, if the plugin at work is a prefix producer.
-    pub hashes: &'a [u64],
-}
-
-impl Routed<'_> {
-    /// The destination, then the prefill endpoint if it is another one.
-    pub fn endpoints(&self) -> impl Iterator<Item = usize> {
-        let prefill = self.prefill.filter(|&endpoint| endpoint != self.destination);
-        core::iter::once(self.destination).chain(prefill)
-    }
+    /// The header that tells the endpoint.
+    fn response_header(&self, endpoint: &Endpoint) -> (String, String);
 }
 
 /// The score of a load where less is better, relative to the other candidates: 1 for the least loaded, 0 for the most,

@@ -129,12 +129,15 @@ impl ColdOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::Stage;
     use crate::plugin::fixture::Fixture;
     use crate::prefix::PrefixMatch;
 
     fn scores(used: &[usize], matched: &[u32]) -> Vec<f64> {
         let mut order = ColdOrder::new(9);
-        used.iter().for_each(|&endpoint| order.touch(endpoint));
+        for &endpoint in used {
+            order.touch(endpoint);
+        }
         let mut fixture = Fixture::of(matched.len());
         fixture.memories = vec![Memory::ColdOrder(order)];
         fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
@@ -160,7 +163,10 @@ mod tests {
 
     #[test]
     fn cold_requests_are_remembered_and_others_are_not() {
-        let routed = Routed { destination: 1, prefill: Some(0), hashes: &[] };
+        let stages = [("prefill", 0), ("decode", 1)].map(|(profile, endpoint)| (profile, [endpoint]));
+        let stages =
+            stages.each_ref().map(|(profile, picked)| Stage { profile, candidates: &[0, 1], picked });
+        let routed = Routed { stages: &stages, primary: 1, hashes: &[] };
         let record = |matched: &[u32]| {
             let mut fixture = Fixture::of(2);
             fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });

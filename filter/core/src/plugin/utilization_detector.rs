@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Filter, Plugin, SaturationDetector};
+use super::{Filter, Plugin, SaturationDetector, allow};
 use crate::cycle::Cycle;
 use crate::rng::Rng;
 
@@ -37,6 +37,15 @@ impl Default for UtilizationDetector {
 }
 
 impl Plugin for UtilizationDetector {
+    fn check(&self) -> Result<(), String> {
+        let is_positive = |number: f64| number > 0.0 && number.is_finite();
+        let (queue, cache) = (self.queue_depth_threshold, self.kv_cache_util_threshold);
+        allow(is_positive(queue), "queueDepthThreshold", queue, "above 0")?;
+        allow(is_positive(cache) && cache <= 1.0, "kvCacheUtilThreshold", cache, "above 0, up to 1")?;
+        allow(!self.metrics_staleness_threshold.is_zero(), "metricsStalenessThreshold", "0", "above 0")?;
+        allow(self.headroom >= 0.0 && self.headroom.is_finite(), "headroom", self.headroom, "0 and above")
+    }
+
     fn as_filter(&self) -> Option<&dyn Filter> {
         Some(self)
     }
@@ -93,7 +102,7 @@ mod tests {
         endpoints
             .iter()
             .map(|&(waiting, kv_usage, age)| Reading {
-                updated: Some(NOW - Duration::from_millis(age)),
+                updated: Some(NOW.saturating_sub(Duration::from_millis(age))),
                 waiting: Some(waiting),
                 kv_usage: Some(kv_usage),
                 ..Reading::default()
@@ -131,6 +140,20 @@ mod tests {
     fn the_filter_keeps_all_rather_than_none() {
         let readings = readings(&[(9, 0.1, 0), (0, 0.0, 500)]);
         assert_eq!(Fixture::with_readings(&readings).kept(&detector(), 1), [0, 1]);
+    }
+
+    #[test]
+    fn thresholds_that_make_no_sense_are_refused() {
+        let refused = [
+            UtilizationDetector { queue_depth_threshold: 0.0, ..detector() },
+            UtilizationDetector { kv_cache_util_threshold: 1.1, ..detector() },
+            UtilizationDetector { metrics_staleness_threshold: Duration::ZERO, ..detector() },
+            UtilizationDetector { headroom: -0.1, ..detector() },
+        ];
+        for detector in refused {
+            assert!(detector.check().is_err(), "{detector:?}");
+        }
+        assert_eq!(detector().check(), Ok(()));
     }
 
     #[track_caller]

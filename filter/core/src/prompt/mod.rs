@@ -50,25 +50,31 @@ pub struct Prompt<'a> {
     tokens: u64,
     /// The last list goes on beyond what was kept of it.
     cut: bool,
+    has_media: bool,
 }
 
 impl<'a> Prompt<'a> {
     /// A prompt of one list of tokens.
     pub(crate) fn one(pieces: Pieces<'a>) -> Self {
-        let tokens = pieces.tokens();
+        let (tokens, has_media) = (pieces.tokens(), pieces.has_media());
         let (pieces, cut) = pieces.into_parts();
-        Self { pieces, several: false, tokens, cut }
+        Self { pieces, several: false, tokens, cut, has_media }
     }
 
     /// Independent prompts, each one text of `texts`; empty ones have no tokens and are left out.
     pub(crate) fn several(texts: Pieces<'a>, tokens: u64) -> Self {
         let (pieces, cut) = texts.into_parts();
-        Self { pieces, several: true, tokens, cut }
+        Self { pieces, several: true, tokens, cut, has_media: false }
     }
 
     /// How many tokens the prompt has, counting those that were not kept.
     pub fn token_count(&self) -> u64 {
         self.tokens
+    }
+
+    /// Whether there are pictures, videos or sounds in it, kept or not.
+    pub fn has_media(&self) -> bool {
+        self.has_media
     }
 
     /// The kept tokens, as one or more independent lists.

@@ -63,11 +63,12 @@ pub(crate) struct Pieces<'a> {
     extent: Extent,
     room: usize,
     cut: bool,
+    has_media: bool,
 }
 
 impl<'a> Pieces<'a> {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { pieces: Vec::new(), extent: Extent::default(), room: limit, cut: false }
+        Self { pieces: Vec::new(), extent: Extent::default(), room: limit, cut: false, has_media: false }
     }
 
     pub(crate) fn text(&mut self, text: Text<'a>) {
@@ -81,6 +82,7 @@ impl<'a> Pieces<'a> {
     }
 
     pub(crate) fn media(&mut self, content_hash: u64, count: u64) {
+        self.has_media = true;
         self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
         // The reference's placeholder is the low half of the hash.
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
@@ -105,10 +107,15 @@ impl<'a> Pieces<'a> {
             self.keep(piece);
         }
         self.cut |= other.cut;
+        self.has_media |= other.has_media;
     }
 
     pub(crate) fn tokens(&self) -> u64 {
         self.extent.tokens()
+    }
+
+    pub(super) fn has_media(&self) -> bool {
+        self.has_media
     }
 
     pub(super) fn into_parts(self) -> (Vec<Piece<'a>>, bool) {

@@ -1,0 +1,29 @@
+//! What parameters of several plugins have in common.
+
+use core::fmt::Display;
+
+/// The prefix producer that is read where no name is given.
+pub(super) const PREFIX_PRODUCER: &str = "approx-prefix-cache-producer";
+
+/// The load producer that is read where no name is given.
+pub(super) const LOAD_PRODUCER: &str = "inflight-load-producer";
+
+/// `name`, or `default` if it is empty.
+pub(super) fn or_default<'a>(name: &'a str, default: &'a str) -> &'a str {
+    if name.is_empty() { default } else { name }
+}
+
+/// Refuses a parameter's value unless it is allowed.
+pub(super) fn allow(
+    is_allowed: bool,
+    parameter: &str,
+    value: impl Display,
+    allowed: &str,
+) -> Result<(), String> {
+    if is_allowed { Ok(()) } else { Err(format!("{parameter} is {value}; allowed is {allowed}")) }
+}
+
+/// The length of a picker's list: 0 and less count as 1, as in the reference.
+pub(super) fn list_length(configured: i64) -> usize {
+    usize::try_from(configured).unwrap_or(0).max(1)
+}

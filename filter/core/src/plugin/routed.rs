@@ -1,0 +1,44 @@
+//! Where a request was routed.
+
+/// A profile that ran for a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage<'a> {
+    /// The profile's name.
+    pub profile: &'a str,
+    /// What its filters left.
+    pub candidates: &'a [usize],
+    /// Its choice, best first; empty if the filters left nothing.
+    pub picked: &'a [usize],
+}
+
+/// Where a request was routed, seen by one plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct Routed<'a> {
+    /// The profiles that ran, in their order.
+    pub stages: &'a [Stage<'a>],
+    /// Which of them named the destination; it picked at least one endpoint.
+    pub primary: usize,
+    /// The prompt's block hashes, if the plugin at work is a prefix producer.
+    pub hashes: &'a [u64],
+}
+
+impl<'a> Routed<'a> {
+    /// Where the request goes: the first endpoint of the primary profile, then that of the profile named `prefill` if it
+    /// ran and is another one.
+    pub fn endpoints(&self) -> impl Iterator<Item = usize> {
+        let destination = self.stages[self.primary].picked[0];
+        let prefill = self.stage(PREFILL).and_then(|stage| stage.picked.first().copied());
+        core::iter::once(destination).chain(prefill.filter(|&endpoint| endpoint != destination))
+    }
+
+    /// The stage of this profile; the primary one for an empty name.
+    pub fn stage(&self, profile: &str) -> Option<&'a Stage<'a>> {
+        if profile.is_empty() {
+            return self.stages.get(self.primary);
+        }
+        self.stages.iter().find(|stage| stage.profile == profile)
+    }
+}
+
+/// The profile of this name is the one that computes prompts for another.
+pub(super) const PREFILL: &str = "prefill";
