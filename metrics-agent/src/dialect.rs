@@ -5,6 +5,7 @@
 mod engines;
 mod spec;
 
+use core::fmt;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ pub use spec::{MetricSpec, SpecError};
 /// The labels that name an endpoint's engine, the first one found decides (the reference's key and its alias).
 pub const ENGINE_LABELS: [&str; 2] = ["llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"];
 
-/// The engine of an endpoint that names none, or one that is not known.
+/// The engine of an endpoint that names none, or one that is not known, unless another is chosen.
 pub const DEFAULT_ENGINE: &str = "vllm";
 
 /// Where one engine's text says what a reading holds. `None`: the engine does not say it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Dialect {
     /// Requests in the queue.
     pub waiting: Option<MetricSpec>,
@@ -37,10 +38,12 @@ pub struct Dialect {
     pub num_blocks: Option<MetricSpec>,
     /// The label that tells the engines of one data-parallel server apart.
     pub engine_label: Option<String>,
+    /// Other numbers, by the names they are to have.
+    pub attributes: Vec<(String, MetricSpec)>,
 }
 
 /// A metric whose labels carry the shape of the KV cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CacheInfo {
     /// The metric.
     pub spec: MetricSpec,
@@ -54,7 +57,7 @@ pub struct CacheInfo {
 ///
 /// The reference reads only the first series, so a server with eight engines looks as busy as one of them. We add
 /// up by default; `First` is the reference's way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MultiEngine {
     /// Waiting and running requests of all engines are added up, and KV usage is their mean.
     #[default]
@@ -66,6 +69,8 @@ pub enum MultiEngine {
 /// All dialects, by engine.
 #[derive(Clone, Debug)]
 pub struct Dialects {
+    /// The labels that name an endpoint's engine; the first one found decides.
+    labels: [String; 2],
     by_engine: HashMap<String, Arc<Dialect>>,
     default: Arc<Dialect>,
 }
@@ -77,12 +82,35 @@ impl Dialects {
     ///
     /// Never: the table of engines is fixed.
     pub fn built_in() -> Self {
-        let by_engine: HashMap<_, _> = engines::built_in()
-            .into_iter()
-            .map(|(name, dialect)| (name.to_owned(), Arc::new(dialect)))
-            .collect();
-        let default = Arc::clone(by_engine.get(DEFAULT_ENGINE).expect("the default engine is built in"));
-        Self { by_engine, default }
+        Self::with_engines("", "", []).expect("the default engine is built in")
+    }
+
+    /// The reference's engines and an operator's; one of the same name replaces the built-in one, but for the label that
+    /// tells data-parallel engines apart, which an operator cannot give.
+    ///
+    /// `label_key` is the label that names an endpoint's engine, `default` the engine of those without; empty texts are
+    /// the reference's defaults.
+    pub fn with_engines(
+        label_key: &str,
+        default: &str,
+        engines: impl IntoIterator<Item = (String, Dialect)>,
+    ) -> Result<Self, UnknownEngine> {
+        let [default_key, alias] = ENGINE_LABELS;
+        let label_key = if label_key.is_empty() { default_key } else { label_key };
+        let default = if default.is_empty() { DEFAULT_ENGINE } else { default };
+        let built_in = engines::built_in().into_iter();
+        let mut by_engine: HashMap<_, _> =
+            built_in.map(|(name, dialect)| (name.to_owned(), Arc::new(dialect))).collect();
+        for (name, dialect) in engines {
+            let engine_label = by_engine.get(&name).and_then(|replaced| replaced.engine_label.clone());
+            by_engine.insert(name, Arc::new(Dialect { engine_label, ..dialect }));
+        }
+        let Some(default) = by_engine.get(default).map(Arc::clone) else {
+            let mut known: Vec<_> = by_engine.into_keys().collect();
+            known.sort_unstable();
+            return Err(UnknownEngine { engine: default.to_owned(), known });
+        };
+        Ok(Self { labels: [label_key.to_owned(), alias.to_owned()], by_engine, default })
     }
 
     /// The dialect of this engine; an unknown one is read as the default.
@@ -92,10 +120,27 @@ impl Dialects {
 
     /// The dialect an endpoint's labels ask for.
     pub fn of_endpoint(&self, endpoint: &Endpoint) -> &Arc<Dialect> {
-        let engine = ENGINE_LABELS.iter().find_map(|key| endpoint.label(key)).unwrap_or(DEFAULT_ENGINE);
-        self.of_engine(engine)
+        match self.labels.iter().find_map(|key| endpoint.label(key)) {
+            Some(engine) => self.of_engine(engine),
+            None => &self.default,
+        }
     }
 }
+
+/// The engine that is to be the default is none of those there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownEngine {
+    engine: String,
+    known: Vec<String>,
+}
+
+impl fmt::Display for UnknownEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no known engine; allowed are {}", self.engine, self.known.join(", "))
+    }
+}
+
+impl core::error::Error for UnknownEngine {}
 
 #[cfg(test)]
 mod tests {

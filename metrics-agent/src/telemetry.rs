@@ -38,6 +38,7 @@ pub struct Telemetry {
     snapshots: Family<Labels<1>, Counter>,
     waiters: Gauge,
     reloads: Family<Labels<1>, Counter>,
+    manifest_reads: Family<Labels<1>, Counter>,
     eds_writes: Family<Labels<1>, Counter>,
 }
 
@@ -61,6 +62,7 @@ impl Default for Telemetry {
             snapshots: Family::default(),
             waiters: Gauge::default(),
             reloads: Family::default(),
+            manifest_reads: Family::default(),
             eds_writes: Family::default(),
         };
         telemetry.register();
@@ -79,13 +81,15 @@ impl Telemetry {
         r.register_with_unit("scrape_duration", "Time of one scrape", Unit::Seconds, duration);
         let extract = self.extract_errors.clone();
         r.register("extract_errors", "Fields a good scrape gave no value for, by field and reason", extract);
-        r.register("endpoints", "Endpoints of the pool", self.endpoints.clone());
+        r.register("endpoints", "Endpoints of all pools", self.endpoints.clone());
         r.register("endpoints_ready", "Endpoints that are ready", self.endpoints_ready.clone());
         let oldest = self.oldest_reading.clone();
         r.register_with_unit("oldest_reading_age", "Age of the oldest reading", Unit::Seconds, oldest);
         r.register("snapshots", "Answers to snapshot requests, by outcome", self.snapshots.clone());
         r.register("snapshot_waiters", "Snapshot requests waiting for news", self.waiters.clone());
         r.register("config_reloads", "Readings of a changed endpoints file, by result", self.reloads.clone());
+        let manifests = self.manifest_reads.clone();
+        r.register("manifest_reloads", "Readings of changed manifests, by result", manifests);
         r.register("eds_writes", "Writes of the EDS file, by result", self.eds_writes.clone());
     }
 
@@ -118,6 +122,7 @@ impl Telemetry {
             Field::Lora => "lora",
             Field::BlockSize => "block_size",
             Field::NumBlocks => "num_blocks",
+            Field::Attribute => "attribute",
         };
         let fault = match fault {
             Fault::Missing => "missing",
@@ -139,6 +144,11 @@ impl Telemetry {
     /// The endpoints file was read anew.
     pub fn reload(&self, good: bool) {
         self.reloads.get_or_create(&[("result", result(good))]).inc();
+    }
+
+    /// The manifests were read anew.
+    pub fn manifests_read(&self, good: bool) {
+        self.manifest_reads.get_or_create(&[("result", result(good))]).inc();
     }
 
     /// The EDS file was written.

@@ -170,6 +170,7 @@ pub(crate) static NOTHING_SAID: Reading = Reading {
     lora: None,
     block_size: None,
     num_blocks: None,
+    attributes: Vec::new(),
 };
 
 static NO_MATCH: PrefixMatch = PrefixMatch { matched: Vec::new(), total: 0, block_size: 0 };

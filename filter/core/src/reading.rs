@@ -23,6 +23,8 @@ pub struct Reading {
     pub block_size: Option<u32>,
     /// Blocks in the server's KV cache.
     pub num_blocks: Option<u32>,
+    /// Numbers that the operator has asked for, by the names they were given.
+    pub attributes: Vec<(String, f64)>,
 }
 
 impl Reading {

@@ -53,10 +53,16 @@ pub fn reading_from_core(reading: &Reading, now: Duration) -> v1::Reading {
         }),
         block_size: reading.block_size,
         num_blocks: reading.num_blocks,
+        attributes: reading
+            .attributes
+            .iter()
+            .map(|(name, value)| v1::Attribute { name: name.clone(), value: *value })
+            .collect(),
     }
 }
 
-/// Reads a reading that arrived at `now`, on the reader's clock. A KV usage that is not finite counts as not said.
+/// Reads a reading that arrived at `now`, on the reader's clock. A KV usage or an attribute that is not finite counts as not
+/// said.
 pub fn reading_into_core(reading: v1::Reading, now: Duration) -> Reading {
     Reading {
         ready: reading.ready,
@@ -67,6 +73,12 @@ pub fn reading_into_core(reading: v1::Reading, now: Duration) -> Reading {
         lora: reading.lora.map(|lora| Lora { running: lora.running, waiting: lora.waiting, max: lora.max }),
         block_size: reading.block_size,
         num_blocks: reading.num_blocks,
+        attributes: reading
+            .attributes
+            .into_iter()
+            .filter(|attribute| attribute.value.is_finite())
+            .map(|attribute| (attribute.name, attribute.value))
+            .collect(),
     }
 }
 

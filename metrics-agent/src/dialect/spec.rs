@@ -10,7 +10,7 @@ use nom::sequence::{delimited, separated_pair};
 use nom::{IResult, Parser, branch::alt};
 
 /// One metric, and the labels with their values that a series must carry to be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MetricSpec {
     name: String,
     labels: Vec<(String, String)>,

@@ -67,6 +67,11 @@ impl Number {
         Some(count.and_then(|count| u32::try_from(count).map_err(|_| Invalid)))
     }
 
+    /// Any number, negative ones too.
+    pub(super) fn any(&self) -> Said<f64> {
+        self.total(Some)
+    }
+
     /// The mean over the engines.
     pub(super) fn share(&self) -> Said<f64> {
         let total = self.total(|value| (value.is_finite() && value >= 0.0).then_some(value))?;

@@ -45,6 +45,7 @@ pub enum Field {
     Lora,
     BlockSize,
     NumBlocks,
+    Attribute,
 }
 
 /// Why a field has no value.

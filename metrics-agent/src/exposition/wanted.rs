@@ -36,6 +36,7 @@ enum Kept {
     Cache(CacheShape),
     BlockSize(Number),
     NumBlocks(Number),
+    Attribute(String, Number),
 }
 
 impl Wanted {
@@ -56,6 +57,9 @@ impl Wanted {
         }
         wanted.want(dialect.block_size.as_ref(), || Kept::BlockSize(Number::new(None)));
         wanted.want(dialect.num_blocks.as_ref(), || Kept::NumBlocks(Number::new(None)));
+        for (name, spec) in &dialect.attributes {
+            wanted.want(Some(spec), || Kept::Attribute(name.clone(), Number::new(None)));
+        }
         wanted
     }
 
@@ -140,6 +144,10 @@ impl Want {
             Kept::KvUsage(number) => reading.kv_usage = say.value(Field::KvUsage, number.share()),
             Kept::BlockSize(number) => reading.block_size = say.value(Field::BlockSize, number.small_count()),
             Kept::NumBlocks(number) => reading.num_blocks = say.value(Field::NumBlocks, number.small_count()),
+            Kept::Attribute(name, number) => {
+                let value = say.value(Field::Attribute, number.any());
+                reading.attributes.extend(value.map(|value| (name.clone(), value)));
+            }
             Kept::Cache(cache) => {
                 reading.block_size = say.value(Field::BlockSize, cache.block_size());
                 reading.num_blocks = say.value(Field::NumBlocks, cache.num_blocks());
@@ -178,7 +186,8 @@ impl Kept {
             | Self::Running(n)
             | Self::KvUsage(n)
             | Self::BlockSize(n)
-            | Self::NumBlocks(n) => {
+            | Self::NumBlocks(n)
+            | Self::Attribute(_, n) => {
                 n.clear();
             }
             Self::Lora(lists) => lists.clear(),
@@ -192,7 +201,8 @@ impl Kept {
             | Self::Running(n)
             | Self::KvUsage(n)
             | Self::BlockSize(n)
-            | Self::NumBlocks(n) => {
+            | Self::NumBlocks(n)
+            | Self::Attribute(_, n) => {
                 n.offer(sample);
             }
             Self::Lora(lists) => lists.offer(sample),

@@ -164,6 +164,16 @@ pub struct Reading {
     pub block_size: ::core::option::Option<u32>,
     #[prost(uint32, optional, tag = "8")]
     pub num_blocks: ::core::option::Option<u32>,
+    #[prost(message, repeated, tag = "9")]
+    pub attributes: ::prost::alloc::vec::Vec<Attribute>,
+}
+/// A number that the operator has asked for.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Attribute {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(double, tag = "2")]
+    pub value: f64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lora {
