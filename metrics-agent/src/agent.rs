@@ -2,24 +2,26 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::serve::ListenerExt;
-use endpoint_picker::pool::{Endpoint, Pool};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::board::Board;
 use crate::clock::Clock;
-use crate::discovery::{self, Discovered};
-use crate::eds::{self, EdsError, EdsFile};
+use crate::discovery;
+use crate::eds::{self, EdsError};
+use crate::follower::Follower;
+use crate::manifests::watch::Watch;
+use crate::manifests::{self, Plan, Problem, Problems};
 use crate::scrape::{self, Scraper};
-use crate::server::{self, Served, Shared};
+use crate::served::Pools;
+use crate::server::{self, Shared};
 use crate::telemetry::Telemetry;
 
 /// After the stop signal, `/readyz` says so for this long before the listener closes.
@@ -28,19 +30,18 @@ const DRAIN_NOTICE: Duration = Duration::from_secs(1);
 /// Requests that are still being answered then are cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3);
 
-/// Time between two tries to write the EDS file.
-const EDS_RETRY: Duration = Duration::from_secs(1);
-
 /// What one agent does.
 #[derive(Debug)]
 pub struct Settings {
-    /// The pool's name.
+    /// The pool's name, when there are no manifests.
     pub pool: String,
-    /// Where its endpoints come from.
+    /// The manifests that say which pools there are.
+    pub manifests: Option<manifests::watch::Settings>,
+    /// Where endpoints come from.
     pub sources: discovery::Sources,
     /// How they are scraped.
     pub scrape: scrape::Settings,
-    /// The file to keep for Envoy.
+    /// The files to keep for Envoy.
     pub eds: Option<eds::Target>,
     /// Most snapshot requests that may wait at the same time.
     pub max_waiters: usize,
@@ -55,28 +56,40 @@ pub async fn run(
     if let Some(eds) = &settings.eds {
         eds.check().map_err(AgentError::Eds)?;
     }
-    let clock = Clock::start();
     let telemetry = Arc::new(Telemetry::default());
-    let board = Arc::new(Board::new(clock));
+    let clock = Clock::start();
+    let pools = Arc::new(Pools::new(clock));
+    let file_by_flag = settings.sources.file.is_some();
+    let flags_name_endpoints = file_by_flag || !settings.sources.fixed.is_empty();
     let discovery = discovery::start(settings.sources, Arc::clone(&telemetry));
+    let manifests = match settings.manifests {
+        Some(manifests) => {
+            let (eds, path) = (settings.eds.clone(), manifests.path.clone());
+            let accept = move |plan: &Plan| accept(&path, plan, eds.as_ref(), flags_name_endpoints);
+            Watch::start(manifests, Arc::clone(&telemetry), accept)
+        }
+        None => Watch::of(Plan::without_manifests(settings.pool)),
+    };
     let draining = CancellationToken::new();
-    let pool = Served { board: Arc::clone(&board), sets: discovery.sets() };
     let shared = Arc::new(Shared {
-        pools: BTreeMap::from([(settings.pool.clone(), pool)]),
+        pools: Arc::clone(&pools),
+        plans: manifests.plans(),
+        sets: discovery.sets(),
         waiters: Semaphore::new(settings.max_waiters),
         draining: draining.clone(),
         telemetry: Arc::clone(&telemetry),
     });
-
-    let publisher = Arc::clone(&board);
-    let _publisher = AbortOnDropHandle::new(tokio::spawn(async move { publisher.publish_changes().await }));
     let follower = Follower {
-        pool: settings.pool,
-        eds: settings.eds.map(EdsFile::new),
-        scraper: Scraper::new(settings.scrape, clock, Arc::clone(&telemetry), board),
+        discovery,
+        file_by_flag,
+        pools,
+        scraper: Scraper::new(clock, Arc::clone(&telemetry)),
+        scrape: settings.scrape,
+        eds: settings.eds,
+        eds_files: HashMap::new(),
         telemetry,
     };
-    let _follower = AbortOnDropHandle::new(tokio::spawn(follower.run(discovery.sets())));
+    let _follower = AbortOnDropHandle::new(tokio::spawn(follower.run(manifests.plans())));
 
     let closing = CancellationToken::new();
     let listener = listener.tap_io(|stream| {
@@ -101,63 +114,23 @@ pub async fn run(
     }
 }
 
-/// Takes up each new endpoint set: the file for Envoy first, then the scrape tasks.
-struct Follower {
-    pool: String,
-    eds: Option<EdsFile>,
-    scraper: Scraper,
-    telemetry: Arc<Telemetry>,
-}
-
-impl Follower {
-    async fn run(mut self, mut sets: watch::Receiver<Discovered>) {
-        loop {
-            let set = sets.borrow_and_update().clone();
-            let Ok(endpoints) = set else {
-                changed(&mut sets).await;
-                continue;
-            };
-            let mut written = self.write_eds(&endpoints);
-            match Pool::new(self.pool.clone(), endpoints.clone()) {
-                Ok(pool) => self.scraper.follow(pool),
-                Err(error) => tracing::error!(%error, "discovery let a bad set pass; the last one stays"),
-            }
-            while !written {
-                tokio::select! {
-                    () = changed(&mut sets) => break,
-                    () = tokio::time::sleep(EDS_RETRY) => written = self.write_eds(&endpoints),
-                }
-            }
-            if written {
-                changed(&mut sets).await;
-            }
-        }
+/// Whether the agent's flags can serve the pools.
+fn accept(
+    path: &Path,
+    plan: &Plan,
+    eds: Option<&eds::Target>,
+    flags_name_endpoints: bool,
+) -> Result<(), Problems> {
+    let pools = plan.pools.len();
+    if pools > 1 && eds.is_some_and(|eds| !eds.tells_pools_apart()) {
+        let text = format!("has {pools} pools; allowed is one, unless --eds-file contains {{pool}}");
+        return Err(Problem::of_file(path, text).into());
     }
-
-    /// False when the file is to be written again.
-    fn write_eds(&mut self, endpoints: &[Endpoint]) -> bool {
-        let Some(eds) = &mut self.eds else { return true };
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        match eds.write(endpoints, &since_epoch.as_micros().to_string()) {
-            Ok(false) => true,
-            Ok(true) => {
-                self.telemetry.eds_write(true);
-                true
-            }
-            Err(error) => {
-                self.telemetry.eds_write(false);
-                tracing::error!(%error, "Envoy keeps its old hosts");
-                false
-            }
-        }
+    if !flags_name_endpoints && plan.endpoints_file.is_none() {
+        let text = "names no endpoints; needed is --endpoint, --endpoints-file or a file-discovery plugin";
+        return Err(Problem::of_file(path, text).into());
     }
-}
-
-/// Waits for another set, for ever if none can come.
-async fn changed(sets: &mut watch::Receiver<Discovered>) {
-    if sets.changed().await.is_err() {
-        core::future::pending::<()>().await;
-    }
+    Ok(())
 }
 
 /// Why the agent ended, or did not begin.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use endpoint_picker::pool::Pool;
+use endpoint_picker_wire::v1;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -26,16 +27,33 @@ pub struct Board {
     members: Mutex<Option<Members>>,
     next_version: Mutex<u64>,
     first_round_done: AtomicBool,
-    changed: Notify,
+    changed: Arc<Notify>,
     published: watch::Sender<Option<Arc<Published>>>,
 }
 
 #[derive(Clone, Debug)]
 struct Members {
-    pool: Arc<Pool>,
+    topology: Arc<Topology>,
     /// One for each endpoint of the pool, in its order.
     slots: Arc<[Arc<Slot>]>,
     topology_version: u64,
+}
+
+/// What changes rarely: the pool, and what its operator wants.
+#[derive(Debug)]
+pub struct Topology {
+    /// The endpoints.
+    pub pool: Pool,
+    /// `None`: the reference's defaults.
+    pub policy: Option<v1::Policy>,
+}
+
+impl PartialEq for Topology {
+    fn eq(&self, other: &Self) -> bool {
+        self.pool.name() == other.pool.name()
+            && self.pool.endpoints() == other.pool.endpoints()
+            && self.policy == other.policy
+    }
 }
 
 /// Numbers for the agent's own metrics.
@@ -60,7 +78,7 @@ impl Board {
             members: Mutex::new(None),
             next_version: Mutex::new(seed),
             first_round_done: AtomicBool::new(false),
-            changed: Notify::new(),
+            changed: Arc::default(),
             published: watch::Sender::new(None),
         }
     }
@@ -73,16 +91,29 @@ impl Board {
         version
     }
 
-    /// The pool has these endpoints now.
+    /// The pool has these endpoints and this policy now. The topology's version changes only if the topology does.
     ///
     /// # Panics
     ///
     /// When there is not one slot for each endpoint.
-    pub fn install(&self, pool: Pool, slots: Vec<Arc<Slot>>) {
-        assert_eq!(pool.endpoints().len(), slots.len(), "every endpoint has its slot");
-        let topology_version = self.version();
-        *self.members.lock() = Some(Members { pool: Arc::new(pool), slots: slots.into(), topology_version });
+    pub fn install(&self, topology: Topology, slots: Vec<Arc<Slot>>) {
+        assert_eq!(topology.pool.endpoints().len(), slots.len(), "every endpoint has its slot");
+        let mut members = self.members.lock();
+        let slots = slots.into();
+        match &mut *members {
+            Some(known) if *known.topology == topology => known.slots = slots,
+            known => {
+                let topology_version = self.version();
+                *known = Some(Members { topology: Arc::new(topology), slots, topology_version });
+            }
+        }
+        drop(members);
         self.note_change();
+    }
+
+    /// What a slot of this board tells of news.
+    pub fn changes(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
     }
 
     /// A slot holds something new.
@@ -108,7 +139,7 @@ impl Board {
         let Some(members) = self.members.lock().clone() else { return };
         let readings = members.slots.iter().map(|slot| slot.reading()).collect();
         let versions = Versions { topology: members.topology_version, readings: self.version() };
-        let published = Published::new(self.clock, versions, members.pool, readings);
+        let published = Published::new(self.clock, versions, members.topology, readings);
         self.published.send_replace(Some(Arc::new(published)));
     }
 
@@ -143,10 +174,10 @@ mod tests {
     use endpoint_picker::pool::Endpoint;
     use endpoint_picker::reading::Reading;
 
-    fn pool(addresses: &[&str]) -> Pool {
+    fn pool(addresses: &[&str]) -> Topology {
         let endpoints =
             addresses.iter().map(|a| Endpoint::new((*a).to_owned(), a.parse().unwrap(), vec![])).collect();
-        Pool::new("p".to_owned(), endpoints).unwrap()
+        Topology { pool: Pool::new("p".to_owned(), endpoints).unwrap(), policy: None }
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,26 +32,40 @@ pub type Discovered = Result<Vec<Endpoint>, String>;
 /// Endpoint sets as they come. Dropping it ends discovery.
 #[derive(Debug)]
 pub struct Discovery {
-    sets: watch::Receiver<Discovered>,
-    _task: Option<AbortOnDropHandle<()>>,
+    fixed: Vec<Endpoint>,
+    sets: watch::Sender<Discovered>,
+    telemetry: Arc<Telemetry>,
+    following: Option<(PathBuf, AbortOnDropHandle<()>)>,
 }
 
 impl Discovery {
-    /// Another receiver of the same sets.
+    /// A receiver of the sets.
     pub fn sets(&self) -> watch::Receiver<Discovered> {
-        self.sets.clone()
+        self.sets.subscribe()
+    }
+
+    /// From now on the file is this one; until it was read, the last good set stays.
+    pub fn follow_file(&mut self, path: PathBuf) {
+        if self.following.as_ref().is_some_and(|(followed, _)| *followed == path) {
+            return;
+        }
+        if self.following.is_none() {
+            let _ = self.sets.send_replace(Err(format!("{} was not read yet", path.display())));
+        }
+        let (fixed, telemetry) = (self.fixed.clone(), Arc::clone(&self.telemetry));
+        let watcher = watch_file::Watcher::new(path.clone(), fixed, self.sets.clone(), telemetry);
+        self.following = Some((path, AbortOnDropHandle::new(tokio::spawn(watcher.run()))));
     }
 }
 
 /// Looks at the sources once, and from then on whenever they change.
 pub fn start(sources: Sources, telemetry: Arc<Telemetry>) -> Discovery {
-    let Some(path) = sources.file else {
-        let (_, sets) = watch::channel(combine(&sources.fixed, &[]));
-        return Discovery { sets, _task: None };
-    };
-    let (found, sets) = watch::channel(Err(format!("{} was not read yet", path.display())));
-    let watcher = watch_file::Watcher::new(path, sources.fixed, found, telemetry);
-    Discovery { sets, _task: Some(AbortOnDropHandle::new(tokio::spawn(watcher.run()))) }
+    let sets = watch::Sender::new(combine(&sources.fixed, &[]));
+    let mut discovery = Discovery { fixed: sources.fixed, sets, telemetry, following: None };
+    if let Some(path) = sources.file {
+        discovery.follow_file(path);
+    }
+    discovery
 }
 
 /// All endpoints together, if they make a pool.

@@ -10,8 +10,11 @@ use tempfile::NamedTempFile;
 
 const LOAD_ASSIGNMENT: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
-/// Which file to keep, and for which of Envoy's clusters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What stands for the pool's name in a path or a cluster's name.
+const POOL: &str = "{pool}";
+
+/// Which file to keep, and for which of Envoy's clusters. `{pool}` in either stands for the pool's name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The file Envoy's `path_config_source` names.
     pub path: PathBuf,
@@ -20,8 +23,23 @@ pub struct Target {
 }
 
 impl Target {
-    /// Refuses a path whose directory does not exist.
+    /// The target of one pool.
+    #[must_use]
+    pub fn of_pool(&self, pool: &str) -> Self {
+        let path = self.path.to_string_lossy().replace(POOL, pool).into();
+        Self { path, cluster: self.cluster.replace(POOL, pool) }
+    }
+
+    /// Whether each pool has a file of its own.
+    pub fn tells_pools_apart(&self) -> bool {
+        self.path.to_string_lossy().contains(POOL)
+    }
+
+    /// Refuses a path whose directory does not exist, unless it depends on the pool.
     pub fn check(&self) -> Result<(), EdsError> {
+        if directory(&self.path).to_string_lossy().contains(POOL) {
+            return Ok(());
+        }
         let found = std::fs::metadata(directory(&self.path));
         let problem = match found {
             Ok(found) if found.is_dir() => return Ok(()),

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use endpoint_picker::pool::{Endpoint, Pool};
 use hyper::Uri;
 
@@ -13,12 +13,17 @@ use crate::agent::Settings;
 use crate::dialect::MultiEngine;
 use crate::discovery::Sources;
 use crate::eds::Target;
+use crate::manifests::{Options, watch};
 use crate::scrape::{self, MIN_INTERVAL};
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Flags {
+    /// Something else to do than to run.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
     /// Where to answer; with port 0 a free port is taken. The address is printed on standard output.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9095")]
     pub listen: SocketAddr,
@@ -27,16 +32,15 @@ pub struct Flags {
     #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub log: String,
 
-    /// The pool's name, by which the filter asks for it.
-    #[arg(long, default_value = "default")]
-    pool: String,
+    #[command(flatten)]
+    policy: PolicyFlags,
 
     /// Most snapshot requests that may wait at the same time.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_waiters: u16,
 
     #[command(flatten)]
-    endpoints: EndpointFlags,
+    sources: SourceFlags,
 
     #[command(flatten)]
     scrape: ScrapeFlags,
@@ -45,9 +49,40 @@ pub struct Flags {
     eds: EdsFlags,
 }
 
+/// What else the agent can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Says what the agent would make of manifests, or all that is wrong with them; then it fails.
+    Check {
+        /// A file, or a directory of .yaml, .yml and .json files.
+        path: PathBuf,
+
+        /// How they are read.
+        #[command(flatten)]
+        policy: PolicyFlags,
+    },
+}
+
+/// How manifests are read.
+#[derive(Args, Debug)]
+pub struct PolicyFlags {
+    /// The name by which the filter asks for the pool, when no manifest says which pools there are.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pool: String,
+
+    /// Allow plugins that the reference endpoint picker calls alpha.
+    #[arg(long)]
+    allow_experimental_plugins: bool,
+}
+
 #[derive(Args, Debug)]
 #[group(required = true, multiple = true)]
-struct EndpointFlags {
+struct SourceFlags {
+    /// Kubernetes manifests in YAML or JSON, a file or a directory: `InferencePool`, `EndpointPickerConfig`,
+    /// `InferenceObjective`, `InferenceModelRewrite` and `InferenceModel`; read again when they change.
+    #[arg(long, value_name = "PATH")]
+    manifests: Option<PathBuf>,
+
     /// A model server, an IPv6 address in brackets; may be repeated. Its name is default/IP:PORT.
     #[arg(long = "endpoint", value_name = "IP:PORT")]
     endpoint: Vec<SocketAddr>,
@@ -83,11 +118,12 @@ struct ScrapeFlags {
 
 #[derive(Args, Debug)]
 struct EdsFlags {
-    /// A file to keep with all endpoints, for the EDS (`path_config_source`) of Envoy's cluster.
+    /// A file to keep with a pool's endpoints, for the EDS (`path_config_source`) of Envoy's cluster. With several
+    /// pools, `{pool}` in it stands for the pool's name.
     #[arg(long, value_name = "PATH")]
     eds_file: Option<PathBuf>,
 
-    /// The name of Envoy's cluster.
+    /// The name of Envoy's cluster; `{pool}` in it stands for the pool's name.
     #[arg(long, value_name = "NAME", default_value = "model-servers", requires = "eds_file")]
     eds_cluster: String,
 }
@@ -103,20 +139,29 @@ enum DataParallel {
 impl Flags {
     /// What the agent is to do. An interval that is too short is raised, with a warning, as in the reference.
     pub fn settings(self) -> Result<Settings, FlagError> {
-        let Self { pool, max_waiters, endpoints, scrape, eds, .. } = self;
-        if pool.is_empty() {
-            return Err(FlagError("--pool is empty; allowed is any other name".to_owned()));
-        }
+        let Self { policy, max_waiters, sources, scrape, eds, .. } = self;
+        let options = policy.options()?;
         let name = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, Vec::new());
-        let fixed: Vec<_> = endpoints.endpoint.iter().map(name).collect();
-        Pool::new(pool.clone(), fixed.clone()).map_err(|error| FlagError(format!("--endpoint: {error}")))?;
+        let fixed: Vec<_> = sources.endpoint.iter().map(name).collect();
+        Pool::new(String::new(), fixed.clone()).map_err(|error| FlagError(format!("--endpoint: {error}")))?;
         Ok(Settings {
-            pool,
-            sources: Sources { fixed, file: endpoints.endpoints_file },
+            pool: options.default_pool.clone(),
+            manifests: sources.manifests.map(|path| watch::Settings { path, options }),
+            sources: Sources { fixed, file: sources.endpoints_file },
             scrape: scrape.settings(),
             eds: eds.eds_file.map(|path| Target { path, cluster: eds.eds_cluster }),
             max_waiters: usize::from(max_waiters),
         })
+    }
+}
+
+impl PolicyFlags {
+    /// What the flags mean for manifests.
+    pub fn options(self) -> Result<Options, FlagError> {
+        if self.pool.is_empty() {
+            return Err(FlagError("--pool is empty; allowed is any other name".to_owned()));
+        }
+        Ok(Options { allow_experimental_plugins: self.allow_experimental_plugins, default_pool: self.pool })
     }
 }
 

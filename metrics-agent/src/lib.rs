@@ -1,6 +1,6 @@
 //! Scrapes model servers and hands the endpoint picker filter one consistent snapshot.
 //!
-//! [`discovery`] says who is in the pool; [`scrape`] keeps one task for each endpoint, which reads its text with
+//! [`discovery`] says which endpoints there are, [`manifests`] which pools they make and what is wanted for each; [`scrape`] keeps one task for each endpoint, which reads its text with
 //! [`exposition`] in the words of its [`dialect`] and writes the result into its [`slot`] on the [`board`]; the board is published
 //! version by version ([`published`]) and handed out by [`server`]. [`agent`] puts these together. A reading is
 //! stamped on the agent's own [`clock`] and travels with its age.
@@ -13,8 +13,12 @@ pub mod discovery;
 pub mod eds;
 pub mod exposition;
 pub mod flags;
+mod follower;
+mod look;
+pub mod manifests;
 pub mod published;
 pub mod scrape;
+pub mod served;
 pub mod server;
 pub mod slot;
 pub mod telemetry;

@@ -2,11 +2,12 @@
 
 use std::error::Error;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use metrics_agent::agent;
-use metrics_agent::flags::Flags;
+use metrics_agent::flags::{Command, Flags, PolicyFlags};
+use metrics_agent::{agent, manifests};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -14,11 +15,29 @@ use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match start(Flags::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
+    let mut flags = Flags::parse();
+    let done = match flags.command.take() {
+        Some(Command::Check { path, policy }) => check(&path, policy),
+        None => start(flags).await.map(|()| ExitCode::SUCCESS),
+    };
+    match done {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("metrics-agent: {error}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(path: &Path, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
+    match manifests::check::check(path, &policy.options()?) {
+        Ok(summary) => {
+            print!("{summary}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(problems) => {
+            eprintln!("{problems}");
+            Ok(ExitCode::FAILURE)
         }
     }
 }

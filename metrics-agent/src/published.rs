@@ -4,11 +4,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_core, v1};
 use parking_lot::Mutex;
 
+use crate::board::Topology;
 use crate::clock::Clock;
 
 /// Bytes older than this are written anew, because the ages in them have become wrong.
@@ -27,7 +27,7 @@ pub struct Versions {
 pub struct Published {
     clock: Clock,
     versions: Versions,
-    pool: Arc<Pool>,
+    topology: Arc<Topology>,
     readings: Vec<Reading>,
     with_topology: Mutex<Option<Written>>,
     without_topology: Mutex<Option<Written>>,
@@ -40,10 +40,10 @@ struct Written {
 }
 
 impl Published {
-    /// `readings` has one reading for each endpoint of `pool`, in its order.
-    pub fn new(clock: Clock, versions: Versions, pool: Arc<Pool>, readings: Vec<Reading>) -> Self {
+    /// `readings` has one reading for each endpoint of the topology, in its order.
+    pub fn new(clock: Clock, versions: Versions, topology: Arc<Topology>, readings: Vec<Reading>) -> Self {
         let (with_topology, without_topology) = (Mutex::new(None), Mutex::new(None));
-        Self { clock, versions, pool, readings, with_topology, without_topology }
+        Self { clock, versions, topology, readings, with_topology, without_topology }
     }
 
     /// What this version is called.
@@ -70,7 +70,10 @@ impl Published {
             format: FORMAT,
             topology_version: self.versions.topology,
             readings_version: self.versions.readings,
-            topology: with_topology.then(|| topology_from_core(&self.pool)),
+            topology: with_topology.then(|| {
+                let Topology { pool, policy } = &*self.topology;
+                v1::Topology { policy: policy.clone(), ..topology_from_core(pool) }
+            }),
             readings: self.readings.iter().map(|reading| reading_from_core(reading, now)).collect(),
         };
         snapshot.encode_to_vec().into()
@@ -80,14 +83,16 @@ impl Published {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use endpoint_picker::pool::Pool;
     use endpoint_picker_wire::decode;
 
     fn published(clock: Clock) -> Published {
         let endpoints =
             vec![endpoint_picker::pool::Endpoint::new("n".to_owned(), "10.0.0.1:1".parse().unwrap(), vec![])];
         let pool = Pool::new("p".to_owned(), endpoints).unwrap();
+        let topology = Topology { pool, policy: None };
         let reading = Reading { ready: true, updated: Some(clock.now()), ..Reading::default() };
-        Published::new(clock, Versions { topology: 1, readings: 2 }, Arc::new(pool), vec![reading])
+        Published::new(clock, Versions { topology: 1, readings: 2 }, Arc::new(topology), vec![reading])
     }
 
     #[tokio::test(start_paused = true)]

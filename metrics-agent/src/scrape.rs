@@ -6,15 +6,18 @@ mod task;
 
 use core::time::Duration;
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::Endpoint;
 use hyper::Uri;
+use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use error::{Reason, ScrapeError};
 
-use crate::board::Board;
+use crate::board::{Board, Topology};
 use crate::clock::Clock;
 use crate::dialect::{Dialect, Dialects, MultiEngine};
 use crate::slot::Slot;
@@ -24,7 +27,7 @@ use crate::telemetry::Telemetry;
 pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How endpoints are scraped.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// Time between two scrapes of one endpoint.
     pub interval: Duration,
@@ -38,64 +41,105 @@ pub struct Settings {
     pub engines: MultiEngine,
 }
 
-/// The scrape tasks of one pool.
+/// How the endpoints of one pool are scraped.
+#[derive(Clone, Debug)]
+pub struct How {
+    /// What is the same for all of them.
+    pub settings: Arc<Settings>,
+    /// The port that shows the metrics; `None`: the endpoint's own.
+    pub port: Option<NonZeroU16>,
+    /// What the engines call their metrics.
+    pub dialects: Arc<Dialects>,
+}
+
+/// A pool to be scraped.
+pub struct Followed {
+    /// Where its readings go.
+    pub board: Arc<Board>,
+    /// Its endpoints and policy.
+    pub topology: Topology,
+    /// How they are scraped.
+    pub how: How,
+}
+
+/// The scrape tasks of all pools. An endpoint that belongs to several pools and is read alike for them has one task.
 pub struct Scraper {
-    settings: Arc<Settings>,
-    dialects: Dialects,
     clock: Clock,
     telemetry: Arc<Telemetry>,
-    board: Arc<Board>,
-    running: HashMap<String, Running>,
+    running: HashMap<Job, Running>,
     started: u32,
 }
 
-struct Running {
-    endpoint: Endpoint,
+/// All that a task depends on; it goes on as long as this stays.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Job {
+    endpoint: String,
+    /// Where the metrics are.
+    address: SocketAddr,
+    settings: Arc<Settings>,
     dialect: Arc<Dialect>,
+}
+
+struct Running {
     slot: Arc<Slot>,
+    readers: Vec<Arc<Notify>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Scraper {
     /// Nothing is scraped until [`Self::follow`] is called.
-    pub fn new(settings: Settings, clock: Clock, telemetry: Arc<Telemetry>, board: Arc<Board>) -> Self {
-        let (settings, dialects) = (Arc::new(settings), Dialects::built_in());
-        Self { settings, dialects, clock, telemetry, board, running: HashMap::new(), started: 0 }
+    pub fn new(clock: Clock, telemetry: Arc<Telemetry>) -> Self {
+        Self { clock, telemetry, running: HashMap::new(), started: 0 }
     }
 
-    /// Scrapes the endpoints of `pool` from now on. Those that stay keep their task and their reading.
-    pub fn follow(&mut self, pool: Pool) {
+    /// Scrapes the endpoints of these pools from now on. Those that stay keep their task and their reading.
+    pub fn follow(&mut self, pools: Vec<Followed>) {
         let mut before = core::mem::take(&mut self.running);
-        let mut slots = Vec::with_capacity(pool.endpoints().len());
-        for endpoint in pool.endpoints() {
-            let dialect = Arc::clone(self.dialects.of_endpoint(endpoint));
-            let stays =
-                |old: &Running| old.endpoint.address() == endpoint.address() && old.dialect == dialect;
-            let running = match before.remove(endpoint.name()).filter(stays) {
-                Some(old) => Running { endpoint: endpoint.clone(), ..old },
-                None => self.start(endpoint.clone(), dialect),
-            };
-            slots.push(Arc::clone(&running.slot));
-            self.running.insert(endpoint.name().to_owned(), running);
+        let mut installed = Vec::with_capacity(pools.len());
+        for Followed { board, topology, how } in pools {
+            let mut slots = Vec::with_capacity(topology.pool.endpoints().len());
+            for endpoint in topology.pool.endpoints() {
+                let job = how.job(endpoint);
+                let mut running = match self.running.remove(&job) {
+                    Some(shared) => shared,
+                    None => match before.remove(&job) {
+                        Some(old) => Running { readers: Vec::new(), ..old },
+                        None => self.start(&job),
+                    },
+                };
+                running.readers.push(board.changes());
+                slots.push(Arc::clone(&running.slot));
+                self.running.insert(job, running);
+            }
+            installed.push((board, topology, slots));
         }
-        self.board.install(pool, slots);
+        for running in self.running.values() {
+            running.slot.set_readers(running.readers.clone());
+        }
+        for (board, topology, slots) in installed {
+            board.install(topology, slots);
+        }
     }
 
-    fn start(&mut self, endpoint: Endpoint, dialect: Arc<Dialect>) -> Running {
+    fn start(&mut self, job: &Job) -> Running {
         let slot = Slot::new();
-        let task = task::Task::new(task::Parts {
-            endpoint: endpoint.clone(),
-            settings: Arc::clone(&self.settings),
-            dialect: &dialect,
-            slot: Arc::clone(&slot),
-            board: Arc::clone(&self.board),
-            clock: self.clock,
-            telemetry: Arc::clone(&self.telemetry),
-        });
-        let offset = stagger(self.started, self.settings.interval);
+        let task = task::Task::new(job, Arc::clone(&slot), self.clock, Arc::clone(&self.telemetry));
+        let offset = stagger(self.started, job.settings.interval);
         self.started = self.started.wrapping_add(1);
         let task = AbortOnDropHandle::new(tokio::spawn(task.run(offset)));
-        Running { endpoint, dialect, slot, _task: task }
+        Running { slot, readers: Vec::new(), _task: task }
+    }
+}
+
+impl How {
+    fn job(&self, endpoint: &Endpoint) -> Job {
+        let own = endpoint.address();
+        Job {
+            endpoint: endpoint.name().to_owned(),
+            address: SocketAddr::new(own.ip(), self.port.map_or(own.port(), NonZeroU16::get)),
+            settings: Arc::clone(&self.settings),
+            dialect: Arc::clone(self.dialects.of_endpoint(endpoint)),
+        }
     }
 }
 

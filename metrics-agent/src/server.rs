@@ -3,7 +3,6 @@
 mod health;
 mod snapshot;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
@@ -13,24 +12,20 @@ use axum::routing::get;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::board::Board;
 use crate::discovery::Discovered;
+use crate::manifests::watch::Planned;
+use crate::served::Pools;
 use crate::telemetry::Telemetry;
-
-/// A pool as the server knows it.
-#[derive(Debug)]
-pub struct Served {
-    /// Its endpoints and readings.
-    pub board: Arc<Board>,
-    /// Its endpoint sets.
-    pub sets: watch::Receiver<Discovered>,
-}
 
 /// What all requests share.
 #[derive(Debug)]
 pub struct Shared {
     /// The pools by name.
-    pub pools: BTreeMap<String, Served>,
+    pub pools: Arc<Pools>,
+    /// The pools' plans.
+    pub plans: watch::Receiver<Planned>,
+    /// The endpoint sets.
+    pub sets: watch::Receiver<Discovered>,
     /// One permit for each request that may wait for news.
     pub waiters: Semaphore,
     /// Cancelled when the agent is about to end.

@@ -6,19 +6,37 @@ use std::sync::Arc;
 
 use endpoint_picker::reading::Reading;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
-/// What is known of one endpoint. It outlives changes of the pool as long as the endpoint stays.
+/// What is known of one endpoint. It outlives changes of its pools as long as the endpoint stays.
 #[derive(Debug)]
 pub struct Slot {
     reading: Mutex<Reading>,
     tried: AtomicBool,
+    readers: Mutex<Vec<Arc<Notify>>>,
 }
 
 impl Slot {
     /// An endpoint that was never scraped; as in the reference, it is ready until shown otherwise.
     pub fn new() -> Arc<Self> {
         let reading = Reading { ready: true, ..Reading::default() };
-        Arc::new(Self { reading: Mutex::new(reading), tried: AtomicBool::new(false) })
+        Arc::new(Self {
+            reading: Mutex::new(reading),
+            tried: AtomicBool::new(false),
+            readers: Mutex::default(),
+        })
+    }
+
+    /// From now on these are told of news. An endpoint may belong to several pools.
+    pub fn set_readers(&self, readers: Vec<Arc<Notify>>) {
+        *self.readers.lock() = readers;
+    }
+
+    /// The slot holds something new.
+    pub fn tell_readers(&self) {
+        for reader in &*self.readers.lock() {
+            reader.notify_one();
+        }
     }
 
     /// The last reading.

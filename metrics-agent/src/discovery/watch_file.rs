@@ -1,9 +1,5 @@
-//! Noticing that the endpoints file changed.
-//!
-//! The file is read again and again and its content compared. It is small, so that costs next to nothing, and it
-//! needs no care for renames, symlinks swapped as in a mounted `ConfigMap`, remounts, or file systems without notification.
+//! The endpoints file, read again whenever it changes.
 
-use core::time::Duration;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +9,8 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 
 use super::{Discovered, MAX_FILE_BYTES, combine, parse};
+use crate::look;
 use crate::telemetry::Telemetry;
-
-/// Time between two looks. A change is used when two looks agree on it, so a file that is being written in place is
-/// not used half written.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) struct Watcher {
     path: PathBuf,
@@ -40,22 +33,7 @@ impl Watcher {
     }
 
     pub(super) async fn run(self) {
-        let mut used = self.look().await;
-        self.take(&used);
-        let mut last = used.clone();
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let now = self.look().await;
-            if now == last && now != used {
-                self.take(&now);
-                used.clone_from(&now);
-            }
-            last = now;
-        }
-    }
-
-    async fn look(&self) -> Look {
-        read(&self.path).await.map_err(|error| format!("cannot read {}: {error}", self.path.display()))
+        look::follow(|| look(self.path.clone()), |look| self.take(look)).await;
     }
 
     fn take(&self, look: &Look) {
@@ -85,6 +63,10 @@ impl Watcher {
             }
         }
     }
+}
+
+async fn look(path: PathBuf) -> Look {
+    read(&path).await.map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 /// One byte more than allowed is enough to see that a file is too large.

@@ -4,15 +4,12 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use endpoint_picker::pool::Endpoint;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-use super::Settings;
 use super::connection::{Connection, GetError};
 use super::error::{Reason, ScrapeError};
-use crate::board::Board;
+use super::{Job, Settings};
 use crate::clock::Clock;
-use crate::dialect::Dialect;
 use crate::exposition::{Extraction, Reader};
 use crate::slot::Slot;
 use crate::telemetry::Telemetry;
@@ -20,23 +17,12 @@ use crate::telemetry::Telemetry;
 /// So many refused connections in a row, and the endpoint is no longer ready.
 const REFUSALS_TO_UNREADY: u32 = 3;
 
-/// What a task works with.
-pub(super) struct Parts<'a> {
-    pub(super) endpoint: Endpoint,
-    pub(super) settings: Arc<Settings>,
-    pub(super) dialect: &'a Dialect,
-    pub(super) slot: Arc<Slot>,
-    pub(super) board: Arc<Board>,
-    pub(super) clock: Clock,
-    pub(super) telemetry: Arc<Telemetry>,
-}
-
 /// Scrapes one endpoint until dropped.
 pub(super) struct Task {
-    endpoint: Endpoint,
+    endpoint: String,
+    address: SocketAddr,
     settings: Arc<Settings>,
     slot: Arc<Slot>,
-    board: Arc<Board>,
     clock: Clock,
     telemetry: Arc<Telemetry>,
     client: Client,
@@ -44,11 +30,11 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(parts: Parts<'_>) -> Self {
-        let Parts { endpoint, settings, dialect, slot, board, clock, telemetry } = parts;
-        let reader = Reader::new(dialect, settings.engines);
+    pub(super) fn new(job: &Job, slot: Arc<Slot>, clock: Clock, telemetry: Arc<Telemetry>) -> Self {
+        let Job { endpoint, address, settings, dialect } = job.clone();
+        let reader = Reader::new(&dialect, settings.engines);
         let client = Client { reader, connection: None, refusals: 0 };
-        Self { endpoint, settings, slot, board, clock, telemetry, client, failing: false }
+        Self { endpoint, address, settings, slot, clock, telemetry, client, failing: false }
     }
 
     /// `offset` before the first scrape, then one each interval; ticks that a slow scrape missed are left out.
@@ -64,7 +50,7 @@ impl Task {
     async fn scrape(&mut self) {
         let started = self.clock.now();
         let limit = self.settings.timeout;
-        let scrape = self.client.scrape(self.endpoint.address(), &self.settings);
+        let scrape = self.client.scrape(self.address, &self.settings);
         let outcome = timeout(limit, scrape).await.unwrap_or(Err(ScrapeError::Timeout(limit)));
         let ended = self.clock.now();
         self.telemetry.scraped(ended.saturating_sub(started));
@@ -75,7 +61,7 @@ impl Task {
         changed |= self.slot.set_ready(self.client.refusals < REFUSALS_TO_UNREADY);
         self.slot.mark_tried();
         if changed {
-            self.board.note_change();
+            self.slot.tell_readers();
         }
     }
 
@@ -85,7 +71,7 @@ impl Task {
         }
         self.slot.set_values(extraction.reading, now);
         if core::mem::take(&mut self.failing) {
-            tracing::info!(endpoint = self.endpoint.name(), "scraping works again");
+            tracing::info!(endpoint = self.endpoint, "scraping works again");
         }
         true
     }
@@ -94,8 +80,7 @@ impl Task {
     fn failed(&mut self, error: &ScrapeError) -> bool {
         self.telemetry.scrape_error(error.reason());
         if !core::mem::replace(&mut self.failing, true) {
-            let (name, address) = (self.endpoint.name(), self.endpoint.printed_address());
-            tracing::warn!(endpoint = name, address, %error, "scraping fails");
+            tracing::warn!(endpoint = self.endpoint, address = %self.address, %error, "scraping fails");
         }
         false
     }

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::{Served, Shared, refuse};
+use super::{Shared, refuse};
 use crate::board::Census;
 use crate::telemetry::CONTENT_TYPE;
 
@@ -16,33 +16,39 @@ pub(super) async fn alive() -> &'static str {
 
 /// 200 once every pool has an endpoint set and each of its endpoints was tried; never while draining.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    let reason = if shared.draining.is_cancelled() {
-        Some("draining: the agent is about to end".to_owned())
-    } else {
-        shared
-            .pools
-            .iter()
-            .find_map(|(name, pool)| not_ready(pool).map(|why| format!("pool {name:?}: {why}")))
-    };
-    match reason {
+    match not_ready(&shared) {
         None => "ok\n".into_response(),
         Some(reason) => refuse(StatusCode::SERVICE_UNAVAILABLE, &reason),
     }
 }
 
-fn not_ready(pool: &Served) -> Option<String> {
-    if let Err(reason) = &*pool.sets.borrow() {
+fn not_ready(shared: &Shared) -> Option<String> {
+    if shared.draining.is_cancelled() {
+        return Some("draining: the agent is about to end".to_owned());
+    }
+    if let Err(reason) = &*shared.plans.borrow() {
+        return Some(format!("no pools yet: {reason}"));
+    }
+    if let Err(reason) = &*shared.sets.borrow() {
         return Some(format!("no endpoints yet: {reason}"));
     }
-    (!pool.board.first_round_done()).then(|| "not every endpoint has been tried yet".to_owned())
+    let boards = shared.pools.boards();
+    if boards.is_empty() {
+        return Some("no pools yet".to_owned());
+    }
+    let untried = boards.iter().find(|(_, board)| !board.first_round_done());
+    untried.map(|(name, _)| format!("pool {name:?}: not every endpoint has been tried yet"))
 }
 
 pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let all = shared.pools.values().map(|pool| pool.board.census()).fold(Census::default(), |a, b| Census {
-        endpoints: a.endpoints + b.endpoints,
-        ready: a.ready + b.ready,
-        oldest: a.oldest.max(b.oldest),
-    });
+    let all =
+        shared.pools.boards().into_iter().map(|(_, board)| board.census()).fold(Census::default(), |a, b| {
+            Census {
+                endpoints: a.endpoints + b.endpoints,
+                ready: a.ready + b.ready,
+                oldest: a.oldest.max(b.oldest),
+            }
+        });
     match shared.telemetry.text(all) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => {

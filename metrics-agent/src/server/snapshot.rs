@@ -44,10 +44,14 @@ pub(super) async fn get(
     pool: Result<Path<String>, PathRejection>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
-    let known = pool.ok().and_then(|Path(name)| shared.pools.get(&name));
-    let Some(served) = known else {
+    let known = pool.ok().and_then(|Path(name)| shared.pools.board(&name));
+    let Some(board) = known else {
+        let names: Vec<_> = shared.pools.boards().into_iter().map(|(name, _)| name).collect();
+        if names.is_empty() {
+            shared.telemetry.snapshot("no_endpoints");
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "there are no pools yet; /readyz says why");
+        }
         shared.telemetry.snapshot("unknown_pool");
-        let names: Vec<_> = shared.pools.keys().map(String::as_str).collect();
         return refuse(StatusCode::NOT_FOUND, &format!("no such pool; allowed: {}", names.join(", ")));
     };
     let asked = match asked {
@@ -58,7 +62,7 @@ pub(super) async fn get(
             return refuse(StatusCode::BAD_REQUEST, &problem);
         }
     };
-    match answer(&shared, served.board.subscribe(), asked).await {
+    match answer(&shared, board.subscribe(), asked).await {
         Answer::Snapshot(published) => {
             shared.telemetry.snapshot("snapshot");
             let with_topology = asked.topology != Some(published.versions().topology);

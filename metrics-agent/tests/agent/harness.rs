@@ -61,6 +61,7 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> std::io::Result<Answ
 pub(crate) fn settings() -> Settings {
     Settings {
         pool: "default".to_owned(),
+        manifests: None,
         sources: Sources::default(),
         scrape: scrape::Settings {
             interval: scrape::MIN_INTERVAL,

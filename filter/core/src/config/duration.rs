@@ -14,8 +14,8 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     })
 }
 
-/// A sequence of non-negative decimal numbers, each with a unit: ns, us, µs, ms, s, m, h; or `0`.
-fn parse(text: &str) -> Option<Duration> {
+/// A sequence of non-negative decimal numbers, each with a unit: ns, us, µs, ms, s, m, h; or `0`. `None`: no duration.
+pub fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }

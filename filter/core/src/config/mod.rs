@@ -1,7 +1,7 @@
 //! The picker's configuration, and how it becomes a pipeline.
 
 mod compile;
-pub(crate) mod duration;
+pub mod duration;
 
 use core::fmt;
 

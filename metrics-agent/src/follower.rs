@@ -1,0 +1,132 @@
+//! Takes up what manifests and discovery say: the files for Envoy first, then the scrape tasks.
+
+use core::time::Duration;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use endpoint_picker::pool::{Endpoint, Pool};
+use tokio::sync::watch;
+
+use crate::board::Topology;
+use crate::discovery::Discovery;
+use crate::eds::{EdsFile, Target};
+use crate::manifests::watch::Planned;
+use crate::manifests::{Plan, PoolPlan};
+use crate::scrape::{self, Followed, Scraper};
+use crate::served::Pools;
+use crate::telemetry::Telemetry;
+
+/// Time between two tries to write the EDS files.
+const EDS_RETRY: Duration = Duration::from_secs(1);
+
+pub(crate) struct Follower {
+    pub(crate) discovery: Discovery,
+    /// Whether the flags name an endpoints file; then one that the manifests name is not used.
+    pub(crate) file_by_flag: bool,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) scraper: Scraper,
+    pub(crate) scrape: scrape::Settings,
+    pub(crate) eds: Option<Target>,
+    pub(crate) eds_files: HashMap<Target, EdsFile>,
+    pub(crate) telemetry: Arc<Telemetry>,
+}
+
+impl Follower {
+    pub(crate) async fn run(mut self, mut plans: watch::Receiver<Planned>) {
+        let mut sets = self.discovery.sets();
+        let mut last: Option<Arc<Plan>> = None;
+        loop {
+            let plan = plans.borrow_and_update().clone();
+            let Ok(plan) = plan else {
+                changed(&mut plans).await;
+                continue;
+            };
+            if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &plan)) {
+                self.take_up(&plan);
+                last = Some(Arc::clone(&plan));
+            }
+            let set = sets.borrow_and_update().clone();
+            let written = match set {
+                Ok(found) => self.apply(&plan, &found),
+                Err(_) => true,
+            };
+            tokio::select! {
+                () = changed(&mut plans) => {}
+                () = changed(&mut sets) => {}
+                () = tokio::time::sleep(EDS_RETRY), if !written => {}
+            }
+        }
+    }
+
+    /// What a new plan means whoever the endpoints are.
+    fn take_up(&mut self, plan: &Plan) {
+        self.pools.keep(&plan.pools.iter().map(|pool| pool.name.as_str()).collect::<BTreeSet<_>>());
+        match &plan.endpoints_file {
+            Some(path) if self.file_by_flag => {
+                tracing::warn!(file = %path.display(), "file-discovery is not used, because of --endpoints-file");
+            }
+            Some(path) => self.discovery.follow_file(path.clone()),
+            None => {}
+        }
+    }
+
+    /// False when an EDS file is to be written again.
+    fn apply(&mut self, plan: &Plan, found: &[Endpoint]) -> bool {
+        let mut written = true;
+        let mut followed = Vec::with_capacity(plan.pools.len());
+        for pool in &plan.pools {
+            let members = pool.members.among(found);
+            if members.is_empty() && !found.is_empty() {
+                tracing::warn!(
+                    pool = pool.name,
+                    found = found.len(),
+                    "no endpoint has the pool's namespace and labels"
+                );
+            }
+            written &= self.write_eds(&pool.name, &members);
+            followed.extend(self.followed(pool, members));
+        }
+        self.scraper.follow(followed);
+        written
+    }
+
+    fn followed(&self, plan: &PoolPlan, members: Vec<Endpoint>) -> Option<Followed> {
+        let board = self.pools.board(&plan.name)?;
+        match Pool::new(plan.name.clone(), members) {
+            Ok(pool) => {
+                let topology = Topology { pool, policy: plan.policy.clone() };
+                Some(Followed { board, topology, how: plan.scraping(&self.scrape) })
+            }
+            Err(error) => {
+                tracing::error!(pool = plan.name, %error, "these endpoints make no pool; it is not scraped");
+                None
+            }
+        }
+    }
+
+    fn write_eds(&mut self, pool: &str, endpoints: &[Endpoint]) -> bool {
+        let Some(target) = self.eds.as_ref().map(|eds| eds.of_pool(pool)) else { return true };
+        let eds = self.eds_files.entry(target.clone()).or_insert_with(|| EdsFile::new(target));
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        match eds.write(endpoints, &since_epoch.as_micros().to_string()) {
+            Ok(false) => true,
+            Ok(true) => {
+                self.telemetry.eds_write(true);
+                true
+            }
+            Err(error) => {
+                self.telemetry.eds_write(false);
+                tracing::error!(%error, "Envoy keeps its old hosts");
+                false
+            }
+        }
+    }
+}
+
+/// Waits for something new, for ever if it cannot come.
+async fn changed<T>(news: &mut watch::Receiver<T>) {
+    if news.changed().await.is_err() {
+        core::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,32 @@
+//! Kubernetes manifests, from files: which pools there are, and what the operator wants for each.
+//!
+//! [`source`] reads the files, [`document`] takes them apart and checks every document by itself, [`plan`] puts them
+//! together. Nothing is used unless everything is right; [`Problems`] names all that is wrong, each with its file,
+//! document, path, value and what is allowed there. [`watch`] does so again whenever a file changes, and [`check`] for
+//! someone who wants to know beforehand.
+
+pub mod check;
+mod document;
+mod fields;
+mod inference_model;
+mod inference_model_rewrite;
+mod inference_objective;
+mod inference_pool;
+pub mod members;
+mod picker;
+pub mod plan;
+mod problem;
+pub mod source;
+pub mod watch;
+
+pub use plan::{Plan, PoolPlan};
+pub use problem::{Problem, Problems};
+
+/// How manifests are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether plugins that the reference calls alpha may be used.
+    pub allow_experimental_plugins: bool,
+    /// The one pool's name when no `InferencePool` is among the manifests.
+    pub default_pool: String,
+}

@@ -1,0 +1,137 @@
+//! Values that stand in several kinds of manifests.
+
+use core::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+
+use deserr::Deserr;
+use jiff::Timestamp;
+
+use super::problem::{Faults, quoted};
+
+/// An object's name, or its namespace's: a DNS name in lower case, as Kubernetes wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults, try_from(String) = Self::new -> String)]
+pub(super) struct Name(pub(super) String);
+
+impl Name {
+    fn new(name: String) -> Result<Self, String> {
+        let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-' || c == b'.';
+        let outer = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        let bytes = name.as_bytes();
+        let legal = name.len() <= 253
+            && outer(bytes.first())
+            && outer(bytes.last())
+            && bytes.iter().all(|&c| inner(c));
+        if legal {
+            return Ok(Self(name));
+        }
+        let allowed =
+            "1 to 253 lower-case letters, digits, - and ., the first and the last a letter or digit";
+        Err(format!("{} is no name; allowed are {allowed}", quoted(&name)))
+    }
+}
+
+/// The metadata of an object. Other fields than these are Kubernetes' own and not looked at.
+#[derive(Clone, Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase)]
+pub(super) struct Metadata {
+    pub(super) name: Name,
+    #[deserr(default = Name("default".to_owned()))]
+    pub(super) namespace: Name,
+    #[deserr(default)]
+    pub(super) creation_timestamp: Option<Created>,
+    #[deserr(default, rename = "labels")]
+    _labels: BTreeMap<String, String>,
+    #[deserr(default, rename = "annotations")]
+    _annotations: BTreeMap<String, String>,
+}
+
+impl Metadata {
+    /// Oldest first, then by namespace and name. An object without a time is older than any that has one, as in the
+    /// reference, where it has the zero time.
+    pub(super) fn by_age(&self, other: &Self) -> Ordering {
+        let key = |metadata: &Self| metadata.creation_timestamp.as_ref().map(|created| created.0);
+        let id = |metadata: &Self| (metadata.namespace.0.clone(), metadata.name.0.clone());
+        key(self).cmp(&key(other)).then_with(|| id(self).cmp(&id(other)))
+    }
+}
+
+#[derive(Clone, Debug, Deserr)]
+#[deserr(error = Faults, try_from(&String) = Self::new -> String)]
+pub(super) struct Created(Timestamp);
+
+impl Created {
+    fn new(text: &str) -> Result<Self, String> {
+        let parsed = text.parse().map(Self);
+        parsed.map_err(|_| {
+            format!("{} is no time; allowed is RFC 3339, such as 2026-01-31T12:00:00Z", quoted(text))
+        })
+    }
+}
+
+/// 1 to 65535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults, try_from(i64) = Self::new -> String)]
+pub(super) struct Port(pub(super) NonZeroU16);
+
+impl Port {
+    fn new(port: i64) -> Result<Self, String> {
+        let legal = u16::try_from(port).ok().and_then(NonZeroU16::new);
+        legal.map(Self).ok_or_else(|| format!("{port} is no port; allowed is 1 to 65535"))
+    }
+}
+
+/// How much of the traffic a target gets, in relation to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults, try_from(i64) = Self::new -> String)]
+pub(super) struct Weight(pub(super) u32);
+
+impl Weight {
+    fn new(weight: i64) -> Result<Self, String> {
+        let legal = u32::try_from(weight).ok().filter(|weight| (1..=1_000_000).contains(weight));
+        legal.map(Self).ok_or_else(|| format!("{weight} is no weight; allowed is 1 to 1000000"))
+    }
+}
+
+/// A model's name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults, try_from(String) = Self::new -> String)]
+pub(super) struct Model(pub(super) String);
+
+impl Model {
+    fn new(model: String) -> Result<Self, String> {
+        if (1..=256).contains(&model.len()) {
+            Ok(Self(model))
+        } else {
+            Err(format!("{} has {} bytes; allowed are 1 to 256", quoted(&model), model.len()))
+        }
+    }
+}
+
+/// The pool an object is for, in the object's own namespace.
+#[derive(Clone, Debug, Deserr)]
+#[deserr(error = Faults, deny_unknown_fields)]
+pub(super) struct PoolRef {
+    #[deserr(default)]
+    pub(super) group: Option<PoolGroup>,
+    #[deserr(default, rename = "kind")]
+    _kind: Option<PoolKind>,
+    pub(super) name: Name,
+}
+
+#[derive(Clone, Copy, Debug, Deserr)]
+#[deserr(error = Faults)]
+enum PoolKind {
+    InferencePool,
+}
+
+/// The API a pool belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults)]
+pub(super) enum PoolGroup {
+    #[deserr(rename = "inference.networking.k8s.io")]
+    Stable,
+    #[deserr(rename = "inference.networking.x-k8s.io")]
+    Experimental,
+}
