@@ -113,6 +113,8 @@ pub(crate) struct Vms {
     created: u64,
     active: u64,
     reloads: u64,
+    /// Envoy does not reload a VM that is younger than a second.
+    reloads_put_off: u64,
 }
 
 impl Vms {
@@ -122,6 +124,7 @@ impl Vms {
             created: stat("wasm.envoy.wasm.runtime.v8.created").await,
             active: stat("wasm.envoy.wasm.runtime.v8.active").await,
             reloads: stat("wasm.endpoint-picker.vm_reload").await,
+            reloads_put_off: stat("wasm.endpoint-picker.vm_reload_backoff").await,
         };
         assert!(vms.active > 0, "Envoy does not count its VMs: {vms:?}");
         vms
