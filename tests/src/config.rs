@@ -94,6 +94,11 @@ impl Config {
         Ok(())
     }
 
+    /// The whole document, for a change that only one caller makes.
+    pub fn document(&mut self) -> &mut Value {
+        &mut self.0
+    }
+
     /// Writes it in JSON, which Envoy reads as well.
     pub fn write(&self, path: &Path) -> Result<()> {
         fs::write(path, serde_json::to_vec_pretty(&self.0)?)

@@ -11,7 +11,6 @@ use hyper_util::server::conn::auto;
 use socket2::SockRef;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -74,7 +73,8 @@ async fn handle(
         body: body.to_bytes(),
     };
     let behaviour = if is_scrape {
-        shared.scrapes.fetch_add(1, Ordering::Relaxed);
+        let program = request.header("user-agent").unwrap_or_default().to_owned();
+        *lock(&shared.scrapes).entry(program).or_default() += 1;
         *lock(&shared.scrape_behaviour)
     } else {
         lock(&shared.requests).push(request.clone());

@@ -16,8 +16,8 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use engine::Engine;
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::net::TcpSocket;
@@ -78,7 +78,8 @@ struct Shared {
     behaviour: Mutex<Behaviour>,
     scrape_behaviour: Mutex<Behaviour>,
     requests: Mutex<Vec<ReceivedRequest>>,
-    scrapes: AtomicUsize,
+    /// How often each program, by its user-agent field, has read `/metrics`.
+    scrapes: Mutex<HashMap<String, usize>>,
 }
 
 /// The listening side of the server's port.
@@ -103,16 +104,21 @@ impl ModelServer {
     /// Starts a server on a free port of loopback that answers at once and shows idle metrics, in the runtime it is called
     /// in.
     pub fn start() -> Result<Self> {
-        Self::start_with(None, None)
+        Self::start_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// The same on another address of loopback.
+    pub fn start_at(ip: Ipv4Addr) -> Result<Self> {
+        Self::start_with(ip, None, None)
     }
 
     /// Starts a server that needs time to answer; its metrics follow from its load.
     pub fn start_with_service_times(name: &str, times: ServiceTimes) -> Result<Self> {
-        Self::start_with(Some(name.to_owned()), Some(Engine::new(times)))
+        Self::start_with(Ipv4Addr::LOCALHOST, Some(name.to_owned()), Some(Engine::new(times)))
     }
 
-    fn start_with(name: Option<String>, engine: Option<Engine>) -> Result<Self> {
-        let socket = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    fn start_with(ip: Ipv4Addr, name: Option<String>, engine: Option<Engine>) -> Result<Self> {
+        let socket = bind(SocketAddr::from((ip, 0)))?;
         let address = socket.local_addr()?;
         let shared = Arc::new(Shared {
             name: name.unwrap_or_else(|| address.to_string()),
@@ -121,7 +127,7 @@ impl ModelServer {
             behaviour: Mutex::default(),
             scrape_behaviour: Mutex::default(),
             requests: Mutex::default(),
-            scrapes: AtomicUsize::new(0),
+            scrapes: Mutex::default(),
         });
         let server = Self { shared, address, door: Mutex::new(Door::Closed(socket)) };
         server.listen()?;
@@ -165,7 +171,13 @@ impl ModelServer {
 
     /// How often `/metrics` was read.
     pub fn scrapes(&self) -> usize {
-        self.shared.scrapes.load(Ordering::Relaxed)
+        lock(&self.shared.scrapes).values().sum()
+    }
+
+    /// How often it was read by programs whose user-agent field begins like this.
+    pub fn scrapes_by(&self, program: &str) -> usize {
+        let scrapes = lock(&self.shared.scrapes);
+        scrapes.iter().filter(|(agent, _)| agent.starts_with(program)).map(|(_, count)| count).sum()
     }
 
     /// Closes the port and ends every connection; from now on the kernel refuses connections.
