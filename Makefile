@@ -29,11 +29,15 @@ test: test-unit test-e2e ## Run all tests
 .PHONY: test-unit
 test-unit: tools ## Run the tests that need no Envoy
 	$(CARGO) test --workspace --exclude endpoint-picker-tests
-	$(CARGO) test $(programs) --lib
+	$(CARGO) test $(programs) --lib --test parity
 
 .PHONY: test-e2e
 test-e2e: build ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
 	$(CARGO) test $(programs) --test e2e -- $(T)
+
+.PHONY: parity
+parity: build ## Compare decisions with the reference's epp, side by side in Envoy (EPP=/path/to/epp)
+	@$(target_dir)/debug/parity
 
 .PHONY: test-wasm
 test-wasm: tools ## Run the rules' tests on wasm32 in Node

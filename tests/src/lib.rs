@@ -5,6 +5,7 @@
 //! - [`stack`]: model servers, agent and Envoy, started together and stopped together.
 //! - [`envoy`], [`agent`], [`process`], [`tools`]: one started program each, and where its binary comes from.
 //! - [`config`]: the shipped `envoy.yaml` with other ports and paths in it.
+//! - [`parity`]: the reference endpoint picker beside ours, decision by decision.
 //! - [`client`], [`subset_hint`], [`eventually`]: what a test says to the stack, and how it waits for an effect.
 //!
 //! Everything listens on loopback and on ports that the kernel chose, so tests run side by side.
@@ -16,6 +17,7 @@ pub mod endpoint_files;
 pub mod envoy;
 pub mod eventually;
 pub mod model_server;
+pub mod parity;
 pub mod process;
 mod run_dir;
 pub mod stack;

@@ -1,0 +1,120 @@
+//! Compares our picker with the reference, decision by decision, in a real Envoy.
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use endpoint_picker_tests::parity::case::{Answer, Case};
+use endpoint_picker_tests::parity::generator::Generator;
+use endpoint_picker_tests::parity::ours::{Expected, Opinion};
+use endpoint_picker_tests::parity::recording::{Recording, Run};
+use endpoint_picker_tests::parity::reference;
+use endpoint_picker_tests::parity::setup::{SETUPS, Setup};
+use endpoint_picker_tests::parity::stage::{Side, Stage};
+use endpoint_picker_tests::parity::verdict::{Tally, Verdict};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Compares our picker with the reference (llm-d-router's epp).
+#[derive(Parser, Debug)]
+struct Flags {
+    /// The reference's binary, a path or a name on PATH.
+    #[arg(long, env = "EPP", default_value = "epp")]
+    epp: PathBuf,
+    /// Seed of the cases.
+    #[arg(long, default_value_t = 20_260_817)]
+    seed: u64,
+    /// Only this setup.
+    #[arg(long)]
+    setup: Option<String>,
+    /// Keep the reference's answers in tests/parity/recorded.
+    #[arg(long)]
+    record: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(&Flags::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("parity: {reason:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(flags: &Flags) -> Result<()> {
+    let epp = reference::binary(&flags.epp)?;
+    let setups = match &flags.setup {
+        Some(name) => std::slice::from_ref(Setup::named(name)?),
+        None => SETUPS,
+    };
+    println!("seed {}, reference {}", flags.seed, epp.display());
+    let mut all = Tally::default();
+    for setup in setups {
+        let begin = Instant::now();
+        let mut stage = Stage::start(setup, &epp).await.with_context(|| format!("setup {}", setup.name))?;
+        let run =
+            compare(setup, flags.seed, &mut stage).await.with_context(|| format!("setup {}", setup.name));
+        let (recording, tally) = run?;
+        println!("{}: {tally}, {:.1} s", setup.name, begin.elapsed().as_secs_f64());
+        if flags.record {
+            recording.write(setup)?;
+        }
+        all += tally;
+    }
+    println!("all: {all}");
+    ensure!(all.disagreements() == 0, "{} disagreements", all.disagreements());
+    Ok(())
+}
+
+async fn compare(setup: &Setup, seed: u64, stage: &mut Stage) -> Result<(Recording, Tally)> {
+    let mut generator = Generator::new(setup, seed)?;
+    let mut tally = Tally::default();
+    let run = Run { reference: reference::VERSION.to_owned(), seed };
+    let mut recording = Recording { run, cases: Vec::new() };
+    for number in 0..setup.cases {
+        let (case, opinion) = generator.next_case()?;
+        stage.set(&case).await?;
+        let (theirs, their_body) = stage.send(Side::Theirs, &case.request).await?;
+        let (ours, our_body) = stage.send(Side::Ours, &case.request).await?;
+        let verdict = Verdict::on(&case, &opinion.expected, &theirs);
+        let follows = opinion.expected.allows(&ours);
+        if verdict == Verdict::Disagree || !follows {
+            println!("{}", told(setup, number, &case, &opinion, &ours, &theirs));
+        }
+        tally.count(verdict, follows);
+        if case.request.body.is_some() {
+            let unchanged = |body: &Option<String>| body.as_ref().is_none_or(|_| *body == case.request.body);
+            ensure!(unchanged(&our_body), "case {number}: our filter changed the body to {our_body:?}");
+            tally.count_body(unchanged(&their_body));
+        }
+        recording.cases.push((case, theirs));
+    }
+    Ok((recording, tally))
+}
+
+fn told(
+    setup: &Setup,
+    number: usize,
+    case: &Case,
+    opinion: &Opinion,
+    ours: &Answer,
+    theirs: &Answer,
+) -> String {
+    let servers: Vec<String> = case
+        .servers
+        .iter()
+        .map(|state| format!("\n    {}", serde_json::to_string(state).unwrap_or_default()))
+        .collect();
+    let expected = match &opinion.expected {
+        Expected::Served { best, .. } => format!("one of {best:?}"),
+        Expected::Refused(refusal) => refusal.to_string(),
+    };
+    format!(
+        "{} case {number}: {}\n  servers{}\n  our rules  {expected}: {}\n  our filter {ours}\n  reference  {theirs}",
+        setup.name,
+        case.request,
+        servers.concat(),
+        opinion.explanation,
+    )
+}

@@ -1,0 +1,115 @@
+//! Cases drawn from a seed.
+//!
+//! What a picker remembers must not depend on chance, or the two pickers would remember different things: a case that several
+//! endpoints are best for, and that leaves traces, is given a subset hint of one of them.
+
+mod body;
+mod odd;
+
+use super::case::{Adapters, Case, Request, ServerState};
+use super::ours::{Expected, Opinion, Ours};
+use super::setup::Setup;
+use anyhow::{Result, ensure};
+use endpoint_picker::rng::{Rng, SplitMix64};
+
+/// Adapters that servers have and requests ask for.
+const ADAPTERS: [&str; 4] = ["sql-adapter", "law-adapter", "med-adapter", "tax-adapter"];
+
+/// Draws the cases of one setup, each with what our rules say of it.
+#[derive(Debug)]
+pub struct Generator<'a> {
+    setup: &'a Setup,
+    ours: Ours,
+    draw: Draw,
+    drawn: usize,
+}
+
+impl<'a> Generator<'a> {
+    /// Equal seeds give equal cases.
+    pub fn new(setup: &'a Setup, seed: u64) -> Result<Self> {
+        let draw = Draw { rng: SplitMix64::new(seed), bad_bodies: 0, other_apis: 0 };
+        Ok(Self { setup, ours: Ours::new(setup)?, draw, drawn: 0 })
+    }
+
+    /// The next case; what our rules say of it is remembered.
+    pub fn next_case(&mut self) -> Result<(Case, Opinion)> {
+        self.drawn += 1;
+        let mut case = Case { servers: self.servers(), request: self.request() };
+        let mut opinion = self.ours.judge(&case)?;
+        if let Expected::Served { best, .. } = &opinion.expected
+            && best.len() > 1
+            && opinion.leaves_traces()
+        {
+            case.request.subset = Some(vec![*self.draw.one_of(best)]);
+            opinion = self.ours.judge(&case)?;
+            ensure!(opinion.is_forced(), "a subset of one leaves no choice: {}", case.request);
+        }
+        self.ours.remember(&opinion);
+        Ok((case, opinion))
+    }
+
+    fn servers(&mut self) -> Vec<ServerState> {
+        let all_equal = self.draw.chance(10);
+        let first = self.server();
+        (0..self.setup.servers).map(|_| if all_equal { first.clone() } else { self.server() }).collect()
+    }
+
+    fn server(&mut self) -> ServerState {
+        let draw = &mut self.draw;
+        let waiting = if draw.chance(40) { 0 } else { draw.below(12) };
+        let lora = self.setup.adapters.then(|| Adapters {
+            max: 4,
+            running: draw.some_of(&ADAPTERS, 2),
+            waiting: draw.some_of(&ADAPTERS, 1),
+        });
+        let kv = draw.below(1_000) as f64 / 1_000.0;
+        ServerState { waiting, running: draw.below(9), kv, lora, cache: self.setup.cache }
+    }
+
+    fn request(&mut self) -> Request {
+        // The first requests go to one server each, so that none is left that was never used.
+        if self.drawn <= self.setup.servers {
+            let subset = Some(vec![self.drawn - 1]);
+            return Request { subset, ..self.draw.ordinary(self.setup.adapters) };
+        }
+        if self.setup.odd_requests && self.draw.chance(35) {
+            return self.draw.odd(self.setup.servers);
+        }
+        let subset = self.draw.chance(20).then(|| {
+            let servers: Vec<usize> = (0..self.setup.servers).filter(|_| self.draw.chance(60)).collect();
+            if servers.is_empty() { vec![0] } else { servers }
+        });
+        Request { subset, ..self.draw.ordinary(self.setup.adapters) }
+    }
+}
+
+/// Chance, in the words of this module.
+#[derive(Clone, Debug)]
+struct Draw {
+    rng: SplitMix64,
+    /// Bad bodies and the less common APIs come in turn, so that none is left out: so many were drawn.
+    bad_bodies: usize,
+    other_apis: usize,
+}
+
+impl Draw {
+    fn below(&mut self, bound: usize) -> u64 {
+        self.rng.below(bound) as u64
+    }
+
+    fn chance(&mut self, percent: usize) -> bool {
+        self.rng.below(100) < percent
+    }
+
+    fn one_of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.rng.below(items.len())]
+    }
+
+    fn some_of(&mut self, items: &[&str], at_most: usize) -> Vec<String> {
+        let mut some: Vec<String> =
+            (0..self.rng.below(at_most + 1)).map(|_| (*self.one_of(items)).to_owned()).collect();
+        some.sort_unstable();
+        some.dedup();
+        some
+    }
+}

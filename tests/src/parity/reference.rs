@@ -1,0 +1,95 @@
+//! The reference's process, with endpoints from a file in Kubernetes' place.
+
+use crate::eventually::within;
+use crate::process::Process;
+use anyhow::{Context, Result, bail};
+use std::env;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// The version that recordings are of.
+pub const VERSION: &str = "v0.10.0";
+
+/// How the reference's scrapes call themselves: it leaves that to Go.
+pub(super) const USER_AGENT: &str = "Go-http-client";
+
+const READY_DEADLINE: Duration = Duration::from_secs(30);
+
+/// The running reference; it ends when dropped.
+#[derive(Debug)]
+pub(super) struct Reference {
+    process: Process,
+    port: u16,
+}
+
+/// The reference's binary: this path, or this name in one of the folders of `PATH`.
+pub fn binary(name: &Path) -> Result<PathBuf> {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let found = if name.components().count() > 1 {
+        Some(name.to_owned()).filter(|path| path.is_file())
+    } else {
+        env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+    };
+    found.with_context(|| {
+        format!(
+            "{} is not there: make parity needs the reference's epp, {VERSION} of \
+             github.com/llm-d/llm-d-router/cmd/epp; name it with EPP=/path/to/epp or put it on PATH",
+            name.display()
+        )
+    })
+}
+
+impl Reference {
+    /// Starts it over the endpoints in a file, with a configuration in YAML.
+    pub(super) async fn start(binary: &Path, config: &str, folder: &Path) -> Result<Self> {
+        let config_path = folder.join("reference.yaml");
+        fs::write(&config_path, config)?;
+        let [port, health, metrics] = free_ports()?;
+        let mut command = Command::new(binary);
+        command.arg("--config-file").arg(&config_path);
+        command.args(["--pool-name=parity", "--pool-namespace=default", "--refresh-metrics-interval=50ms"]);
+        command.arg(format!("--grpc-port={port}"));
+        command.arg(format!("--grpc-health-port={health}"));
+        command.arg(format!("--metrics-port={metrics}"));
+        command.args(["--secure-serving=false", "--metrics-endpoint-auth=false", "--tracing=false"]);
+        command.args(["--enable-pprof=false", "--emit-endpoint-scores", "--allow-experimental-plugins"]);
+        let log = folder.join("reference.log");
+        let mut process = Process::start("epp", command, &log)?;
+        let ready = within(READY_DEADLINE, async || {
+            if let Err(ended) = process.check_running() {
+                return Ok(Err(ended));
+            }
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+            anyhow::Ok(Ok(()))
+        });
+        if let Err(reason) = ready.await.map_err(anyhow::Error::msg).and_then(|ready| ready) {
+            bail!("the reference is not ready; its log is {}: {reason:#}", log.display());
+        }
+        Ok(Self { process, port })
+    }
+
+    /// Where its `ext_proc` service listens.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// An error when it has ended.
+    pub(super) fn check_running(&mut self) -> Result<()> {
+        self.process.check_running()
+    }
+}
+
+/// Ports that are free now. The reference listens on every address.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let listeners: Vec<TcpListener> =
+        (0..N).map(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).collect::<Result<_, _>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}

@@ -1,0 +1,190 @@
+//! Whether the reference and our rules agree on a case.
+
+use super::case::{Answer, Case, Refusal};
+use super::ours::{Expected, SAME_SCORE};
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::ops::AddAssign;
+
+/// How an answer of the reference compares with what our rules say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The same.
+    Agree,
+    /// Not the same, and known; `docs/parity.md` tells why.
+    Known(Difference),
+    /// Not the same.
+    Disagree,
+}
+
+/// The differences between what we do and version v0.10.0 of the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Difference {
+    /// A path that no parser claims: the reference's later versions let it pass, as we do.
+    UnclaimedPath,
+    /// SGLang's own path: the reference has a parser for it in later versions.
+    SglangPath,
+    /// No candidate: the reference's later versions name the reason, as we do.
+    NoCandidatesReason,
+    /// Filters leave nothing: the reference's later versions have another message and name the reason, as we do.
+    FilteredOutReason,
+    /// A request without a body: the reference does not look at the subset hint.
+    HintWithoutBody,
+    /// What is wrong with a body that is no JSON, told in the words of another decoder.
+    DecoderWords,
+}
+
+/// What the reference writes before the words of its JSON decoder.
+const DECODER_PREFIXES: [&str; 3] = [
+    "error unmarshaling request bodyMap: ",
+    "error unmarshaling request body: ",
+    "invalid generate request: ",
+];
+
+impl Verdict {
+    /// Compares what our rules say of a case with what came of it at the reference.
+    pub fn on(case: &Case, expected: &Expected, answer: &Answer) -> Self {
+        if expected.allows(answer) && same_scores(expected, answer) {
+            return Self::Agree;
+        }
+        Difference::ALL
+            .into_iter()
+            .find(|difference| difference.explains(case, expected, answer))
+            .map_or(Self::Disagree, Self::Known)
+    }
+}
+
+impl Difference {
+    const ALL: [Self; 6] = [
+        Self::SglangPath,
+        Self::UnclaimedPath,
+        Self::NoCandidatesReason,
+        Self::FilteredOutReason,
+        Self::HintWithoutBody,
+        Self::DecoderWords,
+    ];
+
+    fn explains(self, case: &Case, expected: &Expected, answer: &Answer) -> bool {
+        let refusals = match (expected, answer) {
+            (Expected::Refused(ours), Answer::Refused(theirs)) => Some((ours, theirs)),
+            _ => None,
+        };
+        match self {
+            Self::SglangPath => is_unclaimed(answer) && case.request.path.ends_with("/generate"),
+            Self::UnclaimedPath => is_unclaimed(answer),
+            Self::NoCandidatesReason => refusals.is_some_and(|(ours, theirs)| {
+                ours.status == 503 && *theirs == Refusal { reason: None, ..ours.clone() }
+            }),
+            Self::FilteredOutReason => refusals.is_some_and(|(ours, theirs)| {
+                ours.message == "no endpoints available for the given request"
+                    && theirs.status == ours.status
+                    && theirs.reason.is_none()
+                    && theirs
+                        .message
+                        .starts_with("failed to find target endpoint: failed to run scheduler profile")
+            }),
+            Self::HintWithoutBody => case.request.body.is_none() && case.request.subset.is_some(),
+            Self::DecoderWords => refusals.is_some_and(|(ours, theirs)| {
+                let prefix = DECODER_PREFIXES.iter().find(|prefix| ours.message.starts_with(**prefix));
+                prefix.is_some_and(|prefix| theirs.message.starts_with(prefix))
+                    && Refusal { message: theirs.message.clone(), ..ours.clone() } == *theirs
+            }),
+        }
+    }
+}
+
+fn is_unclaimed(answer: &Answer) -> bool {
+    matches!(answer, Answer::Refused(Refusal { status: 400, message, .. })
+        if message.starts_with("no parser registered matching path suffix for: "))
+}
+
+impl Expected {
+    /// Whether chance may have led to this answer.
+    pub fn allows(&self, answer: &Answer) -> bool {
+        match (self, answer) {
+            (Self::Served { best, .. }, Answer::Served { by, .. }) => best.contains(by),
+            (Self::Refused(ours), Answer::Refused(theirs)) => ours == theirs,
+            _ => false,
+        }
+    }
+}
+
+/// Whether the reference rated the same endpoints, and all of them the same.
+fn same_scores(expected: &Expected, answer: &Answer) -> bool {
+    let (Expected::Served { totals, .. }, Answer::Served { scores, .. }) = (expected, answer) else {
+        return true;
+    };
+    totals.keys().eq(scores.keys())
+        && totals.values().zip(scores.values()).all(|(ours, theirs)| (ours - theirs).abs() < SAME_SCORE)
+}
+
+impl Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SglangPath => "SGLang's path",
+            Self::UnclaimedPath => "path that no parser claims",
+            Self::NoCandidatesReason => "no candidates without a reason",
+            Self::FilteredOutReason => "filtered out without a reason",
+            Self::HintWithoutBody => "hint without a body",
+            Self::DecoderWords => "words of the JSON decoder",
+        })
+    }
+}
+
+/// Cases counted by their verdict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    verdicts: BTreeMap<Verdict, usize>,
+    filter_strays: usize,
+    rewritten_bodies: usize,
+}
+
+impl Tally {
+    /// Counts the reference's answer to a case, and whether our filter did what our rules say.
+    pub fn count(&mut self, verdict: Verdict, filter_follows_rules: bool) {
+        *self.verdicts.entry(verdict).or_default() += 1;
+        self.filter_strays += usize::from(!filter_follows_rules);
+    }
+
+    /// Counts a body that went through the reference.
+    pub fn count_body(&mut self, unchanged: bool) {
+        self.rewritten_bodies += usize::from(!unchanged);
+    }
+
+    /// Cases in which the reference does not agree with our rules, and those in which our filter does not.
+    pub fn disagreements(&self) -> usize {
+        self.verdicts.get(&Verdict::Disagree).copied().unwrap_or_default() + self.filter_strays
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        for (verdict, count) in other.verdicts {
+            *self.verdicts.entry(verdict).or_default() += count;
+        }
+        self.filter_strays += other.filter_strays;
+        self.rewritten_bodies += other.rewritten_bodies;
+    }
+}
+
+impl Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |verdict| self.verdicts.get(&verdict).copied().unwrap_or_default();
+        let known = self.verdicts.iter().filter_map(|(verdict, count)| match verdict {
+            Verdict::Known(difference) => Some((difference, count)),
+            _ => None,
+        });
+        let cases: usize = self.verdicts.values().sum();
+        let known_count: usize = known.clone().map(|(_, count)| count).sum();
+        let compared = cases - known_count;
+        let agree = of(Verdict::Agree);
+        let percent = 100.0 * agree as f64 / compared.max(1) as f64;
+        write!(f, "{cases} cases, {agree} of {compared} agree ({percent:.1} %)")?;
+        write!(f, ", {} disagree, {} strays of our filter", of(Verdict::Disagree), self.filter_strays)?;
+        write!(f, ", {known_count} known differences (")?;
+        for (index, (difference, count)) in known.enumerate() {
+            write!(f, "{}{difference}: {count}", if index == 0 { "" } else { ", " })?;
+        }
+        write!(f, "), {} bodies re-marshalled by the reference", self.rewritten_bodies)
+    }
+}

@@ -1,0 +1,38 @@
+//! The reference's recorded answers against our rules: needs neither Envoy nor the reference.
+
+use endpoint_picker_tests::parity::ours::Ours;
+use endpoint_picker_tests::parity::recording::Recording;
+use endpoint_picker_tests::parity::reference;
+use endpoint_picker_tests::parity::setup::SETUPS;
+use endpoint_picker_tests::parity::verdict::Verdict;
+
+#[test]
+fn our_rules_agree_with_every_recorded_answer_of_the_reference() {
+    for setup in SETUPS {
+        let recording = Recording::read(setup).unwrap();
+        assert_eq!(recording.run.reference, reference::VERSION, "{}", setup.name);
+        let mut ours = Ours::new(setup).unwrap();
+        let mut agree = 0;
+        for (number, (case, answer)) in recording.cases.iter().enumerate() {
+            let opinion = ours.judge(case).unwrap();
+            let verdict = Verdict::on(case, &opinion.expected, answer);
+            assert_ne!(
+                verdict,
+                Verdict::Disagree,
+                "{} case {number}: {}\nour rules: {:?}: {}\nreference: {answer}",
+                setup.name,
+                case.request,
+                opinion.expected,
+                opinion.explanation,
+            );
+            agree += usize::from(verdict == Verdict::Agree);
+            ours.remember(&opinion);
+        }
+        let cases = recording.cases.len();
+        assert!(
+            agree * 10 > cases * 7,
+            "{}: {agree} of {cases} agree, the rest are known differences",
+            setup.name
+        );
+    }
+}
