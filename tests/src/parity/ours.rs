@@ -195,6 +195,7 @@ fn reading(state: &ServerState) -> Reading {
         }),
         block_size: state.cache.map(|(block_size, _)| block_size),
         num_blocks: state.cache.map(|(_, blocks)| blocks),
+        ..Reading::default()
     }
 }
 
