@@ -1,0 +1,95 @@
+//! What requests add to the load of endpoints, and who reads it.
+
+use endpoint_picker::cycle::Load;
+use endpoint_picker::decision::Charge;
+use serde_json::{Value, json};
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{Scene, compile};
+
+/// 25 tokens.
+const PROMPT: &str =
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
+
+fn charges(plugins: &Value) -> Vec<(usize, Load, Load)> {
+    let charges = Scene::idle(&json!({"plugins": plugins}), 1).send(PROMPT, &[]).charges;
+    let parts = |Charge { endpoint, until_first_byte, until_end }| (endpoint, until_first_byte, until_end);
+    charges.into_iter().map(parts).collect()
+}
+
+fn load(requests: u64, tokens: u64) -> Load {
+    Load { requests, tokens }
+}
+
+#[test]
+fn the_prompt_is_over_at_the_first_byte_and_the_request_at_the_end() {
+    assert_eq!(charges(&json!([{"type": "queue-scorer"}])), [(0, load(0, 25), load(1, 0))]);
+}
+
+#[test]
+fn with_the_answer_estimated_all_is_held_to_the_end() {
+    let producer =
+        json!({"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": true}});
+    assert_eq!(charges(&json!([{"type": "queue-scorer"}, producer])), [(0, load(0, 0), load(1, 25 + 38))]);
+}
+
+#[test]
+fn only_the_prefix_producer_that_is_named_makes_tokens_cheaper() {
+    let config = |load: Value| {
+        json!({"plugins": [
+            {"name": "mine", "type": "approx-prefix-cache-producer"},
+            {"type": "inflight-load-producer", "parameters": load},
+            {"type": "token-load-scorer"},
+        ]})
+    };
+    let second = |config: &Value| {
+        let mut scene = Scene::idle(config, 1);
+        scene.send(PROMPT, &[]);
+        scene.send(PROMPT, &[]).charges[0].until_first_byte.tokens
+    };
+    assert_eq!(second(&config(json!({}))), 25, "there is no producer of the default name");
+    assert_eq!(second(&config(json!({"prefixMatchInfoProducerName": "mine"}))), 0);
+    let error = compile(&config(json!({"prefixMatchInfoProducerName": "token-load-scorer"}))).unwrap_err();
+    assert!(error.to_string().contains("no prefix producer"), "{error}");
+}
+
+#[test]
+fn readers_have_to_name_the_producer_there_is() {
+    let config = |scorer: &str, producers: &[&str]| {
+        let parameters = json!({"inFlightLoadProducerName": scorer});
+        let mut plugins = vec![json!({"type": "active-request-scorer", "parameters": parameters})];
+        plugins.extend(producers.iter().map(|name| json!({"name": name, "type": "inflight-load-producer"})));
+        compile(&json!({"plugins": plugins})).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(config("", &[]), Ok(()));
+    assert_eq!(config("", &["inflight-load-producer"]), Ok(()));
+    assert_eq!(config("mine", &["mine"]), Ok(()));
+    for (scorer, producers) in [("mine", &[][..]), ("", &["mine"])] {
+        let error = config(scorer, producers).unwrap_err();
+        assert!(error.starts_with("plugins[0].parameters.inFlightLoadProducerName"), "{error}");
+    }
+    let error = config("a", &["a", "b"]).unwrap_err();
+    assert!(error.starts_with("plugins[2]") && error.contains("one is allowed"), "{error}");
+}
+
+#[test]
+fn only_the_profile_named_prefill_is_over_at_the_first_byte() {
+    let profiles = ["decode", "prefill", "encode"]
+        .map(|stage| json!({"name": stage, "plugins": [{"pluginRef": format!("{stage}-filter")}]}));
+    let config = json!({
+        "plugins": [
+            {"type": "disagg-profile-handler", "parameters": {
+                "stageOrder": "prefill-first", "deciders": {"encode": "always-disagg-pd-decider"},
+            }},
+            {"type": "always-disagg-pd-decider"}, {"type": "decode-filter"}, {"type": "prefill-filter"},
+            {"type": "encode-filter"},
+        ],
+        "schedulingProfiles": profiles,
+    });
+    let mut scene = Scene::idle(&config, 3).label("llm-d.ai/role", &["decode", "prefill", "encode"]);
+    let charges = scene.send(PROMPT, &[]).charges;
+    let until_end: Vec<(usize, u64)> =
+        charges.iter().map(|charge| (charge.endpoint, charge.until_end.requests)).collect();
+    assert_eq!(until_end, [(1, 0), (2, 1), (0, 1)]);
+}

@@ -1,0 +1,206 @@
+//! Whole decisions by configurations of the reference's kind.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod admission;
+mod config;
+mod disaggregation;
+mod load;
+mod reference_cases;
+mod sessions;
+mod worked_examples;
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use core::time::Duration;
+
+use endpoint_picker::body::{Api, Body, Json, Options};
+use endpoint_picker::config::{ConfigError, PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::cycle::{Headers, Load, Request, View};
+use endpoint_picker::decision::{Decision, Outcome};
+use endpoint_picker::memory::Memory;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::profile::Instance;
+use endpoint_picker::reading::{Lora, Reading};
+use endpoint_picker::rng::SplitMix64;
+use serde::de::DeserializeSeed;
+use serde_json::Value;
+
+/// The time of every decision.
+pub(crate) const NOW: Duration = Duration::from_secs(1_000);
+
+/// What a shell brings along.
+pub(crate) struct SerdeJson;
+
+impl Json for SerdeJson {
+    type Error = serde_json::Error;
+
+    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
+        seed.deserialize(&mut serde_json::Deserializer::from_str(text))
+    }
+}
+
+/// Compiles a configuration, written as the reference writes it: `plugins` and `schedulingProfiles`.
+pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigError> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let plugins = list(&config["plugins"]).into_iter().map(|plugin| {
+        let parameters = plugin.get("parameters").cloned().unwrap_or_else(|| serde_json::json!({}));
+        let read = serde_json::json!({"type": plugin["type"], "parameters": parameters});
+        let read: AnyPlugin = serde_json::from_value(read).unwrap();
+        let name = plugin.get("name").map_or_else(|| read.type_name().to_owned(), text);
+        Instance { name, plugin: read }
+    });
+    let profiles = list(&config["schedulingProfiles"]).into_iter().map(|profile| {
+        let plugins = list(&profile["plugins"])
+            .into_iter()
+            .map(|plugin| PluginRef { name: text(&plugin["pluginRef"]), weight: plugin["weight"].as_f64() });
+        ProfileConfig { name: text(&profile["name"]), plugins: plugins.collect() }
+    });
+    Pipeline::compile(PickerConfig {
+        plugins: plugins.collect(),
+        profiles: profiles.collect(),
+        parsers: vec![],
+        saturation_detector: config["saturationDetector"].as_str().map(str::to_owned),
+    })
+}
+
+/// A pool with a pipeline that decides for it. Endpoint n is `default/n` at 192.168.1.(n+1):8000.
+pub(crate) struct Scene {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) readings: Vec<Reading>,
+    pub(crate) in_flight: Vec<Load>,
+    pub(crate) memories: Vec<Memory>,
+    labels: Vec<Vec<(String, String)>>,
+}
+
+impl Scene {
+    pub(crate) fn new(config: &Value, readings: Vec<Reading>) -> Self {
+        let pipeline = compile(config).unwrap_or_else(|error| panic!("{config}: {error}"));
+        let memories = pipeline.new_memories(None);
+        Self { pipeline, labels: vec![vec![]; readings.len()], readings, in_flight: vec![], memories }
+    }
+
+    /// A scene of fresh and idle endpoints.
+    pub(crate) fn idle(config: &Value, endpoints: usize) -> Self {
+        Self::new(config, vec![fresh(); endpoints])
+    }
+
+    pub(crate) fn label(mut self, key: &str, values: &[&str]) -> Self {
+        for (labels, value) in self.labels.iter_mut().zip(values).filter(|(_, value)| !value.is_empty()) {
+            labels.push((key.to_owned(), (*value).to_owned()));
+        }
+        self
+    }
+
+    pub(crate) fn pool(&self) -> Pool {
+        let endpoints = self.labels.iter().enumerate().map(|(n, labels)| {
+            let address = ([192, 168, 1, u8::try_from(n + 1).unwrap()], 8000).into();
+            Endpoint::new(format!("default/{n}"), address, labels.clone())
+        });
+        Pool::new("default".to_owned(), endpoints.collect()).unwrap()
+    }
+
+    pub(crate) fn decide(&mut self, request: &Request<'_>, seed: u64) -> Decision {
+        let pool = self.pool();
+        let view = View {
+            pool: &pool,
+            readings: &self.readings,
+            readings_arrived: NOW,
+            in_flight: &self.in_flight,
+            memories: &self.memories,
+        };
+        let decision = self.pipeline.decide(request, &view, NOW, &mut SplitMix64::new(seed));
+        for event in &decision.events {
+            self.memories[event.plugin].apply(&event.change);
+        }
+        decision
+    }
+
+    /// Decides for a completions request.
+    pub(crate) fn send(&mut self, prompt: &str, headers: &[(&str, &str)]) -> Decision {
+        let json = serde_json::json!({"model": "m", "prompt": prompt}).to_string();
+        self.send_body(Api::Completions, &json, headers)
+    }
+
+    pub(crate) fn send_body(&mut self, api: Api, json: &str, headers: &[(&str, &str)]) -> Decision {
+        let keep_bytes = self.pipeline.max_prompt_bytes();
+        let options = Options { keep_bytes, media: self.pipeline.media(), ..Options::default() };
+        let body = Body::read::<SerdeJson>(json, api, &options).unwrap();
+        let headers = owned(headers);
+        let request = Request {
+            model: body.model.as_deref().unwrap_or_default(),
+            prompt: Some(&body.prompt),
+            max_output_tokens: body.max_output_tokens,
+            headers: Headers(&headers),
+            ..Request::default()
+        };
+        self.decide(&request, 1)
+    }
+}
+
+pub(crate) fn owned(headers: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
+    headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect()
+}
+
+/// A reading of an idle server, just taken.
+pub(crate) fn fresh() -> Reading {
+    Reading {
+        ready: true,
+        updated: Some(NOW),
+        waiting: Some(0),
+        running: Some(0),
+        kv_usage: Some(0.0),
+        ..Reading::default()
+    }
+}
+
+/// A server with this many requests waiting, this share of its cache in use, and these adapters running.
+pub(crate) fn pod(waiting: u64, kv_usage: f64, adapters: &[&str]) -> Reading {
+    let running = adapters.iter().map(|&adapter| adapter.to_owned()).collect();
+    let lora = Lora { running, waiting: vec![], max: 0 };
+    Reading { waiting: Some(waiting), kv_usage: Some(kv_usage), lora: Some(lora), ..fresh() }
+}
+
+/// Where the request goes.
+#[track_caller]
+pub(crate) fn destinations(decision: &Decision) -> Vec<usize> {
+    match &decision.outcome {
+        Outcome::Route(endpoints) => endpoints.clone(),
+        other => panic!("not routed but {other:?}"),
+    }
+}
+
+/// The status, reason and message a request is turned away with.
+#[track_caller]
+pub(crate) fn rejection(decision: &Decision) -> (u16, Option<&'static str>, String) {
+    match &decision.outcome {
+        Outcome::Reject(rejection) => {
+            let reason = rejection.reason.map(endpoint_picker::rejection::DroppedReason::as_str);
+            (rejection.code.status(), reason, rejection.message.to_string())
+        }
+        other => panic!("not turned away but {other:?}"),
+    }
+}
+
+/// The endpoints of the highest total: any of them may be picked.
+pub(crate) fn best(decision: &Decision) -> Vec<usize> {
+    let run = decision.primary_run().expect("a profile ran");
+    let highest = run.totals.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let scored = run.scored.iter().zip(&run.totals);
+    scored.filter(|(_, total)| (*total - highest).abs() < 1e-9).map(|(&endpoint, _)| endpoint).collect()
+}
+
+/// The totals of all endpoints that passed the filters.
+pub(crate) fn totals(decision: &Decision) -> Vec<f64> {
+    decision.primary_run().expect("a profile ran").totals.clone()
+}
+
+#[track_caller]
+pub(crate) fn assert_near(actual: &[f64], expected: &[f64]) {
+    let close = actual.iter().zip(expected).all(|(actual, expected)| (actual - expected).abs() < 1e-4);
+    assert!(close && actual.len() == expected.len(), "{actual:?} is not {expected:?}");
+}

@@ -1,0 +1,123 @@
+//! Sessions over several requests.
+
+use serde_json::{Value, json};
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{Scene, compile, destinations};
+
+/// What the client is told by an answer from where the request went, as headers for its next request.
+fn answer(scene: &Scene, endpoint: usize) -> Vec<(String, String)> {
+    scene.pipeline.response_headers(&scene.pool().endpoints()[endpoint]).collect()
+}
+
+fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
+    headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+#[test]
+fn a_token_brings_the_client_back_by_scorer_and_by_filter() {
+    for plugin in ["session-affinity-scorer", "session-affinity-filter"] {
+        let mut scene = Scene::idle(&json!({"plugins": [{"type": plugin}]}), 4);
+        let first = destinations(&scene.send("x", &[]))[0];
+        let token = answer(&scene, first);
+        assert_eq!(token[0].0, "x-session-token", "{plugin}");
+        for n in 0..20 {
+            let next = scene.send(&format!("{n}"), &borrowed(&token));
+            assert_eq!(destinations(&next), [first], "{plugin}");
+        }
+    }
+}
+
+#[test]
+fn a_session_by_name_needs_no_token() {
+    let parameters = json!({"strategy": "session_id"});
+    let config = json!({"plugins": [{"type": "session-affinity-scorer", "parameters": parameters}]});
+    let mut scene = Scene::idle(&config, 4);
+    for session in ["a", "b", "c", "d", "e", "f"] {
+        let headers = [("x-session-id", session)];
+        let first = destinations(&scene.send("x", &headers));
+        assert!(answer(&scene, first[0]).is_empty());
+        for _ in 0..5 {
+            assert_eq!(destinations(&scene.send("y", &headers)), first, "session {session}");
+        }
+    }
+}
+
+#[test]
+fn a_session_moves_when_its_endpoint_is_gone_and_stays_where_it_went() {
+    let parameters = json!({"strategy": "session_id"});
+    let config = json!({"plugins": [{"type": "session-affinity-filter", "parameters": parameters}]});
+    let mut scene = Scene::idle(&config, 2);
+    let headers = [("x-session-id", "abc")];
+    let first = destinations(&scene.send("x", &headers))[0];
+    scene.readings[first].ready = false;
+    assert_eq!(destinations(&scene.send("x", &headers)), [1 - first]);
+    scene.readings[first].ready = true;
+    assert_eq!(destinations(&scene.send("x", &headers)), [1 - first]);
+}
+
+fn by_cookie(producer: &str) -> Value {
+    let source = json!({"attribute": "SessionIDDataKey", "producer": producer});
+    let parameters = json!({"strategy": "session_id", "sessionIdConfig": {"sources": [source]}});
+    json!({"plugins": [
+        {"name": "cookies", "type": "session-id-producer", "parameters": {"cookieName": "sid"}},
+        {"type": "session-affinity-scorer", "parameters": parameters},
+    ]})
+}
+
+#[test]
+fn a_session_can_be_named_by_a_cookie() {
+    let mut scene = Scene::idle(&by_cookie("cookies"), 4);
+    let first = destinations(&scene.send("x", &[("cookie", "a=b; sid=abc")]));
+    for n in 0..10 {
+        assert_eq!(destinations(&scene.send(&n.to_string(), &[("cookie", "sid=abc")])), first);
+    }
+}
+
+#[test]
+fn a_producer_that_is_not_there_or_no_producer_is_refused() {
+    for name in ["nobody", "session-affinity-scorer"] {
+        let error = compile(&by_cookie(name)).unwrap_err();
+        assert_eq!(error.at, "plugins[1].parameters.sessionIdConfig.sources");
+        assert!(error.problem.contains(name), "{error}");
+    }
+}
+
+/// Each stage has a session of its own, under a header of its own.
+#[test]
+fn a_stage_can_be_told_to_the_client_by_itself() {
+    let affinity = |name: &str, header: &str| {
+        json!({"name": format!("{name}-session"), "type": "session-affinity-filter", "parameters": {
+            "profileName": name, "encodedEndpointHeaderConfig": {"header": header},
+        }})
+    };
+    let stage = |name: &str| {
+        let plugins = [format!("{name}-filter"), format!("{name}-session")];
+        json!({"name": name, "plugins": plugins.map(|plugin| json!({"pluginRef": plugin}))})
+    };
+    let config = json!({
+        "plugins": [
+            {"type": "disagg-profile-handler", "parameters": {"deciders": {"prefill": "prefix-based-pd-decider"}}},
+            {"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 64}},
+            {"type": "prefill-filter"}, {"type": "decode-filter"},
+            affinity("prefill", "x-session-token-prefill"), affinity("decode", "x-session-token"),
+        ],
+        "schedulingProfiles": [stage("prefill"), stage("decode")],
+    });
+    let mut scene =
+        Scene::idle(&config, 4).label("llm-d.ai/role", &["prefill", "prefill", "decode", "decode"]);
+    let long = "a prompt of more than sixty-four tokens ".repeat(20);
+    let first = scene.send(&long, &[]);
+    let names: Vec<&str> = first.response_headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["x-session-token-prefill", "x-session-token"]);
+    for n in 0..10 {
+        let next = scene.send(&format!("{n}{long}"), &borrowed(&first.response_headers));
+        assert_eq!(
+            (destinations(&next), next.headers.clone()),
+            (destinations(&first), first.headers.clone())
+        );
+    }
+    let short = scene.send("short", &[]);
+    assert_eq!(short.response_headers.len(), 1, "no prefill, no token for it");
+}
