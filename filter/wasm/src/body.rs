@@ -20,15 +20,10 @@ impl Json for SerdeJson {
 
 /// Reads the body of a request to `api`; the rejection is what the client is told.
 pub(crate) fn read<'a>(api: Api, bytes: &'a [u8], options: &Options) -> Result<Body<'a>, Rejection> {
-    let body = if api.is_read() {
-        utf8(bytes).and_then(|text| Body::read::<SerdeJson>(text, api, options)).map_err(refusal)?
-    } else {
-        Body::default()
-    };
-    if api.names_model() && body.model.is_none() {
-        return Err(refusal(BodyError::NoModel));
+    if !api.is_read() {
+        return Ok(Body::default());
     }
-    Ok(body)
+    utf8(bytes).and_then(|text| Body::read::<SerdeJson>(text, api, options)).map_err(refusal)
 }
 
 /// A body that is refused, as the client is told.

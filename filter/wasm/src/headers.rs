@@ -8,13 +8,17 @@ use crate::host::{self, Result};
 /// Where the request goes: one `ip:port`, or several in order, separated by commas.
 pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
 
+/// What each rated endpoint scored, for a filter that moves it into metadata.
+pub(crate) const SCORES: &str = "x-gateway-destination-endpoint-scores";
+
 /// Why a request was dropped.
 pub(crate) const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
 /// Headers that steer the request behind this filter. A client that could set one could choose its own server; with an
 /// original-destination cluster it could reach any address.
-const CONTROL: [&str; 8] = [
+const CONTROL: [&str; 9] = [
     DESTINATION,
+    SCORES,
     "x-gateway-destination-endpoint-subset",
     "x-gateway-destination-endpoint-served",
     DROPPED_REASON,

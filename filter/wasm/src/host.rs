@@ -1,6 +1,7 @@
 //! Every call to Envoy, as a function that returns a `Result`.
 
 use core::fmt;
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::time::UNIX_EPOCH;
 
@@ -64,6 +65,49 @@ pub(crate) fn remove_request_header(name: &str) -> Result<()> {
 pub(crate) fn request_body() -> Result<Vec<u8>> {
     let bytes = hostcalls::get_buffer(BufferType::HttpRequestBody, 0, usize::MAX);
     Ok(bytes.map_err(refused("get_buffer(request body)"))?.unwrap_or_default())
+}
+
+/// Puts another body in the place of all that is buffered. The length in the headers is the caller's.
+pub(crate) fn set_request_body(body: &[u8]) -> Result<()> {
+    hostcalls::set_buffer(BufferType::HttpRequestBody, 0, usize::MAX, body)
+        .map_err(refused("set_buffer(request body)"))
+}
+
+/// A response header.
+pub(crate) fn response_header(name: &str) -> Result<Option<Vec<u8>>> {
+    hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name)
+        .map_err(refused("get_map_value(response header)"))
+}
+
+/// Sets a response header, replacing what was there.
+pub(crate) fn set_response_header(name: &str, value: &str) -> Result<()> {
+    hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value))
+        .map_err(refused("set_map_value(response header)"))
+}
+
+/// Removes a response header.
+pub(crate) fn remove_response_header(name: &str) -> Result<()> {
+    hostcalls::remove_map_value(MapType::HttpResponseHeaders, name)
+        .map_err(refused("remove_map_value(response header)"))
+}
+
+/// The chunk of the response body that has just come.
+pub(crate) fn response_chunk() -> Result<Vec<u8>> {
+    let bytes = hostcalls::get_buffer(BufferType::HttpResponseBody, 0, usize::MAX);
+    Ok(bytes.map_err(refused("get_buffer(response body)"))?.unwrap_or_default())
+}
+
+/// Puts other bytes, or none, in the place of that chunk.
+pub(crate) fn set_response_chunk(bytes: &[u8]) -> Result<()> {
+    hostcalls::set_buffer(BufferType::HttpResponseBody, 0, usize::MAX, bytes)
+        .map_err(refused("set_buffer(response body)"))
+}
+
+/// The `ip:port` that answers; `None` when Envoy answers by itself.
+pub(crate) fn upstream_address() -> Result<Option<SocketAddr>> {
+    let address = hostcalls::get_property(vec!["upstream", "address"])
+        .map_err(refused("get_property(upstream.address)"))?;
+    Ok(address.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok()))
 }
 
 /// A value of the request's filter metadata, in the host's encoding.

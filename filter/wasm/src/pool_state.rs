@@ -2,29 +2,36 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::rc::Rc;
 
 use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome};
 use endpoint_picker::in_flight::InFlight;
 use endpoint_picker::memory::Memory;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::policy::Policy;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_wire as wire;
 
 use crate::board::Board;
+use crate::host;
 use crate::policy;
 
 /// Everything one VM knows of its pool.
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) pipeline: Pipeline,
+    pub(crate) policy: Rc<Policy>,
+    pub(crate) rng: SplitMix64,
+    /// Until the policy says.
     failure_mode: FailureMode,
     known: Known,
     memories: Vec<Memory>,
     in_flight: InFlight,
-    rng: SplitMix64,
+    /// Whether any plugin has a header for answers.
+    marks_answers: bool,
 }
 
 /// The pool as the newest good snapshot described it.
@@ -58,7 +65,9 @@ impl PoolState {
         let pipeline = Pipeline::default();
         Self {
             memories: pipeline.new_memories(None),
+            marks_answers: marks_answers(&pipeline),
             pipeline,
+            policy: Rc::default(),
             failure_mode,
             known: Known::default(),
             in_flight: InFlight::default(),
@@ -71,10 +80,15 @@ impl PoolState {
         self.known.versions
     }
 
+    /// What happens to requests when there is nothing to decide by.
+    pub(crate) fn failure_mode(&self) -> FailureMode {
+        self.policy.failure_mode.unwrap_or(self.failure_mode)
+    }
+
     /// Decides, remembers where the request goes, and counts it as under way there.
     pub(crate) fn decide(&mut self, request: &Request<'_>, has_body: bool, now: Duration) -> Verdict {
         if self.known.versions.is_none() {
-            return Verdict::Other(self.failure_mode.without_snapshot());
+            return Verdict::Other(self.failure_mode().without_snapshot());
         }
         let view = View {
             pool: &self.known.pool,
@@ -95,6 +109,8 @@ impl PoolState {
     }
 
     fn verdict(&mut self, decision: Decision) -> Verdict {
+        let tells_scores = self.policy.emit_endpoint_scores;
+        let scores = tells_scores.then(|| policy::scores(&decision, &self.known.pool)).flatten();
         let endpoints = match decision.outcome {
             Outcome::Route(endpoints) => endpoints,
             other => return Verdict::Other(other),
@@ -104,6 +120,7 @@ impl PoolState {
             endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].printed_address()).collect();
         let mut headers = decision.headers;
         headers.push((crate::headers::DESTINATION, addresses.join(",")));
+        headers.extend(scores.map(|scores| (crate::headers::SCORES, scores)));
         let mut charges = Vec::with_capacity(decision.charges.len());
         for charge in decision.charges {
             let address = pool.endpoints()[charge.endpoint].address();
@@ -121,6 +138,20 @@ impl PoolState {
             let over = core::mem::take(&mut charge.until_first_byte);
             self.in_flight.subtract(&self.known.pool, charge.address, over);
         }
+    }
+
+    /// Headers for an answer, from the endpoint that `from` gives.
+    pub(crate) fn answer_headers(
+        &self,
+        from: impl FnOnce() -> host::Result<Option<SocketAddr>>,
+    ) -> host::Result<Vec<(String, String)>> {
+        if !self.marks_answers {
+            return Ok(vec![]);
+        }
+        let endpoint = from()?.and_then(|address| self.known.pool.index_of(address));
+        Ok(endpoint.map_or_else(Vec::new, |index| {
+            self.pipeline.response_headers(&self.known.pool.endpoints()[index]).collect()
+        }))
     }
 
     /// The request is over.
@@ -170,17 +201,23 @@ impl PoolState {
     /// Puts endpoints and policy in force. What is known about endpoints that stay, and what plugins that stay remember,
     /// is kept.
     fn adopt(&mut self, mut topology: wire::v1::Topology) -> Result<(), String> {
-        let policy = topology.policy.take().unwrap_or_default();
+        let mut policy = topology.policy.take().unwrap_or_default();
         let pool = wire::topology_into_core(topology).map_err(|error| error.to_string())?;
-        let pipeline = policy::pipeline(policy.picker_config)?;
+        let pipeline = policy::pipeline(policy.picker_config.take())?;
         let moves = self.known.pool.moves_to(&pool);
         self.memories = pipeline.new_memories(Some((&self.pipeline, core::mem::take(&mut self.memories))));
         for memory in &mut self.memories {
             memory.remap(&moves);
         }
         self.in_flight.adopt(&pool);
+        self.marks_answers = marks_answers(&pipeline);
         self.pipeline = pipeline;
+        self.policy = Rc::new(wire::policy_into_core(policy));
         self.known = Known { pool, ..Known::default() };
         Ok(())
     }
+}
+
+fn marks_answers(pipeline: &Pipeline) -> bool {
+    pipeline.plugins().iter().any(|instance| instance.plugin.as_response_marker().is_some())
 }

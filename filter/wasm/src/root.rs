@@ -48,7 +48,7 @@ impl Root {
         host::set_tick_period(TICK).map_err(refused)?;
         // VMs start at almost the same time; the number keeps their sequences apart.
         let seed = u64::from(now.subsec_nanos()) ^ (now.as_secs() << 30) ^ vm.rotate_left(48);
-        Ok(Running {
+        let mut running = Running {
             shared: Rc::new(Shared {
                 pool: RefCell::new(PoolState::new(config.failure_mode, seed)),
                 stats: Stats::new(&config.pool),
@@ -56,7 +56,11 @@ impl Root {
             board: Board::new(&config.pool),
             fetcher: Fetcher::new(vm, &config.pool, &config.agent_cluster),
             trouble: None,
-        })
+        };
+        // A VM that takes the place of another one knows the pool from its first request on.
+        let known = running.catch_up();
+        running.note(known);
+        Ok(running)
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) struct Stats {
     pub(crate) routed: Counter,
     pub(crate) abstained: Counter,
     pub(crate) rejected_400: Counter,
+    pub(crate) rejected_404: Counter,
     pub(crate) rejected_429: Counter,
     pub(crate) rejected_503: Counter,
     pub(crate) snapshots: Counter,
@@ -41,6 +42,7 @@ impl Stats {
             routed: counter("routed"),
             abstained: counter("abstained"),
             rejected_400: counter("rejected_400"),
+            rejected_404: counter("rejected_404"),
             rejected_429: counter("rejected_429"),
             rejected_503: counter("rejected_503"),
             snapshots: counter("snapshots"),
@@ -52,6 +54,7 @@ impl Stats {
     pub(crate) fn count(&self, outcome: &Outcome) {
         match outcome {
             Outcome::Reject(rejection) => match rejection.code.status() {
+                404 => self.rejected_404.increment(),
                 429 => self.rejected_429.increment(),
                 503 => self.rejected_503.increment(),
                 _ => self.rejected_400.increment(),

@@ -6,7 +6,9 @@ use endpoint_picker::body::Options;
 use endpoint_picker::cycle::{Headers, Request};
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::packed;
+use endpoint_picker::policy::{Terms, name_model};
 use endpoint_picker::rejection::Rejection;
+use endpoint_picker::restore::Restore;
 use endpoint_picker::subset::Subset;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
@@ -21,28 +23,42 @@ use crate::{body, error_body};
 const SUBSET_NAMESPACE: &str = "envoy.lb.subset_hint";
 const SUBSET_KEY: &str = "x-gateway-destination-endpoint-subset";
 
+const CONTENT_LENGTH: &str = "content-length";
+
 pub(crate) struct Stream {
     shared: Rc<Shared>,
     head: RequestHead,
     decided: bool,
     /// What the request still adds to the load of endpoints.
     charges: Vec<Charged>,
+    /// What the answer needs if another model takes the client's place.
+    restore: Option<Restore>,
+}
+
+/// The request with another model.
+struct Renamed {
+    body: Vec<u8>,
+    restore: Option<Restore>,
 }
 
 impl Stream {
     pub(crate) fn new(shared: Rc<Shared>) -> Self {
-        Self { shared, head: RequestHead::default(), decided: false, charges: Vec::new() }
+        Self { shared, head: RequestHead::default(), decided: false, charges: Vec::new(), restore: None }
     }
 
     /// Decides for a request whose body, if it has one, is complete.
     fn decide(&mut self, has_body: bool) -> host::Result<Action> {
         self.decided = true;
-        let verdict = if has_body { self.decide_with_body()? } else { self.decide_without_body()? };
+        let (verdict, renamed) =
+            if has_body { self.decide_with_body()? } else { (self.decide_without_body()?, None) };
         match verdict {
             Verdict::Route { headers, charges } => {
                 self.charges = charges;
                 for (name, value) in headers {
                     host::set_request_header(name, &value)?;
+                }
+                if let Some(renamed) = renamed {
+                    self.rename(renamed)?;
                 }
                 self.shared.stats.routed.increment();
                 Ok(Action::Continue)
@@ -63,33 +79,96 @@ impl Stream {
         Ok(self.shared.pool.borrow_mut().decide(&request, false, host::now()?))
     }
 
-    fn decide_with_body(&self) -> host::Result<Verdict> {
+    fn decide_with_body(&self) -> host::Result<(Verdict, Option<Renamed>)> {
         let bytes = host::request_body()?;
-        let mut pool = self.shared.pool.borrow_mut();
+        let headers = Headers(&self.head.all);
+        let pool = &mut *self.shared.pool.borrow_mut();
+        let policy = Rc::clone(&pool.policy);
+        let rejected = |rejection| Ok((Verdict::Other(Outcome::Reject(rejection)), None));
+
         let options = Options { keep_bytes: pool.pipeline.max_prompt_bytes(), ..Options::default() };
-        let api = pool.pipeline.api(&self.head.path).map_err(body::refusal);
-        let body = match api.and_then(|api| body::read(api, &bytes, &options)) {
+        let api = match pool.pipeline.api(&self.head.path) {
+            Ok(api) => api,
+            Err(error) => return rejected(body::refusal(error)),
+        };
+        let body = match body::read(api, &bytes, &options) {
             Ok(body) => body,
-            Err(rejection) => return Ok(Verdict::Other(Outcome::Reject(rejection))),
+            Err(rejection) => return rejected(rejection),
+        };
+        let asked = body.model.as_deref();
+        let terms = if api.names_model() {
+            policy.terms(headers, asked, &mut pool.rng)
+        } else {
+            Ok(Terms { model: asked.unwrap_or_default(), priority: policy.priority(headers) })
+        };
+        let Terms { model, priority } = match terms {
+            Ok(terms) => terms,
+            Err(rejection) => return rejected(rejection),
         };
         let request = Request {
-            model: body.model.as_deref().unwrap_or_default(),
+            model,
             cache_salt: body.cache_salt.as_deref(),
             prompt: Some(&body.prompt),
             max_output_tokens: body.max_output_tokens,
-            headers: Headers(&self.head.all),
+            headers,
             subset: subset_hint()?,
-            priority: 0,
+            priority,
         };
-        Ok(pool.decide(&request, true, host::now()?))
+        let verdict = pool.decide(&request, true, host::now()?);
+        let is_renamed =
+            api.names_model() && asked != Some(model) && matches!(verdict, Verdict::Route { .. });
+        let renamed = is_renamed.then(|| Renamed {
+            restore: Restore::new(model, asked.unwrap_or_default()),
+            body: name_model(&bytes, body.model_span.clone(), model),
+        });
+        Ok((verdict, renamed))
     }
 
-    /// What to do after a host call failed: go on without a decision rather than lose the request.
-    fn or_continue(result: host::Result<Action>) -> Action {
-        result.unwrap_or_else(|error| {
-            log::error!("{error}; the request goes on without a choice");
-            Action::Continue
-        })
+    /// Sends another body than the client's. Its length matters where it was said; a chunked one says its own.
+    fn rename(&mut self, Renamed { body, restore }: Renamed) -> host::Result<()> {
+        host::set_request_body(&body)?;
+        if self.head.all.iter().any(|(name, _)| name == CONTENT_LENGTH) {
+            host::set_request_header(CONTENT_LENGTH, &body.len().to_string())?;
+        }
+        self.restore = restore;
+        Ok(())
+    }
+
+    /// Makes the answer's headers fit what will come after them.
+    fn begin_answer(&mut self, has_body: bool) -> host::Result<()> {
+        let headers = self.shared.pool.borrow().answer_headers(host::upstream_address)?;
+        for (name, value) in headers {
+            host::set_response_header(&name, &value)?;
+        }
+        if self.restore.is_some() {
+            let encoding = host::response_header("content-encoding")?;
+            if has_body && encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity")) {
+                // Known only when all of it has gone out.
+                host::remove_response_header(CONTENT_LENGTH)?;
+            } else {
+                self.restore = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn decide_or_settle(&mut self, has_body: bool) -> Action {
+        let result = self.decide(has_body);
+        self.settle(result)
+    }
+
+    /// What to do after a host call failed: what the pool's failure mode says.
+    fn settle(&self, result: host::Result<Action>) -> Action {
+        result
+            .or_else(|error| {
+                let outcome = self.shared.pool.borrow().failure_mode().without_snapshot();
+                log::error!("{error}; the request meets the failure mode: {outcome:?}");
+                match outcome {
+                    Outcome::Reject(rejection) => reject(&rejection),
+                    _ => Ok(Action::Continue),
+                }
+            })
+            .unwrap_or(Action::Continue)
     }
 }
 
@@ -102,27 +181,48 @@ impl HttpContext for Stream {
             Err(error) => {
                 // Control headers may still be there, so the request must not go on.
                 log::error!("{error}; the request is refused");
-                return Self::or_continue(reject(&Rejection::bad_request(
-                    "the request's headers cannot be read",
-                )));
+                return self.settle(reject(&Rejection::bad_request("the request's headers cannot be read")));
             }
         }
-        if end_of_stream { Self::or_continue(self.decide(false)) } else { Action::Pause }
+        if end_of_stream { self.decide_or_settle(false) } else { Action::Pause }
     }
 
     fn on_http_request_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
         if self.decided {
             return Action::Continue;
         }
-        if end_of_stream { Self::or_continue(self.decide(true)) } else { Action::Pause }
+        if end_of_stream { self.decide_or_settle(true) } else { Action::Pause }
     }
 
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
-        if self.decided { Action::Continue } else { Self::or_continue(self.decide(true)) }
+        if self.decided { Action::Continue } else { self.decide_or_settle(true) }
     }
 
-    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+    fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
         self.shared.pool.borrow_mut().first_byte(&mut self.charges);
+        if let Err(error) = self.begin_answer(!end_of_stream) {
+            log::error!("{error}; the answer goes on as it is");
+            self.restore = None;
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
+        let Some(restore) = &mut self.restore else { return Action::Continue };
+        let sent = host::response_chunk().and_then(|chunk| {
+            restore.chunk(&chunk, end_of_stream).map_or(Ok(()), |bytes| host::set_response_chunk(&bytes))
+        });
+        if let Err(error) = sent {
+            log::error!("{error}; a part of the answer goes on as it is");
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _count: usize) -> Action {
+        if self.restore.as_ref().is_some_and(Restore::is_holding) {
+            // Nothing can be sent any more when trailers have come.
+            log::warn!("an answer ended within the name of its model; its last bytes are lost");
+        }
         Action::Continue
     }
 }

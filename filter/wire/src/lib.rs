@@ -5,12 +5,14 @@
 
 mod convert;
 mod policy;
+mod scores;
 
 pub use convert::{
     TopologyError, reading_from_core, reading_into_core, topology_from_core, topology_into_core,
 };
-pub use policy::picker_config_into_core;
+pub use policy::{picker_config_into_core, policy_into_core};
 pub use prost::{DecodeError, Message};
+pub use scores::endpoint_scores;
 
 /// The generated messages.
 #[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]

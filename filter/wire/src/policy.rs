@@ -1,7 +1,11 @@
-//! The picker's configuration, between the messages and the rules' own types.
+//! Policies, from the messages to the rules' own types.
 
 use endpoint_picker::config::{ConfigError, PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::decision::FailureMode;
 use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker::policy::{
+    InferenceModel, InferenceModels, Objectives, Policy, RewriteRule, Rewrites, Target,
+};
 use endpoint_picker::profile::Instance;
 
 use crate::v1;
@@ -32,4 +36,84 @@ pub fn picker_config_into_core(
         parsers: config.parsers,
         saturation_detector: config.saturation_detector,
     })
+}
+
+/// Reads everything of a policy but the picker's configuration. A failure mode this build does not know counts as not
+/// said.
+pub fn policy_into_core(policy: v1::Policy) -> Policy {
+    let failure_mode = match policy.failure_mode() {
+        v1::FailureMode::Unspecified => None,
+        v1::FailureMode::FailOpen => Some(FailureMode::FailOpen),
+        v1::FailureMode::FailClose => Some(FailureMode::FailClose),
+    };
+    let rule = |rule: v1::RewriteRule| RewriteRule { models: rule.models, targets: targets(rule.targets) };
+    let model = |model: v1::InferenceModel| InferenceModel {
+        name: model.name,
+        priority: model.priority,
+        targets: targets(model.targets),
+    };
+    Policy {
+        failure_mode,
+        objectives: Objectives::new(policy.objectives.into_iter().map(|it| (it.name, it.priority))),
+        rewrites: Rewrites::new(policy.rewrite_rules.into_iter().map(rule)),
+        inference_models: InferenceModels::new(policy.inference_models.into_iter().map(model)),
+        emit_endpoint_scores: policy.emit_endpoint_scores,
+    }
+}
+
+fn targets(targets: Vec<v1::Target>) -> Vec<Target> {
+    targets.into_iter().map(|target| Target { model: target.model, weight: target.weight }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Message;
+
+    #[test]
+    fn a_policy_arrives_as_it_was_sent() {
+        let target = |model: &str, weight| v1::Target { model: model.to_owned(), weight };
+        let core_target = |model: &str, weight| Target { model: model.to_owned(), weight };
+        let sent = v1::Policy {
+            failure_mode: v1::FailureMode::FailClose.into(),
+            picker_config: None,
+            objectives: vec![v1::Objective { name: "shed".to_owned(), priority: -7 }],
+            rewrite_rules: vec![v1::RewriteRule {
+                resource: "canary".to_owned(),
+                models: vec!["a".to_owned(), "b".to_owned()],
+                targets: vec![target("c", Some(0)), target("d", None)],
+            }],
+            inference_models: vec![v1::InferenceModel {
+                name: "m".to_owned(),
+                priority: -1,
+                targets: vec![target("n", Some(u32::MAX))],
+            }],
+            emit_endpoint_scores: true,
+        };
+        let read = policy_into_core(v1::Policy::decode(&*sent.encode_to_vec()).unwrap());
+        let expected = Policy {
+            failure_mode: Some(FailureMode::FailClose),
+            objectives: Objectives::new([("shed".to_owned(), -7)]),
+            rewrites: Rewrites::new([RewriteRule {
+                models: vec!["a".to_owned(), "b".to_owned()],
+                targets: vec![core_target("c", Some(0)), core_target("d", None)],
+            }]),
+            inference_models: InferenceModels::new([InferenceModel {
+                name: "m".to_owned(),
+                priority: -1,
+                targets: vec![core_target("n", Some(u32::MAX))],
+            }]),
+            emit_endpoint_scores: true,
+        };
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_default() {
+        assert_eq!(policy_into_core(v1::Policy::default()), Policy::default());
+        assert_eq!(
+            policy_into_core(v1::Policy { failure_mode: 99, ..v1::Policy::default() }),
+            Policy::default()
+        );
+    }
 }
