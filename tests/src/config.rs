@@ -83,15 +83,38 @@ impl Config {
         Ok(())
     }
 
+    /// Adds an endpoint picker for another pool, which gets the requests whose path begins with `path_prefix`;
+    /// servers see the path without it.
+    pub fn add_pool(&mut self, pool: &str, path_prefix: &str) -> Result<()> {
+        let only = |switched_off: &str| {
+            serde_json::json!({switched_off: {
+                "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig",
+                "disabled": true,
+            }})
+        };
+        let at = self.picker_position()?;
+        let mut picker = self.http_filters()?[at].clone();
+        let name = format!("{PICKER}-{pool}");
+        picker["name"] = name.as_str().into();
+        set_field(&mut picker, "pool", pool.into())?;
+        self.http_filters()?.insert(at, picker);
+
+        let routes = &mut self.connection_manager()?["route_config"]["virtual_hosts"][0]["routes"];
+        let routes =
+            routes.as_array_mut().context("the configuration has no routes where they are expected")?;
+        let mut route = routes[0].clone();
+        routes[0]["typed_per_filter_config"] = only(&name);
+        route["typed_per_filter_config"] = only(PICKER);
+        route["match"]["prefix"] = path_prefix.into();
+        route["route"]["prefix_rewrite"] = "/".into();
+        routes.insert(0, route);
+        Ok(())
+    }
+
     /// Sets a field of the endpoint picker's own configuration, which is JSON in a string.
     pub fn set_picker_field(&mut self, field: &str, value: Value) -> Result<()> {
         let at = self.picker_position()?;
-        let picker = self.http_filters()?[at].pointer_mut("/typed_config/config/configuration/value");
-        let picker = picker.context("the endpoint picker has no configuration")?;
-        let mut fields: Value = serde_json::from_str(picker.as_str().unwrap_or_default())?;
-        fields[field] = value;
-        *picker = fields.to_string().into();
-        Ok(())
+        set_field(&mut self.http_filters()?[at], field, value)
     }
 
     /// The whole document, for a change that only one caller makes.
@@ -128,6 +151,16 @@ impl Config {
         ensure!(found == 1, "{from} stands {found} times in the configuration, expected once");
         Ok(())
     }
+}
+
+/// Sets a field of an endpoint picker's own configuration.
+fn set_field(picker: &mut Value, field: &str, value: Value) -> Result<()> {
+    let picker = picker.pointer_mut("/typed_config/config/configuration/value");
+    let picker = picker.context("the endpoint picker has no configuration")?;
+    let mut fields: Value = serde_json::from_str(picker.as_str().unwrap_or_default())?;
+    fields[field] = value;
+    *picker = fields.to_string().into();
+    Ok(())
 }
 
 fn text(path: &Path) -> Result<&str> {

@@ -1,11 +1,11 @@
 //! Answers in the shapes of the OpenAI API.
 
-use super::{MODEL, ReceivedRequest, SERVED_BY, Shared, lock};
+use super::{CLAIM_ENCODING, MODEL, ReceivedRequest, SERVED_BY, Shared, lock};
 use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
@@ -52,6 +52,9 @@ pub(super) async fn answer(shared: Arc<Shared>, request: ReceivedRequest, pause:
     };
     let name = HeaderValue::from_str(&shared.name).expect("a server's name is fit for a header");
     response.headers_mut().insert(SERVED_BY, name);
+    if let Some(claim) = request.headers.get(CLAIM_ENCODING) {
+        response.headers_mut().insert(CONTENT_ENCODING, claim.clone());
+    }
     response
 }
 
@@ -61,6 +64,23 @@ pub(super) fn metrics(shared: &Shared) -> Response<Body> {
         None => lock(&shared.metrics).clone(),
     };
     body("text/plain; version=0.0.4; charset=utf-8", metrics.to_text(MODEL))
+}
+
+/// The same body in pieces of at most `size` bytes, with a pause before each.
+pub(super) fn cut(mut body: Body, size: usize, pause: Duration) -> Body {
+    let (mut sender, receiver) = Channel::new(1);
+    tokio::spawn(async move {
+        while let Some(Ok(frame)) = body.frame().await {
+            let mut data = frame.into_data().unwrap_or_default();
+            while !data.is_empty() {
+                tokio::time::sleep(pause).await;
+                if sender.send_data(data.split_to(size.min(data.len()))).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    receiver.boxed_unsync()
 }
 
 pub(super) fn error(status: StatusCode, message: &str) -> Response<Body> {

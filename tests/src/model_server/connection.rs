@@ -82,6 +82,10 @@ async fn handle(
     };
     let pause = match behaviour {
         Behaviour::Answer => Duration::ZERO,
+        Behaviour::Pieces(size, pause) => {
+            let response = answer::answer(shared, request, Duration::ZERO).await;
+            return Ok(response.map(|body| answer::cut(body, size, pause)));
+        }
         Behaviour::SlowChunks(pause) => pause,
         Behaviour::Status(status) => return Ok(answer::error(status, "told to fail")),
         Behaviour::Hang => std::future::pending().await,

@@ -28,6 +28,9 @@ pub const MODEL: &str = "demo-model";
 /// Answer header with the server's name.
 pub const SERVED_BY: &str = "x-served-by";
 
+/// A request header whose value becomes the answer's `content-encoding`, whatever the body is.
+pub const CLAIM_ENCODING: &str = "x-test-claim-encoding";
+
 const BACKLOG: u32 = 1024;
 
 /// A running server; it ends when dropped.
@@ -46,6 +49,8 @@ pub enum Behaviour {
     Answer,
     /// Answers it, with this pause before every chunk of the body.
     SlowChunks(Duration),
+    /// Answers it, with the body in pieces of so many bytes and this pause before each.
+    Pieces(usize, Duration),
     /// Answers this status and an OpenAI error object.
     Status(StatusCode),
     /// Reads it and says nothing.

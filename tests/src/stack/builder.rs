@@ -24,6 +24,8 @@ pub struct Builder {
     workers: u32,
     has_picker: bool,
     has_agent: bool,
+    own_agent: Option<SocketAddr>,
+    second_pool: Option<(&'static str, &'static str)>,
     request_timeout: Option<Duration>,
     picker_fields: Vec<(String, Value)>,
     filters: Vec<Value>,
@@ -37,6 +39,8 @@ impl Default for Builder {
             workers: 2,
             has_picker: true,
             has_agent: true,
+            own_agent: None,
+            second_pool: None,
             request_timeout: None,
             picker_fields: Vec::new(),
             filters: Vec::new(),
@@ -82,6 +86,19 @@ impl Builder {
         self
     }
 
+    /// The agent at this address, which the test has started, in place of the real one.
+    pub fn own_agent(mut self, address: SocketAddr) -> Self {
+        self.has_agent = false;
+        self.own_agent = Some(address);
+        self
+    }
+
+    /// One more picker, for this pool and the paths that begin like this.
+    pub fn second_pool(mut self, pool: &'static str, path_prefix: &'static str) -> Self {
+        self.second_pool = Some((pool, path_prefix));
+        self
+    }
+
     /// A field of the picker's own configuration, such as `failureMode`.
     pub fn picker_field(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.picker_fields.push((field.to_owned(), value.into()));
@@ -123,9 +140,13 @@ impl Builder {
             agent.insert(start_agent(any_port, dir.path()).await?).address()
         } else {
             write_eds(&dir.path().join(EDS_FILE), &endpoints)?;
-            let socket = agent_port.insert(TcpSocket::new_v4()?);
-            socket.bind(any_port)?;
-            socket.local_addr()?
+            if let Some(address) = self.own_agent {
+                address
+            } else {
+                let socket = agent_port.insert(TcpSocket::new_v4()?);
+                socket.bind(any_port)?;
+                socket.local_addr()?
+            }
         };
 
         let config = self.envoy_config(agent_address.port(), dir.path())?;
@@ -157,6 +178,9 @@ impl Builder {
         }
         if self.has_picker {
             config.set_picker_module(&tools::filter_wasm()?)?;
+            if let Some((pool, path_prefix)) = self.second_pool {
+                config.add_pool(pool, path_prefix)?;
+            }
         } else {
             config.remove_picker()?;
         }

@@ -1,0 +1,140 @@
+//! An agent that says what a test wants of a pool: its policy above all.
+//!
+//! Like the real one it hands a changed topology over at once and fresh readings all the time.
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use endpoint_picker_wire::{FORMAT, Message, v1};
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// So long readings stay the newest.
+const SCRAPE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A running agent; it ends when dropped.
+#[derive(Debug)]
+pub struct ScriptedAgent {
+    address: SocketAddr,
+    pools: watch::Sender<Pools>,
+    _stop: DropGuard,
+}
+
+/// What the agent says of a pool.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    /// The endpoints, all of them ready.
+    pub endpoints: Vec<SocketAddr>,
+    /// Requests that wait at each endpoint.
+    pub waiting: u64,
+    /// The policy.
+    pub policy: v1::Policy,
+}
+
+/// Each pool with its version.
+type Pools = HashMap<String, (u64, Pool)>;
+
+impl ScriptedAgent {
+    /// Starts on a free port of loopback, knowing no pool.
+    pub async fn start() -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let pools = watch::Sender::new(Pools::new());
+        let stop = CancellationToken::new();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, pools.subscribe())));
+        Ok(Self { address, pools, _stop: stop.drop_guard() })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Says something else of a pool from now on.
+    pub fn set(&self, name: &str, pool: Pool) {
+        self.pools.send_modify(|pools| {
+            let version = pools.get(name).map_or(1, |(version, _)| version + 1);
+            pools.insert(name.to_owned(), (version, pool));
+        });
+    }
+}
+
+async fn accept(listener: TcpListener, pools: watch::Receiver<Pools>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let pools = pools.clone();
+        let service = service_fn(move |request| answer(request, pools.clone()));
+        // Connections end with their clients; an error is the client's way to end.
+        tokio::spawn(async move {
+            let _ = auto::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+async fn answer<B>(
+    request: Request<B>,
+    mut pools: watch::Receiver<Pools>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let name =
+        request.uri().path().strip_prefix("/v1/pools/").and_then(|rest| rest.strip_suffix("/snapshot"));
+    let name = name.unwrap_or_default().to_owned();
+    let has = |field: &str| {
+        let fields =
+            request.uri().query()?.split('&').find_map(|pair| pair.strip_prefix(field)?.strip_prefix('='));
+        fields?.parse::<u64>().ok()
+    };
+    let topology = has("topology");
+    let changed = |pools: &Pools| pools.get(&name).is_some_and(|(version, _)| Some(*version) != topology);
+    let _ = tokio::time::timeout(SCRAPE_INTERVAL, pools.wait_for(changed)).await;
+    let found = pools.borrow().get(&name).cloned();
+    let snapshot = found
+        .context("no such pool")
+        .map(|(version, pool)| snapshot(&name, version, pool, topology, has("readings").unwrap_or(0)));
+    Ok(match snapshot {
+        Ok(snapshot) => Response::new(Full::new(snapshot.encode_to_vec().into())),
+        Err(reason) => {
+            let mut response = Response::new(Full::new(reason.to_string().into()));
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            response
+        }
+    })
+}
+
+fn snapshot(name: &str, version: u64, pool: Pool, known: Option<u64>, readings: u64) -> v1::Snapshot {
+    let endpoint = |address: &SocketAddr| v1::Endpoint {
+        name: format!("default/{address}"),
+        address: address.to_string(),
+        labels: vec![],
+    };
+    let reading = v1::Reading {
+        ready: true,
+        age_ms: Some(0),
+        waiting: Some(pool.waiting),
+        running: Some(0),
+        kv_usage: Some(0.0),
+        ..v1::Reading::default()
+    };
+    let topology = v1::Topology {
+        pool: name.to_owned(),
+        endpoints: pool.endpoints.iter().map(endpoint).collect(),
+        policy: Some(pool.policy),
+    };
+    v1::Snapshot {
+        format: FORMAT,
+        topology_version: version,
+        readings_version: readings + 1,
+        readings: vec![reading; topology.endpoints.len()],
+        topology: (known != Some(version)).then_some(topology),
+    }
+}

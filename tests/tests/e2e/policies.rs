@@ -1,0 +1,286 @@
+//! What the operator wants: other models, priorities, models there are, and several pools.
+
+use crate::scene::{DESTINATION, TEXT, fresh_prompt};
+use endpoint_picker_tests::client;
+use endpoint_picker_tests::eventually::eventually;
+use endpoint_picker_tests::model_server::{ModelServer, ReceivedRequest};
+use endpoint_picker_tests::scripted_agent::{Pool, ScriptedAgent};
+use endpoint_picker_tests::stack::{Builder, SOON, Stack};
+use endpoint_picker_wire::v1;
+use futures_util::future::join_all;
+use reqwest::{Body, Client, Response, StatusCode};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const POOL: &str = "default";
+const OBJECTIVE: &str = "x-llm-d-inference-objective";
+
+/// A stack whose agent says what a test wants.
+pub(crate) struct Scene {
+    pub(crate) stack: Stack,
+    agent: ScriptedAgent,
+}
+
+impl Scene {
+    pub(crate) async fn start(policy: v1::Policy) -> Self {
+        Self::build(policy, Stack::builder()).await
+    }
+
+    async fn build(policy: v1::Policy, builder: Builder) -> Self {
+        let agent = ScriptedAgent::start().await.unwrap();
+        let stack = builder.own_agent(agent.address()).start().await;
+        let scene = Self { stack, agent };
+        scene.set(policy);
+        scene.stack.wait_until_picking().await;
+        scene.take_requests();
+        scene
+    }
+
+    fn set(&self, policy: v1::Policy) {
+        self.agent.set(POOL, Pool { endpoints: self.endpoints(), waiting: 0, policy });
+    }
+
+    fn endpoints(&self) -> Vec<SocketAddr> {
+        self.stack.servers().iter().map(ModelServer::address).collect()
+    }
+
+    /// Everything the servers have received since the last call.
+    fn take_requests(&self) -> Vec<ReceivedRequest> {
+        self.stack.servers().iter().flat_map(ModelServer::take_requests).collect()
+    }
+
+    /// The one request they have received.
+    pub(crate) fn received(&self) -> ReceivedRequest {
+        let mut requests = self.take_requests();
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        requests.remove(0)
+    }
+
+    pub(crate) async fn post(&self, client: &Client, path: &str, body: impl Into<Body>) -> Response {
+        client.post(self.stack.url(path)).body(body).send().await.unwrap()
+    }
+
+    /// Posts a completion for this model with these headers.
+    pub(crate) async fn ask(&self, model: &str, headers: &[(&str, &str)]) -> Response {
+        let mut request = client::http1().post(self.stack.url(TEXT));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.json(&json!({"model": model, "prompt": fresh_prompt()})).send().await.unwrap()
+    }
+}
+
+fn target(model: &str, weight: Option<u32>) -> v1::Target {
+    v1::Target { model: model.to_owned(), weight }
+}
+
+fn rule(model: &str, targets: Vec<v1::Target>) -> v1::RewriteRule {
+    v1::RewriteRule { resource: "rewrite".to_owned(), models: vec![model.to_owned()], targets }
+}
+
+/// `llama` becomes `llama-canary`.
+pub(crate) fn rewriting() -> v1::Policy {
+    v1::Policy {
+        rewrite_rules: vec![rule("llama", vec![target("llama-canary", None)])],
+        ..v1::Policy::default()
+    }
+}
+
+pub(crate) fn model_of(request: &ReceivedRequest) -> String {
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
+    body["model"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_canary_gets_its_weight_of_the_requests() {
+    const REQUESTS: usize = 2000;
+    let targets = vec![target("canary", Some(10)), target("stable", Some(90))];
+    let policy = v1::Policy { rewrite_rules: vec![rule("llama", targets)], ..v1::Policy::default() };
+    let scene = Scene::start(policy).await;
+    let client = client::h2c();
+    let body = json!({"model": "llama", "prompt": "hi", "max_tokens": 1}).to_string();
+    for _ in 0..REQUESTS / 50 {
+        let answers = join_all((0..50).map(|_| scene.post(&client, TEXT, body.clone()))).await;
+        assert!(answers.iter().all(|answer| answer.status() == StatusCode::OK));
+    }
+    let models: Vec<_> = scene.take_requests().iter().map(model_of).collect();
+    assert_eq!(models.len(), REQUESTS);
+    assert!(models.iter().all(|model| model == "canary" || model == "stable"));
+    let canaries = models.iter().filter(|model| *model == "canary").count();
+    // Three standard deviations of 2000 draws at 0.1 are 40.2.
+    assert!((160..=240).contains(&canaries), "{canaries} of {REQUESTS} went to the canary");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_negative_objective_is_shed_by_a_saturated_pool_and_no_other() {
+    let objectives = [("shed", -1), ("high", 5)];
+    let objectives = objectives.map(|(name, priority)| v1::Objective { name: name.to_owned(), priority });
+    let policy = v1::Policy { objectives: objectives.into(), ..v1::Policy::default() };
+    let scene = Scene::start(policy.clone()).await;
+    eventually("an idle pool serves a sheddable request", SOON, async || {
+        match scene.ask("llama", &[(OBJECTIVE, "shed")]).await.status() {
+            StatusCode::OK => Ok(()),
+            status => Err(status),
+        }
+    })
+    .await;
+
+    scene.agent.set(POOL, Pool { endpoints: scene.endpoints(), waiting: 100, policy });
+    let answer = eventually("a saturated pool sheds it", SOON, async || {
+        let answer = scene.ask("llama", &[(OBJECTIVE, "shed")]).await;
+        if answer.status() == StatusCode::TOO_MANY_REQUESTS { Ok(answer) } else { Err(answer.status()) }
+    })
+    .await;
+    let error: Value = answer.json().await.unwrap();
+    assert_eq!(error["error"]["message"], "system saturated, sheddable request dropped");
+    assert_eq!(error["error"]["type"], "rate_limit_error");
+    for headers in [&[(OBJECTIVE, "high")][..], &[(OBJECTIVE, "nobody")], &[]] {
+        assert_eq!(scene.ask("llama", headers).await.status(), StatusCode::OK, "{headers:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_inference_models_an_unknown_model_is_404() {
+    let model = v1::InferenceModel {
+        name: "llama".to_owned(),
+        priority: 0,
+        targets: vec![target("llama-v1", Some(1))],
+    };
+    let scene = Scene::start(v1::Policy { inference_models: vec![model], ..v1::Policy::default() }).await;
+    let answer = scene.ask("nobody", &[]).await;
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    assert_eq!(answer.headers()["content-type"], "application/json");
+    let error: Value = answer.json().await.unwrap();
+    assert_eq!(
+        error["error"],
+        json!({
+            "message": "error finding a model object in InferenceModel for input nobody",
+            "type": "invalid_request_error",
+            "param": null,
+            "code": "NotFound",
+        })
+    );
+    assert!(scene.take_requests().is_empty());
+
+    let answer = scene.ask("llama", &[]).await;
+    assert_eq!(answer.json::<Value>().await.unwrap()["model"], "llama");
+    assert_eq!(model_of(&scene.received()), "llama-v1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_fails_while_policies_change() {
+    let scene = Arc::new(Scene::start(rewriting()).await);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let load = (0..8).map(|_| {
+        let (scene, is_over) = (scene.clone(), is_over.clone());
+        tokio::spawn(async move {
+            let client = client::h2c();
+            let body = json!({"model": "llama", "prompt": "hi", "max_tokens": 1}).to_string();
+            let mut models = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let answer = scene.post(&client, TEXT, body.clone()).await;
+                assert_eq!(answer.status(), StatusCode::OK);
+                models.push(answer.json::<Value>().await.unwrap()["model"].clone());
+            }
+            models
+        })
+    });
+    let load: Vec<_> = load.collect();
+    for round in 0..40 {
+        let policy = if round % 2 == 0 { v1::Policy::default() } else { rewriting() };
+        scene.set(policy);
+        let expected = if round % 2 == 0 { "llama" } else { "llama-canary" };
+        eventually("the servers see the new policy at work", SOON, async || {
+            let requests = scene.take_requests();
+            let models: Vec<_> = requests.iter().map(model_of).collect();
+            if models.iter().any(|model| model == expected) { Ok(()) } else { Err(format!("{models:?}")) }
+        })
+        .await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let answers: Vec<Value> = join_all(load).await.into_iter().flat_map(Result::unwrap).collect();
+    assert!(answers.len() > 200, "only {} requests", answers.len());
+    assert!(answers.iter().all(|model| model == "llama"), "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_pools_in_one_envoy_have_their_own_endpoints_and_policies() {
+    let builder = Stack::builder().servers(4).second_pool("second", "/second/");
+    let agent = ScriptedAgent::start().await.unwrap();
+    let stack = builder.own_agent(agent.address()).start().await;
+    let scene = Scene { stack, agent };
+    let endpoints = scene.endpoints();
+    let renamed = |name: &str| v1::Policy {
+        rewrite_rules: vec![rule("llama", vec![target(name, None)])],
+        ..v1::Policy::default()
+    };
+    for (pool, name, endpoints) in
+        [(POOL, "of-first", &endpoints[..2]), ("second", "of-second", &endpoints[2..])]
+    {
+        scene.agent.set(pool, Pool { endpoints: endpoints.to_vec(), waiting: 0, policy: renamed(name) });
+    }
+    scene.stack.wait_until_picking().await;
+    eventually("every worker picks for the second pool", SOON, async || {
+        for _ in 0..20 {
+            let answer = client::http1().get(scene.stack.url("/second/picking")).send().await?;
+            let echo: Value = answer.json().await?;
+            anyhow::ensure!(echo["headers"][DESTINATION].is_string(), "a request was not picked");
+        }
+        anyhow::Ok(())
+    })
+    .await;
+    scene.take_requests();
+
+    for (path, name, servers) in
+        [("/v1/completions", "of-first", 0..2), ("/second/v1/completions", "of-second", 2..4)]
+    {
+        for _ in 0..20 {
+            let body = json!({"model": "llama", "prompt": fresh_prompt()}).to_string();
+            let answer = scene.post(&client::http1(), path, body).await;
+            assert_eq!(answer.json::<Value>().await.unwrap()["model"], "llama", "{path}");
+        }
+        let inside = scene.stack.servers()[servers].iter().flat_map(ModelServer::take_requests);
+        let models: Vec<_> = inside.map(|request| model_of(&request)).collect();
+        assert_eq!(models, [name; 20], "{path}");
+    }
+    assert!(scene.take_requests().is_empty(), "a request went to an endpoint of the other pool");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scores_reach_the_filters_behind_only_when_the_policy_asks() {
+    const SCORES: &str = "x-gateway-destination-endpoint-scores";
+    let scene = Scene::start(v1::Policy { emit_endpoint_scores: true, ..v1::Policy::default() }).await;
+    let path = "/v1/completions?scores";
+    let answer = scene.post(&client::http1(), path, client::completion("hi").to_string()).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(scene.received().header(SCORES), None);
+    let scores = scene.stack.logged(path).await["scores"].clone();
+    for endpoint in scene.endpoints() {
+        assert!(scores[endpoint.to_string()].is_number(), "{scores}");
+    }
+
+    scene.set(v1::Policy::default());
+    let mut round = 0;
+    eventually("no scores any more", SOON, async || {
+        round += 1;
+        let path = format!("/v1/completions?round={round}");
+        let request = client::http1().post(scene.stack.url(&path)).header(SCORES, "CgA=");
+        request.json(&client::completion("hi")).send().await.unwrap();
+        match &scene.stack.logged(&path).await["scores"] {
+            Value::Null => Ok(()),
+            scores => Err(scores.to_string()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_gives_a_request_an_id_when_the_client_gives_none() {
+    let scene = Scene::start(v1::Policy::default()).await;
+    for headers in [&[][..], &[("x-request-id", "")]] {
+        scene.ask("llama", headers).await;
+        assert_eq!(scene.received().header("x-request-id").map(str::len), Some(36), "{headers:?}");
+    }
+}
