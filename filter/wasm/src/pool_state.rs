@@ -46,8 +46,12 @@ struct Known {
 
 /// What a decision means for the request.
 pub(crate) enum Verdict {
-    /// Set these headers; the load is to be given back.
-    Route { headers: Vec<(&'static str, String)>, charges: Vec<Charged> },
+    /// Set these headers, and those on the answer; the load is to be given back.
+    Route {
+        headers: Vec<(&'static str, String)>,
+        answer_headers: Vec<(String, String)>,
+        charges: Vec<Charged>,
+    },
     /// Everything else, as decided.
     Other(Outcome),
 }
@@ -129,7 +133,7 @@ impl PoolState {
             self.in_flight.add(pool, address, until_end);
             charges.push(Charged { address, until_first_byte, until_end });
         }
-        Verdict::Route { headers, charges }
+        Verdict::Route { headers, answer_headers: decision.response_headers, charges }
     }
 
     /// The answer has begun: prompts are computed, and stages before the answering one are over.

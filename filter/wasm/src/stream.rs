@@ -31,6 +31,8 @@ pub(crate) struct Stream {
     decided: bool,
     /// What the request still adds to the load of endpoints.
     charges: Vec<Charged>,
+    /// Headers for the answer that tell what was decided.
+    answer_headers: Vec<(String, String)>,
     /// What the answer needs if another model takes the client's place.
     restore: Option<Restore>,
 }
@@ -43,7 +45,14 @@ struct Renamed {
 
 impl Stream {
     pub(crate) fn new(shared: Rc<Shared>) -> Self {
-        Self { shared, head: RequestHead::default(), decided: false, charges: Vec::new(), restore: None }
+        Self {
+            shared,
+            head: RequestHead::default(),
+            decided: false,
+            charges: Vec::new(),
+            answer_headers: Vec::new(),
+            restore: None,
+        }
     }
 
     /// Decides for a request whose body, if it has one, is complete.
@@ -52,7 +61,8 @@ impl Stream {
         let (verdict, renamed) =
             if has_body { self.decide_with_body()? } else { (self.decide_without_body()?, None) };
         match verdict {
-            Verdict::Route { headers, charges } => {
+            Verdict::Route { headers, answer_headers, charges } => {
+                self.answer_headers = answer_headers;
                 self.charges = charges;
                 for (name, value) in headers {
                     host::set_request_header(name, &value)?;
@@ -136,8 +146,8 @@ impl Stream {
 
     /// Makes the answer's headers fit what will come after them.
     fn begin_answer(&mut self, has_body: bool) -> host::Result<()> {
-        let headers = self.shared.pool.borrow().answer_headers(host::upstream_address)?;
-        for (name, value) in headers {
+        let served = self.shared.pool.borrow().answer_headers(host::upstream_address)?;
+        for (name, value) in self.answer_headers.drain(..).chain(served) {
             host::set_response_header(&name, &value)?;
         }
         if self.restore.is_some() {
