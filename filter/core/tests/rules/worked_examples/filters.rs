@@ -1,0 +1,67 @@
+//! Filters.
+
+use serde_json::json;
+
+use super::{TOKEN, kept, load, only, plain, waiting};
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{Scene, destinations};
+
+#[test]
+fn label_selector_filter_and_its_former_name() {
+    let selector =
+        json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "silver"]}]});
+    for name in ["label-selector-filter", "by-label-selector"] {
+        let mut scene = Scene::idle(&only(name, &selector), 4).label("tier", &["gold", "tin", "silver"]);
+        assert_eq!(kept(&mut scene, &[]), [0, 2], "{name}");
+    }
+}
+
+#[test]
+fn by_label() {
+    let parameters = json!({"label": "tier", "validValues": ["gold"], "allowsNoLabel": true});
+    let mut scene = Scene::idle(&only("by-label", &parameters), 3).label("tier", &["gold", "tin"]);
+    assert_eq!(kept(&mut scene, &[]), [0, 2]);
+}
+
+fn kept_by_role(filter: &str, roles: &[&str]) -> Vec<usize> {
+    kept(&mut Scene::idle(&plain(filter), roles.len()).label("llm-d.ai/role", roles), &[])
+}
+
+#[test]
+fn decode_prefill_and_encode_filter() {
+    assert_eq!(kept_by_role("decode-filter", &["decode", "prefill", "both", ""]), [0, 2, 3]);
+    assert_eq!(kept_by_role("prefill-filter", &["decode", "prefill", "both", ""]), [1, 2]);
+    assert_eq!(kept_by_role("encode-filter", &["encode", "prefill", ""]), [0]);
+}
+
+#[test]
+fn utilization_filter() {
+    let parameters = json!({"conditions": [{"metric": "waiting-queue", "maxValue": 1}]});
+    let mut scene = Scene::new(&only("utilization-filter", &parameters), waiting(&[0, 1, 9]));
+    assert_eq!(kept(&mut scene, &[]), [0, 1]);
+}
+
+#[test]
+fn prefix_cache_affinity_filter() {
+    let mut scene = Scene::idle(&plain("prefix-cache-affinity-filter"), 2);
+    let prompt = "x".repeat(1024);
+    let first = destinations(&scene.send(&prompt, &[]))[0];
+    let mut kept_with = |tokens| {
+        scene.in_flight = vec![load(0, 0); 2];
+        scene.in_flight[first].tokens = tokens;
+        let mut copy = Scene::idle(&plain("prefix-cache-affinity-filter"), 2);
+        copy.in_flight.clone_from(&scene.in_flight);
+        core::mem::swap(&mut copy.memories, &mut scene.memories);
+        let kept = copy.send(&prompt, &[]).primary_run().unwrap().scored.clone();
+        core::mem::swap(&mut copy.memories, &mut scene.memories);
+        kept
+    };
+    assert_eq!(kept_with(280_000), [first]);
+    assert_eq!(kept_with(300_000), [0, 1]);
+}
+
+#[test]
+fn session_affinity_filter() {
+    assert_eq!(kept(&mut Scene::idle(&plain("session-affinity-filter"), 3), &[TOKEN]), [1]);
+}

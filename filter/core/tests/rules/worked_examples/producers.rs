@@ -1,0 +1,108 @@
+//! Producers, parsers and the data layer.
+
+use endpoint_picker::body::Api;
+use endpoint_picker::config::PickerConfig;
+use endpoint_picker::memory::Change;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::profile::Instance;
+use endpoint_picker::reading::Reading;
+use serde_json::{Value, json};
+
+use super::{kept, load, plain};
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{Scene, compile, destinations, fresh};
+
+fn prompt_tokens(config: &Value, api: Api, body: &Value) -> u64 {
+    Scene::idle(config, 1).send_body(api, &body.to_string(), &[]).charges[0].until_first_byte.tokens
+}
+
+#[test]
+fn token_producer() {
+    let tokens = |estimate: &Value, api, body: &Value| {
+        let producer = json!({"type": "token-producer", "parameters": {"estimate": estimate}});
+        prompt_tokens(&json!({"plugins": [producer, {"type": "queue-scorer"}]}), api, body)
+    };
+    assert_eq!(tokens(&json!({}), Api::Completions, &json!({"model": "m", "prompt": "hello world"})), 3);
+    let picture = json!([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]);
+    let chat = json!({"model": "m", "messages": [{"role": "user", "content": picture}]});
+    // The role `user` is a token of its own.
+    assert_eq!(tokens(&json!({}), Api::Chat, &chat), 1 + 225);
+    let fixed = json!({"image": {"mode": "static", "static": {"staticToken": 99}}});
+    assert_eq!(tokens(&fixed, Api::Chat, &chat), 1 + 99);
+}
+
+#[test]
+fn approx_prefix_cache_producer() {
+    let blocks = |block_size| {
+        let reading = Reading { block_size, ..fresh() };
+        let decision = Scene::new(&plain("prefix-cache-scorer"), vec![reading]).send(&"x".repeat(360), &[]);
+        match &decision.events[0].change {
+            Change::SentPrompt { hashes, .. } => hashes.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(blocks(None), 2);
+    assert_eq!(blocks(Some(128)), 1);
+}
+
+#[test]
+fn inflight_load_producer() {
+    let charge = |parameters: &Value| {
+        let plugins = json!([
+            {"type": "inflight-load-producer", "parameters": parameters}, {"type": "prefix-cache-scorer"},
+        ]);
+        let mut scene = Scene::idle(&json!({"plugins": plugins}), 1);
+        scene.send(&"x".repeat(256), &[]);
+        let charge = scene.send(&"x".repeat(400), &[]).charges[0];
+        (charge.until_first_byte, charge.until_end)
+    };
+    assert_eq!(charge(&json!({})), (load(0, 64), load(1, 0)));
+    assert_eq!(charge(&json!({"addEstimatedOutputTokens": true})), (load(0, 0), load(1, 214)));
+}
+
+#[test]
+fn session_id_producer() {
+    let source = json!({"attribute": "SessionIDDataKey", "producer": "session-id-producer"});
+    let affinity = json!({"strategy": "session_id", "sessionIdConfig": {"sources": [source]}});
+    let plugins = json!([
+        {"type": "session-id-producer", "parameters": {"cookieName": "sid"}},
+        {"type": "session-affinity-filter", "parameters": affinity},
+    ]);
+    let mut scene = Scene::idle(&json!({"plugins": plugins}), 3);
+    let first = destinations(&scene.send("x", &[("cookie", "theme=dark; sid=abc")]));
+    assert_eq!(kept(&mut scene, &[("cookie", "sid=abc")]), first);
+}
+
+#[test]
+fn parsers() {
+    let api = |parser: Option<&str>, path: &str| {
+        let plugins = parser.map(|parser| Instance {
+            name: parser.to_owned(),
+            plugin: serde_json::from_value(json!({"type": parser, "parameters": {}})).unwrap(),
+        });
+        let config = PickerConfig {
+            plugins: plugins.into_iter().collect(),
+            parsers: parser.map(str::to_owned).into_iter().collect(),
+            ..PickerConfig::default()
+        };
+        Pipeline::compile(config).unwrap().api(path)
+    };
+    assert_eq!(api(None, "/v1/chat/completions"), Ok(Api::Chat));
+    assert_eq!(api(None, "/v1/messages"), Ok(Api::Messages));
+    assert_eq!(api(None, "/inference/v1/generate"), Ok(Api::Generate));
+    assert_eq!(api(Some("sglanghttp-parser"), "/generate"), Ok(Api::SglangGenerate));
+    assert_eq!(api(None, "/tokenize"), Ok(Api::Raw));
+}
+
+#[test]
+fn data_layer() {
+    let problem = |plugin: &str, parameters: &Value| {
+        let plugins = json!([{"type": "queue-scorer"}, {"type": plugin, "parameters": parameters}]);
+        compile(&json!({"plugins": plugins})).unwrap_err().problem
+    };
+    assert!(problem("metrics-data-source", &json!({"port": 0})).contains("port is 0"));
+    let reserved = json!({"engineConfigs": [{"name": "default"}]});
+    assert!(problem("core-metrics-extractor", &reserved).contains("\"default\""));
+    assert!(problem("file-discovery", &json!({})).contains("path"));
+}

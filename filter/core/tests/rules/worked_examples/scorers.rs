@@ -1,0 +1,115 @@
+//! Scorers.
+
+use endpoint_picker::reading::{Lora, Reading};
+use serde_json::{Value, json};
+
+use super::{TOKEN, load, only, plain, scores, waiting};
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{Scene, assert_near, destinations, fresh, pod, totals};
+
+#[test]
+fn queue_scorer() {
+    assert_near(&scores(&plain("queue-scorer"), &waiting(&[10, 5, 0])), &[0.0, 0.5, 1.0]);
+}
+
+#[test]
+fn running_requests_size_scorer() {
+    let readings = [8, 2, 0].map(|running| Reading { running: Some(running), ..fresh() });
+    assert_near(&scores(&plain("running-requests-size-scorer"), &readings), &[0.0, 0.75, 1.0]);
+}
+
+#[test]
+fn kv_cache_utilization_scorer() {
+    let readings = [0.8, 0.5, 0.0].map(|kv_usage| pod(0, kv_usage, &[]));
+    assert_near(&scores(&plain("kv-cache-utilization-scorer"), &readings), &[0.2, 0.5, 1.0]);
+}
+
+#[test]
+fn load_aware_scorer() {
+    assert_near(&scores(&plain("load-aware-scorer"), &waiting(&[0, 64, 200])), &[0.5, 0.25, 0.0]);
+}
+
+#[test]
+fn prefix_cache_scorer() {
+    let mut scene = Scene::idle(&plain("prefix-cache-scorer"), 2);
+    let first = destinations(&scene.send(&"a".repeat(1024), &[]))[0];
+    let mut expected = [0.0; 2];
+    expected[first] = 0.5;
+    assert_near(&totals(&scene.send(&("a".repeat(512) + &"b".repeat(512)), &[])), &expected);
+}
+
+#[test]
+fn no_hit_lru_scorer() {
+    let mut scene = Scene::idle(&plain("no-hit-lru-scorer"), 3);
+    let first = scene.send("one", &[]);
+    assert_near(&totals(&first), &[1.0, 0.5, 0.0]);
+    assert_eq!(destinations(&first), [0]);
+    assert_near(&totals(&scene.send("two", &[])), &[0.0, 1.0, 0.5]);
+}
+
+#[test]
+fn lora_affinity_scorer() {
+    let adapters = |running: &[&str], waiting: &[&str], max| {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        Reading { lora: Some(Lora { running: names(running), waiting: names(waiting), max }), ..fresh() }
+    };
+    let four = [
+        adapters(&["m"], &[], 2),
+        adapters(&["a"], &[], 2),
+        adapters(&["a", "b"], &["m"], 2),
+        adapters(&["a", "b"], &[], 2),
+    ];
+    assert_near(&scores(&plain("lora-affinity-scorer"), &four), &[1.0, 0.8, 0.6, 0.0]);
+    let half_full = [adapters(&["a", "b"], &["a", "b"], 4)];
+    assert_near(&scores(&plain("lora-affinity-scorer"), &half_full), &[0.8]);
+    assert_near(&scores(&only("lora-affinity-scorer", &json!({"countTwice": true})), &half_full), &[0.0]);
+}
+
+#[test]
+fn active_request_scorer() {
+    let mut scene = Scene::idle(&plain("active-request-scorer"), 3);
+    scene.in_flight = [3, 0, 6].map(|requests| load(requests, 0)).to_vec();
+    assert_near(&totals(&scene.send("x", &[])), &[0.5, 1.0, 0.0]);
+}
+
+#[test]
+fn token_load_scorer() {
+    let mut scene = Scene::idle(&only("token-load-scorer", &json!({"queueThresholdTokens": 1000})), 2);
+    scene.in_flight = vec![load(1, 400), load(1, 5_000)];
+    assert_near(&totals(&scene.send(&"x".repeat(400), &[])), &[0.5, 0.0]);
+}
+
+#[test]
+fn session_affinity_scorer() {
+    let decision = Scene::idle(&plain("session-affinity-scorer"), 3).send("x", &[TOKEN]);
+    assert_near(&totals(&decision), &[0.0, 1.0, 0.0]);
+}
+
+#[test]
+fn context_length_aware() {
+    let scene = |parameters: &Value| {
+        Scene::idle(&only("context-length-aware", parameters), 3)
+            .label("llm-d.ai/context-length-range", &["0-10000", "3000-9000", ""])
+    };
+    let prompt = "x".repeat(8_000);
+    assert_near(&totals(&scene(&json!({})).send(&prompt, &[])), &[0.713, 0.15, 0.5]);
+    let filtered = scene(&json!({"enableFiltering": true})).send(&prompt, &[]);
+    assert_eq!(filtered.primary_run().unwrap().scored, [0, 2]);
+}
+
+#[test]
+fn header_label_affinity_scorer() {
+    let parameters = json!({"headerName": "X-Zone", "labelKey": "zone"});
+    let mut scene =
+        Scene::idle(&only("header-label-affinity-scorer", &parameters), 3).label("zone", &["a", "b"]);
+    assert_near(&totals(&scene.send("x", &[("x-zone", "b")])), &[0.0, 1.0, 0.0]);
+}
+
+#[test]
+fn endpoint_attribute_scorer() {
+    let algorithm = json!({"type": "linear_lower_is_better"});
+    let parameters = json!({"attributeKey": "WaitingQueueSize", "algorithm": algorithm});
+    let config = only("endpoint-attribute-scorer", &parameters);
+    assert_near(&scores(&config, &waiting(&[10, 4, 0])), &[0.0, 0.6, 1.0]);
+}
