@@ -69,8 +69,9 @@ check-gen: gen ## Check that the committed code of the schema is current
 	git diff --exit-code -- filter/wire/src/gen
 
 .PHONY: bench
-bench: ## Measure the choice itself, and the agent's reading of metrics
-	$(CARGO) bench -p endpoint-picker -p metrics-agent
+bench: tools wasm ## Measure what the picker costs: proxy, choice, agent, module (less: make bench B='--proxy-only')
+	$(CARGO) build --release $(programs) --bins
+	@$(target_dir)/release/bench $(B)
 
 .PHONY: tools
 tools: ## Find or bring the wasm targets, Envoy and func-e (into .tools/)

@@ -122,6 +122,15 @@ impl Config {
         &mut self.0
     }
 
+    /// Writes no access log.
+    pub fn remove_access_log(&mut self) -> Result<()> {
+        let manager = self.connection_manager()?.as_object_mut();
+        manager
+            .and_then(|manager| manager.remove("access_log"))
+            .context("the configuration has no access log")?;
+        Ok(())
+    }
+
     /// Writes it in JSON, which Envoy reads as well.
     pub fn write(&self, path: &Path) -> Result<()> {
         fs::write(path, serde_json::to_vec_pretty(&self.0)?)

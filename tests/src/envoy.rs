@@ -59,6 +59,11 @@ impl Envoy {
         Ok(Self { process, admin, listener })
     }
 
+    /// The id of Envoy's process, or of func-e's, whose child it then is.
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Where clients connect.
     pub fn listener(&self) -> SocketAddr {
         self.listener

@@ -33,6 +33,11 @@ impl Process {
         Ok(Self { name, child, log: log.to_owned() })
     }
 
+    /// The id the system knows it by.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has printed so far.
     pub fn output(&self) -> Result<String> {
         let bytes = fs::read(&self.log).with_context(|| format!("read {}", self.log.display()))?;

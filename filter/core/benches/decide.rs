@@ -1,0 +1,175 @@
+//! Choosing an endpoint: with the body already read, and from the body's bytes to what is remembered of the choice.
+
+#![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
+#![allow(missing_docs, reason = "the macros of the bench harness make public functions")]
+
+use core::hint::black_box;
+use core::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use endpoint_picker::body::{Api, Body, Json, Options};
+use endpoint_picker::config::{PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::cycle::{Load, Request, View};
+use endpoint_picker::decision::Decision;
+use endpoint_picker::memory::Memory;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker::plugin::{KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer};
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::profile::Instance;
+use endpoint_picker::reading::Reading;
+use endpoint_picker::rng::{Rng, SplitMix64};
+use serde::de::DeserializeSeed;
+
+const NOW: Duration = Duration::from_secs(1_000);
+
+/// Prompts sent before the measurement.
+const PROMPTS: usize = 2_000;
+
+struct SerdeJson;
+
+impl Json for SerdeJson {
+    type Error = serde_json::Error;
+
+    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let value = seed.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(value)
+    }
+}
+
+/// A pool under load whose prefix index knows [`PROMPTS`] prompts.
+struct Scene {
+    pipeline: Pipeline,
+    pool: Pool,
+    readings: Vec<Reading>,
+    in_flight: Vec<Load>,
+    memories: Vec<Memory>,
+    rng: SplitMix64,
+}
+
+impl Scene {
+    fn new(pipeline: Pipeline, endpoints: u16, prompt_bytes: usize) -> Self {
+        let mut rng = SplitMix64::new(7);
+        let endpoint = |n: u16| {
+            let [high, low] = n.to_be_bytes();
+            Endpoint::new(format!("default/server-{n}"), ([10, 0, high, low], 8000).into(), vec![])
+        };
+        let readings = (0..endpoints).map(|_| Reading {
+            ready: true,
+            updated: Some(NOW),
+            waiting: Some(rng.below(8) as u64),
+            running: Some(rng.below(64) as u64),
+            kv_usage: Some(rng.unit()),
+            block_size: Some(16),
+            num_blocks: Some(8_192),
+            ..Reading::default()
+        });
+        let mut scene = Self {
+            memories: pipeline.new_memories(None),
+            pipeline,
+            pool: Pool::new("default".to_owned(), (0..endpoints).map(endpoint).collect()).unwrap(),
+            readings: readings.collect(),
+            in_flight: vec![Load { requests: 3, tokens: 2_000 }; endpoints.into()],
+            rng: SplitMix64::new(7),
+        };
+        // A tenth of them begin like the first one.
+        for n in 0..PROMPTS {
+            let (shared, own) = if n % 10 == 0 { (prompt_bytes / 2, n) } else { (0, n) };
+            scene.decide_and_remember(&chat(prompt_bytes, shared, own));
+        }
+        scene
+    }
+
+    fn decide(&mut self, body: &Body<'_>) -> Decision {
+        let request = Request {
+            model: body.model.as_deref().unwrap_or_default(),
+            prompt: Some(&body.prompt),
+            max_output_tokens: body.max_output_tokens,
+            ..Request::default()
+        };
+        let view = View {
+            pool: &self.pool,
+            readings: &self.readings,
+            readings_arrived: NOW,
+            in_flight: &self.in_flight,
+            memories: &self.memories,
+        };
+        self.pipeline.decide(&request, &view, NOW, &mut self.rng)
+    }
+
+    fn decide_and_remember(&mut self, json: &str) -> Decision {
+        let options = Options { keep_bytes: self.pipeline.max_prompt_bytes(), ..Options::default() };
+        let body = Body::read::<SerdeJson>(json, Api::Chat, &options).unwrap();
+        let decision = self.decide(&body);
+        for event in &decision.events {
+            self.memories[event.plugin].apply(&event.change);
+        }
+        decision
+    }
+}
+
+/// A chat of about `bytes` bytes of prompt in messages of 400 bytes. The first `shared` bytes are the same in every chat, the
+/// rest differs by `own`.
+fn chat(bytes: usize, shared: usize, own: usize) -> String {
+    let text = |written: usize| {
+        let number = if written < shared { 0 } else { own };
+        let sentence = format!("The quick brown fox {number} jumps over the lazy dog. ");
+        sentence.repeat(400 / sentence.len())
+    };
+    let mut messages = Vec::new();
+    let mut written = 0;
+    while written < bytes {
+        let text = text(written);
+        written += text.len();
+        let role = ["user", "assistant"][messages.len() % 2];
+        messages.push(serde_json::json!({"role": role, "content": text}));
+    }
+    let model = "meta-llama/Llama-3.1-8B-Instruct";
+    serde_json::json!({"model": model, "messages": messages, "max_tokens": 256, "stream": true}).to_string()
+}
+
+/// The reference's recommended scorers for an approximate prefix cache: the default ones and `no-hit-lru-scorer`.
+fn optimized_baseline() -> Pipeline {
+    let scorers: [(AnyPlugin, f64); 4] = [
+        (QueueScorer {}.into(), 2.0),
+        (KvCacheUtilizationScorer {}.into(), 2.0),
+        (PrefixCacheScorer::default().into(), 3.0),
+        (NoHitLruScorer::default().into(), 2.0),
+    ];
+    let refs = scorers
+        .iter()
+        .map(|(plugin, weight)| PluginRef { name: plugin.type_name().to_owned(), weight: Some(*weight) });
+    let profile = ProfileConfig { name: "default".to_owned(), plugins: refs.collect() };
+    let plugins = scorers.into_iter().map(|(plugin, _)| Instance::unnamed(plugin)).collect();
+    Pipeline::compile(PickerConfig { plugins, profiles: vec![profile], ..PickerConfig::default() }).unwrap()
+}
+
+fn decisions(criterion: &mut Criterion) {
+    for (name, pipeline, endpoints, bytes) in [
+        ("100 endpoints, 2 KB", Pipeline::default(), 100, 2 << 10),
+        ("1000 endpoints, 2 KB", Pipeline::default(), 1_000, 2 << 10),
+        ("optimized baseline, 100 endpoints, 8 KB", optimized_baseline(), 100, 8 << 10),
+    ] {
+        let mut group = criterion.benchmark_group(name);
+        let mut scene = Scene::new(pipeline, endpoints, bytes);
+        let known = chat(bytes, bytes / 2, 0);
+        let half_known = chat(bytes, bytes / 2, PROMPTS);
+        let cold = chat(bytes, 0, PROMPTS);
+        for (kind, json) in
+            [("known prompt", &known), ("half known prompt", &half_known), ("cold prompt", &cold)]
+        {
+            let options = Options { keep_bytes: scene.pipeline.max_prompt_bytes(), ..Options::default() };
+            let body = Body::read::<SerdeJson>(json, Api::Chat, &options).unwrap();
+            group.bench_function(kind, |bencher| bencher.iter(|| scene.decide(black_box(&body))));
+        }
+        group.bench_function("body to memory", |bencher| {
+            bencher.iter(|| scene.decide_and_remember(black_box(&known)));
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, decisions);
+criterion_main!(benches);

@@ -1,0 +1,75 @@
+//! `make bench`: measures and prints one table.
+
+use anyhow::Result;
+use clap::Parser;
+use endpoint_picker_tests::bench::{self, Contest, Plan};
+use endpoint_picker_tests::tools;
+use std::fs;
+use std::process::Command;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+/// Measures what the picker costs.
+#[derive(Debug, Parser)]
+struct Flags {
+    /// Rounds for each kind of load; in each, the proxy without and the proxy with the picker have a turn.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Seconds of one turn.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Sizes of the pool behind the proxies.
+    #[arg(long, value_delimiter = ',', default_value = "10,100")]
+    endpoints: Vec<u16>,
+    /// Only the proxies and the module, not the benches of the packages.
+    #[arg(long)]
+    proxy_only: bool,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let flags = Flags::parse();
+    let plan = Plan { rounds: flags.rounds, turn: Duration::from_secs(flags.seconds) };
+    let wrk = bench::wrk_version()?;
+    let load_before = load_average()?;
+
+    let mut rows = Vec::new();
+    for endpoints in flags.endpoints {
+        eprintln!("measuring the proxy with {endpoints} endpoints");
+        rows.extend(Contest::start(endpoints.into()).await?.run(plan).await?);
+    }
+    if !flags.proxy_only {
+        rows.extend(bench::decisions()?);
+        rows.extend(bench::agent()?);
+    }
+    let (module, imports) = bench::module()?;
+    rows.push(module);
+
+    bench::print(&rows);
+    println!();
+    println!("{}; {wrk}; {} rounds of {} s", envoy_version()?, flags.rounds, flags.seconds);
+    println!(
+        "{} processors; load average before {load_before}, after {}",
+        available_parallelism()?,
+        load_average()?
+    );
+    println!(
+        "Proxies, load generator, model servers and agent share these processors, with whatever else runs: trust"
+    );
+    println!("what is compared within this run, not the figures by themselves.");
+    println!("The module imports {} functions: {}", imports.len(), imports.join(", "));
+    Ok(())
+}
+
+/// Of the last minute: above the number of processors, something has to wait.
+fn load_average() -> Result<String> {
+    let text = fs::read_to_string("/proc/loadavg")?;
+    Ok(text.split(' ').next().unwrap_or_default().to_owned())
+}
+
+fn envoy_version() -> Result<String> {
+    let output = Command::new(tools::envoy()?).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.split("version:").nth(1).and_then(|version| version.split('/').nth(1));
+    Ok(format!("Envoy {}", version.unwrap_or("of unknown version").trim()))
+}
