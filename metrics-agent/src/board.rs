@@ -8,13 +8,11 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use endpoint_picker::pool::Pool;
-use endpoint_picker_wire::v1;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
-use crate::published::{Published, Versions};
+use crate::published::{Published, Topology, Versions};
 use crate::slot::Slot;
 
 /// Least time between two versions of the readings.
@@ -37,23 +35,6 @@ struct Members {
     /// One for each endpoint of the pool, in its order.
     slots: Arc<[Arc<Slot>]>,
     topology_version: u64,
-}
-
-/// What changes rarely: the pool, and what its operator wants.
-#[derive(Debug)]
-pub struct Topology {
-    /// The endpoints.
-    pub pool: Pool,
-    /// `None`: the reference's defaults.
-    pub policy: Option<v1::Policy>,
-}
-
-impl PartialEq for Topology {
-    fn eq(&self, other: &Self) -> bool {
-        self.pool.name() == other.pool.name()
-            && self.pool.endpoints() == other.pool.endpoints()
-            && self.policy == other.policy
-    }
 }
 
 /// Numbers for the agent's own metrics.
@@ -171,7 +152,7 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use endpoint_picker::pool::Endpoint;
+    use endpoint_picker::pool::{Endpoint, Pool};
     use endpoint_picker::reading::Reading;
 
     fn pool(addresses: &[&str]) -> Topology {

@@ -1,5 +1,8 @@
 //! What the user writes on the command line, and what the agent makes of it.
 
+mod policy;
+mod values;
+
 use core::fmt;
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -9,11 +12,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use endpoint_picker::pool::{Endpoint, Pool};
 use hyper::Uri;
 
+pub use self::policy::PolicyFlags;
+use self::values::{duration, path};
+
 use crate::agent::Settings;
 use crate::dialect::MultiEngine;
 use crate::discovery::Sources;
 use crate::eds::Target;
-use crate::manifests::{Options, watch};
+use crate::manifests::watch;
 use crate::scrape::{self, MIN_INTERVAL};
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
@@ -61,18 +67,6 @@ pub enum Command {
         #[command(flatten)]
         policy: PolicyFlags,
     },
-}
-
-/// How manifests are read.
-#[derive(Args, Debug)]
-pub struct PolicyFlags {
-    /// The name by which the filter asks for the pool, when no manifest says which pools there are.
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pool: String,
-
-    /// Allow plugins that the reference endpoint picker calls alpha.
-    #[arg(long)]
-    allow_experimental_plugins: bool,
 }
 
 #[derive(Args, Debug)]
@@ -155,16 +149,6 @@ impl Flags {
     }
 }
 
-impl PolicyFlags {
-    /// What the flags mean for manifests.
-    pub fn options(self) -> Result<Options, FlagError> {
-        if self.pool.is_empty() {
-            return Err(FlagError("--pool is empty; allowed is any other name".to_owned()));
-        }
-        Ok(Options { allow_experimental_plugins: self.allow_experimental_plugins, default_pool: self.pool })
-    }
-}
-
 impl ScrapeFlags {
     fn settings(self) -> scrape::Settings {
         if self.interval < MIN_INTERVAL {
@@ -181,25 +165,6 @@ impl ScrapeFlags {
             },
         }
     }
-}
-
-/// A number with its unit, `ms` or `s`; from 1ms to one hour.
-fn duration(text: &str) -> Result<Duration, String> {
-    let number = |digits: &str, unit: u64| digits.parse::<u64>().ok()?.checked_mul(unit);
-    let millis = match text.strip_suffix("ms") {
-        Some(digits) => number(digits, 1),
-        None => text.strip_suffix('s').and_then(|digits| number(digits, 1000)),
-    };
-    match millis {
-        Some(millis @ 1..=3_600_000) => Ok(Duration::from_millis(millis)),
-        _ => Err("allowed is a whole number with its unit, from 1ms to 3600s".to_owned()),
-    }
-}
-
-fn path(text: &str) -> Result<Uri, String> {
-    let legal = text.starts_with('/');
-    let uri = legal.then(|| text.parse::<Uri>().ok()).flatten().filter(|uri| uri.host().is_none());
-    uri.ok_or_else(|| "allowed is a URL path that begins with /".to_owned())
 }
 
 /// Flags that do not go together.

@@ -8,11 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use endpoint_picker::pool::{Endpoint, Pool};
 use tokio::sync::watch;
 
-use crate::board::Topology;
 use crate::discovery::Discovery;
 use crate::eds::{EdsFile, Target};
 use crate::manifests::watch::Planned;
 use crate::manifests::{Plan, PoolPlan};
+use crate::published::Topology;
 use crate::scrape::{self, Followed, Scraper};
 use crate::served::Pools;
 use crate::telemetry::Telemetry;

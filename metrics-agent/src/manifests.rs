@@ -15,6 +15,7 @@ mod inference_pool;
 pub mod members;
 mod picker;
 pub mod plan;
+mod policies;
 mod problem;
 pub mod source;
 pub mod watch;

@@ -4,11 +4,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_core, v1};
 use parking_lot::Mutex;
 
-use crate::board::Topology;
 use crate::clock::Clock;
 
 /// Bytes older than this are written anew, because the ages in them have become wrong.
@@ -20,6 +20,23 @@ const BYTES_GOOD_FOR: Duration = Duration::from_millis(5);
 pub struct Versions {
     pub topology: u64,
     pub readings: u64,
+}
+
+/// What changes rarely: the pool, and what its operator wants.
+#[derive(Debug)]
+pub struct Topology {
+    /// The endpoints.
+    pub pool: Pool,
+    /// `None`: the reference's defaults.
+    pub policy: Option<v1::Policy>,
+}
+
+impl PartialEq for Topology {
+    fn eq(&self, other: &Self) -> bool {
+        self.pool.name() == other.pool.name()
+            && self.pool.endpoints() == other.pool.endpoints()
+            && self.policy == other.policy
+    }
 }
 
 /// One version of a pool; its bytes are made once and shared by all who ask for them at the same time.
@@ -83,7 +100,6 @@ impl Published {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use endpoint_picker::pool::Pool;
     use endpoint_picker_wire::decode;
 
     fn published(clock: Clock) -> Published {

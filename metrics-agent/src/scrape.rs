@@ -17,9 +17,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use error::{Reason, ScrapeError};
 
-use crate::board::{Board, Topology};
+use crate::board::Board;
 use crate::clock::Clock;
 use crate::dialect::{Dialect, Dialects, MultiEngine};
+use crate::published::Topology;
 use crate::slot::Slot;
 use crate::telemetry::Telemetry;
 

@@ -4,7 +4,7 @@ use core::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-use deserr::Deserr;
+use deserr::{Deserr, IntoValue, Map, Value, ValueKind, ValuePointerRef};
 use jiff::Timestamp;
 
 use super::problem::{Faults, quoted};
@@ -42,9 +42,9 @@ pub(super) struct Metadata {
     #[deserr(default)]
     pub(super) creation_timestamp: Option<Created>,
     #[deserr(default, rename = "labels")]
-    _labels: BTreeMap<String, String>,
+    _labels: Texts,
     #[deserr(default, rename = "annotations")]
-    _annotations: BTreeMap<String, String>,
+    _annotations: Texts,
 }
 
 impl Metadata {
@@ -67,6 +67,30 @@ impl Created {
         parsed.map_err(|_| {
             format!("{} is no time; allowed is RFC 3339, such as 2026-01-31T12:00:00Z", quoted(text))
         })
+    }
+}
+
+/// Texts by name, such as labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Texts(pub(super) BTreeMap<String, String>);
+
+/// deserr's own reading of a map loses what is wrong with its values.
+impl Deserr<Faults> for Texts {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        at: ValuePointerRef<'_>,
+    ) -> Result<Self, Faults> {
+        let Value::Map(map) = value else {
+            return Err(Faults::wrong_kind(value, &[ValueKind::Map], at));
+        };
+        let (mut texts, mut faults) = (BTreeMap::new(), Faults::default());
+        for (name, value) in map.into_iter() {
+            match String::deserialize_from_value(value.into_value(), at.push_key(&name)) {
+                Ok(text) => drop(texts.insert(name, text)),
+                Err(Faults(more)) => faults.0.extend(more),
+            }
+        }
+        if faults.0.is_empty() { Ok(Self(texts)) } else { Err(faults) }
     }
 }
 

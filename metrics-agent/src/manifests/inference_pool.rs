@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use deserr::Deserr;
 use endpoint_picker_wire::v1;
 
-use super::fields::{Name, PoolGroup, Port};
+use super::fields::{Name, PoolGroup, Port, Texts};
 use super::problem::Faults;
 
 /// Most ports of one pool, as in the API.
@@ -50,11 +50,11 @@ struct LabelSelector {
 }
 
 #[derive(Debug, Deserr)]
-#[deserr(error = Faults, try_from(BTreeMap<String, String>) = Self::new -> String)]
+#[deserr(error = Faults, try_from(Texts) = Self::new -> String)]
 struct Labels(BTreeMap<String, String>);
 
 impl Labels {
-    fn new(labels: BTreeMap<String, String>) -> Result<Self, String> {
+    fn new(Texts(labels): Texts) -> Result<Self, String> {
         if (1..=64).contains(&labels.len()) {
             Ok(Self(labels))
         } else {

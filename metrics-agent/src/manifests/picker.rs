@@ -1,7 +1,7 @@
 //! `EndpointPickerConfig`: from the document to what the filter decides by and what the agent scrapes.
 //!
-//! The rules of validation and defaulting are the reference's. Those that concern deciding are
-//! [`Pipeline::compile`]'s, so that agent and filter cannot differ; those that concern the agent's own plugins are here.
+//! The rules of validation and defaulting are the reference's. Those of deciding are [`Pipeline::compile`]'s, so that agent and
+//! filter cannot differ; what is the agent's own is here.
 
 mod data_layer;
 mod document;
@@ -13,12 +13,13 @@ use std::path::PathBuf;
 
 use endpoint_picker::config::{ConfigError, PickerConfig};
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::registry::AnyPlugin;
 use endpoint_picker_wire::{picker_config_into_core, v1};
 
 pub(super) use document::EndpointPickerConfig;
 pub(super) use scraping::Scraping;
 
-use self::document::{Profile, Reference};
+use self::document::{FlowControl, Profile};
 use self::plugins::Declared;
 use super::problem::{Fault, Faults};
 
@@ -59,40 +60,49 @@ pub(super) fn lower(
 ) -> Result<(Lowered, Vec<Fault>), Faults> {
     let mut report = Report::default();
     gates::check(&config.feature_gates, &mut report.faults);
-    let spelling = warn_of_old_spellings(&config, &mut report);
-    let mut declared = Declared::read(&config.plugins, allow_experimental_plugins, &mut report);
+    let spelling = Spelling::of(&config, &mut report);
+    let plugins = config.plugins.into_iter().enumerate();
+    let declared = plugins
+        .filter_map(|(index, plugin)| Declared::read(index, plugin, allow_experimental_plugins, &mut report));
+    let mut declared: Vec<_> = declared.collect();
     let (scraping, endpoints_file) = data_layer::read(config.data_layer, &declared, &mut report);
-    refuse_data_plugins_in_profiles(&config.scheduling_profiles, &declared, &mut report);
+    if !report.faults.0.is_empty() {
+        return Err(report.faults);
+    }
+    let positions: Vec<_> = declared.iter().map(|plugin| plugin.index).collect();
 
     let new = config.request_handler.unwrap_or_default().parsers;
     let parsers = if new.is_empty() { config.parser.into_iter().collect() } else { new };
     let parsers: Vec<String> = parsers.into_iter().map(|parser| parser.plugin_ref).collect();
+    let is_declared = |name: &str, declared: &[Declared]| declared.iter().any(|plugin| plugin.name == name);
+    // As in the reference, parsers and the default detector need not be declared to be referred to by their types.
+    for parser in &parsers {
+        if !is_declared(parser, &declared) {
+            declared.extend(Declared::by_type(parser));
+        }
+    }
     let new = config.flow_control.unwrap_or_default().saturation_detector;
     let detector = new.or(config.saturation_detector).and_then(|detector| detector.plugin_ref);
-    for parser in &parsers {
-        declared.add_parser_by_its_type(parser);
-    }
-    let detector = detector.filter(|name| {
-        !name.is_empty()
-            && (name != DEFAULT_DETECTOR || declared.deciding.iter().any(|plugin| plugin.name == *name))
-    });
-    if !report.faults.0.is_empty() {
-        return Err(report.faults);
-    }
+    let detector = detector
+        .filter(|name| !name.is_empty() && (name != DEFAULT_DETECTOR || is_declared(name, &declared)));
     let mut profiles: Vec<_> = config.scheduling_profiles.into_iter().map(Profile::on_the_wire).collect();
-    if profiles.is_empty() && declared.deciding.is_empty() {
-        let text = "declares no plugin that decides; endpoints are picked at random, as in the reference";
+    if profiles.is_empty() && !declared.iter().any(|declared| decides(&declared.plugin)) {
+        let text = "none filters, scores or picks; endpoints are picked at random, as in the reference";
         report.warn("plugins", text);
         profiles.push(v1::Profile { name: "default".to_owned(), plugins: Vec::new() });
     }
-    let positions = declared.positions;
-    let picker =
-        v1::PickerConfig { plugins: declared.deciding, profiles, parsers, saturation_detector: detector };
+    let plugins = declared.iter().map(Declared::on_the_wire).collect();
+    let picker = v1::PickerConfig { plugins, profiles, parsers, saturation_detector: detector };
     compile(picker.clone()).map_err(|error| {
         let fault = Fault::new(spelling.as_given(&error.at, &positions), error.problem);
         Faults(vec![fault])
     })?;
     Ok((Lowered { picker, scraping, endpoints_file }, report.warnings))
+}
+
+/// Whether a profile of all plugins would have this one.
+fn decides(plugin: &AnyPlugin) -> bool {
+    plugin.as_filter().is_some() || plugin.as_scorer().is_some() || plugin.as_picker().is_some()
 }
 
 /// Exactly what the filter will do.
@@ -101,13 +111,33 @@ fn compile(picker: v1::PickerConfig) -> Result<Pipeline, ConfigError> {
     Pipeline::compile(config)
 }
 
-/// Which of two spellings the document uses.
+/// Which of two spellings counts, the deprecated one if true.
 struct Spelling {
     parser: bool,
     saturation_detector: bool,
 }
 
 impl Spelling {
+    fn of(config: &EndpointPickerConfig, report: &mut Report) -> Self {
+        let deprecated =
+            |new: &str| format!("is deprecated; {new} takes its place, and wins where both stand");
+        if config.saturation_detector.is_some() {
+            report.warn("saturationDetector", deprecated("flowControl.saturationDetector"));
+        }
+        if config.parser.is_some() {
+            report.warn("parser", deprecated("requestHandler.parsers"));
+        }
+        let flow_control = config.flow_control.as_ref();
+        if flow_control.is_some_and(FlowControl::asks_for_queueing) {
+            let text = "is ignored but for saturationDetector, because the feature gate flowControl is off";
+            report.warn("flowControl", text);
+        }
+        let has_parsers = config.request_handler.as_ref().is_some_and(|handler| !handler.parsers.is_empty());
+        let has_detector =
+            flow_control.is_some_and(|flow_control| flow_control.saturation_detector.is_some());
+        Self { parser: !has_parsers, saturation_detector: !has_detector }
+    }
+
     /// The path in the document of a path in what was compiled.
     fn as_given(&self, at: &str, positions: &[usize]) -> String {
         if self.saturation_detector && at.starts_with("flowControl.saturationDetector.") {
@@ -120,38 +150,5 @@ impl Spelling {
         let position =
             plugin.and_then(|(index, rest)| Some((positions.get(index.parse::<usize>().ok()?)?, rest)));
         position.map_or_else(|| at.to_owned(), |(position, rest)| format!("plugins[{position}]{rest}"))
-    }
-}
-
-fn warn_of_old_spellings(config: &EndpointPickerConfig, report: &mut Report) -> Spelling {
-    let deprecated = |new: &str| format!("is deprecated; {new} takes its place, and wins where both stand");
-    if config.saturation_detector.is_some() {
-        report.warn("saturationDetector", deprecated("flowControl.saturationDetector"));
-    }
-    if config.parser.is_some() {
-        report.warn("parser", deprecated("requestHandler.parsers"));
-    }
-    let flow_control = config.flow_control.as_ref();
-    if flow_control.is_some_and(document::FlowControl::asks_for_queueing) {
-        let text = "is ignored but for saturationDetector, because the feature gate flowControl is off";
-        report.warn("flowControl", text);
-    }
-    let parsers = config.request_handler.as_ref().map(|handler| handler.parsers.as_slice());
-    Spelling {
-        parser: config.parser.is_some() && parsers.is_none_or(<[Reference]>::is_empty),
-        saturation_detector: config.saturation_detector.is_some()
-            && flow_control.is_none_or(|flow_control| flow_control.saturation_detector.is_none()),
-    }
-}
-
-fn refuse_data_plugins_in_profiles(profiles: &[Profile], declared: &Declared, report: &mut Report) {
-    for (profile_index, profile) in profiles.iter().enumerate() {
-        for (index, plugin) in profile.plugins.iter().enumerate() {
-            if let Some(type_name) = declared.data_plugin_type(&plugin.plugin_ref) {
-                let at = format!("schedulingProfiles[{profile_index}].plugins[{index}].pluginRef");
-                let text = format!("{:?} is a {type_name}", plugin.plugin_ref);
-                report.fault(at, format!("{text}; allowed are filters, scorers and a picker"));
-            }
-        }
     }
 }

@@ -10,6 +10,7 @@ use super::document::{Config, Documents, Item};
 use super::fields::{Metadata, PoolGroup, PoolRef};
 use super::members::Members;
 use super::picker::Scraping;
+use super::policies;
 use super::problem::{Fault, Origin, Problem, Problems};
 use super::source::File;
 use crate::scrape::{self, How};
@@ -71,9 +72,7 @@ impl Plan {
         let mut pools = pools(&mut documents, options);
         let configs = core::mem::take(&mut documents.configs);
         let endpoints_file = configure(&mut pools, configs, &mut documents.problems);
-        objectives(&mut pools, &mut documents);
-        rewrites(&mut pools, &mut documents);
-        models(&mut pools, &mut documents);
+        policies::apply(&mut pools, &mut documents);
         if !documents.problems.is_empty() {
             return Err(Problems(documents.problems));
         }
@@ -84,21 +83,21 @@ impl Plan {
 }
 
 /// A pool while it is put together.
-struct Pool {
-    plan: PoolPlan,
+pub(super) struct Pool {
+    pub(super) plan: PoolPlan,
     /// `None`: the flags' pool, for which every object of the right name is.
     id: Option<(PoolGroup, String)>,
 }
 
 impl Pool {
-    fn is_meant(&self, object: &Metadata, reference: &PoolRef) -> bool {
+    pub(super) fn is_meant(&self, object: &Metadata, reference: &PoolRef) -> bool {
         let right = |(group, namespace): &(PoolGroup, String)| {
             *namespace == object.namespace.0 && reference.group.is_none_or(|given| given == *group)
         };
         self.plan.name == reference.name.0 && self.id.as_ref().is_none_or(right)
     }
 
-    fn policy(&mut self) -> &mut v1::Policy {
+    pub(super) fn policy(&mut self) -> &mut v1::Policy {
         self.plan.policy.get_or_insert_default()
     }
 }
@@ -173,75 +172,6 @@ fn configure(pools: &mut [Pool], configs: Vec<Config>, problems: &mut Vec<Proble
         }
     }
     endpoints_file.map(|(path, _)| path)
-}
-
-/// Objects oldest first, each with the pools it is for; a warning for each that is for none.
-fn for_each_meant<S>(
-    pools: &mut [Pool],
-    mut items: Vec<Item<S>>,
-    warnings: &mut Vec<Problem>,
-    pool_ref: impl Fn(&S) -> &PoolRef,
-    mut apply: impl FnMut(&mut Pool, &Item<S>, &mut Vec<Problem>),
-) {
-    items.sort_by(|a, b| a.metadata.by_age(&b.metadata));
-    for item in items {
-        let reference = pool_ref(&item.spec);
-        if let Some(pool) = pools.iter_mut().find(|pool| pool.is_meant(&item.metadata, reference)) {
-            apply(pool, &item, warnings);
-        } else {
-            let (name, namespace) = (&reference.name.0, &item.metadata.namespace.0);
-            let text =
-                format!("{name:?} is no pool of namespace {namespace:?} here; the object has no effect");
-            warnings.push(item.origin.problem(Fault::new("spec.poolRef", text)));
-        }
-    }
-}
-
-fn objectives(pools: &mut [Pool], documents: &mut Documents) {
-    let items = core::mem::take(&mut documents.objectives);
-    for_each_meant(
-        pools,
-        items,
-        &mut documents.warnings,
-        |spec| &spec.pool_ref,
-        |pool, item, _| {
-            let (name, priority) = (item.metadata.name.0.clone(), item.spec.priority.0);
-            pool.policy().objectives.push(v1::Objective { name, priority });
-        },
-    );
-}
-
-fn rewrites(pools: &mut [Pool], documents: &mut Documents) {
-    let items = core::mem::take(&mut documents.rewrites);
-    for_each_meant(
-        pools,
-        items,
-        &mut documents.warnings,
-        |spec| &spec.pool_ref,
-        |pool, item, _| {
-            pool.policy().rewrite_rules.extend(item.spec.rules(&item.metadata.name.0));
-        },
-    );
-}
-
-fn models(pools: &mut [Pool], documents: &mut Documents) {
-    let items = core::mem::take(&mut documents.models);
-    for_each_meant(
-        pools,
-        items,
-        &mut documents.warnings,
-        |spec| &spec.pool_ref,
-        |pool, item, warnings| {
-            let known = &mut pool.policy().inference_models;
-            let model = item.spec.on_the_wire();
-            if known.iter().any(|other| other.name == model.name) {
-                let text = format!("{:?} is the model of an older object, which wins", model.name);
-                warnings.push(item.origin.problem(Fault::new("spec.modelName", text)));
-            } else {
-                known.push(model);
-            }
-        },
-    );
 }
 
 impl Documents {

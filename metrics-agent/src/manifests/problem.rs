@@ -113,6 +113,15 @@ impl Faults {
     pub(super) fn push(&mut self, at: impl Into<String>, text: impl Into<String>) {
         self.0.push(Fault::new(at, text));
     }
+
+    pub(super) fn wrong_kind<V: IntoValue>(
+        value: Value<V>,
+        accepted: &[ValueKind],
+        at: ValuePointerRef<'_>,
+    ) -> Self {
+        let text = format!("{}; allowed is {}", described(value), kinds(accepted));
+        Self(vec![Fault::new(path(at), text)])
+    }
 }
 
 impl MergeWithError<Self> for Faults {
@@ -141,7 +150,7 @@ impl DeserializeError for Faults {
         let mut all = known.unwrap_or_default();
         match error {
             ErrorKind::IncorrectValueKind { actual, accepted } => {
-                all.push(path(at), format!("{}; allowed is {}", described(actual), kinds(accepted)));
+                all.0.extend(Self::wrong_kind(actual, accepted, at).0);
             }
             ErrorKind::MissingField { field } => {
                 all.push(path(at.push_key(field)), "is missing; it is required");

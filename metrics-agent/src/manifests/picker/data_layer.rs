@@ -1,96 +1,113 @@
-//! `dataLayer`: which of the agent's own plugins are in use.
+//! `dataLayer`: which of the declared plugins the agent reads data with.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+
+use endpoint_picker::plugin::registry::AnyPlugin;
 
 use super::Report;
 use super::document::{DataLayer, Reference};
-use super::plugins::{DISCOVERY, DataPlugin, Declared, EXTRACTOR, SOURCE};
+use super::plugins::Declared;
 use super::scraping::Scraping;
 use crate::manifests::problem::quoted;
+
+const SOURCE: &str = "metrics-data-source";
+const EXTRACTOR: &str = "core-metrics-extractor";
+const DISCOVERY: &str = "file-discovery";
 
 /// The scraping and the endpoints file that a configuration asks for.
 pub(super) fn read(
     data_layer: Option<DataLayer>,
-    declared: &Declared,
+    declared: &[Declared],
     report: &mut Report,
 ) -> (Scraping, Option<PathBuf>) {
-    let mut source = SOURCE.to_owned();
-    let mut extractor = EXTRACTOR.to_owned();
+    // Those that are in use if nothing else is said; the reference adds them if they are not declared.
+    let mut source = find(declared, SOURCE);
+    let mut extractor = find(declared, EXTRACTOR);
     let mut endpoints_file = None;
     if let Some(data_layer) = data_layer {
         refuse_replicas(&data_layer, report);
         if !data_layer.inject_defaults && data_layer.sources.is_empty() {
             report.warn("dataLayer.injectDefaults", "is false, but the agent scrapes in any case");
         }
-        for (index, given) in data_layer.sources.into_iter().enumerate() {
-            let at = format!("dataLayer.sources[{index}]");
-            if index > 0 {
-                report.fault(
-                    at,
-                    format!("{} is one too many; allowed is one source", quoted(&given.plugin_ref)),
-                );
-                continue;
-            }
-            require(declared, &given.plugin_ref, SOURCE, &format!("{at}.pluginRef"), report);
-            source = given.plugin_ref;
-            for (index, Reference { plugin_ref }) in given.extractors.into_iter().enumerate() {
-                let at = format!("{at}.extractors[{index}]");
-                if index > 0 {
-                    report.fault(
-                        at,
-                        format!("{} is one too many; allowed is one extractor", quoted(&plugin_ref)),
-                    );
-                    continue;
-                }
-                require(declared, &plugin_ref, EXTRACTOR, &format!("{at}.pluginRef"), report);
-                extractor = plugin_ref;
-            }
-        }
+        let names = data_layer.sources.iter().map(|source| source.plugin_ref.as_str());
+        source = only(names, declared, SOURCE, "dataLayer.sources", report).or(source);
+        let extractors = data_layer.sources.first().map_or(&[][..], |source| &source.extractors);
+        let names = extractors.iter().map(|extractor| extractor.plugin_ref.as_str());
+        extractor = only(names, declared, EXTRACTOR, "dataLayer.sources[0].extractors", report).or(extractor);
         if let Some(Reference { plugin_ref }) = data_layer.discovery {
-            require(declared, &plugin_ref, DISCOVERY, "dataLayer.discovery.pluginRef", report);
-            if let Some(DataPlugin::Discovery(discovery)) = declared.data.get(&plugin_ref) {
-                endpoints_file = Some(discovery.path.0.clone());
+            let discovery =
+                require(declared, &plugin_ref, DISCOVERY, "dataLayer.discovery.pluginRef", report);
+            if let Some(AnyPlugin::FileDiscovery(discovery)) = discovery.map(|declared| &declared.plugin) {
+                endpoints_file = Some(PathBuf::from(&discovery.path));
             }
         }
     }
-    (scraping(&source, &extractor, declared), endpoints_file)
-}
-
-fn scraping(source: &str, extractor: &str, declared: &Declared) -> Scraping {
     let mut scraping = Scraping::default();
-    if let Some(DataPlugin::Source(source)) = declared.data.get(source) {
-        scraping.path = source.path.as_ref().map(|path| path.0.clone());
-        scraping.port = source.port.map(|port| port.0);
-        scraping.interval = source.interval.and_then(|interval| interval.0);
+    for Declared { index, plugin, .. } in source.into_iter().chain(extractor) {
+        let at = format!("plugins[{index}].parameters");
+        match plugin {
+            AnyPlugin::MetricsDataSource(source) => scraping.set_source(source, &at, report),
+            AnyPlugin::CoreMetricsExtractor(extractor) => scraping.set_extractor(extractor, &at, report),
+            _ => {}
+        }
     }
-    if let Some(DataPlugin::Extractor(dialects)) = declared.data.get(extractor) {
-        scraping.dialects = Arc::clone(dialects);
-    }
-    scraping
+    (scraping, endpoints_file)
 }
 
-fn require(declared: &Declared, name: &str, type_name: &str, at: &str, report: &mut Report) {
-    let declared_type = declared.data_plugin_type(name);
-    if declared_type == Some(type_name) {
-        return;
-    }
-    let known = declared_type.is_some() || declared.deciding.iter().any(|plugin| plugin.name == name);
-    let text = if known {
-        format!("{} is no {type_name}", quoted(name))
-    } else {
-        format!("no plugin is named {}; declared are {}", quoted(name), declared.names())
-    };
-    report.fault(at, text);
+fn find<'a>(declared: &'a [Declared], name: &str) -> Option<&'a Declared> {
+    declared.iter().find(|plugin| plugin.name == name)
 }
 
+/// The one plugin that a list at `at` refers to.
+fn only<'a, 'b>(
+    names: impl Iterator<Item = &'b str>,
+    declared: &'a [Declared],
+    type_name: &str,
+    at: &str,
+    report: &mut Report,
+) -> Option<&'a Declared> {
+    let mut found = None;
+    for (index, name) in names.enumerate() {
+        let at = format!("{at}[{index}].pluginRef");
+        if index == 0 {
+            found = require(declared, name, type_name, &at, report);
+        } else {
+            report.fault(at, format!("{} is one too many; allowed is one", quoted(name)));
+        }
+    }
+    found
+}
+
+fn require<'a>(
+    declared: &'a [Declared],
+    name: &str,
+    type_name: &str,
+    at: &str,
+    report: &mut Report,
+) -> Option<&'a Declared> {
+    match find(declared, name) {
+        Some(found) if found.plugin.type_name() == type_name => return Some(found),
+        Some(other) => {
+            let text = format!("{} is a {}; allowed: {type_name}", quoted(name), other.plugin.type_name());
+            report.fault(at, text);
+        }
+        None => {
+            let names: Vec<_> = declared.iter().map(|plugin| plugin.name.as_str()).collect();
+            let text = format!("no plugin is named {}; declared are {}", quoted(name), names.join(", "));
+            report.fault(at, text);
+        }
+    }
+    None
+}
+
+/// Replicas of the reference's picker may share state; the agent is one for all.
 fn refuse_replicas(data_layer: &DataLayer, report: &mut Report) {
-    for (field, given) in [
+    for (field, is_given) in [
         ("peerDiscovery", data_layer.peer_discovery.is_some()),
         ("crossReplicaSyncerPluginRef", data_layer.cross_replica_syncer_plugin_ref.is_some()),
         ("crossReplicaSyncInterval", data_layer.cross_replica_sync_interval.is_some()),
     ] {
-        if given {
+        if is_given {
             report.fault(format!("dataLayer.{field}"), "is not supported; leave it out");
         }
     }

@@ -1,9 +1,5 @@
-//! The plugins a configuration declares: those the filter decides with, and those the agent reads data with.
+//! The plugins a configuration declares.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
-
-use deserr::{Deserr, IntoValue, ValuePointerRef};
 use endpoint_picker::plugin::registry::{AnyPlugin, TYPES};
 use endpoint_picker_wire::v1;
 use serde::Deserialize;
@@ -12,27 +8,7 @@ use serde_json::Value as Json;
 
 use super::Report;
 use super::document::Plugin;
-use super::scraping::{CoreMetricsExtractor, FileDiscovery, MetricsDataSource};
-use crate::dialect::Dialects;
-use crate::manifests::problem::{Fault, Faults, quoted};
-
-pub(super) const SOURCE: &str = "metrics-data-source";
-pub(super) const EXTRACTOR: &str = "core-metrics-extractor";
-pub(super) const DISCOVERY: &str = "file-discovery";
-
-/// The agent's own plugin types.
-const DATA_TYPES: [&str; 3] = [EXTRACTOR, DISCOVERY, SOURCE];
-
-/// Types the reference calls alpha.
-const EXPERIMENTAL: [&str; 7] = [
-    "endpoint-attribute-filter",
-    "endpoint-attribute-scorer",
-    "header-label-affinity-scorer",
-    "header-profile-handler",
-    "session-affinity-filter",
-    "session-affinity-scorer",
-    "utilization-filter",
-];
+use crate::manifests::problem::quoted;
 
 /// Old names of types, and what they are called now.
 const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
@@ -41,126 +17,80 @@ const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
 const RENAMED_PARAMETERS: [(&str, &str, &str); 1] =
     [("approx-prefix-cache-producer", "blockSize", "blockSizeTokens")];
 
-/// A plugin that reads data.
-#[derive(Clone, Debug)]
-pub(super) enum DataPlugin {
-    Source(MetricsDataSource),
-    Extractor(Arc<Dialects>),
-    Discovery(FileDiscovery),
-}
-
-/// All plugins of a configuration.
-#[derive(Debug, Default)]
+/// A plugin that is right by itself.
+#[derive(Debug)]
 pub(super) struct Declared {
-    pub(super) deciding: Vec<v1::Plugin>,
-    /// Where each of `deciding` stands in the document.
-    pub(super) positions: Vec<usize>,
-    /// By name.
-    pub(super) data: BTreeMap<String, DataPlugin>,
+    pub(super) name: String,
+    /// Where it stands in the document.
+    pub(super) index: usize,
+    pub(super) plugin: AnyPlugin,
+    parameters: Json,
 }
 
 impl Declared {
-    pub(super) fn read(plugins: &[Plugin], allow_experimental: bool, report: &mut Report) -> Self {
-        let (mut declared, mut names) = (Self::default(), HashSet::new());
-        for (index, plugin) in plugins.iter().enumerate() {
-            let at = format!("plugins[{index}]");
-            let name = if plugin.name.is_empty() { &plugin.type_name } else { &plugin.name };
-            if !names.insert(name) {
-                report.fault(
-                    format!("{at}.name"),
-                    format!("{} is taken; plugin names are unique", quoted(name)),
-                );
-            }
-            declared.add(index, name, plugin, allow_experimental, report);
-        }
-        declared
-    }
-
-    fn add(
-        &mut self,
+    /// `None`: it is not right, as `report` says.
+    pub(super) fn read(
         index: usize,
-        name: &str,
-        plugin: &Plugin,
+        given: Plugin,
         allow_experimental: bool,
         report: &mut Report,
-    ) {
+    ) -> Option<Self> {
         let at = format!("plugins[{index}]");
-        let type_name = match RENAMED_TYPES.iter().find(|(old, _)| *old == plugin.type_name) {
-            Some((old, new)) => {
-                report.warn(format!("{at}.type"), format!("{old:?} is deprecated; {new:?} takes its place"));
-                new
-            }
-            None => plugin.type_name.as_str(),
-        };
-        if DATA_TYPES.contains(&type_name) {
-            match read_data_plugin(type_name, index, plugin.parameters.clone()) {
-                Ok(plugin) => drop(self.data.insert(name.to_owned(), plugin)),
-                Err(faults) => report.faults.0.extend(faults.0),
-            }
-            return;
-        }
+        let type_name = current_type(&given.type_name, &at, report);
         if !TYPES.contains(&type_name) {
-            let mut types = [TYPES, &DATA_TYPES].concat();
-            types.sort_unstable();
             let text =
-                format!("{} is no known plugin type; allowed are {}", quoted(type_name), types.join(", "));
+                format!("{} is no known plugin type; allowed: {}", quoted(type_name), TYPES.join(", "));
             report.fault(format!("{at}.type"), text);
-            return;
+            return None;
         }
-        if EXPERIMENTAL.contains(&type_name) && !allow_experimental {
+        let parameters = with_new_names(type_name, &at, given.parameters, report);
+        let read =
+            read(type_name, parameters.clone()).map_err(|(path, problem)| (format!("{at}.{path}"), problem));
+        let checked = read.and_then(|plugin| match plugin.check() {
+            Ok(()) => Ok(plugin),
+            Err(problem) => Err((format!("{at}.parameters"), problem)),
+        });
+        let plugin = match checked {
+            Ok(plugin) => plugin,
+            Err((at, problem)) => {
+                report.fault(at, problem);
+                return None;
+            }
+        };
+        if plugin.is_alpha() && !allow_experimental {
             let text =
                 format!("{type_name:?} is experimental; allowed only with --allow-experimental-plugins");
             report.fault(format!("{at}.type"), text);
-            return;
+            return None;
         }
-        let parameters = with_new_names(type_name, &at, plugin.parameters.clone(), report);
-        if let Err((path, problem)) = read_deciding_plugin(type_name, parameters.clone()) {
-            report.fault(format!("{at}.{path}"), problem);
-        }
-        self.deciding.push(v1::Plugin {
-            name: name.to_owned(),
-            r#type: type_name.to_owned(),
-            parameters: parameters.to_string(),
-        });
-        self.positions.push(index);
+        let name = if given.name.is_empty() { type_name.to_owned() } else { given.name };
+        Some(Self { name, index, plugin, parameters })
     }
 
-    /// As in the reference, a parser need not be declared to be referred to by the name of its type.
-    pub(super) fn add_parser_by_its_type(&mut self, parser: &str) {
-        let known =
-            self.deciding.iter().any(|plugin| plugin.name == parser) || self.data.contains_key(parser);
-        if !known && TYPES.contains(&parser) {
-            let (name, r#type) = (parser.to_owned(), parser.to_owned());
-            self.deciding.push(v1::Plugin { name, r#type, parameters: "{}".to_owned() });
+    /// With its default parameters, named as its type.
+    pub(super) fn by_type(type_name: &str) -> Option<Self> {
+        let parameters = Json::Object(serde_json::Map::new());
+        let plugin = read(type_name, parameters.clone()).ok()?;
+        Some(Self { name: type_name.to_owned(), index: usize::MAX, plugin, parameters })
+    }
+
+    pub(super) fn on_the_wire(&self) -> v1::Plugin {
+        v1::Plugin {
+            name: self.name.clone(),
+            r#type: self.plugin.type_name().to_owned(),
+            parameters: self.parameters.to_string(),
         }
-    }
-
-    /// The type of a plugin that reads data, by the plugin's name.
-    pub(super) fn data_plugin_type(&self, name: &str) -> Option<&'static str> {
-        self.data.get(name).map(|plugin| match plugin {
-            DataPlugin::Source(_) => SOURCE,
-            DataPlugin::Extractor(_) => EXTRACTOR,
-            DataPlugin::Discovery(_) => DISCOVERY,
-        })
-    }
-
-    /// All names, for messages.
-    pub(super) fn names(&self) -> String {
-        let deciding = self.deciding.iter().map(|plugin| plugin.name.as_str());
-        let mut names: Vec<_> = deciding.chain(self.data.keys().map(String::as_str)).collect();
-        names.sort_unstable();
-        names.join(", ")
     }
 }
 
 /// Reads a plugin from its type and the text of its parameters, as the filter reads the snapshot.
 pub(super) fn read_as_the_filter_does(type_name: &str, parameters: &str) -> Result<AnyPlugin, String> {
     let parameters = serde_json::from_str(parameters).map_err(|error| error.to_string())?;
-    read_deciding_plugin(type_name, parameters).map_err(|(_, problem)| problem)
+    read(type_name, parameters).map_err(|(_, problem)| problem)
 }
 
 /// The error is a path within the plugin, and what is wrong there.
-fn read_deciding_plugin(type_name: &str, parameters: Json) -> Result<AnyPlugin, (String, String)> {
+fn read(type_name: &str, parameters: Json) -> Result<AnyPlugin, (String, String)> {
     // The type comes first, so that parameters are read as they come and the path of a wrong one is known.
     let fields = [("type", Json::from(type_name)), ("parameters", parameters)];
     let fields = MapDeserializer::<_, serde_json::Error>::new(fields.into_iter());
@@ -169,21 +99,13 @@ fn read_deciding_plugin(type_name: &str, parameters: Json) -> Result<AnyPlugin, 
     read.map_err(|error| (track.path().to_string(), error.to_string()))
 }
 
-fn read_data_plugin(type_name: &str, index: usize, parameters: Json) -> Result<DataPlugin, Faults> {
-    let plugins = ValuePointerRef::Origin.push_key("plugins");
-    let plugin = plugins.push_index(index);
-    let at = plugin.push_key("parameters");
-    let parameters = parameters.into_value();
-    match type_name {
-        SOURCE => MetricsDataSource::deserialize_from_value(parameters, at).map(DataPlugin::Source),
-        EXTRACTOR => {
-            let extractor = CoreMetricsExtractor::deserialize_from_value(parameters, at)?;
-            let dialects = extractor.dialects().map_err(|problem| {
-                Faults(vec![Fault::new(format!("plugins[{index}].parameters.defaultEngine"), problem)])
-            })?;
-            Ok(DataPlugin::Extractor(Arc::new(dialects)))
+fn current_type<'a>(given: &'a str, at: &str, report: &mut Report) -> &'a str {
+    match RENAMED_TYPES.iter().find(|(old, _)| *old == given) {
+        Some((old, new)) => {
+            report.warn(format!("{at}.type"), format!("{old:?} is deprecated; {new:?} takes its place"));
+            new
         }
-        _ => FileDiscovery::deserialize_from_value(parameters, at).map(DataPlugin::Discovery),
+        None => given,
     }
 }
 

@@ -1,0 +1,28 @@
+//! How manifests are read, by the agent and by its check.
+
+use clap::Args;
+
+use super::FlagError;
+use crate::manifests::Options;
+
+/// How manifests are read.
+#[derive(Args, Debug)]
+pub struct PolicyFlags {
+    /// The name by which the filter asks for the pool, when no manifest says which pools there are.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pool: String,
+
+    /// Allow plugins that the reference endpoint picker calls alpha.
+    #[arg(long)]
+    allow_experimental_plugins: bool,
+}
+
+impl PolicyFlags {
+    /// What the flags mean for manifests.
+    pub fn options(self) -> Result<Options, FlagError> {
+        if self.pool.is_empty() {
+            return Err(FlagError("--pool is empty; allowed is any other name".to_owned()));
+        }
+        Ok(Options { allow_experimental_plugins: self.allow_experimental_plugins, default_pool: self.pool })
+    }
+}

@@ -1,0 +1,55 @@
+//! `metrics-agent check`, as a user runs it.
+
+use std::process::{Command, Output};
+
+use crate::reading::POOL;
+
+fn check(text: &str, flags: &[&str]) -> (Output, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m.yaml");
+    std::fs::write(&path, text).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_metrics-agent"))
+        .arg("check")
+        .arg(directory.path())
+        .args(flags)
+        .output()
+        .unwrap();
+    (output, path.display().to_string())
+}
+
+#[test]
+fn good_manifests_are_summed_up() {
+    let text = format!("{POOL}\napiVersion: v1\nkind: Service\n");
+    let (output, path) = check(&text, &[]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!(
+            "good: 2 documents in 1 files\n\
+             pool \"p\": namespace default, labels app=a, target ports 8000\n  \
+             the default configuration; the filter's failure mode; 0 objectives, 0 rewrite rules, 0 models\n\
+             warning: {path}: document 2: kind: Service of v1 is none of the agent's and passed over\n"
+        )
+    );
+}
+
+#[test]
+fn all_that_is_wrong_is_told_and_the_exit_code_is_1() {
+    let text = format!("{}{POOL}", POOL.replace("8000", "0").replace("app: a", "app: 1"));
+    let (output, path) = check(&text, &[]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        format!(
+            "{path}: document 1: spec.selector.matchLabels.app: 1; allowed is a text\n\
+             {path}: document 1: spec.targetPorts[0].number: 0 is no port; allowed is 1 to 65535\n"
+        )
+    );
+}
+
+#[test]
+fn experimental_plugins_are_checked_as_the_agent_would_take_them() {
+    let text = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: session-affinity-scorer}]";
+    assert_eq!(check(text, &[]).0.status.code(), Some(1));
+    assert_eq!(check(text, &["--allow-experimental-plugins"]).0.status.code(), Some(0));
+}

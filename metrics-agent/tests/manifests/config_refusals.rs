@@ -1,0 +1,204 @@
+//! `EndpointPickerConfig`: every way to be wrong that the reference knows.
+
+use crate::reading::{config, plan, refusal};
+
+#[track_caller]
+fn assert_refused(body: &str, want: &str) {
+    assert_eq!(refusal(&config(body)), format!("document 1: {want}"), "{body}");
+}
+
+#[track_caller]
+fn assert_refused_with(body: &str, begin: &str, parts: &[&str]) {
+    let refusal = refusal(&config(body));
+    assert!(refusal.starts_with(&format!("document 1: {begin}")), "{body}: {refusal}");
+    assert_eq!(refusal.lines().count(), 1, "{refusal}");
+    for part in parts {
+        assert!(refusal.contains(part), "{body}: {refusal} lacks {part}");
+    }
+}
+
+#[test]
+fn plugins() {
+    assert_refused("plugins: [{name: a}]", "plugins[0].type: is missing; it is required");
+    assert_refused(
+        "plugins: [{type: queue-scorer}, {type: queue-scorer}]",
+        "plugins[1].name: \"queue-scorer\" is taken; plugin names are unique",
+    );
+    assert_refused_with(
+        "plugins: [{type: magic-scorer}]",
+        "plugins[0].type: \"magic-scorer\" is no known plugin type; allowed: ",
+        &["queue-scorer", "metrics-data-source", "max-score-picker"],
+    );
+    assert_refused_with(
+        "plugins: [{type: queue-scorer}, {type: prefix-cache-scorer, parameters: {weight: 1}}]",
+        "plugins[1].parameters.weight: unknown field `weight`, expected",
+        &["`matchLengthWeight`"],
+    );
+    assert_refused_with(
+        "plugins: [{type: prefix-cache-scorer, parameters: {matchLengthWeight: heavy}}]",
+        "plugins[0].parameters.matchLengthWeight: invalid type: string \"heavy\"",
+        &["f64"],
+    );
+    assert_refused_with(
+        "plugins: [{type: prefix-cache-scorer, parameters: {matchLengthWeight: 2}}]",
+        "plugins[0].parameters: matchLengthWeight is 2; allowed is 0 to 1",
+        &[],
+    );
+    assert_refused(
+        "plugins: [{type: queue-scorer, weight: 1}]",
+        "plugins[0].weight: is no known field; allowed: name, type, parameters",
+    );
+}
+
+#[test]
+fn profiles() {
+    let scorer = "plugins: [{type: queue-scorer}]\nschedulingProfiles: ";
+    let refused = |profiles: &str, want: &str| assert_refused(&format!("{scorer}{profiles}"), want);
+    refused("[{plugins: []}]", "schedulingProfiles[0].name: is missing; it is required");
+    refused("[{name: ''}]", "schedulingProfiles[0].name: a profile needs a name");
+    refused(
+        "[{name: a, plugins: [{weight: 1}]}]",
+        "schedulingProfiles[0].plugins[0].pluginRef: is missing; it is required",
+    );
+    refused(
+        "[{name: a, plugins: [{pluginRef: x}]}]",
+        "schedulingProfiles[0].plugins[0].pluginRef: no plugin is named \"x\"; declared are queue-scorer, single-profile-handler",
+    );
+    refused(
+        "[{name: a, plugins: [{pluginRef: queue-scorer, weight: heavy}]}]",
+        "schedulingProfiles[0].plugins[0].weight: \"heavy\" is a text; allowed is a number",
+    );
+    let handler = "plugins: [{type: disagg-profile-handler}]\nschedulingProfiles: ";
+    assert_refused(
+        &format!("{handler}[{{name: decode}}, {{name: decode}}]"),
+        "schedulingProfiles[1].name: \"decode\" is taken; profile names are unique",
+    );
+}
+
+#[test]
+fn profile_handlers() {
+    assert_refused_with(
+        "plugins: [{type: single-profile-handler}, {type: single-profile-handler, name: b}]",
+        "plugins[1]: multiple profile handlers found",
+        &[],
+    );
+    let two = "\nschedulingProfiles: [{name: a}, {name: b}]";
+    assert_refused_with(
+        &format!("plugins: [{{type: queue-scorer}}]{two}"),
+        "plugins: no profile handler is declared",
+        &["several profiles"],
+    );
+    assert_refused_with(
+        &format!("plugins: [{{type: single-profile-handler}}]{two}"),
+        "schedulingProfiles: ",
+        &["single-profile-handler"],
+    );
+}
+
+#[test]
+fn pickers() {
+    assert_refused_with(
+        "plugins: [{type: max-score-picker}, {type: random-picker}]\n\
+         schedulingProfiles: [{name: a, plugins: [{pluginRef: max-score-picker}, {pluginRef: random-picker}]}]",
+        "schedulingProfiles[0].plugins[1]: the profile has a picker already",
+        &[],
+    );
+}
+
+#[test]
+fn feature_gates() {
+    let known = "allowed are flowControl, haPopulateNonLeaderDatastore";
+    for (gate, want) in [
+        ("magic", format!("\"magic\" is no feature gate; {known}")),
+        ("magic=true", format!("\"magic\" is no feature gate; {known}")),
+        ("dataLayer", format!("\"dataLayer\" is no feature gate; {known}")),
+        (
+            "flowControl=maybe",
+            "\"flowControl=maybe\" is no truth value; allowed are flowControl, flowControl=true and flowControl=false".to_owned(),
+        ),
+        (
+            "flowControl",
+            "\"flowControl\" asks for queueing, which there is not; allowed is flowControl=false".to_owned(),
+        ),
+        (
+            "flowControl=True",
+            "\"flowControl=True\" asks for queueing, which there is not; allowed is flowControl=false".to_owned(),
+        ),
+    ] {
+        assert_refused(&format!("featureGates: ['{gate}']"), &format!("featureGates[0]: {want}"));
+    }
+    for gate in [
+        "flowControl=false",
+        "flowControl= F",
+        "haPopulateNonLeaderDatastore",
+        "haPopulateNonLeaderDatastore=0",
+    ] {
+        plan(&config(&format!("featureGates: ['{gate}']")));
+    }
+}
+
+#[test]
+fn references_to_parsers_and_detectors() {
+    let scorer = "plugins: [{type: queue-scorer}]\n";
+    for (body, want) in [
+        (
+            "requestHandler: {parsers: [{pluginRef: openai-parser}, {pluginRef: x}]}",
+            "requestHandler.parsers[1].pluginRef: no plugin is named \"x\"",
+        ),
+        (
+            "requestHandler: {parsers: [{pluginRef: queue-scorer}]}",
+            "requestHandler.parsers[0].pluginRef: \"queue-scorer\" is a queue-scorer, which is no parser",
+        ),
+        ("parser: {pluginRef: x}", "parser.pluginRef: no plugin is named \"x\""),
+        (
+            "flowControl: {saturationDetector: {pluginRef: x}}",
+            "flowControl.saturationDetector.pluginRef: no plugin is named \"x\"",
+        ),
+        (
+            "flowControl: {saturationDetector: {pluginRef: queue-scorer}}",
+            "flowControl.saturationDetector.pluginRef: \"queue-scorer\" is a queue-scorer, which is no saturation detector",
+        ),
+        ("saturationDetector: {pluginRef: x}", "saturationDetector.pluginRef: no plugin is named \"x\""),
+    ] {
+        assert_refused_with(&format!("{scorer}{body}"), want, &[]);
+    }
+}
+
+#[test]
+fn fields_and_their_kinds() {
+    for (body, want) in [
+        ("schedulingProfile: []", "schedulingProfile: is no known field; allowed: "),
+        ("plugins: {}", "plugins: is an object; allowed is a list"),
+        ("flowControl: {maxByte: 1}", "flowControl.maxByte: is no known field; allowed: "),
+        (
+            "flowControl: {priorityBands: [{x: 1}]}",
+            "flowControl.priorityBands[0].x: is no known field; allowed: ",
+        ),
+        ("dataLayer: {injectDefaults: 1}", "dataLayer.injectDefaults: 1; allowed is true or false"),
+        ("metadata: {}", "metadata.name: is missing; it is required"),
+        ("spec: {}", "spec: is no known field; allowed: "),
+    ] {
+        assert_refused_with(body, want, &[]);
+    }
+}
+
+#[test]
+fn all_that_is_wrong_with_the_parts_is_told_at_once() {
+    let refusal = refusal(&config(
+        "featureGates: [x]
+plugins:
+- {type: magic}
+- {type: queue-scorer, parameters: {y: 1}}
+- {type: metrics-data-source, parameters: {scheme: https}}
+dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: z}]}]}",
+    ));
+    let paths: Vec<_> = refusal.lines().map(|line| line.split(": ").nth(1).unwrap()).collect();
+    let want = [
+        "featureGates[0]",
+        "plugins[0].type",
+        "plugins[1].parameters.y",
+        "dataLayer.sources[0].extractors[0].pluginRef",
+        "plugins[2].parameters.scheme",
+    ];
+    assert_eq!(paths, want);
+}

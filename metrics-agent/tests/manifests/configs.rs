@@ -1,0 +1,145 @@
+//! `EndpointPickerConfig`: what is taken.
+
+use metrics_agent::manifests::{Options, Plan};
+
+use crate::reading::{POOL, config, file, options, plan, policy, refusal, warnings};
+
+#[test]
+fn plugins_the_reference_calls_alpha_need_a_flag() {
+    let text = config("plugins: [{type: queue-scorer}, {type: session-affinity-scorer}]");
+    assert_eq!(
+        refusal(&text),
+        "document 1: plugins[1].type: \"session-affinity-scorer\" is experimental; allowed only with \
+         --allow-experimental-plugins"
+    );
+    let options = Options { allow_experimental_plugins: true, ..options() };
+    Plan::read(&[file("m.yaml", &text)], &options).unwrap();
+}
+
+#[test]
+fn deprecated_spellings_are_taken_with_a_warning() {
+    let text = config(
+        "plugins:
+- {type: approx-prefix-cache-producer, parameters: {blockSize: 128}}
+- {type: tokenizer}
+- {type: openai-parser}
+- {type: utilization-detector}
+saturationDetector: {pluginRef: utilization-detector}
+parser: {pluginRef: openai-parser}",
+    )
+    .replace("llm-d.ai/v1alpha1", "inference.networking.x-k8s.io/v1alpha1");
+    let mut warnings = warnings(&text);
+    warnings.retain(|warning| !warning.contains("none filters, scores or picks"));
+    let taken = "takes its place";
+    let both = "takes its place, and wins where both stand";
+    assert_eq!(
+        warnings,
+        [
+            format!("apiVersion: \"inference.networking.x-k8s.io/v1alpha1\" is deprecated; \"llm-d.ai/v1alpha1\" {taken}"),
+            format!("saturationDetector: is deprecated; flowControl.saturationDetector {both}"),
+            format!("parser: is deprecated; requestHandler.parsers {both}"),
+            format!("plugins[0].parameters.blockSize: is deprecated; blockSizeTokens {both}"),
+            format!("plugins[1].type: \"tokenizer\" is deprecated; \"token-producer\" {taken}"),
+        ]
+        .map(|warning| format!("m.yaml: document 1: {warning}"))
+    );
+    let picker = policy(&text).picker_config.unwrap();
+    assert_eq!(picker.plugins[0].parameters, r#"{"blockSizeTokens":128}"#);
+    assert_eq!(picker.plugins[1].name, "token-producer");
+    assert_eq!(
+        (picker.parsers, picker.saturation_detector.unwrap().as_str()),
+        (vec!["openai-parser".to_owned()], "utilization-detector")
+    );
+}
+
+#[test]
+fn a_new_spelling_wins_over_a_deprecated_one() {
+    let picker = policy(&config(
+        "plugins: [{type: openai-parser}, {type: anthropic-parser}, {type: queue-scorer},
+  {type: utilization-detector, name: a}, {type: utilization-detector, name: b},
+  {type: approx-prefix-cache-producer, parameters: {blockSize: 1, blockSizeTokens: 2}}]
+saturationDetector: {pluginRef: a}
+flowControl: {saturationDetector: {pluginRef: b}}
+parser: {pluginRef: openai-parser}
+requestHandler: {parsers: [{pluginRef: anthropic-parser}]}",
+    ))
+    .picker_config
+    .unwrap();
+    assert_eq!(
+        (picker.parsers, picker.saturation_detector),
+        (vec!["anthropic-parser".to_owned()], Some("b".to_owned()))
+    );
+    assert_eq!(picker.plugins[5].parameters, r#"{"blockSizeTokens":2}"#);
+}
+
+#[test]
+fn flow_control_but_its_detector_is_ignored_with_a_warning() {
+    let scorer = "plugins: [{type: queue-scorer}, {type: concurrency-detector}]\n";
+    let text = config(&format!(
+        "{scorer}flowControl: {{maxBytes: 1Gi, saturationDetector: {{pluginRef: concurrency-detector}}}}"
+    ));
+    assert_eq!(
+        warnings(&text),
+        [
+            "m.yaml: document 1: flowControl: is ignored but for saturationDetector, because the feature gate flowControl is off"
+        ]
+    );
+    assert_eq!(policy(&text).picker_config.unwrap().saturation_detector.unwrap(), "concurrency-detector");
+    let only =
+        config(&format!("{scorer}flowControl: {{saturationDetector: {{pluginRef: concurrency-detector}}}}"));
+    assert_eq!(warnings(&only), Vec::<String>::new());
+}
+
+#[test]
+fn parsers_and_the_default_detector_need_not_be_declared() {
+    let picker = policy(&config(
+        "plugins: [{type: queue-scorer}]
+requestHandler: {parsers: [{pluginRef: openai-parser}]}
+flowControl: {saturationDetector: {pluginRef: utilization-detector}}",
+    ))
+    .picker_config
+    .unwrap();
+    let names: Vec<_> = picker.plugins.iter().map(|plugin| plugin.name.as_str()).collect();
+    assert_eq!((names, picker.saturation_detector), (vec!["queue-scorer", "openai-parser"], None));
+}
+
+#[test]
+fn a_configuration_without_scheduling_plugins_picks_at_random_with_a_warning() {
+    let text = config("plugins: [{type: metrics-data-source}]");
+    assert_eq!(
+        warnings(&text),
+        [
+            "m.yaml: document 1: plugins: none filters, scores or picks; endpoints are picked at random, as in the reference"
+        ]
+    );
+    let profiles = policy(&text).picker_config.unwrap().profiles;
+    assert_eq!((profiles.len(), profiles[0].plugins.len()), (1, 0));
+}
+
+#[test]
+fn no_configuration_is_the_default_one() {
+    assert_eq!(policy(POOL).picker_config, None);
+}
+
+#[test]
+fn a_configuration_is_for_all_pools_or_for_the_one_it_names() {
+    let scorer = |metadata: &str, name: &str| {
+        config(&format!("{metadata}plugins: [{{type: queue-scorer, name: {name}}}]\n---\n"))
+    };
+    let pools = POOL.to_owned() + &POOL.replace("{name: p}", "{name: q}");
+    let text = format!("{pools}\n{}{}", scorer("metadata: {name: q}\n", "own"), scorer("", "common"));
+    let used: Vec<_> = plan(&text)
+        .pools
+        .into_iter()
+        .map(|pool| (pool.name, pool.policy.unwrap().picker_config.unwrap().plugins[0].name.clone()))
+        .collect();
+    assert_eq!(used, [("p".to_owned(), "common".to_owned()), ("q".to_owned(), "own".to_owned())]);
+    assert_eq!(
+        refusal(&format!("{pools}\n{}{}", scorer("", "a"), scorer("", "b"))),
+        "document 4: metadata.name: is a second configuration of all pools; the first is document 3 of m.yaml"
+    );
+    assert_eq!(
+        refusal(&format!("{pools}\n{}", scorer("metadata: {name: r}\n", "a"))),
+        "document 3: metadata.name: \"r\" is no pool; allowed are p, q, or no metadata for all pools"
+    );
+}

@@ -1,0 +1,162 @@
+//! Scraping as a configuration says: what engines call their metrics, and where these are found.
+
+use std::time::Duration;
+
+use endpoint_picker_wire::v1;
+use metrics_agent::agent::Settings;
+use metrics_agent::manifests::watch;
+use metrics_agent::scrape::How;
+
+use crate::harness::{Agent, scraping, settings};
+use crate::reading::{options, plan, refusal};
+use crate::scripted::{Behaviour, Scripted};
+
+fn config(plugins: &str, data_layer: &str) -> String {
+    format!(
+        "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n- {{type: queue-scorer}}\n{plugins}\n{data_layer}\n"
+    )
+}
+
+fn how(text: &str) -> How {
+    plan(text).pools[0].scraping(&settings().scrape)
+}
+
+/// Runs an agent with this configuration over one server with this text, until its reading passes.
+async fn reading_where(config: &str, text: &str, passes: impl Fn(&v1::Reading) -> bool) -> v1::Reading {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.yaml");
+    std::fs::write(&path, config).unwrap();
+    let server = Scripted::start(Behaviour::Text(text.to_owned())).await;
+    let manifests = Some(watch::Settings { path, options: options() });
+    let agent = Agent::start(Settings { manifests, ..scraping(&[server.address()]) }).await;
+    agent.reading_where("the reading", passes).await
+}
+
+const LLAMA_CPP: &str = "
+- type: core-metrics-extractor
+  parameters:
+    defaultEngine: llama.cpp
+    engineConfigs:
+    - name: llama.cpp
+      queuedRequestsSpec: llamacpp:requests_deferred
+      runningRequestsSpec: llamacpp:requests_processing
+      customMetrics:
+      - {attributeKey: tokens-per-second, metricSpec: llamacpp:predicted_tokens_seconds}
+      - {attributeKey: unknown, metricSpec: llamacpp:nothing_of_this_name}
+      - {attributeKey: busy-slots, metricSpec: llamacpp:n_busy_slots_per_decode}";
+
+#[tokio::test]
+async fn llama_cpp_is_read_as_a_configuration_says() {
+    let capture = include_str!("../captures/llamacpp-busy.prom");
+    let reading = reading_where(&config(LLAMA_CPP, ""), capture, |reading| reading.age_ms.is_some()).await;
+    assert_eq!((reading.waiting, reading.running), (Some(4), Some(2)));
+    let attribute = |name: &str, value| v1::Attribute { name: name.to_owned(), value };
+    assert_eq!(
+        reading.attributes,
+        [attribute("tokens-per-second", 1131.9), attribute("busy-slots", 1.98879)]
+    );
+}
+
+#[tokio::test]
+async fn a_source_says_where_the_metrics_are() {
+    let server = Scripted::start(Behaviour::Text(crate::scripted::load(7, 1))).await;
+    let source =
+        format!("- {{type: metrics-data-source, parameters: {{port: {}}}}}", server.address().port());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.yaml");
+    std::fs::write(&path, config(&source, "")).unwrap();
+    let manifests = Some(watch::Settings { path, options: options() });
+    let elsewhere = "127.0.0.1:1".parse().unwrap();
+    let agent = Agent::start(Settings { manifests, ..scraping(&[elsewhere]) }).await;
+    agent.reading_where("the value of the other port", |reading| reading.waiting == Some(7)).await;
+}
+
+#[test]
+fn what_a_source_does_not_say_is_as_the_flags_say() {
+    let flags = settings().scrape;
+    let silent = how(&config("", ""));
+    assert_eq!(
+        (&silent.settings.path, silent.settings.interval, silent.port),
+        (&flags.path, flags.interval, None)
+    );
+    let source = "- {type: metrics-data-source, parameters: {path: /m, port: 9400, interval: 200ms}}";
+    let how = how(&config(source, ""));
+    assert_eq!(how.settings.path, "/m");
+    assert_eq!((how.settings.interval, how.port.unwrap().get()), (Duration::from_millis(200), 9400));
+    assert_eq!(how.settings.timeout, flags.timeout);
+}
+
+#[test]
+fn the_source_and_the_extractor_that_are_referred_to_count() {
+    let plugins = "
+- {type: metrics-data-source, name: a, parameters: {path: /a}}
+- {type: metrics-data-source, name: b, parameters: {path: /b}}
+- {type: core-metrics-extractor, name: c, parameters: {engineConfigs: [{name: vllm, queuedRequestsSpec: q}]}}";
+    let text = config(plugins, "dataLayer: {sources: [{pluginRef: b, extractors: [{pluginRef: c}]}]}");
+    let how = how(&text);
+    assert_eq!(how.settings.path, "/b");
+    let vllm = how.dialects.of_engine("vllm");
+    assert_eq!(vllm.waiting.as_ref().unwrap().name(), "q");
+    assert_eq!(vllm.running, None, "an engine of a built-in name replaces that one entirely");
+    assert_eq!(how.dialects.of_engine("sglang").waiting.as_ref().unwrap().name(), "sglang:num_queue_reqs");
+}
+
+#[test]
+fn what_the_agent_cannot_do_is_refused_with_its_path() {
+    for (plugins, data_layer, want) in [
+        (
+            "- {type: metrics-data-source, parameters: {scheme: https}}",
+            "",
+            "plugins[1].parameters.scheme: \"https\" is not spoken to model servers; allowed: http",
+        ),
+        (
+            "- {type: metrics-data-source, parameters: {caCertPath: /ca}}",
+            "",
+            "plugins[1].parameters.caCertPath: \"/ca\" is for TLS, which is not spoken to model servers; leave it out",
+        ),
+        (
+            "- {type: metrics-data-source, parameters: {interval: 70ms}}",
+            "",
+            "plugins[1].parameters.interval: 70ms is no interval; allowed are multiples of 50ms",
+        ),
+        (
+            "- {type: core-metrics-extractor, parameters: {engineConfigs: [{name: a, kvUsageSpec: 'a{'}]}}",
+            "",
+            "plugins[1].parameters.engineConfigs[0].kvUsageSpec: \"a{\" is not a metric spec; allowed is name or \
+             name{label=value,…}",
+        ),
+        (
+            "- {type: core-metrics-extractor, parameters: {defaultEngine: x}}",
+            "",
+            "plugins[1].parameters.defaultEngine: \"x\" is no known engine; allowed are sglang, triton, \
+             triton-tensorrt-llm, trtllm-serve, vllm",
+        ),
+        (
+            "",
+            "dataLayer: {sources: [{pluginRef: x}]}",
+            "dataLayer.sources[0].pluginRef: no plugin is named \"x\"; declared are queue-scorer",
+        ),
+        (
+            "",
+            "dataLayer: {sources: [{pluginRef: queue-scorer}]}",
+            "dataLayer.sources[0].pluginRef: \"queue-scorer\" is a queue-scorer; allowed: metrics-data-source",
+        ),
+        (
+            "- {type: metrics-data-source}",
+            "dataLayer: {sources: [{pluginRef: metrics-data-source}, {pluginRef: metrics-data-source}]}",
+            "dataLayer.sources[1].pluginRef: \"metrics-data-source\" is one too many; allowed is one",
+        ),
+        (
+            "",
+            "dataLayer: {discovery: {pluginRef: queue-scorer}}",
+            "dataLayer.discovery.pluginRef: \"queue-scorer\" is a queue-scorer; allowed: file-discovery",
+        ),
+        (
+            "",
+            "dataLayer: {crossReplicaSyncInterval: 1s}",
+            "dataLayer.crossReplicaSyncInterval: is not supported; leave it out",
+        ),
+    ] {
+        assert_eq!(refusal(&config(plugins, data_layer)), format!("document 1: {want}"));
+    }
+}

@@ -1,0 +1,25 @@
+//! The manifests that are shown to users.
+
+use std::path::Path;
+
+use metrics_agent::manifests::{Plan, source};
+
+use crate::reading::options;
+
+#[test]
+fn the_examples_are_right_and_mean_what_they_say() {
+    let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests"));
+    let plan = Plan::read(&source::read(examples).unwrap(), &options()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((plan.documents, &plan.warnings[..]), (4, &[][..]));
+    let pool = &plan.pools[0];
+    let policy = pool.policy.as_ref().unwrap();
+    assert_eq!((plan.pools.len(), pool.name.as_str()), (1, "llama"));
+    assert_eq!((policy.objectives[0].name.as_str(), policy.objectives[0].priority), ("batch", -10));
+    assert_eq!(policy.rewrite_rules[0].models, ["llama"]);
+    assert_eq!(policy.picker_config.as_ref().unwrap().profiles[0].plugins.len(), 5);
+
+    let root = examples.join("../..");
+    let endpoints = std::fs::read(root.join(plan.endpoints_file.unwrap())).unwrap();
+    let found = metrics_agent::discovery::parse(&endpoints).unwrap();
+    assert_eq!(pool.members.among(&found).len(), found.len(), "each endpoint of the example is the pool's");
+}

@@ -1,0 +1,61 @@
+//! Manifests of a test, as text.
+
+use std::path::Path;
+
+use endpoint_picker_wire::v1;
+use metrics_agent::manifests::source::File;
+use metrics_agent::manifests::{Options, Plan};
+
+pub(crate) fn options() -> Options {
+    Options { allow_experimental_plugins: false, default_pool: "default".to_owned() }
+}
+
+pub(crate) fn file(name: &str, text: &str) -> File {
+    File { path: Path::new(name).into(), bytes: text.as_bytes().to_vec() }
+}
+
+pub(crate) fn plan(text: &str) -> Plan {
+    Plan::read(&[file("m.yaml", text)], &options()).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// The one pool's policy.
+pub(crate) fn policy(text: &str) -> v1::Policy {
+    let mut plan = plan(text);
+    assert_eq!(plan.pools.len(), 1);
+    plan.pools.remove(0).policy.expect("manifests make a policy")
+}
+
+/// All that is wrong, one a line, without the file's name.
+pub(crate) fn refusal(text: &str) -> String {
+    let problems = Plan::read(&[file("m.yaml", text)], &options()).expect_err(text).to_string();
+    problems.replace("m.yaml: ", "")
+}
+
+pub(crate) fn warnings(text: &str) -> Vec<String> {
+    plan(text).warnings.iter().map(ToString::to_string).collect()
+}
+
+/// A pool `p` of the endpoints with the label `app: a`.
+pub(crate) const POOL: &str = "
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {name: p}
+spec: {selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]}
+---";
+
+/// A configuration of these fields.
+pub(crate) fn config(body: &str) -> String {
+    format!("apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{body}")
+}
+
+/// An `InferenceModelRewrite` for the pool `p`.
+pub(crate) fn rewrite(metadata: &str, rules: &str) -> String {
+    format!(
+        "
+apiVersion: llm-d.ai/v1alpha2
+kind: InferenceModelRewrite
+metadata: {{{metadata}}}
+spec: {{poolRef: {{name: p}}, rules: [{rules}]}}
+---"
+    )
+}

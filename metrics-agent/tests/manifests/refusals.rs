@@ -1,0 +1,263 @@
+//! What is refused, word for word.
+
+use metrics_agent::manifests::Plan;
+
+use crate::reading::{POOL, file, options, refusal};
+
+#[track_caller]
+fn assert_refused(text: &str, want: &[&str]) {
+    let refusal = refusal(text);
+    assert_eq!(refusal.lines().collect::<Vec<_>>(), want, "{text}");
+}
+
+fn pool(metadata: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\nmetadata: {metadata}\nspec: {spec}\n"
+    )
+}
+
+#[test]
+fn pools() {
+    let good = "selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]";
+    let name = "is no name; allowed are 1 to 253 lower-case letters, digits, - and ., the first and the last a letter or digit";
+    for (metadata, spec, want) in [
+        ("{}", good, vec!["document 1: metadata.name: is missing; it is required".to_owned()]),
+        ("{name: A}", good, vec![format!("document 1: metadata.name: \"A\" {name}")]),
+        ("{name: a/b}", good, vec![format!("document 1: metadata.name: \"a/b\" {name}")]),
+        ("{name: a, namespace: a.}", good, vec![format!("document 1: metadata.namespace: \"a.\" {name}")]),
+        (
+            "{name: a, creationTimestamp: soon}",
+            good,
+            vec!["document 1: metadata.creationTimestamp: \"soon\" is no time; allowed is RFC 3339, such as 2026-01-31T12:00:00Z".to_owned()],
+        ),
+        (
+            "{name: a, labels: [x]}",
+            good,
+            vec!["document 1: metadata.labels: is a list; allowed is an object".to_owned()],
+        ),
+        (
+            "{name: a, annotations: {x: 1}}",
+            good,
+            vec!["document 1: metadata.annotations.x: 1; allowed is a text".to_owned()],
+        ),
+        ("[]", good, vec!["document 1: metadata: is a list; allowed is an object".to_owned()]),
+    ] {
+        let refusal = refusal(&pool(metadata, &format!("{{{spec}}}")));
+        assert_eq!(refusal.lines().collect::<Vec<_>>(), want);
+    }
+}
+
+#[test]
+fn specs_of_pools() {
+    let ports = "allowed are 1 to 8 different ports";
+    let nine: Vec<_> = (1..10).map(|port| format!("{{number: {port}}}")).collect();
+    for (spec, want) in [
+        ("{}", "selector: is missing; it is required".to_owned()),
+        ("{selector: {matchLabels: {a: b}}}", "targetPorts: is missing; it is required".to_owned()),
+        (
+            "{selector: {}, targetPorts: [{number: 1}]}",
+            "selector.matchLabels: is missing; it is required".to_owned(),
+        ),
+        (
+            "{selector: {matchLabels: {}}, targetPorts: [{number: 1}]}",
+            "selector.matchLabels: has 0 labels; allowed are 1 to 64".to_owned(),
+        ),
+        (
+            "{selector: {matchLabels: {a: 1}}, targetPorts: [{number: 1}]}",
+            "selector.matchLabels.a: 1; allowed is a text".to_owned(),
+        ),
+        (
+            "{selector: {matchLabels: {a: b}, matchExpressions: []}, targetPorts: [{number: 1}]}",
+            "selector.matchExpressions: is no known field; allowed: matchLabels".to_owned(),
+        ),
+        ("{selector: {matchLabels: {a: b}}, targetPorts: []}", format!("targetPorts: has 0 ports; {ports}")),
+        (
+            &format!("{{selector: {{matchLabels: {{a: b}}}}, targetPorts: [{}]}}", nine.join(",")),
+            format!("targetPorts: has 9 ports; {ports}"),
+        ),
+        (
+            "{selector: {matchLabels: {a: b}}, targetPorts: [{number: 1}, {number: 1}]}",
+            format!("targetPorts: 1 stands there twice; {ports}"),
+        ),
+        (
+            "{selector: {matchLabels: {a: b}}, targetPorts: [{number: 65536}]}",
+            "targetPorts[0].number: 65536 is no port; allowed is 1 to 65535".to_owned(),
+        ),
+        (
+            "{selector: {matchLabels: {a: b}}, targetPorts: [{number: 1.5}]}",
+            "targetPorts[0].number: 1.5; allowed is a whole number".to_owned(),
+        ),
+        (
+            "{selector: {matchLabels: {a: b}}, targetPorts: [{number: 1}], appProtocol: grpc}",
+            "appProtocol: \"grpc\"; allowed: http, kubernetes.io/h2c".to_owned(),
+        ),
+        (
+            "{selector: {matchLabels: {a: b}}, targetPorts: [{number: 1}], endpointPickerRef: {name: e, failureMode: x}}",
+            "endpointPickerRef.failureMode: \"x\"; allowed: FailOpen, FailClose".to_owned(),
+        ),
+    ] {
+        let refusal = refusal(&pool("{name: a}", spec));
+        let first = refusal.lines().next().unwrap();
+        assert_eq!(first, format!("document 1: spec.{want}"), "{spec}");
+    }
+}
+
+#[test]
+fn an_older_pool_is_refused_by_its_own_fields() {
+    assert_refused(
+        "apiVersion: inference.networking.x-k8s.io/v1alpha2\nkind: InferencePool\nmetadata: {name: a}\n\
+         spec: {selector: {a: b}, targetPorts: [{number: 1}]}",
+        &[
+            "document 1: spec.targetPorts: is no known field; allowed: selector, targetPortNumber, extensionRef",
+            "document 1: spec.targetPortNumber: is missing; it is required",
+        ],
+    );
+}
+
+fn object(kind: &str, spec: &str) -> String {
+    let version =
+        if kind == "InferenceModel" { "inference.networking.x-k8s.io/v1alpha2" } else { "llm-d.ai/v1alpha2" };
+    format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: o}}\nspec: {spec}")
+}
+
+#[test]
+fn specs_of_policies() {
+    let eleven = ["{name: m}"; 11].join(",");
+    for (kind, spec, want) in [
+        ("InferenceObjective", "{priority: 1}", "poolRef: is missing; it is required"),
+        (
+            "InferenceObjective",
+            "{priority: 3000000000, poolRef: {name: p}}",
+            "priority: 3000000000 is out of range; allowed is -2147483648 to 2147483647",
+        ),
+        (
+            "InferenceObjective",
+            "{priority: high, poolRef: {name: p}}",
+            "priority: \"high\" is a text; allowed is a whole number",
+        ),
+        (
+            "InferenceObjective",
+            "{poolRef: {name: p, kind: Service}}",
+            "poolRef.kind: \"Service\"; allowed: InferencePool",
+        ),
+        (
+            "InferenceObjective",
+            "{poolRef: {name: p, group: x}}",
+            "poolRef.group: \"x\"; allowed: inference.networking.k8s.io, inference.networking.x-k8s.io",
+        ),
+        ("InferenceModelRewrite", "{poolRef: {name: p}}", "rules: is missing; it is required"),
+        (
+            "InferenceModelRewrite",
+            "{poolRef: {name: p}, rules: [{}]}",
+            "rules[0]: has no targets; at least one is required",
+        ),
+        (
+            "InferenceModelRewrite",
+            "{poolRef: {name: p}, rules: [{targets: []}]}",
+            "rules[0].targets: is empty; at least one target is required",
+        ),
+        (
+            "InferenceModelRewrite",
+            "{poolRef: {name: p}, rules: [{targets: [{modelRewrite: a}, {modelRewrite: b, weight: 0}]}]}",
+            "rules[0].targets[1].weight: 0 is no weight; allowed is 1 to 1000000",
+        ),
+        (
+            "InferenceModelRewrite",
+            "{poolRef: {name: p}, rules: [{targets: [{weight: 1}]}]}",
+            "rules[0].targets[0].modelRewrite: is missing; it is required",
+        ),
+        (
+            "InferenceModelRewrite",
+            "{poolRef: {name: p}, rules: [{targets: [{modelRewrite: ''}]}]}",
+            "rules[0].targets[0].modelRewrite: \"\" has 0 bytes; allowed are 1 to 256",
+        ),
+        (
+            "InferenceModelRewrite",
+            "{poolRef: {name: p}, rules: [{matches: [{model: {type: Prefix, value: a}}], targets: [{modelRewrite: a}]}]}",
+            "rules[0].matches[0].model.type: \"Prefix\"; allowed: Exact",
+        ),
+        (
+            "InferenceModelRewrite",
+            "{poolRef: {name: p}, rules: [{matches: [{}], targets: [{modelRewrite: a}]}]}",
+            "rules[0].matches[0].model: is missing; it is required",
+        ),
+        (
+            "InferenceModelRewrite",
+            "{poolRef: {name: p}, rules: [{targets: [{modelRewrite: a}], split: [{modelRewrite: a}]}]}",
+            "rules[0]: has both targets and split; allowed is one of them",
+        ),
+        (
+            "InferenceModel",
+            "{poolRef: {name: p}, modelName: m, criticality: High}",
+            "criticality: \"High\"; allowed: Critical, Standard, Sheddable",
+        ),
+        (
+            "InferenceModel",
+            "{poolRef: {name: p}, modelName: m, targetModels: [{name: a, weight: 1}, {name: b}]}",
+            "targetModels: some models have a weight; allowed is one for each of them or none at all",
+        ),
+        (
+            "InferenceModel",
+            &format!("{{poolRef: {{name: p}}, modelName: m, targetModels: [{eleven}]}}"),
+            "targetModels: has 11 models; allowed are up to 10",
+        ),
+    ] {
+        assert_refused(&object(kind, spec), &[&format!("document 1: spec.{want}")]);
+    }
+}
+
+#[test]
+fn kinds_and_versions() {
+    for (head, want) in [
+        (
+            "apiVersion: inference.networking.k8s.io/v2\nkind: InferencePool",
+            "apiVersion: \"inference.networking.k8s.io/v2\" is no version of InferencePool; allowed are \
+             inference.networking.k8s.io/v1, inference.networking.x-k8s.io/v1alpha2",
+        ),
+        (
+            "apiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjectiv",
+            "kind: \"InferenceObjectiv\" is no known kind; allowed are InferencePool, EndpointPickerConfig, \
+             InferenceObjective, InferenceModelRewrite, InferenceModel",
+        ),
+        ("kind: InferencePool", "apiVersion: is missing; it is required"),
+        ("apiVersion: v1", "kind: is missing; it is required"),
+        ("- a", "is a list; allowed is an object"),
+        ("apiVersion: 1\nkind: x", "apiVersion: 1; allowed is a text"),
+    ] {
+        assert_refused(head, &[&format!("document 1: {want}")]);
+    }
+}
+
+#[test]
+fn every_problem_of_every_document_of_every_file_is_told() {
+    let one = file("a.yaml", &pool("{name: a}", "{selector: {matchLabels: {}}, targetPorts: [{number: 0}]}"));
+    let two = file("b.yaml", &format!("{POOL}\n{}", object("InferenceObjective", "{x: 1}")));
+    let problems = Plan::read(&[one, two], &options()).unwrap_err().to_string();
+    assert_eq!(
+        problems.lines().collect::<Vec<_>>(),
+        [
+            "a.yaml: document 1: spec.selector.matchLabels: has 0 labels; allowed are 1 to 64",
+            "a.yaml: document 1: spec.targetPorts[0].number: 0 is no port; allowed is 1 to 65535",
+            "b.yaml: document 2: spec.x: is no known field; allowed: priority, poolRef",
+            "b.yaml: document 2: spec.poolRef: is missing; it is required",
+        ]
+    );
+}
+
+#[test]
+fn a_second_object_of_the_same_name_is_refused() {
+    assert_refused(
+        &format!("{POOL}{POOL}"),
+        &[
+            "document 2: metadata.name: \"default/p\" is a second object of its kind; the first is document 1 of m.yaml",
+        ],
+    );
+    let elsewhere = POOL.replace("{name: p}", "{name: p, namespace: n}");
+    assert_refused(
+        &format!("{POOL}{elsewhere}"),
+        &[
+            "document 2: metadata.name: \"p\" is the name of a pool in document 1 of m.yaml already; pools are asked for \
+           by name alone",
+        ],
+    );
+}

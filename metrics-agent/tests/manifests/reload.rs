@@ -1,0 +1,151 @@
+//! Manifests that change while the agent runs.
+
+use endpoint_picker_wire::v1::Policy;
+use metrics_agent::agent::Settings;
+use metrics_agent::manifests::watch;
+
+use crate::harness::{Agent, eventually, settings};
+use crate::pools::{Setup, endpoints, pool, server, waiting};
+use crate::reading::options;
+
+fn objective(priority: i32) -> String {
+    format!(
+        "\napiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {{name: o}}\n\
+         spec: {{priority: {priority}, poolRef: {{name: p}}}}\n---"
+    )
+}
+
+fn policy(snapshot: &endpoint_picker_wire::v1::Snapshot) -> Policy {
+    snapshot.topology.as_ref().unwrap().policy.clone().unwrap()
+}
+
+#[tokio::test]
+async fn a_new_policy_is_a_new_topology_and_readings_stay() {
+    let one = server(1).await;
+    let setup = Setup::start(&(pool("p", "a") + &objective(-1)), &endpoints(&[(&one, "a: x")]), None).await;
+    let before = setup.snapshot_where("p", |s| waiting(s) == [Some(1)]).await;
+    assert_eq!(policy(&before).objectives[0].priority, -1);
+    setup.replace("manifests/m.yaml", &(pool("p", "a") + &objective(-2)));
+    let after = setup.snapshot_where("p", |s| s.topology_version != before.topology_version).await;
+    assert_eq!(policy(&after).objectives[0].priority, -2);
+    assert_eq!(waiting(&after), [Some(1)], "the reading is there at once");
+    assert_eq!(one.connections(), 1, "the scraping goes on");
+}
+
+#[tokio::test]
+async fn a_refused_change_leaves_the_last_good_set_in_force_and_the_next_good_one_is_used() {
+    let one = server(1).await;
+    let good = pool("p", "a") + &objective(-1);
+    let setup = Setup::start(&good, &endpoints(&[(&one, "a: x")]), None).await;
+    let before = setup.snapshot_where("p", |s| waiting(s) == [Some(1)]).await;
+    let refused = "metrics_agent_manifest_reloads_total{result=\"refused\"}";
+    for bad in
+        [good.replace("-1", "low"), good.replace("Objective", "Objektive"), "{".to_owned(), good.repeat(2)]
+    {
+        let known = setup.agent.metric(refused).await;
+        setup.replace("manifests/m.yaml", &bad);
+        eventually("the refusal", async || (setup.agent.metric(refused).await > known).then_some(())).await;
+        assert_eq!(setup.snapshot("p").await.unwrap().topology_version, before.topology_version);
+        assert_eq!(setup.agent.get("/readyz").await.status, 200);
+    }
+    assert!(setup.agent.metric(refused).await < 4.5, "each change is counted once");
+    setup.replace("manifests/m.yaml", &(pool("p", "a") + &objective(-9)));
+    let after = setup.snapshot_where("p", |s| s.topology_version != before.topology_version).await;
+    assert_eq!(policy(&after).objectives[0].priority, -9);
+}
+
+#[tokio::test]
+async fn a_pool_that_comes_is_served_and_one_that_goes_is_not() {
+    let (one, two) = (server(1).await, server(2).await);
+    let setup = Setup::start(&pool("p", "a"), &endpoints(&[(&one, "a: x"), (&two, "b: x")]), None).await;
+    let known = setup.snapshot_where("p", |s| waiting(s) == [Some(1)]).await;
+    let path = format!(
+        "/v1/pools/p/snapshot?topology={}&readings={}&wait_ms=30000",
+        known.topology_version, known.readings_version
+    );
+    one.now_do(crate::scripted::Behaviour::Hang);
+    setup.replace("manifests/m.yaml", &pool("q", "b"));
+    setup.snapshot_where("q", |s| waiting(s) == [Some(2)]).await;
+    assert_eq!(setup.snapshot("p").await, Err(404));
+    assert_eq!(setup.agent.get(&path).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_config_map_that_swaps_its_symlink_is_followed() {
+    let one = server(1).await;
+    let directory = tempfile::tempdir().unwrap();
+    let version = |name: &str, text: &str| {
+        std::fs::create_dir(directory.path().join(name)).unwrap();
+        std::fs::write(directory.path().join(name).join("m.yaml"), text).unwrap();
+    };
+    version("..v1", &pool("p", "a"));
+    std::os::unix::fs::symlink("..v1", directory.path().join("..data")).unwrap();
+    std::os::unix::fs::symlink("..data/m.yaml", directory.path().join("m.yaml")).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), endpoints(&[(&one, "a: x")])).unwrap();
+    let mut settings = settings();
+    settings.sources.file = Some(file.path().to_owned());
+    settings.manifests = Some(watch::Settings { path: directory.path().to_owned(), options: options() });
+    let agent = Agent::start(settings).await;
+    let served = async |pool: &str| {
+        let path = format!("/v1/pools/{pool}/snapshot");
+        eventually(pool, async || (agent.get(&path).await.status == 200).then_some(())).await;
+    };
+    served("p").await;
+    version("..v2", &pool("q", "a"));
+    std::os::unix::fs::symlink("..v2", directory.path().join("..data_tmp")).unwrap();
+    std::fs::rename(directory.path().join("..data_tmp"), directory.path().join("..data")).unwrap();
+    std::fs::remove_dir_all(directory.path().join("..v1")).unwrap();
+    served("q").await;
+}
+
+#[tokio::test]
+async fn without_good_manifests_the_agent_lives_says_why_and_starts_when_they_come() {
+    let one = server(1).await;
+    let setup = Setup::start("kind: InferencePool", &endpoints(&[(&one, "a: x")]), None).await;
+    let reason = eventually("the reason", async || {
+        Some(setup.agent.get("/readyz").await.text()).filter(|text| text.contains("refused"))
+    });
+    let reason = reason.await;
+    assert!(reason.contains("m.yaml: document 1: apiVersion: is missing"), "{reason}");
+    assert_eq!(setup.snapshot("p").await, Err(503));
+    setup.replace("manifests/m.yaml", &pool("p", "a"));
+    setup.snapshot_where("p", |s| waiting(s) == [Some(1)]).await;
+    eventually("ready", async || (setup.agent.get("/readyz").await.status == 200).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_configuration_may_name_the_endpoints_file() {
+    let (one, two) = (server(1).await, server(2).await);
+    let directory = tempfile::tempdir().unwrap();
+    let config = |file: &str| {
+        let path = directory.path().join(file);
+        format!(
+            "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{{type: queue-scorer}}, \
+             {{type: file-discovery, parameters: {{path: {}}}}}]\ndataLayer: {{discovery: {{pluginRef: file-discovery}}}}",
+            path.display()
+        )
+    };
+    std::fs::write(directory.path().join("one.yaml"), endpoints(&[(&one, "")])).unwrap();
+    std::fs::write(directory.path().join("two.yaml"), endpoints(&[(&two, "")])).unwrap();
+    let path = directory.path().join("config");
+    std::fs::write(&path, config("one.yaml")).unwrap();
+    let manifests = Some(watch::Settings { path: path.clone(), options: options() });
+    let agent = Agent::start(Settings { manifests, ..settings() }).await;
+    agent.snapshot_where("the first file's", |s| waiting(s) == [Some(1)]).await;
+    std::fs::write(&path, config("two.yaml")).unwrap();
+    agent.snapshot_where("the second file's", |s| waiting(s) == [Some(2)]).await;
+}
+
+#[tokio::test]
+async fn manifests_that_name_no_endpoints_are_refused_when_the_flags_name_none_either() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m.yaml");
+    std::fs::write(&path, pool("p", "a")).unwrap();
+    let manifests = Some(watch::Settings { path, options: options() });
+    let agent = Agent::start(Settings { manifests, ..settings() }).await;
+    let reason = eventually("the reason", async || {
+        Some(agent.get("/readyz").await.text()).filter(|text| text.contains("names no endpoints"))
+    });
+    assert!(reason.await.contains("--endpoints-file or a file-discovery plugin"));
+}
