@@ -16,7 +16,7 @@ pub fn write_discovery(path: &Path, endpoints: &[SocketAddr]) -> Result<()> {
             json!({"name": format!("server-{port}"), "address": ip, "port": port})
         })
         .collect();
-    replace(path, &json!({"endpoints": endpoints}))
+    replace(path, &json!({"endpoints": endpoints}).to_string())
 }
 
 /// Writes Envoy's endpoints of the cluster `model-servers`, in the agent's place.
@@ -33,14 +33,14 @@ pub fn write_eds(path: &Path, endpoints: &[SocketAddr]) -> Result<()> {
         "cluster_name": "model-servers",
         "endpoints": [{"lb_endpoints": endpoints}],
     });
-    replace(path, &json!({"resources": [assignment]}))
+    replace(path, &json!({"resources": [assignment]}).to_string())
 }
 
 /// Puts a new file in the old one's place in one step: readers see either, and Envoy's watch sees the move. JSON is YAML too.
-fn replace(path: &Path, content: &Value) -> Result<()> {
+pub(crate) fn replace(path: &Path, content: &str) -> Result<()> {
     let folder = path.parent().context("a file has a folder")?;
     let mut file = NamedTempFile::new_in(folder)?;
-    file.write_all(content.to_string().as_bytes())?;
+    file.write_all(content.as_bytes())?;
     file.persist(path).with_context(|| format!("write {}", path.display()))?;
     Ok(())
 }

@@ -7,7 +7,7 @@ pub use builder::Builder;
 use crate::agent::Agent;
 use crate::client;
 use crate::config::{ACCESS_LOG, EDS_FILE};
-use crate::endpoint_files::{write_discovery, write_eds};
+use crate::endpoint_files::{replace, write_discovery, write_eds};
 use crate::envoy::Envoy;
 use crate::eventually::eventually;
 use crate::model_server::{ModelServer, SERVED_BY};
@@ -30,6 +30,7 @@ const PICKING_DEADLINE: Duration = Duration::from_secs(20);
 const PICKS_PER_WORKER: u32 = 8;
 
 const DISCOVERY_FILE: &str = "endpoints.yaml";
+const MANIFESTS_FILE: &str = "manifests.yaml";
 
 /// A running stack; everything in it ends when it is dropped. Its logs stay when the test has failed.
 #[derive(Debug)]
@@ -141,6 +142,15 @@ impl Stack {
         }
     }
 
+    /// Replaces the manifests that [`Builder::manifests`] gave to the agent.
+    ///
+    /// # Panics
+    ///
+    /// When the file cannot be written.
+    pub fn set_manifests(&self, yaml: &str) {
+        replace(&self.path(MANIFESTS_FILE), yaml).unwrap_or_else(|reason| panic!("{reason:?}"));
+    }
+
     /// Waits until every worker of Envoy picks. Its own requests are `GET /picking`, which the servers record as well.
     ///
     /// # Panics
@@ -169,7 +179,7 @@ impl Stack {
 
 async fn start_agent(listen: SocketAddr, dir: &Path) -> Result<Agent> {
     let (discovery, eds) = (dir.join(DISCOVERY_FILE), dir.join(EDS_FILE));
-    let flags = [
+    let mut flags = vec![
         "--endpoints-file".as_ref(),
         discovery.as_os_str(),
         "--eds-file".as_ref(),
@@ -177,5 +187,9 @@ async fn start_agent(listen: SocketAddr, dir: &Path) -> Result<Agent> {
         "--eds-cluster".as_ref(),
         "model-servers".as_ref(),
     ];
+    let manifests = dir.join(MANIFESTS_FILE);
+    if manifests.exists() {
+        flags.extend(["--manifests".as_ref(), manifests.as_os_str()]);
+    }
     Agent::start(listen, flags, &dir.join("agent.log")).await
 }

@@ -1,6 +1,6 @@
 //! What a stack is made of, and how it starts.
 
-use super::{DISCOVERY_FILE, Stack, start_agent};
+use super::{DISCOVERY_FILE, MANIFESTS_FILE, Stack, start_agent};
 use crate::config::{Config, EDS_FILE, EDS_FOLDER, Places};
 use crate::endpoint_files::{write_discovery, write_eds};
 use crate::envoy::Envoy;
@@ -24,6 +24,7 @@ pub struct Builder {
     workers: u32,
     has_picker: bool,
     has_agent: bool,
+    manifests: Option<String>,
     own_agent: Option<SocketAddr>,
     second_pool: Option<(&'static str, &'static str)>,
     request_timeout: Option<Duration>,
@@ -39,6 +40,7 @@ impl Default for Builder {
             workers: 2,
             has_picker: true,
             has_agent: true,
+            manifests: None,
             own_agent: None,
             second_pool: None,
             request_timeout: None,
@@ -83,6 +85,12 @@ impl Builder {
     /// The time a request may take to come whole, in place of the shipped one.
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = Some(limit);
+        self
+    }
+
+    /// Manifests for the agent.
+    pub fn manifests(mut self, yaml: &str) -> Self {
+        self.manifests = Some(yaml.to_owned());
         self
     }
 
@@ -133,6 +141,10 @@ impl Builder {
         }
         let endpoints: Vec<SocketAddr> = servers.iter().map(ModelServer::address).collect();
         write_discovery(&dir.path().join(DISCOVERY_FILE), &endpoints)?;
+
+        if let Some(yaml) = &self.manifests {
+            fs::write(dir.path().join(MANIFESTS_FILE), yaml)?;
+        }
 
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (mut agent, mut agent_port) = (None, None);

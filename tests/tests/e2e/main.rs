@@ -9,6 +9,7 @@ mod bodies;
 mod control_headers;
 mod demo;
 mod harness;
+mod manifests;
 mod membership;
 mod original_dst;
 mod picking;

@@ -277,6 +277,29 @@ async fn scores_reach_the_filters_behind_only_when_the_policy_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_answer_carries_the_token_that_leads_back_to_its_server() {
+    const TOKEN: &str = "x-session-token";
+    let affinity = "session-affinity-filter".to_owned();
+    let plugin = v1::Plugin { name: affinity.clone(), r#type: affinity.clone(), parameters: "{}".to_owned() };
+    let profile = v1::Profile {
+        name: "default".to_owned(),
+        plugins: vec![v1::PluginRef { name: affinity, weight: None }],
+    };
+    let config =
+        v1::PickerConfig { plugins: vec![plugin], profiles: vec![profile], ..v1::PickerConfig::default() };
+    let scene = Scene::start(v1::Policy { picker_config: Some(config), ..v1::Policy::default() }).await;
+    for _ in 0..5 {
+        let first = scene.ask("llama", &[]).await;
+        let token = first.headers()[TOKEN].to_str().unwrap();
+        for _ in 0..10 {
+            let next = scene.ask("llama", &[(TOKEN, token)]).await;
+            assert_eq!(scene.stack.served_by(&next), scene.stack.served_by(&first));
+            assert_eq!(next.headers()[TOKEN], first.headers()[TOKEN]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn envoy_gives_a_request_an_id_when_the_client_gives_none() {
     let scene = Scene::start(v1::Policy::default()).await;
     for headers in [&[][..], &[("x-request-id", "")]] {
