@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use crate::body::{Api, BodyError, Parsers};
-use crate::cycle::{Cycle, Load, NOTHING_SAID, Prefix, Request, Session, View};
+use crate::body::{Api, BodyError, Options, Parsers};
+use crate::cycle::{Cycle, Headers, Load, NOTHING_SAID, Prefix, Request, Session, View};
 use crate::decision::{Charge, Decision, Outcome};
 use crate::explanation::Exclusion;
 use crate::memory::{Event, Memory};
@@ -13,7 +13,7 @@ use crate::plugin::{
 use crate::pool::Endpoint;
 use crate::prefix::PrefixMatch;
 use crate::profile::{Instance, Profile, ProfileRun};
-use crate::prompt::{BlockHashes, Media, block_hashes};
+use crate::prompt::{BlockHashes, Media, VideoHints, block_hashes};
 use crate::reading::Reading;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
@@ -49,8 +49,18 @@ impl Pipeline {
         producers.map(ApproxPrefixCacheProducer::max_prompt_bytes).max().unwrap_or(0)
     }
 
-    /// How pictures, videos and sounds are counted.
-    pub fn media(&self) -> Media {
+    /// How the body of a request with these headers is read: as much of its prompt is kept as can matter to a decision, and
+    /// its pictures, videos and sounds are counted as configured.
+    pub fn body_options(&self, headers: Headers<'_>) -> Options {
+        let video = VideoHints::from_headers(
+            headers.get("x-llm-d-video-fps"),
+            headers.get("x-llm-d-video-duration-seconds"),
+            headers.get("x-llm-d-video-resolution"),
+        );
+        Options { keep_bytes: self.max_prompt_bytes(), media: self.media(), video }
+    }
+
+    fn media(&self) -> Media {
         let producer = self.plugins.iter().find_map(|instance| instance.plugin.as_token_producer());
         producer.map(TokenProducer::media).unwrap_or_default()
     }

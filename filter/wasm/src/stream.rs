@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use endpoint_picker::body::Options;
 use endpoint_picker::cycle::{Headers, Request};
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::packed;
@@ -96,7 +95,7 @@ impl Stream {
         let policy = Rc::clone(&pool.policy);
         let rejected = |rejection| Ok((Verdict::Other(Outcome::Reject(rejection)), None));
 
-        let options = Options { keep_bytes: pool.pipeline.max_prompt_bytes(), ..Options::default() };
+        let options = pool.pipeline.body_options(headers);
         let api = match pool.pipeline.api(&self.head.path) {
             Ok(api) => api,
             Err(error) => return rejected(body::refusal(error)),

@@ -1,5 +1,6 @@
 //! What requests add to the load of endpoints, and who reads it.
 
+use endpoint_picker::body::Api;
 use endpoint_picker::cycle::Load;
 use endpoint_picker::decision::Charge;
 use serde_json::{Value, json};
@@ -25,6 +26,19 @@ fn load(requests: u64, tokens: u64) -> Load {
 #[test]
 fn the_prompt_is_over_at_the_first_byte_and_the_request_at_the_end() {
     assert_eq!(charges(&json!([{"type": "queue-scorer"}])), [(0, load(0, 25), load(1, 0))]);
+}
+
+#[test]
+fn a_video_counts_as_long_as_the_headers_say() {
+    let config = json!({"plugins": [{"type": "queue-scorer"}]});
+    let video = json!([{"type": "video_url", "video_url": {"url": "https://example.com/a.mp4"}}]);
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": video}]}).to_string();
+    let tokens = |headers: &[(&str, &str)]| {
+        Scene::idle(&config, 1).send_body(Api::Chat, &body, headers).charges[0].until_first_byte.tokens
+    };
+    assert_eq!(tokens(&[]), 1 + 20 * 225, "the role, and 10 s of 2 frames");
+    let headers = [("x-llm-d-video-duration-seconds", "3"), ("x-llm-d-video-resolution", "64x64")];
+    assert_eq!(tokens(&headers), 1 + 6 * 4);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use core::time::Duration;
 
-use endpoint_picker::body::{Api, Body, Json, Options};
+use endpoint_picker::body::{Api, Body, Json};
 use endpoint_picker::config::{ConfigError, PickerConfig, PluginRef, ProfileConfig};
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
@@ -127,10 +127,9 @@ impl Scene {
     }
 
     pub(crate) fn send_body(&mut self, api: Api, json: &str, headers: &[(&str, &str)]) -> Decision {
-        let keep_bytes = self.pipeline.max_prompt_bytes();
-        let options = Options { keep_bytes, media: self.pipeline.media(), ..Options::default() };
-        let body = Body::read::<SerdeJson>(json, api, &options).unwrap();
         let headers = owned(headers);
+        let options = self.pipeline.body_options(Headers(&headers));
+        let body = Body::read::<SerdeJson>(json, api, &options).unwrap();
         let request = Request {
             model: body.model.as_deref().unwrap_or_default(),
             prompt: Some(&body.prompt),
