@@ -1,5 +1,6 @@
 //! What one decision looks at.
 
+use core::ops::{AddAssign, SubAssign};
 use core::time::Duration;
 
 use crate::memory::Memory;
@@ -60,6 +61,27 @@ pub struct Load {
     pub requests: u64,
     /// The tokens they still cost, as `inflight-load-producer` counts them.
     pub tokens: u64,
+}
+
+impl Load {
+    /// The smaller of each.
+    pub(crate) fn min(self, other: Self) -> Self {
+        Self { requests: self.requests.min(other.requests), tokens: self.tokens.min(other.tokens) }
+    }
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.tokens = self.tokens.saturating_add(other.tokens);
+    }
+}
+
+impl SubAssign for Load {
+    fn sub_assign(&mut self, other: Self) {
+        self.requests = self.requests.saturating_sub(other.requests);
+        self.tokens = self.tokens.saturating_sub(other.tokens);
+    }
 }
 
 /// What is known of the pool at the time of a decision. Slices by endpoint have the pool's order; those missing at the

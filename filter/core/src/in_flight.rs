@@ -1,58 +1,87 @@
-//! What is under way at each endpoint.
-
-use core::net::SocketAddr;
+//! What is under way at each endpoint, counted by everyone who sends requests there.
 
 use hashbrown::HashMap;
 
 use crate::cycle::Load;
 use crate::pool::Pool;
 
-/// The load of every endpoint that has any, also of those that left the pool with requests under way: they may be back
-/// before these end.
+/// The loads that several *senders* (the VMs of one proxy) put on the endpoints.
+///
+/// Senders are kept apart, so that one that vanishes takes its counts with it. Endpoints are kept by
+/// [key](crate::pool::Endpoint::key), also those that left the pool: they may be back before their requests end.
 #[derive(Clone, Debug, Default)]
 pub struct InFlight {
-    by_address: HashMap<SocketAddr, Load>,
-    /// The same in the pool's order.
-    loads: Vec<Load>,
+    senders: HashMap<u64, HashMap<u64, Load>>,
+    /// Sums over the senders, in the order of the pool adopted last.
+    sums: Vec<Load>,
+    places: HashMap<u64, usize>,
 }
 
 impl InFlight {
     /// Follows a change of the pool.
     pub fn adopt(&mut self, pool: &Pool) {
-        let load = |address| self.by_address.get(&address).copied().unwrap_or_default();
-        self.loads = pool.endpoints().iter().map(|endpoint| load(endpoint.address())).collect();
+        self.places =
+            pool.endpoints().iter().enumerate().map(|(place, endpoint)| (endpoint.key(), place)).collect();
+        self.sums = vec![Load::default(); pool.endpoints().len()];
+        for (key, load) in self.senders.values().flatten() {
+            if let Some(&place) = self.places.get(key) {
+                self.sums[place] += *load;
+            }
+        }
     }
 
-    /// The loads in the order of the pool adopted last.
+    /// All senders' loads together, in the order of the pool adopted last.
     pub fn loads(&self) -> &[Load] {
-        &self.loads
+        &self.sums
     }
 
-    /// Adds to an endpoint's load.
-    pub fn add(&mut self, pool: &Pool, address: SocketAddr, load: Load) {
-        let now = self.by_address.entry(address).or_default();
-        now.requests += load.requests;
-        now.tokens += load.tokens;
-        let now = *now;
-        self.show(pool, address, now);
-    }
-
-    /// Takes from an endpoint's load what was added to it before; never below zero.
-    pub fn subtract(&mut self, pool: &Pool, address: SocketAddr, load: Load) {
-        let Some(now) = self.by_address.get_mut(&address) else { return };
-        now.requests = now.requests.saturating_sub(load.requests);
-        now.tokens = now.tokens.saturating_sub(load.tokens);
-        let now = *now;
-        if now == Load::default() {
-            self.by_address.remove(&address);
+    /// Adds to what `sender` has under way at an endpoint.
+    pub fn start(&mut self, sender: u64, endpoint: u64, load: Load) {
+        *self.senders.entry(sender).or_default().entry(endpoint).or_default() += load;
+        if let Some(&place) = self.places.get(&endpoint) {
+            self.sums[place] += load;
         }
-        self.show(pool, address, now);
     }
 
-    fn show(&mut self, pool: &Pool, address: SocketAddr, load: Load) {
-        if let Some(shown) = pool.index_of(address).and_then(|index| self.loads.get_mut(index)) {
-            *shown = load;
+    /// Takes from what `sender` has under way at an endpoint, never more than is there.
+    pub fn end(&mut self, sender: u64, endpoint: u64, load: Load) {
+        let Some(loads) = self.senders.get_mut(&sender) else { return };
+        let Some(known) = loads.get_mut(&endpoint) else { return };
+        let load = load.min(*known);
+        *known -= load;
+        if *known == Load::default() {
+            loads.remove(&endpoint);
         }
+        if let Some(&place) = self.places.get(&endpoint) {
+            self.sums[place] -= load;
+        }
+    }
+
+    /// Replaces all that `sender` has under way.
+    pub fn set(&mut self, sender: u64, loads: impl IntoIterator<Item = (u64, Load)>) {
+        self.forget(sender);
+        for (endpoint, load) in loads {
+            self.start(sender, endpoint, load);
+        }
+    }
+
+    /// Drops all that `sender` has under way: it is gone.
+    pub fn forget(&mut self, sender: u64) {
+        for (endpoint, load) in self.senders.remove(&sender).unwrap_or_default() {
+            if let Some(&place) = self.places.get(&endpoint) {
+                self.sums[place] -= load;
+            }
+        }
+    }
+
+    /// What `sender` has under way, by endpoint.
+    pub fn of(&self, sender: u64) -> impl Iterator<Item = (u64, Load)> {
+        self.senders.get(&sender).into_iter().flatten().map(|(&endpoint, &load)| (endpoint, load))
+    }
+
+    /// Everyone who has, or had, something under way.
+    pub fn senders(&self) -> impl Iterator<Item = u64> {
+        self.senders.keys().copied()
     }
 }
 
@@ -62,53 +91,67 @@ mod tests {
     use crate::pool::Endpoint;
 
     const ONE: Load = Load { requests: 1, tokens: 100 };
-
-    fn address(n: u8) -> SocketAddr {
-        ([10, 0, 0, n], 8000).into()
-    }
+    const NONE: Load = Load { requests: 0, tokens: 0 };
 
     fn pool(hosts: &[u8]) -> Pool {
-        let endpoint = |&n: &u8| Endpoint::new(n.to_string(), address(n), vec![]);
+        let endpoint = |&n: &u8| Endpoint::new(n.to_string(), ([10, 0, 0, n], 8000).into(), vec![]);
         Pool::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap()
     }
 
-    #[test]
-    fn what_is_added_and_taken_is_shown_in_the_pools_order() {
-        let pool = pool(&[1, 2]);
-        let mut in_flight = InFlight::default();
-        in_flight.adopt(&pool);
-        in_flight.add(&pool, address(2), ONE);
-        in_flight.add(&pool, address(2), ONE);
-        assert_eq!(in_flight.loads(), [Load::default(), Load { requests: 2, tokens: 200 }]);
-        in_flight.subtract(&pool, address(2), Load { requests: 0, tokens: 100 });
-        in_flight.subtract(&pool, address(2), ONE);
-        assert_eq!(in_flight.loads(), [Load::default(), Load { requests: 1, tokens: 0 }]);
+    fn key(host: u8) -> u64 {
+        pool(&[host]).endpoints()[0].key()
     }
 
     #[test]
-    fn a_load_never_falls_below_zero() {
-        let pool = pool(&[1]);
+    fn the_loads_of_all_senders_add_up_in_the_pools_order() {
         let mut in_flight = InFlight::default();
-        in_flight.adopt(&pool);
-        in_flight.subtract(&pool, address(1), ONE);
-        in_flight.add(&pool, address(1), ONE);
-        in_flight.subtract(&pool, address(1), Load { requests: 5, tokens: 5 });
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(2), ONE);
+        in_flight.start(8, key(2), ONE);
+        in_flight.start(8, key(1), ONE);
+        assert_eq!(in_flight.loads(), [ONE, Load { requests: 2, tokens: 200 }]);
+        in_flight.end(7, key(2), Load { requests: 0, tokens: 100 });
+        in_flight.end(8, key(1), ONE);
+        assert_eq!(in_flight.loads(), [NONE, Load { requests: 2, tokens: 100 }]);
+    }
+
+    #[test]
+    fn nobody_can_end_more_than_he_started() {
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1]));
+        in_flight.end(7, key(1), ONE);
+        in_flight.start(8, key(1), ONE);
+        in_flight.end(7, key(1), ONE);
+        assert_eq!(in_flight.loads(), [ONE]);
+        in_flight.end(8, key(1), Load { requests: 5, tokens: 5 });
         assert_eq!(in_flight.loads(), [Load { requests: 0, tokens: 95 }]);
     }
 
     #[test]
-    fn an_endpoint_that_comes_back_has_its_load_still() {
-        let (both, one) = (pool(&[1, 2]), pool(&[2]));
+    fn a_sender_that_vanishes_takes_its_loads_with_it() {
         let mut in_flight = InFlight::default();
-        in_flight.adopt(&both);
-        in_flight.add(&both, address(1), ONE);
-        in_flight.adopt(&one);
-        assert_eq!(in_flight.loads(), [Load::default()]);
-        in_flight.adopt(&both);
-        assert_eq!(in_flight.loads(), [ONE, Load::default()]);
-        in_flight.adopt(&one);
-        in_flight.subtract(&one, address(1), ONE);
-        in_flight.adopt(&both);
-        assert_eq!(in_flight.loads(), [Load::default(); 2]);
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(1), ONE);
+        in_flight.start(8, key(1), ONE);
+        in_flight.forget(7);
+        assert_eq!(in_flight.loads(), [ONE, NONE]);
+        in_flight.set(8, [(key(2), ONE)]);
+        assert_eq!(in_flight.loads(), [NONE, ONE]);
+        assert_eq!(in_flight.of(8).collect::<Vec<_>>(), [(key(2), ONE)]);
+    }
+
+    #[test]
+    fn an_endpoint_that_comes_back_has_its_load_still() {
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(1), ONE);
+        in_flight.adopt(&pool(&[2]));
+        assert_eq!(in_flight.loads(), [NONE]);
+        in_flight.adopt(&pool(&[1, 2]));
+        assert_eq!(in_flight.loads(), [ONE, NONE]);
+        in_flight.adopt(&pool(&[2]));
+        in_flight.end(7, key(1), ONE);
+        in_flight.adopt(&pool(&[1, 2]));
+        assert_eq!(in_flight.loads(), [NONE, NONE]);
     }
 }

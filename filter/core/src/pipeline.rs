@@ -24,6 +24,8 @@ use crate::scheduler::{Schedule, Scheduler};
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     pub(crate) plugins: Vec<Instance>,
+    /// The plugins' keys, in their order.
+    pub(crate) keys: Vec<u64>,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) handler: usize,
     pub(crate) detector: usize,
@@ -36,6 +38,16 @@ impl Pipeline {
     /// The plugin instances, those that were added by default included.
     pub fn plugins(&self) -> &[Instance] {
         &self.plugins
+    }
+
+    /// The key that identifies a plugin instance by name and type, also in another pipeline.
+    pub fn key_of(&self, plugin: usize) -> Option<u64> {
+        self.keys.get(plugin).copied()
+    }
+
+    /// The index of the plugin instance with this key.
+    pub fn index_of(&self, key: u64) -> Option<usize> {
+        self.keys.iter().position(|&known| known == key)
     }
 
     /// The API that the path belongs to.
@@ -69,11 +81,7 @@ impl Pipeline {
     /// remembered is kept.
     pub fn new_memories(&self, mut older: Option<(&Self, Vec<Memory>)>) -> Vec<Memory> {
         let kept = |instance: &Instance, (pipeline, memories): &mut (&Self, Vec<Memory>)| {
-            let same = |it: &Instance| {
-                it.name == instance.name && it.plugin.type_name() == instance.plugin.type_name()
-            };
-            let index = pipeline.plugins.iter().position(same)?;
-            memories.get_mut(index).map(core::mem::take)
+            memories.get_mut(pipeline.index_of(instance.key())?).map(core::mem::take)
         };
         let memory = |instance: &Instance| {
             let recorder = instance.plugin.as_recorder()?;

@@ -4,6 +4,7 @@ use core::fmt;
 use core::net::SocketAddr;
 
 use hashbrown::{HashMap, HashSet};
+use xxhash_rust::xxh64::xxh64;
 
 /// Most endpoints one pool may have. State that is kept per endpoint stores its index in two bytes.
 pub const MAX_ENDPOINTS: usize = u16::MAX as usize;
@@ -14,6 +15,7 @@ pub struct Endpoint {
     name: String,
     address: SocketAddr,
     printed: String,
+    key: u64,
     labels: Vec<(String, String)>,
 }
 
@@ -22,12 +24,19 @@ impl Endpoint {
     pub fn new(name: String, address: SocketAddr, mut labels: Vec<(String, String)>) -> Self {
         labels.sort_unstable();
         labels.dedup_by(|later, earlier| later.0 == earlier.0);
-        Self { name, address, printed: address.to_string(), labels }
+        let printed = address.to_string();
+        let key = xxh64(format!("{name}\0{printed}").as_bytes(), 0);
+        Self { name, address, printed, key, labels }
     }
 
     /// The reference's endpoint id, `namespace/name`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Identifies name and address together: a server that moved has lost its caches and is another endpoint.
+    pub fn key(&self) -> u64 {
+        self.key
     }
 
     /// Where the endpoint listens.
@@ -57,7 +66,7 @@ impl Endpoint {
 pub struct Pool {
     name: String,
     endpoints: Vec<Endpoint>,
-    by_address: HashMap<SocketAddr, usize>,
+    by_key: HashMap<u64, usize>,
 }
 
 impl Pool {
@@ -67,17 +76,18 @@ impl Pool {
             return Err(PoolError::TooMany(endpoints.len()));
         }
         let mut names = HashSet::with_capacity(endpoints.len());
-        let mut by_address = HashMap::with_capacity(endpoints.len());
-        for (index, endpoint) in endpoints.iter().enumerate() {
+        let mut addresses = HashSet::with_capacity(endpoints.len());
+        for endpoint in &endpoints {
             if !names.insert(endpoint.name()) {
                 return Err(PoolError::SameName(endpoint.name.clone()));
             }
-            if by_address.insert(endpoint.address, index).is_some() {
+            if !addresses.insert(endpoint.address) {
                 return Err(PoolError::SameAddress(endpoint.address));
             }
         }
         drop(names);
-        Ok(Self { name, endpoints, by_address })
+        let by_key = endpoints.iter().enumerate().map(|(index, endpoint)| (endpoint.key, index)).collect();
+        Ok(Self { name, endpoints, by_key })
     }
 
     /// The pool's name, `namespace/name` or whatever the operator called it.
@@ -93,15 +103,17 @@ impl Pool {
     /// Where the endpoints of this pool are in `newer`: for each, the index of the endpoint of the same name and
     /// address, or `None` if it left.
     pub fn moves_to(&self, newer: &Self) -> Vec<Option<usize>> {
-        let same = |old: &Endpoint| {
-            newer.index_of(old.address).filter(|&index| newer.endpoints[index].name == old.name)
-        };
-        self.endpoints.iter().map(same).collect()
+        self.endpoints.iter().map(|old| newer.index_of(old.key)).collect()
     }
 
     /// The index of the endpoint that listens on `address`.
-    pub fn index_of(&self, address: SocketAddr) -> Option<usize> {
-        self.by_address.get(&address).copied()
+    pub fn index_at(&self, address: SocketAddr) -> Option<usize> {
+        self.endpoints.iter().position(|endpoint| endpoint.address == address)
+    }
+
+    /// The index of the endpoint with this key.
+    pub fn index_of(&self, key: u64) -> Option<usize> {
+        self.by_key.get(&key).copied()
     }
 }
 

@@ -1,5 +1,7 @@
 //! A scheduling profile: filters, weighted scorers, a picker.
 
+use xxhash_rust::xxh64::xxh64;
+
 use crate::cycle::Cycle;
 use crate::plugin::registry::AnyPlugin;
 use crate::rng::Rng;
@@ -18,6 +20,11 @@ impl Instance {
     pub fn unnamed(plugin: impl Into<AnyPlugin>) -> Self {
         let plugin = plugin.into();
         Self { name: plugin.type_name().to_owned(), plugin }
+    }
+
+    /// Identifies name and type together: under another name or of another type it is another instance.
+    pub(crate) fn key(&self) -> u64 {
+        xxh64(format!("{}\0{}", self.name, self.plugin.type_name()).as_bytes(), 0)
     }
 }
 

@@ -11,6 +11,7 @@
 mod board;
 mod body;
 mod config;
+mod entries;
 mod error_body;
 mod fetcher;
 mod headers;
@@ -18,6 +19,8 @@ mod host;
 mod policy;
 mod pool_state;
 mod root;
+mod roster;
+mod shared_log;
 mod stats;
 mod stream;
 

@@ -14,10 +14,13 @@ use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_wire as wire;
+use endpoint_picker_wire::shared::Entry;
+use endpoint_picker_wire::shared::entry::What;
 
 use crate::board::Board;
-use crate::host;
-use crate::policy;
+use crate::roster::News;
+use crate::shared_log::SharedLog;
+use crate::{entries, host, policy};
 
 /// Everything one VM knows of its pool.
 #[derive(Debug)]
@@ -30,6 +33,12 @@ pub(crate) struct PoolState {
     known: Known,
     memories: Vec<Memory>,
     in_flight: InFlight,
+    /// This VM's number.
+    vm: u64,
+    /// What the VMs of this Envoy tell each other.
+    log: SharedLog,
+    /// Another VM has asked for all that this one has under way.
+    owes_loads: bool,
     /// Whether any plugin has a header for answers.
     marks_answers: bool,
 }
@@ -59,13 +68,14 @@ pub(crate) enum Verdict {
 /// What a request added to an endpoint's load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charged {
-    address: SocketAddr,
+    /// The endpoint's key.
+    endpoint: u64,
     until_first_byte: Load,
     until_end: Load,
 }
 
 impl PoolState {
-    pub(crate) fn new(failure_mode: FailureMode, seed: u64) -> Self {
+    pub(crate) fn new(failure_mode: FailureMode, seed: u64, vm: u64, log: SharedLog) -> Self {
         let pipeline = Pipeline::default();
         Self {
             memories: pipeline.new_memories(None),
@@ -75,6 +85,9 @@ impl PoolState {
             failure_mode,
             known: Known::default(),
             in_flight: InFlight::default(),
+            vm,
+            log,
+            owes_loads: false,
             rng: SplitMix64::new(seed),
         }
     }
@@ -94,6 +107,7 @@ impl PoolState {
         if self.known.versions.is_none() {
             return Verdict::Other(self.failure_mode().without_snapshot());
         }
+        self.hear();
         let view = View {
             pool: &self.known.pool,
             readings: &self.known.readings,
@@ -106,10 +120,9 @@ impl PoolState {
         } else {
             self.pipeline.decide_without_body(request, &view, &mut self.rng)
         };
-        for event in &decision.events {
-            self.memories[event.plugin].apply(&event.change);
-        }
-        self.verdict(decision)
+        let verdict = self.verdict(decision);
+        self.flush();
+        verdict
     }
 
     fn verdict(&mut self, decision: Decision) -> Verdict {
@@ -125,13 +138,16 @@ impl PoolState {
         let mut headers = decision.headers;
         headers.push((crate::headers::DESTINATION, addresses.join(",")));
         headers.extend(scores.map(|scores| (crate::headers::SCORES, scores)));
+        for event in decision.events {
+            self.log.say_all(entries::remembered(self.vm, event, pool, &self.pipeline));
+        }
         let mut charges = Vec::with_capacity(decision.charges.len());
-        for charge in decision.charges {
-            let address = pool.endpoints()[charge.endpoint].address();
-            let Charge { until_first_byte, until_end, .. } = charge;
-            self.in_flight.add(pool, address, until_first_byte);
-            self.in_flight.add(pool, address, until_end);
-            charges.push(Charged { address, until_first_byte, until_end });
+        for Charge { endpoint, until_first_byte, until_end } in decision.charges {
+            let endpoint = pool.endpoints()[endpoint].key();
+            let mut load = until_first_byte;
+            load += until_end;
+            self.log.say_all([entries::started(self.vm, endpoint, load)]);
+            charges.push(Charged { endpoint, until_first_byte, until_end });
         }
         Verdict::Route { headers, answer_headers: decision.response_headers, charges }
     }
@@ -140,7 +156,7 @@ impl PoolState {
     pub(crate) fn first_byte(&mut self, charges: &mut [Charged]) {
         for charge in &mut *charges {
             let over = core::mem::take(&mut charge.until_first_byte);
-            self.in_flight.subtract(&self.known.pool, charge.address, over);
+            self.end_load(charge.endpoint, over);
         }
     }
 
@@ -152,7 +168,7 @@ impl PoolState {
         if !self.marks_answers {
             return Ok(vec![]);
         }
-        let endpoint = from()?.and_then(|address| self.known.pool.index_of(address));
+        let endpoint = from()?.and_then(|address| self.known.pool.index_at(address));
         Ok(endpoint.map_or_else(Vec::new, |index| {
             self.pipeline.response_headers(&self.known.pool.endpoints()[index]).collect()
         }))
@@ -160,10 +176,59 @@ impl PoolState {
 
     /// The request is over.
     pub(crate) fn end(&mut self, charges: &mut Vec<Charged>) {
-        for charge in charges.drain(..) {
-            self.in_flight.subtract(&self.known.pool, charge.address, charge.until_first_byte);
-            self.in_flight.subtract(&self.known.pool, charge.address, charge.until_end);
+        for Charged { endpoint, until_first_byte, mut until_end } in charges.drain(..) {
+            until_end += until_first_byte;
+            self.end_load(endpoint, until_end);
         }
+    }
+
+    /// Said with the next decision or tick, whichever is sooner: a microsecond less for each answer.
+    fn end_load(&mut self, endpoint: u64, load: Load) {
+        if load != Load::default() {
+            self.log.say_all([entries::ended(self.vm, endpoint, load)]);
+        }
+    }
+
+    /// Takes in what the other VMs did.
+    fn hear(&mut self) {
+        let Self { log, memories, in_flight, known, pipeline, .. } = self;
+        let heard = log.hear(|entry| apply(entry, &known.pool, pipeline, memories, in_flight));
+        if let Err(error) = heard {
+            log::error!("{error}; what other workers did is not known");
+        }
+    }
+
+    /// Tells the other VMs what this one did, and takes it in with what they did in between.
+    fn flush(&mut self) {
+        let Self { log, memories, in_flight, known, pipeline, .. } = self;
+        let flushed = log.flush(|entry| apply(entry, &known.pool, pipeline, memories, in_flight));
+        if let Err(error) = flushed {
+            log::error!("{error}; other workers do not know what this one did");
+        }
+    }
+
+    /// Keeps up with the other VMs, also while there are no requests. `news` is what the roster told, if it was looked at.
+    /// Returns whether this VM has missed something and must ask the others.
+    pub(crate) fn keep_up(&mut self, news: Option<News>) -> bool {
+        if self.known.versions.is_none() {
+            return false;
+        }
+        self.hear();
+        self.flush();
+        if let Some(News { members, is_asked }) = news {
+            let gone: Vec<u64> = self.in_flight.senders().filter(|vm| !members.contains(vm)).collect();
+            for vm in gone {
+                self.in_flight.forget(vm);
+            }
+            self.owes_loads |= is_asked;
+        }
+        // What is still unsaid is not counted yet, and must not be said before the count.
+        if self.owes_loads && self.log.has_said_all() {
+            self.owes_loads = false;
+            self.log.say_all([entries::loads(self.vm, self.in_flight.of(self.vm))]);
+            self.flush();
+        }
+        self.log.take_missed()
     }
 
     /// Takes over what the board shows, if it is newer. Returns what to log when the topology changed.
@@ -219,6 +284,26 @@ impl PoolState {
         self.policy = Rc::new(wire::policy_into_core(policy));
         self.known = Known { pool, ..Known::default() };
         Ok(())
+    }
+}
+
+/// Takes in one entry of the VMs' log.
+fn apply(entry: Entry, pool: &Pool, pipeline: &Pipeline, memories: &mut [Memory], in_flight: &mut InFlight) {
+    let Entry { vm, endpoint, what: Some(what) } = entry else { return };
+    match what {
+        What::Started(load) => in_flight.start(vm, endpoint, entries::into_load(load)),
+        What::Ended(load) => in_flight.end(vm, endpoint, entries::into_load(load)),
+        What::Loads(loads) => {
+            let loads = loads.loads.into_iter();
+            in_flight.set(vm, loads.map(|it| (it.endpoint, entries::into_load(it.load.unwrap_or_default()))));
+        }
+        other => {
+            if let Some(event) = entries::event(endpoint, other, pool, pipeline)
+                && let Some(memory) = memories.get_mut(event.plugin)
+            {
+                memory.apply(&event.change);
+            }
+        }
     }
 }
 

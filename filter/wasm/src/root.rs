@@ -12,6 +12,8 @@ use crate::config::Config;
 use crate::fetcher::{Fetcher, Poll};
 use crate::host;
 use crate::pool_state::PoolState;
+use crate::roster::Roster;
+use crate::shared_log::SharedLog;
 use crate::stats::Stats;
 use crate::stream::Stream;
 
@@ -28,6 +30,7 @@ struct Running {
     shared: Rc<Shared>,
     board: Board,
     fetcher: Fetcher,
+    roster: Roster,
     /// The last trouble that was logged, so that it is logged once.
     trouble: Option<String>,
 }
@@ -48,13 +51,15 @@ impl Root {
         host::set_tick_period(TICK).map_err(refused)?;
         // VMs start at almost the same time; the number keeps their sequences apart.
         let seed = u64::from(now.subsec_nanos()) ^ (now.as_secs() << 30) ^ vm.rotate_left(48);
+        let log = SharedLog::new(&config.pool).map_err(refused)?;
         let mut running = Running {
             shared: Rc::new(Shared {
-                pool: RefCell::new(PoolState::new(config.failure_mode, seed)),
+                pool: RefCell::new(PoolState::new(config.failure_mode, seed, vm, log)),
                 stats: Stats::new(&config.pool),
             }),
             board: Board::new(&config.pool),
             fetcher: Fetcher::new(vm, &config.pool, &config.agent_cluster),
+            roster: Roster::new(&config.pool, vm),
             trouble: None,
         };
         // A VM that takes the place of another one knows the pool from its first request on.
@@ -68,6 +73,10 @@ impl Running {
     fn tick(&mut self) -> Result<(), String> {
         self.catch_up()?;
         let now = host::now().map_err(|error| error.to_string())?;
+        let news = self.roster.sign_in(now).map_err(|error| error.to_string())?;
+        if self.shared.pool.borrow_mut().keep_up(news) {
+            self.roster.ask();
+        }
         let have = self.shared.pool.borrow().versions();
         self.fetcher.run(&self.board, have, now).map_err(|error| error.to_string())
     }

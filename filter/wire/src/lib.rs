@@ -20,6 +20,12 @@ pub mod v1 {
     include!("gen/endpoint_picker.v1.rs");
 }
 
+/// The generated messages that the VMs of one Envoy exchange.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
+pub mod shared {
+    include!("gen/endpoint_picker.shared.v1.rs");
+}
+
 /// The format this build reads and writes.
 pub const FORMAT: u32 = 1;
 

@@ -13,9 +13,9 @@ fn long_prompt() -> String {
     fresh_prompt().repeat(4)
 }
 
-/// One worker: what is said here of prompts holds for what one worker has seen.
+/// Several workers: each request is a new connection, and so may meet another one.
 async fn stack() -> Stack {
-    Stack::builder().workers(1).start().await
+    Stack::builder().workers(4).start().await
 }
 
 async fn chat(stack: &Stack, body: &Value) -> usize {

@@ -51,6 +51,7 @@ impl Pipeline {
         plugins.check_references()?;
         let load_producer = plugins.load_producer()?;
         Ok(Self {
+            keys: plugins.0.iter().map(Instance::key).collect(),
             plugins: plugins.0,
             profiles,
             handler,

@@ -1,0 +1,72 @@
+//! What this VM did and what others did, between the rules' types and the entries of the VMs' log.
+//!
+//! Indices mean nothing to a VM with another topology, so entries name endpoints and plugins by their keys.
+
+use core::time::Duration;
+
+use endpoint_picker::cycle::Load;
+use endpoint_picker::memory::{Change, Event};
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::Pool;
+use endpoint_picker_wire::shared::entry::What;
+use endpoint_picker_wire::shared::{self, BoundSession, EndpointLoad, Entry, Loads, SentCold, SentPrompt};
+
+/// `vm` put a load on an endpoint.
+pub(crate) fn started(vm: u64, endpoint: u64, load: Load) -> Entry {
+    Entry { vm, endpoint, what: Some(What::Started(from_load(load))) }
+}
+
+/// A load that `vm` put on an endpoint is over.
+pub(crate) fn ended(vm: u64, endpoint: u64, load: Load) -> Entry {
+    Entry { vm, endpoint, what: Some(What::Ended(from_load(load))) }
+}
+
+/// All the loads that `vm` has put on endpoints.
+pub(crate) fn loads(vm: u64, loads: impl Iterator<Item = (u64, Load)>) -> Entry {
+    let loads =
+        loads.map(|(endpoint, load)| EndpointLoad { endpoint, load: Some(from_load(load)) }).collect();
+    Entry { vm, endpoint: 0, what: Some(What::Loads(Loads { loads })) }
+}
+
+/// A plugin is to remember something.
+pub(crate) fn remembered(vm: u64, event: Event, pool: &Pool, pipeline: &Pipeline) -> Option<Entry> {
+    let plugin = pipeline.key_of(event.plugin)?;
+    let (endpoint, what) = match event.change {
+        Change::SentPrompt { endpoint, capacity, hashes } => {
+            (endpoint, What::SentPrompt(SentPrompt { plugin, capacity: capacity as u64, hashes }))
+        }
+        Change::SentCold { endpoint } => (endpoint, What::SentCold(SentCold { plugin })),
+        Change::BoundSession { session, endpoint, at } => {
+            let at_ns = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+            (endpoint, What::BoundSession(BoundSession { plugin, session, at_ns }))
+        }
+        _ => return None,
+    };
+    Some(Entry { vm, endpoint: pool.endpoints().get(endpoint)?.key(), what: Some(what) })
+}
+
+/// What a plugin is to remember; `None` if this VM has no such endpoint or plugin, or the entry is of another kind.
+pub(crate) fn event(endpoint: u64, what: What, pool: &Pool, pipeline: &Pipeline) -> Option<Event> {
+    let endpoint = pool.index_of(endpoint)?;
+    let (plugin, change) = match what {
+        What::SentPrompt(SentPrompt { plugin, capacity, hashes }) => {
+            let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+            (plugin, Change::SentPrompt { endpoint, capacity, hashes })
+        }
+        What::SentCold(SentCold { plugin }) => (plugin, Change::SentCold { endpoint }),
+        What::BoundSession(BoundSession { plugin, session, at_ns }) => {
+            (plugin, Change::BoundSession { session, endpoint, at: Duration::from_nanos(at_ns) })
+        }
+        What::Started(_) | What::Ended(_) | What::Loads(_) => return None,
+    };
+    Some(Event { plugin: pipeline.index_of(plugin)?, change })
+}
+
+/// A load as the rules count it.
+pub(crate) fn into_load(load: shared::Load) -> Load {
+    Load { requests: load.requests, tokens: load.tokens }
+}
+
+fn from_load(load: Load) -> shared::Load {
+    shared::Load { requests: load.requests, tokens: load.tokens }
+}

@@ -1,0 +1,83 @@
+//! Which VMs there are: each signs in again and again, and one that stops is gone.
+
+use core::time::Duration;
+
+use endpoint_picker_wire::Message;
+use endpoint_picker_wire::shared::{self, Member};
+
+use crate::host::{self, Result};
+
+/// How often a VM signs in.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// After this without signing in a VM counts as gone.
+const GONE_AFTER: Duration = Duration::from_millis(1500);
+
+/// How often signing in is tried before it is left for the next time.
+const TRIES: u32 = 4;
+
+/// One VM's view of the roster.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    key: String,
+    vm: u64,
+    next: Duration,
+    asked: u64,
+    /// How often all VMs together had asked when this one answered last.
+    answered: u64,
+}
+
+/// What signing in told.
+pub(crate) struct News {
+    /// The VMs there are.
+    pub(crate) members: Vec<u64>,
+    /// One of them asks the others for all they have under way.
+    pub(crate) is_asked: bool,
+}
+
+impl Roster {
+    pub(crate) fn new(pool: &str, vm: u64) -> Self {
+        Self {
+            key: format!("endpoint-picker/{pool}/roster"),
+            vm,
+            next: Duration::ZERO,
+            asked: 1,
+            answered: 0,
+        }
+    }
+
+    /// Asks the other VMs for all they have under way, with the next signing in.
+    pub(crate) fn ask(&mut self) {
+        self.asked += 1;
+        self.next = Duration::ZERO;
+    }
+
+    /// Signs in, if it is time to.
+    pub(crate) fn sign_in(&mut self, now: Duration) -> Result<Option<News>> {
+        if now < self.next {
+            return Ok(None);
+        }
+        self.next = now + EVERY;
+        for _ in 0..TRIES {
+            let (bytes, version) = host::shared_get(&self.key)?;
+            let mut members = shared::Roster::decode(bytes.as_slice()).unwrap_or_default().members;
+            let gone = |member: &Member| Duration::from_nanos(member.heartbeat_ns) + GONE_AFTER < now;
+            members.retain(|member| member.vm != self.vm && !gone(member));
+            let heartbeat_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+            members.push(Member { vm: self.vm, heartbeat_ns, asked: self.asked });
+            let roster = shared::Roster { members };
+            if host::shared_swap(&self.key, &roster.encode_to_vec(), version)? {
+                return Ok(Some(self.news(&roster.members)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn news(&mut self, members: &[Member]) -> News {
+        // Numbers are never used twice, so any change of the sum that is no loss of a member is a question; a loss may
+        // look like one, and an answer too many does no harm.
+        let asked: u64 = members.iter().map(|member| member.asked).sum();
+        let is_asked = core::mem::replace(&mut self.answered, asked) != asked;
+        News { members: members.iter().map(|member| member.vm).collect(), is_asked }
+    }
+}

@@ -1,0 +1,160 @@
+//! The log through which the VMs of one Envoy tell each other what they did.
+//!
+//! Every VM applies the entries of all VMs, its own among them, in the same order; so all remember the same. The log is
+//! kept in chunks: the *tail* is appended to by compare-and-swap, and when it is full its content moves to a key of its own.
+//!
+//! | key | value |
+//! |---|---|
+//! | `…/log` | number of the tail chunk (8 bytes, little-endian), then its entries |
+//! | `…/log/{n}` | the same of a full chunk, n its number modulo [`CHUNKS`] |
+//!
+//! A VM that starts, or was away, reads what is still there; nobody waits for it.
+
+use endpoint_picker_wire::Message;
+use endpoint_picker_wire::shared::{Entry, Log};
+
+use crate::host::{self, Result};
+
+/// Bytes at which a chunk is full. Reading the tail copies up to this much, a microsecond's work.
+const CHUNK: usize = 8 * 1024;
+
+/// Full chunks that are kept: half a megabyte, the last 60 000 blocks of prompts.
+const CHUNKS: u64 = 64;
+
+/// How often an append is tried before it is left for the next time.
+const TRIES: u32 = 4;
+
+/// One VM's place in the log, and what it has still to say.
+#[derive(Debug)]
+pub(crate) struct SharedLog {
+    key: String,
+    /// The chunk to read next, and how much of it was read.
+    chunk: u64,
+    read: usize,
+    /// The tail as it was read last, with its version.
+    tail: Vec<u8>,
+    version: Option<u32>,
+    unsaid: Vec<u8>,
+    /// Entries went by unread.
+    missed: bool,
+}
+
+impl SharedLog {
+    /// A place at the beginning of what is still there.
+    pub(crate) fn new(pool: &str) -> Result<Self> {
+        let mut log = Self {
+            key: format!("endpoint-picker/{pool}/log"),
+            chunk: 0,
+            read: 0,
+            tail: Vec::new(),
+            version: None,
+            unsaid: Vec::new(),
+            missed: false,
+        };
+        log.look()?;
+        log.chunk = log.tail_chunk().saturating_sub(CHUNKS - 1);
+        Ok(log)
+    }
+
+    /// Whether entries went by unread since the last time this was asked.
+    pub(crate) fn take_missed(&mut self) -> bool {
+        core::mem::take(&mut self.missed)
+    }
+
+    /// Reads what was said since the last time.
+    pub(crate) fn hear(&mut self, mut hear: impl FnMut(Entry)) -> Result<()> {
+        self.look()?;
+        self.read_on(&mut hear)
+    }
+
+    /// Adds to what is said with the next [`Self::flush`].
+    pub(crate) fn say_all(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        let entries = entries.into_iter().collect();
+        self.unsaid.extend_from_slice(&Log { entries }.encode_to_vec());
+    }
+
+    /// Whether there is nothing left to say.
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.unsaid.is_empty()
+    }
+
+    /// Says what is to be said, and hears it, after everything that was said before it.
+    ///
+    /// When other VMs are faster several times in a row it is left for the next time.
+    pub(crate) fn flush(&mut self, mut hear: impl FnMut(Entry)) -> Result<()> {
+        for _ in 0..TRIES {
+            if self.unsaid.is_empty() || self.append()? {
+                break;
+            }
+            self.look()?;
+            self.read_on(&mut hear)?;
+        }
+        self.read_on(&mut hear)
+    }
+
+    fn look(&mut self) -> Result<()> {
+        (self.tail, self.version) = host::shared_get(&self.key)?;
+        if self.tail.len() < 8 {
+            self.tail = 0u64.to_le_bytes().to_vec();
+        }
+        Ok(())
+    }
+
+    fn tail_chunk(&self) -> u64 {
+        chunk_number(&self.tail).unwrap_or(0)
+    }
+
+    /// Appends what is unsaid, unless the tail has changed since the last look.
+    fn append(&mut self) -> Result<bool> {
+        let is_full = self.tail.len() > CHUNK;
+        let mut next =
+            if is_full { (self.tail_chunk() + 1).to_le_bytes().to_vec() } else { self.tail.clone() };
+        next.extend_from_slice(&self.unsaid);
+        if !host::shared_swap(&self.key, &next, self.version)? {
+            return Ok(false);
+        }
+        self.unsaid.clear();
+        if is_full {
+            // Only the VM whose swap began a new chunk comes here, so this is the full chunk's last word.
+            host::shared_set(&self.chunk_key(self.tail_chunk()), &self.tail)?;
+        }
+        // The version is unknown now; the next look tells it.
+        self.tail = next;
+        Ok(true)
+    }
+
+    /// Applies what stands between this VM's place and the tail as it was read last.
+    fn read_on(&mut self, hear: &mut impl FnMut(Entry)) -> Result<()> {
+        let tail_chunk = self.tail_chunk();
+        while self.chunk < tail_chunk {
+            let (full, _) = host::shared_get(&self.chunk_key(self.chunk))?;
+            match chunk_number(&full) {
+                Some(number) if number == self.chunk => apply(&full, self.read, hear),
+                // Its writer is about to write it.
+                _ if self.chunk + 1 == tail_chunk => return Ok(()),
+                _ => self.missed = true,
+            }
+            self.chunk += 1;
+            self.read = 0;
+        }
+        apply(&self.tail, self.read, hear);
+        self.read = self.tail.len() - 8;
+        Ok(())
+    }
+
+    fn chunk_key(&self, chunk: u64) -> String {
+        format!("{}/{}", self.key, chunk % CHUNKS)
+    }
+}
+
+fn chunk_number(chunk: &[u8]) -> Option<u64> {
+    chunk.first_chunk().map(|number| u64::from_le_bytes(*number))
+}
+
+/// Hands on the entries of a chunk from byte `from` of its content.
+fn apply(chunk: &[u8], from: usize, hear: &mut impl FnMut(Entry)) {
+    match Log::decode(chunk.get(8 + from..).unwrap_or_default()) {
+        Ok(log) => log.entries.into_iter().for_each(hear),
+        Err(error) => log::error!("an entry of the VMs' log cannot be read and is passed over: {error}"),
+    }
+}
