@@ -14,6 +14,7 @@ fn our_rules_agree_with_every_recorded_answer_of_the_reference() {
         let mut ours = Ours::new(setup).unwrap();
         let mut agree = 0;
         for (number, (case, answer)) in recording.cases.iter().enumerate() {
+            ours.hold(case).unwrap();
             let opinion = ours.judge(case).unwrap();
             let verdict = Verdict::on(case, &opinion.expected, answer);
             assert_ne!(

@@ -74,9 +74,10 @@ async fn compare(setup: &Setup, seed: u64, stage: &mut Stage) -> Result<(Recordi
     let mut recording = Recording { run, cases: Vec::new() };
     for number in 0..setup.cases {
         let (case, opinion) = generator.next_case()?;
-        stage.set(&case).await?;
+        let held = stage.set(&case).await?;
         let (theirs, their_body) = stage.send(Side::Theirs, &case.request).await?;
         let (ours, our_body) = stage.send(Side::Ours, &case.request).await?;
+        drop(held);
         let verdict = Verdict::on(&case, &opinion.expected, &theirs);
         let follows = opinion.expected.allows(&ours);
         if verdict == Verdict::Disagree || !follows {

@@ -1,7 +1,8 @@
 //! One case: what the model servers say, what the client asks, and what a picker answers.
 
-use crate::model_server::{CacheConfig, Lora, Metrics};
+use crate::model_server::{CacheConfig, Lora, MODEL, Metrics};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
@@ -58,6 +59,10 @@ pub struct Request {
 pub struct Case {
     /// Every server's state.
     pub servers: Vec<ServerState>,
+    /// How many requests every server is working on while the case's own is decided, see [`Request::held`]; empty for
+    /// none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<usize>,
     /// The request.
     pub request: Request,
 }
@@ -105,6 +110,27 @@ impl ServerState {
             }),
             cache: self.cache.map(|(block_size, num_gpu_blocks)| CacheConfig { block_size, num_gpu_blocks }),
         }
+    }
+}
+
+impl Request {
+    /// The request that keeps a server at work.
+    pub fn held(server: usize) -> Self {
+        let prompt = "This one takes a while. ".repeat(20);
+        let body = json!({"model": MODEL, "prompt": prompt}).to_string();
+        Self {
+            path: "/v1/completions".to_owned(),
+            subset: Some(vec![server]),
+            body: Some(body),
+            headers: vec![],
+        }
+    }
+}
+
+impl Case {
+    /// The servers that held requests are sent to, in their order.
+    pub fn holders(&self) -> impl Iterator<Item = usize> {
+        self.held.iter().enumerate().flat_map(|(server, count)| std::iter::repeat_n(server, *count))
     }
 }
 

@@ -8,8 +8,10 @@ mod odd;
 
 use super::case::{Adapters, Case, Request, ServerState};
 use super::ours::{Expected, Opinion, Ours};
-use super::setup::Setup;
+use super::setup::{Setup, Varies};
 use anyhow::{Result, ensure};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use endpoint_picker::rng::{Rng, SplitMix64};
 
 /// Adapters that servers have and requests ask for.
@@ -34,7 +36,8 @@ impl<'a> Generator<'a> {
     /// The next case; what our rules say of it is remembered.
     pub fn next_case(&mut self) -> Result<(Case, Opinion)> {
         self.drawn += 1;
-        let mut case = Case { servers: self.servers(), request: self.request() };
+        let mut case = Case { servers: self.servers(), held: self.held(), request: self.request() };
+        self.ours.hold(&case)?;
         let mut opinion = self.ours.judge(&case)?;
         if let Expected::Served { best, .. } = &opinion.expected
             && best.len() > 1
@@ -57,29 +60,53 @@ impl<'a> Generator<'a> {
     fn server(&mut self) -> ServerState {
         let draw = &mut self.draw;
         let waiting = if draw.chance(40) { 0 } else { draw.below(12) };
-        let lora = self.setup.adapters.then(|| Adapters {
-            max: 4,
+        let lora = self.setup.varies(Varies::Adapters).then(|| Adapters {
+            max: 3,
             running: draw.some_of(&ADAPTERS, 2),
-            waiting: draw.some_of(&ADAPTERS, 1),
+            waiting: draw.some_of(&ADAPTERS, 2),
         });
         let kv = draw.below(1_000) as f64 / 1_000.0;
         ServerState { waiting, running: draw.below(9), kv, lora, cache: self.setup.cache }
     }
 
+    fn held(&mut self) -> Vec<usize> {
+        // The first cases have one candidate each, and a server at work may be none.
+        if !self.setup.varies(Varies::Held) || self.drawn <= self.setup.servers {
+            return Vec::new();
+        }
+        (0..self.setup.servers).map(|_| self.draw.rng.below(4)).collect()
+    }
+
     fn request(&mut self) -> Request {
+        let mut request = self.request_without_headers();
+        if self.setup.varies(Varies::SessionTokens) && self.draw.chance(70) {
+            let endpoint =
+                format!("default/{}", Setup::endpoint_name(self.draw.rng.below(self.setup.servers + 1)));
+            request.headers.push(("x-session-token".to_owned(), BASE64_STANDARD.encode(endpoint)));
+        }
+        if self.setup.varies(Varies::Tiers) && self.draw.chance(60) {
+            request
+                .headers
+                .push(("x-tier".to_owned(), (*self.draw.one_of(&["gold", "silver", "lead"])).to_owned()));
+        }
+        request
+    }
+
+    fn request_without_headers(&mut self) -> Request {
+        let adapters = self.setup.varies(Varies::Adapters);
         // The first requests go to one server each, so that none is left that was never used.
         if self.drawn <= self.setup.servers {
             let subset = Some(vec![self.drawn - 1]);
-            return Request { subset, ..self.draw.ordinary(self.setup.adapters) };
+            return Request { subset, ..self.draw.ordinary(adapters) };
         }
-        if self.setup.odd_requests && self.draw.chance(35) {
+        if self.setup.varies(Varies::OddRequests) && self.draw.chance(35) {
             return self.draw.odd(self.setup.servers);
         }
         let subset = self.draw.chance(20).then(|| {
             let servers: Vec<usize> = (0..self.setup.servers).filter(|_| self.draw.chance(60)).collect();
             if servers.is_empty() { vec![0] } else { servers }
         });
-        Request { subset, ..self.draw.ordinary(self.setup.adapters) }
+        Request { subset, ..self.draw.ordinary(adapters) }
     }
 }
 

@@ -4,8 +4,8 @@ use super::case::{Case, Refusal, Request, ServerState};
 use crate::parity::setup::Setup;
 use anyhow::{Result, ensure};
 use endpoint_picker::body::{Body, BodyError, Json, Options, request_path, utf8};
-use endpoint_picker::cycle::{self, Headers, View};
-use endpoint_picker::decision::{Decision, Outcome};
+use endpoint_picker::cycle::{self, Headers, Load, View};
+use endpoint_picker::decision::{Charge, Decision, Outcome};
 use endpoint_picker::explanation::Explanation;
 use endpoint_picker::memory::{Event, Memory};
 use endpoint_picker::pipeline::Pipeline;
@@ -31,6 +31,7 @@ pub struct Ours {
     pipeline: Pipeline,
     pool: Pool,
     memories: Vec<Memory>,
+    in_flight: Vec<Load>,
 }
 
 /// What our rules say of a case.
@@ -40,8 +41,9 @@ pub struct Opinion {
     pub expected: Expected,
     /// Why, endpoint by endpoint.
     pub explanation: String,
-    /// What is remembered when the first of the best endpoints is chosen.
+    /// What is remembered when the best endpoint is chosen, and what the request adds to its load.
     events: Vec<Event>,
+    charges: Vec<Charge>,
 }
 
 /// What may come of a case.
@@ -80,10 +82,31 @@ impl Ours {
             Endpoint::new(format!("default/{}", Setup::endpoint_name(index)), address(index), labels)
         });
         let pool = Pool::new("default".to_owned(), endpoints.collect())?;
-        Ok(Self { memories: pipeline.new_memories(None), pipeline, pool })
+        Ok(Self {
+            memories: pipeline.new_memories(None),
+            in_flight: vec![Load::default(); setup.servers],
+            pipeline,
+            pool,
+        })
     }
 
-    /// What our rules say of a case; nothing is remembered.
+    /// Sends the requests that are held while the case's own is decided, in the place of those of the case before.
+    pub fn hold(&mut self, case: &Case) -> Result<()> {
+        self.in_flight.fill(Load::default());
+        for server in case.holders() {
+            let held = Case { request: Request::held(server), ..case.clone() };
+            let opinion = self.judge(&held)?;
+            self.remember(&opinion);
+            for charge in &opinion.charges {
+                let load = &mut self.in_flight[charge.endpoint];
+                load.requests += charge.until_first_byte.requests + charge.until_end.requests;
+                load.tokens += charge.until_first_byte.tokens + charge.until_end.tokens;
+            }
+        }
+        Ok(())
+    }
+
+    /// What our rules say of a case's request; nothing is remembered.
     pub fn judge(&self, case: &Case) -> Result<Opinion> {
         ensure!(case.servers.len() == self.pool.endpoints().len(), "every server has a state");
         let readings: Vec<Reading> = case.servers.iter().map(reading).collect();
@@ -91,7 +114,7 @@ impl Ours {
             pool: &self.pool,
             readings: &readings,
             readings_arrived: NOW,
-            in_flight: &[],
+            in_flight: &self.in_flight,
             memories: &self.memories,
         };
         let mut headers: Vec<(String, Vec<u8>)> =
@@ -114,7 +137,12 @@ impl Ours {
             Err(error) => {
                 let refusal = refusal(&Rejection::bad_request(error.to_string()));
                 let explanation = String::from("the body is refused");
-                return Ok(Opinion { expected: Expected::Refused(refusal), explanation, events: vec![] });
+                return Ok(Opinion {
+                    expected: Expected::Refused(refusal),
+                    explanation,
+                    events: vec![],
+                    charges: vec![],
+                });
             }
         };
         let request = cycle::Request {
@@ -204,7 +232,7 @@ fn opinion(decision: &Decision, unrated: Vec<usize>, explanation: String) -> Opi
         Outcome::Reject(rejection) => Expected::Refused(refusal(rejection)),
         _ => served(decision, unrated),
     };
-    Opinion { expected, explanation, events: decision.events.clone() }
+    Opinion { expected, explanation, events: decision.events.clone(), charges: decision.charges.clone() }
 }
 
 fn served(decision: &Decision, unrated: Vec<usize>) -> Expected {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// Name of the reference's listener and of its cluster.
-const REFERENCE: &str = "reference";
+pub(super) const REFERENCE: &str = "reference";
 
 /// Header of an answer with the scores that the reference told Envoy.
 pub(super) const SCORES: &str = "x-test-scores";

@@ -1,6 +1,6 @@
 //! The reference's answers in a file: one line about the run, then one line for each case.
 
-use super::case::{Answer, Case, Request, ServerState};
+use super::case::{Answer, Case};
 use super::setup::{self, Setup};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -28,10 +28,9 @@ pub struct Run {
 
 /// A case in the file.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Line {
-    servers: Vec<ServerState>,
-    request: Request,
+    #[serde(flatten)]
+    case: Case,
     answer: Answer,
 }
 
@@ -44,9 +43,9 @@ impl Recording {
         let run = serde_json::from_str(lines.next().unwrap_or_default())
             .with_context(|| format!("first line of {}", path.display()))?;
         let case = |(index, line): (usize, &str)| {
-            let Line { servers, request, answer } = serde_json::from_str(line)
+            let Line { case, answer } = serde_json::from_str(line)
                 .with_context(|| format!("line {} of {}", index + 2, path.display()))?;
-            Ok((Case { servers, request }, answer))
+            Ok((case, answer))
         };
         let cases: Vec<_> = lines.enumerate().map(case).collect::<Result<_>>()?;
         ensure!(!cases.is_empty(), "{} has no cases", path.display());
@@ -57,7 +56,7 @@ impl Recording {
     pub fn write(&self, setup: &Setup) -> Result<()> {
         let mut text = serde_json::to_string(&self.run)?;
         for (case, answer) in self.cases.iter().cloned() {
-            let line = Line { servers: case.servers, request: case.request, answer };
+            let line = Line { case, answer };
             text.push('\n');
             text += &serde_json::to_string(&line)?;
         }

@@ -4,7 +4,6 @@ use crate::eventually::within;
 use crate::process::Process;
 use anyhow::{Context, Result, bail};
 use std::env;
-use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,13 +43,11 @@ pub fn binary(name: &Path) -> Result<PathBuf> {
 }
 
 impl Reference {
-    /// Starts it over the endpoints in a file, with a configuration in YAML.
-    pub(super) async fn start(binary: &Path, config: &str, folder: &Path) -> Result<Self> {
-        let config_path = folder.join("reference.yaml");
-        fs::write(&config_path, config)?;
+    /// Starts it with a configuration that names a file of endpoints.
+    pub(super) async fn start(binary: &Path, config: &Path, folder: &Path) -> Result<Self> {
         let [port, health, metrics] = free_ports()?;
         let mut command = Command::new(binary);
-        command.arg("--config-file").arg(&config_path);
+        command.arg("--config-file").arg(config);
         command.args(["--pool-name=parity", "--pool-namespace=default", "--refresh-metrics-interval=50ms"]);
         command.arg(format!("--grpc-port={port}"));
         command.arg(format!("--grpc-health-port={health}"));

@@ -1,38 +1,85 @@
 //! The configurations both pickers run, and what their cases vary.
 
 use crate::tools;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use endpoint_picker::config::PickerConfig;
+use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker_wire::picker_config_into_core;
+use metrics_agent::manifests::{Options, Plan, source};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A configuration and the cases that put it to the test.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Its name, that of its `EndpointPickerConfig` and that of its recording.
     pub name: &'static str,
     /// Model servers.
     pub servers: usize,
+    /// Every server's labels; the last ones may have none.
+    pub labels: &'static [&'static [(&'static str, &'static str)]],
     /// Tokens in a block and blocks in the cache, as every server says; the reference lets any one decide for all.
     pub cache: Option<(u32, u32)>,
+    /// What cases vary beside metrics and prompts.
+    pub varies: &'static [Varies],
     /// Cases drawn.
     pub cases: usize,
-    /// Whether paths, bodies and hints that are no ordinary ones are among the cases.
-    pub odd_requests: bool,
-    /// Whether servers have adapters, and requests ask for them.
-    pub adapters: bool,
 }
 
+/// What cases of a setup can vary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Varies {
+    /// Paths, bodies and hints that are no ordinary ones.
+    OddRequests,
+    /// Servers have adapters, and requests ask for them.
+    Adapters,
+    /// Servers are at work on other requests.
+    Held,
+    /// Requests carry the token of a session.
+    SessionTokens,
+    /// Requests ask for a tier in a header.
+    Tiers,
+}
+
+const PLAIN: Setup =
+    Setup { name: "", servers: 4, labels: &[], cache: Some((16, 100)), varies: &[], cases: 40 };
+
 /// What `make parity` compares.
-pub const SETUPS: &[Setup] = &[Setup {
-    name: "default",
-    servers: 4,
-    cache: Some((16, 60)),
-    cases: 200,
-    odd_requests: true,
-    adapters: false,
-}];
+pub const SETUPS: &[Setup] = &[
+    Setup { name: "default", varies: &[Varies::OddRequests], cases: 200, ..PLAIN },
+    Setup { name: "lora", varies: &[Varies::Adapters], cases: 60, ..PLAIN },
+    Setup { name: "optimized-baseline", cases: 60, ..PLAIN },
+    // Blocks as large as the servers say, which the floor of 64 does not hide.
+    Setup { name: "load-aware", cache: Some((128, 60)), ..PLAIN },
+    Setup {
+        name: "filters",
+        servers: 5,
+        labels: &[
+            &[("zone", "a"), ("hardware", "new")],
+            &[("zone", "b"), ("hardware", "new")],
+            &[("zone", "a"), ("hardware", "old")],
+            &[("zone", "c")],
+        ],
+        cases: 60,
+        ..PLAIN
+    },
+    Setup { name: "payload-agnostic", varies: &[Varies::Held, Varies::SessionTokens], ..PLAIN },
+    Setup { name: "in-flight", varies: &[Varies::Held], ..PLAIN },
+    Setup { name: "prefix-affinity", ..PLAIN },
+    Setup {
+        name: "labels",
+        servers: 5,
+        labels: &[
+            &[("llm-d.ai/context-length-range", "0-100"), ("tier", "gold")],
+            &[("llm-d.ai/context-length-range", "50-400"), ("tier", "silver")],
+            &[("llm-d.ai/context-length-range", "300-300")],
+            &[("llm-d.ai/context-length-range", "many"), ("tier", "gold")],
+        ],
+        varies: &[Varies::Tiers],
+        ..PLAIN
+    },
+];
 
 impl Setup {
     /// The setup of this name.
@@ -43,36 +90,62 @@ impl Setup {
         })
     }
 
+    /// Whether cases vary this.
+    pub fn varies(&self, what: Varies) -> bool {
+        self.varies.contains(&what)
+    }
+
     /// An endpoint's name.
     pub fn endpoint_name(server: usize) -> String {
         format!("server-{server}")
     }
 
     /// An endpoint's labels.
-    pub fn labels(&self, _server: usize) -> Vec<(String, String)> {
-        Vec::new()
+    pub fn labels(&self, server: usize) -> Vec<(String, String)> {
+        let labels = self.labels.get(server).copied().unwrap_or_default();
+        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// What our rules are compiled from.
-    pub fn picker_config(&self) -> Result<PickerConfig> {
-        if self.name == "default" { Ok(PickerConfig::default()) } else { bail!("cannot be read yet") }
+    /// Whether our side is given a configuration. By default it is not, and must do what the reference's document says.
+    pub(super) fn has_config(&self) -> bool {
+        self.name != "default"
     }
 
-    /// The document for the reference: ours, and where its endpoints come from. JSON is YAML too.
-    pub(super) fn reference_config(&self, endpoints: &Path) -> Result<String> {
-        let mut config = self.document()?;
+    /// What our rules are compiled from: the document as the agent reads it.
+    pub(super) fn picker_config(&self) -> Result<PickerConfig> {
+        if !self.has_config() {
+            return Ok(PickerConfig::default());
+        }
+        let files = source::read(&self.path()).map_err(|problems| anyhow!("{problems}"))?;
+        let options = Options { allow_experimental_plugins: true, default_pool: String::from("default") };
+        let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;
+        let policy = plan.pools.into_iter().next().and_then(|pool| pool.policy);
+        let config = policy.and_then(|policy| policy.picker_config).context("a picker configuration")?;
+        Ok(picker_config_into_core(config, read_plugin)?)
+    }
+
+    /// Writes the document for both pickers, with the place of their endpoints in it. JSON is YAML too.
+    pub(super) fn write_config(&self, path: &Path, endpoints: &Path) -> Result<()> {
+        let own = self.path();
+        let text = fs::read_to_string(&own).with_context(|| format!("read {}", own.display()))?;
+        let mut config: Value =
+            serde_saphyr::from_str(&text).with_context(|| format!("parse {}", own.display()))?;
         let discovery =
             json!({"name": "endpoints", "type": "file-discovery", "parameters": {"path": endpoints}});
         config["plugins"].as_array_mut().context("plugins")?.push(discovery);
         config["dataLayer"]["discovery"] = json!({"pluginRef": "endpoints"});
-        Ok(config.to_string())
+        fs::write(path, config.to_string()).with_context(|| format!("write {}", path.display()))
     }
 
-    fn document(&self) -> Result<Value> {
-        let path = folder().join("configs").join(format!("{}.yaml", self.name));
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        serde_saphyr::from_str(&text).with_context(|| format!("parse {}", path.display()))
+    fn path(&self) -> PathBuf {
+        folder().join("configs").join(format!("{}.yaml", self.name))
     }
+}
+
+fn read_plugin(r#type: &str, parameters: &str) -> Result<AnyPlugin, String> {
+    let parameters: Value = serde_json::from_str(parameters).map_err(|error| error.to_string())?;
+    serde_json::from_value(json!({"type": r#type, "parameters": parameters}))
+        .map_err(|error| error.to_string())
 }
 
 /// Where configurations and recordings are.

@@ -8,17 +8,19 @@ use crate::agent::Agent;
 use crate::config::{EDS_FILE, EDS_FOLDER};
 use crate::envoy::Envoy;
 use crate::eventually::within;
-use crate::model_server::{ModelServer, SERVED_BY};
+use crate::model_server::{Behaviour, ModelServer, SERVED_BY};
 use crate::run_dir::RunDir;
 use crate::{client, subset_hint};
 use anyhow::{Context, Result, ensure};
-use reqwest::{Client, Response};
+use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 const AGENT: &str = "metrics-agent";
 /// A scrape that begins after a change shows it, and has been read when the next one begins.
@@ -45,6 +47,10 @@ pub struct Stage {
     _dir: RunDir,
 }
 
+/// Requests under way; they end when dropped.
+#[derive(Debug, Default)]
+pub struct Held(JoinSet<reqwest::Result<Response>>);
+
 /// Whom a request is sent through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -65,9 +71,11 @@ impl Stage {
         let endpoints = dir.path().join("endpoints.yaml");
         write_endpoints(&endpoints, setup, &servers)?;
 
-        let config = setup.reference_config(&endpoints)?;
-        let (reference, agent) =
-            tokio::join!(Reference::start(epp, &config, dir.path()), start_agent(dir.path(), &endpoints),);
+        let config = dir.path().join("config.yaml");
+        setup.write_config(&config, &endpoints)?;
+        let reference = Reference::start(epp, &config, dir.path());
+        let agent = start_agent(setup, dir.path(), &config, &endpoints);
+        let (reference, agent) = tokio::join!(reference, agent);
         let (reference, agent) = (reference?, agent?);
         let config = proxy::config(dir.path(), agent.address().port(), reference.port())?;
         // One worker: a decision must not depend on which worker's memory it meets.
@@ -77,8 +85,17 @@ impl Stage {
         Ok(Self { envoy, ours, theirs, reference, agent, servers, client: client::http1(), _dir: dir })
     }
 
-    /// Puts every server into a case's state, and waits until both pickers have read it.
-    pub async fn set(&mut self, case: &Case) -> Result<()> {
+    /// Puts every server into a case's state, waits until both pickers have read it, and keeps the servers at work for as
+    /// long as the answer is held.
+    pub async fn set(&mut self, case: &Case) -> Result<Held> {
+        self.wait("both pickers are idle", async |stage: &Self| {
+            for cluster in ["model-servers", proxy::REFERENCE] {
+                let active = stage.envoy.stat(&format!("cluster.{cluster}.upstream_rq_active")).await?;
+                ensure!(active == 0, "{active} requests are under way to {cluster}");
+            }
+            Ok(())
+        })
+        .await?;
         for (server, state) in self.servers.iter().zip(&case.servers) {
             server.update_metrics(|metrics| *metrics = state.metrics());
         }
@@ -98,7 +115,26 @@ impl Stage {
         })
         .await?;
         tokio::time::sleep(WORKER_LOOKS).await;
-        Ok(())
+        self.hold(case).await
+    }
+
+    /// Sends the requests to be held, one after another, through both pickers.
+    async fn hold(&mut self, case: &Case) -> Result<Held> {
+        let mut held = Held::default();
+        for server in case.holders() {
+            for side in [Side::Theirs, Side::Ours] {
+                self.servers[server].behave(Behaviour::Hang);
+                let before = self.servers[server].requests().len();
+                held.0.spawn(self.request(side, &Request::held(server)).send());
+                self.wait("a server has a request to be held", async |stage: &Self| {
+                    ensure!(stage.servers[server].requests().len() > before, "{side:?}: not yet at {server}");
+                    Ok(())
+                })
+                .await?;
+                self.servers[server].behave(Behaviour::Answer);
+            }
+        }
+        Ok(held)
     }
 
     /// Sends a request and says what came of it, and the body that reached a server.
@@ -106,6 +142,16 @@ impl Stage {
         for server in &self.servers {
             server.take_requests();
         }
+        let answer = self.answer(self.request(side, request).send().await.context("no answer")?).await?;
+        let body = match answer {
+            Answer::Served { by, .. } => self.servers[by].take_requests().pop(),
+            Answer::Refused(_) => None,
+        };
+        let body = body.map(|request| String::from_utf8_lossy(&request.body).into_owned());
+        Ok((answer, body))
+    }
+
+    fn request(&self, side: Side, request: &Request) -> RequestBuilder {
         let listener = if side == Side::Ours { self.ours } else { self.theirs };
         let url = format!("http://{listener}{}", request.path);
         let mut sent = match &request.body {
@@ -118,13 +164,7 @@ impl Stage {
         if let Some(subset) = &request.subset {
             sent = sent.header(subset_hint::HEADER, subset_hint::list(&self.hint(subset)));
         }
-        let answer = self.answer(sent.send().await.context("no answer")?).await?;
-        let body = match answer {
-            Answer::Served { by, .. } => self.servers[by].take_requests().pop(),
-            Answer::Refused(_) => None,
-        };
-        let body = body.map(|request| String::from_utf8_lossy(&request.body).into_owned());
-        Ok((answer, body))
+        sent
     }
 
     /// How often each server was scraped by the agent, then by the reference.
@@ -187,16 +227,16 @@ fn message(body: &str) -> String {
     told.map_or(body, |(_, message)| message).to_owned()
 }
 
-async fn start_agent(folder: &Path, endpoints: &Path) -> Result<Agent> {
+async fn start_agent(setup: &Setup, folder: &Path, config: &Path, endpoints: &Path) -> Result<Agent> {
     let eds = folder.join(EDS_FILE);
-    let flags = [
-        "--endpoints-file".as_ref(),
-        endpoints.as_os_str(),
-        "--eds-file".as_ref(),
-        eds.as_os_str(),
-        "--eds-cluster".as_ref(),
-        "model-servers".as_ref(),
-    ];
+    let mut flags: Vec<&OsStr> = vec!["--eds-file".as_ref(), eds.as_os_str()];
+    if setup.has_config() {
+        // The very document that the reference reads; it names the endpoints as well.
+        flags.extend(["--allow-experimental-plugins", "--manifests"].map(OsStr::new));
+        flags.push(config.as_os_str());
+    } else {
+        flags.extend(["--endpoints-file".as_ref(), endpoints.as_os_str()]);
+    }
     Agent::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), flags, &folder.join("agent.log")).await
 }
 
