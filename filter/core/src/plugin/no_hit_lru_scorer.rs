@@ -85,7 +85,9 @@ impl Recorder for NoHitLruScorer {
     }
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
-        if self.is_cold(cycle, 0..cycle.pool.endpoints().len()) {
+        // Endpoints that could not be picked do not count, as in the score.
+        let candidates = routed.stages[routed.primary].candidates;
+        if self.is_cold(cycle, candidates.iter().copied()) {
             routed.endpoints().map(|endpoint| Change::SentCold { endpoint }).collect()
         } else {
             Vec::new()
@@ -168,12 +170,14 @@ mod tests {
             stages.each_ref().map(|(profile, picked)| Stage { profile, candidates: &[0, 1], picked });
         let routed = Routed { stages: &stages, primary: 1, hashes: &[] };
         let record = |matched: &[u32]| {
-            let mut fixture = Fixture::of(2);
+            let mut fixture = Fixture::of(3);
             fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
             fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))
         };
-        assert_eq!(record(&[0, 0]), [Change::SentCold { endpoint: 1 }, Change::SentCold { endpoint: 0 }]);
-        assert_eq!(record(&[1, 0]), []);
+        let cold = [Change::SentCold { endpoint: 1 }, Change::SentCold { endpoint: 0 }];
+        assert_eq!(record(&[0, 0, 0]), cold);
+        assert_eq!(record(&[1, 0, 0]), []);
+        assert_eq!(record(&[0, 0, 1]), cold, "a hit at an endpoint that was no candidate");
     }
 
     #[test]
