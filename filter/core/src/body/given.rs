@@ -73,7 +73,8 @@ fn texts<'a, A: SeqAccess<'a>>(
         let Item::Text(text) = item else { return Ok(None) };
         count += 1;
         tokens += text.bytes.div_ceil(BYTES_PER_TOKEN as u64);
-        if room > 0 {
+        // The first one may be the only one, and is then a prompt like a plain string, also where nothing is kept of it.
+        if room > 0 || texts.is_empty() {
             // An empty string costs the memory of its place.
             room = room.saturating_sub(text.kept.len().max(1));
             texts.push(text);

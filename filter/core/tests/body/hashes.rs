@@ -124,6 +124,18 @@ fn a_cut_prompt_has_only_the_blocks_that_were_kept_whole() {
 }
 
 #[test]
+fn all_tokens_count_where_nothing_is_kept() {
+    for json in [
+        r#"{"prompt":"aaaabbbb"}"#,
+        r#"{"prompt":["aaaabbbb"]}"#,
+        r#"{"prompt":["aaaa","bbbb"]}"#,
+        r#"{"prompt":[1,2]}"#,
+    ] {
+        assert_eq!(read_limited(Api::Completions, json, 0).prompt.token_count(), 2, "{json}");
+    }
+}
+
+#[test]
 fn a_prompt_without_tokens_has_no_blocks() {
     for (api, json) in [
         (Api::Completions, r#"{"prompt":[""]}"#),
