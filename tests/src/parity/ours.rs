@@ -3,7 +3,7 @@
 use super::case::{Case, Refusal, Request, ServerState};
 use crate::parity::setup::Setup;
 use anyhow::{Result, ensure};
-use endpoint_picker::body::{Body, BodyError, Json, Options, request_path, utf8};
+use endpoint_picker::body::{Body, BodyError, Json, request_path, utf8};
 use endpoint_picker::cycle::{self, Headers, Load, View};
 use endpoint_picker::decision::{Charge, Decision, Outcome};
 use endpoint_picker::explanation::Explanation;
@@ -132,7 +132,7 @@ impl Ours {
                 .filter(|&endpoint| request.subset.allows(&self.pool.endpoints()[endpoint]));
             return Ok(opinion(&decision, candidates.collect(), String::from("no body, any candidate")));
         };
-        let body = match self.read(&case.request.path, text) {
+        let body = match self.read(&case.request.path, request.headers, text) {
             Ok(body) => body,
             Err(error) => {
                 let refusal = refusal(&Rejection::bad_request(error.to_string()));
@@ -172,11 +172,10 @@ impl Ours {
         }
     }
 
-    fn read<'a>(&self, path: &str, text: &'a str) -> Result<Body<'a>, BodyError> {
+    fn read<'a>(&self, path: &str, headers: Headers<'_>, text: &'a str) -> Result<Body<'a>, BodyError> {
         let api = self.pipeline.api(request_path(Some(path), None, None))?;
-        let options = Options { keep_bytes: self.pipeline.max_prompt_bytes(), ..Options::default() };
         let body = if api.is_read() {
-            Body::read::<SerdeJson>(utf8(text.as_bytes())?, api, &options)?
+            Body::read::<SerdeJson>(utf8(text.as_bytes())?, api, &self.pipeline.body_options(headers))?
         } else {
             Body::default()
         };

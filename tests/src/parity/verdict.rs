@@ -179,12 +179,12 @@ impl Display for Tally {
         let compared = cases - known_count;
         let agree = of(Verdict::Agree);
         let percent = 100.0 * agree as f64 / compared.max(1) as f64;
-        write!(f, "{cases} cases, {agree} of {compared} agree ({percent:.1} %)")?;
+        write!(f, "{cases} cases: {agree} of {compared} agree ({percent:.1} %)")?;
         write!(f, ", {} disagree, {} strays of our filter", of(Verdict::Disagree), self.filter_strays)?;
-        write!(f, ", {known_count} known differences (")?;
-        for (index, (difference, count)) in known.enumerate() {
-            write!(f, "{}{difference}: {count}", if index == 0 { "" } else { ", " })?;
+        write!(f, ", {known_count} known differences")?;
+        for (difference, count) in known {
+            write!(f, ", {difference}: {count}")?;
         }
-        write!(f, "), {} bodies re-marshalled by the reference", self.rewritten_bodies)
+        write!(f, ", {} bodies re-marshalled by the reference", self.rewritten_bodies)
     }
 }
