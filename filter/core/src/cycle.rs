@@ -200,6 +200,7 @@ static NO_MATCH: PrefixMatch = PrefixMatch { matched: Vec::new(), total: 0, bloc
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     #[test]
     fn a_header_is_found_in_any_case_and_skips_empty_and_unreadable_values() {

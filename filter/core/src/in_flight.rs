@@ -89,6 +89,7 @@ impl InFlight {
 mod tests {
     use super::*;
     use crate::pool::Endpoint;
+    use crate::test;
 
     const ONE: Load = Load { requests: 1, tokens: 100 };
     const NONE: Load = Load { requests: 0, tokens: 0 };

@@ -30,3 +30,15 @@ pub mod restore;
 pub mod rng;
 pub mod scheduler;
 pub mod subset;
+
+#[cfg(test)]
+pub(crate) use marks::test;
+
+/// What marks a test: the wasm target without an operating system needs a mark of its own.
+#[cfg(test)]
+mod marks {
+    #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+    pub(crate) use core::prelude::v1::test;
+    #[cfg(all(target_family = "wasm", target_os = "unknown"))]
+    pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
+}

@@ -38,6 +38,7 @@ fn split_terminated(bytes: &[u8], size: usize) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     fn packed(items: &[&[u8]]) -> Vec<u8> {
         let mut bytes = u32::try_from(items.len()).unwrap().to_le_bytes().to_vec();

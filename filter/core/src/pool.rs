@@ -148,6 +148,7 @@ impl core::error::Error for PoolError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     fn endpoint(name: &str, address: &str) -> Endpoint {
         Endpoint::new(name.to_owned(), address.parse().unwrap(), vec![])

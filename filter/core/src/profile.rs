@@ -109,6 +109,7 @@ fn clamp(score: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     #[test]
     fn scores_are_clamped_and_never_nan() {

@@ -45,6 +45,7 @@ impl Rng for SplitMix64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     /// The first outputs for seed 1234567, as published with the reference implementation's test vectors.
     #[test]

@@ -43,6 +43,7 @@ impl Subset {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     fn allowed(subset: &Subset, address: &str) -> bool {
         subset.allows(&Endpoint::new("default/a".to_owned(), address.parse().unwrap(), vec![]))

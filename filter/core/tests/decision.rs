@@ -20,6 +20,8 @@ use endpoint_picker::rejection::DroppedReason;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::subset::Subset;
 use serde::de::DeserializeSeed;
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 const NOW: Duration = Duration::from_secs(1_000);
 

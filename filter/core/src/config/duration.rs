@@ -44,6 +44,7 @@ pub fn parse(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     #[test]
     fn go_durations_are_read() {

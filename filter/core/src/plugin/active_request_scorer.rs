@@ -60,6 +60,7 @@ mod tests {
     use super::*;
     use crate::cycle::Load;
     use crate::plugin::fixture::{Fixture, assert_near};
+    use crate::test;
 
     fn score(scorer: &ActiveRequestScorer, requests: &[u64], endpoints: usize) -> Vec<f64> {
         let mut fixture = Fixture::of(endpoints);

@@ -120,6 +120,7 @@ impl ApproxPrefixCacheProducer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     fn reporting(block_size: u32, num_blocks: u32) -> Reading {
         Reading { block_size: Some(block_size), num_blocks: Some(num_blocks), ..Reading::default() }

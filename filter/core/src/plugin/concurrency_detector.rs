@@ -115,6 +115,7 @@ impl ConcurrencyDetector {
 mod tests {
     use super::*;
     use crate::plugin::fixture::Fixture;
+    use crate::test;
 
     fn detector(concurrency_mode: Mode) -> ConcurrencyDetector {
         ConcurrencyDetector {

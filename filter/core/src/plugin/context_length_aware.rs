@@ -113,6 +113,7 @@ impl Range {
 mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, assert_near, prompt_of};
+    use crate::test;
 
     fn fixture(labels: &[Option<&str>], tokens: u64) -> Fixture {
         let mut fixture = Fixture::of(labels.len());

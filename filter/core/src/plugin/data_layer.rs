@@ -186,6 +186,7 @@ impl Plugin for FileDiscovery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
     use serde_json::json;
 
     fn source(parameters: serde_json::Value) -> MetricsDataSource {

@@ -82,6 +82,7 @@ mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, prompt_of};
     use crate::prefix::PrefixMatch;
+    use crate::test;
 
     fn agrees(non_cached_tokens: i64, prompt_tokens: i64, prompt: u64, blocks_cached: u32) -> bool {
         let mut fixture = Fixture::of(2);

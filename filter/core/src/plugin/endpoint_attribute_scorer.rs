@@ -161,6 +161,7 @@ mod tests {
     use crate::cycle::Load;
     use crate::plugin::fixture::{Fixture, assert_near, waiting};
     use crate::reading::Reading;
+    use crate::test;
     use serde_json::json;
 
     fn scorer(attribute: &str, kind: &str, normalization: &serde_json::Value) -> EndpointAttributeScorer {

@@ -48,6 +48,7 @@ impl Scorer for HeaderLabelAffinityScorer {
 mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, headers};
+    use crate::test;
 
     fn scores(sent: &[(&str, &str)]) -> Vec<f64> {
         let scorer =

@@ -104,6 +104,7 @@ mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, prompt_of};
     use crate::prefix::PrefixMatch;
+    use crate::test;
 
     fn with_output() -> InflightLoadProducer {
         InflightLoadProducer { add_estimated_output_tokens: true, ..InflightLoadProducer::default() }

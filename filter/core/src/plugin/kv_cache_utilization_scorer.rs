@@ -31,6 +31,7 @@ mod tests {
     use super::*;
     use crate::plugin::fixture::assert_scores;
     use crate::reading::Reading;
+    use crate::test;
 
     #[test]
     fn the_score_is_the_free_share() {

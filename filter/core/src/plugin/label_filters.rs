@@ -80,6 +80,7 @@ impl Filter for ByLabel {
 mod tests {
     use super::*;
     use crate::plugin::fixture::Fixture;
+    use crate::test;
     use serde_json::json;
 
     fn fixture() -> Fixture {

@@ -118,6 +118,7 @@ fn is_bounded_by_alphanumerics(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
     use serde_json::json;
 
     fn selector(selector: serde_json::Value) -> LabelSelector {

@@ -45,6 +45,7 @@ mod tests {
     use super::*;
     use crate::plugin::fixture::{assert_scores, waiting};
     use crate::reading::Reading;
+    use crate::test;
 
     #[test]
     fn the_score_falls_to_zero_at_the_threshold() {

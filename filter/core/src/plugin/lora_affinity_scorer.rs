@@ -61,6 +61,7 @@ mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, assert_near};
     use crate::reading::Reading;
+    use crate::test;
 
     fn serving(running: &[&str], waiting: &[&str], max: u32) -> Reading {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();

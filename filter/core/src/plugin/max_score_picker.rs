@@ -82,6 +82,7 @@ fn best(candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Option<usize
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
+    use crate::test;
 
     fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Vec<usize> {
         let candidates: Vec<usize> = (0..totals.len()).collect();

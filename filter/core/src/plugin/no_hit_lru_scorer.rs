@@ -134,6 +134,7 @@ mod tests {
     use crate::plugin::Stage;
     use crate::plugin::fixture::Fixture;
     use crate::prefix::PrefixMatch;
+    use crate::test;
 
     fn scores(used: &[usize], matched: &[u32]) -> Vec<f64> {
         let mut order = ColdOrder::new(9);

@@ -146,6 +146,7 @@ mod tests {
     use crate::cycle::Load;
     use crate::plugin::fixture::Fixture;
     use crate::prefix::PrefixMatch;
+    use crate::test;
 
     fn fixture(matched: &[u32], tokens: &[u64]) -> Fixture {
         let mut fixture = Fixture::of(matched.len());

@@ -69,6 +69,7 @@ mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, assert_near};
     use crate::prefix::PrefixMatch;
+    use crate::test;
 
     fn score(scorer: &PrefixCacheScorer, matched: u32, total: u32, block_size: u32) -> Vec<f64> {
         let mut fixture = Fixture::of(1);

@@ -78,6 +78,7 @@ mod tests {
     use crate::plugin::fixture::Fixture;
     use crate::reading::Reading;
     use crate::rng::SplitMix64;
+    use crate::test;
 
     fn fixture(priority: i32, loads: &[(u64, f64)]) -> Fixture {
         let reading = |&(waiting, kv_usage)| Reading {

@@ -28,6 +28,7 @@ impl Scorer for QueueScorer {
 mod tests {
     use super::*;
     use crate::plugin::fixture::{assert_scores, waiting};
+    use crate::test;
 
     #[test]
     fn the_shortest_queue_scores_one_and_the_longest_zero() {

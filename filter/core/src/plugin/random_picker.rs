@@ -53,6 +53,7 @@ impl Picker for RandomPicker {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
+    use crate::test;
 
     fn pick(max_num_of_endpoints: i64, seed: u64) -> Vec<usize> {
         let picker = RandomPicker { max_num_of_endpoints };

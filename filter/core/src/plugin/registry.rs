@@ -93,6 +93,7 @@ registry! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     #[test]
     fn every_type_is_read_with_its_default_parameters() {

@@ -46,6 +46,7 @@ role_filters! {
 mod tests {
     use super::*;
     use crate::plugin::fixture::Fixture;
+    use crate::test;
 
     const ROLES: [&str; 8] = [
         "decode",

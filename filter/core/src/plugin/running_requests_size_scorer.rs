@@ -29,6 +29,7 @@ mod tests {
     use super::*;
     use crate::plugin::fixture::assert_scores;
     use crate::reading::Reading;
+    use crate::test;
 
     #[test]
     fn fewer_running_requests_score_higher() {

@@ -93,6 +93,7 @@ mod tests {
     use super::*;
     use crate::plugin::Stage;
     use crate::plugin::fixture::{Fixture, headers};
+    use crate::test;
     use serde_json::json;
 
     /// base64 of `default/1`.

@@ -66,6 +66,7 @@ impl SessionBindings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     const LIFETIME: Duration = Duration::from_secs(300);
 

@@ -57,6 +57,7 @@ fn cookie<'a>(header: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test;
 
     fn find(header_name: &str, cookie_name: &str, headers: &[(&str, &str)]) -> Option<String> {
         let headers: Vec<(String, Vec<u8>)> =

@@ -54,6 +54,7 @@ mod tests {
     use crate::cycle::Load;
     use crate::plugin::fixture::{Fixture, assert_near, prompt_of};
     use crate::prefix::PrefixMatch;
+    use crate::test;
 
     fn fixture(tokens: &[u64], input_tokens: u64) -> Fixture {
         let mut fixture = Fixture::of(tokens.len());

@@ -212,6 +212,7 @@ fn above_zero(number: f64) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::prompt::VideoHints;
+    use crate::test;
     use serde_json::json;
 
     fn media(estimate: &serde_json::Value) -> Media {

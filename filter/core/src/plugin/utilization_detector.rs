@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, NOW};
     use crate::reading::Reading;
+    use crate::test;
 
     /// (waiting, KV usage, age in ms).
     fn readings(endpoints: &[(u64, f64, u64)]) -> Vec<Reading> {

@@ -101,6 +101,7 @@ mod tests {
     use crate::cycle::Load;
     use crate::plugin::fixture::Fixture;
     use crate::reading::Reading;
+    use crate::test;
     use serde_json::json;
 
     fn filter(parameters: serde_json::Value) -> UtilizationFilter {

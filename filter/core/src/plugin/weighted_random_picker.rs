@@ -54,6 +54,7 @@ fn key(weight: f64, rng: &mut dyn Rng) -> f64 {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
+    use crate::test;
 
     fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Vec<usize> {
         let candidates: Vec<usize> = (0..totals.len()).collect();

@@ -31,6 +31,7 @@ mod tests {
 
     use super::*;
     use crate::body::{Api, Body, Json, Options};
+    use crate::test;
 
     struct SerdeJson;
 

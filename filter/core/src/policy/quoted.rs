@@ -24,6 +24,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::test;
 
     #[test]
     fn only_what_json_forbids_is_escaped() {

@@ -60,6 +60,7 @@ fn below(bound: u64, rng: &mut dyn Rng) -> u64 {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
+    use crate::test;
 
     const SEED: u64 = 11;
     const DRAWS: u32 = 10_000;

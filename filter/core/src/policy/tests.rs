@@ -1,6 +1,7 @@
 use super::*;
 use crate::rejection::Code;
 use crate::rng::SplitMix64;
+use crate::test;
 
 const SEED: u64 = 5;
 

@@ -159,6 +159,7 @@ impl fmt::Debug for PrefixIndex {
 mod tests {
     use super::*;
     use crate::rng::{Rng, SplitMix64};
+    use crate::test;
     use std::collections::{BTreeSet, VecDeque};
 
     fn matches(index: &PrefixIndex, hashes: &[u64], endpoints: usize) -> Vec<u32> {

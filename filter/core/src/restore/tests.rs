@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::test;
 
 fn restore() -> Restore {
     Restore::new("llama-canary", "llama").unwrap()
