@@ -28,6 +28,11 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// The value of an attribute; `None` if the server did not say.
+    pub fn attribute(&self, name: &str) -> Option<f64> {
+        self.attributes.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
+    }
+
     /// How long ago the values were taken; `None` if never.
     pub fn age(&self, now: Duration) -> Option<Duration> {
         self.updated.map(|at| now.saturating_sub(at))

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
-use metrics_agent::manifests::watch;
+use metrics_agent::manifests::{Options, Plan, watch};
 use metrics_agent::scrape::How;
 
 use crate::harness::{Agent, scraping, settings};
-use crate::reading::{options, plan, refusal};
+use crate::reading::{file, options, plan, refusal};
 use crate::scripted::{Behaviour, Scripted};
 
 fn config(plugins: &str, data_layer: &str) -> String {
@@ -159,4 +159,22 @@ fn what_the_agent_cannot_do_is_refused_with_its_path() {
     ] {
         assert_eq!(refusal(&config(plugins, data_layer)), format!("document 1: {want}"));
     }
+}
+
+#[test]
+fn a_custom_metric_that_is_scored_must_be_collected() {
+    let scorer = "
+- type: endpoint-attribute-scorer
+  parameters: {attributeKey: busy-slots, algorithm: {type: linear_lower_is_better}}";
+    let read = |text: &str| {
+        let options = Options { allow_experimental_plugins: true, ..options() };
+        Plan::read(&[file("m.yaml", text)], &options).map_err(|problems| problems.to_string())
+    };
+    assert!(read(&config(&format!("{LLAMA_CPP}{scorer}"), "")).is_ok());
+    assert_eq!(
+        read(&config(scorer, "")).unwrap_err(),
+        "m.yaml: document 1: plugins[1].parameters.attributeKey: \"busy-slots\" is no attribute of \
+         core-metrics-extractor; allowed are WaitingQueueSize, RunningRequestsSize, KVCacheUsagePercent and its \
+         customMetrics (none are declared)"
+    );
 }

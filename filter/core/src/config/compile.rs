@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use hashbrown::HashSet;
 
-use super::{ConfigError, PickerConfig, PluginRef, ProfileConfig};
+use super::{ConfigError, PickerConfig, PluginRef, ProfileConfig, custom_metrics};
 use crate::body::{Parser, Parsers};
 use crate::pipeline::Pipeline;
 use crate::plugin::registry::AnyPlugin;
@@ -49,6 +49,7 @@ impl Pipeline {
         let detector = plugins.detector(config.saturation_detector.as_deref())?;
         plugins.add_missing_prefix_producers()?;
         plugins.check_references()?;
+        custom_metrics::check(&plugins.0)?;
         let load_producer = plugins.load_producer()?;
         Ok(Self {
             keys: plugins.0.iter().map(Instance::key).collect(),

@@ -1,6 +1,7 @@
 //! The picker's configuration, and how it becomes a pipeline.
 
 mod compile;
+mod custom_metrics;
 pub mod duration;
 
 use core::fmt;

@@ -55,7 +55,9 @@ struct Adaptive {}
 
 /// A number that endpoints have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attribute {
+enum Attribute<'a> {
+    /// One of the extractor's `customMetrics`.
+    Custom(&'a str),
     Waiting,
     Running,
     KvUsage,
@@ -65,9 +67,9 @@ enum Attribute {
 
 const EXTRACTOR: &str = "core-metrics-extractor";
 
-impl Attribute {
-    /// The attributes there are: name, producer.
-    const ALL: [(&str, &str, Self); 5] = [
+impl Attribute<'_> {
+    /// The attributes there always are: name, producer.
+    const ALL: [(&'static str, &'static str, Self); 5] = [
         ("WaitingQueueSize", EXTRACTOR, Self::Waiting),
         ("RunningRequestsSize", EXTRACTOR, Self::Running),
         ("KVCacheUsagePercent", EXTRACTOR, Self::KvUsage),
@@ -78,6 +80,7 @@ impl Attribute {
     fn value(self, cycle: &Cycle<'_>, endpoint: usize) -> Option<f64> {
         let (reading, load) = (cycle.reading(endpoint), cycle.load(endpoint));
         match self {
+            Self::Custom(name) => reading.attribute(name),
             Self::Waiting => reading.waiting.map(|requests| requests as f64),
             Self::Running => reading.running.map(|requests| requests as f64),
             Self::KvUsage => reading.kv_usage,
@@ -88,10 +91,12 @@ impl Attribute {
 }
 
 impl EndpointAttributeScorer {
-    fn attribute(&self) -> Option<Attribute> {
+    fn attribute(&self) -> Option<Attribute<'_>> {
         let producer = self.producer.as_deref().unwrap_or(EXTRACTOR);
-        let named = |&&(name, by, _): &&(&str, &str, Attribute)| name == self.attribute_key && by == producer;
-        Attribute::ALL.iter().find(named).map(|&(.., attribute)| attribute)
+        let key = self.attribute_key.as_str();
+        let known = Attribute::ALL.into_iter().find(|&(name, by, _)| name == key && by == producer);
+        let custom = || (producer == EXTRACTOR && !key.is_empty()).then_some(Attribute::Custom(key));
+        known.map(|(.., attribute)| attribute).or_else(custom)
     }
 }
 
@@ -102,7 +107,8 @@ impl Plugin for EndpointAttributeScorer {
                 Attribute::ALL.iter().map(|(name, producer, _)| format!("{name} of {producer}")).collect();
             let producer = self.producer.as_deref().unwrap_or(EXTRACTOR);
             let asked = format!("{:?} of {producer:?}", self.attribute_key);
-            return allow(false, "attributeKey", asked, &known.join(", "));
+            let known = format!("{}, and {EXTRACTOR}'s customMetrics", known.join(", "));
+            return allow(false, "attributeKey", asked, &known);
         }
         if self.algorithm.kind.is_none() {
             let types = "linear_lower_is_better or linear_higher_is_better";
@@ -126,6 +132,13 @@ impl Plugin for EndpointAttributeScorer {
 
     fn reads_load_of(&self) -> Option<&str> {
         self.producer.as_deref().filter(|&producer| producer == LOAD_PRODUCER)
+    }
+
+    fn reads_custom_metric(&self) -> Option<&str> {
+        match self.attribute() {
+            Some(Attribute::Custom(name)) => Some(name),
+            _ => None,
+        }
     }
 
     fn is_alpha(&self) -> bool {
@@ -214,14 +227,27 @@ mod tests {
 
     #[test]
     fn an_attribute_that_nobody_publishes_is_refused_with_the_list_of_those_there_are() {
-        let error = scorer("gpu_temperature", "linear_lower_is_better", &json!({})).check().unwrap_err();
+        let of_load = |attribute: &str| -> EndpointAttributeScorer {
+            let producer = "inflight-load-producer";
+            serde_json::from_value(json!({"attributeKey": attribute, "producer": producer})).unwrap()
+        };
+        let error = of_load("gpu_temperature").check().unwrap_err();
         assert!(
             error.contains("gpu_temperature") && error.contains("InFlightTokens of inflight-load-producer")
         );
-        assert!(
-            scorer("InFlightTokens", "linear_lower_is_better", &json!({})).check().is_err(),
-            "wrong producer"
-        );
+        assert!(of_load("WaitingQueueSize").check().is_err(), "wrong producer");
+        assert!(scorer("", "linear_lower_is_better", &json!({})).check().is_err(), "no name");
+    }
+
+    #[test]
+    fn a_custom_metric_is_an_attribute_by_its_own_name() {
+        let scorer = scorer("gpu_temperature", "linear_lower_is_better", &json!({}));
+        assert_eq!(scorer.reads_custom_metric(), Some("gpu_temperature"));
+        let reading =
+            |name: &str, value| Reading { attributes: vec![(name.to_owned(), value)], ..Reading::default() };
+        let readings =
+            [reading("gpu_temperature", 80.0), reading("gpu_temperature", -20.0), reading("other", 1.0)];
+        assert_near(&scores(&scorer, &readings), &[0.0, 1.0, 0.0]);
     }
 
     #[test]

@@ -182,6 +182,11 @@ pub trait Plugin: Debug {
         None
     }
 
+    /// The custom metric it reads, by the name an extractor publishes it under.
+    fn reads_custom_metric(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether the reference counts it as experimental and wants that to be acknowledged.
     fn is_alpha(&self) -> bool {
         false

@@ -92,7 +92,7 @@ fn parameters_out_of_range_are_refused_where_they_stand() {
         ("prefix-cache-affinity-filter", json!({"ttftSource": "latencyPredictor"}), "ttftSource"),
         ("context-length-aware", json!({"label": ""}), "label"),
         ("header-label-affinity-scorer", json!({"headerName": "a"}), "labelKey"),
-        ("endpoint-attribute-scorer", json!({"attributeKey": "x"}), "attributeKey"),
+        ("endpoint-attribute-scorer", json!({"attributeKey": ""}), "attributeKey"),
         ("probabilistic-admitter", json!({"k": 0}), "k is 0"),
         ("prefix-based-pd-decider", json!({"promptTokens": -1}), "promptTokens"),
         ("inflight-load-producer", json!({"outputRatio": -1}), "outputRatio"),
