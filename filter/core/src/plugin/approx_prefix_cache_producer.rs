@@ -101,6 +101,8 @@ impl ApproxPrefixCacheProducer {
     pub fn max_prompt_bytes(&self) -> usize {
         match (self.max_prefix_tokens_to_match, self.max_prefix_blocks_to_match) {
             (0, 0) => usize::MAX,
+            // A server may report blocks of any size.
+            (0, _) if self.auto_tune => usize::MAX,
             (0, blocks) => {
                 (blocks as usize).saturating_mul(4 * self.block_size_tokens.max(MIN_BLOCK_TOKENS) as usize)
             }
@@ -167,5 +169,19 @@ mod tests {
         assert_eq!(bounds(0, 3).max_blocks(64), 3);
         assert_eq!(bounds(0, 0).max_blocks(64), usize::MAX);
         assert_eq!(ApproxPrefixCacheProducer::default().max_blocks(64), 2048);
+    }
+
+    #[test]
+    fn as_many_bytes_are_kept_as_the_largest_blocks_need() {
+        let of_two_blocks = |auto_tune| ApproxPrefixCacheProducer {
+            auto_tune,
+            block_size_tokens: 100,
+            max_prefix_tokens_to_match: 0,
+            max_prefix_blocks_to_match: 2,
+            ..ApproxPrefixCacheProducer::default()
+        };
+        assert_eq!(of_two_blocks(false).max_prompt_bytes(), 800);
+        assert_eq!(of_two_blocks(true).max_prompt_bytes(), usize::MAX, "servers may report any size");
+        assert_eq!(ApproxPrefixCacheProducer::default().max_prompt_bytes(), 4 * 131_072);
     }
 }
