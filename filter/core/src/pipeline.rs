@@ -224,8 +224,8 @@ impl Pipeline {
             decision.outcome = Outcome::Reject(Rejection::filtered_out());
             return;
         };
-        let routed = Routed { stages: &stages, primary, hashes: &[] };
-        decision.events = self.record(cycle, hashes, &routed);
+        let routed = Routed { stages: &stages, primary, asked: None, hashes: &[] };
+        decision.events = self.record(cycle, hashes, &routed, &decision.runs);
         decision.response_headers = self.headers_of_stages(cycle, &routed);
         decision.charges =
             stages.iter().filter_map(|stage| self.load_producer.charge(cycle, stage)).collect();
@@ -235,16 +235,24 @@ impl Pipeline {
     }
 
     fn stage<'a>(&'a self, run: &'a ProfileRun) -> Stage<'a> {
-        Stage { profile: &self.profiles[run.profile].name, candidates: &run.scored, picked: &run.picked }
+        Stage { profile: &self.profiles[run.profile].name, picked: &run.picked }
     }
 
-    fn record(&self, cycle: &Cycle<'_>, hashes: &[BlockHashes], routed: &Routed<'_>) -> Vec<Event> {
+    fn record(
+        &self,
+        cycle: &Cycle<'_>,
+        hashes: &[BlockHashes],
+        routed: &Routed<'_>,
+        runs: &[ProfileRun],
+    ) -> Vec<Event> {
         let mut events = Vec::new();
         let mut hashes = hashes.iter();
         for (plugin, instance) in self.plugins.iter().enumerate() {
             let own_hashes = instance.plugin.as_prefix_producer().and_then(|_| hashes.next());
             let Some(recorder) = instance.plugin.as_recorder() else { continue };
-            let routed = Routed { hashes: own_hashes.map_or(&[], BlockHashes::all), ..*routed };
+            let asked = runs.iter().rev().find_map(|run| self.profiles[run.profile].asked(plugin, run));
+            let own_hashes = own_hashes.map_or(&[][..], BlockHashes::all);
+            let routed = Routed { asked: asked.as_deref(), hashes: own_hashes, ..*routed };
             let changes = recorder.record(&cycle.of(plugin), &routed);
             events.extend(changes.into_iter().map(|change| Event { plugin, change }));
         }

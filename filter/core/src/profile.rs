@@ -1,5 +1,7 @@
 //! A scheduling profile: filters, weighted scorers, a picker.
 
+use std::borrow::Cow;
+
 use xxhash_rust::xxh64::xxh64;
 
 use crate::cycle::Cycle;
@@ -98,6 +100,18 @@ impl Profile {
         }
         run.scored = candidates;
         run
+    }
+
+    /// The endpoints that a run of this profile had a plugin filter or score; `None` if it had no use for the plugin.
+    pub(crate) fn asked<'a>(&self, plugin: usize, run: &'a ProfileRun) -> Option<Cow<'a, [usize]>> {
+        let asked = if self.scorers.iter().any(|&(scorer, _)| scorer == plugin) {
+            Cow::Borrowed(&run.scored[..])
+        } else {
+            let at = self.filters.iter().position(|&filter| filter == plugin)?;
+            let dropped = run.dropped.iter().filter(|(_, filter)| self.filters[at..].contains(filter));
+            run.scored.iter().copied().chain(dropped.map(|&(endpoint, _)| endpoint)).collect()
+        };
+        Some(asked).filter(|asked| !asked.is_empty())
     }
 }
 

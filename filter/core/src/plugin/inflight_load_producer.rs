@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn each_part_of_a_charge_is_held_as_long_as_it_lasts() {
         let charge = |producer: &InflightLoadProducer, profile| {
-            let stage = Stage { profile, candidates: &[0, 1], picked: &[1] };
+            let stage = Stage { profile, picked: &[1] };
             let charge = fixture(10).with_cycle(|cycle| producer.charge(cycle, &stage)).unwrap();
             assert_eq!(charge.endpoint, 1);
             [charge.until_first_byte, charge.until_end].map(|load| (load.requests, load.tokens))
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_stage_that_picked_nothing_charges_nobody() {
-        let stage = Stage { profile: "prefill", candidates: &[], picked: &[] };
+        let stage = Stage { profile: "prefill", picked: &[] };
         let charge = fixture(10).with_cycle(|cycle| InflightLoadProducer::default().charge(cycle, &stage));
         assert_eq!(charge, None);
     }

@@ -85,9 +85,7 @@ impl Recorder for NoHitLruScorer {
     }
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
-        // Endpoints that could not be picked do not count, as in the score.
-        let candidates = routed.stages[routed.primary].candidates;
-        if self.is_cold(cycle, candidates.iter().copied()) {
+        if routed.asked.is_some_and(|asked| self.is_cold(cycle, asked.iter().copied())) {
             routed.endpoints().map(|endpoint| Change::SentCold { endpoint }).collect()
         } else {
             Vec::new()
@@ -167,18 +165,18 @@ mod tests {
     #[test]
     fn cold_requests_are_remembered_and_others_are_not() {
         let stages = [("prefill", 0), ("decode", 1)].map(|(profile, endpoint)| (profile, [endpoint]));
-        let stages =
-            stages.each_ref().map(|(profile, picked)| Stage { profile, candidates: &[0, 1], picked });
-        let routed = Routed { stages: &stages, primary: 1, hashes: &[] };
-        let record = |matched: &[u32]| {
-            let mut fixture = Fixture::of(3);
+        let stages = stages.each_ref().map(|(profile, picked)| Stage { profile, picked });
+        let record = |matched: &[u32], asked| {
+            let routed = Routed { stages: &stages, primary: 1, asked, hashes: &[] };
+            let mut fixture = Fixture::of(2);
             fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
             fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))
         };
-        let cold = [Change::SentCold { endpoint: 1 }, Change::SentCold { endpoint: 0 }];
-        assert_eq!(record(&[0, 0, 0]), cold);
-        assert_eq!(record(&[1, 0, 0]), []);
-        assert_eq!(record(&[0, 0, 1]), cold, "a hit at an endpoint that was no candidate");
+        let both = [Change::SentCold { endpoint: 1 }, Change::SentCold { endpoint: 0 }];
+        assert_eq!(record(&[0, 0], Some(&[0, 1])), both);
+        assert_eq!(record(&[1, 0], Some(&[0, 1])), []);
+        assert_eq!(record(&[1, 0], Some(&[1])), both, "only the endpoints that were scored count");
+        assert_eq!(record(&[0, 0], None), [], "nothing was scored");
     }
 
     #[test]

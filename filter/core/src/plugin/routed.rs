@@ -5,8 +5,6 @@
 pub struct Stage<'a> {
     /// The profile's name.
     pub profile: &'a str,
-    /// What its filters left.
-    pub candidates: &'a [usize],
     /// Its choice, best first; empty if the filters left nothing.
     pub picked: &'a [usize],
 }
@@ -18,6 +16,8 @@ pub struct Routed<'a> {
     pub stages: &'a [Stage<'a>],
     /// Which of them named the destination; it picked at least one endpoint.
     pub primary: usize,
+    /// What the plugin at work last had to filter or to score for the request; `None` if no profile asked it.
+    pub asked: Option<&'a [usize]>,
     /// The prompt's block hashes, if the plugin at work is a prefix producer.
     pub hashes: &'a [u64],
 }

@@ -134,8 +134,8 @@ impl SessionAffinity {
         }
     }
 
-    /// Binds the session to where its request went, unless it is bound to another candidate, which the picker then
-    /// passed over this once.
+    /// Binds the session to where its request went, unless it is bound to another endpoint that was there to be chosen, and
+    /// was passed over this once, or that was not looked for.
     pub(super) fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
         let binding = || {
             let Memory::Sessions(bindings) = cycle.memory() else { return None };
@@ -143,8 +143,8 @@ impl SessionAffinity {
             let stage = routed.stage(&self.profile_name)?;
             let &endpoint = stage.picked.first()?;
             let bound = bindings.endpoint(session, cycle.now).filter(|&bound| bound != endpoint);
-            let stays = bound.is_some_and(|bound| stage.candidates.contains(&bound));
-            (!stays).then_some(Change::BoundSession { session, endpoint, at: cycle.now })
+            let is_gone = |bound| routed.asked.is_some_and(|asked| !asked.contains(&bound));
+            bound.is_none_or(is_gone).then_some(Change::BoundSession { session, endpoint, at: cycle.now })
         };
         binding().into_iter().collect()
     }

@@ -129,18 +129,10 @@ mod tests {
         }
     }
 
-    fn routed<R>(
-        stages: &[(&str, usize, &[usize])],
-        primary: usize,
-        look: impl FnOnce(&Routed<'_>) -> R,
-    ) -> R {
-        let picked: Vec<[usize; 1]> = stages.iter().map(|(_, picked, _)| [*picked]).collect();
-        let stages: Vec<Stage<'_>> = stages
-            .iter()
-            .zip(&picked)
-            .map(|((profile, _, candidates), picked)| Stage { profile, candidates, picked })
-            .collect();
-        look(&Routed { stages: &stages, primary, hashes: &[] })
+    /// A request that went to `picked` after the plugin had been asked about `asked`.
+    fn routed<R>(picked: usize, asked: &[usize], look: impl FnOnce(&Routed<'_>) -> R) -> R {
+        let stages = [Stage { profile: "default", picked: &[picked] }];
+        look(&Routed { stages: &stages, primary: 0, asked: Some(asked), hashes: &[] })
     }
 
     #[test]
@@ -162,9 +154,8 @@ mod tests {
         let mut fixture = sent(&[("x-session-id", "abc")]);
         fixture.now += core::time::Duration::from_secs(later);
         fixture.memories = vec![core::mem::take(memory)];
-        let changes = routed(&[("default", picked, candidates)], 0, |routed| {
-            fixture.with_cycle(|cycle| scorer.record(cycle, routed))
-        });
+        let changes =
+            routed(picked, candidates, |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)));
         *memory = fixture.memories.remove(0);
         for change in &changes {
             memory.apply(change);
@@ -211,9 +202,8 @@ mod tests {
             {"attribute": "SessionIDDataKey", "producer": "cookies"},
         ]}});
         let (scorer, mut fixture) = (scorer(parameters), sent(&[("x-session-id", "not looked at")]));
-        let stages = [("default", 0, &[0, 1, 2][..])];
         let record = |fixture: &Fixture| {
-            routed(&stages, 0, |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
+            routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
         };
         fixture.memories = vec![scorer.new_memory()];
         assert_eq!(record(&fixture), []);
