@@ -1,0 +1,178 @@
+//! A pool in use: the core with everything that changes around it.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use endpoint_picker::body::{Api, Body, Json};
+use endpoint_picker::cycle::{Headers, Load, Request, View};
+use endpoint_picker::decision::{Charge, Decision};
+use endpoint_picker::memory::Memory;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::Pool;
+use endpoint_picker::reading::Reading;
+use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::subset::Subset;
+use serde::de::DeserializeSeed;
+use serde_json::{Value, json};
+
+use crate::document::for_core;
+use crate::rules::Scene;
+use crate::world::{Ask, Prompt, Step};
+
+pub(crate) struct Bench {
+    pipeline: Pipeline,
+    pool: Pool,
+    readings: Vec<Reading>,
+    loads: Vec<Load>,
+    pub(crate) memories: Vec<Memory>,
+    now: Duration,
+    readings_arrived: Duration,
+    /// What the requests under way cost still, oldest first.
+    under_way: VecDeque<Vec<Charge>>,
+}
+
+impl Bench {
+    pub(crate) fn new(document: &Value, pool: Pool) -> Self {
+        let pipeline =
+            Pipeline::compile(for_core(document)).unwrap_or_else(|error| panic!("{error}: {document}"));
+        let now = Duration::from_secs(1_000);
+        let endpoints = pool.endpoints().len();
+        Self {
+            memories: pipeline.new_memories(None),
+            pipeline,
+            pool,
+            readings: vec![Reading { ready: true, ..Reading::default() }; endpoints],
+            loads: vec![Load::default(); endpoints],
+            now,
+            readings_arrived: now,
+            under_way: VecDeque::new(),
+        }
+    }
+
+    /// What happens before the step's request.
+    pub(crate) fn advance(&mut self, step: &Step) {
+        self.now += step.passes;
+        if !step.silence {
+            self.readings_arrived = self.now;
+            for (endpoint, reading, age) in &step.news {
+                let endpoint = endpoint % self.readings.len();
+                let updated = age.map(|age| self.now.saturating_sub(age));
+                self.readings[endpoint] = Reading { updated, ..reading.clone() };
+            }
+        }
+        for charge in self.under_way.iter_mut().take(step.begin).flatten() {
+            let load = core::mem::take(&mut charge.until_first_byte);
+            subtract(&mut self.loads[charge.endpoint], load);
+        }
+        for _ in 0..step.end {
+            for charge in self.under_way.pop_front().into_iter().flatten() {
+                subtract(&mut self.loads[charge.endpoint], charge.until_first_byte);
+                subtract(&mut self.loads[charge.endpoint], charge.until_end);
+            }
+        }
+    }
+
+    /// Takes over what `other` has, whose endpoints are the same; `order[at]` is the place there of what is `at` here.
+    pub(crate) fn look_like(&mut self, other: &Self, order: &[usize]) {
+        self.now = other.now;
+        self.readings_arrived = other.readings_arrived;
+        self.readings = order.iter().map(|&endpoint| other.readings[endpoint].clone()).collect();
+        self.loads = order.iter().map(|&endpoint| other.loads[endpoint]).collect();
+    }
+
+    pub(crate) fn scene(&self) -> Scene<'_> {
+        Scene {
+            pool: &self.pool,
+            readings: &self.readings,
+            readings_arrived: self.readings_arrived,
+            now: self.now,
+            loads: &self.loads,
+        }
+    }
+
+    pub(crate) fn decide(&self, ask: &Ask, seed: u64) -> Decision {
+        self.with_request(ask, |request, view| {
+            self.pipeline.decide(request, view, self.now, &mut SplitMix64::new(seed))
+        })
+    }
+
+    pub(crate) fn decide_without_body(&self, ask: &Ask, seed: u64) -> Decision {
+        self.with_request(ask, |request, view| {
+            self.pipeline.decide_without_body(request, view, &mut SplitMix64::new(seed))
+        })
+    }
+
+    /// Sends the request where it was routed.
+    pub(crate) fn send(&mut self, decision: &Decision) {
+        for event in &decision.events {
+            self.memories[event.plugin].apply(&event.change);
+        }
+        for charge in &decision.charges {
+            for load in [charge.until_first_byte, charge.until_end] {
+                self.loads[charge.endpoint].requests += load.requests;
+                self.loads[charge.endpoint].tokens += load.tokens;
+            }
+        }
+        self.under_way.push_back(decision.charges.clone());
+    }
+
+    fn with_request<T>(&self, ask: &Ask, use_it: impl FnOnce(&Request<'_>, &View<'_>) -> T) -> T {
+        let body = json_body(&ask.prompt);
+        let mut options = self.pipeline.body_options(Headers(&ask.headers));
+        // Of several prompts as much is kept altogether as of one, where the reference has the bound for each of them.
+        if matches!(&ask.prompt, Prompt::Texts(texts) if texts.len() > 1) {
+            options.keep_bytes = usize::MAX;
+        }
+        let body = body.as_ref().map(|(api, json)| Body::read::<SerdeJson>(json, *api, &options).unwrap());
+        let request = Request {
+            model: ask.model,
+            cache_salt: ask.salt,
+            prompt: body.as_ref().map(|body| &body.prompt),
+            max_output_tokens: ask.max_output_tokens,
+            headers: Headers(&ask.headers),
+            subset: match &ask.subset {
+                Some(listed) => Subset::from_items(listed.iter().map(String::as_str)),
+                None => Subset::All,
+            },
+            priority: ask.priority,
+        };
+        let view = View {
+            pool: &self.pool,
+            readings: &self.readings,
+            readings_arrived: self.readings_arrived,
+            in_flight: &self.loads,
+            memories: &self.memories,
+        };
+        use_it(&request, &view)
+    }
+}
+
+fn subtract(load: &mut Load, less: Load) {
+    load.requests -= less.requests;
+    load.tokens -= less.tokens;
+}
+
+fn json_body(prompt: &Prompt) -> Option<(Api, String)> {
+    let (api, body) = match prompt {
+        Prompt::Nothing => return None,
+        Prompt::Texts(texts) if texts.len() == 1 => (Api::Completions, json!({"prompt": texts[0]})),
+        Prompt::Texts(texts) => (Api::Completions, json!({"prompt": texts})),
+        Prompt::Ids(ids) => (Api::Completions, json!({"prompt": ids})),
+        Prompt::Picture { text, url } => {
+            let picture = json!({"type": "image_url", "image_url": {"url": url}});
+            let content = json!([{"type": "text", "text": text}, picture]);
+            (Api::Chat, json!({"messages": [{"role": "user", "content": content}]}))
+        }
+    };
+    Some((api, body.to_string()))
+}
+
+struct SerdeJson;
+
+impl Json for SerdeJson {
+    type Error = serde_json::Error;
+
+    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
+        seed.deserialize(&mut serde_json::Deserializer::from_str(text))
+    }
+}

@@ -1,0 +1,162 @@
+//! Plugins as configurations declare them: each type with parameters that change what it does.
+
+use serde_json::{Value, json};
+
+pub(crate) fn scorers() -> Vec<Value> {
+    let attribute = |key: &str, by: &str, kind: &str, range: Value| {
+        let algorithm = json!({"type": kind, "normalization": range});
+        let parameters = json!({"attributeKey": key, "producer": by, "algorithm": algorithm});
+        json!({"type": "endpoint-attribute-scorer", "parameters": parameters})
+    };
+    let (extractor, load) = ("core-metrics-extractor", "inflight-load-producer");
+    let (lower, higher) = ("linear_lower_is_better", "linear_higher_is_better");
+    let by_id = |sources: Value, seconds: u32| {
+        json!({"type": "session-affinity-scorer", "parameters": {
+            "strategy": "session_id",
+            "sessionIdConfig": {"sources": sources, "evictionTtlSeconds": seconds},
+        }})
+    };
+    vec![
+        json!({"type": "queue-scorer"}),
+        json!({"type": "queue-scorer"}),
+        json!({"type": "kv-cache-utilization-scorer"}),
+        json!({"type": "kv-cache-utilization-scorer"}),
+        json!({"type": "running-requests-size-scorer"}),
+        json!({"type": "load-aware-scorer"}),
+        json!({"type": "load-aware-scorer", "parameters": {"threshold": 4}}),
+        json!({"type": "load-aware-scorer", "parameters": {"threshold": -1}}),
+        json!({"type": "active-request-scorer"}),
+        json!({"type": "active-request-scorer", "parameters": {"idleThreshold": 1, "maxBusyScore": 0.5}}),
+        json!({"type": "active-request-scorer", "parameters": {"idleThreshold": -3, "maxBusyScore": 7}}),
+        json!({"type": "token-load-scorer"}),
+        json!({"type": "token-load-scorer", "parameters": {"queueThresholdTokens": 900}}),
+        json!({"type": "token-load-scorer", "parameters": {"queueThresholdTokens": 0}}),
+        json!({"type": "prefix-cache-scorer"}),
+        json!({"type": "prefix-cache-scorer", "parameters": {
+            "matchLengthWeight": 0.5, "matchLengthScaleTokens": 300}}),
+        json!({"type": "prefix-cache-scorer", "parameters": {
+            "matchLengthWeight": 1, "prefixMatchInfoProducerName": OWN_PREFIXES}}),
+        json!({"type": "no-hit-lru-scorer"}),
+        json!({"type": "no-hit-lru-scorer", "parameters": {"lruSize": 2}}),
+        json!({"type": "no-hit-lru-scorer", "parameters": {"prefixMatchInfoProducerName": OWN_PREFIXES}}),
+        json!({"type": "lora-affinity-scorer"}),
+        json!({"type": "lora-affinity-scorer", "parameters": {"countTwice": true}}),
+        json!({"type": "context-length-aware"}),
+        json!({"type": "context-length-aware", "parameters": {"label": "range", "enableFiltering": true}}),
+        json!({"type": "header-label-affinity-scorer", "parameters": {
+            "headerName": "X-Zone", "labelKey": "zone"}}),
+        json!({"type": "session-affinity-scorer"}),
+        json!({"type": "session-affinity-scorer", "parameters": {
+            "encodedEndpointHeaderConfig": {"header": "x-mine"}}}),
+        by_id(json!([]), 0),
+        by_id(json!([{"header": "x-other"}, {"attribute": "SessionIDDataKey", "producer": SESSIONS}]), 8),
+        attribute("WaitingQueueSize", extractor, lower, json!({})),
+        attribute("RunningRequestsSize", extractor, higher, json!({"adaptiveRange": {}})),
+        attribute("KVCacheUsagePercent", extractor, lower, json!({"fixedRange": {"min": 0.2, "max": 0.7}})),
+        attribute("InFlightRequests", load, lower, json!({})),
+        attribute("InFlightTokens", load, higher, json!({"fixedRange": {"min": 0, "max": 500}})),
+    ]
+}
+
+pub(crate) fn filters() -> Vec<Value> {
+    let limits = |conditions: Value, fallback: bool| {
+        let parameters = json!({"conditions": conditions, "fallbackOnEmpty": fallback});
+        json!({"type": "utilization-filter", "parameters": parameters})
+    };
+    let affinity =
+        |parameters: Value| json!({"type": "prefix-cache-affinity-filter", "parameters": parameters});
+    let with = |label: &str, operator: &str, values: Value| {
+        let expression = json!({"key": label, "operator": operator, "values": values});
+        json!({"matchLabels": {}, "matchExpressions": [expression]})
+    };
+    vec![
+        json!({"type": "label-selector-filter", "parameters": {"matchLabels": {"zone": "a"}}}),
+        json!({"type": "label-selector-filter", "parameters": with("zone", "NotIn", json!(["b", "c"]))}),
+        json!({"type": "label-selector-filter", "parameters": with("zone", "Exists", json!([]))}),
+        json!({"type": "by-label-selector", "parameters": with("range", "DoesNotExist", json!([]))}),
+        json!({"type": "by-label-selector", "parameters": with("zone", "In", json!(["a", "b"]))}),
+        json!({"type": "by-label", "parameters": {
+            "label": "zone", "validValues": ["b"], "allowsNoLabel": true}}),
+        json!({"type": "by-label", "parameters": {"label": "zone", "validValues": ["a", "b"]}}),
+        json!({"type": "decode-filter"}),
+        json!({"type": "prefill-filter"}),
+        json!({"type": "encode-filter"}),
+        limits(json!([{"metric": "waiting-queue", "maxValue": 3}]), true),
+        limits(json!([{"metric": "running-requests", "maxValue": 0}]), false),
+        limits(
+            json!([{"metric": "kv-cache-utilization", "maxValue": 0.8},
+                   {"metric": "active-requests", "maxValue": 1}]),
+            true,
+        ),
+        affinity(json!({})),
+        affinity(json!({"affinityThreshold": 0.3, "explorationProbability": 1})),
+        affinity(json!({"affinityThreshold": 0.3, "maxTTFTPenaltyMs": 20})),
+        affinity(json!({"affinityThreshold": 0.5, "maxTTFTPenaltyMs": 0})),
+        affinity(json!({"affinityThreshold": -1, "prefixMatchInfoProducerName": OWN_PREFIXES})),
+        json!({"type": "session-affinity-filter"}),
+        json!({"type": "session-affinity-filter", "parameters": {"strategy": "session_id"}}),
+        json!({"type": "utilization-detector", "parameters": {"queueDepthThreshold": 4, "headroom": 0.5}}),
+        json!({"type": "concurrency-detector", "parameters": {"maxConcurrency": 3, "headroom": 0.5}}),
+        json!({"type": "concurrency-detector", "parameters": {
+            "concurrencyMode": "tokens", "maxTokenConcurrency": 700}}),
+    ]
+}
+
+pub(crate) fn detectors() -> Vec<Value> {
+    vec![
+        json!({"type": "utilization-detector", "parameters": {"metricsStalenessThreshold": "20s"}}),
+        json!({"type": "utilization-detector", "parameters": {
+            "queueDepthThreshold": 20, "kvCacheUtilThreshold": 1, "metricsStalenessThreshold": "7s"}}),
+        json!({"type": "concurrency-detector", "parameters": {"maxConcurrency": 1}}),
+        json!({"type": "concurrency-detector", "parameters": {
+            "concurrencyMode": "tokens", "maxTokenConcurrency": 300}}),
+        json!({"type": "concurrency-detector", "parameters": {
+            "concurrencyMode": "hybrid", "maxConcurrency": 2, "maxTokenConcurrency": 400}}),
+    ]
+}
+
+pub(crate) fn pickers() -> Vec<Value> {
+    let types = ["max-score-picker", "random-picker", "weighted-random-picker"];
+    let lengths = [json!({}), json!({"maxNumOfEndpoints": 3}), json!({"maxNumOfEndpoints": -2})];
+    let lengths = [&lengths[..], &[json!({"maxNumOfEndpoints": 50})]].concat();
+    types
+        .iter()
+        .flat_map(|kind| lengths.iter().map(move |length| json!({"type": kind, "parameters": length})))
+        .collect()
+}
+
+/// Plugins that no profile refers to.
+pub(crate) fn producers() -> Vec<Value> {
+    vec![
+        json!({"type": "approx-prefix-cache-producer", "parameters": {"autoTune": false}}),
+        json!({"type": "approx-prefix-cache-producer", "parameters": {
+            "autoTune": false, "blockSizeTokens": 100, "lruCapacityPerServer": 5}}),
+        json!({"type": "approx-prefix-cache-producer", "parameters": {"maxPrefixTokensToMatch": 200}}),
+        json!({"type": "approx-prefix-cache-producer", "parameters": {
+            "maxPrefixTokensToMatch": 0, "maxPrefixBlocksToMatch": 2}}),
+        json!({"type": "approx-prefix-cache-producer", "parameters": {
+            "maxPrefixTokensToMatch": 0, "maxPrefixBlocksToMatch": 0, "lruCapacityPerServer": 0}}),
+        json!({"type": "inflight-load-producer"}),
+        json!({"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": true}}),
+        json!({"type": "inflight-load-producer", "parameters": {
+            "addEstimatedOutputTokens": true, "outputRatio": 0.3, "maxEstimatedOutputTokens": 40}}),
+        json!({"type": "probabilistic-admitter"}),
+        json!({"type": "probabilistic-admitter", "parameters": {
+            "queueDepthThreshold": 50, "power": 1, "k": 0.5}}),
+    ]
+}
+
+/// The name that some of these plugins know a prefix producer by.
+pub(crate) const OWN_PREFIXES: &str = "own-prefixes";
+
+/// The name that some of these plugins know a session producer by.
+pub(crate) const SESSIONS: &str = "sessions";
+
+/// Declared if another plugin speaks of them.
+pub(crate) fn spoken_of() -> [Value; 2] {
+    [
+        json!({"name": OWN_PREFIXES, "type": "approx-prefix-cache-producer", "parameters": {
+            "autoTune": true, "blockSizeTokens": 70, "lruCapacityPerServer": 7}}),
+        json!({"name": SESSIONS, "type": "session-id-producer", "parameters": {"cookieName": "sid"}}),
+    ]
+}

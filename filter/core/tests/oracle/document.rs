@@ -1,0 +1,174 @@
+//! Random configurations, as documents that both sides read.
+
+use endpoint_picker::config::{PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::profile::Instance;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use crate::catalog::{OWN_PREFIXES, SESSIONS, detectors, filters, pickers, producers, scorers, spoken_of};
+
+/// Who says which profiles run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    /// Nothing at all is configured.
+    Nothing,
+    /// Plugins without profiles.
+    NoProfiles,
+    Single,
+    ByHeader,
+    DecodeFirst,
+    PrefillFirst,
+}
+
+/// A plugin, its weight, and which of the profiles have it.
+type Member = (Value, Option<f64>, [bool; 3]);
+
+/// Documents of the kind `EndpointPickerConfig`.
+pub(crate) fn documents() -> impl Strategy<Value = Value> {
+    use Shape::{ByHeader, DecodeFirst, NoProfiles, Nothing, PrefillFirst, Single};
+    let shapes = vec![
+        Nothing,
+        NoProfiles,
+        Single,
+        Single,
+        Single,
+        Single,
+        ByHeader,
+        DecodeFirst,
+        DecodeFirst,
+        PrefillFirst,
+    ];
+    let weights = || select(vec![None, Some(1.0), Some(2.0), Some(3.0), Some(0.5), Some(0.0), Some(-1.5)]);
+    let member = |plugins: Vec<Value>| (select(plugins), weights(), any::<[bool; 3]>());
+    let deciders = select(vec![
+        json!({"type": "always-disagg-pd-decider"}),
+        json!({"type": "always-disagg-multimodal-decider"}),
+        json!({"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 70}}),
+        json!({"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 1, "promptTokens": 300}}),
+        json!({"type": "prefix-based-pd-decider"}),
+    ]);
+    (
+        select(shapes),
+        prop::collection::vec(member(scorers()), 0..6),
+        prop::collection::vec(member(filters()), 0..3),
+        prop::collection::vec(select(pickers()), 0..3),
+        prop::collection::vec(select(producers()), 0..3),
+        prop::option::of(select(detectors())),
+        prop::collection::vec(deciders, 2),
+        any::<prop::sample::Index>(),
+    )
+        .prop_map(|(shape, scorers, filters, pickers, producers, detector, deciders, order)| {
+            let mut members = [scorers, filters].concat();
+            let order = order.index(members.len() + 1);
+            members.rotate_left(order);
+            Draft::default().fill(shape, &members, &pickers, &producers, detector, &deciders)
+        })
+}
+
+#[derive(Default)]
+struct Draft {
+    plugins: Vec<Value>,
+    profiles: Vec<Value>,
+}
+
+impl Draft {
+    fn fill(
+        mut self,
+        shape: Shape,
+        members: &[Member],
+        pickers: &[Value],
+        producers: &[Value],
+        detector: Option<Value>,
+        deciders: &[Value],
+    ) -> Value {
+        if shape == Shape::Nothing {
+            return json!({});
+        }
+        let names: Vec<String> = members.iter().map(|(plugin, ..)| self.declare(plugin)).collect();
+        let allowed = if shape == Shape::NoProfiles { 1 } else { pickers.len() };
+        let pickers: Vec<String> = pickers.iter().take(allowed).map(|picker| self.declare(picker)).collect();
+        for producer in producers {
+            if self.plugins.iter().all(|plugin| plugin["type"] != producer["type"]) {
+                self.declare(producer);
+            }
+        }
+        let detector = detector.map(|detector| self.declare(&detector));
+        let profiles: &[&str] = match shape {
+            Shape::Nothing | Shape::NoProfiles => &[],
+            Shape::Single => &["default"],
+            Shape::ByHeader => &["other", "decode"],
+            Shape::DecodeFirst | Shape::PrefillFirst => &["decode", "prefill", "encode"],
+        };
+        match shape {
+            Shape::ByHeader => drop(self.declare(&json!({"type": "header-profile-handler"}))),
+            Shape::DecodeFirst => {
+                let [prefill, encode] = [0, 1].map(|n| self.declare(&deciders[n]));
+                let deciders = json!({"prefill": prefill, "encode": encode});
+                let parameters = json!({"deciders": deciders});
+                self.declare(&json!({"type": "disagg-profile-handler", "parameters": parameters}));
+            }
+            Shape::PrefillFirst => {
+                let encode = self.declare(&deciders[0]);
+                let parameters = json!({"stageOrder": "prefill-first", "deciders": {"encode": encode}});
+                self.declare(&json!({"type": "disagg-profile-handler", "parameters": parameters}));
+            }
+            _ => {}
+        }
+        for (at, profile) in profiles.iter().enumerate() {
+            let is_member = |(_, (_, _, of)): &(_, &Member)| profiles.len() == 1 || of[at];
+            let refs = names.iter().zip(members).filter(is_member);
+            let refs = refs.map(|(name, (_, weight, _))| json!({"pluginRef": name, "weight": weight}));
+            let picker = pickers.get(at).map(|picker| json!({"pluginRef": picker}));
+            let refs: Vec<Value> = refs.chain(picker).collect();
+            self.profiles.push(json!({"name": profile, "plugins": refs}));
+        }
+        let text = json!(self.plugins).to_string();
+        for plugin in spoken_of() {
+            let is_named =
+                [OWN_PREFIXES, SESSIONS].iter().any(|name| plugin["name"] == *name && text.contains(name));
+            if is_named {
+                self.plugins.push(plugin);
+            }
+        }
+        json!({
+            "plugins": self.plugins,
+            "schedulingProfiles": self.profiles,
+            "flowControl": {"saturationDetector": {"pluginRef": detector}},
+        })
+    }
+
+    /// Declares a plugin under its type's name, or another if that is taken, and says which.
+    fn declare(&mut self, plugin: &Value) -> String {
+        let kind = plugin["type"].as_str().unwrap();
+        let is_taken = self.plugins.iter().any(|declared| declared["name"] == kind);
+        let name = if is_taken { format!("{kind}-{}", self.plugins.len()) } else { kind.to_owned() };
+        let parameters = plugin.get("parameters").cloned().unwrap_or_else(|| json!({}));
+        self.plugins.push(json!({"name": name, "type": kind, "parameters": parameters}));
+        name
+    }
+}
+
+/// The document as the core takes it.
+pub(crate) fn for_core(document: &Value) -> PickerConfig {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let name = |value: &Value| value.as_str().unwrap().to_owned();
+    let plugins = list(&document["plugins"]).into_iter().map(|plugin| {
+        let typed = json!({"type": plugin["type"], "parameters": plugin["parameters"]});
+        Instance { name: name(&plugin["name"]), plugin: serde_json::from_value(typed).unwrap() }
+    });
+    let profiles = list(&document["schedulingProfiles"]).into_iter().map(|profile| {
+        let refs = list(&profile["plugins"])
+            .into_iter()
+            .map(|member| PluginRef { name: name(&member["pluginRef"]), weight: member["weight"].as_f64() });
+        ProfileConfig { name: name(&profile["name"]), plugins: refs.collect() }
+    });
+    PickerConfig {
+        plugins: plugins.collect(),
+        profiles: profiles.collect(),
+        saturation_detector: document["flowControl"]["saturationDetector"]["pluginRef"]
+            .as_str()
+            .map(str::to_owned),
+        ..PickerConfig::default()
+    }
+}

@@ -1,0 +1,82 @@
+//! What holds whatever servers say.
+
+use endpoint_picker::decision::{Decision, Outcome};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use crate::bench::Bench;
+use crate::document::documents;
+use crate::for_all;
+use crate::rules::Oracle;
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::world::{odd_numbers, pools, steps};
+
+/// Numbers that no comparison and no sum is made for.
+fn absurd_numbers() -> Vec<f64> {
+    [odd_numbers(), vec![f64::NAN, -f64::NAN, f64::MIN, f64::MAX, f64::MIN_POSITIVE, -0.0]].concat()
+}
+
+#[test]
+fn whatever_servers_say_only_candidates_are_picked_and_scores_are_shares() {
+    let inputs = (documents(), pools(), vec(steps(absurd_numbers()), 1..8), any::<u64>());
+    for_all(150, &inputs, |(document, pool, steps, seed)| {
+        let mut bench = Bench::new(&document, pool);
+        for (step, seed) in steps.iter().zip(seed..) {
+            bench.advance(step);
+            let candidates = Oracle::candidates(&bench.scene(), &step.ask);
+            let decision = bench.decide(&step.ask, seed);
+            is_sound(&decision, &candidates)?;
+            is_sound(&bench.decide_without_body(&step.ask, seed), &candidates)?;
+            bench.send(&decision);
+        }
+        Ok(())
+    });
+}
+
+fn is_sound(decision: &Decision, candidates: &[usize]) -> TestCaseResult {
+    match &decision.outcome {
+        Outcome::Route(endpoints) => prop_assert!(!endpoints.is_empty()),
+        Outcome::Reject(rejection) => {
+            prop_assert!([429, 503].contains(&rejection.code.status()), "{rejection}");
+        }
+        other => prop_assert!(false, "{other:?}"),
+    }
+    for run in &decision.runs {
+        let named =
+            run.picked.iter().chain(&run.scored).chain(run.dropped.iter().map(|(endpoint, _)| endpoint));
+        for endpoint in named {
+            prop_assert!(candidates.contains(endpoint), "{endpoint} is none of {candidates:?}: {run:?}");
+        }
+        prop_assert_eq!(run.scored.len() + run.dropped.len(), candidates.len());
+        prop_assert!(run.scores.iter().all(|score| (0.0..=1.0).contains(score)), "{run:?}");
+        prop_assert!(run.totals.iter().all(|total| total.is_finite()), "{run:?}");
+    }
+    let charged = decision.charges.iter().map(|charge| &charge.endpoint);
+    for endpoint in decision.destination().iter().chain(charged) {
+        prop_assert!(candidates.contains(endpoint), "{endpoint} is none of {candidates:?}");
+    }
+    if candidates.is_empty() {
+        prop_assert!(matches!(decision.outcome, Outcome::Reject(_)));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_same_random_numbers_give_the_same_decision() {
+    let inputs = (documents(), pools(), vec(steps(odd_numbers()), 1..6), any::<u64>());
+    for_all(60, &inputs, |(document, pool, steps, seed)| {
+        let mut benches = [0, 1].map(|_| Bench::new(&document, pool.clone()));
+        for (step, seed) in steps.iter().zip(seed..) {
+            let [one, other] = benches.each_mut().map(|bench| {
+                bench.advance(step);
+                let decision = bench.decide(&step.ask, seed);
+                bench.send(&decision);
+                format!("{decision:?}")
+            });
+            prop_assert_eq!(one, other);
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,203 @@
+//! A decision in progress, and what can be read from it.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use endpoint_picker::cycle::Load;
+use endpoint_picker::decision::Charge;
+use endpoint_picker::reading::Reading;
+
+use super::engine::Scene;
+use super::handlers::Run;
+use super::memory::Memories;
+use super::plan::{Plan, Plugin};
+use super::prompts::{chains, token_count};
+use crate::world::{Ask, Prompt};
+
+/// How much of a prompt the endpoints were sent before, according to one producer.
+#[derive(Default)]
+pub(super) struct Matches {
+    counts: BTreeMap<usize, usize>,
+    block: usize,
+    pub(super) chains: Vec<Vec<u64>>,
+}
+
+impl Matches {
+    fn total(&self) -> usize {
+        self.chains.iter().map(Vec::len).sum()
+    }
+
+    fn blocks(&self, endpoint: usize) -> usize {
+        self.counts.get(&endpoint).copied().unwrap_or(0)
+    }
+
+    pub(super) fn tokens(&self, endpoint: usize) -> usize {
+        self.blocks(endpoint) * self.block
+    }
+
+    pub(super) fn ratio(&self, endpoint: usize) -> f64 {
+        if self.total() == 0 { 0.0 } else { self.blocks(endpoint) as f64 / self.total() as f64 }
+    }
+}
+
+/// A decision in progress.
+pub(super) struct Cycle<'a> {
+    pub(super) scene: &'a Scene<'a>,
+    pub(super) ask: &'a Ask,
+    pub(super) memories: &'a Memories,
+    pub(super) plan: &'a Plan,
+    found: BTreeMap<String, Matches>,
+}
+
+impl<'a> Cycle<'a> {
+    pub(super) fn new(plan: &'a Plan, memories: &'a Memories, scene: &'a Scene<'a>, ask: &'a Ask) -> Self {
+        Self { scene, ask, memories, plan, found: BTreeMap::new() }
+    }
+
+    /// What the endpoint last said; nothing when the agent has been silent for more than ten seconds.
+    pub(super) fn reading(&self, endpoint: usize) -> Reading {
+        let is_usable = self.scene.since(self.scene.readings_arrived) <= Duration::from_secs(10);
+        if is_usable { self.scene.readings[endpoint].clone() } else { Reading::default() }
+    }
+
+    pub(super) fn load(&self, endpoint: usize) -> Load {
+        self.scene.loads[endpoint]
+    }
+
+    pub(super) fn label(&self, endpoint: usize, key: &str) -> Option<&str> {
+        let mut labels = self.scene.pool.endpoints()[endpoint].labels();
+        labels.find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// The first value of a header that is text and not empty.
+    pub(super) fn header(&self, name: &str) -> Option<String> {
+        let named = self.ask.headers.iter().filter(|(header, _)| *header == name.to_lowercase());
+        let mut values = named.filter_map(|(_, value)| String::from_utf8(value.clone()).ok());
+        values.find(|value| !value.is_empty())
+    }
+
+    pub(super) fn tokens(&self) -> u64 {
+        token_count(&self.ask.prompt)
+    }
+
+    pub(super) fn has_picture(&self) -> bool {
+        matches!(self.ask.prompt, Prompt::Picture { .. })
+    }
+
+    pub(super) fn matches(&self, producer: &str) -> &Matches {
+        static NOTHING: Matches = Matches { counts: BTreeMap::new(), block: 0, chains: vec![] };
+        self.found.get(producer).unwrap_or(&NOTHING)
+    }
+
+    pub(super) fn is_cold(&self, plugin: &Plugin, candidates: &[usize]) -> bool {
+        let matches = self.matches(plugin.prefixes());
+        candidates.iter().all(|&endpoint| matches.blocks(endpoint) == 0)
+    }
+
+    /// Looks the prompt up for every producer; `first` is the candidate whose block size is everybody's.
+    pub(super) fn look_up(&mut self, first: usize) {
+        if matches!(self.ask.prompt, Prompt::Nothing) {
+            return;
+        }
+        let producers =
+            self.plan.plugins.iter().filter(|plugin| plugin.kind == "approx-prefix-cache-producer");
+        for producer in producers {
+            let whole = |parameter: &str, default: u64| {
+                usize::try_from(producer.value(parameter).as_u64().unwrap_or(default)).unwrap()
+            };
+            let reported =
+                self.reading(first).block_size.filter(|&size| size > 0 && producer.flag("autoTune", true));
+            let block = reported.map_or(whole("blockSizeTokens", 16), |size| size as usize).max(64);
+            let tokens = whole("maxPrefixTokensToMatch", 131_072);
+            let blocks = whole("maxPrefixBlocksToMatch", 2048);
+            let most = if tokens > 0 {
+                tokens / block
+            } else if blocks > 0 {
+                blocks
+            } else {
+                usize::MAX
+            };
+            let chains = chains(self.ask, block, most);
+            let mut counts = BTreeMap::new();
+            if let Some(known) = self.memories.prefixes.get(&producer.name) {
+                for (endpoint, count) in chains.iter().flat_map(|chain| known.count(chain)) {
+                    *counts.entry(endpoint).or_insert(0) += count;
+                }
+            }
+            self.found.insert(producer.name.clone(), Matches { counts, block, chains });
+        }
+    }
+
+    /// Tokens that the request adds to the endpoint's load.
+    pub(super) fn added_tokens(&self, endpoint: usize) -> u64 {
+        let load = &self.plan.load;
+        let input = self.tokens();
+        let matches = self.matches(load.prefixes());
+        let (total, matched) = (matches.total(), matches.blocks(endpoint));
+        let indexed = (total * matches.block) as u64;
+        let missing = ((total - matched) * matches.block) as u64 + input.saturating_sub(indexed);
+        if !load.flag("addEstimatedOutputTokens", false) {
+            return missing;
+        }
+        let estimate = (input as f64 * load.number("outputRatio", 1.5)).round();
+        let most = load.number("maxEstimatedOutputTokens", f64::MAX);
+        let allowed = self.ask.max_output_tokens.map_or(f64::MAX, |tokens| tokens as f64);
+        let estimate = estimate.min(most).min(allowed);
+        // All three of them are whole numbers.
+        missing + (0..=20_000).find(|&n: &u64| n as f64 >= estimate).unwrap()
+    }
+
+    pub(super) fn charge(&self, run: &Run) -> Charge {
+        let endpoint = run.picked[0];
+        let tokens = self.added_tokens(endpoint);
+        let load = |requests, tokens| Load { requests, tokens };
+        let (until_first_byte, until_end) = if run.profile == "prefill" {
+            (load(1, tokens), load(0, 0))
+        } else if self.plan.load.flag("addEstimatedOutputTokens", false) {
+            (load(0, 0), load(1, tokens))
+        } else {
+            (load(0, tokens), load(1, 0))
+        };
+        Charge { endpoint, until_first_byte, until_end }
+    }
+
+    /// The candidate that the request's session belongs to.
+    pub(super) fn bound(&self, plugin: &Plugin, candidates: &[usize]) -> Option<usize> {
+        let bound = if plugin.text("strategy", "encoded_endpoint_header") == "session_id" {
+            self.binding(plugin, &self.session(plugin)?)?
+        } else {
+            let header =
+                plugin.value("encodedEndpointHeaderConfig")["header"].as_str().unwrap_or("x-session-token");
+            let name = BASE64_STANDARD.decode(self.header(header)?).ok()?;
+            self.scene.pool.endpoints().iter().position(|endpoint| endpoint.name().as_bytes() == name)?
+        };
+        candidates.contains(&bound).then_some(bound)
+    }
+
+    pub(super) fn session(&self, plugin: &Plugin) -> Option<String> {
+        let named = |id: Option<String>| id.map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
+        let sources = plugin.value("sessionIdConfig")["sources"].as_array().cloned().unwrap_or_default();
+        if sources.is_empty() {
+            return named(self.header("x-session-id"));
+        }
+        sources.iter().find_map(|source| match source["header"].as_str() {
+            Some(header) => named(self.header(header)),
+            None => named(self.cookie("sid")),
+        })
+    }
+
+    fn cookie(&self, name: &str) -> Option<String> {
+        let header = self.header("cookie")?;
+        let mut pairs = header.split(';').filter_map(|pair| pair.trim().split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+    }
+
+    pub(super) fn binding(&self, plugin: &Plugin, session: &str) -> Option<usize> {
+        let seconds =
+            plugin.value("sessionIdConfig")["evictionTtlSeconds"].as_f64().filter(|&seconds| seconds > 0.0);
+        let lifetime = Duration::from_secs_f64(seconds.unwrap_or(300.0));
+        let (endpoint, used) = self.memories.sessions.get(&plugin.name)?.get(session)?;
+        (self.scene.since(*used) <= lifetime).then_some(*endpoint)
+    }
+}

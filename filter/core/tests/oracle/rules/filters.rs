@@ -1,0 +1,124 @@
+//! What each filter keeps.
+
+use serde_json::Value;
+
+use super::admission::utilization;
+use super::cycle::Cycle;
+use super::plan::Plugin;
+use super::scores::range_of;
+
+pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<usize> {
+    let all = candidates.to_vec();
+    let keep = |keeps: &dyn Fn(usize) -> bool| -> Vec<usize> {
+        all.iter().copied().filter(|&endpoint| keeps(endpoint)).collect()
+    };
+    let unless_empty = |kept: Vec<usize>| if kept.is_empty() { all.clone() } else { kept };
+    match plugin.kind.as_str() {
+        "label-selector-filter" | "by-label-selector" => keep(&|e| selects(cycle, plugin, e)),
+        "by-label" => keep(&|e| match cycle.label(e, plugin.text("label", "")) {
+            None => plugin.flag("allowsNoLabel", false),
+            Some(label) => lists(plugin.value("validValues"), label),
+        }),
+        "decode-filter" => keep(&|e| {
+            let role = cycle.label(e, "llm-d.ai/role");
+            role.is_none_or(|role| {
+                ["decode", "prefill-decode", "both", "encode-prefill-decode"].contains(&role)
+            })
+        }),
+        "prefill-filter" => keep(&|e| {
+            let roles = ["prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode"];
+            cycle.label(e, "llm-d.ai/role").is_some_and(|role| roles.contains(&role))
+        }),
+        "encode-filter" => keep(&|e| {
+            let roles = ["encode", "encode-prefill", "encode-prefill-decode"];
+            cycle.label(e, "llm-d.ai/role").is_some_and(|role| roles.contains(&role))
+        }),
+        "utilization-filter" => {
+            let kept =
+                keep(&|e| plugin.value("conditions").as_array().unwrap().iter().all(|c| is_met(cycle, c, e)));
+            if plugin.flag("fallbackOnEmpty", false) { unless_empty(kept) } else { kept }
+        }
+        "utilization-detector" => {
+            let limit = 1.0 + plugin.number("headroom", 0.0);
+            let fits = |(queue, cache): (f64, f64)| queue < limit && cache < limit;
+            unless_empty(keep(&|e| utilization(cycle, plugin, e).is_some_and(fits)))
+        }
+        "concurrency-detector" => {
+            let limit = |most: f64| (most * (1.0 + plugin.number("headroom", 0.0))).trunc();
+            let (requests, tokens) = (
+                limit(plugin.number("maxConcurrency", 100.0)),
+                limit(plugin.number("maxTokenConcurrency", 1e6)),
+            );
+            let mode = plugin.text("concurrencyMode", "requests");
+            keep(&|e| {
+                let load = cycle.load(e);
+                (mode == "tokens" || (load.requests as f64) < requests)
+                    && (mode == "requests" || (load.tokens as f64) < tokens)
+            })
+        }
+        "context-length-aware" => keep(&|e| match cycle.label(e, plugin.text("label", DEFAULT_RANGE)) {
+            None => true,
+            Some(label) => range_of(label).is_some_and(|(min, max)| (min..=max).contains(&cycle.tokens())),
+        }),
+        "session-affinity-filter" => match cycle.bound(plugin, candidates) {
+            Some(bound) => vec![bound],
+            None => all,
+        },
+        "prefix-cache-affinity-filter" => prefix_cache_affinity(cycle, plugin, candidates),
+        other => panic!("{other} is no filter"),
+    }
+}
+
+pub(super) const DEFAULT_RANGE: &str = "llm-d.ai/context-length-range";
+
+fn lists(values: &Value, label: &str) -> bool {
+    values.as_array().is_some_and(|values| values.iter().any(|value| value == label))
+}
+
+fn selects(cycle: &Cycle<'_>, plugin: &Plugin, endpoint: usize) -> bool {
+    let mut labels = plugin.value("matchLabels").as_object().into_iter().flatten();
+    let mut expressions = plugin.value("matchExpressions").as_array().into_iter().flatten();
+    labels.all(|(key, value)| cycle.label(endpoint, key).is_some_and(|label| value == label))
+        && expressions.all(|expression| {
+            let label = cycle.label(endpoint, expression["key"].as_str().unwrap());
+            let listed = label.is_some_and(|label| lists(&expression["values"], label));
+            match expression["operator"].as_str().unwrap() {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => label.is_some(),
+                _ => label.is_none(),
+            }
+        })
+}
+
+fn is_met(cycle: &Cycle<'_>, condition: &Value, endpoint: usize) -> bool {
+    let reading = cycle.reading(endpoint);
+    let value = match condition["metric"].as_str().unwrap() {
+        "waiting-queue" => reading.waiting.unwrap_or(0) as f64,
+        "running-requests" => reading.running.unwrap_or(0) as f64,
+        "kv-cache-utilization" => reading.kv_usage.unwrap_or(0.0),
+        _ => cycle.load(endpoint).requests as f64,
+    };
+    value <= condition["maxValue"].as_f64().unwrap()
+}
+
+fn prefix_cache_affinity(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<usize> {
+    let threshold = plugin.number("affinityThreshold", 0.8);
+    // Only the certain cases are configured, 0 and 1.
+    let explores = plugin.number("explorationProbability", 0.0) > 0.5;
+    let matches = cycle.matches(plugin.prefixes());
+    let (sticky, others): (Vec<usize>, Vec<usize>) =
+        candidates.iter().partition(|&&endpoint| matches.ratio(endpoint) >= threshold);
+    if candidates.len() <= 1 || threshold <= 0.0 || explores || sticky.is_empty() {
+        return candidates.to_vec();
+    }
+    let first_token = |endpoints: &[usize]| {
+        let tokens = endpoints.iter().map(|&endpoint| cycle.load(endpoint).tokens).min().unwrap();
+        tokens as f64 / plugin.number("peakPrefillThroughput", 15_928.0) * 1000.0
+    };
+    let penalty = plugin.number("maxTTFTPenaltyMs", 18_000.0);
+    if penalty > 0.0 && !others.is_empty() && first_token(&sticky) - first_token(&others) > penalty {
+        return candidates.to_vec();
+    }
+    sticky
+}

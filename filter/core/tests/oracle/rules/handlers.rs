@@ -1,0 +1,153 @@
+//! Which profiles run, and which of them names the destination.
+
+use std::collections::BTreeMap;
+
+use super::cycle::Cycle;
+use super::engine::Rejection;
+use super::filters::filter;
+use super::pickers;
+use super::plan::{Plan, Plugin};
+use super::scores::score;
+
+/// A profile that ran.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) profile: String,
+    /// What the filters left.
+    pub(crate) kept: Vec<usize>,
+    /// By scorer, then by endpoint kept.
+    pub(crate) scores: Vec<Vec<f64>>,
+    pub(crate) totals: Vec<f64>,
+    pub(crate) picked: Vec<usize>,
+}
+
+/// The primary profile and headers for the destination, or why there is no destination.
+pub(super) type Schedule = Result<(String, Vec<(String, String)>), Rejection>;
+
+pub(super) struct Scheduling<'c> {
+    pub(super) plan: &'c Plan,
+    pub(super) cycle: &'c Cycle<'c>,
+    pub(super) candidates: Vec<usize>,
+    /// What the pickers chose, run by run: chance is not foretold.
+    pub(super) picks: &'c [Vec<usize>],
+    pub(super) runs: Vec<Run>,
+    /// The endpoints that each filter and scorer was last asked about.
+    pub(super) asked: BTreeMap<String, Vec<usize>>,
+}
+
+impl Scheduling<'_> {
+    /// Fails where what was picked cannot be.
+    pub(super) fn schedule(&mut self) -> Result<Schedule, String> {
+        let handler = &self.plan.handler;
+        let names: Vec<&str> = self.plan.profiles.iter().map(|profile| profile.name.as_str()).collect();
+        match handler.kind.as_str() {
+            "single-profile-handler" => {
+                self.run(names[0])?;
+                Ok(Ok((names[0].to_owned(), vec![])))
+            }
+            "header-profile-handler" => {
+                let named = self.cycle.header("epp-profile").unwrap_or_default();
+                let wanted = if named.trim().is_empty() { "decode" } else { named.trim() };
+                let wanted = if let [only] = names[..] { only } else { wanted };
+                if !names.contains(&wanted) {
+                    return Ok(Err(Rejection { status: 429, reason: None }));
+                }
+                self.run(wanted)?;
+                Ok(Ok((wanted.to_owned(), vec![])))
+            }
+            _ => self.disaggregate(handler),
+        }
+    }
+
+    fn disaggregate(&mut self, handler: &Plugin) -> Result<Schedule, String> {
+        let decider = |stage: &str| handler.value("deciders")[stage].as_str();
+        let (prefill, encode);
+        let decode;
+        if handler.text("stageOrder", "decode-first") == "decode-first" {
+            decode = self.run("decode")?;
+            if decode.is_empty() {
+                return Ok(Err(Rejection { status: 429, reason: Some("rejected-saturated") }));
+            }
+            encode = self.run_if(decider("encode"), "encode", decode.first().copied())?;
+            prefill = self.run_if(decider("prefill"), "prefill", decode.first().copied())?;
+        } else {
+            prefill = self.run("prefill")?;
+            encode = self.run_if(decider("encode"), "encode", None)?;
+            decode = self.run("decode")?;
+        }
+        if decode.is_empty() {
+            return Ok(Err(Rejection { status: 429, reason: Some("rejected-saturated") }));
+        }
+        let address = |&endpoint: &usize| self.cycle.scene.pool.endpoints()[endpoint].address().to_string();
+        let addresses = |endpoints: &[usize]| endpoints.iter().map(address).collect::<Vec<_>>().join(",");
+        let mut headers = Vec::new();
+        if !prefill.is_empty() {
+            headers.push(("x-prefiller-host-port".to_owned(), addresses(&prefill[..1])));
+        }
+        if !encode.is_empty() {
+            headers.push(("x-encoder-hosts-ports".to_owned(), addresses(&encode)));
+        }
+        Ok(Ok(("decode".to_owned(), headers)))
+    }
+
+    fn run_if(
+        &mut self,
+        decider: Option<&str>,
+        profile: &str,
+        decode: Option<usize>,
+    ) -> Result<Vec<usize>, String> {
+        let plugins = &self.plan.plugins;
+        let agrees = decider.is_some_and(|name| {
+            let decider = plugins.iter().find(|plugin| plugin.name == name).unwrap();
+            self.agrees(decider, decode)
+        });
+        if agrees { self.run(profile) } else { Ok(vec![]) }
+    }
+
+    fn agrees(&self, decider: &Plugin, decode: Option<usize>) -> bool {
+        match decider.kind.as_str() {
+            "always-disagg-pd-decider" => true,
+            "always-disagg-multimodal-decider" => self.cycle.has_picture(),
+            _ => {
+                let uncached_at_least = decider.number("nonCachedTokens", 0.0);
+                let input = self.cycle.tokens() as f64;
+                let Some(decode) = decode else { return false };
+                let cached = self.cycle.matches(decider.prefixes()).tokens(decode) as f64;
+                uncached_at_least > 0.0
+                    && input >= decider.number("promptTokens", 0.0)
+                    && input >= uncached_at_least
+                    && input - cached >= uncached_at_least
+            }
+        }
+    }
+
+    fn run(&mut self, name: &str) -> Result<Vec<usize>, String> {
+        let profile = self.plan.profiles.iter().find(|profile| profile.name == name).unwrap();
+        let mut kept = self.candidates.clone();
+        for plugin in &profile.filters {
+            if !kept.is_empty() {
+                self.asked.insert(plugin.name.clone(), kept.clone());
+                kept = filter(self.cycle, plugin, &kept);
+            }
+        }
+        let mut run = Run { profile: name.to_owned(), kept, scores: vec![], totals: vec![], picked: vec![] };
+        if !run.kept.is_empty() {
+            run.totals = vec![0.0; run.kept.len()];
+            for (plugin, weight) in &profile.scorers {
+                self.asked.insert(plugin.name.clone(), run.kept.clone());
+                let clamp = |score: f64| if score.is_nan() { 0.0 } else { score.clamp(0.0, 1.0) };
+                let scores: Vec<f64> = score(self.cycle, plugin, &run.kept).into_iter().map(clamp).collect();
+                for (total, score) in run.totals.iter_mut().zip(&scores) {
+                    *total += score * weight;
+                }
+                run.scores.push(scores);
+            }
+            run.picked = self.picks.get(self.runs.len()).cloned().unwrap_or_default();
+            pickers::check(&profile.picker, &run.kept, &run.totals, &run.picked)
+                .map_err(|why| format!("{name}: {}: {why}", profile.picker.kind))?;
+        }
+        let picked = run.picked.clone();
+        self.runs.push(run);
+        Ok(picked)
+    }
+}

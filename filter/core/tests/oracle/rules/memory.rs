@@ -1,0 +1,119 @@
+//! What is remembered from request to request.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cycle::Cycle;
+use super::handlers::Run;
+use super::plan::Plugin;
+
+/// Which endpoint was sent which blocks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    holders: BTreeMap<u64, BTreeSet<usize>>,
+    /// The blocks of each endpoint, those sent longest ago first, and how many it may have.
+    sent: BTreeMap<usize, (Vec<u64>, usize)>,
+}
+
+impl Known {
+    pub(super) fn send(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
+        let (sent, capacity) = self.sent.entry(endpoint).or_insert((vec![], capacity));
+        for &hash in chain {
+            sent.retain(|&known| known != hash);
+            sent.push(hash);
+            self.holders.entry(hash).or_default().insert(endpoint);
+            if sent.len() > *capacity {
+                let forgotten = sent.remove(0);
+                self.holders.get_mut(&forgotten).unwrap().remove(&endpoint);
+            }
+        }
+    }
+
+    /// How many blocks of the chain each endpoint was sent, up to the first that none was.
+    pub(super) fn count(&self, chain: &[u64]) -> BTreeMap<usize, usize> {
+        let mut counts = BTreeMap::new();
+        for hash in chain {
+            let holders = self.holders.get(hash).cloned().unwrap_or_default();
+            if holders.is_empty() {
+                break;
+            }
+            for endpoint in holders {
+                *counts.entry(endpoint).or_insert(0) += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// The endpoint and the last use of each session.
+pub(super) type Sessions = BTreeMap<String, (usize, Duration)>;
+
+/// Everything remembered, by the name of the plugin that remembers it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memories {
+    pub(super) prefixes: BTreeMap<String, Known>,
+    /// Endpoints in the order of their last cold request.
+    pub(super) cold: BTreeMap<String, Vec<usize>>,
+    pub(super) sessions: BTreeMap<String, Sessions>,
+}
+
+impl Cycle<'_> {
+    /// The memories after the request was sent.
+    pub(super) fn remember(
+        &self,
+        destination: usize,
+        runs: &[Run],
+        asked: &BTreeMap<String, Vec<usize>>,
+    ) -> Memories {
+        let mut memories = self.memories.clone();
+        let prefill = runs.iter().find(|run| run.profile == "prefill").and_then(|run| run.picked.first());
+        let targets: Vec<usize> = [Some(&destination), prefill].into_iter().flatten().copied().collect();
+        for plugin in &self.plan.plugins {
+            let name = plugin.name.clone();
+            match plugin.kind.as_str() {
+                "approx-prefix-cache-producer" => {
+                    let known = memories.prefixes.entry(name).or_default();
+                    for &target in &targets {
+                        for chain in &self.matches(&plugin.name).chains {
+                            known.send(target, chain, self.capacity(plugin, target));
+                        }
+                    }
+                }
+                "no-hit-lru-scorer" => {
+                    let is_cold = asked.get(&name).is_some_and(|asked| self.is_cold(plugin, asked));
+                    let order = memories.cold.entry(name).or_default();
+                    for &target in targets.iter().filter(|_| is_cold) {
+                        order.retain(|&known| known != target);
+                        order.push(target);
+                        let most = plugin.value("lruSize").as_u64().unwrap_or(1024);
+                        if order.len() as u64 > most {
+                            order.remove(0);
+                        }
+                    }
+                }
+                "session-affinity-scorer" | "session-affinity-filter" => {
+                    let Some(session) = self.session(plugin) else { continue };
+                    let bound = self.binding(plugin, &session);
+                    // A session moves only when its endpoint was looked for and not found.
+                    let is_gone =
+                        |bound: &usize| asked.get(&name).is_some_and(|asked| !asked.contains(bound));
+                    if bound.is_none_or(|bound| bound == destination || is_gone(&bound)) {
+                        let sessions = memories.sessions.entry(name).or_default();
+                        sessions.insert(session, (destination, self.scene.now));
+                    }
+                }
+                _ => {}
+            }
+        }
+        memories
+    }
+
+    /// Blocks remembered of an endpoint.
+    fn capacity(&self, producer: &Plugin, endpoint: usize) -> usize {
+        let reported =
+            self.reading(endpoint).num_blocks.filter(|&blocks| blocks > 0 && producer.flag("autoTune", true));
+        let configured = producer.value("lruCapacityPerServer").as_u64().filter(|&blocks| blocks > 0);
+        let configured = usize::try_from(configured.unwrap_or(31_250)).unwrap();
+        reported.map_or(configured, |blocks| blocks as usize)
+    }
+}

@@ -1,0 +1,48 @@
+//! Which choices a picker may come to.
+
+use super::plan::Plugin;
+
+/// Totals closer than this count as equal: both sides add up in their own way.
+const NEAR: f64 = 1e-9;
+
+/// Says why `picked` is not a choice that the picker can make.
+pub(super) fn check(
+    picker: &Plugin,
+    candidates: &[usize],
+    totals: &[f64],
+    picked: &[usize],
+) -> Result<(), String> {
+    let length = picker.number("maxNumOfEndpoints", 1.0).max(1.0);
+    let length = candidates.len().min(if length > 99.0 {
+        99
+    } else {
+        (1..99).rfind(|&n| n as f64 <= length).unwrap()
+    });
+    if picked.len() != length {
+        return Err(format!("{} endpoints are picked, not {length}", picked.len()));
+    }
+    for (at, endpoint) in picked.iter().enumerate() {
+        if !candidates.contains(endpoint) || picked[..at].contains(endpoint) {
+            return Err(format!("endpoint {endpoint} is no candidate, or picked twice"));
+        }
+    }
+    let total =
+        |endpoint: usize| totals[candidates.iter().position(|&candidate| candidate == endpoint).unwrap()];
+    let rank = |endpoint: usize| match picker.kind.as_str() {
+        "max-score-picker" => total(endpoint),
+        "weighted-random-picker" => f64::from(u8::from(total(endpoint) > NEAR)),
+        _ => 0.0,
+    };
+    // Nobody may be passed over by a lesser one.
+    for (at, &endpoint) in picked.iter().enumerate() {
+        let better = candidates
+            .iter()
+            .find(|other| !picked[..at].contains(other) && rank(**other) > rank(endpoint) + NEAR);
+        if let Some(better) = better {
+            return Err(format!(
+                "endpoint {endpoint} is picked before {better}; totals {totals:?} of {candidates:?}"
+            ));
+        }
+    }
+    Ok(())
+}

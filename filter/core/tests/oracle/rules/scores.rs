@@ -1,0 +1,162 @@
+//! How each scorer rates, before scores are brought into 0..=1.
+
+use serde_json::Value;
+
+use super::cycle::Cycle;
+use super::filters::DEFAULT_RANGE;
+use super::plan::Plugin;
+
+/// One score for each candidate.
+pub(super) fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
+    let each = |rate: &dyn Fn(usize) -> f64| -> Vec<f64> { candidates.iter().map(|&e| rate(e)).collect() };
+    let positive = |parameter: &str, default: f64| {
+        let number = plugin.number(parameter, default);
+        if number > 0.0 { number } else { default }
+    };
+    match plugin.kind.as_str() {
+        "queue-scorer" => least_is_best(&each(&|e| cycle.reading(e).waiting.unwrap_or(0) as f64)),
+        "running-requests-size-scorer" => {
+            least_is_best(&each(&|e| cycle.reading(e).running.unwrap_or(0) as f64))
+        }
+        "kv-cache-utilization-scorer" => each(&|e| 1.0 - cycle.reading(e).kv_usage.unwrap_or(0.0)),
+        "load-aware-scorer" => {
+            let threshold = positive("threshold", 128.0);
+            each(&|e| match cycle.reading(e).waiting.unwrap_or(0) {
+                0 => 0.5,
+                waiting => 0.5 * (1.0 - (waiting as f64).min(threshold) / threshold),
+            })
+        }
+        "active-request-scorer" => {
+            let busiest = candidates.iter().map(|&e| cycle.load(e).requests).max().unwrap() as f64;
+            let top = plugin.number("maxBusyScore", 1.0);
+            let top = if (0.0..=1.0).contains(&top) { top } else { 1.0 };
+            each(&|e| {
+                let active = cycle.load(e).requests as f64;
+                let idle = active <= plugin.number("idleThreshold", 0.0).max(0.0);
+                if idle { 1.0 } else { (busiest - active) / busiest * top }
+            })
+        }
+        "token-load-scorer" => {
+            let threshold = positive("queueThresholdTokens", 4_194_304.0);
+            each(&|e| {
+                let tokens = (cycle.load(e).tokens + cycle.added_tokens(e)) as f64;
+                if tokens <= 0.0 { 1.0 } else { 1.0 - tokens.min(threshold) / threshold }
+            })
+        }
+        "prefix-cache-scorer" => {
+            let matches = cycle.matches(plugin.prefixes());
+            let weight = plugin.number("matchLengthWeight", 0.0);
+            let scale = plugin.number("matchLengthScaleTokens", 8192.0);
+            each(&|e| {
+                let length = (matches.tokens(e) as f64 / scale).min(1.0);
+                weight * length.powi(2) + (1.0 - weight) * matches.ratio(e)
+            })
+        }
+        "no-hit-lru-scorer" => no_hit_lru(cycle, plugin, candidates),
+        "lora-affinity-scorer" => each(&|e| lora_affinity(cycle, plugin, e)),
+        "context-length-aware" => each(&|e| match cycle.label(e, plugin.text("label", DEFAULT_RANGE)) {
+            None => 0.5,
+            Some(label) => range_of(label).map_or(0.0, |range| context_length(range, cycle.tokens())),
+        }),
+        "header-label-affinity-scorer" => {
+            let wanted = cycle.header(plugin.text("headerName", ""));
+            let label = plugin.text("labelKey", "");
+            each(&|e| f64::from(u8::from(wanted.is_some() && wanted.as_deref() == cycle.label(e, label))))
+        }
+        "session-affinity-scorer" => {
+            let bound = cycle.bound(plugin, candidates);
+            each(&|e| f64::from(u8::from(bound == Some(e))))
+        }
+        "endpoint-attribute-scorer" => endpoint_attribute(cycle, plugin, candidates),
+        other => panic!("{other} is no scorer"),
+    }
+}
+
+fn least_is_best(loads: &[f64]) -> Vec<f64> {
+    let min = loads.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = loads.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    loads.iter().map(|load| if max <= min { 1.0 } else { (max - load) / (max - min) }).collect()
+}
+
+fn no_hit_lru(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
+    let n = candidates.len();
+    if !cycle.is_cold(plugin, candidates) {
+        return vec![0.5; n];
+    }
+    if n == 1 {
+        return vec![1.0];
+    }
+    let order = cycle.memories.cold.get(&plugin.name).cloned().unwrap_or_default();
+    let never: Vec<usize> = candidates.iter().copied().filter(|endpoint| !order.contains(endpoint)).collect();
+    let rank = |endpoint: &usize| match order.iter().position(|known| known == endpoint) {
+        Some(position) => never.len() + position,
+        None => never.iter().position(|known| known == endpoint).unwrap(),
+    };
+    candidates.iter().map(|endpoint| (1.0 - rank(endpoint) as f64 / (n - 1) as f64).max(0.0)).collect()
+}
+
+fn lora_affinity(cycle: &Cycle<'_>, plugin: &Plugin, endpoint: usize) -> f64 {
+    let lora = cycle.reading(endpoint).lora.unwrap_or_default();
+    let model = cycle.ask.model.to_owned();
+    let both = lora.waiting.iter().filter(|adapter| lora.running.contains(adapter)).count();
+    let counted = lora.running.len() + lora.waiting.len();
+    let counted = if plugin.flag("countTwice", false) { counted } else { counted - both };
+    if lora.running.contains(&model) {
+        1.0
+    } else if counted < lora.max as usize {
+        0.8
+    } else if lora.waiting.contains(&model) {
+        0.6
+    } else {
+        0.0
+    }
+}
+
+/// The ends of `min-max`.
+pub(super) fn range_of(label: &str) -> Option<(u64, u64)> {
+    let (min, max) = label.split_once('-')?;
+    let range: (u64, u64) = (min.trim().parse().ok()?, max.trim().parse().ok()?);
+    (range.0 <= range.1).then_some(range)
+}
+
+fn context_length((min, max): (u64, u64), length: u64) -> f64 {
+    let distance = if length > max { length - max } else { min.saturating_sub(length) } as f64;
+    let width = (max - min) as f64;
+    if distance > 0.0 {
+        0.3 / (1.0 + distance / 1000.0)
+    } else if width == 0.0 {
+        1.0
+    } else {
+        0.3 + 0.7 * (0.7 / (1.0 + width / 10_000.0) + 0.3 * (max - length) as f64 / width)
+    }
+}
+
+fn endpoint_attribute(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
+    let value = |endpoint: &usize| {
+        let (reading, load) = (cycle.reading(*endpoint), cycle.load(*endpoint));
+        match plugin.text("attributeKey", "") {
+            "WaitingQueueSize" => reading.waiting.map(|requests| requests as f64),
+            "RunningRequestsSize" => reading.running.map(|requests| requests as f64),
+            "KVCacheUsagePercent" => reading.kv_usage,
+            "InFlightRequests" => Some(load.requests as f64),
+            _ => Some(load.tokens as f64),
+        }
+    };
+    let algorithm = plugin.value("algorithm");
+    let values: Vec<f64> = candidates.iter().filter_map(value).collect();
+    let (min, max) = match &algorithm["normalization"]["fixedRange"] {
+        Value::Null => (
+            values.iter().copied().fold(f64::INFINITY, f64::min),
+            values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        ),
+        range => (range["min"].as_f64().unwrap(), range["max"].as_f64().unwrap()),
+    };
+    let rate = |value: f64| {
+        if max <= min {
+            return 1.0;
+        }
+        let high = ((value - min) / (max - min)).clamp(0.0, 1.0);
+        if algorithm["type"] == "linear_higher_is_better" { high } else { 1.0 - high }
+    };
+    candidates.iter().map(|endpoint| value(endpoint).map_or(0.0, rate)).collect()
+}
