@@ -3,6 +3,7 @@
 //! What a picker remembers must not depend on chance, or the two pickers would remember different things: a case that several
 //! endpoints are best for, and that leaves traces, is given a subset hint of one of them.
 
+mod apis;
 mod body;
 mod odd;
 
@@ -98,6 +99,9 @@ impl<'a> Generator<'a> {
         if self.drawn <= self.setup.servers {
             let subset = Some(vec![self.drawn - 1]);
             return Request { subset, ..self.draw.ordinary(adapters) };
+        }
+        if self.setup.varies(Varies::Apis) {
+            return Draw::any_api(self.drawn);
         }
         if self.setup.varies(Varies::OddRequests) && self.draw.chance(35) {
             return self.draw.odd(self.setup.servers);

@@ -32,6 +32,8 @@ pub struct Setup {
 pub enum Varies {
     /// Paths, bodies and hints that are no ordinary ones.
     OddRequests,
+    /// Bodies of every API with everything that prompts are made of.
+    Apis,
     /// Servers have adapters, and requests ask for them.
     Adapters,
     /// Servers are at work on other requests.
@@ -67,6 +69,18 @@ pub const SETUPS: &[Setup] = &[
     Setup { name: "payload-agnostic", varies: &[Varies::Held, Varies::SessionTokens], ..PLAIN },
     Setup { name: "in-flight", varies: &[Varies::Held], ..PLAIN },
     Setup { name: "prefix-affinity", ..PLAIN },
+    // The range is wide enough that every token shows in the score.
+    Setup {
+        name: "apis",
+        labels: &[
+            &[("llm-d.ai/context-length-range", "0-20000")],
+            &[("llm-d.ai/context-length-range", "0-30000")],
+            &[("llm-d.ai/context-length-range", "0-40000")],
+        ],
+        varies: &[Varies::Apis],
+        cases: 76,
+        ..PLAIN
+    },
     Setup {
         name: "labels",
         servers: 5,
