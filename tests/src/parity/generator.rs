@@ -85,6 +85,10 @@ impl<'a> Generator<'a> {
                 format!("default/{}", Setup::endpoint_name(self.draw.rng.below(self.setup.servers + 1)));
             request.headers.push(("x-session-token".to_owned(), BASE64_STANDARD.encode(endpoint)));
         }
+        if self.setup.varies(Varies::Sessions) && self.draw.chance(80) {
+            let session = format!("session-{}", self.draw.below(6));
+            request.headers.push(("x-session-id".to_owned(), session));
+        }
         if self.setup.varies(Varies::Tiers) && self.draw.chance(60) {
             request
                 .headers

@@ -38,8 +38,10 @@ pub enum Varies {
     Adapters,
     /// Servers are at work on other requests.
     Held,
-    /// Requests carry the token of a session.
+    /// Requests carry the token of a session, which names an endpoint.
     SessionTokens,
+    /// Requests name their session.
+    Sessions,
     /// Requests ask for a tier in a header.
     Tiers,
 }
@@ -68,7 +70,9 @@ pub const SETUPS: &[Setup] = &[
     },
     Setup { name: "payload-agnostic", varies: &[Varies::Held, Varies::SessionTokens], ..PLAIN },
     Setup { name: "in-flight", varies: &[Varies::Held], ..PLAIN },
-    Setup { name: "prefix-affinity", ..PLAIN },
+    // So few blocks that servers forget.
+    Setup { name: "prefix-affinity", cache: Some((16, 14)), cases: 60, ..PLAIN },
+    Setup { name: "sessions", varies: &[Varies::Sessions], cases: 60, ..PLAIN },
     // The range is wide enough that every token shows in the score.
     Setup {
         name: "apis",
