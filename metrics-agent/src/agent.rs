@@ -33,8 +33,8 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(3);
 /// What one agent does.
 #[derive(Debug)]
 pub struct Settings {
-    /// The pool's name, when there are no manifests.
-    pub pool: String,
+    /// What the flags say of pools.
+    pub options: manifests::Options,
     /// The manifests that say which pools there are.
     pub manifests: Option<manifests::watch::Settings>,
     /// Where endpoints come from.
@@ -68,7 +68,7 @@ pub async fn run(
             let accept = move |plan: &Plan| accept(&path, plan, eds.as_ref(), flags_name_endpoints);
             Watch::start(manifests, Arc::clone(&telemetry), accept)
         }
-        None => Watch::of(Plan::without_manifests(settings.pool)),
+        None => Watch::of(Plan::without_manifests(&settings.options)),
     };
     let draining = CancellationToken::new();
     let shared = Arc::new(Shared {

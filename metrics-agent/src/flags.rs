@@ -139,8 +139,8 @@ impl Flags {
         let fixed: Vec<_> = sources.endpoint.iter().map(name).collect();
         Pool::new(String::new(), fixed.clone()).map_err(|error| FlagError(format!("--endpoint: {error}")))?;
         Ok(Settings {
-            pool: options.default_pool.clone(),
-            manifests: sources.manifests.map(|path| watch::Settings { path, options }),
+            manifests: sources.manifests.map(|path| watch::Settings { path, options: options.clone() }),
+            options,
             sources: Sources { fixed, file: sources.endpoints_file },
             scrape: scrape.settings(),
             eds: eds.eds_file.map(|path| Target { path, cluster: eds.eds_cluster }),
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(settings.scrape.timeout, Duration::from_secs(1));
         assert_eq!(settings.scrape.path, "/metrics");
         assert_eq!(settings.scrape.max_bytes, 4 * 1024 * 1024);
-        assert_eq!((settings.pool.as_str(), settings.max_waiters), ("default", 1024));
+        assert_eq!((settings.options.default_pool.as_str(), settings.max_waiters), ("default", 1024));
         let names: Vec<_> = settings.sources.fixed.iter().map(Endpoint::name).collect();
         assert_eq!(names, ["default/10.0.0.1:8000", "default/[2001:db8::1]:8000"]);
         assert_eq!((settings.scrape.engines, settings.eds), (MultiEngine::Sum, None));

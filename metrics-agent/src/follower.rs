@@ -95,7 +95,7 @@ impl Follower {
         let board = self.pools.board(&plan.name)?;
         match Pool::new(plan.name.clone(), members) {
             Ok(pool) => {
-                let topology = Topology { pool, policy: plan.policy.clone() };
+                let topology = Topology { pool, policy: Some(plan.policy.clone()) };
                 Some(Followed { board, topology, how: plan.scraping(&self.scrape) })
             }
             Err(error) => {

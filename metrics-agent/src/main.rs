@@ -59,7 +59,7 @@ async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     // The one line on standard output: it tells whoever started the agent which port was free.
     println!("listening on {address}");
-    tracing::info!(%address, pool = settings.pool, "listening");
+    tracing::info!(%address, pool = settings.options.default_pool, "listening");
     agent::run(settings, listener, stop).await?;
     tracing::info!("ended");
     Ok(())

@@ -30,4 +30,6 @@ pub struct Options {
     pub allow_experimental_plugins: bool,
     /// The one pool's name when no `InferencePool` is among the manifests.
     pub default_pool: String,
+    /// Whether filters behind the picker are told the score of every rated endpoint.
+    pub emit_endpoint_scores: bool,
 }

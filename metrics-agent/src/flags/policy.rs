@@ -15,6 +15,10 @@ pub struct PolicyFlags {
     /// Allow plugins that the reference endpoint picker calls alpha.
     #[arg(long)]
     allow_experimental_plugins: bool,
+
+    /// Tell the filters behind the picker the score of every rated endpoint.
+    #[arg(long)]
+    emit_endpoint_scores: bool,
 }
 
 impl PolicyFlags {
@@ -23,6 +27,10 @@ impl PolicyFlags {
         if self.pool.is_empty() {
             return Err(FlagError("--pool is empty; allowed is any other name".to_owned()));
         }
-        Ok(Options { allow_experimental_plugins: self.allow_experimental_plugins, default_pool: self.pool })
+        Ok(Options {
+            allow_experimental_plugins: self.allow_experimental_plugins,
+            default_pool: self.pool,
+            emit_endpoint_scores: self.emit_endpoint_scores,
+        })
     }
 }

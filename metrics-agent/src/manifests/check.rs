@@ -15,7 +15,7 @@ pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
     let mut summary = format!("good: {} documents in {} files\n", plan.documents, files.len());
     for pool in &plan.pools {
         let _ = writeln!(summary, "pool {:?}: {}", pool.name, members(&pool.members));
-        let _ = writeln!(summary, "  {}", policy(&pool.policy.clone().unwrap_or_default()));
+        let _ = writeln!(summary, "  {}", policy(&pool.policy));
     }
     if let Some(path) = &plan.endpoints_file {
         let _ = writeln!(summary, "endpoints: {}", path.display());

@@ -35,8 +35,8 @@ pub struct PoolPlan {
     pub name: String,
     /// Who belongs to it.
     pub members: Members,
-    /// What its operator wants; `None`: there are no manifests.
-    pub policy: Option<v1::Policy>,
+    /// What its operator wants.
+    pub policy: v1::Policy,
     scraping: Scraping,
 }
 
@@ -55,9 +55,15 @@ impl PoolPlan {
 
 impl Plan {
     /// One pool of all endpoints, decided for by the reference's defaults.
-    pub fn without_manifests(pool: String) -> Self {
-        let pool =
-            PoolPlan { name: pool, members: Members::All, policy: None, scraping: Scraping::default() };
+    pub fn without_manifests(options: &Options) -> Self {
+        let policy =
+            v1::Policy { emit_endpoint_scores: options.emit_endpoint_scores, ..v1::Policy::default() };
+        let pool = PoolPlan {
+            name: options.default_pool.clone(),
+            members: Members::All,
+            policy,
+            scraping: Scraping::default(),
+        };
         Self { pools: vec![pool], endpoints_file: None, documents: 0, warnings: Vec::new() }
     }
 
@@ -98,14 +104,13 @@ impl Pool {
     }
 
     pub(super) fn policy(&mut self) -> &mut v1::Policy {
-        self.plan.policy.get_or_insert_default()
+        &mut self.plan.policy
     }
 }
 
 fn pools(documents: &mut Documents, options: &Options) -> Vec<Pool> {
     if documents.pools.is_empty() {
-        let mut plan = Plan::without_manifests(options.default_pool.clone()).pools.remove(0);
-        plan.policy = Some(v1::Policy::default());
+        let plan = Plan::without_manifests(options).pools.remove(0);
         return vec![Pool { plan, id: None }];
     }
     let mut first: HashMap<String, Origin> = HashMap::new();
@@ -120,13 +125,17 @@ fn pools(documents: &mut Documents, options: &Options) -> Vec<Pool> {
             documents.problems.push(origin.problem(Fault::new("metadata.name", text)));
         }
         first.entry(name.clone()).or_insert(origin);
-        let policy = v1::Policy { failure_mode: spec.failure_mode.into(), ..v1::Policy::default() };
+        let policy = v1::Policy {
+            failure_mode: spec.failure_mode.into(),
+            emit_endpoint_scores: options.emit_endpoint_scores,
+            ..v1::Policy::default()
+        };
         let members = Members::Selected {
             namespace: namespace.clone(),
             labels: spec.selector,
             target_ports: spec.target_ports,
         };
-        let plan = PoolPlan { name, members, policy: Some(policy), scraping: Scraping::default() };
+        let plan = PoolPlan { name, members, policy, scraping: Scraping::default() };
         pools.push(Pool { plan, id: Some((spec.group, namespace)) });
     }
     pools

@@ -8,6 +8,7 @@ use endpoint_picker_wire::{decode, v1};
 use metrics_agent::agent::{self, Settings};
 use metrics_agent::dialect::MultiEngine;
 use metrics_agent::discovery::Sources;
+use metrics_agent::manifests::Options;
 use metrics_agent::scrape;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -57,10 +58,15 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> std::io::Result<Answ
     Ok(Answer { status, head, body })
 }
 
+/// One pool of this name and nothing else.
+pub(crate) fn options_for(pool: &str) -> Options {
+    Options { allow_experimental_plugins: false, default_pool: pool.to_owned(), emit_endpoint_scores: false }
+}
+
 /// Settings with which nothing is scraped.
 pub(crate) fn settings() -> Settings {
     Settings {
-        pool: "default".to_owned(),
+        options: options_for("default"),
         manifests: None,
         sources: Sources::default(),
         scrape: scrape::Settings {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use endpoint_picker_wire::v1::Snapshot;
 use metrics_agent::agent::Settings;
 
-use crate::harness::{Agent, eventually, get, scraping, settings};
+use crate::harness::{Agent, eventually, get, options_for, scraping, settings};
 use crate::scripted::{Behaviour, Scripted, load};
 
 fn asking(has: &Snapshot, wait_ms: u64) -> String {
@@ -106,7 +106,7 @@ async fn unknown_pools_and_bad_queries_are_told_what_is_allowed() {
 
 #[tokio::test]
 async fn a_pool_may_have_a_slash_in_its_name() {
-    let agent = Agent::start(Settings { pool: "ns/pool".to_owned(), ..settings() }).await;
+    let agent = Agent::start(Settings { options: options_for("ns/pool"), ..settings() }).await;
     let answer = eventually("the pool", async || {
         let answer = agent.get("/v1/pools/ns%2Fpool/snapshot").await;
         (answer.status == 200).then_some(answer)

@@ -131,7 +131,7 @@ fn a_configuration_is_for_all_pools_or_for_the_one_it_names() {
     let used: Vec<_> = plan(&text)
         .pools
         .into_iter()
-        .map(|pool| (pool.name, pool.policy.unwrap().picker_config.unwrap().plugins[0].name.clone()))
+        .map(|pool| (pool.name, pool.policy.picker_config.unwrap().plugins[0].name.clone()))
         .collect();
     assert_eq!(used, [("p".to_owned(), "common".to_owned()), ("q".to_owned(), "own".to_owned())]);
     assert_eq!(

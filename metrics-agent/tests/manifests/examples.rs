@@ -12,7 +12,7 @@ fn the_examples_are_right_and_mean_what_they_say() {
     let plan = Plan::read(&source::read(examples).unwrap(), &options()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((plan.documents, &plan.warnings[..]), (4, &[][..]));
     let pool = &plan.pools[0];
-    let policy = pool.policy.as_ref().unwrap();
+    let policy = &pool.policy;
     assert_eq!((plan.pools.len(), pool.name.as_str()), (1, "llama"));
     assert_eq!((policy.objectives[0].name.as_str(), policy.objectives[0].priority), ("batch", -10));
     assert_eq!(policy.rewrite_rules[0].models, ["llama"]);

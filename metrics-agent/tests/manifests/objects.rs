@@ -80,7 +80,7 @@ status: {parents: [anything]}";
     let (old, new) = (plan(old), plan(new));
     assert_eq!(old.pools[0].members, new.pools[0].members);
     assert_eq!(old.pools[0].policy, new.pools[0].policy);
-    assert_eq!(old.pools[0].policy.as_ref().unwrap().failure_mode(), v1::FailureMode::FailOpen);
+    assert_eq!(old.pools[0].policy.failure_mode(), v1::FailureMode::FailOpen);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn an_object_reaches_only_the_pool_it_names_in_its_own_namespace() {
         + &object("nowhere", "n", "name: r");
     let plan = plan(&text);
     for pool in &plan.pools {
-        let rules = &pool.policy.as_ref().unwrap().rewrite_rules;
+        let rules = &pool.policy.rewrite_rules;
         let resources: Vec<_> = rules.iter().map(|rule| rule.resource.as_str()).collect();
         assert_eq!(resources, [format!("for-{}", pool.name)]);
     }
@@ -130,7 +130,7 @@ fn without_a_pool_among_the_manifests_the_flags_pool_has_all_endpoints_and_the_p
     assert_eq!(plan.pools[0].name, "default");
     let found = [endpoint("n/e", &[])];
     assert_eq!(plan.pools[0].members.among(&found), found);
-    assert_eq!(plan.pools[0].policy.as_ref().unwrap().rewrite_rules.len(), 1);
+    assert_eq!(plan.pools[0].policy.rewrite_rules.len(), 1);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Objectives, rewrites and models.
 
 use endpoint_picker_wire::v1;
+use metrics_agent::manifests::{Options, Plan};
 
-use crate::reading::{POOL, policy, rewrite, warnings};
+use crate::reading::{POOL, file, options, policy, rewrite, warnings};
 
 #[test]
 fn an_objective_is_a_priority_of_its_pool() {
@@ -96,4 +97,18 @@ fn of_two_inference_models_for_one_name_the_older_one_wins() {
         warnings(&text),
         ["m.yaml: document 2: spec.modelName: \"m\" is the model of an older object, which wins"]
     );
+}
+
+#[test]
+fn scores_are_told_to_later_filters_when_the_flag_says_so() {
+    let told = |text: &str, emit_endpoint_scores| {
+        let options = Options { emit_endpoint_scores, ..options() };
+        let plan =
+            Plan::read(&[file("m.yaml", text)], &options).unwrap_or_else(|problems| panic!("{problems}"));
+        plan.pools.iter().map(|pool| pool.policy.emit_endpoint_scores).collect::<Vec<_>>()
+    };
+    assert_eq!(told(POOL, true), [true]);
+    assert_eq!(told(POOL, false), [false]);
+    let without = Plan::without_manifests(&Options { emit_endpoint_scores: true, ..options() });
+    assert!(without.pools[0].policy.emit_endpoint_scores);
 }

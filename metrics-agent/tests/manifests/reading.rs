@@ -7,7 +7,11 @@ use metrics_agent::manifests::source::File;
 use metrics_agent::manifests::{Options, Plan};
 
 pub(crate) fn options() -> Options {
-    Options { allow_experimental_plugins: false, default_pool: "default".to_owned() }
+    Options {
+        allow_experimental_plugins: false,
+        default_pool: "default".to_owned(),
+        emit_endpoint_scores: false,
+    }
 }
 
 pub(crate) fn file(name: &str, text: &str) -> File {
@@ -22,7 +26,7 @@ pub(crate) fn plan(text: &str) -> Plan {
 pub(crate) fn policy(text: &str) -> v1::Policy {
     let mut plan = plan(text);
     assert_eq!(plan.pools.len(), 1);
-    plan.pools.remove(0).policy.expect("manifests make a policy")
+    plan.pools.remove(0).policy
 }
 
 /// All that is wrong, one a line, without the file's name.
