@@ -276,9 +276,10 @@ impl Pipeline {
 
 /// Indices of the endpoints that may be picked at all.
 fn candidates(request: &Request<'_>, view: &View<'_>) -> Vec<usize> {
-    (0..view.pool.endpoints().len())
-        .filter(|&endpoint| exclusion(request, view, endpoint).is_none())
-        .collect()
+    let endpoints = view.pool.endpoints().len();
+    let mut candidates = Vec::with_capacity(endpoints);
+    candidates.extend((0..endpoints).filter(|&endpoint| exclusion(request, view, endpoint).is_none()));
+    candidates
 }
 
 /// Why an endpoint is no candidate; `None` if it is one.

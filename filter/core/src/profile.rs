@@ -76,7 +76,11 @@ impl Profile {
             let before = candidates.clone();
             filter.filter(&cycle.of(index), &mut candidates, rng);
             if candidates.len() < before.len() {
-                let gone = before.into_iter().filter(|endpoint| !candidates.contains(endpoint));
+                let mut stays = vec![false; cycle.pool.endpoints().len()];
+                for &endpoint in &candidates {
+                    stays[endpoint] = true;
+                }
+                let gone = before.into_iter().filter(|&endpoint| !stays[endpoint]);
                 run.dropped.extend(gone.map(|endpoint| (endpoint, index)));
             }
         }
@@ -117,7 +121,7 @@ impl Profile {
 
 /// Into 0..=1. NaN becomes 0, where the reference lets it through and compares it as equal to everything.
 fn clamp(score: f64) -> f64 {
-    if score.is_nan() { 0.0 } else { score.clamp(0.0, 1.0) }
+    if score > 0.0 { score.min(1.0) } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `max-score-picker`: the highest totals, ties broken at random.
 
-use core::cmp::Ordering;
 use core::num::NonZeroUsize;
 
 use serde::Deserialize;
@@ -59,23 +58,21 @@ impl Picker for MaxScorePicker {
 /// One of the best, uniformly: the n-th of equals replaces the choice with probability 1/n.
 fn best(candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Option<usize> {
     let mut best = None;
+    let mut highest = f64::NEG_INFINITY;
     let mut equals = 0;
     for (&endpoint, &total) in candidates.iter().zip(totals) {
-        match best.map_or(Ordering::Greater, |(_, highest)| total.total_cmp(&highest)) {
-            Ordering::Greater => {
-                best = Some((endpoint, total));
-                equals = 1;
+        if total > highest {
+            best = Some(endpoint);
+            highest = total;
+            equals = 1;
+        } else if total >= highest {
+            equals += 1;
+            if rng.below(equals) == 0 {
+                best = Some(endpoint);
             }
-            Ordering::Equal => {
-                equals += 1;
-                if rng.below(equals) == 0 {
-                    best = Some((endpoint, total));
-                }
-            }
-            Ordering::Less => {}
         }
     }
-    best.map(|(endpoint, _)| endpoint)
+    best
 }
 
 #[cfg(test)]

@@ -271,15 +271,22 @@ pub trait ResponseMarker {
 /// The score of a load where less is better, relative to the other candidates: 1 for the least loaded, 0 for the most,
 /// 1 for all when all are equal.
 fn score_by_least(candidates: &[usize], scores: &mut [f64], load: impl Fn(usize) -> u64) {
-    let loads = || candidates.iter().map(|&endpoint| load(endpoint));
-    let (Some(least), Some(most)) = (loads().min(), loads().max()) else { return };
-    if least == most {
+    let (mut least, mut most) = (u64::MAX, u64::MIN);
+    // The loads wait where the scores will be: looking at every endpoint again would cost more than the scoring.
+    for (score, &endpoint) in scores.iter_mut().zip(candidates) {
+        let load = load(endpoint);
+        least = least.min(load);
+        most = most.max(load);
+        *score = load as f64;
+    }
+    if least >= most {
         scores.fill(1.0);
         return;
     }
     let range = (most - least) as f64;
-    for (score, load) in scores.iter_mut().zip(loads()) {
-        *score = (most - load) as f64 / range;
+    let most = most as f64;
+    for score in scores {
+        *score = (most - *score) / range;
     }
 }
 

@@ -64,15 +64,16 @@ impl Scorer for NoHitLruScorer {
         let Memory::ColdOrder(order) = cycle.memory() else { return };
         let last = (candidates.len() - 1) as f64;
         let by_rank = |rank: usize| (1.0 - rank as f64 / last).max(0.0);
+        let positions = order.positions(cycle.pool.endpoints().len());
         let mut unused = 0;
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
-            if order.position(endpoint).is_none() {
+            if positions[endpoint].is_none() {
                 *score = by_rank(unused);
                 unused += 1;
             }
         }
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
-            if let Some(position) = order.position(endpoint) {
+            if let Some(position) = positions[endpoint] {
                 *score = by_rank(unused + position);
             }
         }
@@ -106,9 +107,15 @@ impl ColdOrder {
         Self { order: VecDeque::new(), size }
     }
 
-    /// 0 for the endpoint whose last cold request is the oldest; `None` if none is remembered.
-    fn position(&self, endpoint: usize) -> Option<usize> {
-        self.order.iter().position(|&known| known == endpoint)
+    /// For each of a pool's endpoints: 0 if its last cold request is the oldest, and so on; `None` if none is remembered.
+    fn positions(&self, endpoints: usize) -> Vec<Option<usize>> {
+        let mut positions = vec![None; endpoints];
+        for (position, &endpoint) in self.order.iter().enumerate() {
+            if let Some(known) = positions.get_mut(endpoint) {
+                *known = Some(position);
+            }
+        }
+        positions
     }
 
     /// Makes the endpoint the most recent.

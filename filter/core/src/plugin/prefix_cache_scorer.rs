@@ -57,7 +57,11 @@ impl Scorer for PrefixCacheScorer {
         let prefix = cycle.prefix(&self.prefix_match_info_producer_name);
         let weight = self.match_length_weight;
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
-            let tokens = f64::from(prefix.blocks(endpoint)) * f64::from(prefix.block_size);
+            let blocks = prefix.blocks(endpoint);
+            if blocks == 0 {
+                continue;
+            }
+            let tokens = f64::from(blocks) * f64::from(prefix.block_size);
             let length = (tokens / self.match_length_scale_tokens).min(1.0);
             *score = weight * length * length + (1.0 - weight) * prefix.ratio(endpoint);
         }
