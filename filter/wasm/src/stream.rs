@@ -255,9 +255,10 @@ fn reject(rejection: &Rejection) -> host::Result<Action> {
 
 /// The subset hint: a list, or a comma-separated string. Any other value is no hint.
 fn subset_hint() -> host::Result<Subset> {
+    // Most requests have nothing in this namespace, and a look at it tells so at half the price of a look at the key. It also
+    // tells an empty string from an absent value, which Envoy hands over alike.
+    let Some(namespace) = host::filter_metadata_namespace(SUBSET_NAMESPACE)? else { return Ok(Subset::All) };
     let Some(value) = host::filter_metadata(SUBSET_NAMESPACE, SUBSET_KEY)? else {
-        // Envoy hands over an empty string as it does an absent value; only the namespace's keys tell them apart.
-        let namespace = host::filter_metadata_namespace(SUBSET_NAMESPACE)?.unwrap_or_default();
         let is_empty = packed::strings(&namespace).is_some_and(|keys| keys.contains(&SUBSET_KEY));
         return Ok(if is_empty { Subset::from_items([]) } else { Subset::All });
     };
