@@ -135,10 +135,14 @@ impl Setup {
             return Ok(PickerConfig::default());
         }
         let files = source::read(&self.path()).map_err(|problems| anyhow!("{problems}"))?;
-        let options = Options { allow_experimental_plugins: true, default_pool: String::from("default") };
+        let options = Options {
+            allow_experimental_plugins: true,
+            default_pool: String::from("default"),
+            emit_endpoint_scores: false,
+        };
         let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;
-        let policy = plan.pools.into_iter().next().and_then(|pool| pool.policy);
-        let config = policy.and_then(|policy| policy.picker_config).context("a picker configuration")?;
+        let pool = plan.pools.into_iter().next();
+        let config = pool.and_then(|pool| pool.policy.picker_config).context("a picker configuration")?;
         Ok(picker_config_into_core(config, read_plugin)?)
     }
 
