@@ -10,6 +10,8 @@ programs     := -p metrics-agent -p endpoint-picker-tests
 # What cargo makes of the filter, and where envoy.yaml and the tests look for it.
 filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
 filter       := target/endpoint_picker.wasm
+# The same with a way to end its VM, for tests.
+trapping     := target/endpoint_picker_trap.wasm
 in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-wasm
 
 .PHONY: help
@@ -32,7 +34,7 @@ test-unit: tools ## Run the tests that need no Envoy
 	$(CARGO) test $(programs) --lib --test parity
 
 .PHONY: test-e2e
-test-e2e: build ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
+test-e2e: build wasm-trap ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
 	$(CARGO) test $(programs) --test e2e -- $(T)
 
 .PHONY: parity
@@ -52,6 +54,11 @@ wasm: tools ## Build the filter as target/endpoint_picker.wasm
 	$(CARGO) build -p endpoint-picker-wasm --target wasm32-wasip1 --profile wasm
 	@mkdir -p target
 	@cmp -s $(filter_built) $(filter) || cp $(filter_built) $(filter)
+
+.PHONY: wasm-trap
+wasm-trap: tools ## Build the filter that a test can trap
+	$(CARGO) build -p endpoint-picker-wasm --features trap --target wasm32-wasip1 --profile wasm
+	@cmp -s $(filter_built) $(trapping) || cp $(filter_built) $(trapping)
 
 .PHONY: lint
 lint: tools ## Check the lock file, the format, and clippy for host and wasm

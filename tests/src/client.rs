@@ -17,6 +17,11 @@ pub fn http1() -> Client {
     build(Client::builder().pool_max_idle_per_host(0).http1_only())
 }
 
+/// An HTTP/1.1 client that keeps its connections.
+pub fn http1_keep_alive() -> Client {
+    build(Client::builder().http1_only())
+}
+
 /// An HTTP/2 client that needs no upgrade (h2c); its requests share a connection.
 pub fn h2c() -> Client {
     build(Client::builder().http2_prior_knowledge())

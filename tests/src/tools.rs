@@ -33,6 +33,13 @@ pub fn filter_wasm() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The filter with a way to end its VM: a request with the header `x-test-trap` does.
+pub fn trapping_filter_wasm() -> Result<PathBuf> {
+    let path = root().join("target/endpoint_picker_trap.wasm");
+    ensure!(path.is_file(), "no filter that traps at {}: run `make wasm-trap`", path.display());
+    Ok(path)
+}
+
 /// The metrics agent, from the same build as this program.
 pub fn metrics_agent() -> Result<PathBuf> {
     let own = env::current_exe()?;

@@ -63,6 +63,8 @@ pub struct Decision {
     pub runs: Vec<ProfileRun>,
     /// Which of `runs` named the destination.
     pub primary: Option<usize>,
+    /// The readings were too old to be used.
+    pub is_stale: bool,
     /// Request headers for the destination, telling it about other stages.
     pub headers: Vec<(&'static str, String)>,
     /// Headers for the answer that tell the client the endpoints of named stages; what it is told of the endpoint that
@@ -92,6 +94,7 @@ impl Decision {
             outcome,
             runs: vec![],
             primary: None,
+            is_stale: false,
             headers: vec![],
             response_headers: vec![],
             events: vec![],

@@ -11,6 +11,8 @@ use crate::pipeline::{Pipeline, exclusion};
 pub struct Explanation {
     /// Every endpoint of the pool, in its order.
     pub endpoints: Vec<EndpointExplanation>,
+    /// The readings were too old to be used.
+    pub is_stale: bool,
     /// What came out.
     pub outcome: Outcome,
 }
@@ -75,7 +77,11 @@ impl Explanation {
                 verdict: exclusion(request, view, index)
                     .map_or_else(|| verdict_on_candidate(decision, pipeline, index), Verdict::Excluded),
             });
-        Self { endpoints: endpoints.collect(), outcome: decision.outcome.clone() }
+        Self {
+            endpoints: endpoints.collect(),
+            is_stale: decision.is_stale,
+            outcome: decision.outcome.clone(),
+        }
     }
 }
 
@@ -104,6 +110,9 @@ fn verdict_on_candidate(decision: &Decision, pipeline: &Pipeline, endpoint: usiz
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_stale {
+            f.write_str("readings are stale; ")?;
+        }
         for (index, endpoint) in self.endpoints.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
             write!(f, "{separator}{} {}", endpoint.address, endpoint.verdict)?;

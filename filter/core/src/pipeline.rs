@@ -106,7 +106,9 @@ impl Pipeline {
         rng: &mut dyn Rng,
     ) -> Decision {
         let candidates = candidates(request, view);
-        let readings = self.usable_readings(view, now);
+        // The agent has been silent for so long that its readings would mislead.
+        let is_stale = now.saturating_sub(view.readings_arrived) > self.stale_after;
+        let readings = if is_stale { &[] } else { view.readings };
         let bare = Cycle {
             request,
             pool: view.pool,
@@ -140,8 +142,11 @@ impl Pipeline {
             Some(handler) => handler.schedule(&mut scheduler),
             None => Err(Rejection::filtered_out()),
         };
-        let mut decision =
-            Decision { runs: scheduler.into_runs(), ..Decision::without_run(Outcome::Route(vec![])) };
+        let mut decision = Decision {
+            runs: scheduler.into_runs(),
+            is_stale,
+            ..Decision::without_run(Outcome::Route(vec![]))
+        };
         match schedule {
             Ok(schedule) => self.route(schedule, &cycle, &hashes, &mut decision),
             Err(rejection) => decision.outcome = Outcome::Reject(rejection),
@@ -174,12 +179,6 @@ impl Pipeline {
     fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64 {
         let detector = self.plugins[self.detector].plugin.as_saturation_detector();
         detector.map_or(0.0, |detector| detector.saturation(cycle, candidates))
-    }
-
-    /// The readings, unless the agent has been silent for so long that they would mislead.
-    fn usable_readings<'a>(&self, view: &View<'a>, now: Duration) -> &'a [Reading] {
-        let stale = now.saturating_sub(view.readings_arrived) > self.stale_after;
-        if stale { &[] } else { view.readings }
     }
 
     /// The request's session for each session producer that finds one.

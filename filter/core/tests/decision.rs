@@ -208,6 +208,22 @@ fn readings_older_than_ten_seconds_have_no_say_and_prefixes_still_do() {
 }
 
 #[test]
+fn a_decision_without_readings_says_so() {
+    let mut bench = Bench::new(&[(0, 0.0), (50, 0.9)]);
+    let request = Request { model: "m", ..Request::default() };
+    for (age, is_stale) in [(Duration::from_secs(10), false), (Duration::from_millis(10_001), true)] {
+        bench.now = NOW + age;
+        let decision = bench.decide(&request);
+        let text = Explanation::of(&decision, &bench.pipeline, &request, &bench.view()).to_string();
+        assert_eq!(
+            (decision.is_stale, text.starts_with("readings are stale; ")),
+            (is_stale, is_stale),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn without_a_body_any_candidate_may_be_picked() {
     let mut bench = Bench::new(&[(0, 0.0), (50, 0.9), (0, 0.0)]);
     bench.readings[2].ready = false;

@@ -175,6 +175,16 @@ pub(crate) fn define_counter(name: &str) -> Result<u32> {
     hostcalls::define_metric(MetricType::Counter, name).map_err(refused("define_metric"))
 }
 
+/// Defines a gauge.
+pub(crate) fn define_gauge(name: &str) -> Result<u32> {
+    hostcalls::define_metric(MetricType::Gauge, name).map_err(refused("define_metric"))
+}
+
+/// Sets a gauge.
+pub(crate) fn set(gauge: u32, value: u64) -> Result<()> {
+    hostcalls::record_metric(gauge, value).map_err(refused("record_metric"))
+}
+
 /// Adds one to a counter.
 pub(crate) fn increment(counter: u32) -> Result<()> {
     hostcalls::increment_metric(counter, 1).map_err(refused("increment_metric"))

@@ -60,6 +60,8 @@ pub(crate) enum Verdict {
         headers: Vec<(&'static str, String)>,
         answer_headers: Vec<(String, String)>,
         charges: Vec<Charged>,
+        /// The agent has been silent for so long that no readings were used.
+        is_stale: bool,
     },
     /// Everything else, as decided.
     Other(Outcome),
@@ -149,7 +151,17 @@ impl PoolState {
             self.log.say_all([entries::started(self.vm, endpoint, load)]);
             charges.push(Charged { endpoint, until_first_byte, until_end });
         }
-        Verdict::Route { headers, answer_headers: decision.response_headers, charges }
+        Verdict::Route {
+            headers,
+            answer_headers: decision.response_headers,
+            charges,
+            is_stale: decision.is_stale,
+        }
+    }
+
+    /// Requests under way at the pool's endpoints, of all VMs together.
+    pub(crate) fn requests_in_flight(&self) -> u64 {
+        self.in_flight.loads().iter().map(|load| load.requests).sum()
     }
 
     /// The answer has begun: prompts are computed, and stages before the answering one are over.

@@ -77,6 +77,7 @@ impl Running {
         if self.shared.pool.borrow_mut().keep_up(news) {
             self.roster.ask();
         }
+        self.shared.stats.in_flight.set(self.shared.pool.borrow().requests_in_flight());
         let have = self.shared.pool.borrow().versions();
         self.fetcher.run(&self.board, have, now).map_err(|error| error.to_string())
     }

@@ -1,13 +1,15 @@
-//! The filter's counters, `wasmcustom.endpoint_picker.<pool>.<name>` among Envoy's statistics.
+//! The filter's counters and gauges, `wasmcustom.endpoint_picker.<pool>.<name>` among Envoy's statistics.
 
 use endpoint_picker::decision::Outcome;
 
 use crate::host;
 
-/// One counter per rung of what can happen to a request, and per result of a poll.
+/// One counter per rung of what can happen to a request, and per result of a poll; and what is under way.
 #[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) routed: Counter,
+    /// Those of `routed` that no readings were used for, because the agent has been silent for too long.
+    pub(crate) routed_stale: Counter,
     pub(crate) abstained: Counter,
     pub(crate) rejected_400: Counter,
     pub(crate) rejected_404: Counter,
@@ -15,6 +17,8 @@ pub(crate) struct Stats {
     pub(crate) rejected_503: Counter,
     pub(crate) snapshots: Counter,
     pub(crate) snapshot_failures: Counter,
+    /// Requests under way at the pool's endpoints, of all workers together.
+    pub(crate) in_flight: Gauge,
 }
 
 /// A counter; nothing happens if Envoy would not define it.
@@ -32,14 +36,31 @@ impl Counter {
     }
 }
 
+/// A gauge; nothing happens if Envoy would not define it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gauge(Option<u32>);
+
+impl Gauge {
+    /// Puts this value in the place of the last one, whichever VM set it.
+    pub(crate) fn set(self, value: u64) {
+        if let Some(id) = self.0
+            && let Err(error) = host::set(id, value)
+        {
+            log::debug!("{error}");
+        }
+    }
+}
+
 impl Stats {
     pub(crate) fn new(pool: &str) -> Self {
-        let counter = |name: &str| {
-            let id = host::define_counter(&format!("endpoint_picker.{pool}.{name}"));
-            Counter(id.inspect_err(|error| log::warn!("no counter {name}: {error}")).ok())
+        let define = |kind: fn(&str) -> host::Result<u32>, name: &str| {
+            let id = kind(&format!("endpoint_picker.{pool}.{name}"));
+            id.inspect_err(|error| log::warn!("no statistic {name}: {error}")).ok()
         };
+        let counter = |name| Counter(define(host::define_counter, name));
         Self {
             routed: counter("routed"),
+            routed_stale: counter("routed_stale"),
             abstained: counter("abstained"),
             rejected_400: counter("rejected_400"),
             rejected_404: counter("rejected_404"),
@@ -47,6 +68,7 @@ impl Stats {
             rejected_503: counter("rejected_503"),
             snapshots: counter("snapshots"),
             snapshot_failures: counter("snapshot_failures"),
+            in_flight: Gauge(define(host::define_gauge, "in_flight")),
         }
     }
 

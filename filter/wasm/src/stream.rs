@@ -60,7 +60,7 @@ impl Stream {
         let (verdict, renamed) =
             if has_body { self.decide_with_body()? } else { (self.decide_without_body()?, None) };
         match verdict {
-            Verdict::Route { headers, answer_headers, charges } => {
+            Verdict::Route { headers, answer_headers, charges, is_stale } => {
                 self.answer_headers = answer_headers;
                 self.charges = charges;
                 for (name, value) in headers {
@@ -70,6 +70,9 @@ impl Stream {
                     self.rename(renamed)?;
                 }
                 self.shared.stats.routed.increment();
+                if is_stale {
+                    self.shared.stats.routed_stale.increment();
+                }
                 Ok(Action::Continue)
             }
             Verdict::Other(outcome) => {

@@ -78,7 +78,7 @@ async fn handle(
         *lock(&shared.scrape_behaviour)
     } else {
         lock(&shared.requests).push(request.clone());
-        *lock(&shared.behaviour)
+        request.behaviour().unwrap_or(*lock(&shared.behaviour))
     };
     let pause = match behaviour {
         Behaviour::Answer => Duration::ZERO,

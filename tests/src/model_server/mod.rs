@@ -31,6 +31,10 @@ pub const SERVED_BY: &str = "x-served-by";
 /// A request header whose value becomes the answer's `content-encoding`, whatever the body is.
 pub const CLAIM_ENCODING: &str = "x-test-claim-encoding";
 
+/// A request header with what the server does with this one request: `hang`, `reset`, `slow` (10 ms before every chunk), or
+/// a status.
+pub const BEHAVE: &str = "x-test-behave";
+
 const BACKLOG: u32 = 1024;
 
 /// A running server; it ends when dropped.
@@ -99,6 +103,16 @@ enum Door {
 }
 
 impl ReceivedRequest {
+    /// What this request's own header asks for.
+    fn behaviour(&self) -> Option<Behaviour> {
+        Some(match self.header(BEHAVE)? {
+            "hang" => Behaviour::Hang,
+            "reset" => Behaviour::Reset,
+            "slow" => Behaviour::SlowChunks(Duration::from_millis(10)),
+            status => Behaviour::Status(status.parse().ok()?),
+        })
+    }
+
     /// A header field's value as text; `None` when it is absent or not text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

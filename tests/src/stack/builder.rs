@@ -23,6 +23,7 @@ pub struct Builder {
     servers: usize,
     workers: u32,
     has_picker: bool,
+    can_trap: bool,
     has_agent: bool,
     manifests: Option<String>,
     own_agent: Option<SocketAddr>,
@@ -39,6 +40,7 @@ impl Default for Builder {
             servers: 3,
             workers: 2,
             has_picker: true,
+            can_trap: false,
             has_agent: true,
             manifests: None,
             own_agent: None,
@@ -73,6 +75,12 @@ impl Builder {
     pub fn bare(mut self) -> Self {
         self.has_picker = false;
         self.has_agent = false;
+        self
+    }
+
+    /// With a picker whose VM a request with the header `x-test-trap` ends.
+    pub fn can_trap(mut self) -> Self {
+        self.can_trap = true;
         self
     }
 
@@ -189,7 +197,8 @@ impl Builder {
             config.insert_before_picker(filter.clone())?;
         }
         if self.has_picker {
-            config.set_picker_module(&tools::filter_wasm()?)?;
+            let module = if self.can_trap { tools::trapping_filter_wasm() } else { tools::filter_wasm() };
+            config.set_picker_module(&module?)?;
             if let Some((pool, path_prefix)) = self.second_pool {
                 config.add_pool(pool, path_prefix)?;
             }

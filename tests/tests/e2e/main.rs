@@ -11,6 +11,7 @@ mod demo;
 mod harness;
 mod manifests;
 mod membership;
+mod one_view;
 mod original_dst;
 mod picking;
 mod policies;

@@ -123,7 +123,7 @@ impl Vms {
         let vms = Self {
             created: stat("wasm.envoy.wasm.runtime.v8.created").await,
             active: stat("wasm.envoy.wasm.runtime.v8.active").await,
-            reloads: stat("wasm.endpoint-picker.vm_reload").await,
+            reloads: stat("wasm.endpoint-picker.vm_reload_success").await,
             reloads_put_off: stat("wasm.endpoint-picker.vm_reload_backoff").await,
         };
         assert!(vms.active > 0, "Envoy does not count its VMs: {vms:?}");
