@@ -9,6 +9,7 @@ mod bodies;
 mod control_headers;
 mod demo;
 mod harness;
+mod ladder;
 mod manifests;
 mod membership;
 mod one_view;
