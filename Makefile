@@ -37,6 +37,10 @@ test-unit: tools ## Run the tests that need no Envoy
 test-e2e: build wasm-trap ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
 	$(CARGO) test $(programs) --test e2e -- $(T)
 
+.PHONY: chaos
+chaos: build ## Break one thing after another under load (SECONDS=300 SEED=n); fails when a servable request is lost
+	@$(target_dir)/debug/chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED))
+
 .PHONY: parity
 parity: build ## Compare decisions with the reference's epp, side by side in Envoy (EPP=/path/to/epp)
 	@$(target_dir)/debug/parity

@@ -4,6 +4,7 @@ use crate::eventually::within;
 use crate::process::Process;
 use crate::{client, tools};
 use anyhow::{Context, Result};
+use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -52,6 +53,11 @@ impl Agent {
     /// An error when the agent has ended.
     pub fn check_running(&mut self) -> Result<()> {
         self.process.check_running()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&mut self, signal: Signal) {
+        self.process.signal(signal);
     }
 
     /// Ends it at once, as a crash would.

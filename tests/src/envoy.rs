@@ -4,16 +4,21 @@ use crate::config::Config;
 use crate::eventually::within;
 use crate::process::Process;
 use crate::{client, tools};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 /// Compiling the filter takes Envoy up to a few seconds on a busy machine.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
+
+const CONFIG: &str = "envoy.json";
+
+/// How long an Envoy goes on after another has taken over, and half of it to tell its clients.
+const HANDOVER: Duration = Duration::from_secs(4);
 
 /// A running Envoy that is ready to serve; it ends when dropped.
 #[derive(Debug)]
@@ -21,24 +26,71 @@ pub struct Envoy {
     process: Process,
     admin: SocketAddr,
     listener: SocketAddr,
+    /// Present when another Envoy can take over.
+    succession: Option<Succession>,
+}
+
+/// A line of Envoys, each of which takes over from the one before: a hot restart.
+#[derive(Debug)]
+struct Succession {
+    dir: PathBuf,
+    concurrency: u32,
+    /// By which they find each other.
+    base_id: u32,
+    /// How many there have been before.
+    epoch: u32,
 }
 
 impl Envoy {
     /// Starts Envoy with its files in `dir` and waits until it is ready. Ports of 0 in `config` become free ports.
     pub async fn start(config: &Config, dir: &Path, concurrency: u32) -> Result<Self> {
-        let config_path = dir.join("envoy.json");
-        let admin_path = dir.join("envoy-admin-address");
-        config.write(&config_path)?;
+        config.write(&dir.join(CONFIG))?;
+        let mut command = command(dir)?;
+        // Hot restart is what a base id is for. Without it Envoys cannot meet, and none leaves shared memory behind.
+        command.arg("--disable-hot-restart");
+        Self::launch(command, dir, concurrency, "envoy.log").await
+    }
+
+    /// The same, and another one can take over from it. Its port for clients must not be 0.
+    pub async fn start_succession(config: &Config, dir: &Path, concurrency: u32) -> Result<Self> {
+        config.write(&dir.join(CONFIG))?;
+        let base_id = dir.join("envoy-base-id");
+        let mut command = handover_command()?;
+        command.arg("--use-dynamic-base-id").arg("--base-id-path").arg(&base_id);
+        let mut envoy = Self::launch(command, dir, concurrency, "envoy.log").await?;
+        let base_id = fs::read_to_string(base_id)?.trim().parse().context("base id")?;
+        envoy.succession = Some(Succession { dir: dir.to_owned(), concurrency, base_id, epoch: 0 });
+        Ok(envoy)
+    }
+
+    /// Lets another Envoy take over; the one before serves what it has for a few seconds and ends.
+    pub async fn hot_restart(&mut self) -> Result<()> {
+        let Some(Succession { dir, concurrency, base_id, epoch }) = &mut self.succession else {
+            anyhow::bail!("this Envoy was not started for a succession");
+        };
+        *epoch += 1;
+        let mut command = handover_command()?;
+        command.args(["--base-id", &base_id.to_string(), "--restart-epoch", &epoch.to_string()]);
+        let next = Self::launch(command, dir, *concurrency, &format!("envoy-{epoch}.log")).await?;
+        ensure!(next.listener == self.listener, "the next Envoy listens at {}", next.listener);
+        let mut before = core::mem::replace(&mut self.process, next.process);
+        self.admin = next.admin;
+        let ended = within(HANDOVER * 5, async || match before.check_running() {
+            Ok(()) => Err("it runs on"),
+            Err(_) => Ok(()),
+        });
+        ended.await.map_err(anyhow::Error::msg).context("the Envoy before")
+    }
+
+    async fn launch(mut command: Command, dir: &Path, concurrency: u32, log: &str) -> Result<Self> {
+        let (admin_path, log) = (dir.join("envoy-admin-address"), dir.join(log));
         if admin_path.exists() {
             fs::remove_file(&admin_path)?;
         }
-        let mut command = command(dir)?;
-        command.arg("-c").arg(&config_path).arg("--admin-address-path").arg(&admin_path);
+        command.arg("-c").arg(dir.join(CONFIG)).arg("--admin-address-path").arg(&admin_path);
         command.args(["--concurrency", &concurrency.to_string(), "--file-flush-interval-msec", "50"]);
         command.args(["--log-level", "warning", "--component-log-level", "wasm:info"]);
-        // Hot restart is what a base id is for. Without it Envoys cannot meet, and none leaves shared memory behind.
-        command.arg("--disable-hot-restart");
-        let mut process = Process::start("Envoy", command, &dir.join("envoy.log"))?;
+        let mut process = Process::start("Envoy", command, &log)?;
 
         let ready = within(READY_DEADLINE, async || {
             // An Envoy that has ended will not become ready: say so at once.
@@ -55,8 +107,8 @@ impl Envoy {
         let (admin, listener) = ready
             .await
             .map_err(anyhow::Error::msg)
-            .with_context(|| format!("Envoy not ready; its log is {}", dir.join("envoy.log").display()))??;
-        Ok(Self { process, admin, listener })
+            .with_context(|| format!("Envoy not ready; its log is {}", log.display()))??;
+        Ok(Self { process, admin, listener, succession: None })
     }
 
     /// The id of Envoy's process, or of func-e's, whose child it then is.
@@ -90,6 +142,22 @@ impl Envoy {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         line.map_or(Ok(0), |value| value.parse().with_context(|| format!("stat {name}: {value}")))
     }
+}
+
+impl Drop for Succession {
+    fn drop(&mut self) {
+        // What the Envoys shared; the kernel would keep it until it restarts itself.
+        let _ = fs::remove_file(format!("/dev/shm/envoy_shared_memory_{}0", self.base_id));
+    }
+}
+
+/// Envoy itself, as one of a line.
+fn handover_command() -> Result<Command> {
+    let mut command = Command::new(tools::envoy()?);
+    let seconds = HANDOVER.as_secs();
+    command.args(["--parent-shutdown-time-s", &seconds.to_string()]);
+    command.args(["--drain-time-s", &(seconds / 2).to_string(), "--drain-strategy", "immediate"]);
+    Ok(command)
 }
 
 /// `func-e run` with the Envoy that the tools have, or that Envoy itself.

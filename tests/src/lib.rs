@@ -8,12 +8,14 @@
 //! - [`config`]: the shipped `envoy.yaml` with other ports and paths in it.
 //! - [`parity`]: the reference endpoint picker beside ours, decision by decision.
 //! - [`bench`]: what the picker costs.
+//! - [`chaos`]: what is lost while something breaks.
 //! - [`client`], [`subset_hint`], [`eventually`]: what a test says to the stack, and how it waits for an effect.
 //!
 //! Everything listens on loopback and on ports that the kernel chose, so tests run side by side.
 
 pub mod agent;
 pub mod bench;
+pub mod chaos;
 pub mod client;
 pub mod config;
 pub mod endpoint_files;

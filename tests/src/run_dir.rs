@@ -31,6 +31,11 @@ impl RunDir {
         &self.path
     }
 
+    /// Something went wrong that is no panic.
+    pub(crate) fn keep(&mut self) {
+        self.is_settled = false;
+    }
+
     /// Everything has started: from here on only a panic is a reason to keep the folder.
     pub(crate) fn settle(&mut self) {
         self.is_settled = true;

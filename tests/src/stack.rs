@@ -14,6 +14,7 @@ use crate::model_server::{ModelServer, SERVED_BY};
 use crate::run_dir::RunDir;
 use anyhow::{Context, Result, ensure};
 use reqwest::Response;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::net::SocketAddr;
@@ -127,6 +128,40 @@ impl Stack {
     /// When there is none.
     pub fn kill_agent(&mut self) {
         self.agent.take().expect("the stack has an agent").kill();
+    }
+
+    /// Stops the agent in its tracks, as a host that hangs would, until [`Self::resume_agent`].
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    pub fn pause_agent(&mut self) {
+        self.agent.as_mut().expect("the stack has an agent").signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    pub fn resume_agent(&mut self) {
+        self.agent.as_mut().expect("the stack has an agent").signal(Signal::CONT);
+    }
+
+    /// Lets another Envoy take over from the one that runs, which must have been built for it.
+    pub async fn hot_restart(&mut self) -> Result<()> {
+        self.envoy.hot_restart().await
+    }
+
+    /// Puts any text in the place of the agent's endpoints.
+    pub fn set_endpoints_text(&self, text: &str) -> Result<()> {
+        replace(&self.path(DISCOVERY_FILE), text)
+    }
+
+    /// Keeps the logs when the stack is dropped; gives their place.
+    pub fn keep_logs(&mut self) -> &Path {
+        self.dir.keep();
+        self.dir.path()
     }
 
     /// Replaces the pool's endpoints: in the agent's file, or in Envoy's where there is no agent to hand them on.

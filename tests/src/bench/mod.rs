@@ -16,4 +16,5 @@ pub use contest::{Contest, Plan};
 pub use module::module;
 pub use own_benches::{agent, decisions};
 pub use table::{Row, print};
+pub(crate) use table::{median, rounded};
 pub use wrk::version as wrk_version;

@@ -59,11 +59,15 @@ pub(super) async fn answer(shared: Arc<Shared>, request: ReceivedRequest, pause:
 }
 
 pub(super) fn metrics(shared: &Shared) -> Response<Body> {
+    const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+    if let Some(text) = lock(&shared.metrics_text).clone() {
+        return body(TYPE, text);
+    }
     let metrics = match &shared.engine {
         Some(engine) => engine.metrics(),
         None => lock(&shared.metrics).clone(),
     };
-    body("text/plain; version=0.0.4; charset=utf-8", metrics.to_text(MODEL))
+    body(TYPE, metrics.to_text(MODEL))
 }
 
 /// The same body in pieces of at most `size` bytes, with a pause before each.
@@ -226,8 +230,8 @@ fn json_body(status: StatusCode, value: &Value) -> Response<Body> {
     response
 }
 
-fn body(content_type: &'static str, text: String) -> Response<Body> {
-    let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+fn body(content_type: &'static str, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Full::new(text.into()).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

@@ -83,7 +83,11 @@ async fn handle(
     let pause = match behaviour {
         Behaviour::Answer => Duration::ZERO,
         Behaviour::Pieces(size, pause) => {
-            let response = answer::answer(shared, request, Duration::ZERO).await;
+            let response = if is_scrape {
+                answer::metrics(&shared)
+            } else {
+                answer::answer(shared, request, Duration::ZERO).await
+            };
             return Ok(response.map(|body| answer::cut(body, size, pause)));
         }
         Behaviour::SlowChunks(pause) => pause,

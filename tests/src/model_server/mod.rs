@@ -84,6 +84,8 @@ struct Shared {
     /// Present when the metrics come from a model of the service time, not from the test.
     engine: Option<Engine>,
     metrics: Mutex<Metrics>,
+    /// Said in place of the metrics.
+    metrics_text: Mutex<Option<Bytes>>,
     behaviour: Mutex<Behaviour>,
     scrape_behaviour: Mutex<Behaviour>,
     requests: Mutex<Vec<ReceivedRequest>>,
@@ -143,6 +145,7 @@ impl ModelServer {
             name: name.unwrap_or_else(|| address.to_string()),
             engine,
             metrics: Mutex::default(),
+            metrics_text: Mutex::default(),
             behaviour: Mutex::default(),
             scrape_behaviour: Mutex::default(),
             requests: Mutex::default(),
@@ -166,6 +169,11 @@ impl ModelServer {
     /// Changes what the next scrape sees. A server with service times keeps to those instead.
     pub fn update_metrics(&self, change: impl FnOnce(&mut Metrics)) {
         change(&mut lock(&self.shared.metrics));
+    }
+
+    /// From now on `/metrics` is this text, whatever it is; `None` for the metrics again.
+    pub fn say_when_scraped(&self, text: Option<Bytes>) {
+        *lock(&self.shared.metrics_text) = text;
     }
 
     /// From now on, every request but a scrape is treated like this.

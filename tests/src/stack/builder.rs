@@ -10,8 +10,8 @@ use crate::tools;
 use anyhow::Result;
 use serde_json::Value;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::TcpSocket;
 
@@ -22,8 +22,9 @@ pub struct Builder {
     config: &'static str,
     servers: usize,
     workers: u32,
-    has_picker: bool,
-    can_trap: bool,
+    /// Where the picker's module is, if there is a picker.
+    picker: Option<fn() -> Result<PathBuf>>,
+    can_hot_restart: bool,
     has_agent: bool,
     manifests: Option<String>,
     own_agent: Option<SocketAddr>,
@@ -39,8 +40,8 @@ impl Default for Builder {
             config: "envoy.yaml",
             servers: 3,
             workers: 2,
-            has_picker: true,
-            can_trap: false,
+            picker: Some(tools::filter_wasm),
+            can_hot_restart: false,
             has_agent: true,
             manifests: None,
             own_agent: None,
@@ -73,14 +74,20 @@ impl Builder {
 
     /// Envoy alone: neither picker nor agent.
     pub fn bare(mut self) -> Self {
-        self.has_picker = false;
+        self.picker = None;
         self.has_agent = false;
         self
     }
 
     /// With a picker whose VM a request with the header `x-test-trap` ends.
     pub fn can_trap(mut self) -> Self {
-        self.can_trap = true;
+        self.picker = Some(tools::trapping_filter_wasm);
+        self
+    }
+
+    /// Another Envoy can take over, see [`Stack::hot_restart`].
+    pub fn can_hot_restart(mut self) -> Self {
+        self.can_hot_restart = true;
         self
     }
 
@@ -170,8 +177,12 @@ impl Builder {
         };
 
         let config = self.envoy_config(agent_address.port(), dir.path())?;
-        let envoy = Envoy::start(&config, dir.path(), self.workers).await?;
-        let is_picking = self.has_picker && self.has_agent;
+        let envoy = if self.can_hot_restart {
+            Envoy::start_succession(&config, dir.path(), self.workers).await?
+        } else {
+            Envoy::start(&config, dir.path(), self.workers).await?
+        };
+        let is_picking = self.picker.is_some() && self.has_agent;
         dir.settle();
         let stack = Stack { envoy, workers: self.workers, agent, agent_address, agent_port, servers, dir };
         if is_picking {
@@ -185,7 +196,9 @@ impl Builder {
 
     /// The shipped configuration with this stack's ports, paths and filters.
     fn envoy_config(&self, agent_port: u16, folder: &Path) -> Result<Config> {
-        let places = Places { port: 0, admin_port: 0, agent_port, folder };
+        // The next Envoy must find the port of the one before.
+        let port = if self.can_hot_restart { free_port()? } else { 0 };
+        let places = Places { port, admin_port: 0, agent_port, folder };
         let mut config = Config::shipped(self.config, places)?;
         if let Some(limit) = self.request_timeout {
             config.set_request_timeout(limit)?;
@@ -196,9 +209,8 @@ impl Builder {
         for filter in &self.filters {
             config.insert_before_picker(filter.clone())?;
         }
-        if self.has_picker {
-            let module = if self.can_trap { tools::trapping_filter_wasm() } else { tools::filter_wasm() };
-            config.set_picker_module(&module?)?;
+        if let Some(module) = self.picker {
+            config.set_picker_module(&module()?)?;
             if let Some((pool, path_prefix)) = self.second_pool {
                 config.add_pool(pool, path_prefix)?;
             }
@@ -207,4 +219,9 @@ impl Builder {
         }
         Ok(config)
     }
+}
+
+/// A port that nobody has at this moment.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -6,6 +6,7 @@ mod agent_lifecycle;
 mod bad_bodies;
 mod bad_input;
 mod bodies;
+mod chaos;
 mod control_headers;
 mod demo;
 mod harness;
