@@ -19,6 +19,8 @@ use crate::eds::{self, EdsError};
 use crate::follower::Follower;
 use crate::manifests::watch::Watch;
 use crate::manifests::{self, Plan, Problem, Problems};
+use crate::page::History;
+use crate::report::Reports;
 use crate::scrape::{self, Scraper};
 use crate::served::Pools;
 use crate::server::{self, Shared};
@@ -71,11 +73,17 @@ pub async fn run(
         None => Watch::of(Plan::without_manifests(&settings.options)),
     };
     let draining = CancellationToken::new();
+    let reports = Arc::new(Reports::new(clock));
+    let history = Arc::new(History::new(clock));
+    let charting = Arc::clone(&history).follow(Arc::clone(&pools), Arc::clone(&reports));
+    let _charting = AbortOnDropHandle::new(tokio::spawn(charting));
     let shared = Arc::new(Shared {
         pools: Arc::clone(&pools),
         plans: manifests.plans(),
         sets: discovery.sets(),
         waiters: Semaphore::new(settings.max_waiters),
+        reports,
+        history,
         draining: draining.clone(),
         telemetry: Arc::clone(&telemetry),
     });

@@ -13,7 +13,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
 use crate::published::{Published, Topology, Versions};
+use crate::report::Reports;
 use crate::slot::Slot;
+use crate::status::{self, PoolStatus};
 
 /// Least time between two versions of the readings.
 pub const PUBLISH_EVERY: Duration = Duration::from_millis(20);
@@ -133,6 +135,13 @@ impl Board {
         let done = members.as_ref().is_some_and(|members| members.slots.iter().all(|slot| slot.was_tried()));
         self.first_round_done.fetch_or(done, Ordering::AcqRel);
         done
+    }
+
+    /// The pool as people look at it; `None` until there is an endpoint set.
+    pub fn status(&self, reports: &Reports) -> Option<PoolStatus> {
+        let published = self.published.borrow().clone()?;
+        let reports = reports.of(published.topology().pool.name());
+        Some(status::of_board(&published, &reports, self.clock.now()))
     }
 
     /// Counts the endpoints.

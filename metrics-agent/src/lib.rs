@@ -4,6 +4,8 @@
 //! [`exposition`] in the words of its [`dialect`] and writes the result into its [`slot`] on the [`board`]; the board is published
 //! version by version ([`published`]) and handed out by [`server`]. [`agent`] puts these together. A reading is
 //! stamped on the agent's own [`clock`] and travels with its age.
+//!
+//! People see the pools through [`telemetry`] and the live [`page`], together with what proxies [`report`]; [`status`] is what they see.
 
 pub mod agent;
 pub mod board;
@@ -16,9 +18,12 @@ pub mod flags;
 mod follower;
 mod look;
 pub mod manifests;
+pub mod page;
 pub mod published;
+pub mod report;
 pub mod scrape;
 pub mod served;
 pub mod server;
 pub mod slot;
+pub mod status;
 pub mod telemetry;

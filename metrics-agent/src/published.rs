@@ -68,6 +68,16 @@ impl Published {
         self.versions
     }
 
+    /// The pool and its policy.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// One reading for each endpoint of the topology, in its order.
+    pub fn readings(&self) -> &[Reading] {
+        &self.readings
+    }
+
     /// The encoded snapshot, its ages as of now to within 5 ms.
     pub fn bytes(&self, with_topology: bool) -> Bytes {
         let mut written = if with_topology { &self.with_topology } else { &self.without_topology }.lock();

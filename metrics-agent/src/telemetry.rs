@@ -1,10 +1,14 @@
-//! The agent's own metrics. No label takes its values from outside, so their number is fixed.
+//! The agent's metrics: what it counts itself, and gauges of the pools.
+//!
+//! What it counts has no labels with values from outside, so the number of series is fixed; for the gauges, [`pools`] bounds it.
+
+mod pools;
 
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::time::Duration;
 
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,6 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::board::Census;
 use crate::exposition::{Fault, Field};
 use crate::scrape::Reason;
+use crate::status::PoolStatus;
 
 /// The media type of [`Telemetry::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,6 +42,7 @@ pub struct Telemetry {
     oldest_reading: Seconds,
     snapshots: Family<Labels<1>, Counter>,
     waiters: Gauge,
+    reports: Family<Labels<1>, Counter>,
     reloads: Family<Labels<1>, Counter>,
     manifest_reads: Family<Labels<1>, Counter>,
     eds_writes: Family<Labels<1>, Counter>,
@@ -61,6 +67,7 @@ impl Default for Telemetry {
             oldest_reading: Seconds::default(),
             snapshots: Family::default(),
             waiters: Gauge::default(),
+            reports: Family::default(),
             reloads: Family::default(),
             manifest_reads: Family::default(),
             eds_writes: Family::default(),
@@ -87,6 +94,7 @@ impl Telemetry {
         r.register_with_unit("oldest_reading_age", "Age of the oldest reading", Unit::Seconds, oldest);
         r.register("snapshots", "Answers to snapshot requests, by outcome", self.snapshots.clone());
         r.register("snapshot_waiters", "Snapshot requests waiting for news", self.waiters.clone());
+        r.register("reports", "Reports of proxies, by outcome", self.reports.clone());
         r.register("config_reloads", "Readings of a changed endpoints file, by result", self.reloads.clone());
         let manifests = self.manifest_reads.clone();
         r.register("manifest_reloads", "Readings of changed manifests, by result", manifests);
@@ -141,6 +149,11 @@ impl Telemetry {
         Waiting::begin(self.waiters.clone())
     }
 
+    /// A proxy's report was taken or refused.
+    pub fn report(&self, outcome: &'static str) {
+        self.reports.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
     /// The endpoints file was read anew.
     pub fn reload(&self, good: bool) {
         self.reloads.get_or_create(&[("result", result(good))]).inc();
@@ -156,13 +169,15 @@ impl Telemetry {
         self.eds_writes.get_or_create(&[("result", result(good))]).inc();
     }
 
-    /// All metrics as text. The numbers of endpoints are those of `census`.
-    pub fn text(&self, census: Census) -> Result<String, fmt::Error> {
+    /// All metrics as text. The numbers of endpoints are those of `census`, the gauges those of `pools`.
+    pub fn text(&self, census: Census, pools: &[PoolStatus]) -> Result<String, fmt::Error> {
         self.endpoints.set(i64::try_from(census.endpoints).unwrap_or(i64::MAX));
         self.endpoints_ready.set(i64::try_from(census.ready).unwrap_or(i64::MAX));
         self.oldest_reading.set(census.oldest.unwrap_or_default().as_secs_f64());
         let mut text = String::new();
-        encode(&mut text, &self.registry)?;
+        encode_registry(&mut text, &self.registry)?;
+        encode_registry(&mut text, &pools::registry(pools))?;
+        encode_eof(&mut text)?;
         Ok(text)
     }
 }

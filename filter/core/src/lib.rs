@@ -17,6 +17,7 @@ pub mod explanation;
 pub mod in_flight;
 pub mod memory;
 pub mod packed;
+pub mod picks;
 pub mod pipeline;
 pub mod plugin;
 pub mod policy;

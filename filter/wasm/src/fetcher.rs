@@ -68,7 +68,7 @@ impl Fetcher {
             self.next_look = now + LOOK_EVERY;
             self.look_at_lease(board, now)?;
         }
-        if now < self.lease_until && self.poll.is_none() && now >= self.not_before {
+        if self.holds_lease(now) && self.poll.is_none() && now >= self.not_before {
             let versions = have
                 .map(|(topology, readings)| format!("&topology={topology}&readings={readings}"))
                 .unwrap_or_default();
@@ -78,6 +78,11 @@ impl Fetcher {
             self.poll = Some(host::get(&self.cluster, &path, TIMEOUT)?);
         }
         Ok(())
+    }
+
+    /// Whether this VM speaks with the agent for all.
+    pub(crate) fn holds_lease(&self, now: Duration) -> bool {
+        now < self.lease_until
     }
 
     fn look_at_lease(&mut self, board: &Board, now: Duration) -> host::Result<()> {

@@ -44,6 +44,13 @@ pub(crate) fn plugin_configuration() -> Result<Vec<u8>> {
     Ok(bytes.map_err(refused("get_buffer(configuration)"))?.unwrap_or_default())
 }
 
+/// What this Envoy is called: the `node.id` of its configuration.
+pub(crate) fn node_id() -> Result<Option<String>> {
+    let id =
+        hostcalls::get_property(vec!["xds", "node", "id"]).map_err(refused("get_property(xds.node.id)"))?;
+    Ok(id.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
 /// All request headers; values need not be text.
 pub(crate) fn request_headers() -> Result<Vec<(String, Vec<u8>)>> {
     hostcalls::get_map_bytes(MapType::HttpRequestHeaders).map_err(refused("get_map(request headers)"))
@@ -157,6 +164,18 @@ pub(crate) fn get(cluster: &str, path: &str, timeout: Duration) -> Result<u32> {
         .map_err(refused("dispatch_http_call"))
 }
 
+/// Starts a POST of protobuf, as [`get`].
+pub(crate) fn post(cluster: &str, path: &str, body: &[u8], timeout: Duration) -> Result<u32> {
+    let headers = vec![
+        (":method", "POST"),
+        (":path", path),
+        (":authority", cluster),
+        ("content-type", "application/x-protobuf"),
+    ];
+    hostcalls::dispatch_http_call(cluster, headers, Some(body), vec![], timeout)
+        .map_err(refused("dispatch_http_call"))
+}
+
 /// The status of the answer being delivered.
 pub(crate) fn call_status() -> Result<Option<u16>> {
     let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status")
@@ -188,4 +207,9 @@ pub(crate) fn set(gauge: u32, value: u64) -> Result<()> {
 /// Adds one to a counter.
 pub(crate) fn increment(counter: u32) -> Result<()> {
     hostcalls::increment_metric(counter, 1).map_err(refused("increment_metric"))
+}
+
+/// The value of a counter, all VMs together.
+pub(crate) fn counted(counter: u32) -> Result<u64> {
+    hostcalls::get_metric(counter).map_err(refused("get_metric"))
 }

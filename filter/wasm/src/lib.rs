@@ -18,6 +18,7 @@ mod headers;
 mod host;
 mod policy;
 mod pool_state;
+mod reporter;
 mod root;
 mod roster;
 mod shared_log;

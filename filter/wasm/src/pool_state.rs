@@ -8,12 +8,14 @@ use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome};
 use endpoint_picker::in_flight::InFlight;
 use endpoint_picker::memory::Memory;
+use endpoint_picker::picks::Picks;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::Policy;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_wire as wire;
+use endpoint_picker_wire::report::EndpointReport;
 use endpoint_picker_wire::shared::Entry;
 use endpoint_picker_wire::shared::entry::What;
 
@@ -33,6 +35,7 @@ pub(crate) struct PoolState {
     known: Known,
     memories: Vec<Memory>,
     in_flight: InFlight,
+    picks: Picks,
     /// This VM's number.
     vm: u64,
     /// What the VMs of this Envoy tell each other.
@@ -87,6 +90,7 @@ impl PoolState {
             failure_mode,
             known: Known::default(),
             in_flight: InFlight::default(),
+            picks: Picks::default(),
             vm,
             log,
             owes_loads: false,
@@ -97,6 +101,14 @@ impl PoolState {
     /// The versions of topology and readings this VM has.
     pub(crate) fn versions(&self) -> Option<(u64, u64)> {
         self.known.versions
+    }
+
+    /// What was sent to each endpoint, and what of it is under way.
+    pub(crate) fn tallies(&self) -> impl Iterator<Item = EndpointReport> {
+        self.known.pool.endpoints().iter().zip(self.in_flight.loads()).map(|(endpoint, load)| {
+            let (endpoint, Load { requests, tokens }) = (endpoint.key(), *load);
+            EndpointReport { endpoint, picks: self.picks.of(endpoint), requests, tokens }
+        })
     }
 
     /// What happens to requests when there is nothing to decide by.
@@ -203,8 +215,8 @@ impl PoolState {
 
     /// Takes in what the other VMs did.
     fn hear(&mut self) {
-        let Self { log, memories, in_flight, known, pipeline, .. } = self;
-        let heard = log.hear(|entry| apply(entry, &known.pool, pipeline, memories, in_flight));
+        let Self { log, memories, in_flight, picks, known, pipeline, .. } = self;
+        let heard = log.hear(|entry| apply(entry, &known.pool, pipeline, memories, in_flight, picks));
         if let Err(error) = heard {
             log::error!("{error}; what other workers did is not known");
         }
@@ -212,8 +224,8 @@ impl PoolState {
 
     /// Tells the other VMs what this one did, and takes it in with what they did in between.
     fn flush(&mut self) {
-        let Self { log, memories, in_flight, known, pipeline, .. } = self;
-        let flushed = log.flush(|entry| apply(entry, &known.pool, pipeline, memories, in_flight));
+        let Self { log, memories, in_flight, picks, known, pipeline, .. } = self;
+        let flushed = log.flush(|entry| apply(entry, &known.pool, pipeline, memories, in_flight, picks));
         if let Err(error) = flushed {
             log::error!("{error}; other workers do not know what this one did");
         }
@@ -291,6 +303,7 @@ impl PoolState {
             memory.remap(&moves);
         }
         self.in_flight.adopt(&pool);
+        self.picks.adopt(&pool);
         self.marks_answers = marks_answers(&pipeline);
         self.pipeline = pipeline;
         self.policy = Rc::new(wire::policy_into_core(policy));
@@ -300,10 +313,20 @@ impl PoolState {
 }
 
 /// Takes in one entry of the VMs' log.
-fn apply(entry: Entry, pool: &Pool, pipeline: &Pipeline, memories: &mut [Memory], in_flight: &mut InFlight) {
+fn apply(
+    entry: Entry,
+    pool: &Pool,
+    pipeline: &Pipeline,
+    memories: &mut [Memory],
+    in_flight: &mut InFlight,
+    picks: &mut Picks,
+) {
     let Entry { vm, endpoint, what: Some(what) } = entry else { return };
     match what {
-        What::Started(load) => in_flight.start(vm, endpoint, entries::into_load(load)),
+        What::Started(load) => {
+            in_flight.start(vm, endpoint, entries::into_load(load));
+            picks.count(endpoint);
+        }
         What::Ended(load) => in_flight.end(vm, endpoint, entries::into_load(load)),
         What::Loads(loads) => {
             let loads = loads.loads.into_iter();

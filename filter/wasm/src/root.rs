@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::fetcher::{Fetcher, Poll};
 use crate::host;
 use crate::pool_state::PoolState;
+use crate::reporter::Reporter;
 use crate::roster::Roster;
 use crate::shared_log::SharedLog;
 use crate::stats::Stats;
@@ -30,6 +31,7 @@ struct Running {
     shared: Rc<Shared>,
     board: Board,
     fetcher: Fetcher,
+    reporter: Reporter,
     roster: Roster,
     /// The last trouble that was logged, so that it is logged once.
     trouble: Option<String>,
@@ -59,6 +61,7 @@ impl Root {
             }),
             board: Board::new(&config.pool),
             fetcher: Fetcher::new(vm, &config.pool, &config.agent_cluster),
+            reporter: Reporter::new(&config.pool, &config.agent_cluster, seed),
             roster: Roster::new(&config.pool, vm),
             trouble: None,
         };
@@ -79,7 +82,12 @@ impl Running {
         }
         self.shared.stats.in_flight.set(self.shared.pool.borrow().requests_in_flight());
         let have = self.shared.pool.borrow().versions();
-        self.fetcher.run(&self.board, have, now).map_err(|error| error.to_string())
+        self.fetcher.run(&self.board, have, now).map_err(|error| error.to_string())?;
+        if self.fetcher.holds_lease(now) {
+            let Shared { pool, stats } = &*self.shared;
+            self.reporter.run(&pool.borrow(), stats, now).map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     fn catch_up(&mut self) -> Result<(), String> {
@@ -123,7 +131,9 @@ impl Running {
 
 impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, _headers: usize, _body_size: usize, _trailers: usize) {
-        if let Some(running) = &mut self.running {
+        if let Some(running) = &mut self.running
+            && !running.reporter.finish(token)
+        {
             let result = running.finish_poll(token);
             running.note(result);
         }

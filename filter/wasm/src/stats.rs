@@ -1,6 +1,7 @@
 //! The filter's counters and gauges, `wasmcustom.endpoint_picker.<pool>.<name>` among Envoy's statistics.
 
 use endpoint_picker::decision::Outcome;
+use endpoint_picker_wire::report::Rejected;
 
 use crate::host;
 
@@ -33,6 +34,12 @@ impl Counter {
         {
             log::debug!("{error}");
         }
+    }
+
+    /// What all VMs together have counted; 0 if Envoy would not define the counter.
+    pub(crate) fn value(self) -> u64 {
+        let value = self.0.map_or(Ok(0), host::counted);
+        value.inspect_err(|error| log::debug!("{error}")).unwrap_or(0)
     }
 }
 
@@ -70,6 +77,20 @@ impl Stats {
             snapshot_failures: counter("snapshot_failures"),
             in_flight: Gauge(define(host::define_gauge, "in_flight")),
         }
+    }
+
+    /// The rejected requests by status, where there were any.
+    pub(crate) fn rejected(&self) -> Vec<Rejected> {
+        [
+            (400, self.rejected_400),
+            (404, self.rejected_404),
+            (429, self.rejected_429),
+            (503, self.rejected_503),
+        ]
+        .map(|(status, counter)| Rejected { status, requests: counter.value() })
+        .into_iter()
+        .filter(|rejected| rejected.requests > 0)
+        .collect()
     }
 
     /// Counts a request that was not routed.

@@ -26,8 +26,17 @@ pub mod shared {
     include!("gen/endpoint_picker.shared.v1.rs");
 }
 
-/// The format this build reads and writes.
+/// The generated messages that the filter sends to the agent.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
+pub mod report {
+    include!("gen/endpoint_picker.report.v1.rs");
+}
+
+/// The format of snapshots that this build reads and writes.
 pub const FORMAT: u32 = 1;
+
+/// The format of reports that this build reads and writes.
+pub const REPORT_FORMAT: u32 = 1;
 
 /// Decodes a snapshot and checks that its format is one this build knows.
 pub fn decode(bytes: &[u8]) -> Result<v1::Snapshot, SnapshotError> {

@@ -49,7 +49,8 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
                 oldest: a.oldest.max(b.oldest),
             }
         });
-    match shared.telemetry.text(all) {
+    let statuses = shared.pools.boards().into_iter().filter_map(|(_, board)| board.status(&shared.reports));
+    match shared.telemetry.text(all, &statuses.collect::<Vec<_>>()) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => {
             refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot write the metrics: {error}"))

@@ -8,6 +8,7 @@ mod harness;
 mod hostile;
 mod process;
 mod reload;
+mod reports;
 mod scraping;
 mod scripted;
 mod snapshots;

@@ -18,6 +18,7 @@ mod original_dst;
 mod picking;
 mod policies;
 mod prefix;
+mod reports;
 mod rewriting;
 mod scene;
 mod steady_load;

@@ -56,6 +56,16 @@ impl Plugin for UtilizationDetector {
 }
 
 impl UtilizationDetector {
+    /// Waiting requests at which an endpoint counts as saturated.
+    pub fn queue_depth_threshold(&self) -> f64 {
+        self.queue_depth_threshold
+    }
+
+    /// Share of the KV cache in use at which an endpoint counts as saturated.
+    pub fn kv_cache_util_threshold(&self) -> f64 {
+        self.kv_cache_util_threshold
+    }
+
     /// Waiting requests and KV usage relative to their thresholds; `None` if the values are too old or there are none.
     fn utilization(&self, cycle: &Cycle<'_>, endpoint: usize) -> Option<(f64, f64)> {
         let reading = cycle.reading(endpoint);

@@ -1,0 +1,61 @@
+//! `POST /v1/pools/{pool}/report`
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use endpoint_picker_wire::Message;
+use endpoint_picker_wire::report::Report;
+
+use crate::server::{Shared, refuse};
+
+/// Enough for the most endpoints that a pool may have.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+const PROTOBUF: &str = "application/x-protobuf";
+
+/// Where reports are taken.
+pub fn routes() -> Router<Arc<Shared>> {
+    Router::new().route("/v1/pools/{pool}/report", post(take)).layer(DefaultBodyLimit::max(MAX_BYTES))
+}
+
+async fn take(
+    State(shared): State<Arc<Shared>>,
+    pool: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let (outcome, answer) = match read(&shared, pool, &headers, body) {
+        Ok(()) => ("accepted", StatusCode::NO_CONTENT.into_response()),
+        Err((status, problem)) => ("refused", refuse(status, &problem)),
+    };
+    shared.telemetry.report(outcome);
+    answer
+}
+
+fn read(
+    shared: &Shared,
+    pool: Result<Path<String>, PathRejection>,
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<(), (StatusCode, String)> {
+    // A web page that the operator has open cannot send this type here without being asked whether it may.
+    if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != PROTOBUF) {
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the content-type allowed is {PROTOBUF}")));
+    }
+    let body = body.map_err(|rejection| (rejection.status(), rejection.body_text()))?;
+    let board = pool.ok().and_then(|Path(name)| shared.pools.board(&name));
+    let published = board.and_then(|board| board.subscribe().borrow().clone());
+    let Some(published) = published else {
+        return Err((StatusCode::NOT_FOUND, "no such pool".to_owned()));
+    };
+    let report = Report::decode(body)
+        .map_err(|error| (StatusCode::BAD_REQUEST, format!("the report is malformed: {error}")))?;
+    let taken = shared.reports.take(&published.topology().pool, report);
+    taken.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))
+}

@@ -1,0 +1,122 @@
+//! A pool as people look at it: what `GET /v1/pools/{pool}` answers and `metrics-agent snapshot` prints.
+
+mod build;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use build::{FRESH, Thresholds, of_board, of_snapshot};
+
+/// One pool at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// The pool's name.
+    pub pool: String,
+    /// All endpoints, in discovery's order.
+    pub endpoints: Vec<EndpointStatus>,
+    /// The proxies that report on the pool, by name.
+    pub proxies: Vec<ProxyStatus>,
+}
+
+/// One endpoint. What its server did not say is absent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndpointStatus {
+    /// `namespace/name`.
+    pub name: String,
+    /// `ip:port`.
+    pub address: String,
+    /// What discovery says of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// In one word.
+    pub state: State,
+    /// Age of the values below; absent: never scraped.
+    pub age_ms: Option<u64>,
+    /// Requests waiting in the server's queue.
+    pub waiting: Option<u64>,
+    /// Requests the server works on.
+    pub running: Option<u64>,
+    /// Share of the KV cache in use, 0..=1.
+    pub kv_usage: Option<f64>,
+    /// Its adapters.
+    pub lora: Option<LoraStatus>,
+    /// Tokens per KV-cache block.
+    pub block_size: Option<u32>,
+    /// Blocks in the KV cache.
+    pub num_blocks: Option<u32>,
+    /// Numbers that the operator has asked for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, f64>,
+    /// What the proxies sent to it; absent: none reports.
+    pub sent: Option<Sent>,
+}
+
+/// An endpoint's state in one word; the first that applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// No candidate for requests.
+    NotReady,
+    /// Ready as far as known; never scraped.
+    NoReading,
+    /// Its values are older than [`FRESH`].
+    Stale,
+    /// Queue or KV cache at or above the threshold of the pool's `utilization-detector`.
+    Saturated,
+    /// None of these.
+    Ready,
+}
+
+impl State {
+    /// All states, the worst first.
+    pub const ALL: [Self; 5] = [Self::NotReady, Self::NoReading, Self::Stale, Self::Saturated, Self::Ready];
+
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotReady => "not_ready",
+            Self::NoReading => "no_reading",
+            Self::Stale => "stale",
+            Self::Saturated => "saturated",
+            Self::Ready => "ready",
+        }
+    }
+}
+
+/// Adapters of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in `endpoint_picker::reading::Lora`")]
+pub struct LoraStatus {
+    pub running: Vec<String>,
+    pub waiting: Vec<String>,
+    pub max: u32,
+}
+
+/// What all reporting proxies together have sent to one endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    /// How often it was chosen since the first report that the agent got.
+    pub picks: u64,
+    /// How often per second, over the last second; absent until two reports tell.
+    pub picks_per_second: Option<f64>,
+    /// Requests under way.
+    pub requests: u64,
+    /// Their tokens.
+    pub tokens: u64,
+}
+
+/// One proxy, as of its last report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProxyStatus {
+    /// Its `node.id`.
+    pub proxy: String,
+    /// Age of the report.
+    pub age_ms: u64,
+    /// Requests since the proxy was started.
+    pub routed: u64,
+    /// Requests left to Envoy's own balancing.
+    pub abstained: u64,
+    /// Requests answered by the filter, by HTTP status.
+    pub rejected: BTreeMap<u32, u64>,
+}

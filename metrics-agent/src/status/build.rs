@@ -1,0 +1,152 @@
+//! Puts a status together.
+
+use core::time::Duration;
+
+use endpoint_picker::plugin::UtilizationDetector;
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::reading::Reading;
+use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
+
+use super::{EndpointStatus, LoraStatus, PoolStatus, ProxyStatus, Sent, State};
+use crate::published::Published;
+use crate::report::{Heard, PoolReports, Tally};
+
+/// Up to this age the reference counts values as fresh in its gauges.
+pub const FRESH: Duration = Duration::from_secs(2);
+
+/// From where on an endpoint counts as saturated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    /// Waiting requests.
+    pub waiting: f64,
+    /// Share of the KV cache in use.
+    pub kv_usage: f64,
+}
+
+impl Thresholds {
+    /// Those of the policy's saturation detector, if it is a `utilization-detector`; otherwise that plugin's defaults.
+    pub fn of_policy(policy: Option<&v1::Policy>) -> Self {
+        let config = policy.and_then(|policy| policy.picker_config.as_ref());
+        let detector = config.and_then(|config| {
+            let name = config.saturation_detector.as_ref()?;
+            let plugin = config.plugins.iter().find(|plugin| plugin.name == *name)?;
+            let is_ours = plugin.r#type == "utilization-detector";
+            is_ours.then(|| serde_json::from_str::<UtilizationDetector>(&plugin.parameters).ok())?
+        });
+        let detector = detector.unwrap_or_default();
+        Self { waiting: detector.queue_depth_threshold(), kv_usage: detector.kv_cache_util_threshold() }
+    }
+
+    fn are_reached_by(self, reading: &Reading) -> bool {
+        reading.waiting.is_some_and(|waiting| waiting as f64 >= self.waiting)
+            || reading.kv_usage.is_some_and(|usage| usage >= self.kv_usage)
+    }
+}
+
+/// A pool as the agent publishes it, with what proxies reported.
+pub fn of_board(published: &Published, reports: &PoolReports, now: Duration) -> PoolStatus {
+    let topology = published.topology();
+    let thresholds = Thresholds::of_policy(topology.policy.as_ref());
+    let sent = |endpoint: &Endpoint| {
+        let key = endpoint.key();
+        (!reports.proxies.is_empty()).then(|| {
+            let tallies = reports.proxies.values().filter_map(|heard| heard.endpoints.get(&key));
+            let picks = reports.picks.get(&key).copied().unwrap_or(0);
+            tallies.fold(Sent { picks, ..Sent::default() }, add)
+        })
+    };
+    let pool = &topology.pool;
+    PoolStatus {
+        pool: pool.name().to_owned(),
+        endpoints: endpoints(pool, published.readings(), thresholds, sent, now),
+        proxies: reports.proxies.iter().map(|(proxy, heard)| of_proxy(proxy, heard, now)).collect(),
+    }
+}
+
+/// A pool as a recorded snapshot tells it. Without a topology there are no endpoints.
+pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> {
+    let mut topology = snapshot.topology.unwrap_or_default();
+    let thresholds = Thresholds::of_policy(topology.policy.take().as_ref());
+    let pool = topology_into_core(topology)?;
+    // Any moment will do, as long as ages fit in before it.
+    let now = Duration::from_secs(u64::from(u32::MAX));
+    let readings: Vec<_> =
+        snapshot.readings.into_iter().map(|reading| reading_into_core(reading, now)).collect();
+    let endpoints = endpoints(&pool, &readings, thresholds, |_| None, now);
+    Ok(PoolStatus { pool: pool.name().to_owned(), endpoints, proxies: Vec::new() })
+}
+
+fn endpoints(
+    pool: &Pool,
+    readings: &[Reading],
+    thresholds: Thresholds,
+    sent: impl Fn(&Endpoint) -> Option<Sent>,
+    now: Duration,
+) -> Vec<EndpointStatus> {
+    let each = pool.endpoints().iter().zip(readings);
+    each.map(|(endpoint, reading)| of_endpoint(endpoint, reading, thresholds, sent(endpoint), now)).collect()
+}
+
+fn of_endpoint(
+    endpoint: &Endpoint,
+    reading: &Reading,
+    thresholds: Thresholds,
+    sent: Option<Sent>,
+    now: Duration,
+) -> EndpointStatus {
+    let age = reading.age(now);
+    let state = match age {
+        _ if !reading.ready => State::NotReady,
+        None => State::NoReading,
+        Some(age) if age > FRESH => State::Stale,
+        Some(_) if thresholds.are_reached_by(reading) => State::Saturated,
+        Some(_) => State::Ready,
+    };
+    EndpointStatus {
+        name: endpoint.name().to_owned(),
+        address: endpoint.printed_address().to_owned(),
+        labels: endpoint.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        state,
+        age_ms: age.map(milliseconds),
+        waiting: reading.waiting,
+        running: reading.running,
+        kv_usage: reading.kv_usage,
+        lora: reading.lora.clone().map(|lora| LoraStatus {
+            running: lora.running,
+            waiting: lora.waiting,
+            max: lora.max,
+        }),
+        block_size: reading.block_size,
+        num_blocks: reading.num_blocks,
+        attributes: reading.attributes.iter().cloned().collect(),
+        sent,
+    }
+}
+
+fn of_proxy(proxy: &str, heard: &Heard, now: Duration) -> ProxyStatus {
+    ProxyStatus {
+        proxy: proxy.to_owned(),
+        age_ms: milliseconds(now.saturating_sub(heard.at)),
+        routed: heard.routed,
+        abstained: heard.abstained,
+        rejected: heard.rejected.clone(),
+    }
+}
+
+/// Counts come from outside and may be anything.
+fn add(sum: Sent, tally: &Tally) -> Sent {
+    let rates = [sum.picks_per_second, tally.picks_per_second];
+    Sent {
+        picks: sum.picks,
+        picks_per_second: rates.into_iter().flatten().reduce(|a, b| a + b),
+        requests: sum.requests.saturating_add(tally.requests),
+        tokens: sum.tokens.saturating_add(tally.tokens),
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

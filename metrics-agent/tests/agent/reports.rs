@@ -1,0 +1,130 @@
+//! What proxies report, and what becomes of it.
+
+use endpoint_picker::pool::Endpoint;
+use endpoint_picker_wire::report::{EndpointReport, Rejected, Report};
+use endpoint_picker_wire::{Message, REPORT_FORMAT};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::harness::{Agent, eventually, scraping};
+use crate::scripted::{Behaviour, Scripted, load};
+
+async fn post(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(agent.address).await.unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The agent may answer before it has read all of it.
+    let _ = stream.write_all(body).await;
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    let status = answer.split(' ').nth(1).unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    (status.parse().unwrap(), answer)
+}
+
+async fn agent_and_key() -> (Agent, Scripted, u64) {
+    let server = Scripted::start(Behaviour::Text(load(3, 1))).await;
+    let agent = Agent::start(scraping(&[server.address()])).await;
+    agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
+    let endpoint = Endpoint::new(format!("default/{}", server.address()), server.address(), vec![]);
+    (agent, server, endpoint.key())
+}
+
+fn report(endpoint: u64, picks: u64) -> Vec<u8> {
+    let report = Report {
+        format: REPORT_FORMAT,
+        proxy: "envoy-1".to_owned(),
+        generation: 1,
+        endpoints: vec![EndpointReport { endpoint, picks, requests: 2, tokens: 300 }],
+        routed: 41,
+        abstained: 1,
+        rejected: vec![Rejected { status: 429, requests: 5 }],
+    };
+    report.encode_to_vec()
+}
+
+const PATH: &str = "/v1/pools/default/report";
+const PROTOBUF: &str = "application/x-protobuf";
+
+#[tokio::test]
+async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
+    let (agent, server, key) = agent_and_key().await;
+    let before = agent.get("/v1/pools/default").await;
+    let before: serde_json::Value = serde_json::from_slice(&before.body).unwrap();
+    assert_eq!((&before["endpoints"][0]["sent"], &before["proxies"]), (&().into(), &serde_json::json!([])));
+
+    assert_eq!(post(&agent, PATH, PROTOBUF, &report(key, 100)).await.0, 204);
+    assert_eq!(post(&agent, PATH, PROTOBUF, &report(key, 108)).await.0, 204);
+    let answer = agent.get("/v1/pools/default").await;
+    assert!(answer.head.contains("cache-control: no-store"), "{}", answer.head);
+    let status: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    let endpoint = &status["endpoints"][0];
+    assert_eq!(endpoint["address"], server.address().to_string());
+    assert_eq!((&endpoint["waiting"], &endpoint["state"]), (&3.into(), &"ready".into()));
+    let sent = &endpoint["sent"];
+    assert_eq!((&sent["picks"], &sent["requests"], &sent["tokens"]), (&8.into(), &2.into(), &300.into()));
+    assert!(sent["picks_per_second"].as_f64().unwrap() > 0.0, "{status}");
+    let proxy = &status["proxies"][0];
+    assert_eq!((&proxy["proxy"], &proxy["routed"]), (&"envoy-1".into(), &41.into()));
+    assert_eq!(proxy["rejected"], serde_json::json!({"429": 5}));
+
+    let name = format!("default/{}", server.address());
+    let metrics = agent.get("/metrics").await.text();
+    for line in [
+        format!("endpoint_picker_picks_total{{pool=\"default\",endpoint=\"{name}\"}} 8"),
+        format!("llm_d_epp_per_endpoint_queue_size{{name=\"default\",model_server_endpoint=\"{name}\"}} 3.0"),
+        "llm_d_epp_ready_endpoints{name=\"default\"} 1.0".to_owned(),
+        "metrics_agent_reports_total{outcome=\"accepted\"} 2".to_owned(),
+        "# EOF".to_owned(),
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in:\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_bad_report_is_refused_with_the_reason_and_changes_nothing() {
+    let (agent, _server, key) = agent_and_key().await;
+    let good = report(key, 1);
+    let other_format = Report { format: 9, ..Report::default() }.encode_to_vec();
+    for (path, kind, body, status, reason) in [
+        (PATH, PROTOBUF, &b"\xff\xff\xff"[..], 400, "malformed"),
+        (PATH, PROTOBUF, &other_format, 400, "format 9"),
+        (PATH, "text/plain", &good, 415, "application/x-protobuf"),
+        ("/v1/pools/other/report", PROTOBUF, &good, 404, "no such pool"),
+        (PATH, PROTOBUF, &vec![0; 5 << 20], 413, "limit"),
+    ] {
+        let (found, answer) = post(&agent, path, kind, body).await;
+        assert_eq!(found, status, "{path} {kind}: {answer}");
+        assert!(answer.contains(reason), "{answer}");
+    }
+    let status = agent.get("/v1/pools/default").await.text();
+    assert!(status.contains(r#""proxies":[]"#), "{status}");
+    let metrics = agent.get("/metrics").await.text();
+    assert!(metrics.contains("\nmetrics_agent_reports_total{outcome=\"refused\"} 5\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn the_pools_are_listed_and_an_unknown_one_is_told_which_there_are() {
+    let (agent, _server, _) = agent_and_key().await;
+    let list: serde_json::Value = serde_json::from_slice(&agent.get("/v1/pools").await.body).unwrap();
+    assert_eq!(list, serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "pools": ["default"]}));
+    let unknown = agent.get("/v1/pools/other").await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.text().contains("allowed: default"), "{}", unknown.text());
+}
+
+#[tokio::test]
+async fn the_history_has_a_point_for_each_endpoint() {
+    let (agent, server, _) = agent_and_key().await;
+    let name = format!("default/{}", server.address());
+    eventually("a point with the reading", async || {
+        let answer = agent.get("/v1/pools/default/history").await;
+        let history: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        let points = history["endpoints"][&name]["waiting"].as_array()?;
+        (points.last()? == &serde_json::json!(3.0) && points.len() == history["ages_ms"].as_array()?.len())
+            .then_some(())
+    })
+    .await;
+}
