@@ -20,6 +20,9 @@ mod problem;
 pub mod source;
 pub mod watch;
 
+use core::time::Duration;
+
+use endpoint_picker_wire::v1;
 pub use plan::{Plan, PoolPlan};
 pub use problem::{Problem, Problems};
 
@@ -32,4 +35,19 @@ pub struct Options {
     pub default_pool: String,
     /// Whether filters behind the picker are told the score of every rated endpoint.
     pub emit_endpoint_scores: bool,
+    /// Age of readings from which scorers have no opinion of an endpoint; `None`: as in the reference.
+    pub no_opinion_after: Option<Duration>,
+}
+
+impl Options {
+    /// What the options say of every pool's policy.
+    fn policy(&self) -> v1::Policy {
+        v1::Policy {
+            emit_endpoint_scores: self.emit_endpoint_scores,
+            no_opinion_after_ms: self
+                .no_opinion_after
+                .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+            ..v1::Policy::default()
+        }
+    }
 }

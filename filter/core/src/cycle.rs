@@ -115,6 +115,8 @@ pub struct Cycle<'a> {
     pub(crate) prefixes: &'a [Prefix],
     pub(crate) sessions: &'a [Session<'a>],
     pub(crate) load_producer: &'a InflightLoadProducer,
+    /// Age from which readings give no opinion; `None`: they always do.
+    pub(crate) no_opinion_after: Option<Duration>,
     /// The plugin instance at work.
     pub(crate) own: usize,
 }
@@ -151,6 +153,12 @@ impl<'a> Cycle<'a> {
     /// What the endpoint last said; nothing, if it was never scraped or the readings are too old to be used.
     pub fn reading(&self, endpoint: usize) -> &'a Reading {
         self.readings.get(endpoint).unwrap_or(&NOTHING_SAID)
+    }
+
+    /// Whether a scorer that goes by readings has an opinion of the endpoint.
+    pub(crate) fn is_known(&self, endpoint: usize) -> bool {
+        self.no_opinion_after
+            .is_none_or(|limit| self.reading(endpoint).age(self.now).is_some_and(|age| age <= limit))
     }
 
     /// What is under way at the endpoint.

@@ -16,6 +16,7 @@ pub mod decision;
 pub mod explanation;
 pub mod in_flight;
 pub mod memory;
+mod opinion;
 pub mod packed;
 pub mod picks;
 pub mod pipeline;

@@ -32,9 +32,17 @@ pub struct Pipeline {
     pub(crate) load_producer: InflightLoadProducer,
     pub(crate) parsers: Parsers,
     pub(crate) stale_after: Duration,
+    pub(crate) no_opinion_after: Option<Duration>,
 }
 
 impl Pipeline {
+    /// Gives endpoints whose readings are older than this, or that were never scraped, a neutral score by all scorers that go by
+    /// readings. `None`, the reference's rule: the last values count however old they are, and none count as idle.
+    #[must_use]
+    pub fn with_no_opinion_after(self, age: Option<Duration>) -> Self {
+        Self { no_opinion_after: age, ..self }
+    }
+
     /// The plugin instances, those that were added by default included.
     pub fn plugins(&self) -> &[Instance] {
         &self.plugins
@@ -119,6 +127,7 @@ impl Pipeline {
             prefixes: &[],
             sessions: &[],
             load_producer: &self.load_producer,
+            no_opinion_after: self.no_opinion_after,
             own: self.detector,
         };
         if request.priority < 0 && self.saturation(&bare, &candidates) >= 1.0 {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use xxhash_rust::xxh64::xxh64;
 
 use crate::cycle::Cycle;
+use crate::opinion;
 use crate::plugin::registry::AnyPlugin;
 use crate::rng::Rng;
 
@@ -93,10 +94,9 @@ impl Profile {
             self.scorers.iter().zip(run.scores.chunks_exact_mut(candidates.len()))
         {
             let Some(scorer) = plugins[index].plugin.as_scorer() else { continue };
-            scorer.score(&cycle.of(index), &candidates, scores);
-            for (score, total) in scores.iter_mut().zip(&mut run.totals) {
-                *score = clamp(*score);
-                *total += *score * weight;
+            opinion::score(scorer, &cycle.of(index), &candidates, scores);
+            for (score, total) in scores.iter().zip(&mut run.totals) {
+                *total += score * weight;
             }
         }
         if let Some(picker) = plugins[self.picker].plugin.as_picker() {
@@ -116,22 +116,5 @@ impl Profile {
             run.scored.iter().copied().chain(dropped.map(|&(endpoint, _)| endpoint)).collect()
         };
         Some(asked).filter(|asked| !asked.is_empty())
-    }
-}
-
-/// Into 0..=1. NaN becomes 0, where the reference lets it through and compares it as equal to everything.
-fn clamp(score: f64) -> f64 {
-    if score > 0.0 { score.min(1.0) } else { 0.0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test;
-
-    #[test]
-    fn scores_are_clamped_and_never_nan() {
-        let clamped = [-0.5, 0.25, 1.5, f64::NAN, f64::INFINITY].map(|score| clamp(score).to_string());
-        assert_eq!(clamped, ["0", "0.25", "1", "0", "1"]);
     }
 }

@@ -1,5 +1,7 @@
 //! What the policy says, beside its data: the picker's pipeline, and how scores are told.
 
+use core::time::Duration;
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use endpoint_picker::decision::Decision;
@@ -12,11 +14,16 @@ use endpoint_picker_wire::{endpoint_scores, picker_config_into_core, v1};
 /// letters carry three bytes.
 const MOST_SCORE_BYTES: usize = 8191 / 4 * 3;
 
-/// The pipeline of a configuration, or of the default when there is none.
-pub(crate) fn pipeline(config: Option<v1::PickerConfig>) -> Result<Pipeline, String> {
-    let Some(config) = config else { return Ok(Pipeline::default()) };
-    let config = picker_config_into_core(config, read_plugin).map_err(|error| error.to_string())?;
-    Pipeline::compile(config).map_err(|error| error.to_string())
+/// The pipeline of a policy's configuration, or of the default when it has none.
+pub(crate) fn pipeline(policy: &mut v1::Policy) -> Result<Pipeline, String> {
+    let pipeline = match policy.picker_config.take() {
+        Some(config) => {
+            let config = picker_config_into_core(config, read_plugin).map_err(|error| error.to_string())?;
+            Pipeline::compile(config).map_err(|error| error.to_string())?
+        }
+        None => Pipeline::default(),
+    };
+    Ok(pipeline.with_no_opinion_after(policy.no_opinion_after_ms.map(Duration::from_millis)))
 }
 
 fn read_plugin(r#type: &str, parameters: &str) -> Result<AnyPlugin, String> {

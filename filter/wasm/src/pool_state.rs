@@ -296,7 +296,7 @@ impl PoolState {
     fn adopt(&mut self, mut topology: wire::v1::Topology) -> Result<(), String> {
         let mut policy = topology.policy.take().unwrap_or_default();
         let pool = wire::topology_into_core(topology).map_err(|error| error.to_string())?;
-        let pipeline = policy::pipeline(policy.picker_config.take())?;
+        let pipeline = policy::pipeline(&mut policy)?;
         let moves = self.known.pool.moves_to(&pool);
         self.memories = pipeline.new_memories(Some((&self.pipeline, core::mem::take(&mut self.memories))));
         for memory in &mut self.memories {

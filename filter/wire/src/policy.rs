@@ -89,6 +89,7 @@ mod tests {
                 targets: vec![target("n", Some(u32::MAX))],
             }],
             emit_endpoint_scores: true,
+            no_opinion_after_ms: Some(2000),
         };
         let read = policy_into_core(v1::Policy::decode(&*sent.encode_to_vec()).unwrap());
         let expected = Policy {

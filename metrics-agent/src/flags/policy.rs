@@ -1,8 +1,10 @@
 //! How manifests are read, by the agent and by its check.
 
+use core::time::Duration;
+
 use clap::Args;
 
-use super::FlagError;
+use super::{FlagError, values};
 use crate::manifests::Options;
 
 /// How manifests are read.
@@ -19,6 +21,11 @@ pub struct PolicyFlags {
     /// Tell the filters behind the picker the score of every rated endpoint.
     #[arg(long)]
     emit_endpoint_scores: bool,
+
+    /// Age of metrics from which scorers have no opinion of an endpoint, 2s for example; also of one never scraped. Without
+    /// it the last values count, and none as idle, as in the reference endpoint picker.
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    no_opinion_after: Option<Duration>,
 }
 
 impl PolicyFlags {
@@ -31,6 +38,7 @@ impl PolicyFlags {
             allow_experimental_plugins: self.allow_experimental_plugins,
             default_pool: self.pool,
             emit_endpoint_scores: self.emit_endpoint_scores,
+            no_opinion_after: self.no_opinion_after,
         })
     }
 }

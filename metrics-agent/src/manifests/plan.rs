@@ -56,12 +56,10 @@ impl PoolPlan {
 impl Plan {
     /// One pool of all endpoints, decided for by the reference's defaults.
     pub fn without_manifests(options: &Options) -> Self {
-        let policy =
-            v1::Policy { emit_endpoint_scores: options.emit_endpoint_scores, ..v1::Policy::default() };
         let pool = PoolPlan {
             name: options.default_pool.clone(),
             members: Members::All,
-            policy,
+            policy: options.policy(),
             scraping: Scraping::default(),
         };
         Self { pools: vec![pool], endpoints_file: None, documents: 0, warnings: Vec::new() }
@@ -125,11 +123,7 @@ fn pools(documents: &mut Documents, options: &Options) -> Vec<Pool> {
             documents.problems.push(origin.problem(Fault::new("metadata.name", text)));
         }
         first.entry(name.clone()).or_insert(origin);
-        let policy = v1::Policy {
-            failure_mode: spec.failure_mode.into(),
-            emit_endpoint_scores: options.emit_endpoint_scores,
-            ..v1::Policy::default()
-        };
+        let policy = v1::Policy { failure_mode: spec.failure_mode.into(), ..options.policy() };
         let members = Members::Selected {
             namespace: namespace.clone(),
             labels: spec.selector,

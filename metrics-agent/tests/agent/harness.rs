@@ -60,7 +60,12 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> std::io::Result<Answ
 
 /// One pool of this name and nothing else.
 pub(crate) fn options_for(pool: &str) -> Options {
-    Options { allow_experimental_plugins: false, default_pool: pool.to_owned(), emit_endpoint_scores: false }
+    Options {
+        allow_experimental_plugins: false,
+        default_pool: pool.to_owned(),
+        emit_endpoint_scores: false,
+        no_opinion_after: None,
+    }
 }
 
 /// Settings with which nothing is scraped.

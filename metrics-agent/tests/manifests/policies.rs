@@ -1,5 +1,7 @@
 //! Objectives, rewrites and models.
 
+use core::time::Duration;
+
 use endpoint_picker_wire::v1;
 use metrics_agent::manifests::{Options, Plan};
 
@@ -97,6 +99,18 @@ fn of_two_inference_models_for_one_name_the_older_one_wins() {
         warnings(&text),
         ["m.yaml: document 2: spec.modelName: \"m\" is the model of an older object, which wins"]
     );
+}
+
+#[test]
+fn the_age_from_which_readings_give_no_opinion_is_the_flags() {
+    let of = |options: &Options| {
+        let plan =
+            Plan::read(&[file("m.yaml", POOL)], options).unwrap_or_else(|problems| panic!("{problems}"));
+        [&plan, &Plan::without_manifests(options)].map(|plan| plan.pools[0].policy.no_opinion_after_ms)
+    };
+    assert_eq!(of(&options()), [None; 2]);
+    let no_opinion_after = Some(Duration::from_secs(2));
+    assert_eq!(of(&Options { no_opinion_after, ..options() }), [Some(2000); 2]);
 }
 
 #[test]

@@ -139,6 +139,7 @@ impl Setup {
             allow_experimental_plugins: true,
             default_pool: String::from("default"),
             emit_endpoint_scores: false,
+            no_opinion_after: None,
         };
         let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;
         let pool = plan.pools.into_iter().next();

@@ -277,6 +277,20 @@ async fn scores_reach_the_filters_behind_only_when_the_policy_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_stale_readings_there_is_no_opinion_when_the_policy_asks() {
+    let policy =
+        v1::Policy { emit_endpoint_scores: true, no_opinion_after_ms: Some(0), ..v1::Policy::default() };
+    let scene = Scene::start(policy).await;
+    let path = "/v1/completions?scores";
+    scene.post(&client::http1(), path, client::completion("hi").to_string()).await;
+    let scores = scene.stack.logged(path).await["scores"].clone();
+    for endpoint in scene.endpoints() {
+        // Half of what queue and KV cache can give; nobody has seen the prompt.
+        assert_eq!(scores[endpoint.to_string()], 2.0, "{scores}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_answer_carries_the_token_that_leads_back_to_its_server() {
     const TOKEN: &str = "x-session-token";
     let affinity = "session-affinity-filter".to_owned();

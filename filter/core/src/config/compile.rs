@@ -60,6 +60,7 @@ impl Pipeline {
             load_producer,
             parsers,
             stale_after: STALE_AFTER,
+            no_opinion_after: None,
         })
     }
 }

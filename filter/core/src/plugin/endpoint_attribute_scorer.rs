@@ -166,6 +166,10 @@ impl Scorer for EndpointAttributeScorer {
             };
         }
     }
+
+    fn reads_readings(&self) -> bool {
+        self.reads_load_of().is_none()
+    }
 }
 
 #[cfg(test)]

@@ -12,17 +12,17 @@ use crate::reading::Reading;
 use crate::rng::SplitMix64;
 
 /// The time in a test's cycle, unless it says otherwise.
-pub(super) const NOW: Duration = Duration::from_secs(1_000);
+pub(crate) const NOW: Duration = Duration::from_secs(1_000);
 
 /// A decision in progress, as a test wants it.
-pub(super) struct Fixture {
-    pub(super) request: Request<'static>,
-    pub(super) now: Duration,
-    pub(super) readings: Vec<Reading>,
-    pub(super) in_flight: Vec<Load>,
+pub(crate) struct Fixture {
+    pub(crate) request: Request<'static>,
+    pub(crate) now: Duration,
+    pub(crate) readings: Vec<Reading>,
+    pub(crate) in_flight: Vec<Load>,
     /// The first is that of the plugin under test.
-    pub(super) memories: Vec<Memory>,
-    pub(super) load_producer: InflightLoadProducer,
+    pub(crate) memories: Vec<Memory>,
+    pub(crate) load_producer: InflightLoadProducer,
     labels: Vec<Vec<(String, String)>>,
     prefixes: Vec<Prefix>,
     sessions: Vec<(&'static str, &'static str)>,
@@ -30,7 +30,7 @@ pub(super) struct Fixture {
 
 impl Fixture {
     /// This many endpoints of which nothing is known.
-    pub(super) fn of(endpoints: usize) -> Self {
+    pub(crate) fn of(endpoints: usize) -> Self {
         Self {
             request: Request::default(),
             now: NOW,
@@ -45,27 +45,27 @@ impl Fixture {
     }
 
     /// As many endpoints as readings.
-    pub(super) fn with_readings(readings: &[Reading]) -> Self {
+    pub(crate) fn with_readings(readings: &[Reading]) -> Self {
         Self { readings: readings.to_vec(), ..Self::of(readings.len()) }
     }
 
     /// Lets the default prefix producer have found this.
-    pub(super) fn prefix(&mut self, matches: PrefixMatch) {
+    pub(crate) fn prefix(&mut self, matches: PrefixMatch) {
         self.prefixes = vec![Prefix { producer: PREFIX_PRODUCER.to_owned(), matches }];
     }
 
     /// Lets a session producer have found this.
-    pub(super) fn session(&mut self, producer: &'static str, id: &'static str) {
+    pub(crate) fn session(&mut self, producer: &'static str, id: &'static str) {
         self.sessions.push((producer, id));
     }
 
     /// Gives an endpoint a label.
-    pub(super) fn label(&mut self, endpoint: usize, key: &str, value: &str) {
+    pub(crate) fn label(&mut self, endpoint: usize, key: &str, value: &str) {
         self.labels[endpoint].push((key.to_owned(), value.to_owned()));
     }
 
     /// Looks at the decision.
-    pub(super) fn with_cycle<R>(&self, look: impl FnOnce(&Cycle<'_>) -> R) -> R {
+    pub(crate) fn with_cycle<R>(&self, look: impl FnOnce(&Cycle<'_>) -> R) -> R {
         let endpoints = self.labels.iter().enumerate().map(|(n, labels)| {
             let port = 8000 + u16::try_from(n).unwrap();
             Endpoint::new(format!("default/{n}"), ([10, 0, 0, 1], port).into(), labels.clone())
@@ -83,12 +83,13 @@ impl Fixture {
             prefixes: &self.prefixes,
             sessions: &sessions,
             load_producer: &self.load_producer,
+            no_opinion_after: None,
             own: 0,
         })
     }
 
     /// The scores of all endpoints, unclamped.
-    pub(super) fn scores(&self, scorer: &dyn Scorer) -> Vec<f64> {
+    pub(crate) fn scores(&self, scorer: &dyn Scorer) -> Vec<f64> {
         let candidates: Vec<usize> = (0..self.readings.len()).collect();
         let mut scores = vec![0.0; candidates.len()];
         self.with_cycle(|cycle| scorer.score(cycle, &candidates, &mut scores));
@@ -96,7 +97,7 @@ impl Fixture {
     }
 
     /// The endpoints a filter keeps.
-    pub(super) fn kept(&self, filter: &dyn Filter, seed: u64) -> Vec<usize> {
+    pub(crate) fn kept(&self, filter: &dyn Filter, seed: u64) -> Vec<usize> {
         let mut candidates: Vec<usize> = (0..self.readings.len()).collect();
         self.with_cycle(|cycle| filter.filter(cycle, &mut candidates, &mut SplitMix64::new(seed)));
         candidates
@@ -105,37 +106,37 @@ impl Fixture {
 
 /// Scores endpoints with these readings and compares.
 #[track_caller]
-pub(super) fn assert_scores(scorer: &dyn Scorer, readings: &[Reading], expected: &[f64]) {
+pub(crate) fn assert_scores(scorer: &dyn Scorer, readings: &[Reading], expected: &[f64]) {
     assert_near(&Fixture::with_readings(readings).scores(scorer), expected);
 }
 
 /// Compares up to rounding.
 #[track_caller]
-pub(super) fn assert_near(actual: &[f64], expected: &[f64]) {
+pub(crate) fn assert_near(actual: &[f64], expected: &[f64]) {
     let close = actual.iter().zip(expected).all(|(actual, expected)| (actual - expected).abs() < 1e-9);
     assert!(close && actual.len() == expected.len(), "{actual:?} is not {expected:?}");
 }
 
 /// A reading with this many requests waiting.
-pub(super) fn waiting(requests: u64) -> Reading {
+pub(crate) fn waiting(requests: u64) -> Reading {
     Reading { waiting: Some(requests), ..Reading::default() }
 }
 
 /// A prompt of this many tokens of which nothing was kept.
-pub(super) fn prompt_of(tokens: u64) -> &'static Prompt<'static> {
+pub(crate) fn prompt_of(tokens: u64) -> &'static Prompt<'static> {
     let mut pieces = Pieces::new(0);
     pieces.ids(vec![], tokens);
     Box::leak(Box::new(Prompt::one(pieces)))
 }
 
 /// A request's headers.
-pub(super) fn headers(headers: &[(&str, &str)]) -> Headers<'static> {
+pub(crate) fn headers(headers: &[(&str, &str)]) -> Headers<'static> {
     let owned = headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()));
     Headers(Vec::leak(owned.collect()))
 }
 
 /// A prompt of one picture, of which nothing was kept.
-pub(super) fn picture() -> &'static Prompt<'static> {
+pub(crate) fn picture() -> &'static Prompt<'static> {
     let mut pieces = Pieces::new(0);
     pieces.media(1, 225);
     Box::leak(Box::new(Prompt::one(pieces)))

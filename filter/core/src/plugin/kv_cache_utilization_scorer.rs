@@ -24,6 +24,10 @@ impl Scorer for KvCacheUtilizationScorer {
             *score = 1.0 - cycle.reading(endpoint).kv_usage.unwrap_or(0.0);
         }
     }
+
+    fn reads_readings(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

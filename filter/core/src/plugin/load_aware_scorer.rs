@@ -38,6 +38,10 @@ impl Scorer for LoadAwareScorer {
             *score = 0.5 * (1.0 - waiting.min(threshold) / threshold);
         }
     }
+
+    fn reads_readings(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -32,6 +32,10 @@ impl Scorer for LoraAffinityScorer {
             *score = lora.map_or(0.0, |lora| self.suitability(lora, cycle.request.model));
         }
     }
+
+    fn reads_readings(&self) -> bool {
+        true
+    }
 }
 
 impl LoraAffinityScorer {

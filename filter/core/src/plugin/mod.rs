@@ -214,6 +214,11 @@ pub trait Scorer {
     /// Writes one score for each of `candidates` (endpoint indices) into `scores`, which has the same length and holds
     /// zeros. A score is 0..=1, higher is better; the profile clamps what is outside.
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]);
+
+    /// Whether it goes by what the servers last said, so that it may be without an opinion of an endpoint.
+    fn reads_readings(&self) -> bool {
+        false
+    }
 }
 
 /// Chooses among scored candidates.
@@ -291,4 +296,4 @@ fn score_by_least(candidates: &[usize], scores: &mut [f64], load: impl Fn(usize)
 }
 
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;

@@ -22,6 +22,10 @@ impl Scorer for QueueScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
         score_by_least(candidates, scores, |endpoint| cycle.reading(endpoint).waiting.unwrap_or(0));
     }
+
+    fn reads_readings(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

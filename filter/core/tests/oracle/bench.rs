@@ -15,7 +15,7 @@ use endpoint_picker::subset::Subset;
 use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
 
-use crate::document::for_core;
+use crate::document::{for_core, no_opinion_after};
 use crate::rules::Scene;
 use crate::world::{Ask, Prompt, Step};
 
@@ -35,6 +35,7 @@ impl Bench {
     pub(crate) fn new(document: &Value, pool: Pool) -> Self {
         let pipeline =
             Pipeline::compile(for_core(document)).unwrap_or_else(|error| panic!("{error}: {document}"));
+        let pipeline = pipeline.with_no_opinion_after(no_opinion_after(document));
         let now = Duration::from_secs(1_000);
         let endpoints = pool.endpoints().len();
         Self {

@@ -1,5 +1,7 @@
 //! Random configurations, as documents that both sides read.
 
+use core::time::Duration;
+
 use endpoint_picker::config::{PickerConfig, PluginRef, ProfileConfig};
 use endpoint_picker::profile::Instance;
 use proptest::prelude::*;
@@ -57,13 +59,27 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
         prop::option::of(select(detectors())),
         prop::collection::vec(deciders, 2),
         any::<prop::sample::Index>(),
+        prop::option::weighted(0.3, select(vec![100, 1_000, 6_000])),
     )
-        .prop_map(|(shape, scorers, filters, pickers, producers, detector, deciders, order)| {
-            let mut members = [scorers, filters].concat();
-            let order = order.index(members.len() + 1);
-            members.rotate_left(order);
-            Draft::default().fill(shape, &members, &pickers, &producers, detector, &deciders)
-        })
+        .prop_map(
+            |(shape, scorers, filters, pickers, producers, detector, deciders, order, no_opinion)| {
+                let mut members = [scorers, filters].concat();
+                let order = order.index(members.len() + 1);
+                members.rotate_left(order);
+                let mut document =
+                    Draft::default().fill(shape, &members, &pickers, &producers, detector, &deciders);
+                document[NO_OPINION_AFTER_MS] = no_opinion.into();
+                document
+            },
+        )
+}
+
+/// A flag of the agent's, written beside what the operator configures.
+const NO_OPINION_AFTER_MS: &str = "noOpinionAfterMs";
+
+/// The age of readings from which scorers have no opinion.
+pub(crate) fn no_opinion_after(document: &Value) -> Option<Duration> {
+    document[NO_OPINION_AFTER_MS].as_u64().map(Duration::from_millis)
 }
 
 #[derive(Default)]

@@ -47,6 +47,9 @@ pub struct Policy {
     /// Tell the score of every rated endpoint to the filters that follow.
     #[prost(bool, tag = "6")]
     pub emit_endpoint_scores: bool,
+    /// Age of readings from which scorers have no opinion of an endpoint. Absent: its last values count, none as idle.
+    #[prost(uint64, optional, tag = "7")]
+    pub no_opinion_after_ms: ::core::option::Option<u64>,
 }
 /// The parts of an EndpointPickerConfig that decide.
 #[derive(Clone, PartialEq, ::prost::Message)]

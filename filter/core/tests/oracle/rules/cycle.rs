@@ -61,6 +61,12 @@ impl<'a> Cycle<'a> {
         if is_usable { self.scene.readings[endpoint].clone() } else { Reading::default() }
     }
 
+    /// Whether the endpoint said something lately enough for an opinion of it.
+    pub(super) fn is_known(&self, endpoint: usize) -> bool {
+        let Some(limit) = self.plan.no_opinion_after else { return true };
+        self.reading(endpoint).updated.is_some_and(|updated| self.scene.since(updated) <= limit)
+    }
+
     pub(super) fn load(&self, endpoint: usize) -> Load {
         self.scene.loads[endpoint]
     }

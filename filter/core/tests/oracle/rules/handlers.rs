@@ -7,7 +7,7 @@ use super::engine::Rejection;
 use super::filters::filter;
 use super::pickers;
 use super::plan::{Plan, Plugin};
-use super::scores::score;
+use super::scores::shares;
 
 /// A profile that ran.
 #[derive(Debug)]
@@ -135,8 +135,7 @@ impl Scheduling<'_> {
             run.totals = vec![0.0; run.kept.len()];
             for (plugin, weight) in &profile.scorers {
                 self.asked.insert(plugin.name.clone(), run.kept.clone());
-                let clamp = |score: f64| if score.is_nan() { 0.0 } else { score.clamp(0.0, 1.0) };
-                let scores: Vec<f64> = score(self.cycle, plugin, &run.kept).into_iter().map(clamp).collect();
+                let scores = shares(self.cycle, plugin, &run.kept);
                 for (total, score) in run.totals.iter_mut().zip(&scores) {
                     *total += score * weight;
                 }

@@ -1,6 +1,10 @@
 //! What a configuration comes to when everything it leaves out is filled in.
 
+use core::time::Duration;
+
 use serde_json::{Value, json};
+
+use crate::document::no_opinion_after;
 
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
@@ -49,6 +53,20 @@ impl Plugin {
         self.kind.ends_with("-scorer") || self.kind == "context-length-aware"
     }
 
+    /// Whether it rates by what servers say of themselves.
+    pub(super) fn goes_by_readings(&self) -> bool {
+        let always = [
+            "queue-scorer",
+            "running-requests-size-scorer",
+            "kv-cache-utilization-scorer",
+            "load-aware-scorer",
+            "lora-affinity-scorer",
+        ];
+        always.contains(&self.kind.as_str())
+            || self.kind == "endpoint-attribute-scorer"
+                && self.text("producer", "core-metrics-extractor") == "core-metrics-extractor"
+    }
+
     fn is_picker(&self) -> bool {
         self.kind.ends_with("-picker")
     }
@@ -86,14 +104,17 @@ pub(super) struct Plan {
     pub(super) handler: Plugin,
     pub(super) detector: Plugin,
     pub(super) load: Plugin,
+    /// The age from which readings give no opinion.
+    pub(super) no_opinion_after: Option<Duration>,
 }
 
 impl Plan {
     pub(super) fn of(document: &Value) -> Self {
+        let no_opinion_after = no_opinion_after(document);
         if document["plugins"].as_array().is_none_or(Vec::is_empty)
             && document["schedulingProfiles"].as_array().is_none_or(Vec::is_empty)
         {
-            return Self::of(&without_configuration());
+            return Self { no_opinion_after, ..Self::of(&without_configuration()) };
         }
         let mut plugins: Vec<Plugin> =
             document["plugins"].as_array().unwrap().iter().map(Plugin::new).collect();
@@ -124,7 +145,7 @@ impl Plan {
             ensure(&mut plugins, PREFIXES);
         }
         let load = ensure(&mut plugins.clone(), "inflight-load-producer");
-        Self { plugins, profiles, handler, detector, load }
+        Self { plugins, profiles, handler, detector, load, no_opinion_after }
     }
 
     fn profile(name: &str, members: &[(Plugin, f64)], declared: &[Plugin]) -> Profile {

@@ -1,4 +1,4 @@
-//! How each scorer rates, before scores are brought into 0..=1.
+//! How each scorer rates.
 
 use serde_json::Value;
 
@@ -6,8 +6,22 @@ use super::cycle::Cycle;
 use super::filters::DEFAULT_RANGE;
 use super::plan::Plugin;
 
-/// One score for each candidate.
-pub(super) fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
+/// One score for each candidate, in 0..=1; the mean of the others' for those that the scorer has no opinion of.
+pub(super) fn shares(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
+    let is_known = |&&endpoint: &&usize| !plugin.goes_by_readings() || cycle.is_known(endpoint);
+    let known: Vec<usize> = candidates.iter().filter(is_known).copied().collect();
+    if known.is_empty() {
+        return vec![0.5; candidates.len()];
+    }
+    let clamp = |score: f64| if score.is_nan() { 0.0 } else { score.clamp(0.0, 1.0) };
+    let scores: Vec<f64> = score(cycle, plugin, &known).into_iter().map(clamp).collect();
+    let mean = scores.iter().sum::<f64>() / scores.len() as f64;
+    let place = |endpoint: &usize| known.iter().position(|known| known == endpoint);
+    candidates.iter().map(|endpoint| place(endpoint).map_or(mean, |place| scores[place])).collect()
+}
+
+/// One score for each candidate, before it is brought into 0..=1.
+fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
     let each = |rate: &dyn Fn(usize) -> f64| -> Vec<f64> { candidates.iter().map(|&e| rate(e)).collect() };
     let positive = |parameter: &str, default: f64| {
         let number = plugin.number(parameter, default);

@@ -1,0 +1,111 @@
+//! Scores of endpoints that a scorer has no opinion of.
+
+use crate::cycle::Cycle;
+use crate::plugin::Scorer;
+
+/// The score where a scorer has no opinion of any candidate: all are alike, and none looks bad beside other scorers' words.
+const NEUTRAL: f64 = 0.5;
+
+/// Writes one score for each of `candidates` into `scores`, which holds zeros; each ends up in 0..=1.
+///
+/// Endpoints that the scorer has [no opinion](Cycle::is_known) of have no part in the comparison of the others, and get the
+/// mean of their scores: no better and no worse than an endpoint drawn blindly from those that are known.
+pub(crate) fn score(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+    if cycle.no_opinion_after.is_none() || !scorer.reads_readings() {
+        return clamped(scorer, cycle, candidates, scores);
+    }
+    let known: Vec<usize> = candidates.iter().copied().filter(|&endpoint| cycle.is_known(endpoint)).collect();
+    let of_known = &mut scores[..known.len()];
+    if !known.is_empty() {
+        clamped(scorer, cycle, &known, of_known);
+    }
+    let mean = match known.len() {
+        0 => NEUTRAL,
+        count => of_known.iter().sum::<f64>() / count as f64,
+    };
+    // From the back, because a candidate's place is never before that of its score.
+    let mut left = known.len();
+    for (at, endpoint) in candidates.iter().enumerate().rev() {
+        scores[at] = match known[..left].last() {
+            Some(last) if last == endpoint => {
+                left -= 1;
+                scores[left]
+            }
+            _ => mean,
+        };
+    }
+}
+
+fn clamped(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+    scorer.score(cycle, candidates, scores);
+    for score in scores {
+        *score = clamp(*score);
+    }
+}
+
+/// Into 0..=1. NaN becomes 0, where the reference lets it through and compares it as equal to everything.
+fn clamp(score: f64) -> f64 {
+    if score > 0.0 { score.min(1.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::plugin::fixture::{Fixture, NOW, assert_near};
+    use crate::plugin::{ActiveRequestScorer, LoraAffinityScorer, QueueScorer};
+    use crate::reading::Reading;
+    use crate::test;
+
+    #[test]
+    fn scores_are_clamped_and_never_nan() {
+        let clamped = [-0.5, 0.25, 1.5, f64::NAN, f64::INFINITY].map(|score| clamp(score).to_string());
+        assert_eq!(clamped, ["0", "0.25", "1", "0", "1"]);
+    }
+
+    /// Requests waiting, and the age of the reading in milliseconds; `None`: never scraped.
+    fn readings(of: &[Option<(u64, u64)>]) -> Vec<Reading> {
+        let reading = |(waiting, age)| Reading {
+            updated: Some(NOW.saturating_sub(Duration::from_millis(age))),
+            waiting: Some(waiting),
+            ..Reading::default()
+        };
+        of.iter().map(|said| said.map(reading).unwrap_or_default()).collect()
+    }
+
+    fn scores(scorer: &dyn Scorer, of: &[Option<(u64, u64)>], no_opinion_after: Option<u64>) -> Vec<f64> {
+        let candidates: Vec<usize> = (0..of.len()).collect();
+        let mut scores = vec![0.0; of.len()];
+        Fixture::with_readings(&readings(of)).with_cycle(|cycle| {
+            let cycle = Cycle { no_opinion_after: no_opinion_after.map(Duration::from_millis), ..*cycle };
+            score(scorer, &cycle, &candidates, &mut scores);
+        });
+        scores
+    }
+
+    const SOME: [Option<(u64, u64)>; 5] =
+        [None, Some((10, 0)), Some((99, 2001)), Some((4, 2000)), Some((0, 1))];
+
+    #[test]
+    fn stale_and_never_scraped_endpoints_get_the_mean_of_the_others() {
+        let mean = (0.0 + 0.6 + 1.0) / 3.0;
+        assert_near(&scores(&QueueScorer {}, &SOME, Some(2000)), &[mean, 0.0, mean, 0.6, 1.0]);
+    }
+
+    #[test]
+    fn without_the_option_the_last_values_count_and_none_is_idle() {
+        assert_near(&scores(&QueueScorer {}, &SOME[..3], None), &[1.0, 1.0 - 10.0 / 99.0, 0.0]);
+    }
+
+    #[test]
+    fn where_nothing_is_known_all_are_alike() {
+        assert_near(&scores(&QueueScorer {}, &[None, Some((7, 9000))], Some(2000)), &[0.5, 0.5]);
+        assert_near(&scores(&LoraAffinityScorer::default(), &[None], Some(2000)), &[0.5]);
+    }
+
+    #[test]
+    fn a_scorer_that_does_not_go_by_readings_has_an_opinion_of_all() {
+        assert_near(&scores(&ActiveRequestScorer::default(), &[None, None], Some(2000)), &[1.0, 1.0]);
+    }
+}
