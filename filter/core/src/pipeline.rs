@@ -237,7 +237,13 @@ impl Pipeline {
         decision.response_headers = self.headers_of_stages(cycle, &routed);
         decision.charges =
             stages.iter().filter_map(|stage| self.load_producer.charge(cycle, stage)).collect();
-        decision.outcome = Outcome::Route(stages[primary].picked.to_vec());
+        let through = |&rank: &usize| match schedule.primary_port {
+            Some(port) => {
+                cycle.pool.index_at((cycle.endpoint(rank).address().ip(), port).into()).unwrap_or(rank)
+            }
+            None => rank,
+        };
+        decision.outcome = Outcome::Route(stages[primary].picked.iter().map(through).collect());
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
     }

@@ -3,6 +3,7 @@
 use crate::cycle::Cycle;
 use crate::pipeline::Pipeline;
 use crate::plugin::Decider;
+use crate::pool::Endpoint;
 use crate::profile::ProfileRun;
 use crate::rng::Rng;
 
@@ -22,6 +23,22 @@ pub struct Schedule {
     pub primary: String,
     /// Request headers that tell the destination about the other stages.
     pub headers: Vec<(&'static str, String)>,
+    /// The port at which the servers of the primary profile's choice take requests for all their ranks; `None`: each
+    /// endpoint takes its own.
+    pub primary_port: Option<u16>,
+}
+
+impl Schedule {
+    /// The choice of this profile is the destination.
+    pub fn to(profile: &str) -> Self {
+        Self { primary: profile.to_owned(), ..Self::default() }
+    }
+
+    /// The request goes to this port of the server, which learns from a header that it is for `rank`.
+    pub fn through(&mut self, port: u16, rank: &Endpoint) {
+        self.primary_port = Some(port);
+        self.headers.push(("x-data-parallel-host-port", rank.printed_address().to_owned()));
+    }
 }
 
 impl<'a> Scheduler<'a> {

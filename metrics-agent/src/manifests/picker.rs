@@ -11,7 +11,7 @@ mod scraping;
 
 use std::path::PathBuf;
 
-use endpoint_picker::config::{ConfigError, PickerConfig};
+use endpoint_picker::config::{ConfigError, ConfigErrors, PickerConfig};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::AnyPlugin;
 use endpoint_picker_wire::{picker_config_into_core, v1};
@@ -53,7 +53,7 @@ impl Report {
 }
 
 /// Checks a configuration and takes it apart. All that is wrong with its parts is told; how they fit together is looked at
-/// when they are right, and then the first misfit is told. The second part of the result are warnings.
+/// when they are right. The second part of the result are warnings.
 pub(super) fn lower(
     config: EndpointPickerConfig,
     allow_experimental_plugins: bool,
@@ -93,9 +93,9 @@ pub(super) fn lower(
     }
     let plugins = declared.iter().map(Declared::on_the_wire).collect();
     let picker = v1::PickerConfig { plugins, profiles, parsers, saturation_detector: detector };
-    compile(picker.clone()).map_err(|error| {
-        let fault = Fault::new(spelling.as_given(&error.at, &positions), error.problem);
-        Faults(vec![fault])
+    compile(picker.clone()).map_err(|ConfigErrors(errors)| {
+        let fault = |error: ConfigError| Fault::new(spelling.as_given(&error.at, &positions), error.problem);
+        Faults(errors.into_iter().map(fault).collect())
     })?;
     Ok((Lowered { picker, scraping, endpoints_file }, report.warnings))
 }
@@ -106,8 +106,9 @@ fn decides(plugin: &AnyPlugin) -> bool {
 }
 
 /// Exactly what the filter will do.
-fn compile(picker: v1::PickerConfig) -> Result<Pipeline, ConfigError> {
-    let config: PickerConfig = picker_config_into_core(picker, plugins::read_as_the_filter_does)?;
+fn compile(picker: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
+    let config = picker_config_into_core(picker, plugins::read_as_the_filter_does);
+    let config: PickerConfig = config.map_err(|error| ConfigErrors(vec![error]))?;
     Pipeline::compile(config)
 }
 

@@ -3,6 +3,8 @@
 mod compile;
 mod custom_metrics;
 pub mod duration;
+mod plugins;
+mod references;
 
 use core::fmt;
 
@@ -61,3 +63,19 @@ impl fmt::Display for ConfigError {
 }
 
 impl core::error::Error for ConfigError {}
+
+/// All that is wrong with a configuration; at least one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for ConfigErrors {}

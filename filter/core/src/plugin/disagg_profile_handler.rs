@@ -129,19 +129,15 @@ impl ProfileHandler for DisaggProfileHandler {
                 run_decode(self.decode(), scheduler)?;
             }
         }
-        let addresses = |endpoints: &[usize]| {
+        let mut schedule = Schedule::to(self.decode());
+        schedule.headers.extend(prefiller(scheduler, &prefill));
+        if !encoders.is_empty() {
             let cycle = scheduler.cycle();
-            let addresses: Vec<&str> =
-                endpoints.iter().map(|&endpoint| cycle.endpoint(endpoint).printed_address()).collect();
-            addresses.join(",")
-        };
-        let stages = [
-            ("x-prefiller-host-port", &prefill[..prefill.len().min(1)]),
-            ("x-encoder-hosts-ports", &encoders[..]),
-        ];
-        let headers = stages.into_iter().filter(|(_, endpoints)| !endpoints.is_empty());
-        let headers = headers.map(|(name, endpoints)| (name, addresses(endpoints)));
-        Ok(Schedule { primary: self.decode().to_owned(), headers: headers.collect() })
+            let addresses = encoders.iter().map(|&endpoint| cycle.endpoint(endpoint).printed_address());
+            let addresses: Vec<&str> = addresses.collect();
+            schedule.headers.push(("x-encoder-hosts-ports", addresses.join(",")));
+        }
+        Ok(schedule)
     }
 
     fn check_profiles(&self, names: &[&str]) -> Result<(), String> {
@@ -156,13 +152,19 @@ impl ProfileHandler for DisaggProfileHandler {
     }
 }
 
+/// The header that tells the destination who computes the prompt: the first that the prefill profile picked.
+pub(super) fn prefiller(scheduler: &Scheduler<'_>, prefill: &[usize]) -> Option<(&'static str, String)> {
+    let endpoint = scheduler.cycle().endpoint(*prefill.first()?);
+    Some(("x-prefiller-host-port", endpoint.printed_address().to_owned()))
+}
+
 /// The endpoint that is to answer.
-fn run_decode(profile: &str, scheduler: &mut Scheduler<'_>) -> Result<usize, Rejection> {
+pub(super) fn run_decode(profile: &str, scheduler: &mut Scheduler<'_>) -> Result<usize, Rejection> {
     scheduler.run(profile).first().copied().ok_or_else(Rejection::filtered_out)
 }
 
 /// What the profile picked, if its decider wanted it to run.
-fn run_if_agreed(
+pub(super) fn run_if_agreed(
     decider: &str,
     profile: &str,
     decode: Option<usize>,

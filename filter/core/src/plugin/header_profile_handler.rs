@@ -42,7 +42,7 @@ impl ProfileHandler for HeaderProfileHandler {
             return Err(Rejection::not_scheduled("failed to run any scheduler profile"));
         };
         scheduler.run(profile);
-        Ok(Schedule { primary: profile.to_owned(), headers: vec![] })
+        Ok(Schedule::to(profile))
     }
 
     fn check_profiles(&self, names: &[&str]) -> Result<(), String> {

@@ -21,7 +21,7 @@ impl ProfileHandler for SingleProfileHandler {
     fn schedule(&self, scheduler: &mut Scheduler<'_>) -> Result<Schedule, Rejection> {
         let Some(profile) = scheduler.profiles().next() else { return Err(Rejection::filtered_out()) };
         scheduler.run(profile);
-        Ok(Schedule { primary: profile.to_owned(), headers: vec![] })
+        Ok(Schedule::to(profile))
     }
 
     fn check_profiles(&self, names: &[&str]) -> Result<(), String> {

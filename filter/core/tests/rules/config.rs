@@ -1,5 +1,6 @@
 //! What is refused in a configuration, and what is added to one.
 
+use endpoint_picker::config::ConfigErrors;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -8,7 +9,8 @@ use crate::{Scene, assert_near, compile, pod, totals};
 
 #[track_caller]
 fn assert_refused(config: &Value, at: &str, words: &[&str]) {
-    let error = compile(config).expect_err("refused");
+    let ConfigErrors(errors) = compile(config).expect_err("refused");
+    let [error] = &errors[..] else { panic!("not one error: {errors:?}") };
     assert_eq!(error.at, at, "{error}");
     assert!(words.iter().all(|word| error.problem.contains(word)), "{error}");
 }
@@ -71,6 +73,62 @@ fn the_saturation_detector_is_one() {
     let at = "flowControl.saturationDetector.pluginRef";
     assert_refused(&config("nobody"), at, &["nobody"]);
     assert_refused(&config("queue-scorer"), at, &["queue-scorer", "no saturation detector"]);
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let config = json!({
+        "plugins": [
+            {"type": "queue-scorer"}, {"type": "queue-scorer"}, {"type": "prefix-cache-scorer", "parameters": {"matchLengthWeight": 2}},
+        ],
+        "schedulingProfiles": [
+            {"name": "a", "plugins": [{"pluginRef": "nobody"}, {"pluginRef": "somebody"}]}, {"name": "a", "plugins": []},
+        ],
+        "saturationDetector": "queue-scorer",
+    });
+    let ConfigErrors(errors) = compile(&config).unwrap_err();
+    let places: Vec<&str> = errors.iter().map(|error| error.at.as_str()).collect();
+    let expected = [
+        "plugins[1].name",
+        "plugins[2].parameters",
+        "plugins",
+        "schedulingProfiles[0].plugins[0].pluginRef",
+        "schedulingProfiles[0].plugins[1].pluginRef",
+        "schedulingProfiles[1].name",
+        "flowControl.saturationDetector.pluginRef",
+    ];
+    assert_eq!(places, expected, "{errors:?}");
+}
+
+#[test]
+fn every_wrong_reference_is_named_and_a_circle_as_one() {
+    let session = |name: &str, kind: &str, producers: &[&str]| {
+        let source = |producer: &&str| json!({"attribute": "SessionIDDataKey", "producer": producer});
+        let sources: Vec<Value> = producers.iter().map(source).collect();
+        let parameters = json!({"strategy": "session_id", "sessionIdConfig": {"sources": sources}});
+        json!({"name": name, "type": kind, "parameters": parameters})
+    };
+    let config = json!({"plugins": [
+        session("a", "session-affinity-scorer", &["b", "nobody", "queue-scorer"]),
+        session("b", "session-affinity-filter", &["c"]),
+        session("c", "session-affinity-filter", &["a"]),
+        session("d", "session-affinity-filter", &["d"]),
+        session("e", "session-affinity-filter", &["a"]),
+        {"type": "queue-scorer"},
+    ]});
+    let problems = compile(&config).unwrap_err().0;
+    let problems: Vec<&str> = problems.iter().map(|error| error.problem.as_str()).collect();
+    let circle = |way: &str| format!("plugins refer to each other in a circle: {way}");
+    let expected = [
+        &circle("a → b → c → a"),
+        "no plugin is named \"nobody\"; declared are a, b, c, d, e, queue-scorer",
+        "\"queue-scorer\" is a queue-scorer, which is no session producer",
+        &circle("b → c → a → b"),
+        &circle("c → a → b → c"),
+        &circle("d → d"),
+        "\"a\" is a session-affinity-scorer, which is no session producer",
+    ];
+    assert_eq!(problems, expected);
 }
 
 #[test]

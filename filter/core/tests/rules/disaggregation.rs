@@ -123,6 +123,24 @@ fn assert_refused(handler: &Value, words: &[&str]) {
 }
 
 #[test]
+fn the_first_handlers_parameters_are_checked() {
+    let refusal = |kind: &str, parameters: &Value| {
+        let plugins = json!([{"type": kind, "parameters": parameters}, {"type": "decode-filter"}]);
+        let stage = json!({"name": "decode", "plugins": []});
+        compile(&json!({"plugins": plugins, "schedulingProfiles": [stage]})).unwrap_err().to_string()
+    };
+    let named = refusal("pd-profile-handler", &json!({}));
+    assert!(named.contains("deciderPluginName: no plugin is named \"prefix-based-pd-decider\""), "{named}");
+    let other =
+        refusal("pd-profile-handler", &json!({"deciderPluginName": "decode-filter", "decodeProfile": "x"}));
+    assert!(other.contains("no decider") && other.contains("needs a profile \"x\""), "{other}");
+    for kind in ["pd-profile-handler", "data-parallel-profile-handler"] {
+        let port = refusal(kind, &json!({"primaryPort": 65_536}));
+        assert!(port.contains("primaryPort is 65536; allowed is 0 to 65535"), "{port}");
+    }
+}
+
+#[test]
 fn parameters_that_do_not_fit_are_refused() {
     let of = |name: &str| json!({"deciders": {"prefill": name}});
     assert_refused(&of("nobody"), &["plugins[0].parameters.deciders.prefill", "nobody", "decode-filter"]);

@@ -13,10 +13,11 @@ mod worked_examples;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::body::{Api, Body, Json};
-use endpoint_picker::config::{ConfigError, PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::config::{ConfigErrors, PickerConfig, PluginRef, ProfileConfig};
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::memory::Memory;
@@ -44,7 +45,7 @@ impl Json for SerdeJson {
 }
 
 /// Compiles a configuration, written as the reference writes it: `plugins` and `schedulingProfiles`.
-pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigError> {
+pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let plugins = list(&config["plugins"]).into_iter().map(|plugin| {
@@ -75,13 +76,22 @@ pub(crate) struct Scene {
     pub(crate) in_flight: Vec<Load>,
     pub(crate) memories: Vec<Memory>,
     labels: Vec<Vec<(String, String)>>,
+    addresses: Vec<SocketAddr>,
 }
 
 impl Scene {
     pub(crate) fn new(config: &Value, readings: Vec<Reading>) -> Self {
         let pipeline = compile(config).unwrap_or_else(|error| panic!("{config}: {error}"));
         let memories = pipeline.new_memories(None);
-        Self { pipeline, labels: vec![vec![]; readings.len()], readings, in_flight: vec![], memories }
+        let address = |n: usize| ([192, 168, 1, u8::try_from(n + 1).unwrap()], 8000).into();
+        Self {
+            pipeline,
+            labels: vec![vec![]; readings.len()],
+            addresses: (0..readings.len()).map(address).collect(),
+            readings,
+            in_flight: vec![],
+            memories,
+        }
     }
 
     /// A scene of fresh and idle endpoints.
@@ -96,11 +106,16 @@ impl Scene {
         self
     }
 
+    /// The endpoints at other addresses.
+    pub(crate) fn at(self, addresses: Vec<SocketAddr>) -> Self {
+        Self { addresses, ..self }
+    }
+
     pub(crate) fn pool(&self) -> Pool {
-        let endpoints = self.labels.iter().enumerate().map(|(n, labels)| {
-            let address = ([192, 168, 1, u8::try_from(n + 1).unwrap()], 8000).into();
-            Endpoint::new(format!("default/{n}"), address, labels.clone())
-        });
+        let endpoints =
+            self.labels.iter().zip(&self.addresses).enumerate().map(|(n, (labels, address))| {
+                Endpoint::new(format!("default/{n}"), *address, labels.clone())
+            });
         Pool::new("default".to_owned(), endpoints.collect()).unwrap()
     }
 

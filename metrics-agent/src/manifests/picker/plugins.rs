@@ -13,6 +13,16 @@ use crate::manifests::problem::quoted;
 /// Old names of types, and what they are called now.
 const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
 
+/// Types whose work is done by others now, and by which.
+const DEPRECATED_TYPES: [(&str, &str); 6] = [
+    ("by-label", "label-selector-filter"),
+    ("by-label-selector", "label-selector-filter"),
+    ("data-parallel-profile-handler", "single-profile-handler"),
+    ("disagg-headers-handler", "disagg-profile-handler"),
+    ("pd-profile-handler", "disagg-profile-handler"),
+    ("prefill-header-handler", "disagg-profile-handler"),
+];
+
 /// Old names of parameters: of which type, and what they are called now.
 const RENAMED_PARAMETERS: [(&str, &str, &str); 1] =
     [("approx-prefix-cache-producer", "blockSize", "blockSizeTokens")];
@@ -100,13 +110,12 @@ fn read(type_name: &str, parameters: Json) -> Result<AnyPlugin, (String, String)
 }
 
 fn current_type<'a>(given: &'a str, at: &str, report: &mut Report) -> &'a str {
-    match RENAMED_TYPES.iter().find(|(old, _)| *old == given) {
-        Some((old, new)) => {
-            report.warn(format!("{at}.type"), format!("{old:?} is deprecated; {new:?} takes its place"));
-            new
-        }
-        None => given,
+    let renamed = RENAMED_TYPES.iter().find(|(old, _)| *old == given);
+    let deprecated = renamed.or_else(|| DEPRECATED_TYPES.iter().find(|(old, _)| *old == given));
+    if let Some((old, new)) = deprecated {
+        report.warn(format!("{at}.type"), format!("{old:?} is deprecated; {new:?} takes its place"));
     }
+    renamed.map_or(given, |(_, new)| new)
 }
 
 fn with_new_names(type_name: &str, at: &str, mut parameters: Json, report: &mut Report) -> Json {

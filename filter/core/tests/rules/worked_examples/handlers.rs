@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, compile, destinations, rejection};
+use crate::{Scene, compile, destinations, pod, rejection};
 
 #[test]
 fn single_profile_handler() {
@@ -28,10 +28,14 @@ fn header_profile_handler() {
 }
 
 fn staged(handler: &Value, roles: &[&str]) -> Scene {
+    staged_by("disagg-profile-handler", handler, roles)
+}
+
+fn staged_by(handler: &str, parameters: &Value, roles: &[&str]) -> Scene {
     let stage = |name: &str| json!({"name": name, "plugins": [{"pluginRef": format!("{name}-filter")}]});
     let config = json!({
         "plugins": [
-            {"type": "disagg-profile-handler", "parameters": handler},
+            {"type": handler, "parameters": parameters},
             {"type": "always-disagg-pd-decider"}, {"type": "always-disagg-multimodal-decider"},
             {"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 64}},
             {"type": "decode-filter"}, {"type": "prefill-filter"}, {"type": "encode-filter"},
@@ -47,6 +51,59 @@ fn disagg_profile_handler_and_the_decider_that_always_agrees() {
     let decision = staged(&handler, &["decode", "prefill"]).send("x", &[]);
     assert_eq!(destinations(&decision), [0]);
     assert_eq!(decision.headers, [("x-prefiller-host-port", "192.168.1.2:8000".to_owned())]);
+}
+
+#[test]
+fn pd_profile_handler() {
+    let send = |parameters: &Value| {
+        let mut scene = staged_by("pd-profile-handler", parameters, &["decode", "prefill"]);
+        let decision = scene.send(&"x".repeat(800), &[]);
+        assert_eq!(destinations(&decision), [0]);
+        decision.headers
+    };
+    let prefiller = [("x-prefiller-host-port", "192.168.1.2:8000".to_owned())];
+    assert_eq!(send(&json!({})), prefiller, "prefix-based-pd-decider decides");
+    assert_eq!(send(&json!({"deciderPluginName": "always-disagg-multimodal-decider"})), []);
+    let both = [&prefiller[..], &[("x-data-parallel-host-port", "192.168.1.1:8000".to_owned())]].concat();
+    assert_eq!(send(&json!({"primaryPort": 8000})), both);
+}
+
+#[test]
+fn headers_handlers() {
+    for headers_handler in ["disagg-headers-handler", "prefill-header-handler"] {
+        let stage = |name: &str| json!({"name": name, "plugins": [{"pluginRef": format!("{name}-filter")}]});
+        let config = json!({
+            "plugins": [
+                {"type": headers_handler, "parameters": {"prefillProfile": "prefill", "encodeProfile": "encode"}},
+                {"type": "pd-profile-handler", "parameters": {"deciderPluginName": "always-disagg-pd-decider"}},
+                {"type": "always-disagg-pd-decider"}, {"type": "decode-filter"}, {"type": "prefill-filter"},
+            ],
+            "schedulingProfiles": [stage("decode"), stage("prefill")],
+        });
+        let mut scene = Scene::idle(&config, 2).label("llm-d.ai/role", &["decode", "prefill"]);
+        let headers = scene.send("x", &[]).headers;
+        assert_eq!(headers, [("x-prefiller-host-port", "192.168.1.2:8000".to_owned())]);
+    }
+}
+
+#[test]
+fn data_parallel_profile_handler() {
+    let send = |primary_port: u32, rank: u16, ranks: &[u16]| {
+        let parameters = json!({"primaryPort": primary_port});
+        let config = json!({"plugins": [
+            {"type": "data-parallel-profile-handler", "parameters": parameters}, {"type": "queue-scorer"},
+        ]});
+        let queues = ranks.iter().map(|&port| pod(u64::from(port != rank), 0.0, &[]));
+        let addresses = ranks.iter().map(|&port| ([192, 168, 1, 1], port).into());
+        let mut scene = Scene::new(&config, queues.collect()).at(addresses.collect());
+        let decision = scene.send("x", &[]);
+        assert_eq!(ranks[decision.charges[0].endpoint], rank, "the rank has the load");
+        (ranks[destinations(&decision)[0]], decision.headers[0].clone())
+    };
+    let told = |rank: &str| ("x-data-parallel-host-port", rank.to_owned());
+    assert_eq!(send(8000, 8001, &[8000, 8001]), (8000, told("192.168.1.1:8001")));
+    assert_eq!(send(0, 8001, &[8000, 8001]), (8000, told("192.168.1.1:8001")), "0 is the default");
+    assert_eq!(send(9000, 8001, &[8000, 8001]), (8001, told("192.168.1.1:8001")), "no endpoint has the port");
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn parsers() {
 fn data_layer() {
     let problem = |plugin: &str, parameters: &Value| {
         let plugins = json!([{"type": "queue-scorer"}, {"type": plugin, "parameters": parameters}]);
-        compile(&json!({"plugins": plugins})).unwrap_err().problem
+        compile(&json!({"plugins": plugins})).unwrap_err().to_string()
     };
     assert!(problem("metrics-data-source", &json!({"port": 0})).contains("port is 0"));
     let reserved = json!({"engineConfigs": [{"name": "default"}]});
