@@ -12,6 +12,7 @@ mod inference_model;
 mod inference_model_rewrite;
 mod inference_objective;
 mod inference_pool;
+mod list;
 pub mod members;
 mod picker;
 pub mod plan;

@@ -10,6 +10,7 @@ use super::inference_model::InferenceModel;
 use super::inference_model_rewrite::InferenceModelRewrite;
 use super::inference_objective::InferenceObjective;
 use super::inference_pool::{self, InferencePool};
+use super::list;
 use super::picker::{self, EndpointPickerConfig};
 use super::problem::{Fault, Faults, Origin, Problem, quoted};
 use super::source::File;
@@ -24,7 +25,7 @@ const GIE_V1ALPHA1: &str = "inference.networking.x-k8s.io/v1alpha1";
 const GIE: &str = "inference.networking.x-k8s.io/v1alpha2";
 
 /// The kinds there are, each with the versions it is read in.
-const KINDS: [(&str, &[&str]); 5] = [
+pub(super) const KINDS: [(&str, &[&str]); 5] = [
     ("InferencePool", &[POOL, GIE]),
     ("EndpointPickerConfig", &[LLM_D_CONFIG, GIE_V1ALPHA1]),
     ("InferenceObjective", &[LLM_D, GIE]),
@@ -103,23 +104,37 @@ impl Documents {
         let mut bytes = &file.bytes[..];
         let read = serde_saphyr::read_with_options::<_, Json>(&mut bytes, options);
         for (index, document) in read.enumerate() {
-            let origin = Origin { file: Arc::clone(&file.path), document: index + 1 };
-            self.count += 1;
-            if self.count > MAX_DOCUMENTS {
-                let text = format!("is one too many; allowed are {MAX_DOCUMENTS} in all files together");
-                self.problems.push(origin.problem(Fault::new("", text)));
-                return;
-            }
-            let added = match document {
-                Ok(document) => self.add(&origin, without_nulls(document), allow_experimental_plugins),
+            let origin = Origin { file: Arc::clone(&file.path), document: index + 1, item: None };
+            let document = match document {
+                Ok(document) => without_nulls(document),
                 Err(error) => {
                     let text = format!("neither YAML nor JSON: {error}");
                     self.problems.push(origin.problem(Fault::new("", text)));
                     return;
                 }
             };
-            if let Err(faults) = added {
-                self.problems.extend(faults.0.into_iter().map(|fault| origin.problem(fault)));
+            let items = match list::items(&document) {
+                Ok(items) => items,
+                Err(faults) => {
+                    self.problems.extend(faults.0.into_iter().map(|fault| origin.problem(fault)));
+                    continue;
+                }
+            };
+            let items = match items {
+                Some(items) => (1..).map(Some).zip(items).collect(),
+                None => vec![(None, document)],
+            };
+            for (item, document) in items {
+                let origin = Origin { item, ..origin.clone() };
+                self.count += 1;
+                if self.count > MAX_DOCUMENTS {
+                    let text = format!("is one too many; allowed are {MAX_DOCUMENTS} in all files together");
+                    self.problems.push(origin.problem(Fault::new("", text)));
+                    return;
+                }
+                if let Err(faults) = self.add(&origin, document, allow_experimental_plugins) {
+                    self.problems.extend(faults.0.into_iter().map(|fault| origin.problem(fault)));
+                }
             }
         }
     }

@@ -20,17 +20,20 @@ pub(super) struct Origin {
     pub(super) file: Arc<Path>,
     /// Counted from 1; empty documents do not count.
     pub(super) document: usize,
+    /// Its place in the document's list, counted from 1; `None`: the document is no list.
+    pub(super) item: Option<usize>,
 }
 
 impl Origin {
     /// For messages about other documents.
     pub(super) fn place(&self) -> String {
-        format!("document {} of {}", self.document, self.file.display())
+        let item = self.item.map(|item| format!("item {item} of ")).unwrap_or_default();
+        format!("{item}document {} of {}", self.document, self.file.display())
     }
 
     pub(super) fn problem(&self, fault: Fault) -> Problem {
         let (file, document) = (Arc::clone(&self.file), Some(self.document));
-        Problem { file, document, at: fault.at, text: fault.text }
+        Problem { file, document, item: self.item, at: fault.at, text: fault.text }
     }
 }
 
@@ -41,6 +44,8 @@ pub struct Problem {
     pub file: Arc<Path>,
     /// The document in it, counted from 1.
     pub document: Option<usize>,
+    /// The item in it, counted from 1, if the document is a list.
+    pub item: Option<usize>,
     /// The path of the value, such as `spec.rules[0].targets[1].weight`; empty for the document itself.
     pub at: String,
     /// The value, and what is allowed.
@@ -50,7 +55,7 @@ pub struct Problem {
 impl Problem {
     /// A problem of a file as a whole.
     pub fn of_file(file: &Path, text: impl Into<String>) -> Self {
-        Self { file: file.into(), document: None, at: String::new(), text: text.into() }
+        Self { file: file.into(), document: None, item: None, at: String::new(), text: text.into() }
     }
 }
 
@@ -59,6 +64,9 @@ impl fmt::Display for Problem {
         write!(f, "{}: ", self.file.display())?;
         if let Some(document) = self.document {
             write!(f, "document {document}: ")?;
+        }
+        if let Some(item) = self.item {
+            write!(f, "item {item}: ")?;
         }
         if !self.at.is_empty() {
             write!(f, "{}: ", self.at)?;

@@ -62,7 +62,7 @@ fn profiles() {
     );
     refused(
         "[{name: a, plugins: [{pluginRef: x}]}]",
-        "schedulingProfiles[0].plugins[0].pluginRef: no plugin is named \"x\"; declared are queue-scorer, single-profile-handler",
+        "schedulingProfiles[0].plugins[0].pluginRef: no plugin is named \"x\"; declared are queue-scorer",
     );
     refused(
         "[{name: a, plugins: [{pluginRef: queue-scorer, weight: heavy}]}]",
@@ -201,4 +201,24 @@ dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: 
         "plugins[2].parameters.scheme",
     ];
     assert_eq!(paths, want);
+}
+
+#[test]
+fn all_misfits_are_told_at_once() {
+    let text = config(
+        "plugins: [{type: queue-scorer}, {type: queue-scorer, name: second}]
+schedulingProfiles: [{name: a, plugins: [{pluginRef: x}, {pluginRef: y}]}]
+parser: {pluginRef: z}",
+    );
+    let declared = "declared are queue-scorer, second";
+    let expected = [
+        format!("document 1: parser.pluginRef: no plugin is named \"z\"; {declared}"),
+        format!(
+            "document 1: schedulingProfiles[0].plugins[0].pluginRef: no plugin is named \"x\"; {declared}"
+        ),
+        format!(
+            "document 1: schedulingProfiles[0].plugins[1].pluginRef: no plugin is named \"y\"; {declared}"
+        ),
+    ];
+    assert_eq!(refusal(&text), expected.join("\n"));
 }

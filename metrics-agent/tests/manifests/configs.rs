@@ -53,6 +53,36 @@ parser: {pluginRef: openai-parser}",
 }
 
 #[test]
+fn deprecated_types_are_taken_with_a_warning() {
+    let text = config(
+        "plugins:
+- {type: by-label, parameters: {label: a, allowsNoLabel: true}}
+- {type: by-label-selector}
+- {type: prefill-header-handler, parameters: {prefillProfile: prefill}}
+- {type: pd-profile-handler, parameters: {deciderPluginName: always-disagg-pd-decider}}
+- {type: always-disagg-pd-decider}
+schedulingProfiles: [{name: decode}, {name: prefill}]",
+    );
+    let is_deprecated = |at: usize, old: &str, new: &str| {
+        format!("m.yaml: document 1: plugins[{at}].type: {old:?} is deprecated; {new:?} takes its place")
+    };
+    assert_eq!(
+        warnings(&text),
+        [
+            is_deprecated(0, "by-label", "label-selector-filter"),
+            is_deprecated(1, "by-label-selector", "label-selector-filter"),
+            is_deprecated(2, "prefill-header-handler", "disagg-profile-handler"),
+            is_deprecated(3, "pd-profile-handler", "disagg-profile-handler"),
+        ]
+    );
+    let other = config("plugins: [{type: data-parallel-profile-handler}, {type: queue-scorer}]");
+    assert_eq!(
+        warnings(&other),
+        [is_deprecated(0, "data-parallel-profile-handler", "single-profile-handler")]
+    );
+}
+
+#[test]
 fn a_new_spelling_wins_over_a_deprecated_one() {
     let picker = policy(&config(
         "plugins: [{type: openai-parser}, {type: anthropic-parser}, {type: queue-scorer},

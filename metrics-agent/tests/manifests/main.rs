@@ -11,6 +11,7 @@ mod files;
 #[path = "../agent/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests of the agent")]
 mod harness;
+mod lists;
 mod objects;
 mod policies;
 mod pools;

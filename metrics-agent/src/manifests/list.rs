@@ -1,0 +1,53 @@
+//! Lists of objects, as `kubectl get -o yaml` and the API server write them.
+
+use deserr::{Deserr, deserialize};
+use serde_json::Value as Json;
+
+use super::document::KINDS;
+use super::problem::{Fault, Faults};
+
+#[derive(Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+struct List {
+    #[deserr(rename = "apiVersion")]
+    _api_version: String,
+    #[deserr(rename = "kind")]
+    _kind: String,
+    /// The cluster's own; not looked at.
+    #[deserr(default, rename = "metadata")]
+    _metadata: Option<Json>,
+    #[deserr(default)]
+    items: Vec<Json>,
+}
+
+/// The objects of a list; `None` if the document is none.
+///
+/// `List` of `v1` holds objects of any kind. The list of one kind, such as `InferencePoolList`, may leave its items' version and
+/// kind out, as the API server does.
+pub(super) fn items(document: &Json) -> Result<Option<Vec<Json>>, Faults> {
+    let Some(kind) = kind_of_items(document) else { return Ok(None) };
+    let List { mut items, .. } = deserialize(document.clone())?;
+    let mut faults = Faults::default();
+    for (index, item) in items.iter_mut().enumerate() {
+        if kind_of_items(item).is_some() {
+            faults
+                .0
+                .push(Fault::new(format!("items[{index}]"), "is a list within a list; allowed are objects"));
+        }
+        if let (Some(kind), Some(fields)) = (kind, item.as_object_mut()) {
+            fields.entry("apiVersion").or_insert_with(|| document["apiVersion"].clone());
+            fields.entry("kind").or_insert_with(|| kind.into());
+        }
+    }
+    if faults.0.is_empty() { Ok(Some(items)) } else { Err(faults) }
+}
+
+/// Whether the document is a list, and of which kind if it is of one.
+fn kind_of_items(document: &Json) -> Option<Option<&'static str>> {
+    let kind = document.get("kind")?.as_str()?;
+    if kind == "List" && document.get("apiVersion")? == "v1" {
+        return Some(None);
+    }
+    let of = kind.strip_suffix("List")?;
+    KINDS.iter().find(|(known, _)| *known == of).map(|&(known, _)| Some(known))
+}
