@@ -7,13 +7,16 @@ use std::net::SocketAddr;
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// Writes the agent's endpoints file.
+/// Writes the agent's endpoints file. Pools can tell endpoints by the label `side`: the first is `left`, the second `right`,
+/// and so on by turns.
 pub fn write_discovery(path: &Path, endpoints: &[SocketAddr]) -> Result<()> {
     let endpoints: Vec<Value> = endpoints
         .iter()
-        .map(|endpoint| {
+        .zip(["left", "right"].into_iter().cycle())
+        .map(|(endpoint, side)| {
             let (ip, port) = (endpoint.ip().to_string(), endpoint.port().to_string());
-            json!({"name": format!("server-{port}"), "address": ip, "port": port})
+            let labels = json!({"side": side});
+            json!({"name": format!("server-{port}"), "address": ip, "port": port, "labels": labels})
         })
         .collect();
     replace(path, &json!({"endpoints": endpoints}).to_string())

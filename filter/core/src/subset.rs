@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 
 use hashbrown::HashSet;
 
+use crate::packed;
 use crate::pool::Endpoint;
 
 /// Which endpoints of the pool may be candidates.
@@ -29,6 +30,17 @@ impl Subset {
     /// From a comma-separated string, the hint's other form.
     pub fn from_comma_separated(text: &str) -> Self {
         Self::from_items(text.split(','))
+    }
+
+    /// From the value of the hint in Envoy's metadata, as a filter is handed it: a list, or the bytes of a string. Whatever else it
+    /// may be, such as a number, names no endpoint.
+    pub fn from_metadata(value: &[u8]) -> Self {
+        match packed::strings(value) {
+            Some(items) => Self::from_items(items),
+            None => {
+                core::str::from_utf8(value).map_or_else(|_| Self::from_items([]), Self::from_comma_separated)
+            }
+        }
     }
 
     /// Whether the hint allows this endpoint.
@@ -67,6 +79,21 @@ mod tests {
         let subset = Subset::from_comma_separated("10.0.0.1:8000, [2001:db8::1]:8000");
         assert!(allowed(&subset, "10.0.0.1:8000"));
         assert!(allowed(&subset, "[2001:db8:0::1]:8000"));
+    }
+
+    #[test]
+    fn a_number_names_nobody_whatever_its_bytes_look_like() {
+        for number in [0.0, 1.0, -1.0, 1e300, f64::from_le_bytes(*b"10.0.0.1"), f64::from_le_bytes([0xff; 8])]
+        {
+            let subset = Subset::from_metadata(&number.to_le_bytes());
+            assert_eq!(subset, Subset::from_items([]), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_string_in_metadata_is_a_list() {
+        let subset = Subset::from_metadata(b"10.0.0.1:8000,10.0.0.2:8000");
+        assert!(allowed(&subset, "10.0.0.2:8000"));
     }
 
     #[test]

@@ -256,7 +256,7 @@ fn reject(rejection: &Rejection) -> host::Result<Action> {
     Ok(Action::Pause)
 }
 
-/// The subset hint: a list, or a comma-separated string. Any other value is no hint.
+/// The subset hint: a list, or a comma-separated string. Any other value names no endpoint.
 fn subset_hint() -> host::Result<Subset> {
     // Most requests have nothing in this namespace, and a look at it tells so at half the price of a look at the key. It also
     // tells an empty string from an absent value, which Envoy hands over alike.
@@ -265,8 +265,5 @@ fn subset_hint() -> host::Result<Subset> {
         let is_empty = packed::strings(&namespace).is_some_and(|keys| keys.contains(&SUBSET_KEY));
         return Ok(if is_empty { Subset::from_items([]) } else { Subset::All });
     };
-    if let Some(items) = packed::strings(&value) {
-        return Ok(Subset::from_items(items));
-    }
-    Ok(core::str::from_utf8(&value).map_or(Subset::All, Subset::from_comma_separated))
+    Ok(Subset::from_metadata(&value))
 }

@@ -1,5 +1,7 @@
 //! What is kept of the series seen so far, for each kind of field.
 
+use std::collections::HashSet;
+
 use endpoint_picker::reading::Lora;
 
 use super::sample::{Labels, Sample};
@@ -125,9 +127,12 @@ impl LoraLists {
     }
 }
 
+/// A list of adapters is a set, whatever the server writes twice.
 fn names(list: &[u8]) -> Result<Vec<String>, Invalid> {
     let list = core::str::from_utf8(list).map_err(|_| Invalid)?;
-    Ok(list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    let mut seen = HashSet::new();
+    let names = list.split(',').map(str::trim).filter(|&name| !name.is_empty() && seen.insert(name));
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// The cache's shape, in the labels of the series with the largest timestamp, the first of equals.

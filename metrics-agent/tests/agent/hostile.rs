@@ -105,7 +105,7 @@ fn a_line_longer_than_allowed_is_passed_over() {
 #[test]
 fn adapters_are_trimmed_and_empty_ones_dropped() {
     let text = "# TYPE vllm:lora_requests_info gauge\n\
-        vllm:lora_requests_info{max_lora=\"3\",running_lora_adapters=\" a, ,b,\",waiting_lora_adapters=\"\"} 2\n\
+        vllm:lora_requests_info{max_lora=\"3\",running_lora_adapters=\" a, ,b,a,a,\",waiting_lora_adapters=\"\"} 2\n\
         vllm:lora_requests_info{max_lora=\"9\",running_lora_adapters=\"old\",waiting_lora_adapters=\"old\"} 1\n";
     let lora = vllm(text.as_bytes()).reading.lora.unwrap();
     assert_eq!((lora.running, lora.waiting, lora.max), (vec!["a".to_owned(), "b".to_owned()], vec![], 3));

@@ -1,7 +1,7 @@
 //! From the manifests that the agent reads to what requests meet.
 
 use crate::policies::model_of;
-use crate::scene::{TEXT, forget_requests};
+use crate::scene::{TEXT, forget_requests, until_picked};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::ModelServer;
@@ -86,4 +86,46 @@ async fn rewrites_objectives_and_models_are_in_force_and_change_with_the_file() 
     let answer = ask(&stack, "known", "").await;
     assert_eq!(answer.json::<Value>().await.unwrap()["model"], "known");
     assert_eq!(received_model(&stack), "known-v1");
+}
+
+/// Two pools, as `kubectl get -o yaml` writes them, with a rewrite for each.
+const POOLS: &str = r"
+apiVersion: v1
+kind: List
+items:
+- apiVersion: inference.networking.k8s.io/v1
+  kind: InferencePool
+  metadata: { name: default }
+  spec: { selector: { matchLabels: { side: left } }, targetPorts: [{ number: 8000 }] }
+- apiVersion: inference.networking.k8s.io/v1
+  kind: InferencePool
+  metadata: { name: second }
+  spec: { selector: { matchLabels: { side: right } }, targetPorts: [{ number: 8000 }] }
+- apiVersion: llm-d.ai/v1alpha2
+  kind: InferenceModelRewrite
+  metadata: { name: of-default }
+  spec: { poolRef: { name: default }, rules: [{ targets: [{ modelRewrite: of-default }] }] }
+- apiVersion: llm-d.ai/v1alpha2
+  kind: InferenceModelRewrite
+  metadata: { name: of-second }
+  spec: { poolRef: { name: second }, rules: [{ targets: [{ modelRewrite: of-second }] }] }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_pools_of_the_manifests_have_their_own_endpoints_and_policies_in_one_envoy() {
+    let builder = Stack::builder().servers(4).second_pool("second", "/second/").manifests(POOLS);
+    let stack = builder.start().await;
+    until_picked(&stack, "/second/picking").await;
+    forget_requests(&stack);
+    for (path, model, side) in
+        [("/v1/completions", "of-default", 0), ("/second/v1/completions", "of-second", 1)]
+    {
+        for _ in 0..20 {
+            let answer = stack.post(path, &client::completion("hi")).await;
+            assert_eq!(answer.status(), StatusCode::OK, "{path}");
+            assert_eq!(stack.served_by(&answer) % 2, side, "{path}");
+        }
+        let received = stack.servers().iter().flat_map(ModelServer::take_requests);
+        assert_eq!(received.map(|request| model_of(&request)).collect::<Vec<_>>(), [model; 20], "{path}");
+    }
 }

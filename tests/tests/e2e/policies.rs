@@ -222,15 +222,7 @@ async fn two_pools_in_one_envoy_have_their_own_endpoints_and_policies() {
         scene.agent.set(pool, Pool { endpoints: endpoints.to_vec(), waiting: 0, policy: renamed(name) });
     }
     scene.stack.wait_until_picking().await;
-    eventually("every worker picks for the second pool", SOON, async || {
-        for _ in 0..20 {
-            let answer = client::http1().get(scene.stack.url("/second/picking")).send().await?;
-            let echo: Value = answer.json().await?;
-            anyhow::ensure!(echo["headers"][DESTINATION].is_string(), "a request was not picked");
-        }
-        anyhow::Ok(())
-    })
-    .await;
+    until_picked(&scene.stack, "/second/picking").await;
     scene.take_requests();
 
     for (path, name, servers) in

@@ -1,6 +1,7 @@
 //! What the tests of the picker set up and look at again and again.
 
 use endpoint_picker_tests::client;
+use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::stack::{SOON, Stack};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
@@ -63,6 +64,19 @@ pub(crate) async fn until_all_go_to(stack: &Stack, best: usize) -> Duration {
         }
     }
     panic!("requests do not all go to server {best} within {SOON:?}; they went to {served:?}");
+}
+
+/// Waits until every worker picks for the pool of this path.
+pub(crate) async fn until_picked(stack: &Stack, path: &str) {
+    eventually(&format!("every worker picks for {path}"), Duration::from_secs(30), async || {
+        for _ in 0..20 {
+            let answer = client::http1().get(stack.url(path)).send().await?;
+            let echo: Value = answer.json().await?;
+            anyhow::ensure!(echo["headers"][DESTINATION].is_string(), "a request was not picked");
+        }
+        anyhow::Ok(())
+    })
+    .await;
 }
 
 /// Empties the servers' records.

@@ -43,10 +43,7 @@ impl<'a> Input<'a> for Completions<'a> {
             Given::Ids { ids, count } => pieces.ids(ids, count),
             Given::Texts { mut texts, count: 1, .. } => pieces.text(texts.pop().unwrap_or_default()),
             Given::Texts { texts, tokens, .. } => {
-                for text in texts {
-                    pieces.text(text);
-                }
-                return Some(Prompt::several(pieces, tokens));
+                return Some(Prompt::several(texts, scope.options.keep_bytes, tokens));
             }
         }
         Some(Prompt::one(pieces))

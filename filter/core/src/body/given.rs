@@ -5,7 +5,7 @@ use serde::de::SeqAccess;
 use super::Fault;
 use super::field::Scope;
 use super::value::{Number, Reader, Str, element, pass_array};
-use crate::prompt::{BYTES_PER_TOKEN, Text};
+use crate::prompt::{BYTES_PER_TOKEN, LEAST_PROMPT, Text, WHOLE_PROMPTS};
 
 /// What the client gave for a prompt; never empty.
 pub(super) enum Given<'a> {
@@ -66,7 +66,8 @@ fn texts<'a, A: SeqAccess<'a>>(
     scope: &Scope<'_, 'a>,
 ) -> Result<Option<Given<'a>>, A::Error> {
     let mut texts = Vec::new();
-    let mut room = scope.options.keep_bytes;
+    let limit = scope.options.keep_bytes;
+    let mut room = limit.saturating_mul(WHOLE_PROMPTS);
     let (mut count, mut tokens, mut dropped) = (0, 0, 0);
     let mut next = Some(Item::Text(first));
     while let Some(item) = next {
@@ -75,8 +76,7 @@ fn texts<'a, A: SeqAccess<'a>>(
         tokens += text.bytes.div_ceil(BYTES_PER_TOKEN as u64);
         // The first one may be the only one, and is then a prompt like a plain string, also where nothing is kept of it.
         if room > 0 || texts.is_empty() {
-            // An empty string costs the memory of its place.
-            room = room.saturating_sub(text.kept.len().max(1));
+            room = room.saturating_sub(text.kept.len().min(limit).max(LEAST_PROMPT));
             texts.push(text);
         } else {
             dropped += text.bytes + 3;

@@ -29,8 +29,7 @@ impl BlockHashes {
 ///
 /// XXH64 with seed 0 throughout, as in the reference: a chain starts from the hash of `model` followed by `salt`; the
 /// hash of a block is that of its tokens' bytes followed by the previous link, both as little-endian 64-bit numbers. A
-/// shorter last block is hashed too, unless the prompt was [cut](Prompt::is_cut) there: what was not kept could be part
-/// of it. A `block_size` of 0 gives no blocks.
+/// shorter last block is hashed too, unless the list was [cut](super::List::is_cut): what was not kept could be part of it. A `block_size` of 0 gives no blocks.
 pub fn block_hashes(
     prompt: &Prompt<'_>,
     model: &str,
@@ -47,15 +46,14 @@ pub fn block_hashes(
     seed.update(salt.unwrap_or_default().as_bytes());
     let seed = seed.digest();
 
-    let mut lists = prompt.lists().peekable();
-    while let Some(list) = lists.next() {
+    for list in prompt.lists() {
         let start = found.hashes.len();
         let end = start.saturating_add(max_blocks);
         let mut chain = Chain::new(&mut found.hashes, seed, block_bytes, end);
-        for piece in list {
+        for piece in &list.pieces {
             chain.piece(piece);
         }
-        if lists.peek().is_some() || !prompt.cut {
+        if !list.is_cut {
             chain.last_block();
         }
         if found.hashes.len() > start {

@@ -41,30 +41,58 @@ pub enum Piece<'a> {
     Ids(Vec<u32>),
 }
 
+/// One list of tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct List<'a> {
+    /// What was kept of it; not empty.
+    pub pieces: Vec<Piece<'a>>,
+    /// Whether it goes on beyond that.
+    pub is_cut: bool,
+}
+
 /// The tokens of one request: one list, or one list for each string when the client sent several prompts at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt<'a> {
-    pieces: Vec<Piece<'a>>,
-    /// Every piece is a list of its own.
-    several: bool,
+    lists: Vec<List<'a>>,
     tokens: u64,
-    /// The last list goes on beyond what was kept of it.
-    cut: bool,
+    is_cut: bool,
     has_media: bool,
 }
+
+/// Of several prompts in one request, as many bytes are kept altogether as this many may have.
+pub(crate) const WHOLE_PROMPTS: usize = 4;
+
+/// What a prompt of several costs at least, in bytes: that of the smallest block.
+pub(crate) const LEAST_PROMPT: usize = 64 * BYTES_PER_TOKEN;
 
 impl<'a> Prompt<'a> {
     /// A prompt of one list of tokens.
     pub(crate) fn one(pieces: Pieces<'a>) -> Self {
         let (tokens, has_media) = (pieces.tokens(), pieces.has_media());
-        let (pieces, cut) = pieces.into_parts();
-        Self { pieces, several: false, tokens, cut, has_media }
+        let (pieces, is_cut) = pieces.into_parts();
+        let list = List { pieces, is_cut };
+        let lists = if list.pieces.is_empty() { Vec::new() } else { vec![list] };
+        Self { lists, tokens, is_cut, has_media }
     }
 
-    /// Independent prompts, each one text of `texts`; empty ones have no tokens and are left out.
-    pub(crate) fn several(texts: Pieces<'a>, tokens: u64) -> Self {
-        let (pieces, cut) = texts.into_parts();
-        Self { pieces, several: true, tokens, cut, has_media: false }
+    /// Independent prompts of `tokens` altogether, of which the first are `texts`; empty ones have no tokens and are left out.
+    /// Of each one `limit` bytes are kept, as far as the [bound for all](WHOLE_PROMPTS) allows.
+    pub(crate) fn several(texts: Vec<Text<'a>>, limit: usize, tokens: u64) -> Self {
+        let mut room = limit.saturating_mul(WHOLE_PROMPTS);
+        let mut lists = Vec::with_capacity(texts.len());
+        let (mut seen, mut cut) = (0, false);
+        for text in texts {
+            let mut list = Pieces::new(limit.min(room));
+            room = room.saturating_sub(text.kept.len().min(limit).max(LEAST_PROMPT));
+            list.text(text);
+            seen += list.tokens();
+            let (pieces, is_cut) = list.into_parts();
+            cut |= is_cut;
+            if !pieces.is_empty() {
+                lists.push(List { pieces, is_cut });
+            }
+        }
+        Self { lists, tokens, is_cut: cut || seen < tokens, has_media: false }
     }
 
     /// How many tokens the prompt has, counting those that were not kept.
@@ -78,13 +106,12 @@ impl<'a> Prompt<'a> {
     }
 
     /// The kept tokens, as one or more independent lists.
-    pub fn lists(&self) -> impl Iterator<Item = &[Piece<'a>]> {
-        let length = if self.several { 1 } else { self.pieces.len().max(1) };
-        self.pieces.chunks(length)
+    pub fn lists(&self) -> &[List<'a>] {
+        &self.lists
     }
 
-    /// Whether the request had more prompt than was kept, so that the last list is not whole.
+    /// Whether the request had more prompt than was kept.
     pub fn is_cut(&self) -> bool {
-        self.cut
+        self.is_cut
     }
 }

@@ -67,7 +67,7 @@ fn tools_are_their_known_fields_with_the_schema_as_it_was_written() {
 fn pieces(content: &str) -> Vec<Piece<'static>> {
     let json = format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#);
     let body = read(Api::Messages, &json).unwrap();
-    let list = body.prompt.lists().next().unwrap();
+    let list = &body.prompt.lists()[0].pieces;
     let owned = |piece: &Piece<'_>| match piece {
         Piece::Text(text) => Piece::Text(text.to_vec().into()),
         Piece::Media { token, count } => Piece::Media { token: *token, count: *count },

@@ -74,7 +74,7 @@ fn strings_without_escapes_are_borrowed() {
     let body = read(Api::Completions, json).unwrap();
     assert!(matches!(body.model, Some(std::borrow::Cow::Borrowed("m"))));
     assert!(matches!(body.cache_salt, Some(std::borrow::Cow::Borrowed("s"))));
-    let pieces = body.prompt.lists().next().unwrap();
+    let pieces = &body.prompt.lists()[0].pieces[..];
     assert!(matches!(pieces, [endpoint_picker::prompt::Piece::Text(std::borrow::Cow::Borrowed(b"a"))]));
 }
 

@@ -11,7 +11,7 @@ use crate::{read, read_limited};
 fn vllm_token_ids_may_be_written_as_any_whole_numbers() {
     let json = r#"{"model":"m","token_ids":[1,2.0,3e0],"stream":true,"features":{"mm_hashes":{}}}"#;
     let body = read(Api::Generate, json).unwrap();
-    assert_eq!(body.prompt.lists().next().unwrap(), [Piece::Ids(vec![1, 2, 3])]);
+    assert_eq!(body.prompt.lists()[0].pieces, [Piece::Ids(vec![1, 2, 3])]);
     assert_eq!((body.model.as_deref(), body.stream), (Some("m"), true));
 }
 
@@ -19,14 +19,14 @@ fn vllm_token_ids_may_be_written_as_any_whole_numbers() {
 fn sglang_bodies_name_no_model() {
     let json = r#"{"model":"m","input_ids":[1,2],"stream":true,"extra_key":null}"#;
     let body = read(Api::SglangGenerate, json).unwrap();
-    assert_eq!(body.prompt.lists().next().unwrap(), [Piece::Ids(vec![1, 2])]);
+    assert_eq!(body.prompt.lists()[0].pieces, [Piece::Ids(vec![1, 2])]);
     assert_eq!((body.model, body.model_span, body.stream, body.cache_salt), (None, None, true, None));
 }
 
 #[test]
 fn token_ids_beyond_the_limit_are_only_counted() {
     let body = read_limited(Api::Generate, r#"{"token_ids":[1,2,3]}"#, 8);
-    assert_eq!(body.prompt.lists().next().unwrap(), [Piece::Ids(vec![1, 2])]);
+    assert_eq!(body.prompt.lists()[0].pieces, [Piece::Ids(vec![1, 2])]);
     assert_eq!((body.prompt.token_count(), body.prompt.is_cut()), (3, true));
 }
 

@@ -124,6 +124,27 @@ fn a_cut_prompt_has_only_the_blocks_that_were_kept_whole() {
 }
 
 #[test]
+fn of_several_prompts_each_is_kept_up_to_the_bound_and_all_up_to_four_times_that() {
+    let texts: Vec<String> = (0..6).map(|n| n.to_string().repeat(1_000)).collect();
+    let json = serde_json::json!({"prompt": texts}).to_string();
+    let all = hashes(Api::Completions, &json, "m", None, 64, ALL);
+    assert_eq!((all.len(), all[0].len()), (6, 4));
+    let body = read_limited(Api::Completions, &json, 600);
+    let found = block_hashes(&body.prompt, "m", None, 64, ALL);
+    let kept: Vec<&[u64]> = found.lists().collect();
+    assert_eq!(
+        kept,
+        [&all[0][..2], &all[1][..2], &all[2][..2], &all[3][..2]],
+        "2 × 256 of 600 bytes of each"
+    );
+    assert_eq!((body.prompt.token_count(), body.prompt.is_cut()), (1_500, true));
+    assert!(
+        !read_limited(Api::Completions, &json, 1_500).prompt.is_cut(),
+        "4 × 1500 bytes are enough for all"
+    );
+}
+
+#[test]
 fn all_tokens_count_where_nothing_is_kept() {
     for json in [
         r#"{"prompt":"aaaabbbb"}"#,

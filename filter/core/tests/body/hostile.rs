@@ -110,7 +110,7 @@ fn a_prompt_that_holds_only_small_pieces_stays_within_its_limit() {
     ] {
         let options = Options { keep_bytes: 1_000, ..Options::default() };
         let body = Body::read::<SerdeJson>(&json, api, &options).unwrap();
-        let pieces: usize = body.prompt.lists().map(<[_]>::len).sum();
+        let pieces: usize = body.prompt.lists().iter().map(|list| list.pieces.len()).sum();
         assert!(pieces <= 1_000, "{pieces} pieces");
     }
 }

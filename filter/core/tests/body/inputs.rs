@@ -26,8 +26,8 @@ fn token_ids_are_taken_as_they_are() {
         let field = if api == Api::Completions { "prompt" } else { "input" };
         let json = format!(r#"{{"{field}":[0, 1.0, 3e2, 4294967295]}}"#);
         let body = read(api, &json).unwrap();
-        let list = body.prompt.lists().next().unwrap();
-        assert_eq!(list, [Piece::Ids(vec![0, 1, 300, u32::MAX])]);
+        let list = &body.prompt.lists()[0];
+        assert_eq!(list.pieces, [Piece::Ids(vec![0, 1, 300, u32::MAX])]);
         assert_eq!(body.prompt.token_count(), 4);
     }
 }
@@ -45,16 +45,19 @@ fn other_embeddings_are_the_json_of_the_references_structure() {
 
 #[test]
 fn beyond_the_limit_strings_and_ids_are_only_counted() {
-    let body = read_limited(Api::Completions, r#"{"prompt":["abcdef","ghijkl","mnopqr"]}"#, 8);
-    assert_eq!(bytes(&body.prompt), [&b"abcdef"[..], b"gh"]);
-    assert_eq!((body.prompt.token_count(), body.prompt.is_cut()), (6, true));
+    let texts = ["a", "b", "c", "d", "e"].map(|letter| letter.repeat(300));
+    let json = serde_json::json!({"prompt": texts}).to_string();
+    let body = read_limited(Api::Completions, &json, 280);
+    let lengths: Vec<usize> = bytes(&body.prompt).iter().map(Vec::len).collect();
+    assert_eq!(lengths, [280; 4], "each up to the limit, all up to four times that");
+    assert_eq!((body.prompt.token_count(), body.prompt.is_cut()), (5 * 75, true));
 
-    let body = read_limited(Api::Completions, r#"{"prompt":["abcd","efgh","ijkl"]}"#, 8);
-    assert_eq!(bytes(&body.prompt), [b"abcd", b"efgh"]);
-    assert_eq!((body.prompt.token_count(), body.prompt.is_cut()), (3, false), "what is kept is whole");
+    let body = read_limited(Api::Completions, r#"{"prompt":["a","b","c","d","e"]}"#, 256);
+    assert_eq!(bytes(&body.prompt).concat(), b"abcd", "each costs a block's 256 bytes");
+    assert_eq!((body.prompt.token_count(), body.prompt.is_cut()), (5, true));
 
     let body = read_limited(Api::Completions, r#"{"prompt":[1,2,3,4,5]}"#, 11);
-    assert_eq!(body.prompt.lists().next().unwrap(), [Piece::Ids(vec![1, 2])]);
+    assert_eq!(body.prompt.lists()[0].pieces, [Piece::Ids(vec![1, 2])]);
     assert_eq!((body.prompt.token_count(), body.prompt.is_cut()), (5, true));
 
     for (json, tokens) in [

@@ -48,7 +48,7 @@ pub(crate) fn read_limited(api: Api, json: &str, keep_bytes: usize) -> Body<'_> 
 
 /// The bytes of every list of a prompt, put together by the rules in their plainest form.
 pub(crate) fn bytes(prompt: &Prompt<'_>) -> Vec<Vec<u8>> {
-    prompt.lists().map(list_bytes).collect()
+    prompt.lists().iter().map(|list| list_bytes(&list.pieces)).collect()
 }
 
 fn list_bytes(list: &[Piece<'_>]) -> Vec<u8> {

@@ -14,8 +14,8 @@ use crate::{SerdeJson, bytes, read_limited};
 fn block(block: &str, options: &Options) -> (u32, u64) {
     let json = format!(r#"{{"messages":[{{"role":"r","content":[{block}]}}]}}"#);
     let body = Body::read::<SerdeJson>(&json, Api::Chat, options).unwrap();
-    let list = body.prompt.lists().next().unwrap();
-    let [Piece::Text(_), Piece::Media { token, count }] = *list else { panic!("{list:?}") };
+    let list = &body.prompt.lists()[0].pieces;
+    let [Piece::Text(_), Piece::Media { token, count }] = list[..] else { panic!("{list:?}") };
     assert_eq!(body.prompt.token_count(), 1 + count, "the role is padded to one token");
     (token, count)
 }

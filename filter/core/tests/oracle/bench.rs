@@ -119,11 +119,7 @@ impl Bench {
 
     fn with_request<T>(&self, ask: &Ask, use_it: impl FnOnce(&Request<'_>, &View<'_>) -> T) -> T {
         let body = json_body(&ask.prompt);
-        let mut options = self.pipeline.body_options(Headers(&ask.headers));
-        // Of several prompts as much is kept altogether as of one, where the reference has the bound for each of them.
-        if matches!(&ask.prompt, Prompt::Texts(texts) if texts.len() > 1) {
-            options.keep_bytes = usize::MAX;
-        }
+        let options = self.pipeline.body_options(Headers(&ask.headers));
         let body = body.as_ref().map(|(api, json)| Body::read::<SerdeJson>(json, *api, &options).unwrap());
         let request = Request {
             model: ask.model,
