@@ -42,8 +42,8 @@ chaos: build ## Break one thing after another under load (SECONDS=300 SEED=n); f
 	@$(target_dir)/debug/chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED))
 
 .PHONY: parity
-parity: build ## Compare decisions with the reference's epp, side by side in Envoy (EPP=/path/to/epp)
-	@$(target_dir)/debug/parity
+parity: build ## Compare decisions with the reference's epp (Go builds it, or EPP=/path/to/epp), side by side in Envoy
+	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/debug/parity
 
 .PHONY: test-wasm
 test-wasm: tools ## Run the rules' tests on wasm32 in Node

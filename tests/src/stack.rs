@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use reqwest::Response;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -117,7 +118,7 @@ impl Stack {
     pub async fn start_agent(&mut self) {
         assert!(self.agent.is_none(), "the stack has an agent");
         self.agent_port = None;
-        let started = start_agent(self.agent_address, self.dir.path()).await;
+        let started = start_agent(self.agent_address, self.dir.path(), true).await;
         self.agent = Some(started.unwrap_or_else(|reason| panic!("{reason:?}")));
     }
 
@@ -212,16 +213,14 @@ impl Stack {
     }
 }
 
-async fn start_agent(listen: SocketAddr, dir: &Path) -> Result<Agent> {
+/// Starts the agent; `writes_eds`: Envoy has its endpoints from it.
+async fn start_agent(listen: SocketAddr, dir: &Path, writes_eds: bool) -> Result<Agent> {
     let (discovery, eds) = (dir.join(DISCOVERY_FILE), dir.join(EDS_FILE));
-    let mut flags = vec![
-        "--endpoints-file".as_ref(),
-        discovery.as_os_str(),
-        "--eds-file".as_ref(),
-        eds.as_os_str(),
-        "--eds-cluster".as_ref(),
-        "model-servers".as_ref(),
-    ];
+    let mut flags: Vec<&OsStr> = vec!["--endpoints-file".as_ref(), discovery.as_os_str()];
+    if writes_eds {
+        flags.extend(["--eds-file".as_ref(), eds.as_os_str(), "--eds-cluster".as_ref()]);
+        flags.push("model-servers".as_ref());
+    }
     let manifests = dir.join(MANIFESTS_FILE);
     if manifests.exists() {
         flags.extend(["--manifests".as_ref(), manifests.as_os_str()]);

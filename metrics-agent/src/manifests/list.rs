@@ -25,11 +25,15 @@ struct List {
 /// `List` of `v1` holds objects of any kind. The list of one kind, such as `InferencePoolList`, may leave its items' version and
 /// kind out, as the API server does.
 pub(super) fn items(document: &Json) -> Result<Option<Vec<Json>>, Faults> {
-    let Some(kind) = kind_of_items(document) else { return Ok(None) };
+    let kind = match Kind::of(document) {
+        Kind::NoList => return Ok(None),
+        Kind::Mixed => None,
+        Kind::Of(kind) => Some(kind),
+    };
     let List { mut items, .. } = deserialize(document.clone())?;
     let mut faults = Faults::default();
     for (index, item) in items.iter_mut().enumerate() {
-        if kind_of_items(item).is_some() {
+        if Kind::of(item) != Kind::NoList {
             faults
                 .0
                 .push(Fault::new(format!("items[{index}]"), "is a list within a list; allowed are objects"));
@@ -42,12 +46,23 @@ pub(super) fn items(document: &Json) -> Result<Option<Vec<Json>>, Faults> {
     if faults.0.is_empty() { Ok(Some(items)) } else { Err(faults) }
 }
 
-/// Whether the document is a list, and of which kind if it is of one.
-fn kind_of_items(document: &Json) -> Option<Option<&'static str>> {
-    let kind = document.get("kind")?.as_str()?;
-    if kind == "List" && document.get("apiVersion")? == "v1" {
-        return Some(None);
+/// Whether a document is a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    NoList,
+    Mixed,
+    /// Of objects of this kind.
+    Of(&'static str),
+}
+
+impl Kind {
+    fn of(document: &Json) -> Self {
+        let Some(kind) = document.get("kind").and_then(Json::as_str) else { return Self::NoList };
+        if kind == "List" && document.get("apiVersion").is_some_and(|version| version == "v1") {
+            return Self::Mixed;
+        }
+        let items = kind.strip_suffix("List");
+        let known = items.and_then(|items| KINDS.iter().find(|(known, _)| *known == items));
+        known.map_or(Self::NoList, |&(known, _)| Self::Of(known))
     }
-    let of = kind.strip_suffix("List")?;
-    KINDS.iter().find(|(known, _)| *known == of).map(|&(known, _)| Some(known))
 }

@@ -35,8 +35,8 @@ pub fn binary(name: &Path) -> Result<PathBuf> {
     };
     found.with_context(|| {
         format!(
-            "{} is not there: make parity needs the reference's epp, {VERSION} of \
-             github.com/llm-d/llm-d-router/cmd/epp; name it with EPP=/path/to/epp or put it on PATH",
+            "{} is not there: the reference's epp, {VERSION} of github.com/llm-d/llm-d-router/cmd/epp, is built by make \
+             parity, or named with EPP=/path/to/epp, or on PATH",
             name.display()
         )
     })

@@ -163,10 +163,14 @@ impl Builder {
 
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (mut agent, mut agent_port) = (None, None);
-        let agent_address = if self.has_agent {
-            agent.insert(start_agent(any_port, dir.path()).await?).address()
-        } else {
+        // The agent writes a file for each pool, but the pools share the one cluster.
+        let agent_writes_eds = self.has_agent && self.second_pool.is_none();
+        if !agent_writes_eds {
             write_eds(&dir.path().join(EDS_FILE), &endpoints)?;
+        }
+        let agent_address = if self.has_agent {
+            agent.insert(start_agent(any_port, dir.path(), agent_writes_eds).await?).address()
+        } else {
             if let Some(address) = self.own_agent {
                 address
             } else {

@@ -1,6 +1,6 @@
 //! What the operator wants: other models, priorities, models there are, and several pools.
 
-use crate::scene::{DESTINATION, TEXT, fresh_prompt};
+use crate::scene::{TEXT, fresh_prompt, until_picked};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{ModelServer, ReceivedRequest};

@@ -161,12 +161,11 @@ impl Plugins {
             let at = format!("requestHandler.parsers[{index}].pluginRef");
             let Some(index) = self.require(name, &at) else { continue };
             let plugin = &self.instances[index].plugin;
-            match plugin.as_parser() {
-                Some(parser) => parsers.push(parser),
-                None => {
-                    let problem = format!("{name:?} is a {}, which is no parser", plugin.type_name());
-                    self.refuse(at, problem);
-                }
+            if let Some(parser) = plugin.as_parser() {
+                parsers.push(parser);
+            } else {
+                let problem = format!("{name:?} is a {}, which is no parser", plugin.type_name());
+                self.refuse(at, problem);
             }
         }
         Parsers::new(&parsers)
@@ -208,7 +207,7 @@ impl Plugins {
             }
         }
         let (name, producer) =
-            found.unwrap_or_else(|| ("inflight-load-producer".to_owned(), Default::default()));
+            found.unwrap_or_else(|| ("inflight-load-producer".to_owned(), InflightLoadProducer::default()));
         for index in 0..self.instances.len() {
             let read = self.instances[index].plugin.reads_load_of();
             if let Some(read) = read.filter(|&read| read != name) {
