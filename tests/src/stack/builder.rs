@@ -170,14 +170,12 @@ impl Builder {
         }
         let agent_address = if self.has_agent {
             agent.insert(start_agent(any_port, dir.path(), agent_writes_eds).await?).address()
+        } else if let Some(address) = self.own_agent {
+            address
         } else {
-            if let Some(address) = self.own_agent {
-                address
-            } else {
-                let socket = agent_port.insert(TcpSocket::new_v4()?);
-                socket.bind(any_port)?;
-                socket.local_addr()?
-            }
+            let socket = agent_port.insert(TcpSocket::new_v4()?);
+            socket.bind(any_port)?;
+            socket.local_addr()?
         };
 
         let config = self.envoy_config(agent_address.port(), dir.path())?;
