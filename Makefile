@@ -41,6 +41,10 @@ test-e2e: build wasm-trap ## Run the end-to-end tests in a real Envoy (one of th
 chaos: build ## Break one thing after another under load (SECONDS=300 SEED=n); fails when a servable request is lost
 	@$(target_dir)/debug/chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED))
 
+.PHONY: soak
+soak: build ## The same load for long (SECONDS=600): fails when memory grows or logs are spammed
+	@$(target_dir)/debug/soak --seconds $(or $(SECONDS),600)
+
 .PHONY: parity
 parity: build ## Compare decisions with the reference's epp (Go builds it, or EPP=/path/to/epp), side by side in Envoy
 	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/debug/parity

@@ -55,6 +55,16 @@ impl Agent {
         self.process.check_running()
     }
 
+    /// The id of its process.
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> Result<String> {
+        self.process.output()
+    }
+
     /// Sends it a signal.
     pub fn signal(&mut self, signal: Signal) {
         self.process.signal(signal);

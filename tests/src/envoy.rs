@@ -116,6 +116,11 @@ impl Envoy {
         self.process.id()
     }
 
+    /// What it has logged.
+    pub fn log(&self) -> Result<String> {
+        self.process.output()
+    }
+
     /// Where clients connect.
     pub fn listener(&self) -> SocketAddr {
         self.listener

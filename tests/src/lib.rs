@@ -8,7 +8,7 @@
 //! - [`config`]: the shipped `envoy.yaml` with other ports and paths in it.
 //! - [`parity`]: the reference endpoint picker beside ours, decision by decision.
 //! - [`bench`]: what the picker costs.
-//! - [`chaos`]: what is lost while something breaks.
+//! - [`chaos`]: what is lost while something breaks. [`soak`]: what grows under long load.
 //! - [`client`], [`subset_hint`], [`eventually`]: what a test says to the stack, and how it waits for an effect.
 //!
 //! Everything listens on loopback and on ports that the kernel chose, so tests run side by side.
@@ -26,6 +26,8 @@ pub mod parity;
 pub mod process;
 mod run_dir;
 pub mod scripted_agent;
+pub mod soak;
 pub mod stack;
 pub mod subset_hint;
 pub mod tools;
+mod traffic;

@@ -131,6 +131,11 @@ impl Stack {
         self.agent.take().expect("the stack has an agent").kill();
     }
 
+    /// The agent, if there is one.
+    pub fn agent(&self) -> Option<&Agent> {
+        self.agent.as_ref()
+    }
+
     /// Stops the agent in its tracks, as a host that hangs would, until [`Self::resume_agent`].
     ///
     /// # Panics

@@ -1,9 +1,8 @@
 //! Whose fault a failure was; see [`super`] for the rules.
 
 use super::fault::Fault;
-use super::load::Failure;
-use super::request::{ID, Trouble};
 use crate::stack::Stack;
+use crate::traffic::{Failure, ID, Trouble};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 

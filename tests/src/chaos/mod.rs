@@ -15,23 +15,23 @@
 mod breakage;
 mod fault;
 mod judge;
-mod load;
 mod probe;
 mod report;
-mod request;
 
 use crate::model_server::ModelServer;
 use crate::stack::Stack;
+use crate::traffic::{Load, Range};
 use anyhow::Result;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use fault::Fault;
 use judge::Judge;
-use load::Load;
 use report::Report;
 use std::time::{Duration, Instant};
 
 /// Model servers; the first is never broken.
 const SERVERS: usize = 4;
+/// Some blocks of the prefix index.
+const PROMPT_BYTES: usize = 900;
 /// No fault is shorter, unless its nature says so.
 const SHORTEST: Duration = Duration::from_millis(500);
 /// Calm between two faults.
@@ -78,7 +78,7 @@ pub async fn run(plan: Plan) -> Result<Outcome> {
     let mut judge = Judge::default();
     let mut report = Report::default();
 
-    let load = Load::start(&stack, plan.rate, plan.seed);
+    let load = Load::start(Range::new(&stack, PROMPT_BYTES), plan.rate, plan.seed);
     let end = Instant::now() + plan.lasting;
     let mut round = Vec::new();
     while Instant::now() < end {

@@ -1,8 +1,8 @@
 //! The table at the end.
 
 use super::judge::{Excuse, Judge};
-use super::load::{Failure, Tally};
 use crate::bench::{median, rounded};
+use crate::traffic::{Failure, Tally};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -25,6 +25,7 @@ pub struct Builder {
     /// Where the picker's module is, if there is a picker.
     picker: Option<fn() -> Result<PathBuf>>,
     can_hot_restart: bool,
+    has_access_log: bool,
     has_agent: bool,
     manifests: Option<String>,
     own_agent: Option<SocketAddr>,
@@ -42,6 +43,7 @@ impl Default for Builder {
             workers: 2,
             picker: Some(tools::filter_wasm),
             can_hot_restart: false,
+            has_access_log: true,
             has_agent: true,
             manifests: None,
             own_agent: None,
@@ -88,6 +90,12 @@ impl Builder {
     /// Another Envoy can take over, see [`Stack::hot_restart`].
     pub fn can_hot_restart(mut self) -> Self {
         self.can_hot_restart = true;
+        self
+    }
+
+    /// Envoy writes no access log, which would fill the disk in a long run.
+    pub fn without_access_log(mut self) -> Self {
+        self.has_access_log = false;
         self
     }
 
@@ -202,6 +210,9 @@ impl Builder {
         let port = if self.can_hot_restart { free_port()? } else { 0 };
         let places = Places { port, admin_port: 0, agent_port, folder };
         let mut config = Config::shipped(self.config, places)?;
+        if !self.has_access_log {
+            config.remove_access_log()?;
+        }
         if let Some(limit) = self.request_timeout {
             config.set_request_timeout(limit)?;
         }

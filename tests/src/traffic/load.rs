@@ -1,7 +1,6 @@
 //! Requests at a steady rate, however long their answers take.
 
-use super::request::{Shot, Trouble, clients};
-use crate::stack::Stack;
+use super::shot::{Range, Trouble};
 use endpoint_picker::rng::SplitMix64;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,25 +12,25 @@ use tokio_util::sync::CancellationToken;
 /// Requests under way at once; above it the load waits, which the report shows.
 const MOST_AT_ONCE: usize = 2000;
 
-/// What happened while one kind of fault was there, its recovery included.
+/// What was sent in one phase, such as a fault with the recovery from it.
 #[derive(Debug, Default)]
-pub(super) struct Phase {
-    pub(super) sent: usize,
-    pub(super) served: usize,
-    pub(super) failures: Vec<Failure>,
+pub(crate) struct Phase {
+    pub(crate) sent: usize,
+    pub(crate) served: usize,
+    pub(crate) failures: Vec<Failure>,
 }
 
 /// A request that was not served.
 #[derive(Clone, Debug)]
-pub(super) struct Failure {
-    pub(super) id: u64,
-    pub(super) sent: Instant,
-    pub(super) ended: Instant,
-    pub(super) trouble: Trouble,
+pub(crate) struct Failure {
+    pub(crate) id: u64,
+    pub(crate) sent: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) trouble: Trouble,
 }
 
-/// All phases by the fault's name.
-pub(super) type Tally = BTreeMap<&'static str, Phase>;
+/// All phases by their names.
+pub(crate) type Tally = BTreeMap<&'static str, Phase>;
 
 #[derive(Debug, Default)]
 struct Ledger {
@@ -40,36 +39,40 @@ struct Ledger {
 }
 
 /// The load, until it is stopped.
-pub(super) struct Load {
+pub(crate) struct Load {
     ledger: Arc<Mutex<Ledger>>,
     stop: CancellationToken,
     sender: tokio::task::JoinHandle<()>,
 }
 
 impl Load {
-    pub(super) fn start(stack: &Stack, rate: u32, seed: u64) -> Self {
+    /// So many requests each second.
+    pub(crate) fn start(range: Range, rate: u32, seed: u64) -> Self {
         let ledger = Arc::new(Mutex::new(Ledger { phase: "calm", tally: Tally::new() }));
         let stop = CancellationToken::new();
-        let url = stack.url("");
-        let sender = tokio::spawn(send(url, rate, seed, Arc::clone(&ledger), stop.clone()));
+        let sender = tokio::spawn(send(range, rate, seed, Arc::clone(&ledger), stop.clone()));
         Self { ledger, stop, sender }
     }
 
-    /// What is sent from now on belongs to this fault.
-    pub(super) fn enter(&self, phase: &'static str) {
+    /// What is sent from now on belongs to this phase.
+    pub(crate) fn enter(&self, phase: &'static str) {
         lock(&self.ledger).phase = phase;
     }
 
+    /// How many requests were sent so far.
+    pub(crate) fn sent(&self) -> usize {
+        lock(&self.ledger).tally.values().map(|phase| phase.sent).sum()
+    }
+
     /// Sends no more, and waits for what is under way.
-    pub(super) async fn stop(self) -> Tally {
+    pub(crate) async fn stop(self) -> Tally {
         self.stop.cancel();
         self.sender.await.expect("the sender does not panic");
         core::mem::take(&mut lock(&self.ledger).tally)
     }
 }
 
-async fn send(url: String, rate: u32, seed: u64, ledger: Arc<Mutex<Ledger>>, stop: CancellationToken) {
-    let clients = clients();
+async fn send(range: Range, rate: u32, seed: u64, ledger: Arc<Mutex<Ledger>>, stop: CancellationToken) {
     let mut rng = SplitMix64::new(!seed);
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -82,7 +85,7 @@ async fn send(url: String, rate: u32, seed: u64, ledger: Arc<Mutex<Ledger>>, sto
         if under_way.len() >= MOST_AT_ONCE {
             under_way.join_next().await;
         }
-        let shot = Shot::random(id, &url, &clients, &mut rng);
+        let shot = range.shot(id, &mut rng);
         let phase = {
             let mut ledger = lock(&ledger);
             let phase = ledger.phase;

@@ -1,7 +1,8 @@
-//! One request of the load, and what became of it.
+//! One request, and what became of it.
 
 use crate::client;
 use crate::model_server::SERVED_BY;
+use crate::stack::Stack;
 use bytes::Bytes;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use futures_util::stream;
@@ -12,21 +13,16 @@ use std::fmt;
 use std::time::Duration;
 
 /// Names a request to the servers.
-pub(super) const ID: &str = "x-test-id";
+pub(crate) const ID: &str = "x-test-id";
 /// Nobody waits longer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The first requests begin them.
 const CONVERSATIONS: usize = 50;
 
-/// A new connection for each request, one kept alive, and HTTP/2.
-pub(super) fn clients() -> [Client; 3] {
-    [client::http1(), client::http1_keep_alive(), client::h2c()]
-}
-
 /// What went wrong, as the client saw it.
 #[derive(Clone, Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// Another status than 200; from a server if it was not Envoy's.
     Status { status: u16, server: Option<String>, text: String },
     /// The answer began and broke off.
@@ -52,35 +48,51 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// Where requests come from: new connections, kept ones, and HTTP/2.
+pub(crate) struct Range {
+    url: String,
+    clients: [Client; 3],
+    prompt_bytes: usize,
+}
+
 /// What is sent.
-pub(super) struct Shot {
+pub(crate) struct Shot {
     builder: RequestBuilder,
     is_streamed: bool,
     is_post: bool,
 }
 
-impl Shot {
+impl Range {
+    /// Aims at the proxy of a stack, with prompts of about so many bytes.
+    pub(crate) fn new(stack: &Stack, prompt_bytes: usize) -> Self {
+        let clients = [client::http1(), client::http1_keep_alive(), client::h2c()];
+        Self { url: stack.url(""), clients, prompt_bytes }
+    }
+
     /// Some request of the mix: mostly chats, a quarter of them streamed, some that come slowly, some without a body.
-    pub(super) fn random(id: u64, url: &str, clients: &[Client; 3], rng: &mut SplitMix64) -> Self {
-        let client = &clients[rng.below(clients.len())];
+    pub(crate) fn shot(&self, id: u64, rng: &mut SplitMix64) -> Shot {
+        let (client, url) = (&self.clients[rng.below(self.clients.len())], &self.url);
         let kind = rng.below(40);
         if kind == 0 {
             let builder = client.get(format!("{url}/v1/models")).header(ID, id);
-            return Self { builder, is_streamed: false, is_post: false };
+            return Shot { builder, is_streamed: false, is_post: false };
         }
         let is_streamed = kind < 12;
         // Half belong to a conversation that some server has cached, half are new to all.
         let number = if rng.below(2) == 0 { id } else { rng.below(CONVERSATIONS) as u64 };
-        let prompt = format!("{} And {id}?", format!("Conversation {number} goes on. ").repeat(30));
+        let said = format!("Conversation {number} goes on. ");
+        let prompt = format!("{} And {id}?", said.repeat(self.prompt_bytes / said.len()));
         let mut body = client::chat(&prompt);
         body["stream"] = json!(is_streamed);
         let builder = client.post(format!("{url}/v1/chat/completions")).header(ID, id);
         let builder = if kind == 39 { builder.body(slowly(&body)) } else { builder.json(&body) };
-        Self { builder, is_streamed, is_post: true }
+        Shot { builder, is_streamed, is_post: true }
     }
+}
 
+impl Shot {
     /// Sends it and looks at the whole answer.
-    pub(super) async fn fire(self) -> Result<(), Trouble> {
+    pub(crate) async fn fire(self) -> Result<(), Trouble> {
         let Self { builder, is_streamed, is_post } = self;
         let exchange = async {
             let response = builder.send().await.map_err(|error| Trouble::NoAnswer(format!("{error:?}")))?;
