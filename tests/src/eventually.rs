@@ -35,6 +35,10 @@ pub async fn within<T, E: Display>(
             Ok(Err(reason)) => last = reason.to_string(),
             Err(_) => return Err(last),
         }
+        // A check that never waits cannot run into the timeout.
+        if Instant::now() >= end {
+            return Err(last);
+        }
         tokio::time::sleep(PAUSE).await;
     }
 }
