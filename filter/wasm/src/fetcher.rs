@@ -22,6 +22,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a poll that failed.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
+/// So many bytes of a refusal are told on.
+const MAX_SAID: usize = 256;
+
 /// A VM's part in the fetching.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
@@ -32,7 +35,8 @@ pub(crate) struct Fetcher {
     lease_until: Duration,
     poll: Option<u32>,
     not_before: Duration,
-    failing: bool,
+    /// Why the last poll failed; `None` if it did not.
+    trouble: Option<String>,
 }
 
 /// What a finished poll brought.
@@ -41,8 +45,8 @@ pub(crate) enum Poll {
     News,
     /// Nothing newer yet.
     Nothing,
-    /// It failed, for this reason; `first` unless the one before failed too.
-    Failed { reason: String, first: bool },
+    /// It failed, for this reason; `is_new` unless the one before failed for the same.
+    Failed { reason: String, is_new: bool },
     /// It was not this fetcher's.
     Unknown,
 }
@@ -57,7 +61,7 @@ impl Fetcher {
             lease_until: Duration::ZERO,
             poll: None,
             not_before: Duration::ZERO,
-            failing: false,
+            trouble: None,
         }
     }
 
@@ -106,13 +110,14 @@ impl Fetcher {
         self.poll = None;
         match hang_up(board, now) {
             Ok(fresh) => {
-                self.failing = false;
+                self.trouble = None;
                 self.not_before = now;
                 if fresh { Poll::News } else { Poll::Nothing }
             }
             Err(reason) => {
                 self.not_before = now + RETRY_AFTER;
-                Poll::Failed { reason, first: !core::mem::replace(&mut self.failing, true) }
+                let is_new = self.trouble.replace(reason.clone()).as_ref() != Some(&reason);
+                Poll::Failed { reason, is_new }
             }
         }
     }
@@ -124,7 +129,11 @@ fn hang_up(board: &Board, now: Duration) -> Result<bool, String> {
     match host::call_status().map_err(refused)? {
         Some(200) => {}
         Some(204) => return Ok(false),
-        Some(status) => return Err(format!("the agent answered {status}")),
+        Some(status) => {
+            let mut said = host::call_body().map_err(refused)?;
+            said.truncate(MAX_SAID);
+            return Err(format!("the agent answered {status}: {:?}", String::from_utf8_lossy(&said)));
+        }
         None => return Err("the agent did not answer".to_owned()),
     }
     let bytes = host::call_body().map_err(refused)?;

@@ -106,9 +106,9 @@ impl Running {
                 self.tick()
             }
             Poll::Nothing => self.tick(),
-            Poll::Failed { reason, first } => {
+            Poll::Failed { reason, is_new } => {
                 self.shared.stats.snapshot_failures.increment();
-                if first {
+                if is_new {
                     log::warn!("no snapshot: {reason}; deciding by what is known, trying on");
                 }
                 Ok(())
