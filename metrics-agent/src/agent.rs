@@ -3,27 +3,27 @@
 use core::fmt;
 use core::time::Duration;
 use std::collections::HashMap;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::Clock;
+use crate::credentials::{self, CredentialError};
 use crate::discovery;
 use crate::eds::{self, EdsError};
 use crate::follower::Follower;
 use crate::manifests::watch::Watch;
-use crate::manifests::{self, Plan, Problem, Problems};
+use crate::manifests::{self, Plan, PoolPlan, Problem, Problems};
 use crate::page::History;
 use crate::report::Reports;
-use crate::scrape::{self, Scraper};
+use crate::scrape::{self, Scheme, Scraper};
 use crate::served::Pools;
-use crate::server::{self, Shared};
+use crate::server::access::Access;
+use crate::server::{self, Shared, listen};
 use crate::telemetry::Telemetry;
 
 /// After the stop signal, `/readyz` says so for this long before the listener closes.
@@ -43,10 +43,16 @@ pub struct Settings {
     pub sources: discovery::Sources,
     /// How they are scraped.
     pub scrape: scrape::Settings,
+    /// What is shown to model servers, and asked of them.
+    pub scrape_credentials: credentials::scraping::Files,
     /// The files to keep for Envoy.
     pub eds: Option<eds::Target>,
     /// Most snapshot requests that may wait at the same time.
     pub max_waiters: usize,
+    /// What clients may take.
+    pub limits: listen::Limits,
+    /// What is shown to clients, and asked of them.
+    pub credentials: credentials::serving::Files,
 }
 
 /// Serves on `listener` until `stop` is cancelled, then drains.
@@ -59,6 +65,10 @@ pub async fn run(
         eds.check().map_err(AgentError::Eds)?;
     }
     let telemetry = Arc::new(Telemetry::default());
+    let credentials = settings.credentials.follow(&telemetry).await.map_err(AgentError::Credentials)?;
+    let scrape_credentials =
+        settings.scrape_credentials.follow(&telemetry).await.map_err(AgentError::Credentials)?;
+    warn_of_strangers(&listener, &credentials);
     let clock = Clock::start();
     let pools = Arc::new(Pools::new(clock));
     let file_by_flag = settings.sources.file.is_some();
@@ -67,7 +77,11 @@ pub async fn run(
     let manifests = match settings.manifests {
         Some(manifests) => {
             let (eds, path) = (settings.eds.clone(), manifests.path.clone());
-            let accept = move |plan: &Plan| accept(&path, plan, eds.as_ref(), flags_name_endpoints);
+            let (scrape, speaks_tls) = (settings.scrape.clone(), scrape_credentials.tls.is_some());
+            let accept = move |plan: &Plan| {
+                accept_tls(&path, plan, &scrape, speaks_tls)?;
+                accept(&path, plan, eds.as_ref(), flags_name_endpoints)
+            };
             Watch::start(manifests, Arc::clone(&telemetry), accept)
         }
         None => Watch::of(Plan::without_manifests(&settings.options)),
@@ -84,6 +98,7 @@ pub async fn run(
         waiters: Semaphore::new(settings.max_waiters),
         reports,
         history,
+        body_timeout: settings.limits.idle_timeout,
         draining: draining.clone(),
         telemetry: Arc::clone(&telemetry),
     });
@@ -91,23 +106,18 @@ pub async fn run(
         discovery,
         file_by_flag,
         pools,
-        scraper: Scraper::new(clock, Arc::clone(&telemetry)),
+        scraper: Scraper::new(clock, Arc::new(scrape_credentials), Arc::clone(&telemetry)),
         scrape: settings.scrape,
         eds: settings.eds,
         eds_files: HashMap::new(),
-        telemetry,
+        telemetry: Arc::clone(&telemetry),
     };
     let _follower = AbortOnDropHandle::new(tokio::spawn(follower.run(manifests.plans())));
 
     let closing = CancellationToken::new();
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection keeps Nagle's delay");
-        }
-    });
-    let server = axum::serve(listener, server::router(shared))
-        .with_graceful_shutdown(closing.clone().cancelled_owned())
-        .into_future();
+    let credentials::serving::Credentials { tls, asks_for_certificate, tokens } = credentials;
+    let router = server::router(shared, Access { asks_for_certificate, tokens, telemetry });
+    let server = listen::serve(listener, router, tls, settings.limits, closing.clone());
     let end = async {
         stop.cancelled().await;
         tracing::info!("draining");
@@ -117,8 +127,23 @@ pub async fn run(
         tokio::time::sleep(DRAIN_LIMIT).await;
     };
     tokio::select! {
-        ended = server => ended.map_err(AgentError::Serve),
-        () = end => Ok(()),
+        () = server => {}
+        () = end => {}
+    }
+    Ok(())
+}
+
+/// What the pool's names, loads and labels are worth is the operator's to say; that they are open to all must not go unseen.
+fn warn_of_strangers(listener: &TcpListener, credentials: &credentials::serving::Credentials) {
+    let Ok(address) = listener.local_addr() else { return };
+    let asks = credentials.tokens.is_some() || credentials.asks_for_certificate;
+    let is_guarded = asks && credentials.tls.is_some();
+    if !is_guarded && !address.ip().is_loopback() {
+        tracing::warn!(
+            %address,
+            "everyone who reaches this address can read the pools, or listen in on who may: give --tls-cert and --tls-key, \
+             and --bearer-token-file or --tls-client-ca; or --listen on a loopback address"
+        );
     }
 }
 
@@ -141,21 +166,37 @@ fn accept(
     Ok(())
 }
 
+/// Whether TLS is spoken where the plan asks for it.
+fn accept_tls(path: &Path, plan: &Plan, flags: &scrape::Settings, speaks_tls: bool) -> Result<(), Problems> {
+    let https = |pool: &&PoolPlan| pool.scraping(flags).settings.scheme == Scheme::Https;
+    match plan.pools.iter().find(https) {
+        Some(pool) if !speaks_tls => {
+            let text = format!(
+                "asks for https to the model servers of pool {:?}; needed is --scrape-ca, or \
+                 --model-server-metrics-https-insecure-skip-verify",
+                pool.name
+            );
+            Err(Problem::of_file(path, text).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Why the agent ended, or did not begin.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AgentError {
     /// The EDS file cannot be kept.
     Eds(EdsError),
-    /// The listener failed.
-    Serve(io::Error),
+    /// A file of certificates, keys or tokens is not as it must be.
+    Credentials(CredentialError),
 }
 
 impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Eds(error) => error.fmt(f),
-            Self::Serve(error) => write!(f, "the listener failed: {error}"),
+            Self::Credentials(error) => error.fmt(f),
         }
     }
 }
@@ -164,7 +205,7 @@ impl core::error::Error for AgentError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Eds(error) => error.source(),
-            Self::Serve(error) => Some(error),
+            Self::Credentials(error) => error.source(),
         }
     }
 }

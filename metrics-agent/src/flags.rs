@@ -1,26 +1,25 @@
 //! What the user writes on the command line, and what the agent makes of it.
 
 mod policy;
+mod scraping;
+mod serving;
 mod values;
 
 use core::fmt;
-use core::time::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use endpoint_picker::pool::{Endpoint, Pool};
-use hyper::Uri;
 
 pub use self::policy::PolicyFlags;
-use self::values::{duration, path};
+use self::scraping::ScrapeFlags;
+use self::serving::ServeFlags;
 
 use crate::agent::Settings;
-use crate::dialect::MultiEngine;
 use crate::discovery::Sources;
 use crate::eds::Target;
 use crate::manifests::watch;
-use crate::scrape::{self, MIN_INTERVAL};
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
 #[derive(Debug, Parser)]
@@ -41,9 +40,8 @@ pub struct Flags {
     #[command(flatten)]
     policy: PolicyFlags,
 
-    /// Most snapshot requests that may wait at the same time.
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    max_waiters: u16,
+    #[command(flatten)]
+    serve: ServeFlags,
 
     #[command(flatten)]
     sources: SourceFlags,
@@ -88,29 +86,6 @@ struct SourceFlags {
 }
 
 #[derive(Args, Debug)]
-struct ScrapeFlags {
-    /// Time between two scrapes of one model server, at least 50ms.
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
-    interval: Duration,
-
-    /// Longest time one scrape may take.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
-    timeout: Duration,
-
-    /// Path, and query if any, of the model servers' metrics.
-    #[arg(long, value_name = "PATH", default_value = "/metrics", value_parser = path)]
-    metrics_path: Uri,
-
-    /// Largest metrics text that is read; a longer one is a failed scrape.
-    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
-    max_metrics_bytes: usize,
-
-    /// How a data-parallel vLLM server, with one series for each engine, is read.
-    #[arg(long, value_name = "HOW", default_value = "sum")]
-    data_parallel: DataParallel,
-}
-
-#[derive(Args, Debug)]
 struct EdsFlags {
     /// A file to keep with a pool's endpoints, for the EDS (`path_config_source`) of Envoy's cluster. With several
     /// pools, `{pool}` in it stands for the pool's name.
@@ -122,18 +97,11 @@ struct EdsFlags {
     eds_cluster: String,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DataParallel {
-    /// Waiting and running requests of all engines are added up, KV usage is their mean.
-    Sum,
-    /// Only the first engine counts, as in the reference endpoint picker.
-    First,
-}
-
 impl Flags {
     /// What the agent is to do. An interval that is too short is raised, with a warning, as in the reference.
     pub fn settings(self) -> Result<Settings, FlagError> {
-        let Self { policy, max_waiters, sources, scrape, eds, .. } = self;
+        let Self { policy, serve, sources, scrape, eds, .. } = self;
+        let (scrape, scrape_credentials) = scrape.settings()?;
         let options = policy.options()?;
         let name = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, Vec::new());
         let fixed: Vec<_> = sources.endpoint.iter().map(name).collect();
@@ -142,28 +110,13 @@ impl Flags {
             manifests: sources.manifests.map(|path| watch::Settings { path, options: options.clone() }),
             options,
             sources: Sources { fixed, file: sources.endpoints_file },
-            scrape: scrape.settings(),
+            scrape,
+            scrape_credentials,
             eds: eds.eds_file.map(|path| Target { path, cluster: eds.eds_cluster }),
-            max_waiters: usize::from(max_waiters),
+            max_waiters: serve.max_waiters(),
+            limits: serve.limits(),
+            credentials: serve.credentials(),
         })
-    }
-}
-
-impl ScrapeFlags {
-    fn settings(self) -> scrape::Settings {
-        if self.interval < MIN_INTERVAL {
-            tracing::warn!("--interval {:?} is too short; {MIN_INTERVAL:?} is used", self.interval);
-        }
-        scrape::Settings {
-            interval: self.interval.max(MIN_INTERVAL),
-            timeout: self.timeout,
-            path: self.metrics_path,
-            max_bytes: self.max_metrics_bytes,
-            engines: match self.data_parallel {
-                DataParallel::Sum => MultiEngine::Sum,
-                DataParallel::First => MultiEngine::First,
-            },
-        }
     }
 }
 
@@ -181,7 +134,11 @@ impl core::error::Error for FlagError {}
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
+    use crate::dialect::MultiEngine;
+    use crate::scrape::MIN_INTERVAL;
 
     fn settings(flags: &str) -> Settings {
         let arguments = core::iter::once("metrics-agent").chain(flags.split_whitespace());

@@ -3,13 +3,14 @@
 //! [`discovery`] says which endpoints there are, [`manifests`] which pools they make and what is wanted for each; [`scrape`] keeps one task for each endpoint, which reads its text with
 //! [`exposition`] in the words of its [`dialect`] and writes the result into its [`slot`] on the [`board`]; the board is published
 //! version by version ([`published`]) and handed out by [`server`]. [`agent`] puts these together. A reading is
-//! stamped on the agent's own [`clock`] and travels with its age.
+//! stamped on the agent's own [`clock`] and travels with its age. [`credentials`] are followed as their files change.
 //!
 //! People see the pools through [`telemetry`] and the live [`page`], together with what proxies [`report`]; [`status`] is what they see.
 
 pub mod agent;
 pub mod board;
 pub mod clock;
+pub mod credentials;
 pub mod dialect;
 pub mod discovery;
 pub mod eds;

@@ -15,8 +15,18 @@ where
     T: Clone + PartialEq,
     Look: Future<Output = T>,
 {
-    let mut used = look().await;
-    take(&used);
+    let first = look().await;
+    take(&first);
+    follow_from(first, look, take).await;
+}
+
+/// Takes each change from what was seen before, for ever.
+pub(crate) async fn follow_from<T, Look>(seen: T, look: impl Fn() -> Look, take: impl Fn(&T))
+where
+    T: Clone + PartialEq,
+    Look: Future<Output = T>,
+{
+    let mut used = seen;
     let mut last = used.clone();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;

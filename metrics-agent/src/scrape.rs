@@ -19,6 +19,7 @@ pub use error::{Reason, ScrapeError};
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::credentials::scraping::Credentials;
 use crate::dialect::{Dialect, Dialects, MultiEngine};
 use crate::published::Topology;
 use crate::slot::Slot;
@@ -34,12 +35,23 @@ pub struct Settings {
     pub interval: Duration,
     /// Longest time one scrape may take, connecting included.
     pub timeout: Duration,
+    /// Whether TLS is spoken.
+    pub scheme: Scheme,
     /// Path and query of the metrics.
     pub path: Uri,
     /// Largest text that is read.
     pub max_bytes: usize,
     /// How a data-parallel server is read.
     pub engines: MultiEngine,
+}
+
+/// How metrics are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// In plain text.
+    Http,
+    /// Over TLS.
+    Https,
 }
 
 /// How the endpoints of one pool are scraped.
@@ -66,6 +78,7 @@ pub struct Followed {
 /// The scrape tasks of all pools. An endpoint that belongs to several pools and is read alike for them has one task.
 pub struct Scraper {
     clock: Clock,
+    credentials: Arc<Credentials>,
     telemetry: Arc<Telemetry>,
     running: HashMap<Job, Running>,
     started: u32,
@@ -88,9 +101,9 @@ struct Running {
 }
 
 impl Scraper {
-    /// Nothing is scraped until [`Self::follow`] is called.
-    pub fn new(clock: Clock, telemetry: Arc<Telemetry>) -> Self {
-        Self { clock, telemetry, running: HashMap::new(), started: 0 }
+    /// Nothing is scraped until [`Self::follow`] is called; `credentials` must allow TLS if a pool is to be scraped over it.
+    pub fn new(clock: Clock, credentials: Arc<Credentials>, telemetry: Arc<Telemetry>) -> Self {
+        Self { clock, credentials, telemetry, running: HashMap::new(), started: 0 }
     }
 
     /// Scrapes the endpoints of these pools from now on. Those that stay keep their task and their reading.
@@ -124,7 +137,9 @@ impl Scraper {
 
     fn start(&mut self, job: &Job) -> Running {
         let slot = Slot::new();
-        let task = task::Task::new(job, Arc::clone(&slot), self.clock, Arc::clone(&self.telemetry));
+        let credentials = Arc::clone(&self.credentials);
+        let task =
+            task::Task::new(job, Arc::clone(&slot), self.clock, credentials, Arc::clone(&self.telemetry));
         let offset = stagger(self.started, job.settings.interval);
         self.started = self.started.wrapping_add(1);
         let task = AbortOnDropHandle::new(tokio::spawn(task.run(offset)));

@@ -1,17 +1,22 @@
 //! What the agent answers over HTTP.
 
+pub mod access;
 mod health;
+pub mod listen;
 mod snapshot;
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::access::Access;
 use crate::discovery::Discovered;
 use crate::manifests::watch::Planned;
 use crate::page::{self, History};
@@ -34,21 +39,25 @@ pub struct Shared {
     pub reports: Arc<Reports>,
     /// The last minutes, for the page.
     pub history: Arc<History>,
+    /// Longest time in which the body of a request must have come.
+    pub body_timeout: Duration,
     /// Cancelled when the agent is about to end.
     pub draining: CancellationToken,
     /// The agent's own metrics.
     pub telemetry: Arc<Telemetry>,
 }
 
-/// All routes.
-pub fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
+/// All routes. Health checks are answered to everyone, all else to whom `access` allows.
+pub fn router(shared: Arc<Shared>, access: Access) -> Router {
+    let guarded = Router::new()
         .route("/v1/pools/{pool}/snapshot", get(snapshot::get))
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
         .merge(report::routes())
         .merge(page::routes())
+        .route_layer(from_fn_with_state(Arc::new(access), access::check));
+    let open = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
+    guarded
+        .merge(open)
         .fallback(|| async {
             let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /history and /report, /healthz, /readyz \
                            and /metrics";

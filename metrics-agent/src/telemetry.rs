@@ -41,10 +41,12 @@ pub struct Telemetry {
     endpoints_ready: Gauge,
     oldest_reading: Seconds,
     snapshots: Family<Labels<1>, Counter>,
+    refusals: Family<Labels<1>, Counter>,
     waiters: Gauge,
     reports: Family<Labels<1>, Counter>,
     reloads: Family<Labels<1>, Counter>,
     manifest_reads: Family<Labels<1>, Counter>,
+    credential_reads: Family<Labels<1>, Counter>,
     eds_writes: Family<Labels<1>, Counter>,
 }
 
@@ -66,10 +68,12 @@ impl Default for Telemetry {
             endpoints_ready: Gauge::default(),
             oldest_reading: Seconds::default(),
             snapshots: Family::default(),
+            refusals: Family::default(),
             waiters: Gauge::default(),
             reports: Family::default(),
             reloads: Family::default(),
             manifest_reads: Family::default(),
+            credential_reads: Family::default(),
             eds_writes: Family::default(),
         };
         telemetry.register();
@@ -93,11 +97,19 @@ impl Telemetry {
         let oldest = self.oldest_reading.clone();
         r.register_with_unit("oldest_reading_age", "Age of the oldest reading", Unit::Seconds, oldest);
         r.register("snapshots", "Answers to snapshot requests, by outcome", self.snapshots.clone());
+        let refusals = self.refusals.clone();
+        r.register("refused_requests", "Requests that did not show what they must, by reason", refusals);
         r.register("snapshot_waiters", "Snapshot requests waiting for news", self.waiters.clone());
         r.register("reports", "Reports of proxies, by outcome", self.reports.clone());
         r.register("config_reloads", "Readings of a changed endpoints file, by result", self.reloads.clone());
         let manifests = self.manifest_reads.clone();
         r.register("manifest_reloads", "Readings of changed manifests, by result", manifests);
+        let credentials = self.credential_reads.clone();
+        r.register(
+            "credential_reloads",
+            "Readings of changed certificates, keys and tokens, by result",
+            credentials,
+        );
         r.register("eds_writes", "Writes of the EDS file, by result", self.eds_writes.clone());
     }
 
@@ -112,6 +124,7 @@ impl Telemetry {
         let reason = match reason {
             Reason::Refused => "refused",
             Reason::Connect => "connect",
+            Reason::Tls => "tls",
             Reason::Http => "http",
             Reason::Status => "status",
             Reason::TooLarge => "too_large",
@@ -144,6 +157,11 @@ impl Telemetry {
         self.snapshots.get_or_create(&[("outcome", outcome)]).inc();
     }
 
+    /// A request did not show what it must.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&[("reason", reason)]).inc();
+    }
+
     /// A snapshot request begins to wait; it has stopped waiting when the guard is dropped.
     pub fn waiter(&self) -> impl Drop + use<> {
         Waiting::begin(self.waiters.clone())
@@ -162,6 +180,11 @@ impl Telemetry {
     /// The manifests were read anew.
     pub fn manifests_read(&self, good: bool) {
         self.manifest_reads.get_or_create(&[("result", result(good))]).inc();
+    }
+
+    /// Certificates, keys or tokens were read anew.
+    pub fn credentials_read(&self, good: bool) {
+        self.credential_reads.get_or_create(&[("result", result(good))]).inc();
     }
 
     /// The EDS file was written.

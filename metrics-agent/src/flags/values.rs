@@ -3,6 +3,9 @@
 use core::time::Duration;
 
 use hyper::Uri;
+use rustls::pki_types::ServerName;
+
+use crate::server::listen::MIN_HEADER_BYTES;
 
 /// A number with its unit, `ms` or `s`; from 1ms to one hour.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -22,4 +25,17 @@ pub(super) fn path(text: &str) -> Result<Uri, String> {
     let legal = text.starts_with('/');
     let uri = legal.then(|| text.parse::<Uri>().ok()).flatten().filter(|uri| uri.host().is_none());
     uri.ok_or_else(|| "allowed is a URL path that begins with /".to_owned())
+}
+
+/// A DNS name or an IP address.
+pub(super) fn server_name(text: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(text.to_owned())
+        .map_err(|_| "allowed is a DNS name or an IP address, without a port".to_owned())
+}
+
+/// So much can always be read.
+pub(super) fn header_bytes(text: &str) -> Result<usize, String> {
+    const MAX: usize = 1024 * 1024;
+    let bytes = text.parse().ok().filter(|bytes| (MIN_HEADER_BYTES..=MAX).contains(bytes));
+    bytes.ok_or_else(|| format!("allowed is a number of bytes from {MIN_HEADER_BYTES} to {MAX}"))
 }

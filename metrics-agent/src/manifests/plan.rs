@@ -13,7 +13,7 @@ use super::picker::Scraping;
 use super::policies;
 use super::problem::{Fault, Origin, Problem, Problems};
 use super::source::File;
-use crate::scrape::{self, How};
+use crate::scrape::{self, How, Scheme};
 
 /// The pools to serve.
 #[derive(Clone, Debug)]
@@ -47,6 +47,7 @@ impl PoolPlan {
         let settings = scrape::Settings {
             interval: scraping.interval.unwrap_or(flags.interval),
             path: scraping.path.as_ref().unwrap_or(&flags.path).clone(),
+            scheme: if scraping.https { Scheme::Https } else { flags.scheme },
             ..flags.clone()
         };
         How { settings: settings.into(), port: scraping.port, dialects: scraping.dialects.clone() }

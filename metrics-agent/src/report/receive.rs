@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection};
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -28,8 +28,16 @@ async fn take(
     State(shared): State<Arc<Shared>>,
     pool: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    request: Request,
 ) -> Response {
+    let limit = shared.body_timeout;
+    let body = match tokio::time::timeout(limit, Bytes::from_request(request, &())).await {
+        Ok(body) => body.map_err(|rejection| (rejection.status(), rejection.body_text())),
+        Err(_) => {
+            let problem = format!("the report did not come whole within {limit:?} (--idle-timeout)");
+            Err((StatusCode::REQUEST_TIMEOUT, problem))
+        }
+    };
     let (outcome, answer) = match read(&shared, pool, &headers, body) {
         Ok(()) => ("accepted", StatusCode::NO_CONTENT.into_response()),
         Err((status, problem)) => ("refused", refuse(status, &problem)),
@@ -42,13 +50,13 @@ fn read(
     shared: &Shared,
     pool: Result<Path<String>, PathRejection>,
     headers: &HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    body: Result<Bytes, (StatusCode, String)>,
 ) -> Result<(), (StatusCode, String)> {
     // A web page that the operator has open cannot send this type here without being asked whether it may.
     if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != PROTOBUF) {
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the content-type allowed is {PROTOBUF}")));
     }
-    let body = body.map_err(|rejection| (rejection.status(), rejection.body_text()))?;
+    let body = body?;
     let board = pool.ok().and_then(|Path(name)| shared.pools.board(&name));
     let published = board.and_then(|board| board.subscribe().borrow().clone());
     let Some(published) = published else {

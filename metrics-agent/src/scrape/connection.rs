@@ -7,12 +7,18 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
+use super::Scheme;
 use super::error::ScrapeError;
+use crate::credentials::scraping::Credentials;
 
 /// Most that one connection buffers, its response head included.
 const MAX_BUFFER: usize = 128 * 1024;
@@ -20,7 +26,8 @@ const MAX_BUFFER: usize = 128 * 1024;
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("metrics-agent/", env!("CARGO_PKG_VERSION")));
 const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
-type Io = Pin<Box<http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>>>;
+type Stream = Either<TcpStream, TlsStream<TcpStream>>;
+type Io = Pin<Box<http1::Connection<TokioIo<Stream>, Empty<Bytes>>>>;
 
 /// A connection. Its I/O runs within [`Connection::get`], so dropping that future stops everything.
 pub(super) struct Connection {
@@ -31,9 +38,17 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(address: SocketAddr) -> Result<Self, ScrapeError> {
+    pub(super) async fn open(
+        address: SocketAddr,
+        scheme: Scheme,
+        credentials: &Credentials,
+    ) -> Result<Self, ScrapeError> {
         let stream = TcpStream::connect(address).await.map_err(ScrapeError::Connect)?;
         stream.set_nodelay(true).map_err(ScrapeError::Connect)?;
+        let stream = match scheme {
+            Scheme::Http => Either::Left(stream),
+            Scheme::Https => Either::Right(secured(stream, address, credentials).await?),
+        };
         let (sender, io) = http1::Builder::new()
             .max_buf_size(MAX_BUFFER)
             .handshake(TokioIo::new(stream))
@@ -47,6 +62,7 @@ impl Connection {
     pub(super) async fn get(
         &mut self,
         path: &Uri,
+        authorization: Option<&HeaderValue>,
         max_bytes: usize,
         each: impl FnMut(&[u8]),
     ) -> Result<(), GetError> {
@@ -56,6 +72,7 @@ impl Connection {
         headers.insert(HOST, self.host.clone());
         headers.insert(ACCEPT, PROMETHEUS_TEXT);
         headers.insert(USER_AGENT, AGENT);
+        headers.extend(authorization.map(|shown| (AUTHORIZATION, shown.clone())));
         let Self { sender, io, .. } = self;
         let exchange = async {
             sender.ready().await.map_err(GetError::BeforeAnswer)?;
@@ -73,6 +90,16 @@ impl Connection {
         // The server may close right after its answer, which is then still to be read.
         exchange.await
     }
+}
+
+async fn secured(
+    stream: TcpStream,
+    address: SocketAddr,
+    credentials: &Credentials,
+) -> Result<TlsStream<TcpStream>, ScrapeError> {
+    let config = credentials.tls.as_ref().expect("no plan asks for https without whom to trust").now();
+    let name = credentials.server_name.clone().unwrap_or(ServerName::IpAddress(address.ip().into()));
+    TlsConnector::from(config).connect(name, stream).await.map_err(ScrapeError::Tls)
 }
 
 /// Tells a server that had closed a kept-alive connection from one that answers badly.

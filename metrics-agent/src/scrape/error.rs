@@ -12,6 +12,8 @@ use hyper::StatusCode;
 pub enum ScrapeError {
     /// No connection.
     Connect(io::Error),
+    /// No TLS, or none that is trusted.
+    Tls(io::Error),
     /// The exchange broke off, or was no HTTP.
     Http(hyper::Error),
     /// Another status than 200.
@@ -30,6 +32,7 @@ pub enum ScrapeError {
 pub enum Reason {
     Refused,
     Connect,
+    Tls,
     Http,
     Status,
     TooLarge,
@@ -43,6 +46,7 @@ impl ScrapeError {
         match self {
             Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => Reason::Refused,
             Self::Connect(_) => Reason::Connect,
+            Self::Tls(_) => Reason::Tls,
             Self::Http(_) => Reason::Http,
             Self::Status(_) => Reason::Status,
             Self::TooLarge(_) => Reason::TooLarge,
@@ -56,6 +60,7 @@ impl fmt::Display for ScrapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(error) => write!(f, "cannot connect: {error}"),
+            Self::Tls(error) => write!(f, "no TLS connection: {error}"),
             Self::Http(error) => write!(f, "the exchange failed: {error}"),
             Self::Status(status) => write!(f, "the answer has status {status}; allowed is 200"),
             Self::TooLarge(max) => write!(f, "the text has more than {max} bytes (--max-metrics-bytes)"),
@@ -71,7 +76,7 @@ impl fmt::Display for ScrapeError {
 impl core::error::Error for ScrapeError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Connect(error) => Some(error),
+            Self::Connect(error) | Self::Tls(error) => Some(error),
             Self::Http(error) => Some(error),
             _ => None,
         }

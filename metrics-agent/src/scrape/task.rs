@@ -8,8 +8,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::connection::{Connection, GetError};
 use super::error::{Reason, ScrapeError};
-use super::{Job, Settings};
+use super::{Job, Scheme, Settings};
 use crate::clock::Clock;
+use crate::credentials::Followed;
+use crate::credentials::scraping::Credentials;
 use crate::exposition::{Extraction, Reader};
 use crate::slot::Slot;
 use crate::telemetry::Telemetry;
@@ -30,10 +32,16 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(job: &Job, slot: Arc<Slot>, clock: Clock, telemetry: Arc<Telemetry>) -> Self {
+    pub(super) fn new(
+        job: &Job,
+        slot: Arc<Slot>,
+        clock: Clock,
+        credentials: Arc<Credentials>,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
         let Job { endpoint, address, settings, dialect } = job.clone();
         let reader = Reader::new(&dialect, settings.engines);
-        let client = Client { reader, connection: None, refusals: 0 };
+        let client = Client { reader, credentials, connection: None, refusals: 0 };
         Self { endpoint, address, settings, slot, clock, telemetry, client, failing: false }
     }
 
@@ -89,6 +97,7 @@ impl Task {
 /// The endpoint's connection and what reads its texts.
 struct Client {
     reader: Reader,
+    credentials: Arc<Credentials>,
     connection: Option<Connection>,
     /// Connections refused since the last one that was opened.
     refusals: u32,
@@ -99,16 +108,22 @@ impl Client {
         let mut reused = self.connection.is_some();
         let mut connection = match self.connection.take() {
             Some(kept) => kept,
-            None => self.connect(address).await?,
+            None => self.connect(address, settings.scheme).await?,
         };
+        let authorization = self.credentials.authorization.as_ref().map(Followed::now);
         loop {
             self.reader.start();
-            let got =
-                connection.get(&settings.path, settings.max_bytes, |chunk| self.reader.feed(chunk)).await;
+            let got = connection
+                .get(&settings.path, authorization.as_deref(), settings.max_bytes, |chunk| {
+                    self.reader.feed(chunk);
+                })
+                .await;
             match got {
                 Ok(()) => break,
                 // The server closed the idle connection: that is its right, not a failure.
-                Err(GetError::BeforeAnswer(_)) if reused => connection = self.connect(address).await?,
+                Err(GetError::BeforeAnswer(_)) if reused => {
+                    connection = self.connect(address, settings.scheme).await?;
+                }
                 Err(GetError::BeforeAnswer(error)) => return Err(ScrapeError::Http(error)),
                 Err(GetError::Answered(error)) => return Err(error),
             }
@@ -119,10 +134,10 @@ impl Client {
         if extraction.is_empty() { Err(ScrapeError::NoMetrics) } else { Ok(extraction) }
     }
 
-    async fn connect(&mut self, address: SocketAddr) -> Result<Connection, ScrapeError> {
-        let opened = Connection::open(address).await;
+    async fn connect(&mut self, address: SocketAddr, scheme: Scheme) -> Result<Connection, ScrapeError> {
+        let opened = Connection::open(address, scheme, &self.credentials).await;
         match &opened {
-            Ok(_) => self.refusals = 0,
+            Ok(_) | Err(ScrapeError::Tls(_)) => self.refusals = 0,
             Err(error) if error.reason() == Reason::Refused => {
                 self.refusals = self.refusals.saturating_add(1);
             }

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::{decode, v1};
 use metrics_agent::agent::{self, Settings};
+use metrics_agent::credentials;
 use metrics_agent::dialect::MultiEngine;
 use metrics_agent::discovery::Sources;
 use metrics_agent::manifests::Options;
-use metrics_agent::scrape;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use metrics_agent::scrape::{self, Scheme};
+use metrics_agent::server::listen::{Limits, MIN_HEADER_BYTES};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -44,16 +46,26 @@ impl Answer {
 
 /// One request on a connection of its own.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> std::io::Result<Answer> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes())
-        .await?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await?;
-    let head_ends =
-        answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
-    let body = answer.split_off(head_ends + 4);
-    let head = String::from_utf8(answer).unwrap();
+    ask(&mut TcpStream::connect(address).await?, path, "connection: close\r\n").await
+}
+
+/// One request, with further header lines. The answer ends with its announced length.
+pub(crate) async fn ask(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    path: &str,
+    headers: &str,
+) -> std::io::Result<Answer> {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n{headers}\r\n").as_bytes()).await?;
+    let mut stream = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body).await?;
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     Ok(Answer { status, head, body })
 }
@@ -77,12 +89,20 @@ pub(crate) fn settings() -> Settings {
         scrape: scrape::Settings {
             interval: scrape::MIN_INTERVAL,
             timeout: Duration::from_secs(5),
+            scheme: Scheme::Http,
             path: "/metrics".parse().unwrap(),
             max_bytes: 100_000,
             engines: MultiEngine::Sum,
         },
+        scrape_credentials: credentials::scraping::Files::default(),
         eds: None,
         max_waiters: 10,
+        limits: Limits {
+            max_connections: 100,
+            max_header_bytes: MIN_HEADER_BYTES,
+            idle_timeout: Duration::from_secs(20),
+        },
+        credentials: credentials::serving::Files::default(),
     }
 }
 

@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod agreement;
+mod authority;
 mod golden;
 mod harness;
 mod hostile;
+mod limits;
 mod process;
 mod reload;
 mod reports;
 mod scraping;
 mod scripted;
+mod secured_api;
+mod secured_scraping;
 mod snapshots;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::harness::{eventually, get};
+use crate::authority::Authority;
+use crate::harness::{Answer, ask, eventually, get};
 use crate::scripted::{Behaviour, Scripted, load};
 
 fn command(flags: &[&str]) -> Command {
@@ -118,4 +119,120 @@ fn what_cannot_work_is_refused_with_the_flag_that_says_it() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     assert!(refused(&["--listen", &address, "--endpoint", "127.0.0.1:1"]).contains("--listen"));
+}
+
+#[test]
+fn a_file_of_credentials_that_is_none_is_named_and_its_text_is_not_repeated() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let authority = Authority::new();
+    let (one, two) = (authority.issue("one"), authority.issue("two"));
+    let certificate = one.certificate.to_str().unwrap();
+    let bad = write("bad", "-----BEGIN PRIVATE hush\nhush hush\n");
+    let of = |flags: &[&str]| {
+        let said = refused(&[&["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:1"], flags].concat());
+        assert!(!said.contains("hush"), "{said}");
+        said
+    };
+    assert!(of(&["--tls-cert", certificate]).contains("--tls-key"));
+    assert!(of(&["--tls-cert", certificate, "--tls-key", &bad]).contains("bad holds no private key"));
+    assert!(of(&["--tls-cert", &bad, "--tls-key", &bad]).contains("bad holds no certificate"));
+    let other_key = two.key.to_str().unwrap();
+    assert!(of(&["--tls-cert", certificate, "--tls-key", other_key]).contains("do not go together"));
+    assert!(of(&["--tls-client-ca", certificate]).contains("--tls-cert"));
+    assert!(of(&["--bearer-token-file", &bad]).contains("bad holds no token"));
+    assert!(of(&["--bearer-token-file", "/nonexistent/token"]).contains("/nonexistent/token cannot be read"));
+    assert!(of(&["--scrape-token-file", &bad]).contains("bad holds no token"));
+    assert!(of(&["--scrape-ca", &bad]).contains("bad holds no certificate"));
+    assert!(of(&["--scrape-cert", certificate]).contains("--scrape-key"));
+    assert!(of(&["--model-server-metrics-scheme", "https"]).contains("--scrape-ca"));
+}
+
+#[tokio::test]
+async fn an_address_open_to_all_is_warned_of_with_what_to_do() {
+    let authority = Authority::new();
+    let issued = authority.issue("127.0.0.1");
+    let token = issued.key.with_extension("token");
+    std::fs::write(&token, "secret").unwrap();
+    let (certificate, key) = (issued.certificate.to_str().unwrap(), issued.key.to_str().unwrap());
+    let token = token.to_str().unwrap();
+    let tls = ["--tls-cert", certificate, "--tls-key", key];
+    for (listen, flags, warns) in [
+        ("0.0.0.0:0", vec![], true),
+        ("0.0.0.0:0", tls.to_vec(), true),
+        ("0.0.0.0:0", vec!["--bearer-token-file", token], true),
+        ("0.0.0.0:0", [&tls[..], &["--bearer-token-file", token]].concat(), false),
+        ("127.0.0.1:0", vec![], false),
+    ] {
+        let flags = [&["--listen", listen, "--endpoint", "127.0.0.1:1"], &flags[..]].concat();
+        let (child, address) = start(&flags).await;
+        // Whoever gets an answer, or a refused handshake, knows that the agent has begun to serve.
+        let _ = get(([127, 0, 0, 1], address.port()).into(), "/healthz").await;
+        signal(&child, "TERM").await;
+        let (_, log) = logs(child).await;
+        assert_eq!(log.contains("everyone who reaches this address"), warns, "{flags:?}: {log}");
+        assert_eq!(log.contains("--bearer-token-file or --tls-client-ca"), warns, "{flags:?}: {log}");
+    }
+}
+
+#[tokio::test]
+async fn no_secret_is_logged_however_much_is() {
+    let authority = Authority::new();
+    let issued = authority.issue("127.0.0.1");
+    let file = |name: &str, text: &str| {
+        let path = issued.key.with_extension(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (api_token, scrape_token) = (file("api", "api-hush-1"), file("scrape", "scrape-hush-1"));
+    let text = Behaviour::Text(load(1, 1));
+    let server = Scripted::start_secured(text, authority.server(&issued)).await;
+    let (certificate, key) = (issued.certificate.to_str().unwrap(), issued.key.to_str().unwrap());
+    let authorities = authority.certificate();
+    let authorities = authorities.to_str().unwrap();
+    let endpoint = server.address().to_string();
+    let (child, address) = start(
+        &[
+            &["--listen", "127.0.0.1:0", "--endpoint", &endpoint, "--log", "trace"][..],
+            &["--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", authorities],
+            &["--bearer-token-file", &api_token, "--scrape-token-file", &scrape_token],
+            &["--model-server-metrics-scheme", "https", "--scrape-ca", authorities],
+            &["--scrape-cert", certificate, "--scrape-key", key],
+        ]
+        .concat(),
+    )
+    .await;
+    let client = authority.issue("client");
+    let answers = async |path: &str, token: &str, passes: &dyn Fn(&Answer) -> bool| {
+        eventually(&format!("{path} with {token}"), async || {
+            let mut stream = authority.connect(address, Some(&client)).await.ok()?;
+            let answer = ask(&mut stream, path, &format!("authorization: Bearer {token}\r\n")).await.ok()?;
+            passes(&answer).then_some(())
+        })
+        .await;
+    };
+    answers("/v1/pools/default/snapshot", "api-hush-1", &|answer| answer.status == 200).await;
+    answers("/metrics", "wrong-hush", &|answer| answer.status == 401).await;
+    file("scrape", "scrape-hush-2");
+    eventually("the new token", async || {
+        (server.authorization().as_deref() == Some("Bearer scrape-hush-2")).then_some(())
+    })
+    .await;
+    file("api", "api-hush-2");
+    answers("/metrics", "api-hush-2", &|answer| answer.status == 200).await;
+    let key = std::fs::read_to_string(key).unwrap();
+    file("api", "hush \u{1}");
+    file("key", "-----BEGIN PRIVATE KEY-----\nhush\n");
+    // The key is both the API's and the scraping's.
+    let refusals = "metrics_agent_credential_reloads_total{result=\"refused\"} 3\n";
+    answers("/metrics", "api-hush-2", &|answer| answer.text().contains(refusals)).await;
+    signal(&child, "TERM").await;
+    let (_, log) = logs(child).await;
+    assert!(log.contains("credentials read"), "{log}");
+    assert!(!log.contains("hush"), "{}", log.lines().find(|line| line.contains("hush")).unwrap_or_default());
+    assert!(key.lines().all(|line| !log.contains(line)));
 }

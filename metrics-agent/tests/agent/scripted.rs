@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 
 /// What is sent for each request. The connection stays open unless it says otherwise.
@@ -44,6 +47,8 @@ pub(crate) struct Scripted {
     behaviour: Arc<Mutex<Behaviour>>,
     connections: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
+    secured: Option<Arc<ServerConfig>>,
+    authorization: Arc<Mutex<Option<String>>>,
     serving: Option<AbortOnDropHandle<()>>,
 }
 
@@ -53,11 +58,26 @@ impl Scripted {
     }
 
     pub(crate) async fn start_on(address: SocketAddr, behaviour: Behaviour) -> Self {
+        Self::start_with(address, behaviour, None).await
+    }
+
+    /// A server that speaks TLS.
+    pub(crate) async fn start_secured(behaviour: Behaviour, config: Arc<ServerConfig>) -> Self {
+        Self::start_with("127.0.0.1:0".parse().unwrap(), behaviour, Some(config)).await
+    }
+
+    async fn start_with(
+        address: SocketAddr,
+        behaviour: Behaviour,
+        secured: Option<Arc<ServerConfig>>,
+    ) -> Self {
         let mut server = Self {
             address,
             behaviour: Arc::new(Mutex::new(behaviour)),
             connections: Arc::default(),
             requests: Arc::default(),
+            secured,
+            authorization: Arc::default(),
             serving: None,
         };
         server.resume().await;
@@ -80,6 +100,11 @@ impl Scripted {
         self.requests.load(Ordering::SeqCst)
     }
 
+    /// What the last request showed.
+    pub(crate) fn authorization(&self) -> Option<String> {
+        self.authorization.lock().unwrap().clone()
+    }
+
     /// Closes the port and every connection.
     pub(crate) async fn stop(&mut self) {
         if let Some(serving) = self.serving.take() {
@@ -93,22 +118,42 @@ impl Scripted {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
         let (behaviour, connections) = (Arc::clone(&self.behaviour), Arc::clone(&self.connections));
-        let requests = Arc::clone(&self.requests);
+        let (requests, authorization) = (Arc::clone(&self.requests), Arc::clone(&self.authorization));
+        let tls = self.secured.clone().map(TlsAcceptor::from);
         self.serving = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let mut open = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 connections.fetch_add(1, Ordering::SeqCst);
-                open.spawn(serve(stream, Arc::clone(&behaviour), Arc::clone(&requests)));
+                let (behaviour, requests) = (Arc::clone(&behaviour), Arc::clone(&requests));
+                let (authorization, tls) = (Arc::clone(&authorization), tls.clone());
+                open.spawn(async move {
+                    let stream = match tls {
+                        None => Either::Left(stream),
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => Either::Right(stream),
+                            Err(_) => return,
+                        },
+                    };
+                    serve(stream, behaviour, requests, authorization).await;
+                });
             }
         })));
     }
 }
 
-async fn serve(mut stream: TcpStream, behaviour: Arc<Mutex<Behaviour>>, requests: Arc<AtomicUsize>) {
+async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    behaviour: Arc<Mutex<Behaviour>>,
+    requests: Arc<AtomicUsize>,
+    authorization: Arc<Mutex<Option<String>>>,
+) {
     let mut request = [0; 2048];
     while let Ok(read @ 1..) = stream.read(&mut request).await {
         assert!(request[..read].starts_with(b"GET /metrics HTTP/1.1\r\n"));
         assert!(request[..read].ends_with(b"\r\n\r\n"), "the agent sends a request in one piece");
+        let head = String::from_utf8_lossy(&request[..read]);
+        let shown = head.lines().find_map(|line| line.strip_prefix("authorization: "));
+        *authorization.lock().unwrap() = shown.map(str::to_owned);
         requests.fetch_add(1, Ordering::SeqCst);
         let behaviour = behaviour.lock().unwrap().clone();
         if !answer(&mut stream, behaviour).await.unwrap_or(false) {
@@ -118,7 +163,7 @@ async fn serve(mut stream: TcpStream, behaviour: Arc<Mutex<Behaviour>>, requests
 }
 
 /// Whether the connection stays open.
-async fn answer(stream: &mut TcpStream, behaviour: Behaviour) -> std::io::Result<bool> {
+async fn answer(stream: &mut (impl AsyncWrite + Unpin), behaviour: Behaviour) -> std::io::Result<bool> {
     let sized = |length: usize| format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
     match behaviour {
         Behaviour::Text(text) => stream.write_all((sized(text.len()) + &text).as_bytes()).await?,

@@ -189,7 +189,7 @@ fn all_that_is_wrong_with_the_parts_is_told_at_once() {
 plugins:
 - {type: magic}
 - {type: queue-scorer, parameters: {y: 1}}
-- {type: metrics-data-source, parameters: {scheme: https}}
+- {type: metrics-data-source, parameters: {caCertPath: x}}
 dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: z}]}]}",
     ));
     let paths: Vec<_> = refusal.lines().map(|line| line.split(": ").nth(1).unwrap()).collect();
@@ -198,7 +198,7 @@ dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: 
         "plugins[0].type",
         "plugins[1].parameters.y",
         "dataLayer.sources[0].extractors[0].pluginRef",
-        "plugins[2].parameters.scheme",
+        "plugins[2].parameters.caCertPath",
     ];
     assert_eq!(paths, want);
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
 use metrics_agent::manifests::{Options, Plan, watch};
-use metrics_agent::scrape::How;
+use metrics_agent::scrape::{self, How, Scheme};
 
-use crate::harness::{Agent, scraping, settings};
+use crate::harness::{Agent, eventually, scraping, settings};
 use crate::reading::{file, options, plan, refusal};
 use crate::scripted::{Behaviour, Scripted};
 
@@ -102,17 +102,41 @@ fn the_source_and_the_extractor_that_are_referred_to_count() {
 }
 
 #[test]
+fn the_scheme_is_https_when_flags_or_manifest_say_so() {
+    let (http, https) = ("{scheme: http}", "{scheme: https}");
+    for (manifest, flags, want) in [
+        (http, Scheme::Http, Scheme::Http),
+        (https, Scheme::Http, Scheme::Https),
+        (http, Scheme::Https, Scheme::Https),
+    ] {
+        let plugins = format!("- {{type: metrics-data-source, parameters: {manifest}}}");
+        let flags = scrape::Settings { scheme: flags, ..settings().scrape };
+        let how = plan(&config(&plugins, "")).pools[0].scraping(&flags);
+        assert_eq!(how.settings.scheme, want, "{manifest} {flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn https_is_refused_while_the_flags_say_of_nobody_that_he_is_trusted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.yaml");
+    std::fs::write(&path, config("- {type: metrics-data-source, parameters: {scheme: https}}", "")).unwrap();
+    let manifests = Some(watch::Settings { path, options: options() });
+    let agent = Agent::start(Settings { manifests, ..scraping(&[([127, 0, 0, 1], 1).into()]) }).await;
+    eventually("the refusal", async || {
+        let text = agent.get("/readyz").await.text();
+        (text.contains("asks for https") && text.contains("--scrape-ca")).then_some(())
+    })
+    .await;
+}
+
+#[test]
 fn what_the_agent_cannot_do_is_refused_with_its_path() {
     for (plugins, data_layer, want) in [
         (
-            "- {type: metrics-data-source, parameters: {scheme: https}}",
-            "",
-            "plugins[1].parameters.scheme: \"https\" is not spoken to model servers; allowed: http",
-        ),
-        (
             "- {type: metrics-data-source, parameters: {caCertPath: /ca}}",
             "",
-            "plugins[1].parameters.caCertPath: \"/ca\" is for TLS, which is not spoken to model servers; leave it out",
+            "plugins[1].parameters.caCertPath: \"/ca\" is for the agent's flag --scrape-ca; leave it out here",
         ),
         (
             "- {type: metrics-data-source, parameters: {interval: 70ms}}",

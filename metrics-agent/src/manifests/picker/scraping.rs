@@ -16,6 +16,8 @@ use crate::scrape::MIN_INTERVAL;
 #[derive(Clone, Debug)]
 pub(in crate::manifests) struct Scraping {
     pub(in crate::manifests) path: Option<Uri>,
+    /// Over TLS, whatever the flags say.
+    pub(in crate::manifests) https: bool,
     pub(in crate::manifests) port: Option<NonZeroU16>,
     pub(in crate::manifests) interval: Option<Duration>,
     pub(in crate::manifests) dialects: Arc<Dialects>,
@@ -23,26 +25,27 @@ pub(in crate::manifests) struct Scraping {
 
 impl Default for Scraping {
     fn default() -> Self {
-        Self { path: None, port: None, interval: None, dialects: Arc::new(Dialects::built_in()) }
+        Self {
+            path: None,
+            https: false,
+            port: None,
+            interval: None,
+            dialects: Arc::new(Dialects::built_in()),
+        }
     }
 }
 
 impl Scraping {
     /// `at` is the path of the plugin's parameters.
     pub(super) fn set_source(&mut self, source: &MetricsDataSource, at: &str, report: &mut Report) {
-        if source.scheme == Scheme::Https {
-            report.fault(format!("{at}.scheme"), "\"https\" is not spoken to model servers; allowed: http");
-        }
-        for (parameter, path) in [
-            ("caCertPath", &source.ca_cert_path),
-            ("clientCertPath", &source.client_cert_path),
-            ("clientKeyPath", &source.client_key_path),
+        self.https = source.scheme == Scheme::Https;
+        for (parameter, path, flag) in [
+            ("caCertPath", &source.ca_cert_path, "--scrape-ca"),
+            ("clientCertPath", &source.client_cert_path, "--scrape-cert"),
+            ("clientKeyPath", &source.client_key_path, "--scrape-key"),
         ] {
             if !path.is_empty() {
-                let text = format!(
-                    "{} is for TLS, which is not spoken to model servers; leave it out",
-                    quoted(path)
-                );
+                let text = format!("{} is for the agent's flag {flag}; leave it out here", quoted(path));
                 report.fault(format!("{at}.{parameter}"), text);
             }
         }

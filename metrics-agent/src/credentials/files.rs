@@ -1,0 +1,81 @@
+//! A value made of files, and made anew when they change.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{CredentialError, MAX_FILE_BYTES};
+use crate::look;
+use crate::telemetry::Telemetry;
+
+/// The value that the files last gave; a change for the worse is logged and not used.
+#[derive(Debug)]
+pub struct Followed<T> {
+    values: watch::Receiver<Arc<T>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// A file and its bytes.
+pub(super) type File = (PathBuf, Vec<u8>);
+
+impl<T: Send + Sync + 'static> Followed<T> {
+    /// Reads the files, and from now on again whenever one of them changes. Connections made with an earlier value go on.
+    pub(super) async fn start(
+        files: Vec<PathBuf>,
+        telemetry: &Arc<Telemetry>,
+        make: impl Fn(&[File]) -> Result<T, CredentialError> + Send + Sync + 'static,
+    ) -> Result<Self, CredentialError> {
+        let files: Arc<[PathBuf]> = files.into();
+        let first = read(Arc::clone(&files)).await;
+        let value = make(first.as_ref().map_err(Clone::clone)?)?;
+        let (sender, values) = watch::channel(Arc::new(value));
+        let telemetry = Arc::clone(telemetry);
+        let task = async move {
+            let take = |look: &Result<Vec<File>, CredentialError>| {
+                let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+                let value = look.as_ref().map_err(Clone::clone).and_then(|files| make(files));
+                telemetry.credentials_read(value.is_ok());
+                match value {
+                    Ok(value) => {
+                        tracing::info!(files = names.join(", "), "credentials read");
+                        sender.send_replace(Arc::new(value));
+                    }
+                    Err(error) => tracing::error!(%error, "credentials refused; the last good ones stay"),
+                }
+            };
+            look::follow_from(first, || read(Arc::clone(&files)), take).await;
+        };
+        Ok(Self { values, _task: AbortOnDropHandle::new(tokio::spawn(task)) })
+    }
+
+    /// The value as it is now.
+    pub fn now(&self) -> Arc<T> {
+        Arc::clone(&self.values.borrow())
+    }
+}
+
+async fn read(files: Arc<[PathBuf]>) -> Result<Vec<File>, CredentialError> {
+    let reading = tokio::task::spawn_blocking(move || files.iter().map(|file| read_one(file)).collect());
+    reading.await.unwrap_or_else(|error| Err(CredentialError::new(Path::new(""), error.to_string())))
+}
+
+fn read_one(path: &Path) -> Result<File, CredentialError> {
+    match read_bytes(path) {
+        Ok(bytes) if bytes.len() as u64 > MAX_FILE_BYTES => {
+            let problem = format!("is larger than the allowed {MAX_FILE_BYTES} bytes");
+            Err(CredentialError::new(path, problem))
+        }
+        Ok(bytes) => Ok((path.to_owned(), bytes)),
+        Err(error) => Err(CredentialError::new(path, format!("cannot be read: {error}"))),
+    }
+}
+
+/// One byte more than allowed is enough to see that a file is too large.
+fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,70 @@
+//! How the agent's own API is served.
+
+use core::time::Duration;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::values::{duration, header_bytes};
+use crate::credentials::serving::{Files, TlsFiles};
+use crate::server::listen::Limits;
+
+/// How the agent's own API is served.
+#[derive(Args, Debug)]
+pub(super) struct ServeFlags {
+    /// Most snapshot requests that may wait at the same time.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_waiters: u16,
+
+    /// Most connections; further ones wait until one ends.
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u16).range(1..))]
+    max_connections: u16,
+
+    /// Longest request line with its headers, from 8192; a longer one is answered 431.
+    #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024, value_parser = header_bytes)]
+    max_header_bytes: usize,
+
+    /// A connection is closed when the headers of its next request have not come whole within this time.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    idle_timeout: Duration,
+
+    /// Certificate chain of the agent's API, in PEM: the API is then served over TLS. Read again when it changes, as are
+    /// all files of certificates, keys and tokens.
+    #[arg(long, value_name = "PATH", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Key of --tls-cert, in PEM.
+    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Authorities, in PEM: clients must show a certificate of one of them, except for /healthz and /readyz.
+    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+
+    /// Tokens, one on each line: clients must show one (`authorization: Bearer …`), except for /healthz and /readyz.
+    #[arg(long, value_name = "PATH")]
+    bearer_token_file: Option<PathBuf>,
+}
+
+impl ServeFlags {
+    pub(super) fn max_waiters(&self) -> usize {
+        usize::from(self.max_waiters)
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            max_connections: usize::from(self.max_connections),
+            max_header_bytes: self.max_header_bytes,
+            idle_timeout: self.idle_timeout,
+        }
+    }
+
+    pub(super) fn credentials(self) -> Files {
+        let tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| TlsFiles {
+            certificate,
+            key,
+            client_authorities: self.tls_client_ca,
+        });
+        Files { tls, tokens: self.bearer_token_file }
+    }
+}

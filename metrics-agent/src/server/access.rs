@@ -1,0 +1,58 @@
+//! Who may ask.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::refuse;
+use crate::credentials::{Followed, Tokens};
+use crate::telemetry::Telemetry;
+
+/// What a request must show, but for those of health checks.
+#[derive(Debug)]
+pub struct Access {
+    /// Whether its connection must be by a client with a certificate.
+    pub asks_for_certificate: bool,
+    /// Of which it must show one.
+    pub tokens: Option<Followed<Tokens>>,
+    /// Refusals are counted there.
+    pub telemetry: Arc<Telemetry>,
+}
+
+/// What is known of the other side of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Whether it showed a certificate, which was then found to be good.
+    pub has_certificate: bool,
+}
+
+impl Access {
+    fn refusal(&self, peer: Option<Peer>, headers: &HeaderMap) -> Option<Response> {
+        if self.asks_for_certificate && !peer.is_some_and(|peer| peer.has_certificate) {
+            self.telemetry.refused("no_certificate");
+            let problem = "a client certificate is needed, by an authority of --tls-client-ca";
+            return Some(refuse(StatusCode::FORBIDDEN, problem));
+        }
+        let tokens = self.tokens.as_ref()?.now();
+        let shown = headers.get(header::AUTHORIZATION);
+        if shown.is_some_and(|shown| tokens.allow(shown.as_bytes())) {
+            return None;
+        }
+        self.telemetry.refused(if shown.is_some() { "wrong_token" } else { "no_token" });
+        let problem = "a token of --bearer-token-file is needed: authorization: Bearer <token>";
+        let mut refusal = refuse(StatusCode::UNAUTHORIZED, problem);
+        refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        Some(refusal)
+    }
+}
+
+/// Lets a request pass, or refuses it.
+pub(super) async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+    match access.refusal(request.extensions().get().copied(), request.headers()) {
+        Some(refusal) => refusal,
+        None => next.run(request).await,
+    }
+}

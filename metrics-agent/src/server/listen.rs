@@ -1,0 +1,124 @@
+//! Connections, each bounded in size and time.
+
+use core::convert::Infallible;
+use core::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use super::access::Peer;
+use crate::credentials::Followed;
+
+/// Pause after the kernel gave no connection, as when there are no more file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Least of [`Limits::max_header_bytes`]: HTTP's library reads in no smaller pieces.
+pub const MIN_HEADER_BYTES: usize = 8192;
+
+/// What one client, or many, may take of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most connections; more wait until one of them ends.
+    pub max_connections: usize,
+    /// Longest request line with its headers, at least [`MIN_HEADER_BYTES`]; a longer one is answered 431.
+    pub max_header_bytes: usize,
+    /// A connection is closed when a handshake takes longer, or when the next request's headers have not come whole in it.
+    pub idle_timeout: Duration,
+}
+
+/// Serves until `closing` is cancelled, and then until every request that had begun is answered.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<Followed<ServerConfig>>,
+    limits: Limits,
+    closing: CancellationToken,
+) {
+    let mut open = JoinSet::new();
+    let graceful = GracefulShutdown::new();
+    let mut crowd = Crowd { max: limits.max_connections, is_full: false };
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => break,
+            Some(_) = open.join_next() => {}
+            accepted = listener.accept(), if open.len() < limits.max_connections => match accepted {
+                Ok((stream, _)) => {
+                    let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
+                    open.spawn(connection(stream, tls, router.clone(), limits, graceful.watcher()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            },
+        }
+        crowd.is(open.len());
+    }
+    drop(listener);
+    graceful.shutdown().await;
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    limits: Limits,
+    watcher: Watcher,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection keeps Nagle's delay");
+    }
+    let (stream, peer) = match tls {
+        None => (Either::Left(stream), Peer { has_certificate: false }),
+        Some(tls) => match timeout(limits.idle_timeout, tls.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let has_certificate = stream.get_ref().1.peer_certificates().is_some();
+                (Either::Right(stream), Peer { has_certificate })
+            }
+            Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => return tracing::debug!("a TLS handshake took too long"),
+        },
+    };
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        let answer = router.clone().call(request);
+        async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout)
+        .max_buf_size(limits.max_header_bytes)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+}
+
+/// Says once that all connections are taken, and again only after half of them were free.
+struct Crowd {
+    max: usize,
+    is_full: bool,
+}
+
+impl Crowd {
+    fn is(&mut self, open: usize) {
+        if open >= self.max && !self.is_full {
+            self.is_full = true;
+            tracing::warn!("all {} connections are taken (--max-connections); further ones wait", self.max);
+        } else if open <= self.max / 2 {
+            self.is_full = false;
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What one client, or many, may take of the agent.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use metrics_agent::agent::Settings;
+use metrics_agent::server::listen::MIN_HEADER_BYTES;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::harness::{Agent, ask, settings};
+
+/// However slow the machine, this is enough.
+const SOON: Duration = Duration::from_secs(20);
+
+async fn agent(limit: impl Fn(&mut Settings)) -> Agent {
+    let mut settings = settings();
+    limit(&mut settings);
+    Agent::start(settings).await
+}
+
+/// Waits until the agent closes the connection, and tells what it said before.
+async fn until_closed(mut stream: TcpStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    // A reset is an end as well.
+    let _ = timeout(SOON, stream.read_to_end(&mut said)).await.expect("the agent closes the connection");
+    said
+}
+
+async fn connect(address: SocketAddr) -> TcpStream {
+    TcpStream::connect(address).await.unwrap()
+}
+
+#[tokio::test]
+async fn who_says_nothing_or_says_it_too_slowly_is_disconnected_and_others_are_served() {
+    let agent = agent(|settings| settings.limits.idle_timeout = Duration::from_millis(300)).await;
+    let silent = connect(agent.address).await;
+    let mut slow = connect(agent.address).await;
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-slow: ").await.unwrap();
+    let mut idle = connect(agent.address).await;
+    assert_eq!(ask(&mut idle, "/healthz", "").await.unwrap().status, 200);
+    assert_eq!(agent.get("/healthz").await.status, 200);
+    assert_eq!(until_closed(silent).await, b"");
+    assert!(!until_closed(slow).await.starts_with(b"HTTP/1.1 200"));
+    assert_eq!(until_closed(idle).await, b"");
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_answered_431() {
+    let agent = agent(|_| {}).await;
+    let head = |bytes: usize| format!("x-long: {}\r\n", "x".repeat(bytes));
+    let fits = ask(&mut connect(agent.address).await, "/healthz", &head(MIN_HEADER_BYTES / 2)).await;
+    assert_eq!(fits.unwrap().status, 200);
+    let too_long = ask(&mut connect(agent.address).await, "/healthz", &head(MIN_HEADER_BYTES)).await;
+    assert_eq!(too_long.unwrap().status, 431);
+    let many = "x-one: 1\r\n".repeat(200);
+    let too_many = ask(&mut connect(agent.address).await, "/healthz", &many).await;
+    assert_eq!(too_many.unwrap().status, 431);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_for_one_to_end() {
+    let agent = agent(|settings| settings.limits.max_connections = 2).await;
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut stream = connect(agent.address).await;
+        assert_eq!(ask(&mut stream, "/healthz", "").await.unwrap().status, 200);
+        open.push(stream);
+    }
+    let mut third = connect(agent.address).await;
+    let asked = ask(&mut third, "/healthz", "");
+    tokio::pin!(asked);
+    assert!(timeout(Duration::from_millis(300), &mut asked).await.is_err(), "it waits");
+    drop(open.pop());
+    assert_eq!(timeout(SOON, asked).await.unwrap().unwrap().status, 200);
+}

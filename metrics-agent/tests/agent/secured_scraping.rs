@@ -1,0 +1,135 @@
+//! Scraping over TLS, with what is shown to model servers.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use metrics_agent::agent::Settings;
+use metrics_agent::credentials::scraping::{Files, Trust};
+use metrics_agent::scrape::Scheme;
+use rustls::pki_types::ServerName;
+
+use crate::authority::{Authority, Issued};
+use crate::harness::{Agent, eventually, scraping};
+use crate::scripted::{Behaviour, Scripted, load};
+
+fn over_tls(address: SocketAddr, scrape_credentials: Files) -> Settings {
+    let mut settings = Settings { scrape_credentials, ..scraping(&[address]) };
+    settings.scrape.scheme = Scheme::Https;
+    settings
+}
+
+fn trusting(authority: &Authority, shown: &Issued) -> Files {
+    Files {
+        trust: Some(Trust::Authorities(authority.certificate())),
+        certificate_and_key: Some((shown.certificate.clone(), shown.key.clone())),
+        ..Files::default()
+    }
+}
+
+async fn server(authority: &Authority, name: &str) -> Scripted {
+    let config = authority.server(&authority.issue(name));
+    Scripted::start_secured(Behaviour::Text(load(3, 1)), config).await
+}
+
+fn token_file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("token");
+    std::fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+#[tokio::test]
+async fn a_server_is_scraped_over_tls_with_certificate_and_token_over_one_connection() {
+    let authority = Authority::new();
+    let server = server(&authority, "127.0.0.1").await;
+    let (_directory, path) = token_file("one\n");
+    let client = authority.issue("agent");
+    let credentials = Files { token: Some(path.clone()), ..trusting(&authority, &client) };
+    let agent = Agent::start(over_tls(server.address(), credentials)).await;
+    agent.reading_where("the value", |r| r.waiting == Some(3)).await;
+    assert_eq!(server.authorization().as_deref(), Some("Bearer one"));
+
+    std::fs::write(&path, "two\n").unwrap();
+    eventually("the new token", async || {
+        (server.authorization().as_deref() == Some("Bearer two")).then_some(())
+    })
+    .await;
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_token_is_shown_in_plain_text_too_and_none_without_a_file() {
+    let server = Scripted::start(Behaviour::Text(load(3, 1))).await;
+    let (_directory, path) = token_file("one");
+    let scrape_credentials = Files { token: Some(path), ..Files::default() };
+    let agent = Agent::start(Settings { scrape_credentials, ..scraping(&[server.address()]) }).await;
+    agent.reading_where("the value", |r| r.waiting == Some(3)).await;
+    assert_eq!(server.authorization().as_deref(), Some("Bearer one"));
+    drop(agent);
+
+    let agent = Agent::start(scraping(&[server.address()])).await;
+    agent.reading_where("the value", |r| r.waiting == Some(3)).await;
+    assert_eq!(server.authorization(), None);
+}
+
+/// A handshake fails; the endpoint stays ready.
+async fn is_not_scraped(server: &Scripted, credentials: Files, reason: &str) {
+    let agent = Agent::start(over_tls(server.address(), credentials)).await;
+    let metric = format!("metrics_agent_scrape_errors_total{{reason=\"{reason}\"}}");
+    eventually(&metric, async || (agent.metric(&metric).await >= 4.0).then_some(())).await;
+    let reading = agent.reading_where("no value", |r| r.age_ms.is_none()).await;
+    assert!(reading.ready, "a server that accepts connections is there");
+    assert_eq!(server.requests(), 0);
+}
+
+#[tokio::test]
+async fn a_server_of_another_authority_is_not_scraped_unless_anyone_is_trusted() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = server(&authority, "127.0.0.1").await;
+    let client = authority.issue("agent");
+    let files = || (client.certificate.clone(), client.key.clone());
+    let trust = Some(Trust::Authorities(stranger.certificate()));
+    let credentials = Files { trust, certificate_and_key: Some(files()), ..Files::default() };
+    is_not_scraped(&server, credentials, "tls").await;
+
+    let trust = Some(Trust::Anyone);
+    let credentials = Files { trust, certificate_and_key: Some(files()), ..Files::default() };
+    let agent = Agent::start(over_tls(server.address(), credentials)).await;
+    agent.reading_where("the value", |r| r.waiting == Some(3)).await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_name_is_not_taken_unless_that_name_is_asked_for() {
+    let authority = Authority::new();
+    let server = server(&authority, "model-servers.example").await;
+    let client = authority.issue("agent");
+    is_not_scraped(&server, trusting(&authority, &client), "tls").await;
+
+    let server_name = Some(ServerName::try_from("model-servers.example").unwrap());
+    let credentials = Files { server_name, ..trusting(&authority, &client) };
+    let agent = Agent::start(over_tls(server.address(), credentials)).await;
+    agent.reading_where("the value", |r| r.waiting == Some(3)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_certificate_is_not_scraped_without_one() {
+    let authority = Authority::new();
+    let server = server(&authority, "127.0.0.1").await;
+    let trust = Some(Trust::Authorities(authority.certificate()));
+    // In TLS 1.3 the server refuses after the client's handshake has ended.
+    is_not_scraped(&server, Files { trust, ..Files::default() }, "http").await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_comes_later_is_shown() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = server(&authority, "127.0.0.1").await;
+    let shown = stranger.issue("agent");
+    let agent = Agent::start(over_tls(server.address(), trusting(&authority, &shown))).await;
+    let metric = "metrics_agent_scrape_errors_total{reason=\"http\"}";
+    eventually(metric, async || (agent.metric(metric).await >= 2.0).then_some(())).await;
+    let good = authority.issue("agent");
+    std::fs::copy(good.certificate, shown.certificate).unwrap();
+    std::fs::copy(good.key, shown.key).unwrap();
+    agent.reading_where("the value", |r| r.waiting == Some(3)).await;
+}
