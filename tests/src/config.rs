@@ -117,6 +117,15 @@ impl Config {
         set_field(&mut self.http_filters()?[at], field, value)
     }
 
+    /// Puts another cluster in place of the one that reaches the agent.
+    pub fn replace_agent_cluster(&mut self, cluster: Value) -> Result<()> {
+        let clusters = self.0["static_resources"]["clusters"].as_array_mut();
+        let mut clusters = clusters.context("the configuration has no clusters")?.iter_mut();
+        let shipped = clusters.find(|shipped| shipped["name"] == cluster["name"]);
+        *shipped.context("the configuration has no cluster of this name")? = cluster;
+        Ok(())
+    }
+
     /// The whole document, for a change that only one caller makes.
     pub fn document(&mut self) -> &mut Value {
         &mut self.0

@@ -32,6 +32,7 @@ pub struct Builder {
     second_pool: Option<(&'static str, &'static str)>,
     request_timeout: Option<Duration>,
     picker_fields: Vec<(String, Value)>,
+    agent_cluster: Option<Value>,
     filters: Vec<Value>,
 }
 
@@ -50,6 +51,7 @@ impl Default for Builder {
             second_pool: None,
             request_timeout: None,
             picker_fields: Vec::new(),
+            agent_cluster: None,
             filters: Vec::new(),
         }
     }
@@ -136,6 +138,12 @@ impl Builder {
         self
     }
 
+    /// The cluster by which the picker reaches the agent, in place of the shipped one.
+    pub fn agent_cluster(mut self, cluster: Value) -> Self {
+        self.agent_cluster = Some(cluster);
+        self
+    }
+
     /// One more HTTP filter, right before the picker.
     pub fn filter_before_picker(mut self, filter: Value) -> Self {
         self.filters.push(filter);
@@ -218,6 +226,9 @@ impl Builder {
         }
         for (field, value) in &self.picker_fields {
             config.set_picker_field(field, value.clone())?;
+        }
+        if let Some(cluster) = &self.agent_cluster {
+            config.replace_agent_cluster(cluster.clone())?;
         }
         for filter in &self.filters {
             config.insert_before_picker(filter.clone())?;

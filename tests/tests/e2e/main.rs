@@ -21,6 +21,7 @@ mod prefix;
 mod reports;
 mod rewriting;
 mod scene;
+mod secured_agent;
 mod steady_load;
 mod subset;
 mod unreachable;
