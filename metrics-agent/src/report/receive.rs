@@ -31,12 +31,11 @@ async fn take(
     request: Request,
 ) -> Response {
     let limit = shared.body_timeout;
-    let body = match tokio::time::timeout(limit, Bytes::from_request(request, &())).await {
-        Ok(body) => body.map_err(|rejection| (rejection.status(), rejection.body_text())),
-        Err(_) => {
-            let problem = format!("the report did not come whole within {limit:?} (--idle-timeout)");
-            Err((StatusCode::REQUEST_TIMEOUT, problem))
-        }
+    let body = if let Ok(body) = tokio::time::timeout(limit, Bytes::from_request(request, &())).await {
+        body.map_err(|rejection| (rejection.status(), rejection.body_text()))
+    } else {
+        let problem = format!("the report did not come whole within {limit:?} (--idle-timeout)");
+        Err((StatusCode::REQUEST_TIMEOUT, problem))
     };
     let (outcome, answer) = match read(&shared, pool, &headers, body) {
         Ok(()) => ("accepted", StatusCode::NO_CONTENT.into_response()),

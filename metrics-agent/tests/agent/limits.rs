@@ -47,6 +47,18 @@ async fn who_says_nothing_or_says_it_too_slowly_is_disconnected_and_others_are_s
 }
 
 #[tokio::test]
+async fn a_body_that_comes_too_slowly_is_refused() {
+    let agent = agent(|settings| settings.limits.idle_timeout = Duration::from_millis(300)).await;
+    let mut slow = connect(agent.address).await;
+    let head = "POST /v1/pools/default/report HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-protobuf\r\n\
+                content-length: 1000\r\n\r\nx";
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let said = until_closed(slow).await;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.starts_with("HTTP/1.1 408") && said.contains("--idle-timeout"), "{said}");
+}
+
+#[tokio::test]
 async fn a_head_that_is_too_long_is_answered_431() {
     let agent = agent(|_| {}).await;
     let head = |bytes: usize| format!("x-long: {}\r\n", "x".repeat(bytes));
