@@ -136,11 +136,6 @@ impl Envoy {
         self.process.check_running()
     }
 
-    /// What it and the filter have logged so far.
-    pub fn log(&self) -> Result<String> {
-        self.process.output()
-    }
-
     /// The text behind a path of the admin interface.
     pub async fn admin_text(&self, path: &str) -> Result<String> {
         get(self.admin, path).await
