@@ -94,6 +94,7 @@ impl Scene {
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &self.in_flight,
+            avoided_until: &[],
             memories: &self.memories,
         };
         self.pipeline.decide(&request, &view, NOW, &mut self.rng)

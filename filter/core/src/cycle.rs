@@ -96,8 +96,27 @@ pub struct View<'a> {
     pub readings_arrived: Duration,
     /// What is under way at each endpoint.
     pub in_flight: &'a [Load],
+    /// Until when each endpoint is [avoided](crate::avoidance), on the shell's clock.
+    pub avoided_until: &'a [Duration],
     /// What each plugin instance of the pipeline remembers.
     pub memories: &'a [Memory],
+}
+
+impl View<'_> {
+    /// Whether the endpoint failed a moment ago.
+    pub fn avoids(&self, endpoint: usize, now: Duration) -> bool {
+        self.avoided_until.get(endpoint).is_some_and(|&until| now < until)
+    }
+
+    /// Those of the endpoints that did not fail a moment ago; `None` if that is all of them, or none.
+    pub(crate) fn unavoided(&self, endpoints: &[usize], now: Duration) -> Option<Vec<usize>> {
+        if self.avoided_until.is_empty() {
+            return None;
+        }
+        let fine: Vec<usize> =
+            endpoints.iter().copied().filter(|&endpoint| !self.avoids(endpoint, now)).collect();
+        (!fine.is_empty() && fine.len() < endpoints.len()).then_some(fine)
+    }
 }
 
 /// A decision in progress: what plugins may look at.

@@ -1,6 +1,7 @@
 //! Why an endpoint was picked.
 
 use core::fmt;
+use core::time::Duration;
 
 use crate::cycle::{Request, View};
 use crate::decision::{Decision, Outcome};
@@ -66,17 +67,29 @@ pub enum Exclusion {
     NotReady,
     /// The subset hint does not name it.
     OutsideSubset,
+    /// It failed a moment ago, and others were there.
+    Avoided,
 }
 
 impl Explanation {
     /// Explains a decision of `pipeline` for this request and view.
-    pub fn of(decision: &Decision, pipeline: &Pipeline, request: &Request<'_>, view: &View<'_>) -> Self {
-        let endpoints =
-            view.pool.endpoints().iter().enumerate().map(|(index, endpoint)| EndpointExplanation {
-                address: endpoint.printed_address().to_owned(),
-                verdict: exclusion(request, view, index)
-                    .map_or_else(|| verdict_on_candidate(decision, pipeline, index), Verdict::Excluded),
-            });
+    pub fn of(
+        decision: &Decision,
+        pipeline: &Pipeline,
+        request: &Request<'_>,
+        view: &View<'_>,
+        now: Duration,
+    ) -> Self {
+        let verdict = |index| match exclusion(request, view, index) {
+            Some(exclusion) => Verdict::Excluded(exclusion),
+            None => match verdict_on_candidate(decision, pipeline, index) {
+                Verdict::Candidate if view.avoids(index, now) => Verdict::Excluded(Exclusion::Avoided),
+                verdict => verdict,
+            },
+        };
+        let endpoints = view.pool.endpoints().iter().enumerate().map(|(index, endpoint)| {
+            EndpointExplanation { address: endpoint.printed_address().to_owned(), verdict: verdict(index) }
+        });
         Self {
             endpoints: endpoints.collect(),
             is_stale: decision.is_stale,
@@ -126,6 +139,7 @@ impl fmt::Display for Verdict {
         match self {
             Self::Excluded(Exclusion::NotReady) => f.write_str("not ready"),
             Self::Excluded(Exclusion::OutsideSubset) => f.write_str("outside the subset hint"),
+            Self::Excluded(Exclusion::Avoided) => f.write_str("failed a moment ago"),
             Self::Dropped(filter) => write!(f, "dropped by {filter}"),
             Self::Candidate => f.write_str("candidate"),
             Self::Scored { scores, total, place } => {

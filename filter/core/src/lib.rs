@@ -9,6 +9,7 @@
 //!
 //! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
 
+pub mod avoidance;
 pub mod body;
 pub mod config;
 pub mod cycle;

@@ -146,7 +146,8 @@ impl Pipeline {
                 return Decision::without_run(Outcome::Reject(Rejection::not_admitted(&reason)));
             }
         }
-        let mut scheduler = Scheduler::new(self, cycle, candidates, rng);
+        let unavoided = view.unavoided(&candidates, now);
+        let mut scheduler = Scheduler::new(self, cycle, candidates, unavoided, rng);
         let schedule = match self.plugins[self.handler].plugin.as_profile_handler() {
             Some(handler) => handler.schedule(&mut scheduler),
             None => Err(Rejection::filtered_out()),
@@ -165,11 +166,18 @@ impl Pipeline {
 
     /// Decides for a request without a body: any candidate, at random. The subset hint holds here too, unlike in the
     /// reference.
-    pub fn decide_without_body(&self, request: &Request<'_>, view: &View<'_>, rng: &mut dyn Rng) -> Decision {
+    pub fn decide_without_body(
+        &self,
+        request: &Request<'_>,
+        view: &View<'_>,
+        now: Duration,
+        rng: &mut dyn Rng,
+    ) -> Decision {
         let candidates = candidates(request, view);
         if candidates.is_empty() {
             return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
         }
+        let candidates = view.unavoided(&candidates, now).unwrap_or(candidates);
         let endpoint = candidates[rng.below(candidates.len())];
         let charge = Charge {
             endpoint,

@@ -12,6 +12,8 @@ pub struct Scheduler<'a> {
     pipeline: &'a Pipeline,
     cycle: Cycle<'a>,
     candidates: Vec<usize>,
+    /// Those of the candidates to try first, if that is not all.
+    unavoided: Option<Vec<usize>>,
     rng: &'a mut dyn Rng,
     runs: Vec<ProfileRun>,
 }
@@ -46,25 +48,26 @@ impl<'a> Scheduler<'a> {
         pipeline: &'a Pipeline,
         cycle: Cycle<'a>,
         candidates: Vec<usize>,
+        unavoided: Option<Vec<usize>>,
         rng: &'a mut dyn Rng,
     ) -> Self {
-        Self { pipeline, cycle, candidates, rng, runs: Vec::new() }
+        Self { pipeline, cycle, candidates, unavoided, rng, runs: Vec::new() }
     }
 
-    /// Runs a profile over the candidates. The choice, best first; empty when its filters left nothing, or when there is
-    /// no profile of this name.
+    /// Runs a profile over the candidates: first over those that did not fail a moment ago, and if its filters leave none
+    /// of these, over all. The choice, best first; empty when its filters left nothing, or when there is no profile of
+    /// this name.
     pub fn run(&mut self, name: &str) -> &[usize] {
         let Some(profile) = self.pipeline.profiles.iter().position(|profile| profile.name == name) else {
             return &[];
         };
-        let candidates = self.candidates.clone();
-        let run = self.pipeline.profiles[profile].run(
-            profile,
-            &self.pipeline.plugins,
-            self.cycle,
-            candidates,
-            self.rng,
-        );
+        let Self { pipeline, cycle, rng, .. } = self;
+        let mut run = |candidates: &[usize]| {
+            let candidates = candidates.to_vec();
+            pipeline.profiles[profile].run(profile, &pipeline.plugins, *cycle, candidates, *rng)
+        };
+        let unavoided = self.unavoided.as_deref().map(&mut run);
+        let run = unavoided.filter(|run| !run.picked.is_empty()).unwrap_or_else(|| run(&self.candidates));
         self.runs.push(run);
         &self.runs[self.runs.len() - 1].picked
     }

@@ -40,6 +40,7 @@ struct Bench {
     pipeline: Pipeline,
     pool: Pool,
     readings: Vec<Reading>,
+    avoided_until: Vec<Duration>,
     memories: Vec<Memory>,
     rng: SplitMix64,
     now: Duration,
@@ -64,6 +65,7 @@ impl Bench {
             pipeline,
             pool: Pool::new("default".to_owned(), endpoints.collect()).unwrap(),
             readings: readings.collect(),
+            avoided_until: vec![],
             rng: SplitMix64::new(1),
             now: NOW,
         }
@@ -75,6 +77,7 @@ impl Bench {
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &[],
+            avoided_until: &self.avoided_until,
             memories: &self.memories,
         }
     }
@@ -214,7 +217,7 @@ fn a_decision_without_readings_says_so() {
     for (age, is_stale) in [(Duration::from_secs(10), false), (Duration::from_millis(10_001), true)] {
         bench.now = NOW + age;
         let decision = bench.decide(&request);
-        let text = Explanation::of(&decision, &bench.pipeline, &request, &bench.view()).to_string();
+        let text = Explanation::of(&decision, &bench.pipeline, &request, &bench.view(), NOW).to_string();
         assert_eq!(
             (decision.is_stale, text.starts_with("readings are stale; ")),
             (is_stale, is_stale),
@@ -224,18 +227,44 @@ fn a_decision_without_readings_says_so() {
 }
 
 #[test]
+fn an_endpoint_that_failed_a_moment_ago_is_picked_only_when_nothing_else_is_left() {
+    let mut bench = Bench::new(&[(0, 0.0), (50, 0.9), (50, 0.9)]);
+    bench.avoided_until = vec![NOW + Duration::from_millis(250)];
+    for _ in 0..32 {
+        assert_ne!(bench.send("a prompt"), [0]);
+    }
+    let explanation = {
+        let request = Request::default();
+        let decision = bench.decide(&request);
+        Explanation::of(&decision, &bench.pipeline, &request, &bench.view(), NOW)
+    };
+    assert_eq!(explanation.endpoints[0].verdict, Verdict::Excluded(Exclusion::Avoided));
+    let only = bench.decide(&subset(&["192.168.1.1:8000"]));
+    assert_eq!(only.outcome, Outcome::Route(vec![0]), "nothing else is left");
+    bench.avoided_until = vec![NOW + Duration::from_millis(250); 3];
+    assert_eq!(bench.send("another prompt"), [0], "all are avoided: the best of them");
+    bench.avoided_until = vec![NOW];
+    assert_eq!(bench.send("a third prompt"), [0], "its time is over");
+}
+
+#[test]
 fn without_a_body_any_candidate_may_be_picked() {
     let mut bench = Bench::new(&[(0, 0.0), (50, 0.9), (0, 0.0)]);
     bench.readings[2].ready = false;
     let mut seen = [0; 3];
     for _ in 0..200 {
-        let decision =
-            bench.pipeline.decide_without_body(&Request::default(), &bench.view(), &mut bench.rng.clone());
+        let decision = bench.pipeline.decide_without_body(
+            &Request::default(),
+            &bench.view(),
+            NOW,
+            &mut bench.rng.clone(),
+        );
         bench.rng = SplitMix64::new(seen.iter().sum::<u64>() + 2);
         seen[decision.destination().unwrap()] += 1;
     }
     assert!(seen[0] > 50 && seen[1] > 50 && seen[2] == 0, "{seen:?}");
-    let nothing = bench.pipeline.decide_without_body(&subset(&[]), &bench.view(), &mut bench.rng.clone());
+    let nothing =
+        bench.pipeline.decide_without_body(&subset(&[]), &bench.view(), NOW, &mut bench.rng.clone());
     assert_eq!(rejection(nothing), (503, Some(DroppedReason::NoEndpoints)));
 }
 
@@ -253,7 +282,7 @@ fn a_decision_explains_every_endpoint() {
     bench.readings[2].ready = false;
     let request = subset(&["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000"]);
     let decision = bench.decide(&request);
-    let explanation = Explanation::of(&decision, &bench.pipeline, &request, &bench.view());
+    let explanation = Explanation::of(&decision, &bench.pipeline, &request, &bench.view(), NOW);
     let verdicts: Vec<&Verdict> = explanation.endpoints.iter().map(|endpoint| &endpoint.verdict).collect();
     assert_eq!(verdicts[2], &Verdict::Excluded(Exclusion::NotReady));
     assert_eq!(verdicts[3], &Verdict::Excluded(Exclusion::OutsideSubset));

@@ -115,6 +115,7 @@ impl Ours {
             readings: &readings,
             readings_arrived: NOW,
             in_flight: &self.in_flight,
+            avoided_until: &[],
             memories: &self.memories,
         };
         let mut headers: Vec<(String, Vec<u8>)> =
@@ -127,7 +128,7 @@ impl Ours {
         };
         let mut rng = SplitMix64::new(0);
         let Some(text) = &case.request.body else {
-            let decision = self.pipeline.decide_without_body(&request, &view, &mut rng);
+            let decision = self.pipeline.decide_without_body(&request, &view, NOW, &mut rng);
             let candidates = (0..self.pool.endpoints().len())
                 .filter(|&endpoint| request.subset.allows(&self.pool.endpoints()[endpoint]));
             return Ok(opinion(&decision, candidates.collect(), String::from("no body, any candidate")));
@@ -153,7 +154,7 @@ impl Ours {
             ..request
         };
         let decision = self.pipeline.decide(&request, &view, NOW, &mut rng);
-        let explanation = Explanation::of(&decision, &self.pipeline, &request, &view).to_string();
+        let explanation = Explanation::of(&decision, &self.pipeline, &request, &view, NOW).to_string();
         Ok(opinion(&decision, vec![], explanation))
     }
 

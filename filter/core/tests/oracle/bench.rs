@@ -24,6 +24,7 @@ pub(crate) struct Bench {
     pool: Pool,
     readings: Vec<Reading>,
     loads: Vec<Load>,
+    avoided: Vec<bool>,
     pub(crate) memories: Vec<Memory>,
     now: Duration,
     readings_arrived: Duration,
@@ -44,6 +45,7 @@ impl Bench {
             pool,
             readings: vec![Reading { ready: true, ..Reading::default() }; endpoints],
             loads: vec![Load::default(); endpoints],
+            avoided: vec![false; endpoints],
             now,
             readings_arrived: now,
             under_way: VecDeque::new(),
@@ -53,6 +55,9 @@ impl Bench {
     /// What happens before the step's request.
     pub(crate) fn advance(&mut self, step: &Step) {
         self.now += step.passes;
+        for (endpoint, avoided) in self.avoided.iter_mut().enumerate() {
+            *avoided = step.failed.contains(&endpoint);
+        }
         if !step.silence {
             self.readings_arrived = self.now;
             for (endpoint, reading, age) in &step.news {
@@ -79,6 +84,7 @@ impl Bench {
         self.readings_arrived = other.readings_arrived;
         self.readings = order.iter().map(|&endpoint| other.readings[endpoint].clone()).collect();
         self.loads = order.iter().map(|&endpoint| other.loads[endpoint]).collect();
+        self.avoided = order.iter().map(|&endpoint| other.avoided[endpoint]).collect();
     }
 
     pub(crate) fn scene(&self) -> Scene<'_> {
@@ -88,6 +94,7 @@ impl Bench {
             readings_arrived: self.readings_arrived,
             now: self.now,
             loads: &self.loads,
+            avoided: &self.avoided,
         }
     }
 
@@ -99,7 +106,7 @@ impl Bench {
 
     pub(crate) fn decide_without_body(&self, ask: &Ask, seed: u64) -> Decision {
         self.with_request(ask, |request, view| {
-            self.pipeline.decide_without_body(request, view, &mut SplitMix64::new(seed))
+            self.pipeline.decide_without_body(request, view, self.now, &mut SplitMix64::new(seed))
         })
     }
 
@@ -133,11 +140,14 @@ impl Bench {
             },
             priority: ask.priority,
         };
+        let until = |&avoided: &bool| if avoided { self.now + Duration::from_nanos(1) } else { self.now };
+        let avoided_until: Vec<Duration> = self.avoided.iter().map(until).collect();
         let view = View {
             pool: &self.pool,
             readings: &self.readings,
             readings_arrived: self.readings_arrived,
             in_flight: &self.loads,
+            avoided_until: &avoided_until,
             memories: &self.memories,
         };
         use_it(&request, &view)

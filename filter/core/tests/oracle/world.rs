@@ -47,6 +47,8 @@ pub(crate) struct Step {
     /// Requests under way (from the oldest) of which the answer begins, and of which it ends.
     pub(crate) begin: usize,
     pub(crate) end: usize,
+    /// Endpoints that failed a moment ago.
+    pub(crate) failed: Vec<usize>,
     pub(crate) ask: Ask,
 }
 
@@ -117,8 +119,18 @@ pub(crate) fn steps(odd: Vec<f64>) -> impl Strategy<Value = Step> {
     let ages = select(vec![0, 60, 190, 210, 5_000, 400_000]).prop_map(Duration::from_millis);
     let passes = select(vec![0, 50, 150, 4_000, 9_000, 11_000, 301_000]).prop_map(Duration::from_millis);
     let news = vec((0..12_usize, readings(odd), weighted(0.9, ages)), 0..8);
-    (passes, news, prop::bool::weighted(0.15), 0..3_usize, 0..2_usize, asks())
-        .prop_map(|(passes, news, silence, begin, end, ask)| Step { passes, news, silence, begin, end, ask })
+    let failed = prop_oneof![3 => Just(vec![]), 1 => vec(0..12_usize, 1..8)];
+    (passes, news, prop::bool::weighted(0.15), 0..3_usize, 0..2_usize, failed, asks()).prop_map(
+        |(passes, news, silence, begin, end, failed, ask)| Step {
+            passes,
+            news,
+            silence,
+            begin,
+            end,
+            failed,
+            ask,
+        },
+    )
 }
 
 fn asks() -> impl Strategy<Value = Ask> {

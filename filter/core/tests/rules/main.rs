@@ -126,6 +126,7 @@ impl Scene {
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &self.in_flight,
+            avoided_until: &[],
             memories: &self.memories,
         };
         let decision = self.pipeline.decide(request, &view, NOW, &mut SplitMix64::new(seed));

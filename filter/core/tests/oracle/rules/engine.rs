@@ -26,6 +26,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) now: Duration,
     /// One for each endpoint.
     pub(crate) loads: &'a [Load],
+    /// Who failed a moment ago, for each endpoint.
+    pub(crate) avoided: &'a [bool],
 }
 
 impl Scene<'_> {

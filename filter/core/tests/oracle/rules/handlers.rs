@@ -6,7 +6,7 @@ use super::cycle::Cycle;
 use super::engine::Rejection;
 use super::filters::filter;
 use super::pickers;
-use super::plan::{Plan, Plugin};
+use super::plan::{Plan, Plugin, Profile};
 use super::scores::shares;
 
 /// A profile that ran.
@@ -121,15 +121,29 @@ impl Scheduling<'_> {
         }
     }
 
-    fn run(&mut self, name: &str) -> Result<Vec<usize>, String> {
-        let profile = self.plan.profiles.iter().find(|profile| profile.name == name).unwrap();
-        let mut kept = self.candidates.clone();
+    /// What the profile's filters leave of these endpoints, and which of them each filter was asked about.
+    fn filter(&self, profile: &Profile, mut kept: Vec<usize>) -> (BTreeMap<String, Vec<usize>>, Vec<usize>) {
+        let mut asked = BTreeMap::new();
         for plugin in &profile.filters {
             if !kept.is_empty() {
-                self.asked.insert(plugin.name.clone(), kept.clone());
+                asked.insert(plugin.name.clone(), kept.clone());
                 kept = filter(self.cycle, plugin, &kept);
             }
         }
+        (asked, kept)
+    }
+
+    fn run(&mut self, name: &str) -> Result<Vec<usize>, String> {
+        let profile = self.plan.profiles.iter().find(|profile| profile.name == name).unwrap();
+        // Endpoints that failed a moment ago come into it only if the filters leave no other.
+        let fine = |endpoint: &usize| !self.cycle.scene.avoided[*endpoint];
+        let all = self.candidates.clone();
+        let unavoided: Vec<usize> = all.iter().copied().filter(fine).collect();
+        let (mut asked, mut kept) = self.filter(profile, unavoided);
+        if kept.is_empty() {
+            (asked, kept) = self.filter(profile, all);
+        }
+        self.asked.extend(asked);
         let mut run = Run { profile: name.to_owned(), kept, scores: vec![], totals: vec![], picked: vec![] };
         if !run.kept.is_empty() {
             run.totals = vec![0.0; run.kept.len()];

@@ -1,0 +1,163 @@
+//! Endpoints that failed a moment ago, and are left alone for a while.
+//!
+//! The reference has no such rule: it learns of a dead server with the next scrapes. Here an endpoint that refused a
+//! connection, broke one off or answered 5xx is avoided at once, for a short time that doubles with every failure up to
+//! [`MOST_DOUBLINGS`] times, and that any answer ends. Avoided is not excluded: where nothing else is left, an avoided
+//! endpoint is still picked.
+
+use core::time::Duration;
+
+use hashbrown::HashMap;
+
+use crate::pool::Pool;
+
+/// How often the first time doubles: with the default of 250 ms an endpoint is avoided for 2 s at most.
+pub const MOST_DOUBLINGS: u32 = 3;
+
+/// Who failed, and until when that counts. Times are those of the shell's clock.
+#[derive(Clone, Debug, Default)]
+pub struct Avoidance {
+    /// By [key](crate::pool::Endpoint::key).
+    failing: HashMap<u64, Failing>,
+    /// In the order of the pool adopted last; empty while nobody fails.
+    until: Vec<Duration>,
+    places: HashMap<u64, usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    failures: u32,
+    until: Duration,
+}
+
+impl Avoidance {
+    /// Follows a change of the pool.
+    pub fn adopt(&mut self, pool: &Pool) {
+        let endpoints = pool.endpoints().iter().enumerate();
+        self.places = endpoints.map(|(place, endpoint)| (endpoint.key(), place)).collect();
+        self.failing.retain(|key, _| self.places.contains_key(key));
+        self.order();
+    }
+
+    /// An endpoint failed at this time; `first` is for how long it is avoided after its first failure, zero for not at all.
+    ///
+    /// What fails while it is avoided was sent there before, and tells nothing new.
+    pub fn failed(&mut self, endpoint: u64, at: Duration, first: Duration) {
+        if first.is_zero() || !self.places.contains_key(&endpoint) {
+            return;
+        }
+        let failing = self.failing.entry(endpoint).or_insert(Failing { failures: 0, until: Duration::ZERO });
+        if at < failing.until {
+            return;
+        }
+        let doublings = failing.failures.min(MOST_DOUBLINGS);
+        *failing =
+            Failing { failures: failing.failures.saturating_add(1), until: at + first * (1 << doublings) };
+        self.order();
+    }
+
+    /// An endpoint answered: it is as good as any other again.
+    pub fn answered(&mut self, endpoint: u64) {
+        if self.failing.remove(&endpoint).is_some() {
+            self.order();
+        }
+    }
+
+    /// Whether the endpoint has failed since it last answered.
+    pub fn is_failing(&self, endpoint: u64) -> bool {
+        self.failing.contains_key(&endpoint)
+    }
+
+    /// Until when each endpoint is avoided, in the order of the pool adopted last; those missing at the end are not.
+    pub fn until(&self) -> &[Duration] {
+        &self.until
+    }
+
+    fn order(&mut self) {
+        self.until.clear();
+        if self.failing.is_empty() {
+            return;
+        }
+        self.until.resize(self.places.len(), Duration::ZERO);
+        for (key, failing) in &self.failing {
+            self.until[self.places[key]] = failing.until;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Endpoint;
+    use crate::test;
+
+    const FIRST: Duration = Duration::from_millis(250);
+    const START: Duration = Duration::from_secs(1_000);
+
+    fn pool(hosts: &[u8]) -> Pool {
+        let endpoint = |&n: &u8| Endpoint::new(n.to_string(), ([10, 0, 0, n], 8000).into(), vec![]);
+        Pool::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap()
+    }
+
+    fn key(host: u8) -> u64 {
+        pool(&[host]).endpoints()[0].key()
+    }
+
+    fn avoidance(hosts: &[u8]) -> Avoidance {
+        let mut avoidance = Avoidance::default();
+        avoidance.adopt(&pool(hosts));
+        avoidance
+    }
+
+    #[test]
+    fn an_endpoint_is_avoided_for_longer_with_every_failure_up_to_a_limit() {
+        let mut avoidance = avoidance(&[1, 2]);
+        let mut at = START;
+        for expected in [250, 500, 1000, 2000, 2000] {
+            avoidance.failed(key(2), at, FIRST);
+            assert_eq!(avoidance.until(), [Duration::ZERO, at + Duration::from_millis(expected)]);
+            at = avoidance.until()[1];
+        }
+    }
+
+    #[test]
+    fn many_requests_that_fail_together_are_one_failure() {
+        let mut avoidance = avoidance(&[1]);
+        for late in 0..100 {
+            avoidance.failed(key(1), START + Duration::from_millis(late), FIRST);
+        }
+        assert_eq!(avoidance.until(), [START + FIRST]);
+    }
+
+    #[test]
+    fn an_answer_ends_it_and_the_next_failure_is_a_first_one() {
+        let mut avoidance = avoidance(&[1]);
+        avoidance.failed(key(1), START, FIRST);
+        avoidance.failed(key(1), START + FIRST, FIRST);
+        avoidance.answered(key(1));
+        assert!(!avoidance.is_failing(key(1)));
+        assert_eq!(avoidance.until(), []);
+        avoidance.failed(key(1), START, FIRST);
+        assert_eq!(avoidance.until(), [START + FIRST]);
+    }
+
+    #[test]
+    fn switched_off_nothing_is_avoided() {
+        let mut avoidance = avoidance(&[1]);
+        avoidance.failed(key(1), START, Duration::ZERO);
+        assert!(!avoidance.is_failing(key(1)));
+    }
+
+    #[test]
+    fn strangers_and_endpoints_that_leave_are_not_kept() {
+        let mut avoidance = avoidance(&[1, 2]);
+        avoidance.failed(key(3), START, FIRST);
+        assert_eq!(avoidance.until(), []);
+        avoidance.failed(key(2), START, FIRST);
+        avoidance.adopt(&pool(&[2, 1]));
+        assert_eq!(avoidance.until(), [START + FIRST, Duration::ZERO]);
+        avoidance.adopt(&pool(&[1]));
+        avoidance.adopt(&pool(&[1, 2]));
+        assert_eq!(avoidance.until(), []);
+    }
+}
