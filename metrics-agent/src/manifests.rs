@@ -5,6 +5,10 @@
 //! document, path, value and what is allowed there. [`watch`] does so again whenever a file changes, and [`check`] for
 //! someone who wants to know beforehand.
 
+use core::time::Duration;
+
+use endpoint_picker_wire::v1;
+
 pub mod check;
 mod document;
 mod fields;
@@ -27,7 +31,7 @@ use endpoint_picker_wire::v1;
 pub use plan::{Plan, PoolPlan};
 pub use problem::{Problem, Problems};
 
-/// How manifests are read.
+/// How manifests are read, and what every pool's policy has from the agent's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whether plugins that the reference calls alpha may be used.
@@ -38,16 +42,18 @@ pub struct Options {
     pub emit_endpoint_scores: bool,
     /// Age of readings from which scorers have no opinion of an endpoint; `None`: as in the reference.
     pub no_opinion_after: Option<Duration>,
+    /// For how long an endpoint is left alone after its first failure; zero: not at all.
+    pub avoid_failing: Duration,
 }
 
 impl Options {
     /// What the options say of every pool's policy.
     fn policy(&self) -> v1::Policy {
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         v1::Policy {
             emit_endpoint_scores: self.emit_endpoint_scores,
-            no_opinion_after_ms: self
-                .no_opinion_after
-                .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+            no_opinion_after_ms: self.no_opinion_after.map(milliseconds),
+            avoid_failing_ms: milliseconds(self.avoid_failing),
             ..v1::Policy::default()
         }
     }

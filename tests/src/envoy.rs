@@ -121,6 +121,16 @@ impl Envoy {
         self.process.output()
     }
 
+    /// The most memory that Envoy ever had resident, in bytes.
+    pub fn peak_memory(&self) -> Result<u64> {
+        let started = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{started}/task/{started}/children"))?;
+        let envoy = children.split_whitespace().next().map_or(Ok(started), str::parse)?;
+        let status = fs::read_to_string(format!("/proc/{envoy}/status"))?;
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+        Ok(kib.context("no VmHWM in the process's status")?.trim().parse::<u64>()? * 1024)
+    }
+
     /// Where clients connect.
     pub fn listener(&self) -> SocketAddr {
         self.listener

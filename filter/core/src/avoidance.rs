@@ -21,44 +21,51 @@ pub struct Avoidance {
     failing: HashMap<u64, Failing>,
     /// In the order of the pool adopted last; empty while nobody fails.
     until: Vec<Duration>,
+    /// For how long an endpoint is avoided after its first failure; zero: not at all.
+    first: Duration,
     places: HashMap<u64, usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Failing {
     failures: u32,
+    /// When it last failed.
+    at: Duration,
     until: Duration,
 }
 
 impl Avoidance {
-    /// Follows a change of the pool.
-    pub fn adopt(&mut self, pool: &Pool) {
+    /// Follows a change of the pool or its policy, which says for how long an endpoint is avoided after its first failure;
+    /// zero is not at all.
+    pub fn adopt(&mut self, pool: &Pool, first: Duration) {
+        self.first = first;
         let endpoints = pool.endpoints().iter().enumerate();
         self.places = endpoints.map(|(place, endpoint)| (endpoint.key(), place)).collect();
-        self.failing.retain(|key, _| self.places.contains_key(key));
+        self.failing.retain(|key, _| !first.is_zero() && self.places.contains_key(key));
         self.order();
     }
 
-    /// An endpoint failed at this time; `first` is for how long it is avoided after its first failure, zero for not at all.
-    ///
-    /// What fails while it is avoided was sent there before, and tells nothing new.
-    pub fn failed(&mut self, endpoint: u64, at: Duration, first: Duration) {
-        if first.is_zero() || !self.places.contains_key(&endpoint) {
+    /// An endpoint failed at this time. What fails while it is avoided was sent there before, and tells nothing new.
+    pub fn failed(&mut self, endpoint: u64, at: Duration) {
+        if self.first.is_zero() || !self.places.contains_key(&endpoint) {
             return;
         }
-        let failing = self.failing.entry(endpoint).or_insert(Failing { failures: 0, until: Duration::ZERO });
+        let never = Failing { failures: 0, at, until: Duration::ZERO };
+        let failing = self.failing.entry(endpoint).or_insert(never);
+        failing.at = failing.at.max(at);
         if at < failing.until {
             return;
         }
         let doublings = failing.failures.min(MOST_DOUBLINGS);
-        *failing =
-            Failing { failures: failing.failures.saturating_add(1), until: at + first * (1 << doublings) };
+        failing.failures = failing.failures.saturating_add(1);
+        failing.until = at + self.first * (1 << doublings);
         self.order();
     }
 
-    /// An endpoint answered: it is as good as any other again.
-    pub fn answered(&mut self, endpoint: u64) {
-        if self.failing.remove(&endpoint).is_some() {
+    /// An endpoint answered at this time: if it has not failed since, it is as good as any other again.
+    pub fn answered(&mut self, endpoint: u64, at: Duration) {
+        if self.failing.get(&endpoint).is_some_and(|failing| failing.at <= at) {
+            self.failing.remove(&endpoint);
             self.order();
         }
     }
@@ -105,7 +112,7 @@ mod tests {
 
     fn avoidance(hosts: &[u8]) -> Avoidance {
         let mut avoidance = Avoidance::default();
-        avoidance.adopt(&pool(hosts));
+        avoidance.adopt(&pool(hosts), FIRST);
         avoidance
     }
 
@@ -114,7 +121,7 @@ mod tests {
         let mut avoidance = avoidance(&[1, 2]);
         let mut at = START;
         for expected in [250, 500, 1000, 2000, 2000] {
-            avoidance.failed(key(2), at, FIRST);
+            avoidance.failed(key(2), at);
             assert_eq!(avoidance.until(), [Duration::ZERO, at + Duration::from_millis(expected)]);
             at = avoidance.until()[1];
         }
@@ -124,7 +131,7 @@ mod tests {
     fn many_requests_that_fail_together_are_one_failure() {
         let mut avoidance = avoidance(&[1]);
         for late in 0..100 {
-            avoidance.failed(key(1), START + Duration::from_millis(late), FIRST);
+            avoidance.failed(key(1), START + Duration::from_millis(late));
         }
         assert_eq!(avoidance.until(), [START + FIRST]);
     }
@@ -132,32 +139,37 @@ mod tests {
     #[test]
     fn an_answer_ends_it_and_the_next_failure_is_a_first_one() {
         let mut avoidance = avoidance(&[1]);
-        avoidance.failed(key(1), START, FIRST);
-        avoidance.failed(key(1), START + FIRST, FIRST);
-        avoidance.answered(key(1));
+        avoidance.failed(key(1), START);
+        avoidance.failed(key(1), START + FIRST);
+        avoidance.answered(key(1), START);
+        assert!(avoidance.is_failing(key(1)), "that was before the last failure");
+        avoidance.answered(key(1), START + FIRST);
         assert!(!avoidance.is_failing(key(1)));
         assert_eq!(avoidance.until(), []);
-        avoidance.failed(key(1), START, FIRST);
+        avoidance.failed(key(1), START);
         assert_eq!(avoidance.until(), [START + FIRST]);
     }
 
     #[test]
     fn switched_off_nothing_is_avoided() {
         let mut avoidance = avoidance(&[1]);
-        avoidance.failed(key(1), START, Duration::ZERO);
+        avoidance.failed(key(1), START);
+        avoidance.adopt(&pool(&[1]), Duration::ZERO);
+        assert!(!avoidance.is_failing(key(1)));
+        avoidance.failed(key(1), START);
         assert!(!avoidance.is_failing(key(1)));
     }
 
     #[test]
     fn strangers_and_endpoints_that_leave_are_not_kept() {
         let mut avoidance = avoidance(&[1, 2]);
-        avoidance.failed(key(3), START, FIRST);
+        avoidance.failed(key(3), START);
         assert_eq!(avoidance.until(), []);
-        avoidance.failed(key(2), START, FIRST);
-        avoidance.adopt(&pool(&[2, 1]));
+        avoidance.failed(key(2), START);
+        avoidance.adopt(&pool(&[2, 1]), FIRST);
         assert_eq!(avoidance.until(), [START + FIRST, Duration::ZERO]);
-        avoidance.adopt(&pool(&[1]));
-        avoidance.adopt(&pool(&[1, 2]));
+        avoidance.adopt(&pool(&[1]), FIRST);
+        avoidance.adopt(&pool(&[1, 2]), FIRST);
         assert_eq!(avoidance.until(), []);
     }
 }

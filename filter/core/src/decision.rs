@@ -23,6 +23,8 @@ pub enum Outcome {
 pub enum Abstention {
     /// No snapshot of the pool ever arrived.
     NoSnapshot,
+    /// So much of the body has come that no more of it can be held, and its model is not among it.
+    BodyTooLarge,
 }
 
 impl Abstention {
@@ -30,6 +32,7 @@ impl Abstention {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoSnapshot => "no-snapshot",
+            Self::BodyTooLarge => "body-too-large",
         }
     }
 }

@@ -83,6 +83,15 @@ impl Rejection {
         Self { code: Code::BadRequest, reason: None, message: message.into() }
     }
 
+    /// So much of a body has come that no more of it can be held, and what has to be known is not among it.
+    pub fn body_too_large(most: usize) -> Self {
+        let message = format!(
+            "the request body is too large: its model must stand within the first {most} bytes, and a body in which the \
+             model is replaced must not be longer"
+        );
+        Self { code: Code::PayloadTooLarge, reason: None, message: message.into() }
+    }
+
     /// No `InferenceModel` has this name.
     pub(crate) fn unknown_model(name: &str) -> Self {
         Self::not_found("error finding a model object in InferenceModel for input", name)

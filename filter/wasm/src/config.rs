@@ -14,6 +14,39 @@ pub(crate) struct Config {
     /// What happens to requests while the agent has not yet told about the pool.
     #[serde(default)]
     pub(crate) failure_mode: FailureMode,
+    /// How much of a body is held.
+    #[serde(default)]
+    pub(crate) limits: Limits,
+}
+
+/// How much of a request's body is held before the request goes on.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Limits {
+    /// A body longer than this is not waited for: it is streamed as soon as its beginning tells the model and a part of the
+    /// prompt, and no other model has to be named in it. Bytes, from 1024.
+    pub(crate) peek_bytes: usize,
+    /// The most that is held while the model has not come, or of a body in which another one is to be named. Bytes. Envoy's
+    /// own limit, `per_connection_buffer_limit_bytes`, should be larger.
+    pub(crate) max_held_bytes: usize,
+    /// What becomes of a request whose model has not come by then.
+    pub(crate) unread_body: UnreadBody,
+}
+
+/// What becomes of a request whose model is not within the bytes that may be held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) enum UnreadBody {
+    /// It is answered 413.
+    #[default]
+    Reject,
+    /// It is left to the proxy's own balancing.
+    Abstain,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { peek_bytes: 1 << 20, max_held_bytes: 32 << 20, unread_body: UnreadBody::default() }
+    }
 }
 
 impl Config {
@@ -26,6 +59,12 @@ impl Config {
         }
         if config.agent_cluster.is_empty() {
             return Err("agentCluster is empty; it names the Envoy cluster of the metrics agent".to_owned());
+        }
+        let Limits { peek_bytes, max_held_bytes, .. } = config.limits;
+        if !(1024..=max_held_bytes).contains(&peek_bytes) {
+            return Err(format!(
+                "limits.peekBytes is {peek_bytes}; allowed are 1024 up to maxHeldBytes, which is {max_held_bytes}"
+            ));
         }
         Ok(config)
     }

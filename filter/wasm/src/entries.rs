@@ -9,7 +9,9 @@ use endpoint_picker::memory::{Change, Event};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker_wire::shared::entry::What;
-use endpoint_picker_wire::shared::{self, BoundSession, EndpointLoad, Entry, Loads, SentCold, SentPrompt};
+use endpoint_picker_wire::shared::{
+    self, Answered, BoundSession, EndpointLoad, Entry, Failed, Loads, Moved, SentCold, SentPrompt,
+};
 
 /// `vm` put a load on an endpoint.
 pub(crate) fn started(vm: u64, endpoint: u64, load: Load) -> Entry {
@@ -21,11 +23,26 @@ pub(crate) fn ended(vm: u64, endpoint: u64, load: Load) -> Entry {
     Entry { vm, endpoint, what: Some(What::Ended(from_load(load))) }
 }
 
+/// A load that `vm` put on an endpoint is on another one now.
+pub(crate) fn moved(vm: u64, endpoint: u64, to: u64, load: Load) -> Entry {
+    Entry { vm, endpoint, what: Some(What::Moved(Moved { to, load: Some(from_load(load)) })) }
+}
+
 /// All the loads that `vm` has put on endpoints.
 pub(crate) fn loads(vm: u64, loads: impl Iterator<Item = (u64, Load)>) -> Entry {
     let loads =
         loads.map(|(endpoint, load)| EndpointLoad { endpoint, load: Some(from_load(load)) }).collect();
     Entry { vm, endpoint: 0, what: Some(What::Loads(Loads { loads })) }
+}
+
+/// An endpoint failed a request of `vm`.
+pub(crate) fn failed(vm: u64, endpoint: u64, at: Duration) -> Entry {
+    Entry { vm, endpoint, what: Some(What::Failed(Failed { at_ns: nanoseconds(at) })) }
+}
+
+/// An endpoint answered a request of `vm`.
+pub(crate) fn answered(vm: u64, endpoint: u64, at: Duration) -> Entry {
+    Entry { vm, endpoint, what: Some(What::Answered(Answered { at_ns: nanoseconds(at) })) }
 }
 
 /// A plugin is to remember something.
@@ -37,8 +54,7 @@ pub(crate) fn remembered(vm: u64, event: Event, pool: &Pool, pipeline: &Pipeline
         }
         Change::SentCold { endpoint } => (endpoint, What::SentCold(SentCold { plugin })),
         Change::BoundSession { session, endpoint, at } => {
-            let at_ns = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
-            (endpoint, What::BoundSession(BoundSession { plugin, session, at_ns }))
+            (endpoint, What::BoundSession(BoundSession { plugin, session, at_ns: nanoseconds(at) }))
         }
         _ => return None,
     };
@@ -57,7 +73,7 @@ pub(crate) fn event(endpoint: u64, what: What, pool: &Pool, pipeline: &Pipeline)
         What::BoundSession(BoundSession { plugin, session, at_ns }) => {
             (plugin, Change::BoundSession { session, endpoint, at: Duration::from_nanos(at_ns) })
         }
-        What::Started(_) | What::Ended(_) | What::Loads(_) => return None,
+        _ => return None,
     };
     Some(Event { plugin: pipeline.index_of(plugin)?, change })
 }
@@ -65,6 +81,11 @@ pub(crate) fn event(endpoint: u64, what: What, pool: &Pool, pipeline: &Pipeline)
 /// A load as the rules count it.
 pub(crate) fn into_load(load: shared::Load) -> Load {
     Load { requests: load.requests, tokens: load.tokens }
+}
+
+/// Enough until the year 2554.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn from_load(load: Load) -> shared::Load {

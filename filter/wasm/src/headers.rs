@@ -28,6 +28,33 @@ const CONTROL: [&str; 9] = [
     "x-kv-cache-source-host-port",
 ];
 
+/// Those of them that only this filter may put on an answer.
+const OF_ANSWERS: [&str; 4] = [DESTINATION, SCORES, "x-gateway-destination-endpoint-served", DROPPED_REASON];
+
+/// What an answer's headers tell.
+#[derive(Debug)]
+pub(crate) struct AnswerHead {
+    pub(crate) status: u16,
+    pub(crate) content_encoding: Option<Vec<u8>>,
+}
+
+/// Takes away what a server must not say in the picker's name, and reads the rest.
+pub(crate) fn take_answer() -> Result<AnswerHead> {
+    let headers = host::response_headers()?;
+    let mut head = AnswerHead { status: 0, content_encoding: None };
+    for (name, value) in headers {
+        match name.as_str() {
+            ":status" => {
+                head.status = core::str::from_utf8(&value).ok().and_then(|it| it.parse().ok()).unwrap_or(0);
+            }
+            "content-encoding" => head.content_encoding = Some(value),
+            name if OF_ANSWERS.contains(&name) => host::remove_response_header(name)?,
+            _ => {}
+        }
+    }
+    Ok(head)
+}
+
 /// What the choice needs of the headers.
 #[derive(Debug, Default)]
 pub(crate) struct RequestHead {

@@ -68,9 +68,9 @@ pub(crate) fn remove_request_header(name: &str) -> Result<()> {
         .map_err(refused("remove_map_value(request header)"))
 }
 
-/// The request body as far as it is buffered.
-pub(crate) fn request_body() -> Result<Vec<u8>> {
-    let bytes = hostcalls::get_buffer(BufferType::HttpRequestBody, 0, usize::MAX);
+/// The request body as far as it is buffered, this many bytes at most.
+pub(crate) fn request_body(most: usize) -> Result<Vec<u8>> {
+    let bytes = hostcalls::get_buffer(BufferType::HttpRequestBody, 0, most);
     Ok(bytes.map_err(refused("get_buffer(request body)"))?.unwrap_or_default())
 }
 
@@ -80,10 +80,9 @@ pub(crate) fn set_request_body(body: &[u8]) -> Result<()> {
         .map_err(refused("set_buffer(request body)"))
 }
 
-/// A response header.
-pub(crate) fn response_header(name: &str) -> Result<Option<Vec<u8>>> {
-    hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name)
-        .map_err(refused("get_map_value(response header)"))
+/// All response headers; values need not be text.
+pub(crate) fn response_headers() -> Result<Vec<(String, Vec<u8>)>> {
+    hostcalls::get_map_bytes(MapType::HttpResponseHeaders).map_err(refused("get_map(response headers)"))
 }
 
 /// Sets a response header, replacing what was there.
@@ -115,6 +114,13 @@ pub(crate) fn upstream_address() -> Result<Option<SocketAddr>> {
     let address = hostcalls::get_property(vec!["upstream", "address"])
         .map_err(refused("get_property(upstream.address)"))?;
     Ok(address.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok()))
+}
+
+/// How Envoy came to the answer: `via_upstream`, or why it gave one itself.
+pub(crate) fn response_details() -> Result<Vec<u8>> {
+    let details = hostcalls::get_property(vec!["response", "code_details"])
+        .map_err(refused("get_property(response.code_details)"))?;
+    Ok(details.unwrap_or_default())
 }
 
 /// A value of the request's filter metadata, in the host's encoding.

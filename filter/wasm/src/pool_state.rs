@@ -6,9 +6,6 @@ use std::rc::Rc;
 
 use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome};
-use endpoint_picker::in_flight::InFlight;
-use endpoint_picker::memory::Memory;
-use endpoint_picker::picks::Picks;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::Policy;
 use endpoint_picker::pool::Pool;
@@ -16,13 +13,13 @@ use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_wire as wire;
 use endpoint_picker_wire::report::EndpointReport;
-use endpoint_picker_wire::shared::Entry;
-use endpoint_picker_wire::shared::entry::What;
 
 use crate::board::Board;
+use crate::one_view::OneView;
+use crate::pick::{Answer, Charged, Pick};
 use crate::roster::News;
 use crate::shared_log::SharedLog;
-use crate::{entries, host, policy};
+use crate::{host, policy};
 
 /// Everything one VM knows of its pool.
 #[derive(Debug)]
@@ -33,15 +30,7 @@ pub(crate) struct PoolState {
     /// Until the policy says.
     failure_mode: FailureMode,
     known: Known,
-    memories: Vec<Memory>,
-    in_flight: InFlight,
-    picks: Picks,
-    /// This VM's number.
-    vm: u64,
-    /// What the VMs of this Envoy tell each other.
-    log: SharedLog,
-    /// Another VM has asked for all that this one has under way.
-    owes_loads: bool,
+    view: OneView,
     /// Whether any plugin has a header for answers.
     marks_answers: bool,
 }
@@ -62,7 +51,7 @@ pub(crate) enum Verdict {
     Route {
         headers: Vec<(&'static str, String)>,
         answer_headers: Vec<(String, String)>,
-        charges: Vec<Charged>,
+        pick: Pick,
         /// The agent has been silent for so long that no readings were used.
         is_stale: bool,
     },
@@ -70,30 +59,16 @@ pub(crate) enum Verdict {
     Other(Outcome),
 }
 
-/// What a request added to an endpoint's load.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Charged {
-    /// The endpoint's key.
-    endpoint: u64,
-    until_first_byte: Load,
-    until_end: Load,
-}
-
 impl PoolState {
     pub(crate) fn new(failure_mode: FailureMode, seed: u64, vm: u64, log: SharedLog) -> Self {
         let pipeline = Pipeline::default();
         Self {
-            memories: pipeline.new_memories(None),
+            view: OneView::new(vm, log, pipeline.new_memories(None)),
             marks_answers: marks_answers(&pipeline),
             pipeline,
             policy: Rc::default(),
             failure_mode,
             known: Known::default(),
-            in_flight: InFlight::default(),
-            picks: Picks::default(),
-            vm,
-            log,
-            owes_loads: false,
             rng: SplitMix64::new(seed),
         }
     }
@@ -105,9 +80,10 @@ impl PoolState {
 
     /// What was sent to each endpoint, and what of it is under way.
     pub(crate) fn tallies(&self) -> impl Iterator<Item = EndpointReport> {
-        self.known.pool.endpoints().iter().zip(self.in_flight.loads()).map(|(endpoint, load)| {
+        let view = self.view.known();
+        self.known.pool.endpoints().iter().zip(view.in_flight.loads()).map(|(endpoint, load)| {
             let (endpoint, Load { requests, tokens }) = (endpoint.key(), *load);
-            EndpointReport { endpoint, picks: self.picks.of(endpoint), requests, tokens }
+            EndpointReport { endpoint, picks: view.picks.of(endpoint), requests, tokens }
         })
     }
 
@@ -121,21 +97,23 @@ impl PoolState {
         if self.known.versions.is_none() {
             return Verdict::Other(self.failure_mode().without_snapshot());
         }
-        self.hear();
+        self.view.hear(&self.known.pool, &self.pipeline);
+        let shared = self.view.known();
         let view = View {
             pool: &self.known.pool,
             readings: &self.known.readings,
             readings_arrived: self.known.arrived,
-            in_flight: self.in_flight.loads(),
-            memories: &self.memories,
+            in_flight: shared.in_flight.loads(),
+            avoided_until: shared.avoidance.until(),
+            memories: &shared.memories,
         };
         let decision = if has_body {
             self.pipeline.decide(request, &view, now, &mut self.rng)
         } else {
-            self.pipeline.decide_without_body(request, &view, &mut self.rng)
+            self.pipeline.decide_without_body(request, &view, now, &mut self.rng)
         };
         let verdict = self.verdict(decision);
-        self.flush();
+        self.view.flush(&self.known.pool, &self.pipeline);
         verdict
     }
 
@@ -153,106 +131,93 @@ impl PoolState {
         headers.push((crate::headers::DESTINATION, addresses.join(",")));
         headers.extend(scores.map(|scores| (crate::headers::SCORES, scores)));
         for event in decision.events {
-            self.log.say_all(entries::remembered(self.vm, event, pool, &self.pipeline));
+            self.view.remember(event, pool, &self.pipeline);
         }
         let mut charges = Vec::with_capacity(decision.charges.len());
         for Charge { endpoint, until_first_byte, until_end } in decision.charges {
             let endpoint = pool.endpoints()[endpoint].key();
             let mut load = until_first_byte;
             load += until_end;
-            self.log.say_all([entries::started(self.vm, endpoint, load)]);
+            self.view.start(endpoint, load);
             charges.push(Charged { endpoint, until_first_byte, until_end });
         }
+        let destinations = endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].key()).collect();
+        let pick = Pick { destinations, charges };
         Verdict::Route {
             headers,
             answer_headers: decision.response_headers,
-            charges,
+            pick,
             is_stale: decision.is_stale,
         }
     }
 
     /// Requests under way at the pool's endpoints, of all VMs together.
     pub(crate) fn requests_in_flight(&self) -> u64 {
-        self.in_flight.loads().iter().map(|load| load.requests).sum()
+        self.view.known().in_flight.loads().iter().map(|load| load.requests).sum()
     }
 
-    /// The answer has begun: prompts are computed, and stages before the answering one are over.
-    pub(crate) fn first_byte(&mut self, charges: &mut [Charged]) {
-        for charge in &mut *charges {
-            let over = core::mem::take(&mut charge.until_first_byte);
-            self.end_load(charge.endpoint, over);
+    /// The answer has begun: prompts are computed, and stages before the answering one are over. What is left of the request
+    /// is under way where the answer comes from.
+    pub(crate) fn begin_answer(&mut self, pick: &mut Pick, answer: &Answer) -> host::Result<()> {
+        let served = answer.from.and_then(|address| self.known.pool.index_at(address));
+        let served = served.map(|index| self.known.pool.endpoints()[index].key());
+        for charge in &mut pick.charges {
+            self.view.end(charge.endpoint, core::mem::take(&mut charge.until_first_byte));
+            if let Some(served) = served
+                && pick.destinations.first() == Some(&charge.endpoint)
+                && served != charge.endpoint
+            {
+                self.view.transfer(charge.endpoint, served, charge.until_end);
+                charge.endpoint = served;
+            }
         }
+        self.learn(&pick.destinations, served, answer.is_failure)
     }
 
-    /// Headers for an answer, from the endpoint that `from` gives.
-    pub(crate) fn answer_headers(
-        &self,
-        from: impl FnOnce() -> host::Result<Option<SocketAddr>>,
-    ) -> host::Result<Vec<(String, String)>> {
+    /// Remembers who failed the request, and who did not. Without an answer from any endpoint there is nothing to learn.
+    fn learn(&mut self, destinations: &[u64], served: Option<u64>, is_failure: bool) -> host::Result<()> {
+        let Some(served) = served else { return Ok(()) };
+        let tried_before = destinations.iter().take_while(|&&destination| destination != served);
+        let failed: Vec<u64> = tried_before.copied().chain(is_failure.then_some(served)).collect();
+        let has_recovered = !is_failure && self.view.known().avoidance.is_failing(served);
+        if failed.is_empty() && !has_recovered {
+            return Ok(());
+        }
+        let now = host::now()?;
+        if has_recovered {
+            self.view.answered(served, now);
+        }
+        for endpoint in failed {
+            self.view.failed(endpoint, now);
+        }
+        // The next request of any worker is to know it.
+        self.view.flush(&self.known.pool, &self.pipeline);
+        Ok(())
+    }
+
+    /// Headers for an answer from there.
+    pub(crate) fn answer_headers(&self, from: Option<SocketAddr>) -> Vec<(String, String)> {
         if !self.marks_answers {
-            return Ok(vec![]);
+            return vec![];
         }
-        let endpoint = from()?.and_then(|address| self.known.pool.index_at(address));
-        Ok(endpoint.map_or_else(Vec::new, |index| {
+        let endpoint = from.and_then(|address| self.known.pool.index_at(address));
+        endpoint.map_or_else(Vec::new, |index| {
             self.pipeline.response_headers(&self.known.pool.endpoints()[index]).collect()
-        }))
+        })
     }
 
     /// The request is over.
-    pub(crate) fn end(&mut self, charges: &mut Vec<Charged>) {
-        for Charged { endpoint, until_first_byte, mut until_end } in charges.drain(..) {
+    pub(crate) fn end(&mut self, pick: &mut Pick) {
+        for Charged { endpoint, until_first_byte, mut until_end } in pick.charges.drain(..) {
             until_end += until_first_byte;
-            self.end_load(endpoint, until_end);
-        }
-    }
-
-    /// Said with the next decision or tick, whichever is sooner: a microsecond less for each answer.
-    fn end_load(&mut self, endpoint: u64, load: Load) {
-        if load != Load::default() {
-            self.log.say_all([entries::ended(self.vm, endpoint, load)]);
-        }
-    }
-
-    /// Takes in what the other VMs did.
-    fn hear(&mut self) {
-        let Self { log, memories, in_flight, picks, known, pipeline, .. } = self;
-        let heard = log.hear(|entry| apply(entry, &known.pool, pipeline, memories, in_flight, picks));
-        if let Err(error) = heard {
-            log::error!("{error}; what other workers did is not known");
-        }
-    }
-
-    /// Tells the other VMs what this one did, and takes it in with what they did in between.
-    fn flush(&mut self) {
-        let Self { log, memories, in_flight, picks, known, pipeline, .. } = self;
-        let flushed = log.flush(|entry| apply(entry, &known.pool, pipeline, memories, in_flight, picks));
-        if let Err(error) = flushed {
-            log::error!("{error}; other workers do not know what this one did");
+            self.view.end(endpoint, until_end);
         }
     }
 
     /// Keeps up with the other VMs, also while there are no requests. `news` is what the roster told, if it was looked at.
     /// Returns whether this VM has missed something and must ask the others.
     pub(crate) fn keep_up(&mut self, news: Option<News>) -> bool {
-        if self.known.versions.is_none() {
-            return false;
-        }
-        self.hear();
-        self.flush();
-        if let Some(News { members, is_asked }) = news {
-            let gone: Vec<u64> = self.in_flight.senders().filter(|vm| !members.contains(vm)).collect();
-            for vm in gone {
-                self.in_flight.forget(vm);
-            }
-            self.owes_loads |= is_asked;
-        }
-        // What is still unsaid is not counted yet, and must not be said before the count.
-        if self.owes_loads && self.log.has_said_all() {
-            self.owes_loads = false;
-            self.log.say_all([entries::loads(self.vm, self.in_flight.of(self.vm))]);
-            self.flush();
-        }
-        self.log.take_missed()
+        self.known.versions.is_some() && self.view.keep_up(news, &self.known.pool, &self.pipeline)
     }
 
     /// Takes over what the board shows, if it is newer. Returns what to log when the topology changed.
@@ -297,48 +262,13 @@ impl PoolState {
         let mut policy = topology.policy.take().unwrap_or_default();
         let pool = wire::topology_into_core(topology).map_err(|error| error.to_string())?;
         let pipeline = policy::pipeline(&mut policy)?;
-        let moves = self.known.pool.moves_to(&pool);
-        self.memories = pipeline.new_memories(Some((&self.pipeline, core::mem::take(&mut self.memories))));
-        for memory in &mut self.memories {
-            memory.remap(&moves);
-        }
-        self.in_flight.adopt(&pool);
-        self.picks.adopt(&pool);
+        let policy = wire::policy_into_core(policy);
+        self.view.adopt((&self.known.pool, &self.pipeline), (&pool, &pipeline), policy.avoid_failing);
         self.marks_answers = marks_answers(&pipeline);
         self.pipeline = pipeline;
-        self.policy = Rc::new(wire::policy_into_core(policy));
+        self.policy = Rc::new(policy);
         self.known = Known { pool, ..Known::default() };
         Ok(())
-    }
-}
-
-/// Takes in one entry of the VMs' log.
-fn apply(
-    entry: Entry,
-    pool: &Pool,
-    pipeline: &Pipeline,
-    memories: &mut [Memory],
-    in_flight: &mut InFlight,
-    picks: &mut Picks,
-) {
-    let Entry { vm, endpoint, what: Some(what) } = entry else { return };
-    match what {
-        What::Started(load) => {
-            in_flight.start(vm, endpoint, entries::into_load(load));
-            picks.count(endpoint);
-        }
-        What::Ended(load) => in_flight.end(vm, endpoint, entries::into_load(load)),
-        What::Loads(loads) => {
-            let loads = loads.loads.into_iter();
-            in_flight.set(vm, loads.map(|it| (it.endpoint, entries::into_load(it.load.unwrap_or_default()))));
-        }
-        other => {
-            if let Some(event) = entries::event(endpoint, other, pool, pipeline)
-                && let Some(memory) = memories.get_mut(event.plugin)
-            {
-                memory.apply(&event.change);
-            }
-        }
     }
 }
 

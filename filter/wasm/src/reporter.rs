@@ -58,7 +58,7 @@ impl Reporter {
             generation: self.generation,
             endpoints: pool.tallies().filter(says_something).collect(),
             routed: stats.routed.value(),
-            abstained: stats.abstained.value(),
+            abstained: stats.abstained_no_snapshot.value() + stats.abstained_body_too_large.value(),
             rejected: stats.rejected(),
         };
         self.call = Some(host::post(&self.cluster, &self.path, &report.encode_to_vec(), TIMEOUT)?);

@@ -8,7 +8,7 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
 use crate::board::Board;
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::fetcher::{Fetcher, Poll};
 use crate::host;
 use crate::pool_state::PoolState;
@@ -41,6 +41,7 @@ struct Running {
 pub(crate) struct Shared {
     pub(crate) pool: RefCell<PoolState>,
     pub(crate) stats: Stats,
+    pub(crate) limits: Limits,
 }
 
 impl Root {
@@ -58,6 +59,7 @@ impl Root {
             shared: Rc::new(Shared {
                 pool: RefCell::new(PoolState::new(config.failure_mode, seed, vm, log)),
                 stats: Stats::new(&config.pool),
+                limits: config.limits,
             }),
             board: Board::new(&config.pool),
             fetcher: Fetcher::new(vm, &config.pool, &config.agent_cluster),
@@ -84,7 +86,7 @@ impl Running {
         let have = self.shared.pool.borrow().versions();
         self.fetcher.run(&self.board, have, now).map_err(|error| error.to_string())?;
         if self.fetcher.holds_lease(now) {
-            let Shared { pool, stats } = &*self.shared;
+            let Shared { pool, stats, .. } = &*self.shared;
             self.reporter.run(&pool.borrow(), stats, now).map_err(|error| error.to_string())?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The filter's counters and gauges, `wasmcustom.endpoint_picker.<pool>.<name>` among Envoy's statistics.
 
-use endpoint_picker::decision::Outcome;
+use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker_wire::report::Rejected;
 
 use crate::host;
@@ -11,9 +11,11 @@ pub(crate) struct Stats {
     pub(crate) routed: Counter,
     /// Those of `routed` that no readings were used for, because the agent has been silent for too long.
     pub(crate) routed_stale: Counter,
-    pub(crate) abstained: Counter,
+    pub(crate) abstained_no_snapshot: Counter,
+    pub(crate) abstained_body_too_large: Counter,
     pub(crate) rejected_400: Counter,
     pub(crate) rejected_404: Counter,
+    pub(crate) rejected_413: Counter,
     pub(crate) rejected_429: Counter,
     pub(crate) rejected_503: Counter,
     pub(crate) snapshots: Counter,
@@ -68,9 +70,11 @@ impl Stats {
         Self {
             routed: counter("routed"),
             routed_stale: counter("routed_stale"),
-            abstained: counter("abstained"),
+            abstained_no_snapshot: counter("abstained_no_snapshot"),
+            abstained_body_too_large: counter("abstained_body_too_large"),
             rejected_400: counter("rejected_400"),
             rejected_404: counter("rejected_404"),
+            rejected_413: counter("rejected_413"),
             rejected_429: counter("rejected_429"),
             rejected_503: counter("rejected_503"),
             snapshots: counter("snapshots"),
@@ -84,6 +88,7 @@ impl Stats {
         [
             (400, self.rejected_400),
             (404, self.rejected_404),
+            (413, self.rejected_413),
             (429, self.rejected_429),
             (503, self.rejected_503),
         ]
@@ -98,11 +103,13 @@ impl Stats {
         match outcome {
             Outcome::Reject(rejection) => match rejection.code.status() {
                 404 => self.rejected_404.increment(),
+                413 => self.rejected_413.increment(),
                 429 => self.rejected_429.increment(),
                 503 => self.rejected_503.increment(),
                 _ => self.rejected_400.increment(),
             },
-            Outcome::Abstain(_) => self.abstained.increment(),
+            Outcome::Abstain(Abstention::BodyTooLarge) => self.abstained_body_too_large.increment(),
+            Outcome::Abstain(_) => self.abstained_no_snapshot.increment(),
             _ => self.routed.increment(),
         }
     }

@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use endpoint_picker::body::{Body, complete};
 use endpoint_picker::cycle::{Headers, Request};
-use endpoint_picker::decision::Outcome;
+use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::packed;
 use endpoint_picker::policy::{Terms, name_model};
 use endpoint_picker::rejection::Rejection;
@@ -12,9 +13,12 @@ use endpoint_picker::subset::Subset;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
+use crate::config::UnreadBody;
 use crate::headers::{self, RequestHead};
 use crate::host;
-use crate::pool_state::{Charged, Verdict};
+use crate::pick::{Answer, Pick};
+use crate::pool_state::{PoolState, Verdict};
+use crate::response::Response;
 use crate::root::Shared;
 use crate::{body, error_body};
 
@@ -27,13 +31,30 @@ const CONTENT_LENGTH: &str = "content-length";
 pub(crate) struct Stream {
     shared: Rc<Shared>,
     head: RequestHead,
-    decided: bool,
-    /// What the request still adds to the load of endpoints.
-    charges: Vec<Charged>,
-    /// Headers for the answer that tell what was decided.
-    answer_headers: Vec<(String, String)>,
-    /// What the answer needs if another model takes the client's place.
-    restore: Option<Restore>,
+    progress: Progress,
+    pick: Pick,
+    response: Response,
+}
+
+/// How far the request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Held. What of its body has come is looked at when it is as long as this.
+    Held { until: usize },
+    /// Held for as much of its body as may be held, because another model is to be named in it.
+    HeldWhole,
+    /// Decided.
+    Decided,
+    /// Answered by the filter itself.
+    Answered,
+}
+
+/// What the beginning of a body is good for.
+enum Look {
+    Enough(Verdict),
+    TooLittle,
+    /// The body has to be changed.
+    NeedsWhole,
 }
 
 /// The request with another model.
@@ -45,29 +66,42 @@ struct Renamed {
 impl Stream {
     pub(crate) fn new(shared: Rc<Shared>) -> Self {
         Self {
+            progress: Progress::Held { until: shared.limits.peek_bytes },
             shared,
             head: RequestHead::default(),
-            decided: false,
-            charges: Vec::new(),
-            answer_headers: Vec::new(),
-            restore: None,
+            pick: Pick::default(),
+            response: Response::default(),
         }
     }
 
     /// Decides for a request whose body, if it has one, is complete.
     fn decide(&mut self, has_body: bool) -> host::Result<Action> {
-        self.decided = true;
-        let (verdict, renamed) =
-            if has_body { self.decide_with_body()? } else { (self.decide_without_body()?, None) };
-        match verdict {
-            Verdict::Route { headers, answer_headers, charges, is_stale } => {
-                self.answer_headers = answer_headers;
-                self.charges = charges;
-                for (name, value) in headers {
-                    host::set_request_header(name, &value)?;
-                }
+        if !has_body {
+            let request =
+                Request { headers: Headers(&self.head.all), subset: subset_hint()?, ..Request::default() };
+            let verdict = self.shared.pool.borrow_mut().decide(&request, false, host::now()?);
+            return self.act(verdict);
+        }
+        match self.read_whole()? {
+            Ok((verdict, renamed)) => {
                 if let Some(renamed) = renamed {
                     self.rename(renamed)?;
+                }
+                self.act(verdict)
+            }
+            Err(rejection) => self.act(Verdict::Other(Outcome::Reject(rejection))),
+        }
+    }
+
+    /// Does what was decided.
+    fn act(&mut self, verdict: Verdict) -> host::Result<Action> {
+        self.progress = Progress::Decided;
+        match verdict {
+            Verdict::Route { headers, answer_headers, pick, is_stale } => {
+                self.response.headers = answer_headers;
+                self.pick = pick;
+                for (name, value) in headers {
+                    host::set_request_header(name, &value)?;
                 }
                 self.shared.stats.routed.increment();
                 if is_stale {
@@ -78,62 +112,83 @@ impl Stream {
             Verdict::Other(outcome) => {
                 self.shared.stats.count(&outcome);
                 match outcome {
-                    Outcome::Reject(rejection) => reject(&rejection),
+                    Outcome::Reject(rejection) => self.reject(&rejection),
                     _ => Ok(Action::Continue),
                 }
             }
         }
     }
 
-    fn decide_without_body(&self) -> host::Result<Verdict> {
-        let headers = Headers(&self.head.all);
-        let request = Request { headers, subset: subset_hint()?, ..Request::default() };
-        Ok(self.shared.pool.borrow_mut().decide(&request, false, host::now()?))
-    }
-
-    fn decide_with_body(&self) -> host::Result<(Verdict, Option<Renamed>)> {
-        let bytes = host::request_body()?;
-        let headers = Headers(&self.head.all);
+    fn read_whole(&self) -> host::Result<Result<(Verdict, Option<Renamed>), Rejection>> {
+        let bytes = host::request_body(usize::MAX)?;
         let pool = &mut *self.shared.pool.borrow_mut();
-        let policy = Rc::clone(&pool.policy);
-        let rejected = |rejection| Ok((Verdict::Other(Outcome::Reject(rejection)), None));
-
+        let headers = Headers(&self.head.all);
         let options = pool.pipeline.body_options(headers);
         let api = match pool.pipeline.api(&self.head.path) {
             Ok(api) => api,
-            Err(error) => return rejected(body::refusal(error)),
+            Err(error) => return Ok(Err(body::refusal(error))),
         };
         let body = match body::read(api, &bytes, &options) {
             Ok(body) => body,
-            Err(rejection) => return rejected(rejection),
+            Err(rejection) => return Ok(Err(rejection)),
         };
+        let policy = Rc::clone(&pool.policy);
         let asked = body.model.as_deref();
         let terms = if api.names_model() {
             policy.terms(headers, asked, &mut pool.rng)
         } else {
             Ok(Terms { model: asked.unwrap_or_default(), priority: policy.priority(headers) })
         };
-        let Terms { model, priority } = match terms {
+        let terms = match terms {
             Ok(terms) => terms,
-            Err(rejection) => return rejected(rejection),
+            Err(rejection) => return Ok(Err(rejection)),
         };
+        let verdict = self.verdict(pool, &body, terms)?;
+        let is_renamed =
+            api.names_model() && asked != Some(terms.model) && matches!(verdict, Verdict::Route { .. });
+        let renamed = is_renamed.then(|| Renamed {
+            restore: Restore::new(terms.model, asked.unwrap_or_default()),
+            body: name_model(&bytes, body.model_span.clone(), terms.model),
+        });
+        Ok(Ok((verdict, renamed)))
+    }
+
+    /// Decides by the first `length` bytes of the body, if they say enough. A body that is wrong is refused when it has come
+    /// whole, if it is held for so long.
+    fn look_at_beginning(&self, length: usize) -> host::Result<Look> {
+        let pool = &mut *self.shared.pool.borrow_mut();
+        let headers = Headers(&self.head.all);
+        let Ok(api) = pool.pipeline.api(&self.head.path) else { return Ok(Look::TooLittle) };
+        let text = if api.is_read() { complete(&host::request_body(length)?) } else { Some(String::new()) };
+        let options = pool.pipeline.body_options(headers);
+        let Some(body) = text.as_deref().and_then(|text| body::read(api, text.as_bytes(), &options).ok())
+        else {
+            return Ok(Look::TooLittle);
+        };
+        let policy = Rc::clone(&pool.policy);
+        let terms = match body.model.as_deref() {
+            _ if !api.names_model() => Ok(Terms { model: "", priority: policy.priority(headers) }),
+            None => return Ok(Look::TooLittle),
+            Some(asked) if policy.may_rename(headers, asked) => return Ok(Look::NeedsWhole),
+            asked @ Some(_) => policy.terms(headers, asked, &mut pool.rng),
+        };
+        Ok(Look::Enough(match terms {
+            Ok(terms) => self.verdict(pool, &body, terms)?,
+            Err(rejection) => Verdict::Other(Outcome::Reject(rejection)),
+        }))
+    }
+
+    fn verdict(&self, pool: &mut PoolState, body: &Body<'_>, terms: Terms<'_>) -> host::Result<Verdict> {
         let request = Request {
-            model,
+            model: terms.model,
             cache_salt: body.cache_salt.as_deref(),
             prompt: Some(&body.prompt),
             max_output_tokens: body.max_output_tokens,
-            headers,
+            headers: Headers(&self.head.all),
             subset: subset_hint()?,
-            priority,
+            priority: terms.priority,
         };
-        let verdict = pool.decide(&request, true, host::now()?);
-        let is_renamed =
-            api.names_model() && asked != Some(model) && matches!(verdict, Verdict::Route { .. });
-        let renamed = is_renamed.then(|| Renamed {
-            restore: Restore::new(model, asked.unwrap_or_default()),
-            body: name_model(&bytes, body.model_span.clone(), model),
-        });
-        Ok((verdict, renamed))
+        Ok(pool.decide(&request, true, host::now()?))
     }
 
     /// Sends another body than the client's. Its length matters where it was said; a chunked one says its own.
@@ -142,26 +197,57 @@ impl Stream {
         if self.head.all.iter().any(|(name, _)| name == CONTENT_LENGTH) {
             host::set_request_header(CONTENT_LENGTH, &body.len().to_string())?;
         }
-        self.restore = restore;
+        self.response.restore = restore;
         Ok(())
     }
 
-    /// Makes the answer's headers fit what will come after them.
-    fn begin_answer(&mut self, has_body: bool) -> host::Result<()> {
-        let served = self.shared.pool.borrow().answer_headers(host::upstream_address)?;
-        for (name, value) in self.answer_headers.drain(..).chain(served) {
-            host::set_response_header(&name, &value)?;
-        }
-        if self.restore.is_some() {
-            let encoding = host::response_header("content-encoding")?;
-            if has_body && encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity")) {
-                // Known only when all of it has gone out.
-                host::remove_response_header(CONTENT_LENGTH)?;
-            } else {
-                self.restore = None;
+    /// So much of the body has come, and not all.
+    fn hold(&mut self, size: usize) -> host::Result<Action> {
+        let most = self.shared.limits.max_held_bytes;
+        while let Progress::Held { until } = self.progress
+            && until <= size
+        {
+            match self.look_at_beginning(until)? {
+                Look::Enough(verdict) => return self.act(verdict),
+                Look::TooLittle if until < most => {
+                    // Twice as much each time, so that all looks together cost no more than two at the whole.
+                    self.progress = Progress::Held { until: until.saturating_mul(2).min(most) };
+                }
+                Look::TooLittle if self.shared.limits.unread_body == UnreadBody::Abstain => {
+                    return self.act(Verdict::Other(Outcome::Abstain(Abstention::BodyTooLarge)));
+                }
+                Look::NeedsWhole | Look::TooLittle => self.progress = Progress::HeldWhole,
             }
         }
-        Ok(())
+        if size < most {
+            return Ok(Action::Pause);
+        }
+        self.act(Verdict::Other(Outcome::Reject(Rejection::body_too_large(most))))
+    }
+
+    /// The answer begins.
+    fn begin_answer(&mut self, has_body: bool) -> host::Result<()> {
+        let head = headers::take_answer()?;
+        if self.pick.destinations.is_empty() {
+            return Ok(());
+        }
+        let answer = Answer::of_status(head.status)?;
+        let mut pool = self.shared.pool.borrow_mut();
+        pool.begin_answer(&mut self.pick, &answer)?;
+        self.response.headers.extend(pool.answer_headers(answer.from));
+        self.response.begin(head.content_encoding.as_deref(), has_body)
+    }
+
+    /// Answers the request with an error.
+    fn reject(&mut self, rejection: &Rejection) -> host::Result<Action> {
+        self.progress = Progress::Answered;
+        let mut headers = vec![("content-type", "application/json")];
+        if let Some(reason) = rejection.reason {
+            headers.push((headers::DROPPED_REASON, reason.as_str()));
+        }
+        let body = error_body::json(rejection);
+        host::send_response(rejection.code.status(), headers, &body)?;
+        Ok(Action::Pause)
     }
 
     fn decide_or_settle(&mut self, has_body: bool) -> Action {
@@ -170,13 +256,14 @@ impl Stream {
     }
 
     /// What to do after a host call failed: what the pool's failure mode says.
-    fn settle(&self, result: host::Result<Action>) -> Action {
+    fn settle(&mut self, result: host::Result<Action>) -> Action {
         result
             .or_else(|error| {
+                self.progress = Progress::Decided;
                 let outcome = self.shared.pool.borrow().failure_mode().without_snapshot();
                 log::error!("{error}; the request meets the failure mode: {outcome:?}");
                 match outcome {
-                    Outcome::Reject(rejection) => reject(&rejection),
+                    Outcome::Reject(rejection) => self.reject(&rejection),
                     _ => Ok(Action::Continue),
                 }
             })
@@ -193,48 +280,48 @@ impl HttpContext for Stream {
             Err(error) => {
                 // Control headers may still be there, so the request must not go on.
                 log::error!("{error}; the request is refused");
-                return self.settle(reject(&Rejection::bad_request("the request's headers cannot be read")));
+                let refused = self.reject(&Rejection::bad_request("the request's headers cannot be read"));
+                return self.settle(refused);
             }
         }
         if end_of_stream { self.decide_or_settle(false) } else { Action::Pause }
     }
 
-    fn on_http_request_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
-        if self.decided {
-            return Action::Continue;
+    fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        match self.progress {
+            Progress::Decided | Progress::Answered => Action::Continue,
+            _ if end_of_stream => self.decide_or_settle(true),
+            _ => {
+                let result = self.hold(size);
+                self.settle(result)
+            }
         }
-        if end_of_stream { self.decide_or_settle(true) } else { Action::Pause }
     }
 
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
-        if self.decided { Action::Continue } else { self.decide_or_settle(true) }
+        match self.progress {
+            Progress::Decided | Progress::Answered => Action::Continue,
+            _ => self.decide_or_settle(true),
+        }
     }
 
     fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        self.shared.pool.borrow_mut().first_byte(&mut self.charges);
-        if let Err(error) = self.begin_answer(!end_of_stream) {
+        if self.progress != Progress::Answered
+            && let Err(error) = self.begin_answer(!end_of_stream)
+        {
             log::error!("{error}; the answer goes on as it is");
-            self.restore = None;
+            self.response.restore = None;
         }
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
-        let Some(restore) = &mut self.restore else { return Action::Continue };
-        let sent = host::response_chunk().and_then(|chunk| {
-            restore.chunk(&chunk, end_of_stream).map_or(Ok(()), |bytes| host::set_response_chunk(&bytes))
-        });
-        if let Err(error) = sent {
-            log::error!("{error}; a part of the answer goes on as it is");
-        }
+        self.response.pass(end_of_stream);
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
-        if self.restore.as_ref().is_some_and(Restore::is_holding) {
-            // Nothing can be sent any more when trailers have come.
-            log::warn!("an answer ended within the name of its model; its last bytes are lost");
-        }
+        self.response.end_with_trailers();
         Action::Continue
     }
 }
@@ -242,18 +329,8 @@ impl HttpContext for Stream {
 impl Drop for Stream {
     /// Every way a stream can end leads here.
     fn drop(&mut self) {
-        self.shared.pool.borrow_mut().end(&mut self.charges);
+        self.shared.pool.borrow_mut().end(&mut self.pick);
     }
-}
-
-/// Answers the request with an error.
-fn reject(rejection: &Rejection) -> host::Result<Action> {
-    let mut headers = vec![("content-type", "application/json")];
-    if let Some(reason) = rejection.reason {
-        headers.push((headers::DROPPED_REASON, reason.as_str()));
-    }
-    host::send_response(rejection.code.status(), headers, &error_body::json(rejection))?;
-    Ok(Action::Pause)
 }
 
 /// The subset hint: a list, or a comma-separated string. Any other value names no endpoint.

@@ -1,5 +1,7 @@
 //! Policies, from the messages to the rules' own types.
 
+use core::time::Duration;
+
 use endpoint_picker::config::{ConfigError, PickerConfig, PluginRef, ProfileConfig};
 use endpoint_picker::decision::FailureMode;
 use endpoint_picker::plugin::registry::AnyPlugin;
@@ -58,6 +60,7 @@ pub fn policy_into_core(policy: v1::Policy) -> Policy {
         rewrites: Rewrites::new(policy.rewrite_rules.into_iter().map(rule)),
         inference_models: InferenceModels::new(policy.inference_models.into_iter().map(model)),
         emit_endpoint_scores: policy.emit_endpoint_scores,
+        avoid_failing: Duration::from_millis(policy.avoid_failing_ms),
     }
 }
 
@@ -90,6 +93,7 @@ mod tests {
             }],
             emit_endpoint_scores: true,
             no_opinion_after_ms: Some(2000),
+            avoid_failing_ms: 250,
         };
         let read = policy_into_core(v1::Policy::decode(&*sent.encode_to_vec()).unwrap());
         let expected = Policy {
@@ -105,6 +109,7 @@ mod tests {
                 targets: vec![core_target("n", Some(u32::MAX))],
             }]),
             emit_endpoint_scores: true,
+            avoid_failing: Duration::from_millis(250),
         };
         assert_eq!(read, expected);
     }

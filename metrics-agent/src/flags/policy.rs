@@ -26,6 +26,10 @@ pub struct PolicyFlags {
     /// it the last values count, and none as idle, as in the reference endpoint picker.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     no_opinion_after: Option<Duration>,
+    /// For how long an endpoint that fails a request is left alone while there are others; twice as long with each further
+    /// failure, up to eight times. 0s: not at all, as the reference does it.
+    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = values::duration_or_none)]
+    avoid_failing: Duration,
 }
 
 impl PolicyFlags {
@@ -39,6 +43,7 @@ impl PolicyFlags {
             default_pool: self.pool,
             emit_endpoint_scores: self.emit_endpoint_scores,
             no_opinion_after: self.no_opinion_after,
+            avoid_failing: self.avoid_failing,
         })
     }
 }

@@ -7,17 +7,30 @@ use rustls::pki_types::ServerName;
 
 use crate::server::listen::MIN_HEADER_BYTES;
 
+/// The longest a duration may be.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// A number with its unit, `ms` or `s`; from 1ms to one hour.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let allowed = || "allowed is a whole number with its unit, from 1ms to 3600s".to_owned();
+    read_duration(text)
+        .filter(|duration| (Duration::from_millis(1)..=LONGEST).contains(duration))
+        .ok_or_else(allowed)
+}
+
+/// The same, or 0s.
+pub(super) fn duration_or_none(text: &str) -> Result<Duration, String> {
+    let allowed = || "allowed is a whole number with its unit, from 0s to 3600s".to_owned();
+    read_duration(text).filter(|duration| *duration <= LONGEST).ok_or_else(allowed)
+}
+
+fn read_duration(text: &str) -> Option<Duration> {
     let number = |digits: &str, unit: u64| digits.parse::<u64>().ok()?.checked_mul(unit);
     let millis = match text.strip_suffix("ms") {
         Some(digits) => number(digits, 1),
         None => text.strip_suffix('s').and_then(|digits| number(digits, 1000)),
     };
-    match millis {
-        Some(millis @ 1..=3_600_000) => Ok(Duration::from_millis(millis)),
-        _ => Err("allowed is a whole number with its unit, from 1ms to 3600s".to_owned()),
-    }
+    millis.map(Duration::from_millis)
 }
 
 /// A path, and a query if any, without a host.

@@ -77,6 +77,7 @@ pub(crate) fn options_for(pool: &str) -> Options {
         default_pool: pool.to_owned(),
         emit_endpoint_scores: false,
         no_opinion_after: None,
+        avoid_failing: Duration::ZERO,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Manifests of a test, as text.
 
+use core::time::Duration;
 use std::path::Path;
 
 use endpoint_picker_wire::v1;
@@ -12,6 +13,7 @@ pub(crate) fn options() -> Options {
         default_pool: "default".to_owned(),
         emit_endpoint_scores: false,
         no_opinion_after: None,
+        avoid_failing: Duration::ZERO,
     }
 }
 

@@ -29,7 +29,7 @@ const STEADY: Load = Load::Steady { per_second: STEADY_RATE };
 
 const PICKING_DEADLINE: Duration = Duration::from_secs(20);
 const ROUTED: &str = "wasmcustom.endpoint_picker.default.routed";
-const ABSTAINED: &str = "wasmcustom.endpoint_picker.default.abstained";
+const ABSTAINED: &str = "wasmcustom.endpoint_picker.default.abstained_no_snapshot";
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]

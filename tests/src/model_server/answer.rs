@@ -1,11 +1,11 @@
 //! Answers in the shapes of the OpenAI API.
 
-use super::{CLAIM_ENCODING, MODEL, ReceivedRequest, SERVED_BY, Shared, lock};
+use super::{CLAIM_ENCODING, CLAIM_HEADER, MODEL, ReceivedRequest, SERVED_BY, Shared, lock};
 use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
@@ -54,6 +54,10 @@ pub(super) async fn answer(shared: Arc<Shared>, request: ReceivedRequest, pause:
     response.headers_mut().insert(SERVED_BY, name);
     if let Some(claim) = request.headers.get(CLAIM_ENCODING) {
         response.headers_mut().insert(CONTENT_ENCODING, claim.clone());
+    }
+    for claim in request.headers.get_all(CLAIM_HEADER) {
+        let name = HeaderName::from_bytes(claim.as_bytes()).expect("the test names a header");
+        response.headers_mut().insert(name, claim.clone());
     }
     response
 }

@@ -9,6 +9,7 @@ use metrics_agent::manifests::{Options, Plan, source};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A configuration and the cases that put it to the test.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +141,7 @@ impl Setup {
             default_pool: String::from("default"),
             emit_endpoint_scores: false,
             no_opinion_after: None,
+            avoid_failing: Duration::ZERO,
         };
         let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;
         let pool = plan.pools.into_iter().next();

@@ -98,7 +98,7 @@ async fn a_body_that_never_ends_is_given_up_and_reaches_no_server() {
 async fn a_body_above_the_limit_is_answered_413() {
     let stack = Stack::builder().start().await;
     let vms = Vms::of(&stack).await;
-    let body = client::completion(&"x".repeat(33 << 20)).to_string();
+    let body = format!(r#"{{"prompt":"{}","model":"m"}}"#, "x".repeat(33 << 20));
     for client in [client::http1(), client::h2c()] {
         let response = client.post(stack.url(TEXT)).body(body.clone()).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);

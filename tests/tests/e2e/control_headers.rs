@@ -2,7 +2,7 @@
 
 use crate::scene::{DESTINATION, fresh_chat, prefer, request_counts};
 use endpoint_picker_tests::client::{self, Ending};
-use endpoint_picker_tests::model_server::ModelServer;
+use endpoint_picker_tests::model_server::{CLAIM_HEADER, ModelServer};
 use endpoint_picker_tests::stack::{SOON, Stack};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;
@@ -183,5 +183,26 @@ async fn an_original_dst_cluster_is_no_open_proxy_while_the_picker_abstains() {
         }
         assert_eq!(outside.requests().len(), 0, "{failure_mode}");
         assert_eq!(request_counts(&stack), [0, 0, 0], "{failure_mode}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_cannot_speak_for_the_picker() {
+    const CLAIMS: [&str; 5] = [
+        DESTINATION,
+        "x-gateway-destination-endpoint-scores",
+        "x-gateway-destination-endpoint-served",
+        "x-llm-d-request-dropped-reason",
+        "x-its-own",
+    ];
+    let stack = Stack::builder().start().await;
+    for client in [client::http1(), client::h2c()] {
+        let request = client.post(stack.url("/v1/chat/completions")).json(&fresh_chat());
+        let request = CLAIMS.iter().fold(request, |request, claim| request.header(CLAIM_HEADER, *claim));
+        let response = send(request).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let came: Vec<&str> =
+            CLAIMS.into_iter().filter(|claim| response.headers().contains_key(*claim)).collect();
+        assert_eq!(came, ["x-its-own"]);
     }
 }

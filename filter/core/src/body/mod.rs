@@ -7,6 +7,7 @@
 
 mod anthropic;
 mod api;
+mod beginning;
 mod canonical;
 mod chat;
 mod completions;
@@ -27,6 +28,7 @@ use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
 
 use crate::prompt::{Media, Prompt, VideoHints};
 pub use api::{Api, Parser, Parsers, request_path};
+pub use beginning::complete;
 pub use error::{BodyError, Fault};
 use field::{IfString, IsTrue, NameField, Scope};
 use value::{Number, Read, Reader, Str, key, pass_array, value};

@@ -43,6 +43,11 @@ impl InferenceModels {
         self.0.is_empty()
     }
 
+    /// Whether others serve this model.
+    pub(super) fn may_rename(&self, model: &str) -> bool {
+        self.get(model).is_some_and(|known| known.targets.is_some())
+    }
+
     pub(super) fn get(&self, model: &str) -> Option<&Known> {
         self.0.get(model)
     }

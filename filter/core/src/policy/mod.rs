@@ -23,6 +23,8 @@ pub(crate) use quoted::quoted;
 pub use rewrites::{RewriteRule, Rewrites};
 pub use split::Target;
 
+use core::time::Duration;
+
 use crate::body::BodyError;
 use crate::cycle::Headers;
 use crate::decision::FailureMode;
@@ -42,6 +44,8 @@ pub struct Policy {
     pub inference_models: InferenceModels,
     /// Tell the score of every rated endpoint to the filters that follow.
     pub emit_endpoint_scores: bool,
+    /// For how long an endpoint is [avoided](crate::avoidance) after its first failure; zero: not at all.
+    pub avoid_failing: Duration,
 }
 
 /// What the policy makes of a request.
@@ -80,6 +84,11 @@ impl Policy {
             None => known.target(asked, rng).ok_or_else(|| Rejection::no_target_model(asked))?,
         };
         Ok(Terms { model, priority: objective.unwrap_or(known.priority()) })
+    }
+
+    /// Whether a body that names the model `asked` may have to name another one.
+    pub fn may_rename(&self, headers: Headers<'_>, asked: &str) -> bool {
+        self.rewrites.applies(headers, asked) || self.inference_models.may_rename(asked)
     }
 
     /// The priority of a request whose body cannot name a model.

@@ -43,6 +43,13 @@ impl Rewrites {
         rewrites
     }
 
+    /// Whether something takes the place of the model `asked`.
+    pub(super) fn applies(&self, headers: Headers<'_>, asked: &str) -> bool {
+        self.by_model.contains_key(asked)
+            || self.for_others.is_some()
+            || headers.get_either(HEADERS).is_some_and(|named| named != asked)
+    }
+
     /// What takes the place of the model `asked`, if anything does: by the rule for it, else by the rule for every
     /// model, else by header. Empty if that is a model without a name.
     pub(super) fn target<'a>(

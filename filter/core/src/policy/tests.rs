@@ -55,6 +55,21 @@ fn assert_no_model(policy: &Policy, request_headers: &[(&str, &str)], asked: Opt
 }
 
 #[test]
+fn a_body_may_have_to_name_another_model_where_a_rule_a_header_or_targets_say_so() {
+    let rewrites = Rewrites::new([RewriteRule { models: vec!["m".to_owned()], targets: vec![] }]);
+    let target = |model: &str| Target { model: model.to_owned(), weight: None };
+    let models = InferenceModels::new([
+        InferenceModel { name: "n".to_owned(), priority: 0, targets: vec![target("x")] },
+        InferenceModel { name: "o".to_owned(), ..InferenceModel::default() },
+    ]);
+    let policy = Policy { rewrites, inference_models: models, ..Policy::default() };
+    let renamed = ["m", "n", "o", "p"].map(|asked| policy.may_rename(Headers::default(), asked));
+    assert_eq!(renamed, [true, true, false, false]);
+    let header = [("x-llm-d-model-name-rewrite".to_owned(), b"o".to_vec())];
+    assert!(policy.may_rename(Headers(&header), "p") && !policy.may_rename(Headers(&header), "o"));
+}
+
+#[test]
 fn without_objects_a_request_keeps_its_model_at_priority_0() {
     assert_eq!(outcome(&Policy::default(), &[], Some("m")), Ok(("m".to_owned(), 0)));
     assert_no_model(&Policy::default(), &[], None);

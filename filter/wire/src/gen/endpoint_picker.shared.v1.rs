@@ -13,7 +13,7 @@ pub struct Entry {
     /// The endpoint it is about, by the hash of its name and address.
     #[prost(fixed64, tag = "2")]
     pub endpoint: u64,
-    #[prost(oneof = "entry::What", tags = "3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "entry::What", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub what: ::core::option::Option<entry::What>,
 }
 /// Nested message and enum types in `Entry`.
@@ -35,6 +35,13 @@ pub mod entry {
         /// Everything the VM has under way anywhere, in place of what was said before; `endpoint` means nothing.
         #[prost(message, tag = "8")]
         Loads(super::Loads),
+        #[prost(message, tag = "9")]
+        Failed(super::Failed),
+        /// The endpoint answered a request, after it had failed others.
+        #[prost(message, tag = "10")]
+        Answered(super::Answered),
+        #[prost(message, tag = "11")]
+        Moved(super::Moved),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -43,6 +50,28 @@ pub struct Load {
     pub requests: u64,
     #[prost(uint64, tag = "2")]
     pub tokens: u64,
+}
+/// A request that was under way at the endpoint is so at another one instead.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Moved {
+    /// By the hash of its name and address.
+    #[prost(fixed64, tag = "1")]
+    pub to: u64,
+    #[prost(message, optional, tag = "2")]
+    pub load: ::core::option::Option<Load>,
+}
+/// The endpoint refused a connection, broke one off or answered with an error before the answer's first byte.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Failed {
+    /// Since the epoch.
+    #[prost(fixed64, tag = "1")]
+    pub at_ns: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Answered {
+    /// Since the epoch.
+    #[prost(fixed64, tag = "1")]
+    pub at_ns: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Loads {

@@ -50,6 +50,9 @@ pub struct Policy {
     /// Age of readings from which scorers have no opinion of an endpoint. Absent: its last values count, none as idle.
     #[prost(uint64, optional, tag = "7")]
     pub no_opinion_after_ms: ::core::option::Option<u64>,
+    /// For how long an endpoint is left alone after its first failure; 0: not at all.
+    #[prost(uint64, tag = "10")]
+    pub avoid_failing_ms: u64,
 }
 /// The parts of an EndpointPickerConfig that decide.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -1,0 +1,177 @@
+//! The beginning of a body whose rest has not come yet.
+
+/// Deeper than this no reader of JSON goes.
+const MOST_NESTED: usize = 128;
+
+/// Completes the beginning of a JSON text, so that it can be read as if it ended there: strings, arrays and objects that
+/// are open are closed; a member or number that has just begun is left out. `None` if nothing can be read yet, or if the
+/// bytes are no text or nested too deep.
+///
+/// A text that is wrong in any other way stays wrong.
+pub fn complete(beginning: &[u8]) -> Option<String> {
+    let text = whole_characters(beginning)?;
+    let bytes = text.as_bytes();
+    let mut open = Vec::new();
+    // Where the last value ended that came whole, and how many of `open` were open there.
+    let mut whole = None;
+    let mut wants_key = false;
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b'{' | b'[' => {
+                open.push(byte);
+                if open.len() > MOST_NESTED {
+                    return None;
+                }
+                wants_key = byte == b'{';
+                whole = Some((at, open.len()));
+            }
+            b'}' | b']' => {
+                open.pop()?;
+                wants_key = false;
+                whole = Some((at, open.len()));
+            }
+            b',' => {
+                wants_key = open.last() == Some(&b'{');
+                whole = Some((at - 1, open.len()));
+            }
+            b':' => wants_key = false,
+            b'"' => match end_of_string(bytes, at) {
+                Ok(end) if wants_key => at = end,
+                Ok(end) => {
+                    at = end;
+                    whole = Some((end, open.len()));
+                }
+                Err(_) if wants_key => break,
+                Err(end) => return Some(closed(&text[..end], "\"", &open)),
+            },
+            _ => {}
+        }
+    }
+    let (end, depth) = whole?;
+    Some(closed(&text[..end], "", &open[..depth]))
+}
+
+fn closed(text: &str, quote: &str, open: &[u8]) -> String {
+    let mut closed = String::with_capacity(text.len() + quote.len() + open.len());
+    closed.push_str(text);
+    closed.push_str(quote);
+    closed.extend(open.iter().rev().map(|&opener| if opener == b'{' { '}' } else { ']' }));
+    closed
+}
+
+/// The bytes as text, without the last character if it has not come whole.
+fn whole_characters(bytes: &[u8]) -> Option<&str> {
+    match core::str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() => core::str::from_utf8(&bytes[..error.valid_up_to()]).ok(),
+        Err(_) => None,
+    }
+}
+
+/// Where the string that begins at `at` ends, after its closing quote; or, if that has not come, where its last whole
+/// character ends.
+fn end_of_string(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
+    loop {
+        let Some(length) = bytes[at..].iter().position(|&byte| byte == b'"' || byte == b'\\') else {
+            return Err(bytes.len());
+        };
+        at += length;
+        if bytes[at] == b'"' {
+            return Ok(at + 1);
+        }
+        let length = match (bytes.get(at + 1), bytes.get(at + 2..at + 4)) {
+            // The first half of a surrogate pair means nothing without the second.
+            (Some(b'u'), Some([b'd' | b'D', b'8' | b'9' | b'a'..=b'b' | b'A'..=b'B'])) => 12,
+            (Some(b'u'), _) => 6,
+            _ => 2,
+        };
+        if bytes.len() < at + length {
+            return Err(at);
+        }
+        at += length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::test;
+
+    fn read(beginning: &str) -> Option<Value> {
+        complete(beginning.as_bytes()).map(|text| serde_json::from_str(&text).expect(&text))
+    }
+
+    #[test]
+    fn what_has_come_whole_is_kept_and_what_is_open_is_closed() {
+        for (beginning, expected) in [
+            (
+                r#"{"model":"m","messages":[{"role":"user","content":"Hel"#,
+                json!({"model": "m", "messages": [{"role": "user", "content": "Hel"}]}),
+            ),
+            (r#"{"a":[1,2"#, json!({"a": [1]})),
+            (r#"{"a":1,"b"#, json!({"a": 1})),
+            (r#"{"a":1,"b""#, json!({"a": 1})),
+            (r#"{"a":1,"b":"#, json!({"a": 1})),
+            (r#"{"a":1,"b":tr"#, json!({"a": 1})),
+            (r#"{"a":"x""#, json!({"a": "x"})),
+            (r#"{"a":{"b":{}"#, json!({"a": {"b": {}}})),
+            (r#"{"a":"x\"#, json!({"a": "x"})),
+            (r#"{"a":"x\""#, json!({"a": "x\""})),
+            (r#"{"a":"x\u00e"#, json!({"a": "x"})),
+            (r#"{"a":"x\ud83d\ude0"#, json!({"a": "x"})),
+            (r#"{"a":"x\ud83d\ude00"#, json!({"a": "x😀"})),
+            (r#"{"a":"{[,:"#, json!({"a": "{[,:"})),
+            (r#" { "a" : "x" } "#, json!({"a": "x"})),
+        ] {
+            assert_eq!(read(beginning), Some(expected), "{beginning}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_made_of_what_cannot_be_read() {
+        let deep = "[".repeat(200);
+        for beginning in ["", " ", "12", "tru", "}", deep.as_str()] {
+            assert_eq!(complete(beginning.as_bytes()), None, "{beginning}");
+        }
+        assert_eq!(complete(b"{\"a\":\"\xff\",\"b\":1,"), None);
+    }
+
+    #[test]
+    fn wherever_a_text_is_cut_it_can_be_read_up_to_there() {
+        let whole = json!({
+            "model": "m\\\"é😀\u{1}", "n": -1.5e3, "flags": [true, null, [], {}, "\\u"],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "ä\tb"}]}],
+        });
+        for text in [
+            whole.to_string(),
+            whole.to_string().replace('😀', "\\uD83D\\uDE00"),
+            serde_json::to_string_pretty(&whole).unwrap(),
+        ] {
+            for cut in 1..=text.len() {
+                let completed = complete(&text.as_bytes()[..cut]).unwrap();
+                let value: Value =
+                    serde_json::from_str(&completed).unwrap_or_else(|error| panic!("{completed}: {error}"));
+                assert!(is_beginning(&value, &whole), "{completed}");
+            }
+            assert_eq!(read(&text), Some(whole.clone()));
+        }
+    }
+
+    fn is_beginning(value: &Value, whole: &Value) -> bool {
+        match (value, whole) {
+            (Value::Object(some), Value::Object(all)) => {
+                some.iter().all(|(key, value)| is_beginning(value, &all[key]))
+            }
+            (Value::Array(some), Value::Array(all)) => {
+                some.len() <= all.len()
+                    && some.iter().zip(all).all(|(value, whole)| is_beginning(value, whole))
+            }
+            (Value::String(some), Value::String(all)) => all.starts_with(some.as_str()),
+            _ => value == whole,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What every VM of one Envoy knows alike, because all apply the same log: what plugins remember, what is under way, and
+//! who failed.
+
+use core::time::Duration;
+
+use endpoint_picker::avoidance::Avoidance;
+use endpoint_picker::cycle::Load;
+use endpoint_picker::in_flight::InFlight;
+use endpoint_picker::memory::{Event, Memory};
+use endpoint_picker::picks::Picks;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::Pool;
+use endpoint_picker_wire::shared::entry::What;
+use endpoint_picker_wire::shared::{Entry, Moved};
+
+use crate::entries;
+use crate::roster::News;
+use crate::shared_log::SharedLog;
+
+/// One VM's copy of what all know, and what it has to tell.
+#[derive(Debug)]
+pub(crate) struct OneView {
+    /// This VM's number.
+    vm: u64,
+    log: SharedLog,
+    known: Known,
+    /// Another VM has asked for all that this one has under way.
+    owes_loads: bool,
+}
+
+/// What the log's entries change.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) memories: Vec<Memory>,
+    pub(crate) in_flight: InFlight,
+    pub(crate) avoidance: Avoidance,
+    pub(crate) picks: Picks,
+}
+
+impl OneView {
+    pub(crate) fn new(vm: u64, log: SharedLog, memories: Vec<Memory>) -> Self {
+        Self { vm, log, known: Known { memories, ..Known::default() }, owes_loads: false }
+    }
+
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// Follows a change of topology or policy. What is known about endpoints that stay, and what plugins that stay
+    /// remember, is kept.
+    pub(crate) fn adopt(
+        &mut self,
+        older: (&Pool, &Pipeline),
+        newer: (&Pool, &Pipeline),
+        avoid_failing: Duration,
+    ) {
+        let Known { memories, in_flight, avoidance, picks } = &mut self.known;
+        let moves = older.0.moves_to(newer.0);
+        *memories = newer.1.new_memories(Some((older.1, core::mem::take(memories))));
+        for memory in memories {
+            memory.remap(&moves);
+        }
+        in_flight.adopt(newer.0);
+        picks.adopt(newer.0);
+        avoidance.adopt(newer.0, avoid_failing);
+    }
+
+    /// A plugin is to remember something.
+    pub(crate) fn remember(&mut self, event: Event, pool: &Pool, pipeline: &Pipeline) {
+        self.log.say_all(entries::remembered(self.vm, event, pool, pipeline));
+    }
+
+    /// A request, or a part of it, is under way at an endpoint.
+    pub(crate) fn start(&mut self, endpoint: u64, load: Load) {
+        if load != Load::default() {
+            self.log.say_all([entries::started(self.vm, endpoint, load)]);
+        }
+    }
+
+    /// That is over. Said with the next decision or tick, whichever is sooner: a microsecond less for each answer.
+    pub(crate) fn end(&mut self, endpoint: u64, load: Load) {
+        if load != Load::default() {
+            self.log.say_all([entries::ended(self.vm, endpoint, load)]);
+        }
+    }
+
+    /// What is under way at one endpoint is so at another one instead.
+    pub(crate) fn transfer(&mut self, from: u64, to: u64, load: Load) {
+        self.log.say_all([entries::moved(self.vm, from, to, load)]);
+    }
+
+    /// The endpoint failed a request.
+    pub(crate) fn failed(&mut self, endpoint: u64, at: Duration) {
+        self.log.say_all([entries::failed(self.vm, endpoint, at)]);
+    }
+
+    /// The endpoint answered.
+    pub(crate) fn answered(&mut self, endpoint: u64, at: Duration) {
+        self.log.say_all([entries::answered(self.vm, endpoint, at)]);
+    }
+
+    /// Takes in what the other VMs did.
+    pub(crate) fn hear(&mut self, pool: &Pool, pipeline: &Pipeline) {
+        let Self { log, known, .. } = self;
+        if let Err(error) = log.hear(|entry| known.apply(entry, pool, pipeline)) {
+            log::error!("{error}; what other workers did is not known");
+        }
+    }
+
+    /// Tells the other VMs what this one did, and takes it in with what they did in between.
+    pub(crate) fn flush(&mut self, pool: &Pool, pipeline: &Pipeline) {
+        let Self { log, known, .. } = self;
+        if let Err(error) = log.flush(|entry| known.apply(entry, pool, pipeline)) {
+            log::error!("{error}; other workers do not know what this one did");
+        }
+    }
+
+    /// Keeps up with the other VMs, also while there are no requests. `news` is what the roster told, if it was looked at.
+    /// Returns whether this VM has missed something and must ask the others.
+    pub(crate) fn keep_up(&mut self, news: Option<News>, pool: &Pool, pipeline: &Pipeline) -> bool {
+        self.hear(pool, pipeline);
+        self.flush(pool, pipeline);
+        if let Some(News { members, is_asked }) = news {
+            let in_flight = &mut self.known.in_flight;
+            let gone: Vec<u64> = in_flight.senders().filter(|vm| !members.contains(vm)).collect();
+            for vm in gone {
+                in_flight.forget(vm);
+            }
+            self.owes_loads |= is_asked;
+        }
+        // What is still unsaid is not counted yet, and must not be said before the count.
+        if self.owes_loads && self.log.has_said_all() {
+            self.owes_loads = false;
+            self.log.say_all([entries::loads(self.vm, self.known.in_flight.of(self.vm))]);
+            self.flush(pool, pipeline);
+        }
+        self.log.take_missed()
+    }
+}
+
+impl Known {
+    /// Takes in one entry of the log.
+    fn apply(&mut self, entry: Entry, pool: &Pool, pipeline: &Pipeline) {
+        let Entry { vm, endpoint, what: Some(what) } = entry else { return };
+        match what {
+            What::Started(load) => {
+                self.in_flight.start(vm, endpoint, entries::into_load(load));
+                self.picks.count(endpoint);
+            }
+            What::Moved(Moved { to, load }) => {
+                let load = entries::into_load(load.unwrap_or_default());
+                self.in_flight.end(vm, endpoint, load);
+                self.in_flight.start(vm, to, load);
+            }
+            What::Ended(load) => self.in_flight.end(vm, endpoint, entries::into_load(load)),
+            What::Loads(loads) => {
+                let loads = loads.loads.into_iter();
+                let loads = loads.map(|it| (it.endpoint, entries::into_load(it.load.unwrap_or_default())));
+                self.in_flight.set(vm, loads);
+            }
+            What::Failed(failed) => self.avoidance.failed(endpoint, Duration::from_nanos(failed.at_ns)),
+            What::Answered(answered) => {
+                self.avoidance.answered(endpoint, Duration::from_nanos(answered.at_ns));
+            }
+            remembered @ (What::SentPrompt(_) | What::SentCold(_) | What::BoundSession(_)) => {
+                if let Some(event) = entries::event(endpoint, remembered, pool, pipeline)
+                    && let Some(memory) = self.memories.get_mut(event.plugin)
+                {
+                    memory.apply(&event.change);
+                }
+            }
+        }
+    }
+}
