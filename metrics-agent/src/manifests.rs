@@ -5,10 +5,6 @@
 //! document, path, value and what is allowed there. [`watch`] does so again whenever a file changes, and [`check`] for
 //! someone who wants to know beforehand.
 
-use core::time::Duration;
-
-use endpoint_picker_wire::v1;
-
 pub mod check;
 mod document;
 mod fields;
