@@ -17,6 +17,8 @@ pub(crate) const ID: &str = "x-test-id";
 /// Nobody waits longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The picker waits for a mebibyte of a body at most.
+const LARGE: usize = 1_500_000;
 /// The first requests begin them.
 const CONVERSATIONS: usize = 50;
 
@@ -69,7 +71,8 @@ impl Range {
         Self { url: stack.url(""), clients, prompt_bytes }
     }
 
-    /// Some request of the mix: mostly chats, a quarter of them streamed, some that come slowly, some without a body.
+    /// Some request of the mix: mostly chats, a quarter of them streamed, some that come slowly, some without a body, some with
+    /// one that is longer than the picker waits for.
     pub(crate) fn shot(&self, id: u64, rng: &mut SplitMix64) -> Shot {
         let (client, url) = (&self.clients[rng.below(self.clients.len())], &self.url);
         let kind = rng.below(40);
@@ -81,7 +84,8 @@ impl Range {
         // Half belong to a conversation that some server has cached, half are new to all.
         let number = if rng.below(2) == 0 { id } else { rng.below(CONVERSATIONS) as u64 };
         let said = format!("Conversation {number} goes on. ");
-        let prompt = format!("{} And {id}?", said.repeat(self.prompt_bytes / said.len()));
+        let bytes = if kind == 38 { LARGE } else { self.prompt_bytes };
+        let prompt = format!("{} And {id}?", said.repeat(bytes / said.len()));
         let mut body = client::chat(&prompt);
         body["stream"] = json!(is_streamed);
         let builder = client.post(format!("{url}/v1/chat/completions")).header(ID, id);
