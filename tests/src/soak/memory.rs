@@ -4,16 +4,21 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
 
-/// Resident memory in bytes of a process, or of the largest that it has started: Envoy may be the child of its launcher.
-pub(super) fn resident(process: u32) -> Result<u64> {
+/// Bytes that a process, or the largest that it has started, has for itself, in memory or swapped out: Envoy may be the child
+/// of its launcher. Pages of files, the program's own among them, come and go with the kernel's needs and are left out.
+pub(super) fn taken(process: u32) -> Result<u64> {
     let folder = PathBuf::from(format!("/proc/{process}"));
-    let status = fs::read_to_string(folder.join("status")).context("resident memory, which needs Linux")?;
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));
-    let mut most = kilobytes.context("VmRSS")?.trim().parse::<u64>()? * 1024;
+    let status =
+        fs::read_to_string(folder.join("status")).context("memory of a process, which needs Linux")?;
+    let kilobytes = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_suffix("kB"));
+        value.with_context(|| name.to_owned())?.trim().parse::<u64>().context("a number of kB")
+    };
+    let mut most = (kilobytes("RssAnon:")? + kilobytes("VmSwap:")?) * 1024;
     for thread in fs::read_dir(folder.join("task"))? {
         let children = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
         for child in children.split_whitespace() {
-            most = most.max(resident(child.parse().context("a process id")?)?);
+            most = most.max(taken(child.parse().context("a process id")?)?);
         }
     }
     Ok(most)
@@ -44,7 +49,14 @@ mod tests {
     }
 
     #[test]
-    fn this_process_takes_some_memory() {
-        assert!(resident(std::process::id()).unwrap() > 1 << 20);
+    fn what_a_process_fills_it_has() {
+        let before = taken(std::process::id()).unwrap();
+        let block = std::hint::black_box(vec![1u8; 16 << 20]);
+        let with_block = taken(std::process::id()).unwrap();
+        assert!(
+            with_block >= before + (8 << 20),
+            "{before} bytes, then {with_block} with {} more",
+            block.len()
+        );
     }
 }

@@ -7,7 +7,7 @@ use crate::model_server::{CacheConfig, ModelServer};
 use crate::stack::Stack;
 use crate::traffic::{Load, Range};
 use anyhow::{Context, Result};
-use memory::{resident, slope};
+use memory::{slope, taken};
 use std::time::{Duration, Instant};
 
 const SERVERS: usize = 4;
@@ -85,7 +85,7 @@ pub async fn run(plan: Plan) -> Result<bool> {
     println!("| What | Measured | Bound | |\n|---|---|---|---|");
     for (name, of) in [("Envoy", (|look| look.envoy) as fn(&Look) -> f64), ("agent", |look| look.agent)] {
         let last = looks.last().map_or(0.0, of);
-        say(&format!("{name}: resident at the end"), last / MIB, "MiB", None);
+        say(&format!("{name}: memory at the end"), last / MIB, "MiB", None);
         let a_minute = growth(of, |look| look.at) * 60.0;
         say(&format!("{name}: growth a minute"), a_minute / MIB, "MiB", Some(MOST_GROWTH / MIB));
         say(&format!("{name}: growth a request"), growth(of, |look| look.requests), "bytes", None);
@@ -115,8 +115,8 @@ async fn watch(stack: &Stack, load: &Load, lasting: Duration) -> Result<Vec<Look
         looks.push(Look {
             at: begin.elapsed().as_secs_f64(),
             requests: load.sent() as f64,
-            envoy: resident(stack.envoy().process_id())? as f64,
-            agent: resident(agent.process_id())? as f64,
+            envoy: taken(stack.envoy().process_id())? as f64,
+            agent: taken(agent.process_id())? as f64,
         });
         // Or this process would be the one that grows.
         stack.servers().iter().map(ModelServer::take_requests).for_each(drop);

@@ -1,6 +1,6 @@
 //! What one more worker of Envoy costs in memory.
 
-use super::memory::resident;
+use super::memory::taken;
 use super::start;
 use crate::traffic::{Load, Range};
 use anyhow::Result;
@@ -14,10 +14,10 @@ const PROMPT_BYTES: [usize; 2] = [100, 100_000];
 /// A thousand requests: every worker gets some, and the large ones fill the index of four servers, 31 250 blocks each.
 const TOUCHED: Duration = Duration::from_secs(10);
 
-/// Bytes of resident memory that each of four further workers adds: with the prefix index nearly empty, and full.
+/// Bytes that each of four further workers adds: with the prefix index nearly empty, and full.
 pub(super) async fn bytes_per_worker() -> Result<[f64; 2]> {
     let (one, more) = (with_workers(1).await?, with_workers(1 + MORE).await?);
-    eprintln!("resident with 1 worker {one:?} bytes, with {} {more:?}: index nearly empty, full", 1 + MORE);
+    eprintln!("memory with 1 worker {one:?} bytes, with {} {more:?}: index nearly empty, full", 1 + MORE);
     Ok([0, 1].map(|fill| (more[fill] as f64 - one[fill] as f64) / f64::from(MORE)))
 }
 
@@ -31,7 +31,7 @@ async fn with_workers(workers: u32) -> Result<[u64; 2]> {
         for server in stack.servers() {
             server.take_requests();
         }
-        *bytes = resident(stack.envoy().process_id())?;
+        *bytes = taken(stack.envoy().process_id())?;
     }
     Ok(bytes)
 }
