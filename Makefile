@@ -83,6 +83,11 @@ gen: ## Generate the Rust code of the agent-to-filter schema
 check-gen: gen ## Check that the committed code of the schema is current
 	git diff --exit-code -- filter/wire/src/gen
 
+.PHONY: check-alerts
+check-alerts: ## Check and test the alert rules of docs/observability with promtool
+	promtool check rules docs/observability/alerts.yaml
+	promtool test rules docs/observability/alerts-test.yaml
+
 .PHONY: bench
 bench: tools wasm ## Measure what the picker costs: proxy, choice, agent, module (less: make bench B='--proxy-only')
 	$(CARGO) build --release $(programs) --bins

@@ -11,10 +11,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use endpoint_picker::pool::{Endpoint, Pool};
+use hyper::Uri;
 
 pub use self::policy::PolicyFlags;
 use self::scraping::ScrapeFlags;
 use self::serving::ServeFlags;
+use self::values::agent;
 
 use crate::agent::Settings;
 use crate::discovery::Sources;
@@ -64,6 +66,21 @@ pub enum Command {
         /// How they are read.
         #[command(flatten)]
         policy: PolicyFlags,
+    },
+
+    /// Prints a pool as a table: its endpoints as they are, and what proxies send them.
+    Snapshot {
+        /// The agent to ask.
+        #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9095", value_parser = agent)]
+        agent: Uri,
+
+        /// The pool; needed when the agent has several.
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
+
+        /// In place of an agent, a file with what one answered to /v1/pools/{pool} or /v1/pools/{pool}/snapshot.
+        #[arg(conflicts_with_all = ["agent", "pool"])]
+        file: Option<PathBuf>,
     },
 }
 

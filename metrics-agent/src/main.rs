@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use hyper::Uri;
 use metrics_agent::flags::{Command, Flags, PolicyFlags};
+use metrics_agent::status::fetch;
 use metrics_agent::{agent, manifests};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,6 +20,9 @@ async fn main() -> ExitCode {
     let mut flags = Flags::parse();
     let done = match flags.command.take() {
         Some(Command::Check { path, policy }) => check(&path, policy),
+        Some(Command::Snapshot { agent, pool, file }) => {
+            snapshot(&agent, pool.as_deref(), file.as_deref()).await
+        }
         None => start(flags).await.map(|()| ExitCode::SUCCESS),
     };
     match done {
@@ -40,6 +45,15 @@ fn check(path: &Path, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+async fn snapshot(agent: &Uri, pool: Option<&str>, file: Option<&Path>) -> Result<ExitCode, Box<dyn Error>> {
+    let status = match file {
+        Some(file) => fetch::from_file(file)?,
+        None => fetch::from_agent(agent, pool).await?,
+    };
+    print!("{status}");
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {

@@ -30,6 +30,18 @@ type Seconds = Gauge<f64, AtomicU64>;
 /// Upper bounds in seconds, from a server on this host to the default timeout.
 const SCRAPE_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
+/// All of them.
+const REASONS: [Reason; 8] = [
+    Reason::Refused,
+    Reason::Connect,
+    Reason::Tls,
+    Reason::Http,
+    Reason::Status,
+    Reason::TooLarge,
+    Reason::Timeout,
+    Reason::NoMetrics,
+];
+
 /// Everything the agent counts.
 pub struct Telemetry {
     registry: Registry,
@@ -77,6 +89,7 @@ impl Default for Telemetry {
             eds_writes: Family::default(),
         };
         telemetry.register();
+        telemetry.begin_at_zero();
         telemetry
     }
 }
@@ -113,6 +126,21 @@ impl Telemetry {
         r.register("eds_writes", "Writes of the EDS file, by result", self.eds_writes.clone());
     }
 
+    /// Shows counters before they count, because Prometheus cannot tell a first event from a series that is merely new.
+    fn begin_at_zero(&self) {
+        for reason in REASONS {
+            self.scrape_errors.get_or_create(&[("reason", reason_label(reason))]);
+        }
+        for result in ["ok", "refused"] {
+            for counts in [&self.reloads, &self.manifest_reads, &self.eds_writes] {
+                counts.get_or_create(&[("result", result)]);
+            }
+        }
+        for outcome in ["accepted", "refused"] {
+            self.reports.get_or_create(&[("outcome", outcome)]);
+        }
+    }
+
     /// A scrape ended, well or badly.
     pub fn scraped(&self, took: Duration) {
         self.scrapes.inc();
@@ -121,17 +149,7 @@ impl Telemetry {
 
     /// A scrape gave no values.
     pub fn scrape_error(&self, reason: Reason) {
-        let reason = match reason {
-            Reason::Refused => "refused",
-            Reason::Connect => "connect",
-            Reason::Tls => "tls",
-            Reason::Http => "http",
-            Reason::Status => "status",
-            Reason::TooLarge => "too_large",
-            Reason::Timeout => "timeout",
-            Reason::NoMetrics => "no_metrics",
-        };
-        self.scrape_errors.get_or_create(&[("reason", reason)]).inc();
+        self.scrape_errors.get_or_create(&[("reason", reason_label(reason))]).inc();
     }
 
     /// A good scrape gave no value for a field.
@@ -207,6 +225,19 @@ impl Telemetry {
 
 fn result(good: bool) -> &'static str {
     if good { "ok" } else { "refused" }
+}
+
+fn reason_label(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Refused => "refused",
+        Reason::Connect => "connect",
+        Reason::Tls => "tls",
+        Reason::Http => "http",
+        Reason::Status => "status",
+        Reason::TooLarge => "too_large",
+        Reason::Timeout => "timeout",
+        Reason::NoMetrics => "no_metrics",
+    }
 }
 
 struct Waiting(Gauge);

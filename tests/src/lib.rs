@@ -15,6 +15,7 @@
 
 pub mod agent;
 pub mod bench;
+pub mod browser;
 pub mod chaos;
 pub mod client;
 pub mod config;

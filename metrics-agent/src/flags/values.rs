@@ -33,6 +33,12 @@ fn read_duration(text: &str) -> Option<Duration> {
     millis.map(Duration::from_millis)
 }
 
+/// Where an agent is.
+pub(super) fn agent(text: &str) -> Result<Uri, String> {
+    let uri = text.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http") && uri.path() == "/");
+    uri.ok_or_else(|| "allowed is a URL such as http://127.0.0.1:9095".to_owned())
+}
+
 /// A path, and a query if any, without a host.
 pub(super) fn path(text: &str) -> Result<Uri, String> {
     let legal = text.starts_with('/');

@@ -45,6 +45,12 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
     report.encode_to_vec()
 }
 
+/// A proxy reports on an agent's one endpoint.
+pub(crate) async fn report_once(agent: &Agent, server: &Scripted) {
+    let endpoint = Endpoint::new(format!("default/{}", server.address()), server.address(), vec![]);
+    assert_eq!(post(agent, PATH, PROTOBUF, &report(endpoint.key(), 1)).await.0, 204);
+}
+
 const PATH: &str = "/v1/pools/default/report";
 const PROTOBUF: &str = "application/x-protobuf";
 

@@ -17,6 +17,7 @@ mod manifests;
 mod membership;
 mod one_view;
 mod original_dst;
+mod page;
 mod picking;
 mod policies;
 mod prefix;

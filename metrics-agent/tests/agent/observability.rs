@@ -1,0 +1,88 @@
+//! What lies in docs/observability fits the metrics that there are.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{Agent, scraping};
+use crate::reports::report_once;
+use crate::scripted::{Behaviour, Scripted, load};
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/observability")
+}
+
+/// The queries of the dashboard, with its variables filled in.
+fn queries() -> Vec<String> {
+    let dashboard = fs::read_to_string(docs().join("dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    let query = |target: &Value| target["expr"].as_str().unwrap().to_owned();
+    targets.map(|it| query(it).replace("$__rate_interval", "1m").replace("$pool", ".+")).collect()
+}
+
+/// The names of our metrics in a text.
+fn names(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours = ["llm_d_epp_", "metrics_agent_", "endpoint_picker_"];
+    words.filter(|word| ours.iter().any(|prefix| word.starts_with(prefix))).collect()
+}
+
+#[tokio::test]
+async fn every_metric_of_the_alerts_the_dashboard_and_the_documentation_is_one_of_the_agents() {
+    let server = Scripted::start(Behaviour::Text(load(3, 1))).await;
+    let agent = Agent::start(scraping(&[server.address()])).await;
+    agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
+    report_once(&agent, &server).await;
+    // Counted once something of the kind has happened, which it has not here.
+    let rare = "# TYPE metrics_agent_extract_errors counter\n";
+    let text = agent.get("/metrics").await.text() + rare;
+    let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let known: BTreeSet<String> = described
+        .flat_map(|(name, kind)| match kind {
+            "counter" => vec![format!("{name}_total")],
+            "histogram" => vec![name.to_owned(), format!("{name}_bucket")],
+            "info" => vec![format!("{name}_info")],
+            _ => vec![name.to_owned()],
+        })
+        .collect();
+    let dashboard = queries().join("\n");
+    let read = |file: &str| fs::read_to_string(docs().join(file)).unwrap();
+    let (alerts, tests, readme) = (read("alerts.yaml"), read("alerts-test.yaml"), read("README.md"));
+    for (place, text) in [
+        ("dashboard.json", &dashboard),
+        ("alerts.yaml", &alerts),
+        ("alerts-test.yaml", &tests),
+        ("README.md", &readme),
+    ] {
+        let unknown: Vec<_> = names(text).into_iter().filter(|name| !known.contains(*name)).collect();
+        assert!(unknown.is_empty(), "{place} names {unknown:?}; known are {known:?}");
+        assert!(!names(text).is_empty(), "{place} names no metrics");
+    }
+    let told = names(&readme);
+    let is_told = |name: &String| name.ends_with("_bucket") || told.contains(name.as_str());
+    let lacking: Vec<_> = known.iter().filter(|name| !is_told(name)).collect();
+    assert!(lacking.is_empty(), "README.md lacks {lacking:?}");
+}
+
+#[test]
+fn the_queries_of_the_dashboard_are_ones_that_prometheus_reads() {
+    let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
+    let queries = queries();
+    assert!(queries.len() > 10, "{queries:?}");
+    for (index, query) in queries.iter().enumerate() {
+        let query = serde_json::to_string(query).unwrap();
+        writeln!(rules, "  - record: query_{index}\n    expr: {query}").unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.yaml");
+    fs::write(&file, rules).unwrap();
+    let checked = Command::new("promtool").args(["check", "rules"]).arg(&file).output();
+    let checked = checked.expect("promtool is needed: run `make ci-deps`, or install Prometheus");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}

@@ -1,0 +1,102 @@
+//! `metrics-agent snapshot`.
+
+use std::process::{Output, Stdio};
+
+use metrics_agent::agent::Settings;
+use tokio::process::Command;
+
+use crate::harness::{Agent, options_for, scraping};
+use crate::scripted::{Behaviour, Scripted, load};
+
+async fn snapshot(flags: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_metrics-agent"));
+    command.arg("snapshot").args(flags).env_remove("RUST_LOG").stdin(Stdio::null());
+    command.output().await.unwrap()
+}
+
+async fn printed(flags: &[&str]) -> String {
+    let output = snapshot(flags).await;
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+async fn refusal(flags: &[&str]) -> String {
+    let output = snapshot(flags).await;
+    assert_eq!((output.status.success(), output.stdout.as_slice()), (false, &b""[..]));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+async fn agent_with_a_reading(pool: &str) -> (Agent, Scripted) {
+    let server = Scripted::start(Behaviour::Text(load(3, 7))).await;
+    let settings = Settings { options: options_for(pool), ..scraping(&[server.address()]) };
+    let agent = Agent::start(settings).await;
+    crate::harness::eventually("a reading", async || {
+        let status =
+            agent.get(&format!("/v1/pools/{}", pool.replace('/', "%2F").replace(' ', "%20"))).await.text();
+        status.contains(r#""waiting":3"#).then_some(())
+    })
+    .await;
+    (agent, server)
+}
+
+/// The endpoint's row without its age.
+fn row(table: &str, server: &Scripted) -> Vec<String> {
+    let name = format!("default/{}", server.address());
+    let line = table.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| panic!("{table}"));
+    line.split_whitespace().take(5).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_pool_of_a_live_agent_is_printed_also_under_an_odd_name() {
+    for pool in ["default", "ns/pool 1"] {
+        let (agent, server) = agent_with_a_reading(pool).await;
+        let url = format!("http://{}", agent.address);
+        let expected = [&format!("default/{}", server.address()), "ready", "3", "7", "-"];
+        let table = printed(&["--agent", &url]).await;
+        assert!(table.starts_with(&format!("pool {pool}: 1 ready\n")), "{table}");
+        assert_eq!(row(&table, &server), expected);
+        assert_eq!(row(&printed(&["--agent", &url, "--pool", pool]).await, &server), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_recorded_answer_of_either_kind_is_printed() {
+    let (agent, server) = agent_with_a_reading("default").await;
+    let folder = tempfile::tempdir().unwrap();
+    for path in ["/v1/pools/default", "/v1/pools/default/snapshot"] {
+        let file = folder.path().join("recorded");
+        std::fs::write(&file, agent.get(path).await.body).unwrap();
+        let table = printed(&[file.to_str().unwrap()]).await;
+        assert_eq!(row(&table, &server)[1..4], ["ready", "3", "7"], "{path}: {table}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_printed_is_told_with_the_place_and_what_is_allowed() {
+    let (agent, _server) = agent_with_a_reading("default").await;
+    let url = format!("http://{}", agent.address);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let without = agent.snapshot("").await.unwrap();
+    let without = format!("/v1/pools/default/snapshot?topology={}", without.topology_version);
+    let without = agent.get(&without).await.body;
+    for (flags, parts) in [
+        (vec!["--agent", &url, "--pool", "other"], ["no such pool", "allowed: default"]),
+        (vec!["--agent", "http://127.0.0.1:1"], ["--agent", "cannot connect"]),
+        (vec!["--agent", "https://127.0.0.1:1"], ["--agent", "http://127.0.0.1:9095"]),
+        (vec!["/nowhere/at/all"], ["/nowhere/at/all", "No such file"]),
+        (vec![&file("text", b"hello")], ["text", "malformed"]),
+        (vec![&file("json", b"{\"pool\": 1}")], ["json", "no status of a pool"]),
+        (vec![&file("readings", &without)], ["readings", "no topology"]),
+        (vec!["file", "--agent", &url], ["--agent", "cannot be used with"]),
+    ] {
+        let refusal = refusal(&flags).await;
+        for part in parts {
+            assert!(refusal.contains(part), "{flags:?}: {refusal:?} lacks {part:?}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A headless Chromium, driven through chromedriver.
+
+use crate::eventually::within;
+use crate::process::Process;
+use anyhow::{Context, Result, anyhow};
+use fantoccini::{Client, ClientBuilder};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const STARTED: Duration = Duration::from_secs(60);
+
+/// A running browser with one window; it ends when dropped.
+#[derive(Debug)]
+pub struct Browser {
+    /// The window.
+    pub page: Client,
+    _driver: Process,
+}
+
+/// What the user has told the browser to prefer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Dark text on light ground.
+    Light,
+    /// Light text on dark ground.
+    Dark,
+}
+
+impl Browser {
+    /// Starts it; logs go to `folder`.
+    pub async fn start(scheme: Scheme, folder: &Path) -> Result<Self> {
+        let mut command = Command::new("chromedriver");
+        command.args(["--port=0", "--allowed-ips=127.0.0.1"]);
+        let mut driver = Process::start("chromedriver", command, &folder.join("chromedriver.log"))
+            .context("no chromedriver: run `make ci-deps`, or install it with Chromium of the same version")?;
+        let port = within(STARTED, async || {
+            driver.check_running()?;
+            let output = driver.output()?;
+            let port = output.lines().find_map(|line| line.split_once("successfully on port "));
+            let port = port.ok_or_else(|| anyhow!("it has not said where it listens: {output}"))?;
+            anyhow::Ok(port.1.trim_end_matches('.').parse::<u16>()?)
+        });
+        let port = port.await.map_err(anyhow::Error::msg)?;
+        let preferred = if scheme == Scheme::Dark { 0 } else { 1 };
+        let options = json!({"args": [
+            "--headless=new",
+            "--window-size=1400,1000",
+            // It shows nothing but the agent's own page, and Chromium refuses to run as root with its sandbox.
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            format!("--blink-settings=preferredColorScheme={preferred}"),
+        ]});
+        let capabilities = [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
+        let page = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new())
+            .capabilities(capabilities)
+            .connect(&format!("http://127.0.0.1:{port}"))
+            .await
+            .context("Chromium did not start: run `make ci-deps`")?;
+        Ok(Self { page, _driver: driver })
+    }
+
+    /// Opens the page of the agent at this address.
+    pub async fn open(&self, agent: SocketAddr) -> Result<()> {
+        Ok(self.page.goto(&format!("http://{agent}/")).await?)
+    }
+
+    /// What a JavaScript expression gives.
+    pub async fn evaluate<T: serde::de::DeserializeOwned>(&self, expression: &str) -> Result<T> {
+        let value = self.page.execute(&format!("return {expression};"), vec![]).await?;
+        serde_json::from_value(value.clone()).with_context(|| format!("{expression} gave {value}"))
+    }
+
+    /// Types these characters, whatever has the focus.
+    pub async fn press(&self, keys: &str) -> Result<()> {
+        Ok(self.page.active_element().await?.send_keys(keys).await?)
+    }
+}

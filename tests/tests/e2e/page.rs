@@ -1,0 +1,181 @@
+//! The agent's live page, in a real browser.
+
+use crate::scene::{CHAT, fresh_chat};
+use anyhow::{Result, anyhow, ensure};
+use endpoint_picker_tests::agent::Agent;
+use endpoint_picker_tests::browser::{Browser, Scheme};
+use endpoint_picker_tests::client;
+use endpoint_picker_tests::eventually::eventually;
+use endpoint_picker_tests::model_server::{Behaviour, Lora, ModelServer};
+use endpoint_picker_tests::stack::Stack;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A browser may be slow to start and to draw on a busy machine.
+const SHOWN: Duration = Duration::from_secs(30);
+
+/// The texts of the table's cells, without the charts' own, for the endpoints in the order in which they are shown.
+const ROWS: &str = "[...document.querySelectorAll('#endpoints tbody tr')].map(row => \
+                    [...row.cells].filter(cell => cell.className !== 'spark').map(cell => cell.innerText))";
+
+const ENTER: &str = "\u{e007}";
+const ESCAPE: &str = "\u{e00c}";
+const DOWN: &str = "\u{e015}";
+
+/// One row of the table.
+#[derive(Debug)]
+struct Row(Vec<String>);
+
+impl Row {
+    fn is_of(&self, server: &ModelServer) -> bool {
+        self.0[1].contains(&server.endpoint())
+    }
+
+    /// State, queue, running requests, KV cache, requests in flight, adapters.
+    fn values(&self) -> [&str; 6] {
+        [0, 2, 3, 4, 5, 8].map(|index| self.0[index].as_str())
+    }
+}
+
+async fn rows(browser: &Browser) -> Result<Vec<Row>> {
+    Ok(browser.evaluate::<Vec<Vec<String>>>(ROWS).await?.into_iter().map(Row).collect())
+}
+
+async fn row(browser: &Browser, server: &ModelServer) -> Result<Row> {
+    let rows = rows(browser).await?;
+    let seen = format!("{} is not among {rows:?}", server.endpoint());
+    rows.into_iter().find(|row| row.is_of(server)).ok_or_else(|| anyhow!(seen))
+}
+
+async fn shows(browser: &Browser, server: &ModelServer, values: [&str; 6]) {
+    eventually(&format!("{} shows {values:?}", server.endpoint()), SHOWN, async || {
+        let row = row(browser, server).await?;
+        ensure!(row.values() == values, "{row:?}");
+        anyhow::Ok(())
+    })
+    .await;
+}
+
+async fn is_true(browser: &Browser, expression: &str) {
+    eventually(expression, SHOWN, async || {
+        ensure!(browser.evaluate::<bool>(expression).await?, "it is false");
+        anyhow::Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_shows_what_servers_and_proxies_report_and_follows_a_change_within_two_seconds() {
+    let stack = Stack::builder().start().await;
+    let [first, second, third] = stack.servers() else { panic!("three servers") };
+    first.update_metrics(|metrics| {
+        (metrics.waiting, metrics.running, metrics.kv_cache_usage) = (3, 7, 0.42);
+        let running = vec!["sql".to_owned(), "support".to_owned()];
+        metrics.lora = Some(Lora { max: 4, running, waiting: vec![] });
+    });
+    second.update_metrics(|metrics| metrics.waiting = 12);
+    let logs = TempDir::new().unwrap();
+    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    browser.open(stack.agent_address()).await.unwrap();
+    shows(&browser, first, ["ready", "3", "7", "42 %", "0", "sql, support"]).await;
+    shows(&browser, second, ["saturated", "12", "0", "0 %", "0", "–"]).await;
+    is_true(&browser, "document.querySelectorAll('#charts canvas').length === 4").await;
+    is_true(&browser, "document.querySelector('#endpoints .spark canvas') !== null").await;
+
+    // The median of five, because this machine may be busy with other things for a moment.
+    let mut took = Vec::new();
+    for running in 20..25_u64 {
+        let begin = Instant::now();
+        third.update_metrics(|metrics| metrics.running = running);
+        shows(&browser, third, ["ready", "0", &running.to_string(), "0 %", "0", "–"]).await;
+        took.push(begin.elapsed());
+    }
+    took.sort();
+    assert!(took[2] < Duration::from_secs(2), "changes were followed within {took:?}");
+
+    for server in stack.servers() {
+        server.behave(Behaviour::Hang);
+    }
+    let url = stack.url(CHAT);
+    let request = tokio::spawn(async move { client::http1().post(url).json(&fresh_chat()).send().await });
+    eventually("one request in flight", SHOWN, async || {
+        let rows = rows(&browser).await?;
+        let in_flight: Vec<_> = rows.iter().map(|row| row.values()[4]).collect();
+        ensure!(in_flight.iter().filter(|text| **text == "1").count() == 1, "{in_flight:?}");
+        anyhow::Ok(())
+    })
+    .await;
+    request.abort();
+
+    third.refuse().await.unwrap();
+    is_true(&browser, "document.querySelectorAll('tr[data-state=not_ready].changed').length === 1").await;
+    let page = browser.page.source().await.unwrap();
+    assert!(page.contains("endpoint-picker</td>"), "the proxy by its node id");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_endpoints_are_sorted_filtered_and_looked_at_with_the_keyboard() {
+    let servers: Vec<ModelServer> = (0..200).map(|_| ModelServer::start().unwrap()).collect();
+    servers[123].update_metrics(|metrics| metrics.waiting = 77);
+    let logs = TempDir::new().unwrap();
+    let endpoints = servers.iter().flat_map(|server| ["--endpoint".to_owned(), server.endpoint()]);
+    let flags = endpoints.chain(["--interval".to_owned(), "1s".to_owned()]);
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
+    let browser = Browser::start(Scheme::Dark, logs.path()).await.unwrap();
+    browser.open(agent.address()).await.unwrap();
+    is_true(&browser, "document.querySelectorAll('#endpoints tbody tr').length === 200").await;
+    is_true(&browser, "document.querySelectorAll('#endpoints canvas').length < 300").await;
+
+    // Sorted by the third column, the queue, with its greatest number first.
+    browser.press("3").await.unwrap();
+    eventually("the fullest queue comes first", SHOWN, async || {
+        let rows = rows(&browser).await?;
+        ensure!(rows[0].is_of(&servers[123]), "{:?}", rows[0]);
+        anyhow::Ok(())
+    })
+    .await;
+    browser.press("/").await.unwrap();
+    browser.press("saturated").await.unwrap();
+    is_true(&browser, "document.querySelectorAll('#endpoints tbody tr').length === 1").await;
+    browser.press(DOWN).await.unwrap();
+    browser.press(ENTER).await.unwrap();
+    let heading = format!("document.querySelector('#details h2')?.innerText === 'default/{}'", servers[123].endpoint());
+    is_true(&browser, &heading).await;
+    is_true(&browser, "document.querySelectorAll('#details canvas').length === 4").await;
+    browser.press(ESCAPE).await.unwrap();
+    is_true(&browser, "document.getElementById('details').hidden").await;
+    browser.press(ESCAPE).await.unwrap();
+    is_true(&browser, "document.querySelectorAll('#endpoints tbody tr').length === 200").await;
+
+    // Dark because the browser prefers it, and nothing came from elsewhere.
+    let ground = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).every(part => part < 64)";
+    is_true(&browser, ground).await;
+    let sources = "performance.getEntriesByType('resource').map(it => new URL(it.name).origin)";
+    let sources = browser.evaluate::<Vec<String>>(sources).await.unwrap();
+    assert!(sources.len() > 8, "{sources:?}");
+    assert!(sources.iter().all(|source| *source == format!("http://{}", agent.address())), "{sources:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_gone_and_hostile_names_are_told_as_text() {
+    let server = ModelServer::start().unwrap();
+    let logs = TempDir::new().unwrap();
+    let file = logs.path().join("endpoints.yaml");
+    let endpoint = format!(
+        "endpoints:\n- name: \"<img src=x onerror=document.title='broken'>\"\n  address: {}\n  port: \"{}\"\n",
+        server.address().ip(),
+        server.address().port()
+    );
+    std::fs::write(&file, endpoint).unwrap();
+    let flags = ["--endpoints-file".as_ref(), file.as_os_str()];
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let mut agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
+    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    browser.open(agent.address()).await.unwrap();
+    is_true(&browser, "document.querySelector('td.name b')?.innerText.includes('<img src=x')").await;
+    assert_eq!(browser.page.title().await.unwrap(), "default – endpoint picker");
+
+    agent.kill();
+    is_true(&browser, "document.getElementById('link').innerText.startsWith('no news since')").await;
+}
