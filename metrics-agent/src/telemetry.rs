@@ -129,15 +129,15 @@ impl Telemetry {
     /// Shows counters before they count, because Prometheus cannot tell a first event from a series that is merely new.
     fn begin_at_zero(&self) {
         for reason in REASONS {
-            self.scrape_errors.get_or_create(&[("reason", reason_label(reason))]);
+            drop(self.scrape_errors.get_or_create(&[("reason", reason_label(reason))]));
         }
         for result in ["ok", "refused"] {
             for counts in [&self.reloads, &self.manifest_reads, &self.eds_writes] {
-                counts.get_or_create(&[("result", result)]);
+                drop(counts.get_or_create(&[("result", result)]));
             }
         }
         for outcome in ["accepted", "refused"] {
-            self.reports.get_or_create(&[("outcome", outcome)]);
+            drop(self.reports.get_or_create(&[("outcome", outcome)]));
         }
     }
 

@@ -20,13 +20,13 @@ pub struct Browser {
     _driver: Process,
 }
 
-/// What the user has told the browser to prefer.
+/// What the user has told the browser to prefer, by Chromium's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Dark text on light ground.
-    Light,
     /// Light text on dark ground.
-    Dark,
+    Dark = 0,
+    /// Dark text on light ground.
+    Light = 1,
 }
 
 impl Browser {
@@ -34,8 +34,9 @@ impl Browser {
     pub async fn start(scheme: Scheme, folder: &Path) -> Result<Self> {
         let mut command = Command::new("chromedriver");
         command.args(["--port=0", "--allowed-ips=127.0.0.1"]);
-        let mut driver = Process::start("chromedriver", command, &folder.join("chromedriver.log"))
-            .context("no chromedriver: run `make ci-deps`, or install it with Chromium of the same version")?;
+        let mut driver = Process::start("chromedriver", command, &folder.join("chromedriver.log")).context(
+            "no chromedriver: run `make ci-deps`, or install it with Chromium of the same version",
+        )?;
         let port = within(STARTED, async || {
             driver.check_running()?;
             let output = driver.output()?;
@@ -44,14 +45,13 @@ impl Browser {
             anyhow::Ok(port.1.trim_end_matches('.').parse::<u16>()?)
         });
         let port = port.await.map_err(anyhow::Error::msg)?;
-        let preferred = if scheme == Scheme::Dark { 0 } else { 1 };
         let options = json!({"args": [
             "--headless=new",
             "--window-size=1400,1000",
             // It shows nothing but the agent's own page, and Chromium refuses to run as root with its sandbox.
             "--no-sandbox",
             "--disable-dev-shm-usage",
-            format!("--blink-settings=preferredColorScheme={preferred}"),
+            format!("--blink-settings=preferredColorScheme={}", scheme as u8),
         ]});
         let capabilities = [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
         let page = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new())

@@ -140,7 +140,8 @@ async fn two_hundred_endpoints_are_sorted_filtered_and_looked_at_with_the_keyboa
     is_true(&browser, "document.querySelectorAll('#endpoints tbody tr').length === 1").await;
     browser.press(DOWN).await.unwrap();
     browser.press(ENTER).await.unwrap();
-    let heading = format!("document.querySelector('#details h2')?.innerText === 'default/{}'", servers[123].endpoint());
+    let heading =
+        format!("document.querySelector('#details h2')?.innerText === 'default/{}'", servers[123].endpoint());
     is_true(&browser, &heading).await;
     is_true(&browser, "document.querySelectorAll('#details canvas').length === 4").await;
     browser.press(ESCAPE).await.unwrap();
