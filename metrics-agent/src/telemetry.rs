@@ -132,7 +132,7 @@ impl Telemetry {
             drop(self.scrape_errors.get_or_create(&[("reason", reason_label(reason))]));
         }
         for result in ["ok", "refused"] {
-            for counts in [&self.reloads, &self.manifest_reads, &self.eds_writes] {
+            for counts in [&self.reloads, &self.manifest_reads, &self.credential_reads, &self.eds_writes] {
                 drop(counts.get_or_create(&[("result", result)]));
             }
         }

@@ -40,7 +40,7 @@ async fn every_metric_of_the_alerts_the_dashboard_and_the_documentation_is_one_o
     agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
     report_once(&agent, &server).await;
     // Counted once something of the kind has happened, which it has not here.
-    let rare = "# TYPE metrics_agent_extract_errors counter\n";
+    let rare = "# TYPE metrics_agent_extract_errors counter\n# TYPE metrics_agent_refused_requests counter\n";
     let text = agent.get("/metrics").await.text() + rare;
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let known: BTreeSet<String> = described
