@@ -168,6 +168,7 @@ fn print_what_to_try(options: &Options, folder: &Path, endpoints: &[SocketAddr])
     println!("\nLook at");
     println!("  every request        {}", folder.join(ACCESS_LOG).display());
     println!("  what the picker did  http://{}/stats?filter=endpoint_picker", loopback(options.admin_port));
+    println!("  the servers, live    http://{}/", loopback(options.agent_port));
     println!("  the agent            http://{}/metrics", loopback(options.agent_port));
     println!("  their logs           {}/*.log", folder.display());
     println!("\nCtrl-C stops all of it.");
