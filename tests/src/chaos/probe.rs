@@ -11,23 +11,24 @@ const IN_A_ROW: usize = 5;
 const GIVE_UP: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Makes this server the best by its metrics and gives the time until requests go there, at most [`GIVE_UP`].
+/// Makes this server the best by its metrics and gives the time until the first answer came of those that went there in a row,
+/// at most [`GIVE_UP`].
 pub(super) async fn until_preferred(stack: &Stack, best: usize) -> Duration {
     let begin = Instant::now();
     set_queues(stack, |server| if server == best { 0 } else { 5 });
     let client = client::http1();
     let expected = stack.servers()[best].endpoint();
     let mut hits = 0;
-    let mut first = begin.elapsed();
+    let mut first = GIVE_UP;
     while hits < IN_A_ROW && begin.elapsed() < GIVE_UP {
-        if hits == 0 {
-            first = begin.elapsed();
-        }
         let request = client.post(stack.url("/v1/chat/completions")).json(&client::chat(&fresh_prompt()));
         let answer = request.timeout(Duration::from_secs(1)).send().await;
         let is_hit = answer.is_ok_and(|answer| {
             answer.headers().get(SERVED_BY).is_some_and(|name| name.as_bytes() == expected.as_bytes())
         });
+        if is_hit && hits == 0 {
+            first = begin.elapsed();
+        }
         hits = if is_hit { hits + 1 } else { 0 };
         tokio::time::sleep(PAUSE).await;
     }

@@ -118,6 +118,11 @@ async fn watch(stack: &Stack, load: &Load, lasting: Duration) -> Result<Vec<Look
             envoy: taken(stack.envoy().process_id())? as f64,
             agent: taken(agent.process_id())? as f64,
         });
+        if let Some(look) = looks.last().filter(|_| looks.len() % 20 == 0) {
+            let Look { at, requests, envoy, agent } = look;
+            let (envoy, agent) = (envoy / MIB, agent / MIB);
+            eprintln!("{at:>5.0} s, {requests} requests: Envoy {envoy:.1} MiB, agent {agent:.1} MiB");
+        }
         // Or this process would be the one that grows.
         stack.servers().iter().map(ModelServer::take_requests).for_each(drop);
     }
