@@ -74,6 +74,8 @@ pub struct Tally {
     pub requests: u64,
     /// Their tokens.
     pub tokens: u64,
+    /// Whether a request failed there and none was answered since.
+    pub failing: bool,
 }
 
 impl Reports {
@@ -109,7 +111,13 @@ impl Reports {
             let all = picks.entry(told.endpoint).or_default();
             *all = all.saturating_add(more.unwrap_or(0));
             let picks_per_second = more.zip(elapsed).map(|(more, time)| more as f64 / time.as_secs_f64());
-            Tally { picks: told.picks, picks_per_second, requests: told.requests, tokens: told.tokens }
+            Tally {
+                picks: told.picks,
+                picks_per_second,
+                requests: told.requests,
+                tokens: told.tokens,
+                failing: told.failing,
+            }
         };
         let known = report.endpoints.iter().filter(|told| pool.index_of(told.endpoint).is_some());
         let heard = Heard {

@@ -60,6 +60,8 @@ pub struct EndpointStatus {
 pub enum State {
     /// No candidate for requests.
     NotReady,
+    /// Ready as far as known; the last request that a proxy sent there failed.
+    Failing,
     /// Ready as far as known; never scraped.
     NoReading,
     /// Its values are older than [`FRESH`].
@@ -72,12 +74,14 @@ pub enum State {
 
 impl State {
     /// All states, the worst first.
-    pub const ALL: [Self; 5] = [Self::NotReady, Self::NoReading, Self::Stale, Self::Saturated, Self::Ready];
+    pub const ALL: [Self; 6] =
+        [Self::NotReady, Self::Failing, Self::NoReading, Self::Stale, Self::Saturated, Self::Ready];
 
     /// As in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotReady => "not_ready",
+            Self::Failing => "failing",
             Self::NoReading => "no_reading",
             Self::Stale => "stale",
             Self::Saturated => "saturated",
@@ -106,6 +110,8 @@ pub struct Sent {
     pub requests: u64,
     /// Their tokens.
     pub tokens: u64,
+    /// Whether a request of some proxy failed there and none of it was answered since.
+    pub failing: bool,
 }
 
 /// One proxy, as of its last report.

@@ -83,7 +83,8 @@ impl PoolState {
         let view = self.view.known();
         self.known.pool.endpoints().iter().zip(view.in_flight.loads()).map(|(endpoint, load)| {
             let (endpoint, Load { requests, tokens }) = (endpoint.key(), *load);
-            EndpointReport { endpoint, picks: view.picks.of(endpoint), requests, tokens }
+            let (picks, failing) = (view.picks.of(endpoint), view.avoidance.is_failing(endpoint));
+            EndpointReport { endpoint, picks, requests, tokens, failing }
         })
     }
 

@@ -86,5 +86,5 @@ impl Reporter {
 }
 
 fn says_something(tally: &EndpointReport) -> bool {
-    tally.picks > 0 || tally.requests > 0 || tally.tokens > 0
+    tally.picks > 0 || tally.requests > 0 || tally.tokens > 0 || tally.failing
 }

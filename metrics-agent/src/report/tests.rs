@@ -13,7 +13,8 @@ fn key(index: usize) -> u64 {
 }
 
 fn report(proxy: &str, generation: u64, picks: u64) -> Report {
-    let endpoints = vec![EndpointReport { endpoint: key(0), picks, requests: 2, tokens: 300 }];
+    let endpoints =
+        vec![EndpointReport { endpoint: key(0), picks, requests: 2, tokens: 300, failing: false }];
     Report { format: REPORT_FORMAT, proxy: proxy.to_owned(), generation, endpoints, ..Report::default() }
 }
 
@@ -63,7 +64,7 @@ async fn a_proxy_that_stopped_reporting_is_forgotten_after_ten_seconds() {
 async fn endpoints_that_the_pool_does_not_have_are_left_out() {
     let reports = Reports::new(Clock::start());
     let mut told = report("a", 1, 5);
-    told.endpoints.push(EndpointReport { endpoint: 42, picks: 1, requests: 1, tokens: 1 });
+    told.endpoints.push(EndpointReport { endpoint: 42, picks: 1, requests: 1, tokens: 1, failing: false });
     reports.take(&pool(), told).unwrap();
     let heard = &reports.of("p").proxies["a"];
     assert_eq!(heard.endpoints.keys().collect::<Vec<_>>(), [&key(0)]);

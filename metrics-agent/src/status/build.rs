@@ -97,6 +97,7 @@ fn of_endpoint(
     let age = reading.age(now);
     let state = match age {
         _ if !reading.ready => State::NotReady,
+        _ if sent.is_some_and(|sent| sent.failing) => State::Failing,
         None => State::NoReading,
         Some(age) if age > FRESH => State::Stale,
         Some(_) if thresholds.are_reached_by(reading) => State::Saturated,
@@ -141,6 +142,7 @@ fn add(sum: Sent, tally: &Tally) -> Sent {
         picks_per_second: rates.into_iter().flatten().reduce(|a, b| a + b),
         requests: sum.requests.saturating_add(tally.requests),
         tokens: sum.tokens.saturating_add(tally.tokens),
+        failing: sum.failing || tally.failing,
     }
 }
 

@@ -95,6 +95,7 @@ fn printable(name: &str) -> String {
 fn words(state: State) -> &'static str {
     match state {
         State::NotReady => "not ready",
+        State::Failing => "failing",
         State::NoReading => "no reading",
         State::Stale => "stale",
         State::Saturated => "saturated",
@@ -141,7 +142,13 @@ mod tests {
                 waiting: vec!["de".to_owned()],
                 max: 4,
             }),
-            sent: Some(Sent { picks: 9, picks_per_second: Some(2.25), requests: 4, tokens: 1300 }),
+            sent: Some(Sent {
+                picks: 9,
+                picks_per_second: Some(2.25),
+                requests: 4,
+                tokens: 1300,
+                failing: false,
+            }),
             ..endpoint("default/a", State::Saturated)
         };
         let proxy = ProxyStatus {

@@ -37,7 +37,7 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
         format: REPORT_FORMAT,
         proxy: "envoy-1".to_owned(),
         generation: 1,
-        endpoints: vec![EndpointReport { endpoint, picks, requests: 2, tokens: 300 }],
+        endpoints: vec![EndpointReport { endpoint, picks, requests: 2, tokens: 300, failing: false }],
         routed: 41,
         abstained: 1,
         rejected: vec![Rejected { status: 429, requests: 5 }],
@@ -76,13 +76,24 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     assert_eq!((&proxy["proxy"], &proxy["routed"]), (&"envoy-1".into(), &41.into()));
     assert_eq!(proxy["rejected"], serde_json::json!({"429": 5}));
 
+    let told = EndpointReport { endpoint: key, picks: 108, failing: true, ..EndpointReport::default() };
+    let failing = Report {
+        format: REPORT_FORMAT,
+        proxy: "envoy-2".to_owned(),
+        endpoints: vec![told],
+        ..Report::default()
+    };
+    assert_eq!(post(&agent, PATH, PROTOBUF, &failing.encode_to_vec()).await.0, 204);
+    let status = agent.get("/v1/pools/default").await.text();
+    assert!(status.contains(r#""state":"failing""#), "one proxy's failure is enough: {status}");
+
     let name = format!("default/{}", server.address());
     let metrics = agent.get("/metrics").await.text();
     for line in [
         format!("endpoint_picker_picks_total{{pool=\"default\",endpoint=\"{name}\"}} 8"),
         format!("llm_d_epp_per_endpoint_queue_size{{name=\"default\",model_server_endpoint=\"{name}\"}} 3.0"),
         "llm_d_epp_ready_endpoints{name=\"default\"} 1.0".to_owned(),
-        "metrics_agent_reports_total{outcome=\"accepted\"} 2".to_owned(),
+        "metrics_agent_reports_total{outcome=\"accepted\"} 3".to_owned(),
         "# EOF".to_owned(),
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in:\n{metrics}");

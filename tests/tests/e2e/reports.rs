@@ -78,3 +78,15 @@ async fn the_agent_learns_what_all_workers_sent_where_and_what_is_under_way() {
     }
     reported(&stack, "nothing under way", |pool| sum(pool, "requests") == 0).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_fails_requests_is_told_until_it_answers_one() {
+    let stack = Stack::builder().servers(1).start().await;
+    let server = &stack.servers()[0];
+    server.behave(Behaviour::Status(StatusCode::INTERNAL_SERVER_ERROR));
+    stack.post(CHAT, &fresh_chat()).await;
+    reported(&stack, "a failing endpoint", |pool| pool["endpoints"][0]["state"] == "failing").await;
+    server.behave(Behaviour::Answer);
+    assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
+    reported(&stack, "a ready endpoint", |pool| pool["endpoints"][0]["state"] == "ready").await;
+}

@@ -34,6 +34,9 @@ pub struct EndpointReport {
     pub requests: u64,
     #[prost(uint64, tag = "4")]
     pub tokens: u64,
+    /// A request failed there, and none was answered since.
+    #[prost(bool, tag = "5")]
+    pub failing: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Rejected {

@@ -4,6 +4,7 @@ import { asCount, asShare, spark } from "/page/charts.js";
 
 export const STATES = [
   ["not_ready", "not ready"],
+  ["failing", "failing"],
   ["no_reading", "no reading"],
   ["stale", "stale"],
   ["saturated", "saturated"],

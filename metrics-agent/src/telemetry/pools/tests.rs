@@ -19,7 +19,7 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
         block_size: None,
         num_blocks: None,
         attributes: BTreeMap::new(),
-        sent: Some(Sent { picks: waiting, picks_per_second: None, requests: 2, tokens: 300 }),
+        sent: Some(Sent { picks: waiting, picks_per_second: None, requests: 2, tokens: 300, failing: false }),
     }
 }
 
