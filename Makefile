@@ -12,6 +12,7 @@ filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
 filter       := target/endpoint_picker.wasm
 # The same with a way to end its VM, for tests.
 trapping     := target/endpoint_picker_trap.wasm
+alone        := target/endpoint_picker_alone.wasm
 in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-wasm
 
 .PHONY: help
@@ -68,6 +69,11 @@ wasm-trap: tools ## Build the filter that a test can trap
 	$(CARGO) build -p endpoint-picker-wasm --features trap --target wasm32-wasip1 --profile wasm
 	@cmp -s $(filter_built) $(trapping) || cp $(filter_built) $(trapping)
 
+.PHONY: wasm-alone
+wasm-alone: tools ## Build the filter whose workers share nothing, for the bench of what sharing costs
+	$(CARGO) build -p endpoint-picker-wasm --features alone --target wasm32-wasip1 --profile wasm
+	@cmp -s $(filter_built) $(alone) || cp $(filter_built) $(alone)
+
 .PHONY: lint
 lint: tools ## Check the lock file, the format, and clippy for host and wasm
 	$(CARGO) metadata --locked --format-version 1 >/dev/null
@@ -89,7 +95,7 @@ check-alerts: ## Check and test the alert rules of docs/observability with promt
 	promtool test rules docs/observability/alerts-test.yaml
 
 .PHONY: bench
-bench: tools wasm ## Measure what the picker costs: proxy, choice, agent, module (less: make bench B='--proxy-only')
+bench: tools wasm-alone wasm ## Measure what the picker costs: proxy, choice, agent, module (less: make bench B='--proxy-only')
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench $(B)
 

@@ -33,6 +33,13 @@ pub fn filter_wasm() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The filter whose workers share nothing.
+pub fn alone_filter_wasm() -> Result<PathBuf> {
+    let path = root().join("target/endpoint_picker_alone.wasm");
+    ensure!(path.is_file(), "no filter without sharing at {}: run `make wasm-alone`", path.display());
+    Ok(path)
+}
+
 /// The filter with a way to end its VM: a request with the header `x-test-trap` does.
 pub fn trapping_filter_wasm() -> Result<PathBuf> {
     let path = root().join("target/endpoint_picker_trap.wasm");

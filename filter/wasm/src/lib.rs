@@ -11,6 +11,7 @@
 mod board;
 mod body;
 mod config;
+mod decide;
 mod entries;
 mod error_body;
 mod fetcher;

@@ -93,6 +93,10 @@ impl SharedLog {
     }
 
     fn look(&mut self) -> Result<()> {
+        if cfg!(feature = "alone") {
+            self.tail.resize(8, 0);
+            return Ok(());
+        }
         (self.tail, self.version) = host::shared_get(&self.key)?;
         if self.tail.len() < 8 {
             self.tail = 0u64.to_le_bytes().to_vec();
@@ -106,6 +110,12 @@ impl SharedLog {
 
     /// Appends what is unsaid, unless the tail has changed since the last look.
     fn append(&mut self) -> Result<bool> {
+        if cfg!(feature = "alone") {
+            self.tail.truncate(8);
+            self.tail.append(&mut self.unsaid);
+            self.read = 0;
+            return Ok(true);
+        }
         let is_full = self.tail.len() > CHUNK;
         let mut next =
             if is_full { (self.tail_chunk() + 1).to_le_bytes().to_vec() } else { self.tail.clone() };

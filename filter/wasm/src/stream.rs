@@ -2,29 +2,19 @@
 
 use std::rc::Rc;
 
-use endpoint_picker::body::{Body, complete};
-use endpoint_picker::cycle::{Headers, Request};
 use endpoint_picker::decision::{Abstention, Outcome};
-use endpoint_picker::packed;
-use endpoint_picker::policy::{Terms, name_model};
 use endpoint_picker::rejection::Rejection;
-use endpoint_picker::restore::Restore;
-use endpoint_picker::subset::Subset;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use crate::config::UnreadBody;
+use crate::decide::{self, Look, Renamed};
 use crate::headers::{self, RequestHead};
-use crate::host;
 use crate::pick::{Answer, Pick};
-use crate::pool_state::{PoolState, Verdict};
+use crate::pool_state::Verdict;
 use crate::response::Response;
 use crate::root::Shared;
-use crate::{body, error_body};
-
-/// Where an earlier filter leaves the subset hint.
-const SUBSET_NAMESPACE: &str = "envoy.lb.subset_hint";
-const SUBSET_KEY: &str = "x-gateway-destination-endpoint-subset";
+use crate::{error_body, host};
 
 const CONTENT_LENGTH: &str = "content-length";
 
@@ -49,20 +39,6 @@ enum Progress {
     Answered,
 }
 
-/// What the beginning of a body is good for.
-enum Look {
-    Enough(Verdict),
-    TooLittle,
-    /// The body has to be changed.
-    NeedsWhole,
-}
-
-/// The request with another model.
-struct Renamed {
-    body: Vec<u8>,
-    restore: Option<Restore>,
-}
-
 impl Stream {
     pub(crate) fn new(shared: Rc<Shared>) -> Self {
         Self {
@@ -76,21 +52,18 @@ impl Stream {
 
     /// Decides for a request whose body, if it has one, is complete.
     fn decide(&mut self, has_body: bool) -> host::Result<Action> {
-        if !has_body {
-            let request =
-                Request { headers: Headers(&self.head.all), subset: subset_hint()?, ..Request::default() };
-            let verdict = self.shared.pool.borrow_mut().decide(&request, false, host::now()?);
-            return self.act(verdict);
-        }
-        match self.read_whole()? {
-            Ok((verdict, renamed)) => {
-                if let Some(renamed) = renamed {
-                    self.rename(renamed)?;
-                }
-                self.act(verdict)
+        let (verdict, renamed) = {
+            let pool = &mut *self.shared.pool.borrow_mut();
+            if has_body {
+                decide::by_whole(pool, &self.head)?
+            } else {
+                (decide::without_body(pool, &self.head)?, None)
             }
-            Err(rejection) => self.act(Verdict::Other(Outcome::Reject(rejection))),
+        };
+        if let Some(renamed) = renamed {
+            self.rename(renamed)?;
         }
+        self.act(verdict)
     }
 
     /// Does what was decided.
@@ -119,78 +92,6 @@ impl Stream {
         }
     }
 
-    fn read_whole(&self) -> host::Result<Result<(Verdict, Option<Renamed>), Rejection>> {
-        let bytes = host::request_body(usize::MAX)?;
-        let pool = &mut *self.shared.pool.borrow_mut();
-        let headers = Headers(&self.head.all);
-        let options = pool.pipeline.body_options(headers);
-        let api = match pool.pipeline.api(&self.head.path) {
-            Ok(api) => api,
-            Err(error) => return Ok(Err(body::refusal(error))),
-        };
-        let body = match body::read(api, &bytes, &options) {
-            Ok(body) => body,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
-        let policy = Rc::clone(&pool.policy);
-        let asked = body.model.as_deref();
-        let terms = if api.names_model() {
-            policy.terms(headers, asked, &mut pool.rng)
-        } else {
-            Ok(Terms { model: asked.unwrap_or_default(), priority: policy.priority(headers) })
-        };
-        let terms = match terms {
-            Ok(terms) => terms,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
-        let verdict = self.verdict(pool, &body, terms)?;
-        let is_renamed =
-            api.names_model() && asked != Some(terms.model) && matches!(verdict, Verdict::Route { .. });
-        let renamed = is_renamed.then(|| Renamed {
-            restore: Restore::new(terms.model, asked.unwrap_or_default()),
-            body: name_model(&bytes, body.model_span.clone(), terms.model),
-        });
-        Ok(Ok((verdict, renamed)))
-    }
-
-    /// Decides by the first `length` bytes of the body, if they say enough. A body that is wrong is refused when it has come
-    /// whole, if it is held for so long.
-    fn look_at_beginning(&self, length: usize) -> host::Result<Look> {
-        let pool = &mut *self.shared.pool.borrow_mut();
-        let headers = Headers(&self.head.all);
-        let Ok(api) = pool.pipeline.api(&self.head.path) else { return Ok(Look::TooLittle) };
-        let text = if api.is_read() { complete(&host::request_body(length)?) } else { Some(String::new()) };
-        let options = pool.pipeline.body_options(headers);
-        let Some(body) = text.as_deref().and_then(|text| body::read(api, text.as_bytes(), &options).ok())
-        else {
-            return Ok(Look::TooLittle);
-        };
-        let policy = Rc::clone(&pool.policy);
-        let terms = match body.model.as_deref() {
-            _ if !api.names_model() => Ok(Terms { model: "", priority: policy.priority(headers) }),
-            None => return Ok(Look::TooLittle),
-            Some(asked) if policy.may_rename(headers, asked) => return Ok(Look::NeedsWhole),
-            asked @ Some(_) => policy.terms(headers, asked, &mut pool.rng),
-        };
-        Ok(Look::Enough(match terms {
-            Ok(terms) => self.verdict(pool, &body, terms)?,
-            Err(rejection) => Verdict::Other(Outcome::Reject(rejection)),
-        }))
-    }
-
-    fn verdict(&self, pool: &mut PoolState, body: &Body<'_>, terms: Terms<'_>) -> host::Result<Verdict> {
-        let request = Request {
-            model: terms.model,
-            cache_salt: body.cache_salt.as_deref(),
-            prompt: Some(&body.prompt),
-            max_output_tokens: body.max_output_tokens,
-            headers: Headers(&self.head.all),
-            subset: subset_hint()?,
-            priority: terms.priority,
-        };
-        Ok(pool.decide(&request, true, host::now()?))
-    }
-
     /// Sends another body than the client's. Its length matters where it was said; a chunked one says its own.
     fn rename(&mut self, Renamed { body, restore }: Renamed) -> host::Result<()> {
         host::set_request_body(&body)?;
@@ -207,7 +108,8 @@ impl Stream {
         while let Progress::Held { until } = self.progress
             && until <= size
         {
-            match self.look_at_beginning(until)? {
+            let look = decide::by_beginning(&mut self.shared.pool.borrow_mut(), &self.head, until)?;
+            match look {
                 Look::Enough(verdict) => return self.act(verdict),
                 Look::TooLittle if until < most => {
                     // Twice as much each time, so that all looks together cost no more than two at the whole.
@@ -331,16 +233,4 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.shared.pool.borrow_mut().end(&mut self.pick);
     }
-}
-
-/// The subset hint: a list, or a comma-separated string. Any other value names no endpoint.
-fn subset_hint() -> host::Result<Subset> {
-    // Most requests have nothing in this namespace, and a look at it tells so at half the price of a look at the key. It also
-    // tells an empty string from an absent value, which Envoy hands over alike.
-    let Some(namespace) = host::filter_metadata_namespace(SUBSET_NAMESPACE)? else { return Ok(Subset::All) };
-    let Some(value) = host::filter_metadata(SUBSET_NAMESPACE, SUBSET_KEY)? else {
-        let is_empty = packed::strings(&namespace).is_some_and(|keys| keys.contains(&SUBSET_KEY));
-        return Ok(if is_empty { Subset::from_items([]) } else { Subset::All });
-    };
-    Ok(Subset::from_metadata(&value))
 }

@@ -1,4 +1,4 @@
-//! The shipped proxy with the picker, and the same one with a buffer in its place.
+//! The shipped proxy with the picker, against the same one without it, or without what it shares.
 
 use super::table::{Row, median, rounded};
 use super::turns::{Round, Side, Turn, rounds};
@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Prompts that differ from each other, so that the prefix rule spreads them over the endpoints.
@@ -40,48 +40,46 @@ pub struct Plan {
     pub turn: Duration,
 }
 
-/// Both proxies with their endpoints, running; they end when dropped.
+/// Two proxies with their endpoints, running; they end when dropped.
 #[derive(Debug)]
 pub struct Contest {
     // In the order of their end: the proxies first.
     bare: Side,
     ours: Side,
-    _agent: Agent,
+    /// What the proxies are sent when answers are to be streamed.
+    streaming: PathBuf,
+    _agents: Vec<Agent>,
     upstreams: Upstreams,
     _dir: RunDir,
 }
 
 impl Contest {
-    /// Starts all of it over this many endpoints, each proxy with one worker.
-    pub async fn start(endpoints: usize) -> Result<Self> {
-        let mut dir = RunDir::new()?;
-        let upstreams = Upstreams::start(endpoints).await?;
-        let (bodies, destinations) = (dir.path().join("bodies"), dir.path().join("destinations"));
-        fs::write(&bodies, (0..PROMPTS).map(body).collect::<String>())?;
-        let lines = upstreams.addresses().iter().map(|address| format!("{address}\n"));
-        fs::write(&destinations, lines.collect::<String>())?;
-
-        let [bare_dir, ours_dir] = ["bare", "ours"].map(|name| dir.path().join(name));
-        for folder in [&bare_dir, &ours_dir] {
-            fs::create_dir_all(folder.join(EDS_FOLDER))?;
-        }
-        let agent = start_agent(&ours_dir, upstreams.addresses()).await?;
-        write_eds(&bare_dir.join(EDS_FILE), upstreams.addresses())?;
-
-        let bare = Envoy::start(&bare_config(&bare_dir)?, &bare_dir, 1).await?;
-        let ours = Envoy::start(&our_config(&ours_dir, agent.address().port())?, &ours_dir, 1).await?;
-        wait_until_picking(&ours).await?;
-        dir.settle();
-        let bare = Side { envoy: bare, bodies: bodies.clone(), destinations: Some(destinations) };
-        let ours = Side { envoy: ours, bodies, destinations: None };
-        Ok(Self { bare, ours, _agent: agent, upstreams, _dir: dir })
+    /// The shipped proxy, and one with a buffer in the picker's place, over this many endpoints and with one worker each.
+    pub async fn with_and_without_picker(endpoints: usize) -> Result<Self> {
+        let ground = Ground::prepare(endpoints).await?;
+        let folder = ground.folder("bare")?;
+        write_eds(&folder.join(EDS_FILE), ground.upstreams.addresses())?;
+        let bare = Side {
+            envoy: Envoy::start(&bare_config(&folder)?, &folder, 1).await?,
+            bodies: ground.bodies.clone(),
+            destinations: Some(ground.destinations.clone()),
+        };
+        let (ours, agent) = ground.picking("ours", &tools::filter_wasm()?, 1).await?;
+        Ok(ground.contest(bare, ours, vec![agent]))
     }
 
-    /// Measures. An error when a request was not answered well, or the picker did not choose for one.
-    pub async fn run(&self, plan: Plan) -> Result<Vec<Row>> {
+    /// The shipped proxy, and one whose workers share nothing.
+    pub async fn with_and_without_sharing(endpoints: usize, workers: u32) -> Result<Self> {
+        let ground = Ground::prepare(endpoints).await?;
+        let (alone, first) = ground.picking("alone", &tools::alone_filter_wasm()?, workers).await?;
+        let (ours, second) = ground.picking("ours", &tools::filter_wasm()?, workers).await?;
+        Ok(ground.contest(alone, ours, vec![first, second]))
+    }
+
+    /// Measures what a request costs. An error when one was not answered well, or the picker did not choose for one.
+    pub async fn requests(&self, plan: Plan) -> Result<Vec<Row>> {
         let abstained = self.ours.envoy.stat(ABSTAINED).await?;
-        // Connections to every endpoint, every prompt in the prefix index.
-        rounds(&self.bare, &self.ours, SATURATING, 1, plan.turn)?;
+        self.warm_up(plan)?;
         let saturated = rounds(&self.bare, &self.ours, SATURATING, plan.rounds, plan.turn)?;
         let steady = rounds(&self.bare, &self.ours, STEADY, plan.rounds, plan.turn)?;
         let abstained = self.ours.envoy.stat(ABSTAINED).await? - abstained;
@@ -100,6 +98,83 @@ impl Contest {
             steady("p50 us", |turn| micros(turn.figures.p50), Compare::Added { most: Some(100.0) }),
             steady("p99 us", |turn| micros(turn.figures.p99), Compare::Added { most: None }),
         ])
+    }
+
+    /// Measures how many answers of 1 000 chunks go through.
+    pub fn streamed_answers(&mut self, plan: Plan) -> Result<Row> {
+        for side in [&mut self.bare, &mut self.ours] {
+            side.bodies.clone_from(&self.streaming);
+        }
+        self.warm_up(plan)?;
+        let rounds = rounds(&self.bare, &self.ours, SATURATING, plan.rounds, plan.turn)?;
+        let compare = Compare::Ratio { least: 0.97 };
+        Ok(row("answers of 1 000 chunks: req/s".to_owned(), &rounds, |turn| turn.figures.rate(), compare))
+    }
+
+    /// Measures what workers pay for knowing what the others know.
+    pub fn sharing(&self, plan: Plan, workers: u32) -> Result<Row> {
+        self.warm_up(plan)?;
+        let rounds = rounds(&self.bare, &self.ours, SATURATING, plan.rounds, plan.turn)?;
+        let endpoints = self.upstreams.addresses().len();
+        let what =
+            format!("{workers} workers, {endpoints} endpoints, alone and sharing: processor us per req");
+        Ok(row(what, &rounds, |turn| micros(turn.cpu), Compare::Added { most: Some(5.0) }))
+    }
+
+    /// Connections to every endpoint, every prompt in the prefix index.
+    fn warm_up(&self, plan: Plan) -> Result<()> {
+        rounds(&self.bare, &self.ours, SATURATING, 1, plan.turn).map(drop)
+    }
+}
+
+/// What two proxies need.
+struct Ground {
+    dir: RunDir,
+    upstreams: Upstreams,
+    bodies: PathBuf,
+    streaming: PathBuf,
+    destinations: PathBuf,
+}
+
+impl Ground {
+    async fn prepare(endpoints: usize) -> Result<Self> {
+        let dir = RunDir::new()?;
+        let upstreams = Upstreams::start(endpoints).await?;
+        let lines = upstreams.addresses().iter().map(|address| format!("{address}\n"));
+        let file = |name: &str, text: String| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).map(|()| path)
+        };
+        Ok(Self {
+            bodies: file("bodies", (0..PROMPTS).map(|number| body(number, false)).collect())?,
+            streaming: file("streaming-bodies", (0..PROMPTS).map(|number| body(number, true)).collect())?,
+            destinations: file("destinations", lines.collect())?,
+            upstreams,
+            dir,
+        })
+    }
+
+    fn folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.dir.path().join(name);
+        fs::create_dir_all(folder.join(EDS_FOLDER))?;
+        Ok(folder)
+    }
+
+    /// A proxy with this filter and its agent, picking.
+    async fn picking(&self, name: &str, filter: &Path, workers: u32) -> Result<(Side, Agent)> {
+        let folder = self.folder(name)?;
+        let agent = start_agent(&folder, self.upstreams.addresses()).await?;
+        let mut config = shipped(&folder, agent.address().port())?;
+        config.set_picker_module(filter)?;
+        let envoy = Envoy::start(&config, &folder, workers).await?;
+        wait_until_picking(&envoy).await?;
+        Ok((Side { envoy, bodies: self.bodies.clone(), destinations: None }, agent))
+    }
+
+    fn contest(mut self, bare: Side, ours: Side, agents: Vec<Agent>) -> Contest {
+        self.dir.settle();
+        let Self { dir, upstreams, streaming, .. } = self;
+        Contest { bare, ours, streaming, _agents: agents, upstreams, _dir: dir }
     }
 }
 
@@ -134,12 +209,15 @@ fn micros(duration: Duration) -> f64 {
 }
 
 /// A chat request of [`BODY_BYTES`] in one line.
-fn body(number: usize) -> String {
+fn body(number: usize, stream: bool) -> String {
     let text =
         format!("Prompt {number}: the quick brown fox jumps over the lazy dog. ").repeat(BODY_BYTES / 50);
     let body = |content: &str| {
         let message = json!({"role": "user", "content": content});
-        format!("{}\n", json!({"model": "demo-model", "messages": [message], "max_tokens": 256}))
+        format!(
+            "{}\n",
+            json!({"model": "demo-model", "messages": [message], "max_tokens": 256, "stream": stream})
+        )
     };
     let room = BODY_BYTES - body("").len();
     body(&text[..room])
@@ -149,12 +227,6 @@ fn body(number: usize) -> String {
 fn shipped(folder: &Path, agent_port: u16) -> Result<Config> {
     let mut config = Config::shipped("envoy.yaml", Places { port: 0, admin_port: 0, agent_port, folder })?;
     config.remove_access_log()?;
-    Ok(config)
-}
-
-fn our_config(folder: &Path, agent_port: u16) -> Result<Config> {
-    let mut config = shipped(folder, agent_port)?;
-    config.set_picker_module(&tools::filter_wasm()?)?;
     Ok(config)
 }
 

@@ -14,6 +14,9 @@ const ANSWER: &str = concat!(
     r#""usage":{"prompt_tokens":512,"completion_tokens":2,"total_tokens":514}}"#,
 );
 
+/// Chunks of a streamed answer, each written by itself as a model server does.
+const STREAMED_CHUNKS: usize = 1_000;
+
 const METRICS: &str = r#"# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="demo-model"} 4.0
 # TYPE vllm:num_requests_waiting gauge
@@ -61,9 +64,11 @@ impl Upstreams {
 
 async fn accept(listener: std::net::TcpListener) -> Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let chat = response("application/json", ANSWER);
-    let metrics = response("text/plain; version=0.0.4", METRICS);
-    let answers: &'static [String; 2] = Box::leak(Box::new([chat, metrics]));
+    let answers: &'static Answers = Box::leak(Box::new(Answers {
+        metrics: vec![response("text/plain; version=0.0.4", METRICS)],
+        whole: vec![response("application/json", ANSWER)],
+        streamed: streamed(),
+    }));
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -72,15 +77,43 @@ async fn accept(listener: std::net::TcpListener) -> Result<()> {
     }
 }
 
+/// The parts of each answer, as they are written.
+struct Answers {
+    metrics: Vec<String>,
+    whole: Vec<String>,
+    streamed: Vec<String>,
+}
+
+enum Asked {
+    Metrics,
+    Whole,
+    Streamed,
+}
+
+/// What a body that asks for a streamed answer contains.
+const STREAM: &[u8] = br#""stream":true"#;
+
+fn streamed() -> Vec<String> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let event = concat!(
+        r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"demo-model","#,
+        r#""choices":[{"index":0,"delta":{"content":" four"},"finish_reason":null}]}"#,
+        "\n\n"
+    );
+    let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+    let chunks = std::iter::repeat_n(chunk, STREAMED_CHUNKS);
+    std::iter::once(head.to_owned()).chain(chunks).chain(["0\r\n\r\n".to_owned()]).collect()
+}
+
 fn response(content_type: &str, body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
 /// Answers one request after another until the client goes.
-async fn serve(mut stream: TcpStream, [chat, metrics]: &[String; 2]) -> Result<()> {
+async fn serve(mut stream: TcpStream, answers: &Answers) -> Result<()> {
     let mut buffer = Vec::with_capacity(16 << 10);
     loop {
-        let (is_get, length) = loop {
+        let (asked, length) = loop {
             if let Some(request) = request(&buffer)? {
                 break request;
             }
@@ -89,12 +122,19 @@ async fn serve(mut stream: TcpStream, [chat, metrics]: &[String; 2]) -> Result<(
             }
         };
         buffer.drain(..length);
-        stream.write_all(if is_get { metrics } else { chat }.as_bytes()).await?;
+        let answer = match asked {
+            Asked::Metrics => &answers.metrics,
+            Asked::Whole => &answers.whole,
+            Asked::Streamed => &answers.streamed,
+        };
+        for part in answer {
+            stream.write_all(part.as_bytes()).await?;
+        }
     }
 }
 
-/// Whether the first request in `bytes` is a GET, and how long it is with its body; `None` until it is complete.
-fn request(bytes: &[u8]) -> Result<Option<(bool, usize)>> {
+/// What the first request in `bytes` asks for, and how long it is with its body; `None` until it is complete.
+fn request(bytes: &[u8]) -> Result<Option<(Asked, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(head) = request.parse(bytes)? else { return Ok(None) };
@@ -103,5 +143,14 @@ fn request(bytes: &[u8]) -> Result<Option<(bool, usize)>> {
         Some(length) => str::from_utf8(length.value)?.parse().context("content-length")?,
         None => 0,
     };
-    Ok((bytes.len() >= head + body).then_some((request.method == Some("GET"), head + body)))
+    let is_get = request.method == Some("GET");
+    let Some(body) = bytes.get(head..head + body) else { return Ok(None) };
+    let asked = if is_get {
+        Asked::Metrics
+    } else if body.windows(STREAM.len()).any(|part| part == STREAM) {
+        Asked::Streamed
+    } else {
+        Asked::Whole
+    };
+    Ok(Some((asked, head + body.len())))
 }

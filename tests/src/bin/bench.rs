@@ -9,6 +9,10 @@ use std::process::Command;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+/// What sharing is measured with.
+const WORKERS: u32 = 8;
+const SHARING_ENDPOINTS: usize = 100;
+
 /// Measures what the picker costs.
 #[derive(Debug, Parser)]
 struct Flags {
@@ -34,10 +38,19 @@ async fn main() -> Result<()> {
     let load_before = load_average()?;
 
     let mut rows = Vec::new();
-    for endpoints in flags.endpoints {
+    for &endpoints in &flags.endpoints {
         eprintln!("measuring the proxy with {endpoints} endpoints");
-        rows.extend(Contest::start(endpoints.into()).await?.run(plan).await?);
+        let mut contest = Contest::with_and_without_picker(endpoints.into()).await?;
+        rows.extend(contest.requests(plan).await?);
+        if endpoints == flags.endpoints[0] {
+            eprintln!("measuring streamed answers");
+            rows.push(contest.streamed_answers(plan)?);
+        }
     }
+    eprintln!("measuring what sharing costs {WORKERS} workers");
+    let contest = Contest::with_and_without_sharing(SHARING_ENDPOINTS, WORKERS).await?;
+    rows.push(contest.sharing(plan, WORKERS)?);
+    drop(contest);
     if !flags.proxy_only {
         rows.extend(bench::decisions()?);
         rows.extend(bench::agent()?);

@@ -1,0 +1,127 @@
+//! Decides for a request by its headers, its body or the beginning of its body.
+
+use std::rc::Rc;
+
+use endpoint_picker::body::{Body, complete};
+use endpoint_picker::cycle::{Headers, Request};
+use endpoint_picker::decision::Outcome;
+use endpoint_picker::packed;
+use endpoint_picker::policy::{Terms, name_model};
+use endpoint_picker::restore::Restore;
+use endpoint_picker::subset::Subset;
+
+use crate::headers::RequestHead;
+use crate::pool_state::{PoolState, Verdict};
+use crate::{body, host};
+
+/// Where an earlier filter leaves the subset hint.
+const SUBSET_NAMESPACE: &str = "envoy.lb.subset_hint";
+const SUBSET_KEY: &str = "x-gateway-destination-endpoint-subset";
+
+/// What the beginning of a body is good for.
+pub(crate) enum Look {
+    Enough(Verdict),
+    TooLittle,
+    /// The body has to be changed.
+    NeedsWhole,
+}
+
+/// The request with another model.
+pub(crate) struct Renamed {
+    pub(crate) body: Vec<u8>,
+    pub(crate) restore: Option<Restore>,
+}
+
+/// Decides for a request without a body.
+pub(crate) fn without_body(pool: &mut PoolState, head: &RequestHead) -> host::Result<Verdict> {
+    let request = Request { headers: Headers(&head.all), subset: subset_hint()?, ..Request::default() };
+    Ok(pool.decide(&request, false, host::now()?))
+}
+
+/// Decides for a request whose body has come whole.
+pub(crate) fn by_whole(pool: &mut PoolState, head: &RequestHead) -> host::Result<(Verdict, Option<Renamed>)> {
+    let rejected = |rejection| Ok((Verdict::Other(Outcome::Reject(rejection)), None));
+    let bytes = host::request_body(usize::MAX)?;
+    let headers = Headers(&head.all);
+    let options = pool.pipeline.body_options(headers);
+    let api = match pool.pipeline.api(&head.path) {
+        Ok(api) => api,
+        Err(error) => return rejected(body::refusal(error)),
+    };
+    let body = match body::read(api, &bytes, &options) {
+        Ok(body) => body,
+        Err(rejection) => return rejected(rejection),
+    };
+    let policy = Rc::clone(&pool.policy);
+    let asked = body.model.as_deref();
+    let terms = if api.names_model() {
+        policy.terms(headers, asked, &mut pool.rng)
+    } else {
+        Ok(Terms { model: asked.unwrap_or_default(), priority: policy.priority(headers) })
+    };
+    let terms = match terms {
+        Ok(terms) => terms,
+        Err(rejection) => return rejected(rejection),
+    };
+    let verdict = verdict(pool, head, &body, terms)?;
+    let is_renamed =
+        api.names_model() && asked != Some(terms.model) && matches!(verdict, Verdict::Route { .. });
+    let renamed = is_renamed.then(|| Renamed {
+        restore: Restore::new(terms.model, asked.unwrap_or_default()),
+        body: name_model(&bytes, body.model_span.clone(), terms.model),
+    });
+    Ok((verdict, renamed))
+}
+
+/// Decides by the first `length` bytes of the body, if they say enough. A body that is wrong is refused when it has come
+/// whole, if it is held for so long.
+pub(crate) fn by_beginning(pool: &mut PoolState, head: &RequestHead, length: usize) -> host::Result<Look> {
+    let headers = Headers(&head.all);
+    let Ok(api) = pool.pipeline.api(&head.path) else { return Ok(Look::TooLittle) };
+    let text = if api.is_read() { complete(&host::request_body(length)?) } else { Some(String::new()) };
+    let options = pool.pipeline.body_options(headers);
+    let Some(body) = text.as_deref().and_then(|text| body::read(api, text.as_bytes(), &options).ok()) else {
+        return Ok(Look::TooLittle);
+    };
+    let policy = Rc::clone(&pool.policy);
+    let terms = match body.model.as_deref() {
+        _ if !api.names_model() => Ok(Terms { model: "", priority: policy.priority(headers) }),
+        None => return Ok(Look::TooLittle),
+        Some(asked) if policy.may_rename(headers, asked) => return Ok(Look::NeedsWhole),
+        asked @ Some(_) => policy.terms(headers, asked, &mut pool.rng),
+    };
+    Ok(Look::Enough(match terms {
+        Ok(terms) => verdict(pool, head, &body, terms)?,
+        Err(rejection) => Verdict::Other(Outcome::Reject(rejection)),
+    }))
+}
+
+fn verdict(
+    pool: &mut PoolState,
+    head: &RequestHead,
+    body: &Body<'_>,
+    terms: Terms<'_>,
+) -> host::Result<Verdict> {
+    let request = Request {
+        model: terms.model,
+        cache_salt: body.cache_salt.as_deref(),
+        prompt: Some(&body.prompt),
+        max_output_tokens: body.max_output_tokens,
+        headers: Headers(&head.all),
+        subset: subset_hint()?,
+        priority: terms.priority,
+    };
+    Ok(pool.decide(&request, true, host::now()?))
+}
+
+/// The subset hint: a list, or a comma-separated string. Any other value names no endpoint.
+fn subset_hint() -> host::Result<Subset> {
+    // Most requests have nothing in this namespace, and a look at it tells so at half the price of a look at the key. It also
+    // tells an empty string from an absent value, which Envoy hands over alike.
+    let Some(namespace) = host::filter_metadata_namespace(SUBSET_NAMESPACE)? else { return Ok(Subset::All) };
+    let Some(value) = host::filter_metadata(SUBSET_NAMESPACE, SUBSET_KEY)? else {
+        let is_empty = packed::strings(&namespace).is_some_and(|keys| keys.contains(&SUBSET_KEY));
+        return Ok(if is_empty { Subset::from_items([]) } else { Subset::All });
+    };
+    Ok(Subset::from_metadata(&value))
+}
