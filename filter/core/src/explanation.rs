@@ -98,6 +98,50 @@ impl Explanation {
     }
 }
 
+impl Explanation {
+    /// The same as text of at most so many bytes: what came out, then the endpoints, the picked and the better ones first, as
+    /// many as there is room for.
+    pub fn within(&self, most: usize) -> String {
+        let mut text = match &self.outcome {
+            Outcome::Route(_) => "routed".to_owned(),
+            Outcome::Reject(rejection) => format!("rejected: {rejection}"),
+            Outcome::Abstain(abstention) => format!("abstained: {}", abstention.as_str()),
+        };
+        if self.is_stale {
+            text.push_str("; readings are stale");
+        }
+        let mut endpoints: Vec<&EndpointExplanation> = self.endpoints.iter().collect();
+        endpoints.sort_by(|one, other| one.verdict.rank().total_cmp(&other.verdict.rank()));
+        for (told, endpoint) in endpoints.iter().enumerate() {
+            let more = format!("; {} more", endpoints.len() - told);
+            let next = format!("; {} {}", endpoint.address, endpoint.verdict);
+            if text.len() + next.len() + more.len() > most {
+                text.push_str(&more);
+                break;
+            }
+            text.push_str(&next);
+        }
+        while text.len() > most {
+            text.pop();
+        }
+        text
+    }
+}
+
+impl Verdict {
+    /// The lower, the sooner it is told.
+    fn rank(&self) -> f64 {
+        match self {
+            Self::Scored { place: Some(place), .. } => -1e9 + *place as f64,
+            // Totals are sums of weights, far from the others' ranks.
+            Self::Scored { total, .. } => -total.clamp(-1e6, 1e6),
+            Self::Candidate => 1e7,
+            Self::Dropped(_) => 2e7,
+            Self::Excluded(_) => 3e7,
+        }
+    }
+}
+
 fn verdict_on_candidate(decision: &Decision, pipeline: &Pipeline, endpoint: usize) -> Verdict {
     let Some(run) = decision.primary_run().or(decision.runs.last()) else { return Verdict::Candidate };
     if let Some(&(_, filter)) = run.dropped.iter().find(|(dropped, _)| *dropped == endpoint) {

@@ -277,6 +277,22 @@ fn without_a_snapshot_the_failure_mode_decides() {
 }
 
 #[test]
+fn a_short_explanation_tells_the_best_first() {
+    let mut bench = Bench::new(&[(3, 0.2), (0, 0.1), (0, 0.0), (1, 0.3)]);
+    bench.readings[2].ready = false;
+    let request = Request::default();
+    let decision = bench.decide(&request);
+    let explanation = Explanation::of(&decision, &bench.pipeline, &request, &bench.view(), NOW);
+    let text = explanation.within(8_000);
+    let order = [".2:8000 queue", "picked 1", ".4:8000 queue", ".1:8000 queue", ".3:8000 not ready"];
+    let places: Vec<usize> = order.iter().map(|part| text.find(part).expect(&text)).collect();
+    assert!(text.starts_with("routed; ") && places.is_sorted(), "{text}");
+    let short = explanation.within(200);
+    assert!(short.len() <= 200 && short.contains("picked 1") && short.ends_with(" more"), "{short}");
+    assert_eq!(explanation.within(3), "rou");
+}
+
+#[test]
 fn a_decision_explains_every_endpoint() {
     let mut bench = Bench::new(&[(3, 0.2), (0, 0.1), (0, 0.0), (0, 0.0)]);
     bench.readings[2].ready = false;

@@ -17,6 +17,21 @@ pub(crate) struct Config {
     /// How much of a body is held.
     #[serde(default)]
     pub(crate) limits: Limits,
+    /// Who is told why an endpoint was picked.
+    #[serde(default)]
+    pub(crate) explain: Explain,
+}
+
+/// Who is told why an endpoint was picked.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Explain {
+    /// The access log: a request header that the filter behind this one turns into metadata.
+    pub(crate) access_log: bool,
+    /// Clients that send this header...
+    pub(crate) header: Option<String>,
+    /// ... with this value: a header of the answer.
+    pub(crate) secret: Option<String>,
 }
 
 /// How much of a request's body is held before the request goes on.
@@ -43,6 +58,9 @@ pub(crate) enum UnreadBody {
     Abstain,
 }
 
+/// A secret that cannot be guessed.
+const SHORTEST_SECRET: usize = 16;
+
 impl Default for Limits {
     fn default() -> Self {
         Self { peek_bytes: 1 << 20, max_held_bytes: 32 << 20, unread_body: UnreadBody::default() }
@@ -64,6 +82,18 @@ impl Config {
         if !(1024..=max_held_bytes).contains(&peek_bytes) {
             return Err(format!(
                 "limits.peekBytes is {peek_bytes}; allowed are 1024 up to maxHeldBytes, which is {max_held_bytes}"
+            ));
+        }
+        let Explain { header, secret, .. } = &config.explain;
+        if header
+            .as_ref()
+            .is_some_and(|name| name.is_empty() || name.bytes().any(|byte| byte.is_ascii_uppercase()))
+        {
+            return Err("explain.header has no name in lower case".to_owned());
+        }
+        if header.is_some() != secret.as_ref().is_some_and(|secret| secret.len() >= SHORTEST_SECRET) {
+            return Err(format!(
+                "explain.header and explain.secret go together, and a secret has {SHORTEST_SECRET} bytes or more"
             ));
         }
         Ok(config)

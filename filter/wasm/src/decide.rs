@@ -11,7 +11,7 @@ use endpoint_picker::restore::Restore;
 use endpoint_picker::subset::Subset;
 
 use crate::headers::RequestHead;
-use crate::pool_state::{PoolState, Verdict};
+use crate::pool_state::{Act, How, PoolState, Verdict};
 use crate::{body, host};
 
 /// Where an earlier filter leaves the subset hint.
@@ -35,12 +35,12 @@ pub(crate) struct Renamed {
 /// Decides for a request without a body.
 pub(crate) fn without_body(pool: &mut PoolState, head: &RequestHead) -> host::Result<Verdict> {
     let request = Request { headers: Headers(&head.all), subset: subset_hint()?, ..Request::default() };
-    Ok(pool.decide(&request, false, host::now()?))
+    Ok(pool.decide(&request, How { has_body: false, explains: head.explains }, host::now()?))
 }
 
 /// Decides for a request whose body has come whole.
 pub(crate) fn by_whole(pool: &mut PoolState, head: &RequestHead) -> host::Result<(Verdict, Option<Renamed>)> {
-    let rejected = |rejection| Ok((Verdict::Other(Outcome::Reject(rejection)), None));
+    let rejected = |rejection| Ok((Verdict::from(Outcome::Reject(rejection)), None));
     let bytes = host::request_body(usize::MAX)?;
     let headers = Headers(&head.all);
     let options = pool.pipeline.body_options(headers);
@@ -65,7 +65,7 @@ pub(crate) fn by_whole(pool: &mut PoolState, head: &RequestHead) -> host::Result
     };
     let verdict = verdict(pool, head, &body, terms)?;
     let is_renamed =
-        api.names_model() && asked != Some(terms.model) && matches!(verdict, Verdict::Route { .. });
+        api.names_model() && asked != Some(terms.model) && matches!(verdict.act, Act::Route { .. });
     let renamed = is_renamed.then(|| Renamed {
         restore: Restore::new(terms.model, asked.unwrap_or_default()),
         body: name_model(&bytes, body.model_span.clone(), terms.model),
@@ -92,7 +92,7 @@ pub(crate) fn by_beginning(pool: &mut PoolState, head: &RequestHead, length: usi
     };
     Ok(Look::Enough(match terms {
         Ok(terms) => verdict(pool, head, &body, terms)?,
-        Err(rejection) => Verdict::Other(Outcome::Reject(rejection)),
+        Err(rejection) => Verdict::from(Outcome::Reject(rejection)),
     }))
 }
 
@@ -111,7 +111,7 @@ fn verdict(
         subset: subset_hint()?,
         priority: terms.priority,
     };
-    Ok(pool.decide(&request, true, host::now()?))
+    Ok(pool.decide(&request, How { has_body: true, explains: head.explains }, host::now()?))
 }
 
 /// The subset hint: a list, or a comma-separated string. Any other value names no endpoint.

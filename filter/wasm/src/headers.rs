@@ -3,6 +3,7 @@
 use endpoint_picker::body::request_path;
 use endpoint_picker::cycle::Headers;
 
+use crate::config::Explain;
 use crate::host::{self, Result};
 
 /// Where the request goes: one `ip:port`, or several in order, separated by commas.
@@ -11,14 +12,18 @@ pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// What each rated endpoint scored, for a filter that moves it into metadata.
 pub(crate) const SCORES: &str = "x-gateway-destination-endpoint-scores";
 
+/// Why this endpoint, endpoint by endpoint.
+pub(crate) const EXPLANATION: &str = "x-endpoint-picker-explanation";
+
 /// Why a request was dropped.
 pub(crate) const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
 /// Headers that steer the request behind this filter. A client that could set one could choose its own server; with an
 /// original-destination cluster it could reach any address.
-const CONTROL: [&str; 9] = [
+const CONTROL: [&str; 10] = [
     DESTINATION,
     SCORES,
+    EXPLANATION,
     "x-gateway-destination-endpoint-subset",
     "x-gateway-destination-endpoint-served",
     DROPPED_REASON,
@@ -29,7 +34,8 @@ const CONTROL: [&str; 9] = [
 ];
 
 /// Those of them that only this filter may put on an answer.
-const OF_ANSWERS: [&str; 4] = [DESTINATION, SCORES, "x-gateway-destination-endpoint-served", DROPPED_REASON];
+const OF_ANSWERS: [&str; 5] =
+    [DESTINATION, SCORES, EXPLANATION, "x-gateway-destination-endpoint-served", DROPPED_REASON];
 
 /// What an answer's headers tell.
 #[derive(Debug)]
@@ -62,10 +68,14 @@ pub(crate) struct RequestHead {
     pub(crate) path: String,
     /// All headers as the client sent them, names in lower case.
     pub(crate) all: Vec<(String, Vec<u8>)>,
+    /// The client has shown the secret for which it is told why.
+    pub(crate) asks_why: bool,
+    /// Somebody is told why.
+    pub(crate) explains: bool,
 }
 
 /// Takes away the control headers and reads the rest.
-pub(crate) fn take() -> Result<RequestHead> {
+pub(crate) fn take(explain: &Explain) -> Result<RequestHead> {
     let headers = host::request_headers()?;
     #[cfg(feature = "trap")]
     assert!(!headers.iter().any(|(name, _)| name == "x-test-trap"), "the VM ends here, as asked");
@@ -77,5 +87,12 @@ pub(crate) fn take() -> Result<RequestHead> {
     let known = Headers(&headers);
     let path = request_path(known.get(":path"), known.get("x-original-path"), known.get("x-forwarded-path"));
     let path = path.to_owned();
-    Ok(RequestHead { path, all: headers })
+    let mut asks_why = false;
+    if let Explain { header: Some(name), secret: Some(secret), .. } = explain {
+        asks_why = headers.iter().any(|(header, value)| header == name && value == secret.as_bytes());
+        if headers.iter().any(|(header, _)| header == name) {
+            host::remove_request_header(name)?;
+        }
+    }
+    Ok(RequestHead { path, all: headers, asks_why, explains: asks_why || explain.access_log })
 }

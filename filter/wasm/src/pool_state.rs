@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome};
+use endpoint_picker::explanation::Explanation;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::Policy;
 use endpoint_picker::pool::Pool;
@@ -45,8 +46,32 @@ struct Known {
     arrived: Duration,
 }
 
+/// What kind of decision it is.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    pub(crate) has_body: bool,
+    /// Whether somebody is told why.
+    pub(crate) explains: bool,
+}
+
+/// Envoy's `header_to_metadata` passes over values of 8 KiB and more.
+const LONGEST_EXPLANATION: usize = 8191;
+
+/// A decision as the filter acts on it.
+pub(crate) struct Verdict {
+    pub(crate) act: Act,
+    /// Why, if that was asked.
+    pub(crate) explanation: Option<String>,
+}
+
+impl From<Outcome> for Verdict {
+    fn from(outcome: Outcome) -> Self {
+        Self { act: Act::Other(outcome), explanation: None }
+    }
+}
+
 /// What a decision means for the request.
-pub(crate) enum Verdict {
+pub(crate) enum Act {
     /// Set these headers, and those on the answer; the load is to be given back.
     Route {
         headers: Vec<(&'static str, String)>,
@@ -94,9 +119,9 @@ impl PoolState {
     }
 
     /// Decides, remembers where the request goes, and counts it as under way there.
-    pub(crate) fn decide(&mut self, request: &Request<'_>, has_body: bool, now: Duration) -> Verdict {
+    pub(crate) fn decide(&mut self, request: &Request<'_>, how: How, now: Duration) -> Verdict {
         if self.known.versions.is_none() {
-            return Verdict::Other(self.failure_mode().without_snapshot());
+            return self.failure_mode().without_snapshot().into();
         }
         self.view.hear(&self.known.pool, &self.pipeline);
         let shared = self.view.known();
@@ -108,22 +133,25 @@ impl PoolState {
             avoided_until: shared.avoidance.until(),
             memories: &shared.memories,
         };
-        let decision = if has_body {
+        let decision = if how.has_body {
             self.pipeline.decide(request, &view, now, &mut self.rng)
         } else {
             self.pipeline.decide_without_body(request, &view, now, &mut self.rng)
         };
-        let verdict = self.verdict(decision);
+        let explanation = how.explains.then(|| {
+            Explanation::of(&decision, &self.pipeline, request, &view, now).within(LONGEST_EXPLANATION)
+        });
+        let act = self.act(decision);
         self.view.flush(&self.known.pool, &self.pipeline);
-        verdict
+        Verdict { act, explanation }
     }
 
-    fn verdict(&mut self, decision: Decision) -> Verdict {
+    fn act(&mut self, decision: Decision) -> Act {
         let tells_scores = self.policy.emit_endpoint_scores;
         let scores = tells_scores.then(|| policy::scores(&decision, &self.known.pool)).flatten();
         let endpoints = match decision.outcome {
             Outcome::Route(endpoints) => endpoints,
-            other => return Verdict::Other(other),
+            other => return Act::Other(other),
         };
         let pool = &self.known.pool;
         let addresses: Vec<&str> =
@@ -144,12 +172,7 @@ impl PoolState {
         }
         let destinations = endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].key()).collect();
         let pick = Pick { destinations, charges };
-        Verdict::Route {
-            headers,
-            answer_headers: decision.response_headers,
-            pick,
-            is_stale: decision.is_stale,
-        }
+        Act::Route { headers, answer_headers: decision.response_headers, pick, is_stale: decision.is_stale }
     }
 
     /// Requests under way at the pool's endpoints, of all VMs together.

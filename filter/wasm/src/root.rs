@@ -8,7 +8,7 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
 use crate::board::Board;
-use crate::config::{Config, Limits};
+use crate::config::{Config, Explain, Limits};
 use crate::fetcher::{Fetcher, Poll};
 use crate::host;
 use crate::pool_state::PoolState;
@@ -42,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) pool: RefCell<PoolState>,
     pub(crate) stats: Stats,
     pub(crate) limits: Limits,
+    pub(crate) explain: Explain,
 }
 
 impl Root {
@@ -60,6 +61,7 @@ impl Root {
                 pool: RefCell::new(PoolState::new(config.failure_mode, seed, vm, log)),
                 stats: Stats::new(&config.pool),
                 limits: config.limits,
+                explain: config.explain,
             }),
             board: Board::new(&config.pool),
             fetcher: Fetcher::new(vm, &config.pool, &config.agent_cluster),

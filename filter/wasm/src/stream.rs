@@ -11,7 +11,7 @@ use crate::config::UnreadBody;
 use crate::decide::{self, Look, Renamed};
 use crate::headers::{self, RequestHead};
 use crate::pick::{Answer, Pick};
-use crate::pool_state::Verdict;
+use crate::pool_state::{Act, Verdict};
 use crate::response::Response;
 use crate::root::Shared;
 use crate::{error_body, host};
@@ -69,9 +69,17 @@ impl Stream {
     /// Does what was decided.
     fn act(&mut self, verdict: Verdict) -> host::Result<Action> {
         self.progress = Progress::Decided;
-        match verdict {
-            Verdict::Route { headers, answer_headers, pick, is_stale } => {
-                self.response.headers = answer_headers;
+        if let Some(why) = verdict.explanation {
+            if self.shared.explain.access_log {
+                host::set_request_header(headers::EXPLANATION, &why)?;
+            }
+            if self.head.asks_why {
+                self.response.headers.push((headers::EXPLANATION.to_owned(), why));
+            }
+        }
+        match verdict.act {
+            Act::Route { headers, answer_headers, pick, is_stale } => {
+                self.response.headers.extend(answer_headers);
                 self.pick = pick;
                 for (name, value) in headers {
                     host::set_request_header(name, &value)?;
@@ -82,7 +90,7 @@ impl Stream {
                 }
                 Ok(Action::Continue)
             }
-            Verdict::Other(outcome) => {
+            Act::Other(outcome) => {
                 self.shared.stats.count(&outcome);
                 match outcome {
                     Outcome::Reject(rejection) => self.reject(&rejection),
@@ -116,7 +124,7 @@ impl Stream {
                     self.progress = Progress::Held { until: until.saturating_mul(2).min(most) };
                 }
                 Look::TooLittle if self.shared.limits.unread_body == UnreadBody::Abstain => {
-                    return self.act(Verdict::Other(Outcome::Abstain(Abstention::BodyTooLarge)));
+                    return self.act(Outcome::Abstain(Abstention::BodyTooLarge).into());
                 }
                 Look::NeedsWhole | Look::TooLittle => self.progress = Progress::HeldWhole,
             }
@@ -124,7 +132,7 @@ impl Stream {
         if size < most {
             return Ok(Action::Pause);
         }
-        self.act(Verdict::Other(Outcome::Reject(Rejection::body_too_large(most))))
+        self.act(Outcome::Reject(Rejection::body_too_large(most)).into())
     }
 
     /// The answer begins.
@@ -147,6 +155,7 @@ impl Stream {
         if let Some(reason) = rejection.reason {
             headers.push((headers::DROPPED_REASON, reason.as_str()));
         }
+        headers.extend(self.response.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let body = error_body::json(rejection);
         host::send_response(rejection.code.status(), headers, &body)?;
         Ok(Action::Pause)
@@ -177,7 +186,7 @@ impl Context for Stream {}
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        match headers::take() {
+        match headers::take(&self.shared.explain) {
             Ok(head) => self.head = head,
             Err(error) => {
                 // Control headers may still be there, so the request must not go on.

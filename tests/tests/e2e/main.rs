@@ -9,6 +9,7 @@ mod bodies;
 mod chaos;
 mod control_headers;
 mod demo;
+mod explanations;
 mod failure_feedback;
 mod harness;
 mod ladder;

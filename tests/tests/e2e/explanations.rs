@@ -1,0 +1,62 @@
+//! Why an endpoint was picked, for the access log and for whoever knows the secret.
+
+use crate::scene::{CHAT, fresh_chat, prefer};
+use endpoint_picker_tests::client;
+use endpoint_picker_tests::eventually::eventually;
+use endpoint_picker_tests::stack::{SOON, Stack};
+use reqwest::StatusCode;
+use serde_json::json;
+
+const EXPLANATION: &str = "x-endpoint-picker-explanation";
+const SECRET: &str = "let-me-see-why-it-is-so";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_access_log_has_the_explanation_and_servers_do_not() {
+    let stack = Stack::builder().picker_field("explain", json!({"accessLog": true})).start().await;
+    prefer(&stack, 1).await;
+    let path = format!("{CHAT}?why");
+    let response = stack.post(&path, &fresh_chat()).await;
+    assert!(!response.headers().contains_key(EXPLANATION));
+    let entry = stack.logged(&path).await;
+    let text = entry["explanation"].as_str().unwrap_or_default();
+    let picked = format!("routed; {} queue-scorer 1.000x2 ", stack.servers()[1].endpoint());
+    assert!(text.starts_with(&picked) && text.contains(" picked 1; "), "{entry}");
+    for server in stack.servers() {
+        assert!(text.contains(&server.endpoint()), "{entry}");
+        assert!(server.requests().iter().all(|request| request.header(EXPLANATION).is_none()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_knows_the_secret_is_told_and_nobody_else() {
+    let explain = json!({"header": "x-why", "secret": SECRET});
+    let stack = Stack::builder().picker_field("explain", explain).start().await;
+    let ask = async |secret: &str, body: &serde_json::Value| {
+        let request = client::http1().post(stack.url(CHAT)).header("x-why", secret);
+        request.header(EXPLANATION, "forged").json(body).send().await.unwrap()
+    };
+    let told = ask(SECRET, &fresh_chat()).await;
+    let text = told.headers()[EXPLANATION].to_str().unwrap();
+    let served = &stack.servers()[stack.served_by(&told)];
+    assert!(text.starts_with(&format!("routed; {} ", served.endpoint())), "{text}");
+    let received = served.take_requests().pop().unwrap();
+    assert_eq!((received.header("x-why"), received.header(EXPLANATION)), (None, None));
+    for secret in ["", "x", "let-me-see-why-it-is-s0", &SECRET[1..]] {
+        let untold = ask(secret, &fresh_chat()).await;
+        assert_eq!(untold.status(), StatusCode::OK);
+        assert!(!untold.headers().contains_key(EXPLANATION), "{secret:?}");
+    }
+    for server in stack.servers() {
+        server.refuse().await.unwrap();
+    }
+    // A decision against the request is explained as well.
+    eventually("nobody is ready", SOON, async || {
+        let refused = ask(SECRET, &fresh_chat()).await;
+        let text = refused.headers().get(EXPLANATION).map(|text| text.to_str().unwrap().to_owned());
+        match text {
+            Some(text) if text.starts_with("rejected: ") && text.contains("not ready") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
