@@ -81,6 +81,18 @@ lint: tools ## Check the lock file, the format, and clippy for host and wasm
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
 
+.PHONY: deny
+deny: ## Check the licences and sources of all packages, and that none is banned
+	@tools/cargo-deny check licenses bans sources
+
+.PHONY: advisories
+advisories: ## Look up known faults of all packages (fetches the database of advisories)
+	@tools/cargo-deny check advisories
+
+.PHONY: check-imports
+check-imports: wasm ## Check what the built filter asks of Envoy against filter/wasm/capabilities.txt and envoy.yaml
+	$(CARGO) test $(programs) --test module
+
 .PHONY: gen
 gen: ## Generate the Rust code of the agent-to-filter schema
 	$(CARGO) run -p endpoint-picker-wire-codegen

@@ -7,6 +7,7 @@
 //! - [`scripted_agent`]: an agent that says what a test wants.
 //! - [`config`]: the shipped `envoy.yaml` with other ports and paths in it.
 //! - [`parity`]: the reference endpoint picker beside ours, decision by decision.
+//! - [`module`]: what the built filter asks of Envoy.
 //! - [`bench`]: what the picker costs.
 //! - [`chaos`]: what is lost while something breaks. [`soak`]: what grows under long load.
 //! - [`client`], [`subset_hint`], [`eventually`]: what a test says to the stack, and how it waits for an effect.
@@ -23,6 +24,7 @@ pub mod endpoint_files;
 pub mod envoy;
 pub mod eventually;
 pub mod model_server;
+pub mod module;
 pub mod parity;
 pub mod process;
 mod run_dir;

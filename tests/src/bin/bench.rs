@@ -70,7 +70,7 @@ async fn main() -> Result<()> {
         "Proxies, load generator, model servers and agent share these processors, with whatever else runs: trust"
     );
     println!("what is compared within this run, not the figures by themselves.");
-    println!("The module imports {} functions: {}", imports.len(), imports.join(", "));
+    println!("The module imports {} functions: {}", imports.len(), Vec::from_iter(imports).join(", "));
     Ok(())
 }
 
