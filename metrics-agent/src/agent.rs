@@ -47,6 +47,8 @@ pub struct Settings {
     pub scrape_credentials: credentials::scraping::Files,
     /// The files to keep for Envoy.
     pub eds: Option<eds::Target>,
+    /// Most endpoints of all sources together, and of one pool.
+    pub max_endpoints: usize,
     /// Most snapshot requests that may wait at the same time.
     pub max_waiters: usize,
     /// What clients may take.
@@ -73,7 +75,7 @@ pub async fn run(
     let pools = Arc::new(Pools::new(clock));
     let file_by_flag = settings.sources.file.is_some();
     let flags_name_endpoints = file_by_flag || !settings.sources.fixed.is_empty();
-    let discovery = discovery::start(settings.sources, Arc::clone(&telemetry));
+    let discovery = discovery::start(settings.sources, settings.max_endpoints, Arc::clone(&telemetry));
     let manifests = match settings.manifests {
         Some(manifests) => {
             let (eds, path) = (settings.eds.clone(), manifests.path.clone());
@@ -108,6 +110,7 @@ pub async fn run(
         pools,
         scraper: Scraper::new(clock, Arc::new(scrape_credentials), Arc::clone(&telemetry)),
         scrape: settings.scrape,
+        max_endpoints: settings.max_endpoints,
         eds: settings.eds,
         eds_files: HashMap::new(),
         telemetry: Arc::clone(&telemetry),

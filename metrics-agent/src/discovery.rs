@@ -33,6 +33,7 @@ pub type Discovered = Result<Vec<Endpoint>, String>;
 #[derive(Debug)]
 pub struct Discovery {
     fixed: Vec<Endpoint>,
+    max_endpoints: usize,
     sets: watch::Sender<Discovered>,
     telemetry: Arc<Telemetry>,
     following: Option<(PathBuf, AbortOnDropHandle<()>)>,
@@ -53,24 +54,29 @@ impl Discovery {
             let _ = self.sets.send_replace(Err(format!("{} was not read yet", path.display())));
         }
         let (fixed, telemetry) = (self.fixed.clone(), Arc::clone(&self.telemetry));
-        let watcher = watch_file::Watcher::new(path.clone(), fixed, self.sets.clone(), telemetry);
+        let max = self.max_endpoints;
+        let watcher = watch_file::Watcher::new(path.clone(), fixed, max, self.sets.clone(), telemetry);
         self.following = Some((path, AbortOnDropHandle::new(tokio::spawn(watcher.run()))));
     }
 }
 
-/// Looks at the sources once, and from then on whenever they change.
-pub fn start(sources: Sources, telemetry: Arc<Telemetry>) -> Discovery {
-    let sets = watch::Sender::new(combine(&sources.fixed, &[]));
-    let mut discovery = Discovery { fixed: sources.fixed, sets, telemetry, following: None };
-    if let Some(path) = sources.file {
+/// Looks at the sources once, and from then on whenever they change; a set of more than `max_endpoints` is refused.
+pub fn start(sources: Sources, max_endpoints: usize, telemetry: Arc<Telemetry>) -> Discovery {
+    let Sources { fixed, file } = sources;
+    let sets = watch::Sender::new(combine(&fixed, &[], max_endpoints));
+    let mut discovery = Discovery { fixed, max_endpoints, sets, telemetry, following: None };
+    if let Some(path) = file {
         discovery.follow_file(path);
     }
     discovery
 }
 
 /// All endpoints together, if they make a pool.
-fn combine(fixed: &[Endpoint], found: &[Endpoint]) -> Discovered {
+fn combine(fixed: &[Endpoint], found: &[Endpoint], max: usize) -> Discovered {
     let endpoints = [fixed, found].concat();
+    if endpoints.len() > max {
+        return Err(format!("{} endpoints; at most {max} are allowed (--max-endpoints)", endpoints.len()));
+    }
     match Pool::new(String::new(), endpoints.clone()) {
         Ok(_) => Ok(endpoints),
         Err(error) => Err(error.to_string()),

@@ -78,6 +78,16 @@ impl EdsFile {
         self.written = Some(addresses);
         Ok(true)
     }
+
+    /// Removes the file; Envoy keeps the hosts it has.
+    pub fn remove(self) -> Result<(), EdsError> {
+        match std::fs::remove_file(&self.target.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(EdsError { path: self.target.path, error })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 fn discovery_response(cluster: &str, endpoints: &[Endpoint], version: &str) -> Value {
@@ -127,7 +137,7 @@ impl fmt::Display for EdsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cannot write the EDS file {} (--eds-file): {}; its directory must exist and be writable",
+            "cannot change the EDS file {} (--eds-file): {}; its directory must exist and be writable",
             self.path.display(),
             self.error
         )

@@ -100,6 +100,10 @@ struct SourceFlags {
     /// changes.
     #[arg(long, value_name = "PATH")]
     endpoints_file: Option<PathBuf>,
+
+    /// Most endpoints of all sources together, and of one pool; more are refused.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
+    max_endpoints: u16,
 }
 
 #[derive(Args, Debug)]
@@ -130,6 +134,7 @@ impl Flags {
             scrape,
             scrape_credentials,
             eds: eds.eds_file.map(|path| Target { path, cluster: eds.eds_cluster }),
+            max_endpoints: usize::from(sources.max_endpoints),
             max_waiters: serve.max_waiters(),
             limits: serve.limits(),
             credentials: serve.credentials(),

@@ -1,7 +1,7 @@
 //! Takes up what manifests and discovery say: the files for Envoy first, then the scrape tasks.
 
 use core::time::Duration;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -27,6 +27,7 @@ pub(crate) struct Follower {
     pub(crate) pools: Arc<Pools>,
     pub(crate) scraper: Scraper,
     pub(crate) scrape: scrape::Settings,
+    pub(crate) max_endpoints: usize,
     pub(crate) eds: Option<Target>,
     pub(crate) eds_files: HashMap<Target, EdsFile>,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -61,6 +62,7 @@ impl Follower {
 
     /// What a new plan means whoever the endpoints are.
     fn take_up(&mut self, plan: &Plan) {
+        self.forget_eds_of_others(plan);
         self.pools.keep(&plan.pools.iter().map(|pool| pool.name.as_str()).collect::<BTreeSet<_>>());
         match &plan.endpoints_file {
             Some(path) if self.file_by_flag => {
@@ -93,6 +95,15 @@ impl Follower {
 
     fn followed(&self, plan: &PoolPlan, members: Vec<Endpoint>) -> Option<Followed> {
         let board = self.pools.board(&plan.name)?;
+        // One endpoint may stand for several ranks, so that a pool may have more than were found.
+        if members.len() > self.max_endpoints {
+            let (count, max) = (members.len(), self.max_endpoints);
+            tracing::error!(
+                pool = plan.name,
+                "{count} endpoints; at most {max} are allowed (--max-endpoints); it is not scraped"
+            );
+            return None;
+        }
         match Pool::new(plan.name.clone(), members) {
             Ok(pool) => {
                 let topology = Topology { pool, policy: Some(plan.policy.clone()) };
@@ -101,6 +112,20 @@ impl Follower {
             Err(error) => {
                 tracing::error!(pool = plan.name, %error, "these endpoints make no pool; it is not scraped");
                 None
+            }
+        }
+    }
+
+    /// Removes the files of pools that are no more.
+    fn forget_eds_of_others(&mut self, plan: &Plan) {
+        let Some(eds) = &self.eds else { return };
+        let kept: HashSet<_> = plan.pools.iter().map(|pool| eds.of_pool(&pool.name)).collect();
+        for (target, file) in self.eds_files.extract_if(|target, _| !kept.contains(target)) {
+            match file.remove() {
+                Ok(()) => {
+                    tracing::info!(file = %target.path.display(), "the file of a removed pool is removed");
+                }
+                Err(error) => tracing::error!(%error, "the file of a removed pool stays"),
             }
         }
     }

@@ -41,6 +41,8 @@ pub struct Settings {
     pub path: Uri,
     /// Largest text that is read.
     pub max_bytes: usize,
+    /// Most series of a text.
+    pub max_series: usize,
     /// How a data-parallel server is read.
     pub engines: MultiEngine,
 }

@@ -31,13 +31,14 @@ type Seconds = Gauge<f64, AtomicU64>;
 const SCRAPE_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
 /// All of them.
-const REASONS: [Reason; 8] = [
+const REASONS: [Reason; 9] = [
     Reason::Refused,
     Reason::Connect,
     Reason::Tls,
     Reason::Http,
     Reason::Status,
     Reason::TooLarge,
+    Reason::TooManySeries,
     Reason::Timeout,
     Reason::NoMetrics,
 ];
@@ -235,6 +236,7 @@ fn reason_label(reason: Reason) -> &'static str {
         Reason::Http => "http",
         Reason::Status => "status",
         Reason::TooLarge => "too_large",
+        Reason::TooManySeries => "too_many_series",
         Reason::Timeout => "timeout",
         Reason::NoMetrics => "no_metrics",
     }

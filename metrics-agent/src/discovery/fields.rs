@@ -1,6 +1,7 @@
 //! The values an entry of the endpoints file may have.
 
 use core::fmt;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
@@ -38,6 +39,43 @@ impl<'de> Deserialize<'de> for Namespace {
 impl Default for Namespace {
     fn default() -> Self {
         Self("default".to_owned())
+    }
+}
+
+/// Most labels of an endpoint.
+const MAX_LABELS: usize = 64;
+
+/// Longest key of a label, as for Kubernetes: a prefix, a slash and a name.
+const MAX_KEY_BYTES: usize = 253 + 1 + 63;
+
+/// Longest value of a label; Kubernetes allows 63, but here annotations are labels too.
+const MAX_VALUE_BYTES: usize = 1024;
+
+/// What an endpoint says of itself; all of it travels to every proxy.
+#[derive(Default, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>")]
+pub(super) struct Labels(pub(super) BTreeMap<String, String>);
+
+impl TryFrom<BTreeMap<String, String>> for Labels {
+    type Error = String;
+
+    fn try_from(labels: BTreeMap<String, String>) -> Result<Self, String> {
+        if labels.len() > MAX_LABELS {
+            return Err(format!("{} labels; allowed are at most {MAX_LABELS}", labels.len()));
+        }
+        let legal = |(key, value): &(&String, &String)| {
+            (1..=MAX_KEY_BYTES).contains(&key.len()) && value.len() <= MAX_VALUE_BYTES
+        };
+        match labels.iter().find(|label| !legal(label)) {
+            Some((key, _)) => {
+                let shown: String = key.chars().take(MAX_KEY_BYTES).collect();
+                Err(format!(
+                    "the key or the value of {shown:?} is too long or empty; allowed are keys of 1 to {MAX_KEY_BYTES} bytes and \
+                     values of 0 to {MAX_VALUE_BYTES} bytes"
+                ))
+            }
+            None => Ok(Self(labels)),
+        }
     }
 }
 

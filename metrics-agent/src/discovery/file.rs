@@ -10,13 +10,12 @@
 //! ```
 
 use core::fmt;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
 use serde::Deserialize;
 
-use super::fields::{Ip, Name, Namespace, Port};
+use super::fields::{Ip, Labels, Name, Namespace, Port};
 
 /// Largest file, as in the reference.
 pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -36,7 +35,7 @@ struct Entry {
     address: Ip,
     port: Port,
     #[serde(default)]
-    labels: BTreeMap<String, String>,
+    labels: Labels,
 }
 
 /// Reads a file in YAML or JSON. One bad entry refuses the whole file.
@@ -62,7 +61,7 @@ impl Entry {
         Endpoint::new(
             name,
             SocketAddr::new(self.address.0, self.port.0.get()),
-            self.labels.into_iter().collect(),
+            self.labels.0.into_iter().collect(),
         )
     }
 }
@@ -139,6 +138,10 @@ mod tests {
 
     #[test]
     fn a_refusal_names_entry_field_value_and_what_is_allowed() {
+        let labelled =
+            |labels: &str| format!("{{name: b, address: 10.0.0.2, port: 1, labels: {{{labels}}}}}");
+        let crowded = labelled(&(0..65).map(|n| format!("l{n}: x")).collect::<Vec<_>>().join(", "));
+        let long = labelled(&format!("a: {}", "x".repeat(1025)));
         for (entry, parts) in [
             (
                 "{name: b, address: host.example, port: 1}",
@@ -159,6 +162,8 @@ mod tests {
                 "{name: b, address: 10.0.0.2, port: 1, labels: {x: 1}}",
                 ["endpoints[1].labels.x", "1", "a string"],
             ),
+            (&crowded, ["endpoints[1].labels", "65 labels", "at most 64"]),
+            (&long, ["endpoints[1].labels", "\"a\"", "0 to 1024 bytes"]),
             ("{name: b, address: 10.0.0.2, port: 1, prot: 2}", ["endpoints[1].prot", "prot", "`labels`"]),
             ("{name: b, port: 1}", ["endpoints[1]", "missing", "address"]),
         ] {

@@ -15,6 +15,7 @@ use crate::telemetry::Telemetry;
 pub(super) struct Watcher {
     path: PathBuf,
     fixed: Vec<Endpoint>,
+    max_endpoints: usize,
     found: watch::Sender<Discovered>,
     telemetry: Arc<Telemetry>,
 }
@@ -26,10 +27,11 @@ impl Watcher {
     pub(super) fn new(
         path: PathBuf,
         fixed: Vec<Endpoint>,
+        max_endpoints: usize,
         found: watch::Sender<Discovered>,
         telemetry: Arc<Telemetry>,
     ) -> Self {
-        Self { path, fixed, found, telemetry }
+        Self { path, fixed, max_endpoints, found, telemetry }
     }
 
     pub(super) async fn run(self) {
@@ -39,7 +41,8 @@ impl Watcher {
     fn take(&self, look: &Look) {
         let set = look.clone().and_then(|bytes| {
             let endpoints = parse(&bytes).map_err(|error| format!("{}: {error}", self.path.display()))?;
-            combine(&self.fixed, &endpoints).map_err(|error| format!("{}: {error}", self.path.display()))
+            combine(&self.fixed, &endpoints, self.max_endpoints)
+                .map_err(|error| format!("{}: {error}", self.path.display()))
         });
         self.telemetry.reload(set.is_ok());
         match set {

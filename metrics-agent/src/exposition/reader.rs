@@ -17,6 +17,7 @@ use crate::dialect::{Dialect, MultiEngine};
 pub struct Reader {
     lines: Lines,
     wanted: Wanted,
+    series: usize,
 }
 
 /// What one text said.
@@ -60,18 +61,28 @@ pub enum Fault {
 impl Reader {
     /// A reader of texts in this dialect.
     pub fn new(dialect: &Dialect, engines: MultiEngine) -> Self {
-        Self { lines: Lines::default(), wanted: Wanted::new(dialect, engines) }
+        Self { lines: Lines::default(), wanted: Wanted::new(dialect, engines), series: 0 }
     }
 
     /// Starts a new text; what was read of the last one is forgotten.
     pub fn start(&mut self) {
         self.lines.clear();
         self.wanted.clear();
+        self.series = 0;
     }
 
     /// Reads on.
     pub fn feed(&mut self, chunk: &[u8]) {
-        self.lines.feed(chunk, |line| self.wanted.line(line));
+        let Self { lines, wanted, series } = self;
+        lines.feed(chunk, |line| {
+            *series += usize::from(!matches!(line.first(), None | Some(b'#')));
+            wanted.line(line);
+        });
+    }
+
+    /// Series of the text so far, wanted or not.
+    pub fn series(&self) -> usize {
+        self.series
     }
 
     /// The text is complete.

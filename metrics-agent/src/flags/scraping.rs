@@ -62,6 +62,10 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
     max_metrics_bytes: usize,
 
+    /// Most series of a metrics text; one with more is a failed scrape.
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    max_metrics_series: usize,
+
     /// How a data-parallel vLLM server, with one series for each engine, is read.
     #[arg(long, value_name = "HOW", default_value = "sum")]
     data_parallel: DataParallel,
@@ -105,6 +109,7 @@ impl ScrapeFlags {
             },
             path: self.metrics_path,
             max_bytes: self.max_metrics_bytes,
+            max_series: self.max_metrics_series,
             engines: match self.data_parallel {
                 DataParallel::Sum => MultiEngine::Sum,
                 DataParallel::First => MultiEngine::First,

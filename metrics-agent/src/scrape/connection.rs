@@ -58,13 +58,13 @@ impl Connection {
         Ok(Self { sender, io: Some(Box::pin(io)), host })
     }
 
-    /// Asks for `path` and hands over the body as it comes. After an error the connection is not to be used again.
+    /// Asks for `path` and hands over the body as it comes, until `each` refuses. After an error the connection is not to be used again.
     pub(super) async fn get(
         &mut self,
         path: &Uri,
         authorization: Option<&HeaderValue>,
         max_bytes: usize,
-        each: impl FnMut(&[u8]),
+        each: impl FnMut(&[u8]) -> Result<(), ScrapeError>,
     ) -> Result<(), GetError> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = path.clone();
@@ -111,7 +111,7 @@ pub(super) enum GetError {
 async fn read(
     answer: Response<Incoming>,
     max_bytes: usize,
-    mut each: impl FnMut(&[u8]),
+    mut each: impl FnMut(&[u8]) -> Result<(), ScrapeError>,
 ) -> Result<(), ScrapeError> {
     if answer.status() != StatusCode::OK {
         return Err(ScrapeError::Status(answer.status()));
@@ -125,7 +125,7 @@ async fn read(
         if received > max_bytes {
             return Err(ScrapeError::TooLarge(max_bytes));
         }
-        each(data);
+        each(data)?;
     }
     Ok(())
 }

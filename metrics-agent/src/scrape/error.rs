@@ -20,6 +20,8 @@ pub enum ScrapeError {
     Status(StatusCode),
     /// The text is larger than this.
     TooLarge(usize),
+    /// The text has more series than this.
+    TooManySeries(usize),
     /// It took longer than this.
     Timeout(Duration),
     /// The text holds none of the metrics of the endpoint's engine.
@@ -36,6 +38,7 @@ pub enum Reason {
     Http,
     Status,
     TooLarge,
+    TooManySeries,
     Timeout,
     NoMetrics,
 }
@@ -50,6 +53,7 @@ impl ScrapeError {
             Self::Http(_) => Reason::Http,
             Self::Status(_) => Reason::Status,
             Self::TooLarge(_) => Reason::TooLarge,
+            Self::TooManySeries(_) => Reason::TooManySeries,
             Self::Timeout(_) => Reason::Timeout,
             Self::NoMetrics => Reason::NoMetrics,
         }
@@ -64,6 +68,9 @@ impl fmt::Display for ScrapeError {
             Self::Http(error) => write!(f, "the exchange failed: {error}"),
             Self::Status(status) => write!(f, "the answer has status {status}; allowed is 200"),
             Self::TooLarge(max) => write!(f, "the text has more than {max} bytes (--max-metrics-bytes)"),
+            Self::TooManySeries(max) => {
+                write!(f, "the text has more than {max} series (--max-metrics-series)")
+            }
             Self::Timeout(limit) => write!(f, "no complete answer within {limit:?} (--timeout)"),
             Self::NoMetrics => write!(
                 f,

@@ -113,11 +113,13 @@ impl Client {
         let authorization = self.credentials.authorization.as_ref().map(Followed::now);
         loop {
             self.reader.start();
-            let got = connection
-                .get(&settings.path, authorization.as_deref(), settings.max_bytes, |chunk| {
-                    self.reader.feed(chunk);
-                })
-                .await;
+            let read = |chunk: &[u8]| {
+                self.reader.feed(chunk);
+                let is_legal = self.reader.series() <= settings.max_series;
+                if is_legal { Ok(()) } else { Err(ScrapeError::TooManySeries(settings.max_series)) }
+            };
+            let got =
+                connection.get(&settings.path, authorization.as_deref(), settings.max_bytes, read).await;
             match got {
                 Ok(()) => break,
                 // The server closed the idle connection: that is its right, not a failure.

@@ -93,10 +93,12 @@ pub(crate) fn settings() -> Settings {
             scheme: Scheme::Http,
             path: "/metrics".parse().unwrap(),
             max_bytes: 100_000,
+            max_series: 5_000,
             engines: MultiEngine::Sum,
         },
         scrape_credentials: credentials::scraping::Files::default(),
         eds: None,
+        max_endpoints: 1000,
         max_waiters: 10,
         limits: Limits {
             max_connections: 100,

@@ -108,6 +108,26 @@ async fn a_bad_file_changes_nothing_and_the_next_good_one_is_used() {
 }
 
 #[tokio::test]
+async fn more_endpoints_than_allowed_are_refused_and_the_last_good_set_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("endpoints.yaml");
+    let (one, two) = (server(1).await, server(2).await);
+    std::fs::write(&path, file(&[&one, &two])).unwrap();
+    let agent = Agent::start(Settings { max_endpoints: 1, ..reading(path.clone()) }).await;
+    eventually("the reason", async || {
+        let text = agent.get("/readyz").await.text();
+        text.contains("2 endpoints; at most 1 are allowed (--max-endpoints)").then_some(())
+    })
+    .await;
+    rename_into_place(&path, &file(&[&one]));
+    agent.snapshot_where("one is allowed", |s| shows(s, &[&one])).await;
+    rename_into_place(&path, &file(&[&one, &two]));
+    let refused = "metrics_agent_config_reloads_total{result=\"refused\"}";
+    eventually("the refusal", async || (agent.metric(refused).await > 1.5).then_some(())).await;
+    assert!(shows(&agent.snapshot("").await.unwrap(), &[&one]));
+}
+
+#[tokio::test]
 async fn a_config_map_that_swaps_its_symlink_is_followed() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (server(1).await, server(2).await);

@@ -107,6 +107,12 @@ async fn an_announced_text_that_is_too_large_keeps_the_values() {
 }
 
 #[tokio::test]
+async fn a_text_of_too_many_series_keeps_the_values() {
+    let many = load(9, 9) + &"a 1\n".repeat(5_000);
+    fails_and_recovers(Behaviour::Text(many), "too_many_series", |settings| settings).await;
+}
+
+#[tokio::test]
 async fn an_endless_text_is_cut_at_the_cap() {
     fails_and_recovers(Behaviour::Endless, "too_large", |settings| settings).await;
 }

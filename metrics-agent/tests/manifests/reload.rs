@@ -71,6 +71,21 @@ async fn a_pool_that_comes_is_served_and_one_that_goes_is_not() {
 }
 
 #[tokio::test]
+async fn envoys_file_of_a_pool_that_goes_is_removed_and_no_other() {
+    let (one, two) = (server(1).await, server(2).await);
+    let found = endpoints(&[(&one, "a: x"), (&two, "b: x")]);
+    let both = pool("p", "a") + &pool("q", "b");
+    let setup = Setup::start(&both, &found, Some("{pool}.json")).await;
+    let is_there = |pool: &str| setup.directory.path().join(format!("{pool}.json")).exists();
+    eventually("both files", async || (is_there("p") && is_there("q")).then_some(())).await;
+    setup.replace("manifests/m.yaml", &pool("q", "b"));
+    eventually("the file is removed", async || (!is_there("p")).then_some(())).await;
+    assert!(is_there("q"));
+    setup.replace("manifests/m.yaml", &both);
+    eventually("it comes back", async || is_there("p").then_some(())).await;
+}
+
+#[tokio::test]
 async fn a_config_map_that_swaps_its_symlink_is_followed() {
     let one = server(1).await;
     let directory = tempfile::tempdir().unwrap();
