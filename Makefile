@@ -50,6 +50,10 @@ soak: build ## The same load for long (SECONDS=600): fails when memory grows or 
 parity: build ## Compare decisions with the reference's epp (Go builds it, or EPP=/path/to/epp), side by side in Envoy
 	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/debug/parity
 
+.PHONY: fuzz
+fuzz: ## Fuzz what reads foreign bytes, each target for SECONDS=30
+	@SECONDS_EACH=$(or $(SECONDS),30) tools/fuzz
+
 .PHONY: test-wasm
 test-wasm: tools ## Run the rules' tests on wasm32 in Node
 	@tools/test-wasm
@@ -78,6 +82,7 @@ wasm-alone: tools ## Build the filter whose workers share nothing, for the bench
 lint: tools ## Check the lock file, the format, and clippy for host and wasm
 	$(CARGO) metadata --locked --format-version 1 >/dev/null
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
 

@@ -95,7 +95,8 @@ impl<'a> Prompt<'a> {
         Self { lists, tokens, is_cut: cut || seen < tokens, has_media: false }
     }
 
-    /// How many tokens the prompt has, counting those that were not kept.
+    /// How many tokens the prompt has, counting those that were not kept. Texts that stand in it as JSON, such as those of
+    /// embeddings and conversations, count as if nothing had to be escaped in what was not kept.
     pub fn token_count(&self) -> u64 {
         self.tokens
     }

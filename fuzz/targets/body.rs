@@ -1,0 +1,57 @@
+//! Request bodies of every API: the input is a path, a line's end, and a body.
+//!
+//! However little of a prompt is kept, the rest of what is read is the same, and its blocks are the first of all; and a body
+//! with another model in it says nothing else.
+#![no_main]
+
+use endpoint_picker::body::{Api, Body, Options, Parser, Parsers};
+use endpoint_picker::policy::name_model;
+use endpoint_picker::prompt::block_hashes;
+use endpoint_picker_fuzz::{SerdeJson, first_line};
+use libfuzzer_sys::fuzz_target;
+
+const OTHER: &str = "other \"model\"\\\n";
+
+fuzz_target!(|input: &[u8]| {
+    let Some((path, body)) = first_line(input) else { return };
+    let Ok(text) = core::str::from_utf8(body) else { return };
+    let parsers = Parsers::new(&[
+        Parser::OpenAi,
+        Parser::Anthropic,
+        Parser::VllmHttp,
+        Parser::SglangHttp,
+        Parser::Passthrough,
+    ]);
+    let Ok(api) = parsers.api(path) else { return };
+    let whole = Body::read::<SerdeJson>(text, api, &Options { keep_bytes: usize::MAX, ..Options::default() });
+    let cut = Body::read::<SerdeJson>(text, api, &Options { keep_bytes: 300, ..Options::default() });
+    let (whole, cut) = match (whole, cut) {
+        (Ok(whole), Ok(cut)) => (whole, cut),
+        (Err(whole), Err(cut)) => return assert_eq!(whole.to_string(), cut.to_string()),
+        (whole, cut) => panic!("{whole:?} is not {cut:?}"),
+    };
+    // Some texts stand in the prompt as JSON, and what would be escaped in a part that is not kept is not counted.
+    let (all, some) = (whole.prompt.token_count(), cut.prompt.token_count());
+    assert!(
+        if cut.prompt.is_cut() { some <= all && all <= 6 * some } else { some == all },
+        "{some} of {all}"
+    );
+    assert_eq!((&whole.model, &whole.model_span), (&cut.model, &cut.model_span));
+    let hashes = |body: &Body<'_>| block_hashes(&body.prompt, "m", body.cache_salt.as_deref(), 16, 10_000);
+    let (all, some) = (hashes(&whole), hashes(&cut));
+    if whole.prompt.lists().len() < 2 {
+        assert!(all.all().starts_with(some.all()), "what is kept gives other blocks");
+    }
+    if api.names_model() && api != Api::Raw {
+        renamed(&whole, text, api);
+    }
+});
+
+fn renamed(body: &Body<'_>, text: &str, api: Api) {
+    let other = name_model(text.as_bytes(), body.model_span.clone(), OTHER);
+    let other = String::from_utf8(other).expect("text in which text is replaced by text");
+    let options = Options { keep_bytes: usize::MAX, ..Options::default() };
+    let read = Body::read::<SerdeJson>(&other, api, &options).expect("as good as it was");
+    assert_eq!(read.model.as_deref(), Some(OTHER));
+    assert_eq!((&read.prompt, read.stream, &read.cache_salt), (&body.prompt, body.stream, &body.cache_salt));
+}

@@ -1,0 +1,31 @@
+//! Manifests: whatever the agent takes, the filter can run.
+#![no_main]
+
+use core::time::Duration;
+use std::path::Path;
+
+use endpoint_picker_fuzz::pipeline;
+use endpoint_picker_wire::policy_into_core;
+use libfuzzer_sys::fuzz_target;
+use metrics_agent::manifests::source::File;
+use metrics_agent::manifests::{Options, Plan};
+
+fuzz_target!(|input: &[u8]| {
+    let file = File { path: Path::new("m.yaml").into(), bytes: input.to_vec() };
+    let options = Options {
+        allow_experimental_plugins: true,
+        default_pool: "default".to_owned(),
+        emit_endpoint_scores: false,
+        no_opinion_after: None,
+        avoid_failing: Duration::ZERO,
+    };
+    match Plan::read(&[file], &options) {
+        Ok(plan) => {
+            for mut pool in plan.pools {
+                pipeline(&mut pool.policy).expect("the agent has checked it");
+                policy_into_core(pool.policy);
+            }
+        }
+        Err(problems) => assert!(!problems.to_string().is_empty()),
+    }
+});

@@ -1,0 +1,109 @@
+//! The log in which the filter's VMs tell each other what they did: whatever it holds, what is counted can be taken back.
+#![no_main]
+
+use core::time::Duration;
+
+use endpoint_picker::avoidance::Avoidance;
+use endpoint_picker::config::PickerConfig;
+use endpoint_picker::cycle::{Headers, Load, Request, View};
+use endpoint_picker::in_flight::InFlight;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::profile::Instance;
+use endpoint_picker::rng::SplitMix64;
+use endpoint_picker_wire::Message;
+use endpoint_picker_wire::shared::entry::What;
+use endpoint_picker_wire::shared::{Entry, Log, Moved};
+use libfuzzer_sys::fuzz_target;
+use serde_json::json;
+
+#[allow(dead_code, reason = "the filter's own module; here only its reading half")]
+#[path = "../../filter/wasm/src/entries.rs"]
+mod entries;
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(log) = Log::decode(input) else { return };
+    let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), Vec::new());
+    let pool = Pool::new("p".to_owned(), (0..3).map(endpoint).collect()).expect("three endpoints");
+    let pipeline = remembering();
+    let mut memories = pipeline.new_memories(None);
+    let mut in_flight = InFlight::default();
+    in_flight.adopt(&pool);
+    let mut avoidance = Avoidance::default();
+    avoidance.adopt(&pool, Duration::from_millis(250));
+    for Entry { vm, endpoint, what } in log.entries {
+        // Random bytes do not name our endpoints and plugins, so numbers modulo theirs do.
+        let key = |number: u64| pool.endpoints()[usize::try_from(number % 3).expect("below 3")].key();
+        let endpoint = key(endpoint);
+        let plugin = |plugin: u64| {
+            let index = plugin % pipeline.plugins().len() as u64;
+            pipeline.key_of(usize::try_from(index).expect("few plugins")).expect("one of them")
+        };
+        match what {
+            None => {}
+            Some(What::Started(load)) => in_flight.start(vm, endpoint, entries::into_load(load)),
+            Some(What::Moved(Moved { to, load })) => {
+                let load = entries::into_load(load.unwrap_or_default());
+                in_flight.end(vm, endpoint, load);
+                in_flight.start(vm, key(to), load);
+            }
+            Some(What::Failed(failed)) => avoidance.failed(endpoint, Duration::from_nanos(failed.at_ns)),
+            Some(What::Answered(answered)) => {
+                avoidance.answered(endpoint, Duration::from_nanos(answered.at_ns));
+            }
+            Some(What::Ended(load)) => in_flight.end(vm, endpoint, entries::into_load(load)),
+            Some(What::Loads(loads)) => {
+                let loads = loads.loads.into_iter();
+                let load = |load: Option<_>| entries::into_load(load.unwrap_or_default());
+                in_flight.set(vm, loads.map(|it| (it.endpoint, load(it.load))));
+            }
+            Some(mut what) => {
+                match &mut what {
+                    What::SentPrompt(sent) => sent.plugin = plugin(sent.plugin),
+                    What::SentCold(sent) => sent.plugin = plugin(sent.plugin),
+                    What::BoundSession(bound) => bound.plugin = plugin(bound.plugin),
+                    _ => {}
+                }
+                if let Some(event) = entries::event(endpoint, what, &pool, &pipeline) {
+                    memories[event.plugin].apply(&event.change);
+                }
+            }
+        }
+    }
+    let view = View {
+        pool: &pool,
+        readings: &[],
+        readings_arrived: Duration::ZERO,
+        in_flight: in_flight.loads(),
+        avoided_until: avoidance.until(),
+        memories: &memories,
+    };
+    let headers = [("x-session-id".to_owned(), b"a".to_vec())];
+    let request = Request { headers: Headers(&headers), ..Request::default() };
+    let decision = pipeline.decide(&request, &view, Duration::from_secs(1), &mut SplitMix64::new(1));
+    assert!(decision.destination().is_some_and(|endpoint| endpoint < 3));
+    for memory in &mut memories {
+        memory.remap(&[Some(1), None, Some(0)]);
+    }
+    let senders: Vec<u64> = in_flight.senders().collect();
+    for sender in senders {
+        in_flight.forget(sender);
+    }
+    assert_eq!(in_flight.loads(), [Load::default(); 3], "nobody is left who has anything under way");
+});
+
+/// All plugins that remember anything.
+fn remembering() -> Pipeline {
+    let plugin = |plugin: serde_json::Value| {
+        Instance::unnamed(serde_json::from_value::<AnyPlugin>(plugin).expect("a good plugin"))
+    };
+    let plugins = vec![
+        plugin(json!({"type": "prefix-cache-scorer", "parameters": {}})),
+        plugin(json!({"type": "approx-prefix-cache-producer", "parameters": {}})),
+        plugin(json!({"type": "no-hit-lru-scorer", "parameters": {}})),
+        plugin(json!({"type": "session-affinity-scorer", "parameters": {"strategy": "session_id"}})),
+        plugin(json!({"type": "active-request-scorer", "parameters": {}})),
+    ];
+    Pipeline::compile(PickerConfig { plugins, ..PickerConfig::default() }).expect("a good configuration")
+}

@@ -1,0 +1,69 @@
+//! Snapshots, from bytes to decisions: whatever the agent's answer holds, requests go to endpoints of the pool or are answered.
+#![no_main]
+
+use core::time::Duration;
+
+use endpoint_picker::body::{Api, Body};
+use endpoint_picker::cycle::{Headers, Request, View};
+use endpoint_picker::decision::{Decision, Outcome};
+use endpoint_picker::pool::Pool;
+use endpoint_picker::rng::SplitMix64;
+use endpoint_picker_fuzz::{SerdeJson, pipeline};
+use endpoint_picker_wire::{decode, policy_into_core, reading_into_core, topology_into_core};
+use libfuzzer_sys::fuzz_target;
+
+const NOW: Duration = Duration::from_secs(1_000);
+const BODY: &str = r#"{"model": "llama", "prompt": "hello", "max_tokens": 5}"#;
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(snapshot) = decode(input) else { return };
+    let Some(mut topology) = snapshot.topology else { return };
+    let mut policy = topology.policy.take().unwrap_or_default();
+    let Ok(pool) = topology_into_core(topology) else { return };
+    let Ok(pipeline) = pipeline(&mut policy) else { return };
+    let policy = policy_into_core(policy);
+    let readings: Vec<_> =
+        snapshot.readings.into_iter().map(|reading| reading_into_core(reading, NOW)).collect();
+    let mut memories = pipeline.new_memories(None);
+    let headers = [("x-session-id", "a"), ("x-llm-d-inference-objective", "batch")]
+        .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
+    let headers = Headers(&headers);
+    let mut rng = SplitMix64::new(1);
+    for _ in 0..2 {
+        let options = pipeline.body_options(headers);
+        let body = Body::read::<SerdeJson>(BODY, Api::Completions, &options).expect("a good body");
+        let Ok(terms) = policy.terms(headers, body.model.as_deref(), &mut rng) else { return };
+        let request = Request {
+            model: terms.model,
+            prompt: Some(&body.prompt),
+            max_output_tokens: body.max_output_tokens,
+            headers,
+            priority: terms.priority,
+            ..Request::default()
+        };
+        let view = View {
+            pool: &pool,
+            readings: &readings,
+            readings_arrived: NOW,
+            in_flight: &[],
+            avoided_until: &[Duration::MAX],
+            memories: &memories,
+        };
+        is_sound(&pipeline.decide_without_body(&request, &view, NOW, &mut rng), &pool);
+        let decision = pipeline.decide(&request, &view, NOW, &mut rng);
+        is_sound(&decision, &pool);
+        for event in decision.events {
+            memories[event.plugin].apply(&event.change);
+        }
+    }
+});
+
+fn is_sound(decision: &Decision, pool: &Pool) {
+    if let Outcome::Route(endpoints) = &decision.outcome {
+        assert!(!endpoints.is_empty());
+        assert!(endpoints.iter().all(|&endpoint| endpoint < pool.endpoints().len()));
+    }
+    for run in &decision.runs {
+        assert!(run.totals.iter().all(|total| !total.is_nan()), "{run:?}");
+    }
+}
