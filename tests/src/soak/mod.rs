@@ -7,7 +7,7 @@ use crate::model_server::{CacheConfig, ModelServer};
 use crate::stack::Stack;
 use crate::traffic::{Load, Range};
 use anyhow::{Context, Result};
-use memory::{slope, taken};
+use memory::{taken, usual_growth};
 use std::time::{Duration, Instant};
 
 const SERVERS: usize = 4;
@@ -17,7 +17,9 @@ const PROMPT_BYTES: usize = 10_000;
 const LARGE_CACHE: CacheConfig = CacheConfig { block_size: 16, num_gpu_blocks: 125_000 };
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
-/// Memory may grow by this much each minute after the warm-up: what is left of noise after ten minutes.
+/// Looks that are compared: about 20 s.
+const APART: usize = 20;
+/// Memory may usually grow by this much each minute after the warm-up.
 const MOST_GROWTH: f64 = 0.5 * MIB;
 /// Memory that one more worker may take, its part of the prefix index apart.
 const MOST_PER_WORKER: f64 = 24.0 * MIB;
@@ -71,7 +73,7 @@ pub async fn run(plan: Plan) -> Result<bool> {
 
     let seconds = looks.last().map_or(0.0, |last| last.at) - looks.first().map_or(0.0, |first| first.at);
     let growth = |of: fn(&Look) -> f64, by: fn(&Look) -> f64| {
-        slope(&looks.iter().map(|look| (by(look), of(look))).collect::<Vec<_>>())
+        usual_growth(&looks.iter().map(|look| (by(look), of(look))).collect::<Vec<_>>(), APART)
     };
     let mut is_good = true;
     let mut say = |what: &str, figure: f64, unit: &str, most: Option<f64>| {
