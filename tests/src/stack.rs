@@ -118,7 +118,7 @@ impl Stack {
     pub async fn start_agent(&mut self) {
         assert!(self.agent.is_none(), "the stack has an agent");
         self.agent_port = None;
-        let started = start_agent(self.agent_address, self.dir.path(), true).await;
+        let started = start_agent(self.agent_address, self.dir.path(), true, &[]).await;
         self.agent = Some(started.unwrap_or_else(|reason| panic!("{reason:?}")));
     }
 
@@ -218,8 +218,8 @@ impl Stack {
     }
 }
 
-/// Starts the agent; `writes_eds`: Envoy has its endpoints from it.
-async fn start_agent(listen: SocketAddr, dir: &Path, writes_eds: bool) -> Result<Agent> {
+/// Starts the agent, with these flags beside its own; `writes_eds`: Envoy has its endpoints from it.
+async fn start_agent(listen: SocketAddr, dir: &Path, writes_eds: bool, more: &[&str]) -> Result<Agent> {
     let (discovery, eds) = (dir.join(DISCOVERY_FILE), dir.join(EDS_FILE));
     let mut flags: Vec<&OsStr> = vec!["--endpoints-file".as_ref(), discovery.as_os_str()];
     if writes_eds {
@@ -230,5 +230,6 @@ async fn start_agent(listen: SocketAddr, dir: &Path, writes_eds: bool) -> Result
     if manifests.exists() {
         flags.extend(["--manifests".as_ref(), manifests.as_os_str()]);
     }
+    flags.extend(more.iter().map(OsStr::new));
     Agent::start(listen, flags, &dir.join("agent.log")).await
 }

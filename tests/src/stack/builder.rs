@@ -27,6 +27,7 @@ pub struct Builder {
     can_hot_restart: bool,
     has_access_log: bool,
     has_agent: bool,
+    agent_flags: &'static [&'static str],
     manifests: Option<String>,
     own_agent: Option<SocketAddr>,
     second_pool: Option<(&'static str, &'static str)>,
@@ -46,6 +47,7 @@ impl Default for Builder {
             can_hot_restart: false,
             has_access_log: true,
             has_agent: true,
+            agent_flags: &[],
             manifests: None,
             own_agent: None,
             second_pool: None,
@@ -104,6 +106,12 @@ impl Builder {
     /// No agent yet, see [`Stack::start_agent`]. Envoy knows the endpoints all the same.
     pub fn without_agent(mut self) -> Self {
         self.has_agent = false;
+        self
+    }
+
+    /// Flags for the agent that is started with the stack.
+    pub fn agent_flags(mut self, flags: &'static [&'static str]) -> Self {
+        self.agent_flags = flags;
         self
     }
 
@@ -185,7 +193,9 @@ impl Builder {
             write_eds(&dir.path().join(EDS_FILE), &endpoints)?;
         }
         let agent_address = if self.has_agent {
-            agent.insert(start_agent(any_port, dir.path(), agent_writes_eds).await?).address()
+            agent
+                .insert(start_agent(any_port, dir.path(), agent_writes_eds, self.agent_flags).await?)
+                .address()
         } else if let Some(address) = self.own_agent {
             address
         } else {

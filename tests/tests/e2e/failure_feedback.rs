@@ -10,7 +10,8 @@ const BAD: usize = 1;
 
 /// The pick goes to [`BAD`], and no agent tells the picker anything any more.
 async fn stack() -> Stack {
-    let mut stack = Stack::builder().workers(4).start().await;
+    // Long enough for a handful of requests on a busy machine.
+    let mut stack = Stack::builder().workers(4).agent_flags(&["--avoid-failing", "2s"]).start().await;
     prefer(&stack, BAD).await;
     stack.kill_agent();
     stack
