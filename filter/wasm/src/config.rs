@@ -84,17 +84,18 @@ impl Config {
                 "limits.peekBytes is {peek_bytes}; allowed are 1024 up to maxHeldBytes, which is {max_held_bytes}"
             ));
         }
-        let Explain { header, secret, .. } = &config.explain;
-        if header
-            .as_ref()
-            .is_some_and(|name| name.is_empty() || name.bytes().any(|byte| byte.is_ascii_uppercase()))
-        {
-            return Err("explain.header has no name in lower case".to_owned());
-        }
-        if header.is_some() != secret.as_ref().is_some_and(|secret| secret.len() >= SHORTEST_SECRET) {
-            return Err(format!(
-                "explain.header and explain.secret go together, and a secret has {SHORTEST_SECRET} bytes or more"
-            ));
+        match (&config.explain.header, &config.explain.secret) {
+            (None, None) => {}
+            (Some(header), Some(secret))
+                if !header.is_empty()
+                    && !header.bytes().any(|byte| byte.is_ascii_uppercase())
+                    && secret.len() >= SHORTEST_SECRET => {}
+            _ => {
+                return Err(format!(
+                    "explain.header and explain.secret go together: a header's name in lower case, and {SHORTEST_SECRET} \
+                     bytes or more"
+                ));
+            }
         }
         Ok(config)
     }

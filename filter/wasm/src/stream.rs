@@ -126,7 +126,8 @@ impl Stream {
                 Look::TooLittle if self.shared.limits.unread_body == UnreadBody::Abstain => {
                     return self.act(Outcome::Abstain(Abstention::BodyTooLarge).into());
                 }
-                Look::NeedsWhole | Look::TooLittle => self.progress = Progress::HeldWhole,
+                Look::TooLittle => break,
+                Look::NeedsWhole => self.progress = Progress::HeldWhole,
             }
         }
         if size < most {
