@@ -1,6 +1,6 @@
 //! What the filter tells the agent of itself.
 
-use crate::scene::{CHAT, fresh_chat};
+use crate::scene::{CHAT, fresh_chat, prefer};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::Behaviour;
@@ -89,4 +89,30 @@ async fn an_endpoint_that_fails_requests_is_told_until_it_answers_one() {
     server.behave(Behaviour::Answer);
     assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
     reported(&stack, "a ready endpoint", |pool| pool["endpoints"][0]["state"] == "ready").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_another_server_takes_over_is_under_way_there() {
+    let stack = Stack::builder().start().await;
+    prefer(&stack, 1).await;
+    for (index, server) in stack.servers().iter().enumerate() {
+        let long = Behaviour::SlowChunks(Duration::from_millis(200));
+        server.behave(if index == 1 { Behaviour::Reset } else { long });
+    }
+    let mut body = fresh_chat();
+    body["stream"] = true.into();
+    body["max_tokens"] = 1_000.into();
+    let answer = stack.post(CHAT, &body).await;
+    let served = stack.served_by(&answer);
+    assert_ne!(served, 1);
+    let told = reported(&stack, "one request under way", |pool| sum(pool, "requests") == 1).await;
+    let endpoints = told["endpoints"].as_array().unwrap();
+    let at = |server: usize| {
+        let address = stack.servers()[server].endpoint();
+        let endpoint = endpoints.iter().find(|endpoint| endpoint["address"] == address).unwrap();
+        endpoint["sent"]["requests"].as_u64().unwrap_or(0)
+    };
+    assert_eq!((at(served), at(1)), (1, 0), "{told}");
+    drop(answer);
+    reported(&stack, "nothing under way", |pool| sum(pool, "requests") == 0).await;
 }
