@@ -7,7 +7,8 @@
 use endpoint_picker::body::{Api, Body, Options, Parser, Parsers};
 use endpoint_picker::policy::name_model;
 use endpoint_picker::prompt::block_hashes;
-use endpoint_picker_fuzz::{SerdeJson, first_line};
+use endpoint_picker_fuzz::first_line;
+use endpoint_picker_json::SerdeJson;
 use libfuzzer_sys::fuzz_target;
 
 const OTHER: &str = "other \"model\"\\\n";

@@ -8,8 +8,10 @@ use endpoint_picker::cycle::{Headers, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::pool::Pool;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_fuzz::{SerdeJson, pipeline};
-use endpoint_picker_wire::{decode, policy_into_core, reading_into_core, topology_into_core};
+use endpoint_picker_json::SerdeJson;
+use endpoint_picker_wire::{
+    decode, pipeline_into_core, policy_into_core, reading_into_core, topology_into_core,
+};
 use libfuzzer_sys::fuzz_target;
 
 const NOW: Duration = Duration::from_secs(1_000);
@@ -20,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
     let Some(mut topology) = snapshot.topology else { return };
     let mut policy = topology.policy.take().unwrap_or_default();
     let Ok(pool) = topology_into_core(topology) else { return };
-    let Ok(pipeline) = pipeline(&mut policy) else { return };
+    let Ok(pipeline) = pipeline_into_core(&mut policy) else { return };
     let policy = policy_into_core(policy);
     let readings: Vec<_> =
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, NOW)).collect();

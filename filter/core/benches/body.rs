@@ -7,22 +7,9 @@ use std::fmt::Write;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use endpoint_picker::body::{Api, Body, Json, Options};
+use endpoint_picker::body::{Api, Body, Options};
 use endpoint_picker::prompt::block_hashes;
-use serde::de::DeserializeSeed;
-
-struct SerdeJson;
-
-impl Json for SerdeJson {
-    type Error = serde_json::Error;
-
-    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let value = seed.deserialize(&mut deserializer)?;
-        deserializer.end()?;
-        Ok(value)
-    }
-}
+use endpoint_picker_json::SerdeJson;
 
 /// A chat of about `size` bytes in messages of 400 bytes; every sixth has a line break, escaped as it must be.
 fn chat(size: usize) -> String {

@@ -7,7 +7,7 @@ use core::hint::black_box;
 use core::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use endpoint_picker::body::{Api, Body, Json, Options};
+use endpoint_picker::body::{Api, Body, Options};
 use endpoint_picker::config::{PickerConfig, PluginRef, ProfileConfig};
 use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::Decision;
@@ -19,25 +19,12 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::{Rng, SplitMix64};
-use serde::de::DeserializeSeed;
+use endpoint_picker_json::SerdeJson;
 
 const NOW: Duration = Duration::from_secs(1_000);
 
 /// Prompts sent before the measurement.
 const PROMPTS: usize = 2_000;
-
-struct SerdeJson;
-
-impl Json for SerdeJson {
-    type Error = serde_json::Error;
-
-    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let value = seed.deserialize(&mut deserializer)?;
-        deserializer.end()?;
-        Ok(value)
-    }
-}
 
 /// A pool under load whose prefix index knows [`PROMPTS`] prompts.
 struct Scene {

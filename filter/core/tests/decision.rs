@@ -5,7 +5,7 @@
 use core::num::NonZeroUsize;
 use core::time::Duration;
 
-use endpoint_picker::body::{Api, Body, Json, Options};
+use endpoint_picker::body::{Api, Body, Options};
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::cycle::{Request, View};
 use endpoint_picker::decision::{Abstention, Decision, FailureMode, Outcome};
@@ -19,21 +19,11 @@ use endpoint_picker::reading::Reading;
 use endpoint_picker::rejection::DroppedReason;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::subset::Subset;
-use serde::de::DeserializeSeed;
+use endpoint_picker_json::SerdeJson;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 const NOW: Duration = Duration::from_secs(1_000);
-
-struct SerdeJson;
-
-impl Json for SerdeJson {
-    type Error = serde_json::Error;
-
-    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
-        seed.deserialize(&mut serde_json::Deserializer::from_str(text))
-    }
-}
 
 /// A pool of endpoints 192.168.1.1:8000, .2, … with fresh readings of (waiting, KV usage).
 struct Bench {

@@ -1,22 +1,8 @@
-//! Request bodies, through `serde_json`.
+//! Request bodies.
 
-use endpoint_picker::body::{Api, Body, BodyError, Json, Options, utf8};
+use endpoint_picker::body::{Api, Body, BodyError, Options, utf8};
 use endpoint_picker::rejection::Rejection;
-use serde::de::DeserializeSeed;
-
-/// `serde_json`, which refuses nesting deeper than 128.
-struct SerdeJson;
-
-impl Json for SerdeJson {
-    type Error = serde_json::Error;
-
-    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let value = seed.deserialize(&mut deserializer)?;
-        deserializer.end()?;
-        Ok(value)
-    }
-}
+use endpoint_picker_json::SerdeJson;
 
 /// Reads the body of a request to `api`; the rejection is what the client is told.
 pub(crate) fn read<'a>(api: Api, bytes: &'a [u8], options: &Options) -> Result<Body<'a>, Rejection> {

@@ -285,7 +285,7 @@ impl PoolState {
     fn adopt(&mut self, mut topology: wire::v1::Topology) -> Result<(), String> {
         let mut policy = topology.policy.take().unwrap_or_default();
         let pool = wire::topology_into_core(topology).map_err(|error| error.to_string())?;
-        let pipeline = policy::pipeline(&mut policy)?;
+        let pipeline = wire::pipeline_into_core(&mut policy).map_err(|error| error.to_string())?;
         let policy = wire::policy_into_core(policy);
         self.view.adopt((&self.known.pool, &self.pipeline), (&pool, &pipeline), policy.avoid_failing);
         self.marks_answers = marks_answers(&pipeline);

@@ -2,25 +2,34 @@
 
 use core::time::Duration;
 
-use endpoint_picker::config::{ConfigError, PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::config::{ConfigError, ConfigErrors, PickerConfig, PluginRef, ProfileConfig};
 use endpoint_picker::decision::FailureMode;
-use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::{
     InferenceModel, InferenceModels, Objectives, Policy, RewriteRule, Rewrites, Target,
 };
 use endpoint_picker::profile::Instance;
+use endpoint_picker_json::read_plugin;
 
 use crate::v1;
 
-/// Reads a configuration. `read_plugin` makes a plugin from its type and its parameters, a JSON object, or says what is
-/// wrong with them; reading JSON is the caller's.
-pub fn picker_config_into_core(
-    config: v1::PickerConfig,
-    read_plugin: impl Fn(&str, &str) -> Result<AnyPlugin, String>,
-) -> Result<PickerConfig, ConfigError> {
+/// The pipeline of a policy's configuration, or of the default when it has none.
+pub fn pipeline_into_core(policy: &mut v1::Policy) -> Result<Pipeline, ConfigErrors> {
+    let pipeline = match policy.picker_config.take() {
+        Some(config) => {
+            let config = picker_config_into_core(config).map_err(|error| ConfigErrors(vec![error]))?;
+            Pipeline::compile(config)?
+        }
+        None => Pipeline::default(),
+    };
+    Ok(pipeline.with_no_opinion_after(policy.no_opinion_after_ms.map(Duration::from_millis)))
+}
+
+/// Reads a configuration.
+pub fn picker_config_into_core(config: v1::PickerConfig) -> Result<PickerConfig, ConfigError> {
     let plugins = config.plugins.into_iter().enumerate().map(|(index, plugin)| {
-        let read = read_plugin(&plugin.r#type, &plugin.parameters);
-        let read = read.map_err(|problem| ConfigError { at: format!("plugins[{index}]"), problem })?;
+        let wrong = |error| ConfigError { at: format!("plugins[{index}]"), problem: format!("{error}") };
+        let read = read_plugin(&plugin.r#type, &plugin.parameters).map_err(wrong)?;
         Ok(Instance { name: plugin.name, plugin: read })
     });
     let plugins = plugins.collect::<Result<_, _>>()?;

@@ -11,10 +11,10 @@ mod scraping;
 
 use std::path::PathBuf;
 
-use endpoint_picker::config::{ConfigError, ConfigErrors, PickerConfig};
+use endpoint_picker::config::{ConfigError, ConfigErrors};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::AnyPlugin;
-use endpoint_picker_wire::{picker_config_into_core, v1};
+use endpoint_picker_wire::{pipeline_into_core, v1};
 
 pub(super) use document::EndpointPickerConfig;
 pub(super) use scraping::Scraping;
@@ -107,9 +107,7 @@ fn decides(plugin: &AnyPlugin) -> bool {
 
 /// Exactly what the filter will do.
 fn compile(picker: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
-    let config = picker_config_into_core(picker, plugins::read_as_the_filter_does);
-    let config: PickerConfig = config.map_err(|error| ConfigErrors(vec![error]))?;
-    Pipeline::compile(config)
+    pipeline_into_core(&mut v1::Policy { picker_config: Some(picker), ..v1::Policy::default() })
 }
 
 /// Which of two spellings counts, the deprecated one if true.

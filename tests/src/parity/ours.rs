@@ -3,7 +3,7 @@
 use super::case::{Case, Refusal, Request, ServerState};
 use crate::parity::setup::Setup;
 use anyhow::{Result, ensure};
-use endpoint_picker::body::{Body, BodyError, Json, request_path, utf8};
+use endpoint_picker::body::{Body, BodyError, request_path, utf8};
 use endpoint_picker::cycle::{self, Headers, Load, View};
 use endpoint_picker::decision::{Charge, Decision, Outcome};
 use endpoint_picker::explanation::Explanation;
@@ -14,7 +14,7 @@ use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker::rejection::Rejection;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::subset::Subset;
-use serde::de::DeserializeSeed;
+use endpoint_picker_json::SerdeJson;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -58,19 +58,6 @@ pub enum Expected {
     },
     /// We answer.
     Refused(Refusal),
-}
-
-struct SerdeJson;
-
-impl Json for SerdeJson {
-    type Error = serde_json::Error;
-
-    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let value = seed.deserialize(&mut deserializer)?;
-        deserializer.end()?;
-        Ok(value)
-    }
 }
 
 impl Ours {

@@ -3,7 +3,6 @@
 use crate::tools;
 use anyhow::{Context, Result, anyhow};
 use endpoint_picker::config::PickerConfig;
-use endpoint_picker::plugin::registry::AnyPlugin;
 use endpoint_picker_wire::picker_config_into_core;
 use metrics_agent::manifests::{Options, Plan, source};
 use serde_json::{Value, json};
@@ -146,7 +145,7 @@ impl Setup {
         let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;
         let pool = plan.pools.into_iter().next();
         let config = pool.and_then(|pool| pool.policy.picker_config).context("a picker configuration")?;
-        Ok(picker_config_into_core(config, read_plugin)?)
+        Ok(picker_config_into_core(config)?)
     }
 
     /// Writes the document for both pickers, with the place of their endpoints in it. JSON is YAML too.
@@ -165,12 +164,6 @@ impl Setup {
     fn path(&self) -> PathBuf {
         folder().join("configs").join(format!("{}.yaml", self.name))
     }
-}
-
-fn read_plugin(r#type: &str, parameters: &str) -> Result<AnyPlugin, String> {
-    let parameters: Value = serde_json::from_str(parameters).map_err(|error| error.to_string())?;
-    serde_json::from_value(json!({"type": r#type, "parameters": parameters}))
-        .map_err(|error| error.to_string())
 }
 
 /// Where configurations and recordings are.

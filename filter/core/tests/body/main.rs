@@ -15,27 +15,14 @@ mod model_span;
 mod oracle;
 mod paths;
 mod refusals;
+mod renaming;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use endpoint_picker::body::{Api, Body, BodyError, Json, Options};
+use endpoint_picker::body::{Api, Body, BodyError, Options};
 use endpoint_picker::prompt::{Piece, Prompt};
-use serde::de::DeserializeSeed;
-
-/// What a shell brings along.
-pub(crate) struct SerdeJson;
-
-impl Json for SerdeJson {
-    type Error = serde_json::Error;
-
-    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let value = seed.deserialize(&mut deserializer)?;
-        deserializer.end()?;
-        Ok(value)
-    }
-}
+use endpoint_picker_json::SerdeJson;
 
 pub(crate) fn read(api: Api, json: &str) -> Result<Body<'_>, BodyError> {
     Body::read::<SerdeJson>(json, api, &Options::default())

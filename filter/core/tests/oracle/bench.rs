@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use endpoint_picker::body::{Api, Body, Json};
+use endpoint_picker::body::{Api, Body};
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Charge, Decision};
 use endpoint_picker::memory::Memory;
@@ -12,7 +12,7 @@ use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::subset::Subset;
-use serde::de::DeserializeSeed;
+use endpoint_picker_json::SerdeJson;
 use serde_json::{Value, json};
 
 use crate::document::{for_core, no_opinion_after};
@@ -172,14 +172,4 @@ fn json_body(prompt: &Prompt) -> Option<(Api, String)> {
         }
     };
     Some((api, body.to_string()))
-}
-
-struct SerdeJson;
-
-impl Json for SerdeJson {
-    type Error = serde_json::Error;
-
-    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
-        seed.deserialize(&mut serde_json::Deserializer::from_str(text))
-    }
 }

@@ -16,7 +16,7 @@ pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::body::{Api, Body, Json};
+use endpoint_picker::body::{Api, Body};
 use endpoint_picker::config::{ConfigErrors, PickerConfig, PluginRef, ProfileConfig};
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
@@ -27,22 +27,11 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker::rng::SplitMix64;
-use serde::de::DeserializeSeed;
+use endpoint_picker_json::SerdeJson;
 use serde_json::Value;
 
 /// The time of every decision.
 pub(crate) const NOW: Duration = Duration::from_secs(1_000);
-
-/// What a shell brings along.
-pub(crate) struct SerdeJson;
-
-impl Json for SerdeJson {
-    type Error = serde_json::Error;
-
-    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error> {
-        seed.deserialize(&mut serde_json::Deserializer::from_str(text))
-    }
-}
 
 /// Compiles a configuration, written as the reference writes it: `plugins` and `schedulingProfiles`.
 pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {

@@ -93,12 +93,6 @@ impl Declared {
     }
 }
 
-/// Reads a plugin from its type and the text of its parameters, as the filter reads the snapshot.
-pub(super) fn read_as_the_filter_does(type_name: &str, parameters: &str) -> Result<AnyPlugin, String> {
-    let parameters = serde_json::from_str(parameters).map_err(|error| error.to_string())?;
-    read(type_name, parameters).map_err(|(_, problem)| problem)
-}
-
 /// The error is a path within the plugin, and what is wrong there.
 fn read(type_name: &str, parameters: Json) -> Result<AnyPlugin, (String, String)> {
     // The type comes first, so that parameters are read as they come and the path of a wrong one is known.
