@@ -1,5 +1,7 @@
 //! What the user writes on the command line, and what the agent makes of it.
 
+mod asking;
+mod explain;
 mod policy;
 mod scraping;
 mod serving;
@@ -11,12 +13,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use endpoint_picker::pool::{Endpoint, Pool};
-use hyper::Uri;
 
+pub use self::asking::AskFlags;
+pub use self::explain::ExplainFlags;
 pub use self::policy::PolicyFlags;
 use self::scraping::ScrapeFlags;
 use self::serving::ServeFlags;
-use self::values::agent;
 
 use crate::agent::Settings;
 use crate::discovery::Sources;
@@ -71,17 +73,21 @@ pub enum Command {
     /// Prints a pool as a table: its endpoints as they are, and what proxies send them.
     Snapshot {
         /// The agent to ask.
-        #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9095", value_parser = agent)]
-        agent: Uri,
+        #[command(flatten)]
+        ask: AskFlags,
 
-        /// The pool; needed when the agent has several.
-        #[arg(long, value_name = "NAME")]
-        pool: Option<String>,
+        /// Keep the pool in this file instead, as filters get it: what explain, and this command, read again.
+        #[arg(long, value_name = "FILE", conflicts_with = "file")]
+        save: Option<PathBuf>,
 
         /// In place of an agent, a file with what one answered to /v1/pools/{pool} or /v1/pools/{pool}/snapshot.
         #[arg(conflicts_with_all = ["agent", "pool"])]
         file: Option<PathBuf>,
     },
+
+    /// Decides a recorded request by a snapshot, as the filter does, and prints why. Ends with 0 if it is routed, with 3 if it
+    /// is answered, and with 1 if something cannot be read.
+    Explain(ExplainFlags),
 }
 
 #[derive(Args, Debug)]

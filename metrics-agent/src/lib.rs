@@ -5,16 +5,20 @@
 //! version by version ([`published`]) and handed out by [`server`]. [`agent`] puts these together. A reading is
 //! stamped on the agent's own [`clock`] and travels with its age. [`credentials`] are followed as their files change.
 //!
-//! People see the pools through [`telemetry`] and the live [`page`], together with what proxies [`report`]; [`status`] is what they see.
+//! People see the pools through [`telemetry`] and the live [`page`], together with what proxies [`report`]; [`status`] is what they see. Commands
+//! [`fetch`] it, and [`explain`] decides a recorded request again.
 
 pub mod agent;
 pub mod board;
 pub mod clock;
+mod columns;
 pub mod credentials;
 pub mod dialect;
 pub mod discovery;
 pub mod eds;
+pub mod explain;
 pub mod exposition;
+pub mod fetch;
 pub mod flags;
 mod follower;
 mod look;

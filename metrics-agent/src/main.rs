@@ -6,23 +6,24 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use hyper::Uri;
-use metrics_agent::flags::{Command, Flags, PolicyFlags};
-use metrics_agent::status::fetch;
-use metrics_agent::{agent, manifests};
+use metrics_agent::fetch::recorded;
+use metrics_agent::flags::{AskFlags, Command, ExplainFlags, Flags, PolicyFlags};
+use metrics_agent::{agent, explain, manifests};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+
+/// Exit code: the request that is explained goes to no endpoint.
+const ANSWERED: u8 = 3;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut flags = Flags::parse();
     let done = match flags.command.take() {
         Some(Command::Check { path, policy }) => check(&path, policy),
-        Some(Command::Snapshot { agent, pool, file }) => {
-            snapshot(&agent, pool.as_deref(), file.as_deref()).await
-        }
+        Some(Command::Snapshot { ask, save, file }) => snapshot(&ask, save.as_deref(), file.as_deref()).await,
+        Some(Command::Explain(flags)) => explain(&flags).await,
         None => start(flags).await.map(|()| ExitCode::SUCCESS),
     };
     match done {
@@ -47,13 +48,36 @@ fn check(path: &Path, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-async fn snapshot(agent: &Uri, pool: Option<&str>, file: Option<&Path>) -> Result<ExitCode, Box<dyn Error>> {
-    let status = match file {
-        Some(file) => fetch::from_file(file)?,
-        None => fetch::from_agent(agent, pool).await?,
-    };
-    print!("{status}");
+async fn snapshot(
+    ask: &AskFlags,
+    save: Option<&Path>,
+    file: Option<&Path>,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let pool = ask.pool.as_deref();
+    match (file, save) {
+        (Some(file), _) => print!("{}", recorded::status(file)?),
+        (None, Some(save)) => {
+            let snapshot = ask.agent().snapshot(pool).await?;
+            std::fs::write(save, snapshot)
+                .map_err(|error| format!("{} (--save): {error}", save.display()))?;
+        }
+        (None, None) => print!("{}", ask.agent().status(pool).await?),
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn explain(flags: &ExplainFlags) -> Result<ExitCode, Box<dyn Error>> {
+    let asked = flags.asked()?;
+    let snapshot = match &flags.snapshot {
+        Some(file) => recorded::snapshot(file)?,
+        None => {
+            let bytes = flags.ask.agent().snapshot(flags.ask.pool.as_deref()).await?;
+            endpoint_picker_wire::decode(&bytes)?
+        }
+    };
+    let explained = explain::explain(snapshot, &asked)?;
+    print!("{explained}");
+    Ok(if explained.is_routed() { ExitCode::SUCCESS } else { ExitCode::from(ANSWERED) })
 }
 
 async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {

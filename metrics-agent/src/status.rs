@@ -1,7 +1,6 @@
 //! A pool as people look at it: what `GET /v1/pools/{pool}` answers and `metrics-agent snapshot` prints.
 
 mod build;
-pub mod fetch;
 mod table;
 
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@ use core::time::Duration;
 use crate::cycle::{Request, View};
 use crate::decision::{Decision, Outcome};
 use crate::pipeline::{Pipeline, exclusion};
+use crate::profile::ProfileRun;
 
 /// A decision, told endpoint by endpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +15,8 @@ pub struct Explanation {
     pub endpoints: Vec<EndpointExplanation>,
     /// The readings were too old to be used.
     pub is_stale: bool,
+    /// The name of the picker that chose by the totals; `None` if the decision fell without one.
+    pub picker: Option<String>,
     /// What came out.
     pub outcome: Outcome,
 }
@@ -93,12 +96,25 @@ impl Explanation {
         Self {
             endpoints: endpoints.collect(),
             is_stale: decision.is_stale,
+            picker: told_run(decision).map(|run| {
+                let picker = pipeline.profiles[run.profile].picker;
+                pipeline.plugins[picker].name.clone()
+            }),
             outcome: decision.outcome.clone(),
         }
     }
 }
 
 impl Explanation {
+    /// The endpoints by their indices, the picked and the better ones first.
+    pub fn ranked(&self) -> Vec<usize> {
+        let mut ranked: Vec<usize> = (0..self.endpoints.len()).collect();
+        ranked.sort_by(|&one, &other| {
+            self.endpoints[one].verdict.rank().total_cmp(&self.endpoints[other].verdict.rank())
+        });
+        ranked
+    }
+
     /// The same as text of at most so many bytes: what came out, then the endpoints, the picked and the better ones first, as
     /// many as there is room for.
     pub fn within(&self, most: usize) -> String {
@@ -110,10 +126,9 @@ impl Explanation {
         if self.is_stale {
             text.push_str("; readings are stale");
         }
-        let mut endpoints: Vec<&EndpointExplanation> = self.endpoints.iter().collect();
-        endpoints.sort_by(|one, other| one.verdict.rank().total_cmp(&other.verdict.rank()));
-        for (told, endpoint) in endpoints.iter().enumerate() {
-            let more = format!("; {} more", endpoints.len() - told);
+        for (told, index) in self.ranked().into_iter().enumerate() {
+            let endpoint = &self.endpoints[index];
+            let more = format!("; {} more", self.endpoints.len() - told);
             let next = format!("; {} {}", endpoint.address, endpoint.verdict);
             if text.len() + next.len() + more.len() > most {
                 text.push_str(&more);
@@ -142,8 +157,13 @@ impl Verdict {
     }
 }
 
+/// The run that an explanation tells of: the one that named the destination, or the one that failed to.
+fn told_run(decision: &Decision) -> Option<&ProfileRun> {
+    decision.primary_run().or(decision.runs.last())
+}
+
 fn verdict_on_candidate(decision: &Decision, pipeline: &Pipeline, endpoint: usize) -> Verdict {
-    let Some(run) = decision.primary_run().or(decision.runs.last()) else { return Verdict::Candidate };
+    let Some(run) = told_run(decision) else { return Verdict::Candidate };
     if let Some(&(_, filter)) = run.dropped.iter().find(|(dropped, _)| *dropped == endpoint) {
         return Verdict::Dropped(pipeline.plugins[filter].name.clone());
     }

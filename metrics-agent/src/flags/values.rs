@@ -1,8 +1,11 @@
 //! The values that flags may have.
 
 use core::time::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use hyper::Uri;
+use hyper::header::{HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 
 use crate::server::listen::MIN_HEADER_BYTES;
@@ -44,6 +47,21 @@ pub(super) fn path(text: &str) -> Result<Uri, String> {
     let legal = text.starts_with('/');
     let uri = legal.then(|| text.parse::<Uri>().ok()).flatten().filter(|uri| uri.host().is_none());
     uri.ok_or_else(|| "allowed is a URL path that begins with /".to_owned())
+}
+
+/// A header, its name in lower case.
+pub(super) fn header(text: &str) -> Result<(String, Vec<u8>), String> {
+    let (name, value) =
+        text.split_once(':').ok_or("allowed is a name and a value, such as 'x-user: someone'")?;
+    let name = name.trim().parse::<HeaderName>().map_err(|error| error.to_string())?;
+    let value = value.trim().parse::<HeaderValue>().map_err(|error| error.to_string())?;
+    Ok((name.as_str().to_owned(), value.as_bytes().to_vec()))
+}
+
+/// A file and the endpoint that its request went to.
+pub(super) fn body_and_endpoint(text: &str) -> Result<(PathBuf, SocketAddr), String> {
+    let both = text.rsplit_once('=').and_then(|(file, endpoint)| Some((file.into(), endpoint.parse().ok()?)));
+    both.ok_or_else(|| "allowed is a file and an endpoint, such as body.json=10.0.0.1:8000".to_owned())
 }
 
 /// A DNS name or an IP address.

@@ -2,12 +2,8 @@
 
 use core::fmt;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-
 use super::{EndpointStatus, LoraStatus, PoolStatus, Sent, State};
-
-/// In place of what nobody said.
-const NOTHING: &str = "-";
+use crate::columns::{self, NOTHING, printable};
 
 const HEADER: [&str; 10] = [
     "ENDPOINT",
@@ -24,21 +20,8 @@ const HEADER: [&str; 10] = [
 
 impl fmt::Display for PoolStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(HEADER);
-        for endpoint in &self.endpoints {
-            table.add_row(row(endpoint));
-        }
-        for (index, column) in table.column_iter_mut().enumerate() {
-            // Columns are two spaces apart, and begin where the line does.
-            column.set_padding((0, 2));
-            if (2..9).contains(&index) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        writeln!(f, "pool {}: {}\n", self.pool, self.counts())?;
-        table.lines().try_for_each(|line| writeln!(f, "{}", line.trim_end()))?;
+        writeln!(f, "pool {}: {}\n", printable(&self.pool), self.counts())?;
+        columns::write(f, HEADER, self.endpoints.iter().map(row), 2..9)?;
         if !self.proxies.is_empty() {
             writeln!(f)?;
         }
@@ -85,11 +68,6 @@ fn adapters(lora: &LoraStatus) -> String {
     let waiting = lora.waiting.iter().map(|name| format!("{} (waiting)", printable(name)));
     let names: Vec<_> = lora.running.iter().map(|name| printable(name)).chain(waiting).collect();
     if names.is_empty() { format!("none of {}", lora.max) } else { names.join(", ") }
-}
-
-/// Names come from outside; a terminal must not take them for commands.
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn words(state: State) -> &'static str {

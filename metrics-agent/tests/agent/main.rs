@@ -4,6 +4,7 @@
 
 mod agreement;
 mod authority;
+mod explain_command;
 mod golden;
 mod harness;
 mod hostile;
