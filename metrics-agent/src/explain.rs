@@ -14,7 +14,7 @@ use endpoint_picker::explanation::Explanation;
 use endpoint_picker::memory::Memory;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::{Policy, Terms};
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rejection::Rejection;
 use endpoint_picker::rng::SplitMix64;
@@ -122,7 +122,7 @@ impl Scene {
     ) -> Result<(), ExplainError> {
         let wrong = |problem: String| ExplainError(format!("--after …={endpoint}: {problem}"));
         if self.pool.index_at(endpoint).is_none() {
-            let addresses: Vec<_> = self.pool.endpoints().iter().map(|it| it.printed_address()).collect();
+            let addresses: Vec<_> = self.pool.endpoints().iter().map(Endpoint::printed_address).collect();
             return Err(wrong(format!("the pool has no such endpoint; allowed: {}", addresses.join(", "))));
         }
         let subset = Subset::Only([endpoint].into_iter().collect());

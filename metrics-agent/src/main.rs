@@ -68,12 +68,11 @@ async fn snapshot(
 
 async fn explain(flags: &ExplainFlags) -> Result<ExitCode, Box<dyn Error>> {
     let asked = flags.asked()?;
-    let snapshot = match &flags.snapshot {
-        Some(file) => recorded::snapshot(file)?,
-        None => {
-            let bytes = flags.ask.agent().snapshot(flags.ask.pool.as_deref()).await?;
-            endpoint_picker_wire::decode(&bytes)?
-        }
+    let snapshot = if let Some(file) = &flags.snapshot {
+        recorded::snapshot(file)?
+    } else {
+        let bytes = flags.ask.agent().snapshot(flags.ask.pool.as_deref()).await?;
+        endpoint_picker_wire::decode(&bytes)?
     };
     let explained = explain::explain(snapshot, &asked)?;
     print!("{explained}");

@@ -115,7 +115,8 @@ async fn the_pick_follows_from_the_scores_and_weights_that_are_printed() {
         totals.push(*total);
     }
     // The shortest queue scores 1, the longest 0.
-    assert_eq!([totals[1] - totals[0], totals[2] - totals[0]], [2.0, 1.0], "{table}");
+    let ahead = [totals[1] - totals[0], totals[2] - totals[0]];
+    assert!((ahead[0] - 2.0).abs() < 0.005 && (ahead[1] - 1.0).abs() < 0.005, "{table}");
     assert_eq!(row(&table, scene.address(1))[4..], ["100.0 %", "picked"], "{table}");
     assert!(table.contains(&format!("\nrouted to {}\n", scene.address(1))), "{table}");
     assert!(table.contains("Nothing but the snapshot is known here."), "{table}");
