@@ -3,6 +3,7 @@
 //! What they hold reaches no log and no message: an error names the file and what is wrong with it, never its text.
 
 mod files;
+pub mod once;
 mod pem;
 pub mod scraping;
 pub mod serving;

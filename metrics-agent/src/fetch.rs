@@ -8,6 +8,7 @@ use core::fmt;
 use bytes::Bytes;
 use hyper::{StatusCode, Uri};
 
+use crate::credentials::once::Shown;
 use crate::status::PoolStatus;
 
 /// Largest answer, or file, that is read.
@@ -18,6 +19,8 @@ const MAX_BYTES: usize = 64 * 1024 * 1024;
 pub struct Agent {
     /// Where it is.
     pub url: Uri,
+    /// What it is shown, and asked to show.
+    pub shown: Shown,
 }
 
 impl Agent {
@@ -63,7 +66,7 @@ impl Agent {
 
     async fn get(&self, path: &str) -> Result<Bytes, FetchError> {
         let failed = |problem: String| FetchError(format!("{} (--agent): {problem}", self.url));
-        let (status, body) = exchange::get(&self.url, path).await.map_err(failed)?;
+        let (status, body) = exchange::get(self, path).await.map_err(failed)?;
         if status == StatusCode::OK {
             return Ok(body);
         }

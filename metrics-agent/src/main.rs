@@ -57,11 +57,11 @@ async fn snapshot(
     match (file, save) {
         (Some(file), _) => print!("{}", recorded::status(file)?),
         (None, Some(save)) => {
-            let snapshot = ask.agent().snapshot(pool).await?;
+            let snapshot = ask.agent().await?.snapshot(pool).await?;
             std::fs::write(save, snapshot)
                 .map_err(|error| format!("{} (--save): {error}", save.display()))?;
         }
-        (None, None) => print!("{}", ask.agent().status(pool).await?),
+        (None, None) => print!("{}", ask.agent().await?.status(pool).await?),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -71,7 +71,7 @@ async fn explain(flags: &ExplainFlags) -> Result<ExitCode, Box<dyn Error>> {
     let snapshot = if let Some(file) = &flags.snapshot {
         recorded::snapshot(file)?
     } else {
-        let bytes = flags.ask.agent().snapshot(flags.ask.pool.as_deref()).await?;
+        let bytes = flags.ask.agent().await?.snapshot(flags.ask.pool.as_deref()).await?;
         endpoint_picker_wire::decode(&bytes)?
     };
     let explained = explain::explain(snapshot, &asked)?;

@@ -57,7 +57,8 @@ impl<T: Send + Sync + 'static> Followed<T> {
     }
 }
 
-async fn read(files: Arc<[PathBuf]>) -> Result<Vec<File>, CredentialError> {
+/// Reads all files.
+pub(super) async fn read(files: Arc<[PathBuf]>) -> Result<Vec<File>, CredentialError> {
     let reading = tokio::task::spawn_blocking(move || files.iter().map(|file| read_one(file)).collect());
     reading.await.unwrap_or_else(|error| Err(CredentialError::new(Path::new(""), error.to_string())))
 }

@@ -53,13 +53,7 @@ impl Files {
         let Self { trust, certificate_and_key, server_name, token } = self;
         let tls = match trust {
             Some(trust) => {
-                let own = certificate_and_key.into_iter().flat_map(|(certificate, key)| [certificate, key]);
-                let (files, trusts_anyone) = match trust {
-                    Trust::Authorities(authorities) => {
-                        (core::iter::once(authorities).chain(own).collect(), false)
-                    }
-                    Trust::Anyone => (own.collect(), true),
-                };
+                let (files, trusts_anyone) = tls_files(trust, certificate_and_key);
                 Some(Followed::start(files, telemetry, move |files| config(trusts_anyone, files)).await?)
             }
             None => None,
@@ -74,8 +68,20 @@ impl Files {
     }
 }
 
+/// The files that [`config`] is made of, and whether anyone is trusted.
+pub(super) fn tls_files(
+    trust: Trust,
+    certificate_and_key: Option<(PathBuf, PathBuf)>,
+) -> (Vec<PathBuf>, bool) {
+    let own = certificate_and_key.into_iter().flat_map(|(certificate, key)| [certificate, key]);
+    match trust {
+        Trust::Authorities(authorities) => (core::iter::once(authorities).chain(own).collect(), false),
+        Trust::Anyone => (own.collect(), true),
+    }
+}
+
 /// `files` are the authorities, unless anyone is trusted, and then the own certificate and its key, if there is one.
-fn config(trusts_anyone: bool, files: &[File]) -> Result<ClientConfig, CredentialError> {
+pub(super) fn config(trusts_anyone: bool, files: &[File]) -> Result<ClientConfig, CredentialError> {
     let builder = ClientConfig::builder_with_provider(pem::provider())
         .with_safe_default_protocol_versions()
         .expect("the provider's suites serve the default versions");

@@ -38,8 +38,9 @@ fn read_duration(text: &str) -> Option<Duration> {
 
 /// Where an agent is.
 pub(super) fn agent(text: &str) -> Result<Uri, String> {
-    let uri = text.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http") && uri.path() == "/");
-    uri.ok_or_else(|| "allowed is a URL such as http://127.0.0.1:9095".to_owned())
+    let is_known = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/";
+    let uri = text.parse::<Uri>().ok().filter(is_known);
+    uri.ok_or_else(|| "allowed is a URL such as http://127.0.0.1:9095 or https://agent:9095".to_owned())
 }
 
 /// A path, and a query if any, without a host.

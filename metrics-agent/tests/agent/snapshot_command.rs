@@ -3,8 +3,10 @@
 use std::process::{Output, Stdio};
 
 use metrics_agent::agent::Settings;
+use metrics_agent::credentials::serving::{Files, TlsFiles};
 use tokio::process::Command;
 
+use crate::authority::Authority;
 use crate::harness::{Agent, options_for, scraping};
 use crate::scripted::{Behaviour, Scripted, load};
 
@@ -87,7 +89,8 @@ async fn what_cannot_be_printed_is_told_with_the_place_and_what_is_allowed() {
     for (flags, parts) in [
         (vec!["--agent", &url, "--pool", "other"], ["no such pool", "allowed: default"]),
         (vec!["--agent", "http://127.0.0.1:1"], ["--agent", "cannot connect"]),
-        (vec!["--agent", "https://127.0.0.1:1"], ["--agent", "http://127.0.0.1:9095"]),
+        (vec!["--agent", "ftp://127.0.0.1:1"], ["--agent", "http://127.0.0.1:9095"]),
+        (vec!["--agent", "https://127.0.0.1:1"], ["--agent https://…", "--agent-ca"]),
         (vec!["/nowhere/at/all"], ["/nowhere/at/all", "No such file"]),
         (vec![&file("text", b"hello")], ["text", "malformed"]),
         (vec![&file("json", b"{\"pool\": 1}")], ["json", "no status of a pool"]),
@@ -98,5 +101,62 @@ async fn what_cannot_be_printed_is_told_with_the_place_and_what_is_allowed() {
         for part in parts {
             assert!(refusal.contains(part), "{flags:?}: {refusal:?} lacks {part:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_asks_for_certificate_and_token_is_shown_both() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let issued = authority.issue("agent.example");
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (right, wrong) = (file("right", "hush-1\n"), file("wrong", "hush-2\n"));
+    let tls = TlsFiles {
+        certificate: issued.certificate,
+        key: issued.key,
+        client_authorities: Some(authority.certificate()),
+    };
+    let credentials = Files { tls: Some(tls), tokens: Some(right.clone()) };
+    let server = Scripted::start(Behaviour::Text(load(3, 7))).await;
+    let agent = Agent::start(Settings { credentials, ..scraping(&[server.address()]) }).await;
+    let url = format!("https://{}", agent.address);
+    let client = authority.issue("somebody");
+    let (ca, other_ca) = (authority.certificate(), stranger.certificate());
+    let asked = |ca: &std::path::Path, name: &str, token: &std::path::Path| {
+        let paths =
+            [ca, &client.certificate, &client.key, token].map(|path| path.to_str().unwrap().to_owned());
+        let [ca, certificate, key, token] = paths;
+        let flags = [
+            ["--agent", &url],
+            ["--agent-ca", &ca],
+            ["--agent-server-name", name],
+            ["--agent-cert", &certificate],
+            ["--agent-key", &key],
+            ["--agent-token-file", &token],
+        ];
+        flags.concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = asked(&ca, "agent.example", &right);
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    crate::harness::eventually("a reading over TLS", async || {
+        let output = snapshot(&all).await;
+        let table = String::from_utf8(output.stdout).unwrap();
+        (output.status.success() && row(&table, &server)[1..4] == ["ready", "3", "7"]).then_some(())
+    })
+    .await;
+    for (flags, part) in [
+        (asked(&other_ca, "agent.example", &right), "--agent-ca says whom to trust"),
+        (asked(&ca, "other.example", &right), "no TLS connection"),
+        (asked(&ca, "agent.example", &wrong), "401"),
+        (asked(&ca, "agent.example", folder.path()), "cannot be read"),
+        ([&asked(&ca, "agent.example", &right)[..6]].concat(), "403"),
+    ] {
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let said = refusal(&flags).await;
+        assert!(said.contains(part) && !said.contains("hush"), "{flags:?}: {said}");
     }
 }
