@@ -4,9 +4,9 @@
 use core::time::Duration;
 use std::path::Path;
 
-use endpoint_picker_fuzz::pipeline;
-use endpoint_picker_wire::policy_into_core;
+use endpoint_picker_wire::{pipeline_into_core, policy_into_core};
 use libfuzzer_sys::fuzz_target;
+use metrics_agent::file_limits::FileLimits;
 use metrics_agent::manifests::source::File;
 use metrics_agent::manifests::{Options, Plan};
 
@@ -18,11 +18,12 @@ fuzz_target!(|input: &[u8]| {
         emit_endpoint_scores: false,
         no_opinion_after: None,
         avoid_failing: Duration::ZERO,
+        file_limits: FileLimits::default(),
     };
     match Plan::read(&[file], &options) {
         Ok(plan) => {
             for mut pool in plan.pools {
-                pipeline(&mut pool.policy).expect("the agent has checked it");
+                pipeline_into_core(&mut pool.policy).expect("the agent has checked it");
                 policy_into_core(pool.policy);
             }
         }

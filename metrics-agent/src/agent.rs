@@ -67,15 +67,18 @@ pub async fn run(
         eds.check().map_err(AgentError::Eds)?;
     }
     let telemetry = Arc::new(Telemetry::default());
-    let credentials = settings.credentials.follow(&telemetry).await.map_err(AgentError::Credentials)?;
+    let limits = settings.options.file_limits;
+    let credentials =
+        settings.credentials.follow(limits, &telemetry).await.map_err(AgentError::Credentials)?;
     let scrape_credentials =
-        settings.scrape_credentials.follow(&telemetry).await.map_err(AgentError::Credentials)?;
+        settings.scrape_credentials.follow(limits, &telemetry).await.map_err(AgentError::Credentials)?;
     warn_of_strangers(&listener, &credentials);
     let clock = Clock::start();
     let pools = Arc::new(Pools::new(clock));
     let file_by_flag = settings.sources.file.is_some();
     let flags_name_endpoints = file_by_flag || !settings.sources.fixed.is_empty();
-    let discovery = discovery::start(settings.sources, settings.max_endpoints, Arc::clone(&telemetry));
+    let discovery =
+        discovery::start(settings.sources, settings.max_endpoints, limits, Arc::clone(&telemetry));
     let manifests = match settings.manifests {
         Some(manifests) => {
             let (eds, path) = (settings.eds.clone(), manifests.path.clone());

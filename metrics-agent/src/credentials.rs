@@ -15,9 +15,6 @@ use std::path::{Path, PathBuf};
 pub use files::Followed;
 pub use token::Tokens;
 
-/// Largest file that is read.
-const MAX_FILE_BYTES: u64 = 1024 * 1024;
-
 /// A file that holds no such credential as it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialError {

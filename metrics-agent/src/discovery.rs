@@ -13,8 +13,9 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use file::{FileError, MAX_FILE_BYTES, parse};
+pub use file::{FileError, parse};
 
+use crate::file_limits::FileLimits;
 use crate::telemetry::Telemetry;
 
 /// Where endpoints come from. Both are used together.
@@ -34,6 +35,7 @@ pub type Discovered = Result<Vec<Endpoint>, String>;
 pub struct Discovery {
     fixed: Vec<Endpoint>,
     max_endpoints: usize,
+    limits: FileLimits,
     sets: watch::Sender<Discovered>,
     telemetry: Arc<Telemetry>,
     following: Option<(PathBuf, AbortOnDropHandle<()>)>,
@@ -54,17 +56,28 @@ impl Discovery {
             let _ = self.sets.send_replace(Err(format!("{} was not read yet", path.display())));
         }
         let (fixed, telemetry) = (self.fixed.clone(), Arc::clone(&self.telemetry));
-        let max = self.max_endpoints;
-        let watcher = watch_file::Watcher::new(path.clone(), fixed, max, self.sets.clone(), telemetry);
+        let watcher = watch_file::Watcher {
+            path: path.clone(),
+            fixed,
+            max_endpoints: self.max_endpoints,
+            limits: self.limits,
+            found: self.sets.clone(),
+            telemetry,
+        };
         self.following = Some((path, AbortOnDropHandle::new(tokio::spawn(watcher.run()))));
     }
 }
 
 /// Looks at the sources once, and from then on whenever they change; a set of more than `max_endpoints` is refused.
-pub fn start(sources: Sources, max_endpoints: usize, telemetry: Arc<Telemetry>) -> Discovery {
+pub fn start(
+    sources: Sources,
+    max_endpoints: usize,
+    limits: FileLimits,
+    telemetry: Arc<Telemetry>,
+) -> Discovery {
     let Sources { fixed, file } = sources;
     let sets = watch::Sender::new(combine(&fixed, &[], max_endpoints));
-    let mut discovery = Discovery { fixed, max_endpoints, sets, telemetry, following: None };
+    let mut discovery = Discovery { fixed, max_endpoints, limits, sets, telemetry, following: None };
     if let Some(path) = file {
         discovery.follow_file(path);
     }

@@ -9,5 +9,4 @@ mod reader;
 mod sample;
 mod wanted;
 
-pub use lines::MAX_LINE_BYTES;
-pub use reader::{Extraction, Fault, Field, Reader};
+pub use reader::{Extraction, Fault, Field, LineLimits, Reader};

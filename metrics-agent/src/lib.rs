@@ -19,6 +19,7 @@ pub mod eds;
 pub mod explain;
 pub mod exposition;
 pub mod fetch;
+pub mod file_limits;
 pub mod flags;
 mod follower;
 mod look;

@@ -27,6 +27,8 @@ use endpoint_picker_wire::v1;
 pub use plan::{Plan, PoolPlan};
 pub use problem::{Problem, Problems};
 
+use crate::file_limits::FileLimits;
+
 /// How manifests are read, and what every pool's policy has from the agent's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -40,6 +42,8 @@ pub struct Options {
     pub no_opinion_after: Option<Duration>,
     /// For how long an endpoint is left alone after its first failure; zero: not at all.
     pub avoid_failing: Duration,
+    /// How much of each file is read.
+    pub file_limits: FileLimits,
 }
 
 impl Options {

@@ -21,6 +21,7 @@ use crate::board::Board;
 use crate::clock::Clock;
 use crate::credentials::scraping::Credentials;
 use crate::dialect::{Dialect, Dialects, MultiEngine};
+use crate::exposition::LineLimits;
 use crate::published::Topology;
 use crate::slot::Slot;
 use crate::telemetry::Telemetry;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub max_bytes: usize,
     /// Most series of a text.
     pub max_series: usize,
+    /// What one line of a text may be.
+    pub lines: LineLimits,
     /// How a data-parallel server is read.
     pub engines: MultiEngine,
 }

@@ -1,13 +1,13 @@
 //! A value made of files, and made anew when they change.
 
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{CredentialError, MAX_FILE_BYTES};
+use super::CredentialError;
+use crate::file_limits::FileLimits;
 use crate::look;
 use crate::telemetry::Telemetry;
 
@@ -25,11 +25,12 @@ impl<T: Send + Sync + 'static> Followed<T> {
     /// Reads the files, and from now on again whenever one of them changes. Connections made with an earlier value go on.
     pub(super) async fn start(
         files: Vec<PathBuf>,
+        limits: FileLimits,
         telemetry: &Arc<Telemetry>,
         make: impl Fn(&[File]) -> Result<T, CredentialError> + Send + Sync + 'static,
     ) -> Result<Self, CredentialError> {
         let files: Arc<[PathBuf]> = files.into();
-        let first = read(Arc::clone(&files)).await;
+        let first = read(Arc::clone(&files), limits).await;
         let value = make(first.as_ref().map_err(Clone::clone)?)?;
         let (sender, values) = watch::channel(Arc::new(value));
         let telemetry = Arc::clone(telemetry);
@@ -46,7 +47,7 @@ impl<T: Send + Sync + 'static> Followed<T> {
                     Err(error) => tracing::error!(%error, "credentials refused; the last good ones stay"),
                 }
             };
-            look::follow_from(first, || read(Arc::clone(&files)), take).await;
+            look::follow_from(first, || read(Arc::clone(&files), limits), take).await;
         };
         Ok(Self { values, _task: AbortOnDropHandle::new(tokio::spawn(task)) })
     }
@@ -58,25 +59,13 @@ impl<T: Send + Sync + 'static> Followed<T> {
 }
 
 /// Reads all files.
-pub(super) async fn read(files: Arc<[PathBuf]>) -> Result<Vec<File>, CredentialError> {
-    let reading = tokio::task::spawn_blocking(move || files.iter().map(|file| read_one(file)).collect());
+pub(super) async fn read(files: Arc<[PathBuf]>, limits: FileLimits) -> Result<Vec<File>, CredentialError> {
+    let reading =
+        tokio::task::spawn_blocking(move || files.iter().map(|file| read_one(file, limits)).collect());
     reading.await.unwrap_or_else(|error| Err(CredentialError::new(Path::new(""), error.to_string())))
 }
 
-fn read_one(path: &Path) -> Result<File, CredentialError> {
-    match read_bytes(path) {
-        Ok(bytes) if bytes.len() as u64 > MAX_FILE_BYTES => {
-            let problem = format!("is larger than the allowed {MAX_FILE_BYTES} bytes");
-            Err(CredentialError::new(path, problem))
-        }
-        Ok(bytes) => Ok((path.to_owned(), bytes)),
-        Err(error) => Err(CredentialError::new(path, format!("cannot be read: {error}"))),
-    }
-}
-
-/// One byte more than allowed is enough to see that a file is too large.
-fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+fn read_one(path: &Path, limits: FileLimits) -> Result<File, CredentialError> {
+    let read = limits.read(path).map_err(|error| CredentialError::new(path, error.to_string()));
+    read.map(|bytes| (path.to_owned(), bytes))
 }

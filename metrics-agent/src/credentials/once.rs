@@ -8,6 +8,7 @@ use rustls::pki_types::ServerName;
 
 use super::scraping::{Files, config, tls_files};
 use super::{CredentialError, Tokens, files};
+use crate::file_limits::FileLimits;
 
 /// What one request shows.
 #[derive(Clone, Debug)]
@@ -24,15 +25,16 @@ impl Files {
     /// Reads them as they are now.
     pub async fn read(self) -> Result<Shown, CredentialError> {
         let Self { trust, certificate_and_key, server_name, token } = self;
+        let limits = FileLimits::default();
         let tls = match trust {
             Some(trust) => {
                 let (paths, trusts_anyone) = tls_files(trust, certificate_and_key);
-                Some(Arc::new(config(trusts_anyone, &files::read(paths.into()).await?)?))
+                Some(Arc::new(config(trusts_anyone, &files::read(paths.into(), limits).await?)?))
             }
             None => None,
         };
         let authorization = match token {
-            Some(file) => Some(Tokens::read(&files::read([file].into()).await?[0])?.header()),
+            Some(file) => Some(Tokens::read(&files::read([file].into(), limits).await?[0])?.header()),
             None => None,
         };
         Ok(Shown { tls, server_name, authorization })

@@ -12,6 +12,7 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 use super::files::{File, Followed};
 use super::{CredentialError, Tokens, pem};
+use crate::file_limits::FileLimits;
 use crate::telemetry::Telemetry;
 
 /// Where the credentials for model servers are.
@@ -49,18 +50,26 @@ pub struct Credentials {
 
 impl Files {
     /// Reads them, and follows them from then on.
-    pub async fn follow(self, telemetry: &Arc<Telemetry>) -> Result<Credentials, CredentialError> {
+    pub async fn follow(
+        self,
+        limits: FileLimits,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<Credentials, CredentialError> {
         let Self { trust, certificate_and_key, server_name, token } = self;
         let tls = match trust {
             Some(trust) => {
                 let (files, trusts_anyone) = tls_files(trust, certificate_and_key);
-                Some(Followed::start(files, telemetry, move |files| config(trusts_anyone, files)).await?)
+                Some(
+                    Followed::start(files, limits, telemetry, move |files| config(trusts_anyone, files))
+                        .await?,
+                )
             }
             None => None,
         };
         let authorization = match token {
             Some(file) => Some(
-                Followed::start(vec![file], telemetry, |files| Ok(Tokens::read(&files[0])?.header())).await?,
+                Followed::start(vec![file], limits, telemetry, |files| Ok(Tokens::read(&files[0])?.header()))
+                    .await?,
             ),
             None => None,
         };

@@ -8,6 +8,7 @@ use rustls::server::WebPkiClientVerifier;
 
 use super::files::{File, Followed};
 use super::{CredentialError, Tokens, pem};
+use crate::file_limits::FileLimits;
 use crate::telemetry::Telemetry;
 
 /// Where the credentials of the agent's API are.
@@ -43,18 +44,22 @@ pub struct Credentials {
 
 impl Files {
     /// Reads them, and follows them from then on.
-    pub async fn follow(self, telemetry: &Arc<Telemetry>) -> Result<Credentials, CredentialError> {
+    pub async fn follow(
+        self,
+        limits: FileLimits,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<Credentials, CredentialError> {
         let asks_for_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         let tls = match self.tls {
             Some(TlsFiles { certificate, key, client_authorities }) => {
                 let files = [certificate, key].into_iter().chain(client_authorities).collect();
-                Some(Followed::start(files, telemetry, config).await?)
+                Some(Followed::start(files, limits, telemetry, config).await?)
             }
             None => None,
         };
         let tokens = match self.tokens {
             Some(file) => {
-                Some(Followed::start(vec![file], telemetry, |files| Tokens::read(&files[0])).await?)
+                Some(Followed::start(vec![file], limits, telemetry, |files| Tokens::read(&files[0])).await?)
             }
             None => None,
         };

@@ -16,9 +16,7 @@ use endpoint_picker::pool::Endpoint;
 use serde::Deserialize;
 
 use super::fields::{Ip, Labels, Name, Namespace, Port};
-
-/// Largest file, as in the reference.
-pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
+use crate::file_limits::FileLimits;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,13 +37,10 @@ struct Entry {
 }
 
 /// Reads a file in YAML or JSON. One bad entry refuses the whole file.
-pub fn parse(bytes: &[u8]) -> Result<Vec<Endpoint>, FileError> {
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(FileError::TooLarge);
-    }
+pub fn parse(bytes: &[u8], limits: FileLimits) -> Result<Vec<Endpoint>, FileError> {
     let text = core::str::from_utf8(bytes).map_err(|error| FileError::Malformed(error.to_string()))?;
     // YAML 1.2: a name such as `no` or `n` is a text, not a truth value.
-    let options = serde_saphyr::options! { strict_booleans: true };
+    let options = serde_saphyr::options! { strict_booleans: true, budget: Some(limits.yaml()) };
     let document: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| FileError::Malformed(error.to_string()))?;
     let file: File = serde_path_to_error::deserialize(document).map_err(|error| FileError::Refused {
@@ -70,8 +65,6 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileError {
-    /// Larger than [`MAX_FILE_BYTES`].
-    TooLarge,
     /// Neither YAML nor JSON.
     Malformed(String),
     /// An entry is not as it must be.
@@ -86,7 +79,6 @@ pub enum FileError {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLarge => write!(f, "the file is larger than the allowed {MAX_FILE_BYTES} bytes"),
             Self::Malformed(problem) => write!(f, "neither YAML nor JSON: {problem}"),
             Self::Refused { path, problem } => write!(f, "{path}: {problem}"),
         }
@@ -102,7 +94,7 @@ mod tests {
     use super::*;
 
     fn addresses(text: &str) -> Vec<String> {
-        parse(text.as_bytes())
+        parse(text.as_bytes(), FileLimits::default())
             .unwrap()
             .iter()
             .map(|e| format!("{} {}", e.name(), e.printed_address()))
@@ -111,7 +103,7 @@ mod tests {
 
     fn refusal(entry: &str) -> String {
         let text = format!("endpoints:\n- {{name: good, address: 10.0.0.1, port: 1}}\n- {entry}\n");
-        parse(text.as_bytes()).expect_err(entry).to_string()
+        parse(text.as_bytes(), FileLimits::default()).expect_err(entry).to_string()
     }
 
     #[test]
@@ -128,7 +120,10 @@ mod tests {
     fn labels_reach_the_endpoint() {
         let text =
             "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {llm-d.ai/engine-type: sglang}}]";
-        assert_eq!(parse(text.as_bytes()).unwrap()[0].label("llm-d.ai/engine-type"), Some("sglang"));
+        assert_eq!(
+            parse(text.as_bytes(), FileLimits::default()).unwrap()[0].label("llm-d.ai/engine-type"),
+            Some("sglang")
+        );
     }
 
     #[test]
@@ -182,7 +177,7 @@ mod tests {
             writeln!(bomb, "a{i}: &a{i} [{nine}]").unwrap();
         }
         let deep = "[".repeat(100_000);
-        let large = format!("endpoints: []\n#{}", "x".repeat(1024 * 1024));
+        let large = format!("endpoints: [{}]", "{},".repeat(FileLimits::default().yaml_nodes));
         for text in [
             "",
             "endpoints",
@@ -194,9 +189,9 @@ mod tests {
             &deep,
             &large,
         ] {
-            let error = parse(text.as_bytes()).expect_err("hostile").to_string();
+            let error = parse(text.as_bytes(), FileLimits::default()).expect_err("hostile").to_string();
             assert!(!error.is_empty() && error.len() < 4096, "{} bytes", error.len());
         }
-        assert!(parse(b"endpoints: [\xff]").is_err());
+        assert!(parse(b"endpoints: [\xff]", FileLimits::default()).is_err());
     }
 }

@@ -1,46 +1,37 @@
 //! The endpoints file, read again whenever it changes.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoint;
-use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 
-use super::{Discovered, MAX_FILE_BYTES, combine, parse};
+use super::{Discovered, combine, parse};
+use crate::file_limits::FileLimits;
 use crate::look;
 use crate::telemetry::Telemetry;
 
 pub(super) struct Watcher {
-    path: PathBuf,
-    fixed: Vec<Endpoint>,
-    max_endpoints: usize,
-    found: watch::Sender<Discovered>,
-    telemetry: Arc<Telemetry>,
+    pub(super) path: PathBuf,
+    pub(super) fixed: Vec<Endpoint>,
+    pub(super) max_endpoints: usize,
+    pub(super) limits: FileLimits,
+    pub(super) found: watch::Sender<Discovered>,
+    pub(super) telemetry: Arc<Telemetry>,
 }
 
 /// The file's bytes, or why there are none; kept as text so that two looks can be compared.
 type Look = Result<Vec<u8>, String>;
 
 impl Watcher {
-    pub(super) fn new(
-        path: PathBuf,
-        fixed: Vec<Endpoint>,
-        max_endpoints: usize,
-        found: watch::Sender<Discovered>,
-        telemetry: Arc<Telemetry>,
-    ) -> Self {
-        Self { path, fixed, max_endpoints, found, telemetry }
-    }
-
     pub(super) async fn run(self) {
-        look::follow(|| look(self.path.clone()), |look| self.take(look)).await;
+        look::follow(|| look(self.path.clone(), self.limits), |look| self.take(look)).await;
     }
 
     fn take(&self, look: &Look) {
         let set = look.clone().and_then(|bytes| {
-            let endpoints = parse(&bytes).map_err(|error| format!("{}: {error}", self.path.display()))?;
+            let endpoints =
+                parse(&bytes, self.limits).map_err(|error| format!("{}: {error}", self.path.display()))?;
             combine(&self.fixed, &endpoints, self.max_endpoints)
                 .map_err(|error| format!("{}: {error}", self.path.display()))
         });
@@ -68,13 +59,9 @@ impl Watcher {
     }
 }
 
-async fn look(path: PathBuf) -> Look {
-    read(&path).await.map_err(|error| format!("cannot read {}: {error}", path.display()))
-}
-
-/// One byte more than allowed is enough to see that a file is too large.
-async fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    tokio::fs::File::open(path).await?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).await?;
-    Ok(bytes)
+async fn look(path: PathBuf, limits: FileLimits) -> Look {
+    let named = path.display().to_string();
+    let reading = tokio::task::spawn_blocking(move || limits.read(&path).map_err(|error| error.to_string()));
+    let read = reading.await.unwrap_or_else(|error| Err(error.to_string()));
+    read.map_err(|error| format!("{named}: {error}"))
 }

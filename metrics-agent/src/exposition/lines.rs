@@ -1,17 +1,20 @@
 //! Lines out of chunks.
 
-/// A longer line is passed over, as if the server had not written it.
-pub const MAX_LINE_BYTES: usize = 64 * 1024;
-
 /// Holds the part of a line that the next chunk continues.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lines {
+    /// A longer line is passed over, as if the server had not written it.
+    max_bytes: usize,
     partial: Vec<u8>,
     /// The line being received is already longer than allowed.
     too_long: bool,
 }
 
 impl Lines {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, partial: Vec::new(), too_long: false }
+    }
+
     /// Forgets a partial line.
     pub(super) fn clear(&mut self) {
         self.partial.clear();
@@ -29,7 +32,7 @@ impl Lines {
         }
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', rest) {
-            if end - start <= MAX_LINE_BYTES {
+            if end - start <= self.max_bytes {
                 each(&rest[start..end]);
             }
             start = end + 1;
@@ -43,7 +46,7 @@ impl Lines {
     }
 
     fn keep(&mut self, part: &[u8]) {
-        if self.too_long || self.partial.len() + part.len() > MAX_LINE_BYTES {
+        if self.too_long || self.partial.len() + part.len() > self.max_bytes {
             self.too_long = true;
             self.partial.clear();
         } else {
@@ -63,9 +66,11 @@ impl Lines {
 mod tests {
     use super::*;
 
+    const MAX: usize = 1000;
+
     fn lines(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
         let mut seen = Vec::new();
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(MAX);
         for chunk in chunks {
             lines.feed(chunk, |line| seen.push(line.to_vec()));
         }
@@ -91,11 +96,11 @@ mod tests {
     #[test]
     fn an_endless_line_is_passed_over_and_holds_no_memory() {
         let mut seen = Vec::new();
-        let mut lines = Lines::default();
-        let block = vec![b'x'; 10_000];
+        let mut lines = Lines::new(MAX);
+        let block = vec![b'x'; 300];
         for _ in 0..100 {
             lines.feed(&block, |line| seen.push(line.to_vec()));
-            assert!(lines.partial.len() <= MAX_LINE_BYTES);
+            assert!(lines.partial.len() <= MAX);
         }
         lines.feed(b"\nnext\n", |line| seen.push(line.to_vec()));
         assert_eq!(seen, [b"next"]);
@@ -103,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_line_too_long_within_one_chunk_is_passed_over() {
-        let mut text = vec![b'x'; MAX_LINE_BYTES + 1];
+        let mut text = vec![b'x'; MAX + 1];
         text.extend_from_slice(b"\nnext\n");
         assert_eq!(lines(&[&text]), [b"next"]);
     }

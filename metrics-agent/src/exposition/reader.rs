@@ -20,6 +20,21 @@ pub struct Reader {
     series: usize,
 }
 
+/// What one line of a text may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LineLimits {
+    /// Most bytes; a longer line is passed over.
+    pub bytes: usize,
+    /// Most labels of a series; one with more counts as malformed.
+    pub labels: usize,
+}
+
+impl Default for LineLimits {
+    fn default() -> Self {
+        Self { bytes: 64 * 1024, labels: 128 }
+    }
+}
+
 /// What one text said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extraction {
@@ -61,7 +76,13 @@ pub enum Fault {
 impl Reader {
     /// A reader of texts in this dialect.
     pub fn new(dialect: &Dialect, engines: MultiEngine) -> Self {
-        Self { lines: Lines::default(), wanted: Wanted::new(dialect, engines), series: 0 }
+        Self::with_limits(dialect, engines, LineLimits::default())
+    }
+
+    /// The same, with other limits.
+    pub fn with_limits(dialect: &Dialect, engines: MultiEngine, limits: LineLimits) -> Self {
+        let wanted = Wanted::new(dialect, engines, limits.labels);
+        Self { lines: Lines::new(limits.bytes), wanted, series: 0 }
     }
 
     /// Starts a new text; what was read of the last one is forgotten.

@@ -6,7 +6,7 @@ use nom::branch::alt;
 use nom::bytes::complete::{tag, take_till, take_till1, take_while1};
 use nom::character::complete::{char, space0, space1};
 use nom::combinator::{all_consuming, eof, map_opt, opt, peek, recognize, value};
-use nom::multi::fold_many0;
+use nom::multi::fold_many_m_n;
 use nom::sequence::{delimited, preceded, terminated};
 use nom::{IResult, Parser};
 
@@ -30,9 +30,9 @@ pub(super) fn type_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     parsed.ok().map(|(_, pair)| pair)
 }
 
-/// Reads labels, value and timestamp. `None`: the line is malformed.
-pub(super) fn sample(after_name: &[u8]) -> Option<Sample<'_>> {
-    let labels = delimited((space0, char('{')), label_text, char('}'));
+/// Reads labels, value and timestamp. `None`: the line is malformed, or has more labels than that.
+pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<Sample<'_>> {
+    let labels = delimited((space0, char('{')), |text| label_text(text, max_labels), char('}'));
     let number = map_opt(take_till1(is_blank), parse_number::<f64>);
     let time = map_opt(take_till1(is_blank), parse_number::<i64>);
     let line = (opt(labels), preceded(space0, number), opt(preceded(space1, time)));
@@ -54,8 +54,8 @@ impl<'a> Labels<'a> {
     }
 }
 
-fn label_text(input: &[u8]) -> IResult<&[u8], Labels<'_>> {
-    let all = recognize((fold_many0(label, || (), |(), _| ()), space0));
+fn label_text(input: &[u8], most: usize) -> IResult<&[u8], Labels<'_>> {
+    let all = recognize((fold_many_m_n(0, most, label, || (), |(), _| ()), space0));
     all.map(Labels).parse(input)
 }
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<(f64, i64)> {
-        sample(text.as_bytes()).map(|s| (s.value, s.timestamp))
+        sample(text.as_bytes(), 9).map(|s| (s.value, s.timestamp))
     }
 
     #[test]
@@ -151,8 +151,15 @@ mod tests {
     }
 
     #[test]
+    fn a_line_with_too_many_labels_is_refused() {
+        let line = |labels: usize| format!("{{{}}} 1", r#"a="b","#.repeat(labels));
+        assert_eq!(read(&line(9)), Some((1.0, 0)));
+        assert_eq!(read(&line(10)), None);
+    }
+
+    #[test]
     fn labels_are_found_by_name_with_their_escapes_resolved() {
-        let labels = sample(b"{plain=\"a}b,c\",esc=\"q\\\"b\\\\n\\n\",plain=\"later\"} 1").unwrap().labels;
+        let labels = sample(b"{plain=\"a}b,c\",esc=\"q\\\"b\\\\n\\n\",plain=\"later\"} 1", 9).unwrap().labels;
         assert_eq!(labels.get("plain").as_deref(), Some(&b"a}b,c"[..]));
         assert_eq!(labels.get("esc").as_deref(), Some(&b"q\"b\\n\n"[..]));
         assert_eq!(labels.get("esc\""), None);

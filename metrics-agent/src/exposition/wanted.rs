@@ -9,6 +9,7 @@ use crate::dialect::{Dialect, MetricSpec, MultiEngine};
 #[derive(Debug)]
 pub(super) struct Wanted {
     families: Vec<Family>,
+    max_labels: usize,
 }
 
 /// One metric: several fields may be read from it, by their labels.
@@ -40,13 +41,13 @@ enum Kept {
 }
 
 impl Wanted {
-    pub(super) fn new(dialect: &Dialect, engines: MultiEngine) -> Self {
+    pub(super) fn new(dialect: &Dialect, engines: MultiEngine, max_labels: usize) -> Self {
         let engine_label = match engines {
             MultiEngine::Sum => dialect.engine_label.clone(),
             MultiEngine::First => None,
         };
         let per_engine = || Number::new(engine_label.clone());
-        let mut wanted = Self { families: Vec::new() };
+        let mut wanted = Self { families: Vec::new(), max_labels };
         wanted.want(dialect.waiting.as_ref(), || Kept::Waiting(per_engine()));
         wanted.want(dialect.running.as_ref(), || Kept::Running(per_engine()));
         wanted.want(dialect.kv_usage.as_ref(), || Kept::KvUsage(per_engine()));
@@ -100,7 +101,7 @@ impl Wanted {
             matches!(line.get(at), Some(b'{' | b' ' | b'\t')) && line[..at] == family.name
         };
         if let Some(family) = self.families.iter_mut().find(named) {
-            family.series(&line[family.name.len()..]);
+            family.series(&line[family.name.len()..], self.max_labels);
         }
     }
 
@@ -114,8 +115,8 @@ impl Wanted {
 }
 
 impl Family {
-    fn series(&mut self, after_name: &[u8]) {
-        let Some(mut sample) = sample(after_name) else {
+    fn series(&mut self, after_name: &[u8], max_labels: usize) {
+        let Some(mut sample) = sample(after_name, max_labels) else {
             for want in &mut self.wants {
                 want.malformed = true;
             }

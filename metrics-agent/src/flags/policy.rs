@@ -5,6 +5,7 @@ use core::time::Duration;
 use clap::Args;
 
 use super::{FlagError, values};
+use crate::file_limits::FileLimits;
 use crate::manifests::Options;
 
 /// How manifests are read.
@@ -26,10 +27,20 @@ pub struct PolicyFlags {
     /// it the last values count, and none as idle, as in the reference endpoint picker.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     no_opinion_after: Option<Duration>,
+
     /// For how long an endpoint that fails a request is left alone while there are others; twice as long with each further
     /// failure, up to eight times. 0s: not at all, as the reference does it.
     #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
+
+    /// Largest file that is read: the endpoints file, each manifest, each file of certificates, keys or tokens. All manifests
+    /// together may have four times as many bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = FileLimits::default().bytes, value_parser = values::count)]
+    max_file_bytes: usize,
+
+    /// Most nodes of YAML in a file: maps, lists and values.
+    #[arg(long, value_name = "N", default_value_t = FileLimits::default().yaml_nodes, value_parser = values::count)]
+    max_yaml_nodes: usize,
 }
 
 impl PolicyFlags {
@@ -44,6 +55,7 @@ impl PolicyFlags {
             emit_endpoint_scores: self.emit_endpoint_scores,
             no_opinion_after: self.no_opinion_after,
             avoid_failing: self.avoid_failing,
+            file_limits: FileLimits { bytes: self.max_file_bytes, yaml_nodes: self.max_yaml_nodes },
         })
     }
 }

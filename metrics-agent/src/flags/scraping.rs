@@ -8,9 +8,10 @@ use hyper::Uri;
 use rustls::pki_types::ServerName;
 
 use super::FlagError;
-use super::values::{duration, path, server_name};
+use super::values::{count, duration, path, server_name};
 use crate::credentials::scraping::{Files, Trust};
 use crate::dialect::MultiEngine;
+use crate::exposition::LineLimits;
 use crate::scrape::{self, MIN_INTERVAL, Scheme};
 
 /// How model servers are scraped.
@@ -66,6 +67,14 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     max_metrics_series: usize,
 
+    /// Longest line of a metrics text; a longer one is passed over.
+    #[arg(long, value_name = "BYTES", default_value_t = LineLimits::default().bytes, value_parser = count)]
+    max_metrics_line_bytes: usize,
+
+    /// Most labels of a series; one with more counts as malformed.
+    #[arg(long, value_name = "N", default_value_t = LineLimits::default().labels, value_parser = count)]
+    max_metrics_labels: usize,
+
     /// How a data-parallel vLLM server, with one series for each engine, is read.
     #[arg(long, value_name = "HOW", default_value = "sum")]
     data_parallel: DataParallel,
@@ -110,6 +119,7 @@ impl ScrapeFlags {
             path: self.metrics_path,
             max_bytes: self.max_metrics_bytes,
             max_series: self.max_metrics_series,
+            lines: LineLimits { bytes: self.max_metrics_line_bytes, labels: self.max_metrics_labels },
             engines: match self.data_parallel {
                 DataParallel::Sum => MultiEngine::Sum,
                 DataParallel::First => MultiEngine::First,

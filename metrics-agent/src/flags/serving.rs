@@ -28,6 +28,10 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     idle_timeout: Duration,
 
+    /// A connection is closed when its client takes nothing of an answer for this long.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    write_timeout: Duration,
+
     /// Certificate chain of the agent's API, in PEM: the API is then served over TLS. Read again when it changes, as are
     /// all files of certificates, keys and tokens.
     #[arg(long, value_name = "PATH", requires = "tls_key")]
@@ -56,6 +60,7 @@ impl ServeFlags {
             max_connections: usize::from(self.max_connections),
             max_header_bytes: self.max_header_bytes,
             idle_timeout: self.idle_timeout,
+            write_timeout: self.write_timeout,
         }
     }
 

@@ -71,6 +71,13 @@ pub(super) fn server_name(text: &str) -> Result<ServerName<'static>, String> {
         .map_err(|_| "allowed is a DNS name or an IP address, without a port".to_owned())
 }
 
+/// At least one, and no more than a pool could ever need.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    const MAX: usize = 1024 * 1024 * 1024;
+    let count = text.parse().ok().filter(|count| (1..=MAX).contains(count));
+    count.ok_or_else(|| format!("allowed is a number from 1 to {MAX}"))
+}
+
 /// So much can always be read.
 pub(super) fn header_bytes(text: &str) -> Result<usize, String> {
     const MAX: usize = 1024 * 1024;

@@ -10,7 +10,7 @@ use super::{Options, Plan, Problems, source};
 
 /// A summary of the manifests, or all that is wrong with them.
 pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
-    let files = source::read(path)?;
+    let files = source::read(path, options.file_limits)?;
     let plan = Plan::read(&files, options)?;
     let mut summary = format!("good: {} documents in {} files\n", plan.documents, files.len());
     for pool in &plan.pools {

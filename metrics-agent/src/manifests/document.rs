@@ -5,6 +5,7 @@ use std::sync::Arc;
 use deserr::{Deserr, deserialize};
 use serde_json::Value as Json;
 
+use super::Options;
 use super::fields::Metadata;
 use super::inference_model::InferenceModel;
 use super::inference_model_rewrite::InferenceModelRewrite;
@@ -90,17 +91,18 @@ struct Resource<S> {
 }
 
 impl Documents {
-    pub(super) fn read(files: &[File], allow_experimental_plugins: bool) -> Self {
+    pub(super) fn read(files: &[File], options: &Options) -> Self {
         let mut documents = Self::default();
         for file in files {
-            documents.read_file(file, allow_experimental_plugins);
+            documents.read_file(file, options);
         }
         documents
     }
 
-    fn read_file(&mut self, file: &File, allow_experimental_plugins: bool) {
+    fn read_file(&mut self, file: &File, given: &Options) {
         // YAML 1.2: `no` is a text.
-        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+        let budget = Some(given.file_limits.yaml());
+        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
         let mut bytes = &file.bytes[..];
         let read = serde_saphyr::read_with_options::<_, Json>(&mut bytes, options);
         for (index, document) in read.enumerate() {
@@ -132,7 +134,7 @@ impl Documents {
                     self.problems.push(origin.problem(Fault::new("", text)));
                     return;
                 }
-                if let Err(faults) = self.add(&origin, document, allow_experimental_plugins) {
+                if let Err(faults) = self.add(&origin, document, given.allow_experimental_plugins) {
                     self.problems.extend(faults.0.into_iter().map(|fault| origin.problem(fault)));
                 }
             }

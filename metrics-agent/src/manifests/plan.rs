@@ -69,7 +69,7 @@ impl Plan {
     /// Reads and checks the files. All problems of all documents are told; how documents fit together is only looked at
     /// when each is right by itself.
     pub fn read(files: &[File], options: &Options) -> Result<Self, Problems> {
-        let mut documents = Documents::read(files, options.allow_experimental_plugins);
+        let mut documents = Documents::read(files, options);
         documents.refuse_second_ones();
         if !documents.problems.is_empty() {
             return Err(Problems(documents.problems));

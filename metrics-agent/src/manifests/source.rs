@@ -1,19 +1,17 @@
 //! The manifest files.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::problem::{Problem, Problems};
-
-/// Largest file.
-pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
+use crate::file_limits::FileLimits;
 
 /// Most files of a directory.
 pub const MAX_FILES: usize = 256;
 
-/// Most bytes of all files together.
-pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Most bytes of all files together, in files of the most bytes.
+pub const MAX_FULL_FILES: usize = 4;
 
 /// Ends of the names that count in a directory.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
@@ -29,28 +27,25 @@ pub struct File {
 
 /// Reads a file, or the `.yaml`, `.yml` and `.json` files of a directory in the order of their names. Hidden files and
 /// directories within it do not count, so a mounted `ConfigMap` can be read as it is.
-pub fn read(path: &Path) -> Result<Vec<File>, Problems> {
+pub fn read(path: &Path, limits: FileLimits) -> Result<Vec<File>, Problems> {
     let is_directory =
         std::fs::metadata(path).map_err(|error| Problems::from(unreadable(path, &error)))?.is_dir();
     let paths = if is_directory { files_of(path)? } else { vec![path.to_owned()] };
     let (mut files, mut problems, mut total) = (Vec::new(), Vec::new(), 0);
     for path in paths {
-        match read_file(&path) {
-            Ok(bytes) if bytes.len() as u64 > MAX_FILE_BYTES => {
-                problems.push(Problem::of_file(
-                    &path,
-                    format!("is larger than the allowed {MAX_FILE_BYTES} bytes"),
-                ));
-            }
+        match limits.read(&path) {
             Ok(bytes) => {
                 total += bytes.len();
                 files.push(File { path: path.into(), bytes });
             }
-            Err(error) => problems.push(unreadable(&path, &error)),
+            Err(error) => problems.push(Problem::of_file(&path, error.to_string())),
         }
     }
-    if total > MAX_BYTES {
-        problems.push(Problem::of_file(path, format!("holds {total} bytes; allowed are {MAX_BYTES}")));
+    let most = limits.bytes.saturating_mul(MAX_FULL_FILES);
+    if total > most {
+        let text =
+            format!("holds {total} bytes; allowed are {most}, {MAX_FULL_FILES} times --max-file-bytes");
+        problems.push(Problem::of_file(path, text));
     }
     if problems.is_empty() { Ok(files) } else { Err(Problems(problems)) }
 }
@@ -79,13 +74,6 @@ fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Problems> {
         .into());
     }
     Ok(paths)
-}
-
-/// One byte more than allowed is enough to see that a file is too large.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {

@@ -8,6 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::source::{self, File};
 use super::{Options, Plan, Problem, Problems};
+use crate::file_limits::FileLimits;
 use crate::look;
 use crate::telemetry::Telemetry;
 
@@ -52,7 +53,8 @@ impl Watch {
         let (found, plans) = watch::channel(Err(format!("{} was not read yet", settings.path.display())));
         let task = tokio::spawn(async move {
             let take = |files: &Look| take(files, &settings.options, &found, &telemetry, &accepts);
-            look::follow(|| read(settings.path.clone()), take).await;
+            let limits = settings.options.file_limits;
+            look::follow(|| read(settings.path.clone(), limits), take).await;
         });
         Self { plans, _task: Some(AbortOnDropHandle::new(task)) }
     }
@@ -60,10 +62,10 @@ impl Watch {
 
 type Look = Result<Vec<File>, Problems>;
 
-async fn read(path: PathBuf) -> Look {
+async fn read(path: PathBuf, limits: FileLimits) -> Look {
     let reading = tokio::task::spawn_blocking({
         let path = path.clone();
-        move || source::read(&path)
+        move || source::read(&path, limits)
     });
     reading.await.unwrap_or_else(|error| Err(Problem::of_file(&path, error.to_string()).into()))
 }

@@ -13,6 +13,7 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +37,8 @@ pub struct Limits {
     pub max_header_bytes: usize,
     /// A connection is closed when a handshake takes longer, or when the next request's headers have not come whole in it.
     pub idle_timeout: Duration,
+    /// A connection is closed when its client takes nothing of an answer for so long.
+    pub write_timeout: Duration,
 }
 
 /// Serves until `closing` is cancelled, and then until every request that had begun is answered.
@@ -80,6 +83,8 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps Nagle's delay");
     }
+    let mut stream = Box::pin(TimeoutStream::new(stream));
+    stream.as_mut().set_write_timeout_pinned(Some(limits.write_timeout));
     let (stream, peer) = match tls {
         None => (Either::Left(stream), Peer { has_certificate: false }),
         Some(tls) => match timeout(limits.idle_timeout, tls.accept(stream)).await {

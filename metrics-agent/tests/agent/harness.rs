@@ -9,6 +9,8 @@ use metrics_agent::agent::{self, Settings};
 use metrics_agent::credentials;
 use metrics_agent::dialect::MultiEngine;
 use metrics_agent::discovery::Sources;
+use metrics_agent::exposition::LineLimits;
+use metrics_agent::file_limits::FileLimits;
 use metrics_agent::manifests::Options;
 use metrics_agent::scrape::{self, Scheme};
 use metrics_agent::server::listen::{Limits, MIN_HEADER_BYTES};
@@ -78,6 +80,7 @@ pub(crate) fn options_for(pool: &str) -> Options {
         emit_endpoint_scores: false,
         no_opinion_after: None,
         avoid_failing: Duration::ZERO,
+        file_limits: FileLimits::default(),
     }
 }
 
@@ -94,6 +97,7 @@ pub(crate) fn settings() -> Settings {
             path: "/metrics".parse().unwrap(),
             max_bytes: 100_000,
             max_series: 5_000,
+            lines: LineLimits::default(),
             engines: MultiEngine::Sum,
         },
         scrape_credentials: credentials::scraping::Files::default(),
@@ -104,6 +108,7 @@ pub(crate) fn settings() -> Settings {
             max_connections: 100,
             max_header_bytes: MIN_HEADER_BYTES,
             idle_timeout: Duration::from_secs(20),
+            write_timeout: Duration::from_secs(20),
         },
         credentials: credentials::serving::Files::default(),
     }

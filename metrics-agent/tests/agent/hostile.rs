@@ -1,7 +1,7 @@
 //! Texts no honest server writes cost their own field and nothing else.
 
 use metrics_agent::dialect::{Dialects, MultiEngine};
-use metrics_agent::exposition::{Extraction, Fault, Field, MAX_LINE_BYTES, Reader};
+use metrics_agent::exposition::{Extraction, Fault, Field, LineLimits, Reader};
 use proptest::prelude::*;
 
 const REST: &str = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 4\n";
@@ -98,7 +98,7 @@ fn more_engines_than_any_server_has_are_refused() {
 
 #[test]
 fn a_line_longer_than_allowed_is_passed_over() {
-    let long = format!("vllm:num_requests_waiting{{a=\"{}\"}} 1", "x".repeat(MAX_LINE_BYTES));
+    let long = format!("vllm:num_requests_waiting{{a=\"{}\"}} 1", "x".repeat(LineLimits::default().bytes));
     assert_eq!(waiting(&long), (None, Some(Fault::Missing)));
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics_agent::agent::Settings;
 use metrics_agent::server::listen::MIN_HEADER_BYTES;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use crate::harness::{Agent, ask, settings};
@@ -86,4 +86,29 @@ async fn connections_beyond_the_limit_wait_for_one_to_end() {
     assert!(timeout(Duration::from_millis(300), &mut asked).await.is_err(), "it waits");
     drop(open.pop());
     assert_eq!(timeout(SOON, asked).await.unwrap().unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn who_takes_nothing_of_its_answers_is_disconnected() {
+    for path in ["/metrics", "/v1/pools"] {
+        let agent = agent(|settings| {
+            settings.limits.max_connections = 1;
+            settings.limits.write_timeout = Duration::from_millis(300);
+        })
+        .await;
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stuck = socket.connect(agent.address).await.unwrap();
+        // Asks until nothing more is taken: the agent then waits for this client to read.
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").repeat(1000);
+        while timeout(Duration::from_secs(1), stuck.write_all(request.as_bytes()))
+            .await
+            .is_ok_and(|sent| sent.is_ok())
+        {}
+        // The one connection there may be is free again.
+        let mut other = connect(agent.address).await;
+        let answer = timeout(SOON, ask(&mut other, "/healthz", "")).await.expect("the stuck client is gone");
+        assert_eq!(answer.unwrap().status, 200, "{path}");
+        until_closed(stuck).await;
+    }
 }

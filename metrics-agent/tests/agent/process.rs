@@ -122,6 +122,26 @@ fn what_cannot_work_is_refused_with_the_flag_that_says_it() {
 }
 
 #[test]
+fn a_file_beyond_a_limit_is_refused_with_the_flag_that_sets_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m.yaml");
+    let objective = "apiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {name: batch}\n\
+                     spec: {priority: -10, poolRef: {name: default}}\n";
+    std::fs::write(&path, objective).unwrap();
+    let path = path.to_str().unwrap();
+    let said = refused(&["check", "--max-file-bytes", "10", path]);
+    assert!(said.contains("m.yaml: is larger than the allowed 10 bytes (--max-file-bytes)"), "{said}");
+    let said = refused(&["check", "--max-yaml-nodes", "5", path]);
+    assert!(said.contains("m.yaml") && said.contains("budget"), "{said}");
+    assert!(refused(&["check", "--max-yaml-nodes", "0", path]).contains("allowed is a number from 1"));
+    let of = |flags: &[&str]| {
+        refused(&[&["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:1"], flags].concat())
+    };
+    let said = of(&["--bearer-token-file", path, "--max-file-bytes", "10"]);
+    assert!(said.contains("m.yaml is larger than the allowed 10 bytes (--max-file-bytes)"), "{said}");
+}
+
+#[test]
 fn a_file_of_credentials_that_is_none_is_named_and_its_text_is_not_repeated() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {

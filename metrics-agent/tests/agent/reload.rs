@@ -155,7 +155,7 @@ async fn without_a_good_file_the_agent_lives_says_why_and_starts_when_it_comes()
     let path = directory.path().join("endpoints.yaml");
     let agent = Agent::start(reading(path.clone())).await;
     let not_ready = eventually("the reason", async || {
-        Some(agent.get("/readyz").await.text()).filter(|text| text.contains("cannot read"))
+        Some(agent.get("/readyz").await.text()).filter(|text| text.contains("cannot be read"))
     })
     .await;
     assert!(not_ready.contains("endpoints.yaml"), "{not_ready}");

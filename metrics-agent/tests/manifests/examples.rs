@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use metrics_agent::file_limits::FileLimits;
 use metrics_agent::manifests::{Plan, source};
 
 use crate::reading::options;
@@ -9,7 +10,8 @@ use crate::reading::options;
 #[test]
 fn the_examples_are_right_and_mean_what_they_say() {
     let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests"));
-    let plan = Plan::read(&source::read(examples).unwrap(), &options()).unwrap_or_else(|e| panic!("{e}"));
+    let plan = Plan::read(&source::read(examples, FileLimits::default()).unwrap(), &options())
+        .unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((plan.documents, &plan.warnings[..]), (4, &[][..]));
     let pool = &plan.pools[0];
     let policy = &pool.policy;
@@ -20,6 +22,6 @@ fn the_examples_are_right_and_mean_what_they_say() {
 
     let root = examples.join("../..");
     let endpoints = std::fs::read(root.join(plan.endpoints_file.unwrap())).unwrap();
-    let found = metrics_agent::discovery::parse(&endpoints).unwrap();
+    let found = metrics_agent::discovery::parse(&endpoints, FileLimits::default()).unwrap();
     assert_eq!(pool.members.among(&found).len(), found.len(), "each endpoint of the example is the pool's");
 }

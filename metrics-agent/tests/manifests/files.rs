@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use metrics_agent::file_limits::FileLimits;
 use metrics_agent::manifests::{Plan, source};
 
 use crate::reading::{options, refusal};
@@ -29,20 +30,28 @@ fn hostile_texts_are_refused_briefly() {
 fn files_are_counted_and_measured() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let refusal = || source::read(path).unwrap_err().to_string();
+    let refusal = || source::read(path, FileLimits::default()).unwrap_err().to_string();
     assert!(refusal().contains("holds no .yaml, .yml or .json file"), "{}", refusal());
     std::fs::write(path.join("big.yaml"), vec![b'#'; 1024 * 1024 + 1]).unwrap();
-    assert!(refusal().ends_with("big.yaml: is larger than the allowed 1048576 bytes"), "{}", refusal());
+    assert!(
+        refusal().ends_with("big.yaml: is larger than the allowed 1048576 bytes (--max-file-bytes)"),
+        "{}",
+        refusal()
+    );
     for index in 0..5 {
         std::fs::write(path.join(format!("{index}.yaml")), vec![b'#'; 1024 * 1024]).unwrap();
     }
     std::fs::remove_file(path.join("big.yaml")).unwrap();
-    assert!(refusal().contains("holds 5242880 bytes; allowed are 4194304"), "{}", refusal());
+    assert!(
+        refusal().contains("holds 5242880 bytes; allowed are 4194304, 4 times --max-file-bytes"),
+        "{}",
+        refusal()
+    );
     for index in 0..257 {
         std::fs::write(path.join(format!("{index}.yaml")), "").unwrap();
     }
     assert!(refusal().contains("holds more than the allowed 256 files"), "{}", refusal());
-    let absent = source::read(&path.join("absent")).unwrap_err().to_string();
+    let absent = source::read(&path.join("absent"), FileLimits::default()).unwrap_err().to_string();
     assert!(absent.contains("absent: cannot be read: "), "{absent}");
 }
 
@@ -53,7 +62,7 @@ fn a_directorys_files_are_read_in_the_order_of_their_names_and_others_passed_ove
         std::fs::write(directory.path().join(name), "").unwrap();
     }
     std::fs::create_dir(directory.path().join("e.yaml")).unwrap();
-    let files = source::read(directory.path()).unwrap();
+    let files = source::read(directory.path(), FileLimits::default()).unwrap();
     let names: Vec<_> = files.iter().map(|file| file.path.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(names, ["a.yaml", "b.yml", "c.json"]);
 }

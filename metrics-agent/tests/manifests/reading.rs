@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::path::Path;
 
 use endpoint_picker_wire::v1;
+use metrics_agent::file_limits::FileLimits;
 use metrics_agent::manifests::source::File;
 use metrics_agent::manifests::{Options, Plan};
 
@@ -14,6 +15,7 @@ pub(crate) fn options() -> Options {
         emit_endpoint_scores: false,
         no_opinion_after: None,
         avoid_failing: Duration::ZERO,
+        file_limits: FileLimits::default(),
     }
 }
 

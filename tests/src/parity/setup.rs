@@ -4,6 +4,7 @@ use crate::tools;
 use anyhow::{Context, Result, anyhow};
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker_wire::picker_config_into_core;
+use metrics_agent::file_limits::FileLimits;
 use metrics_agent::manifests::{Options, Plan, source};
 use serde_json::{Value, json};
 use std::fs;
@@ -134,13 +135,15 @@ impl Setup {
         if !self.has_config() {
             return Ok(PickerConfig::default());
         }
-        let files = source::read(&self.path()).map_err(|problems| anyhow!("{problems}"))?;
+        let files =
+            source::read(&self.path(), FileLimits::default()).map_err(|problems| anyhow!("{problems}"))?;
         let options = Options {
             allow_experimental_plugins: true,
             default_pool: String::from("default"),
             emit_endpoint_scores: false,
             no_opinion_after: None,
             avoid_failing: Duration::ZERO,
+            file_limits: FileLimits::default(),
         };
         let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;
         let pool = plan.pools.into_iter().next();
