@@ -116,6 +116,11 @@ bench: tools wasm-alone wasm ## Measure what the picker costs: proxy, choice, ag
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench $(B)
 
+.PHONY: bench-epp
+bench-epp: tools wasm ## Measure the picker against the reference's and against round robin, 25 minutes (QUICK=1: 5; WRITE=1 into docs)
+	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench-epp
+	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench-epp $(if $(QUICK),--quick) $(if $(WRITE),--write)
+
 .PHONY: tools
 tools: ## Find or bring the wasm targets, Envoy and func-e (into .tools/)
 	@tools/setup

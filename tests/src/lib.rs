@@ -8,7 +8,7 @@
 //! - [`config`]: the shipped `envoy.yaml` with other ports and paths in it.
 //! - [`parity`]: the reference endpoint picker beside ours, decision by decision.
 //! - [`module`]: what the built filter asks of Envoy.
-//! - [`bench`]: what the picker costs.
+//! - [`bench`]: what the picker costs. [`versus`]: the same for the reference, and how good their choices are.
 //! - [`chaos`]: what is lost while something breaks. [`soak`]: what grows under long load.
 //! - [`client`], [`subset_hint`], [`eventually`]: what a test says to the stack, and how it waits for an effect.
 //!
@@ -34,3 +34,4 @@ pub mod stack;
 pub mod subset_hint;
 pub mod tools;
 mod traffic;
+pub mod versus;

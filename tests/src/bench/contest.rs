@@ -146,8 +146,11 @@ impl Ground {
             fs::write(&path, text).map(|()| path)
         };
         Ok(Self {
-            bodies: file("bodies", (0..PROMPTS).map(|number| body(number, false)).collect())?,
-            streaming: file("streaming-bodies", (0..PROMPTS).map(|number| body(number, true)).collect())?,
+            bodies: file("bodies", (0..PROMPTS).map(|number| body(number, BODY_BYTES, false)).collect())?,
+            streaming: file(
+                "streaming-bodies",
+                (0..PROMPTS).map(|number| body(number, BODY_BYTES, true)).collect(),
+            )?,
             destinations: file("destinations", lines.collect())?,
             upstreams,
             dir,
@@ -208,10 +211,9 @@ fn micros(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e3
 }
 
-/// A chat request of [`BODY_BYTES`] in one line.
-fn body(number: usize, stream: bool) -> String {
-    let text =
-        format!("Prompt {number}: the quick brown fox jumps over the lazy dog. ").repeat(BODY_BYTES / 50);
+/// A chat request of about so many bytes in one line.
+pub(crate) fn body(number: usize, bytes: usize, stream: bool) -> String {
+    let text = format!("Prompt {number}: the quick brown fox jumps over the lazy dog. ").repeat(bytes / 50);
     let body = |content: &str| {
         let message = json!({"role": "user", "content": content});
         format!(
@@ -219,12 +221,12 @@ fn body(number: usize, stream: bool) -> String {
             json!({"model": "demo-model", "messages": [message], "max_tokens": 256, "stream": stream})
         )
     };
-    let room = BODY_BYTES - body("").len();
+    let room = bytes - body("").len();
     body(&text[..room])
 }
 
 /// The shipped configuration without an access log, which would cost both proxies the same and hide the difference.
-fn shipped(folder: &Path, agent_port: u16) -> Result<Config> {
+pub(crate) fn shipped(folder: &Path, agent_port: u16) -> Result<Config> {
     let mut config = Config::shipped("envoy.yaml", Places { port: 0, admin_port: 0, agent_port, folder })?;
     config.remove_access_log()?;
     Ok(config)
@@ -253,7 +255,8 @@ async fn start_agent(folder: &Path, endpoints: &[SocketAddr]) -> Result<Agent> {
     Agent::start((Ipv4Addr::LOCALHOST, 0).into(), flags, &folder.join("agent.log")).await
 }
 
-async fn wait_until_picking(envoy: &Envoy) -> Result<()> {
+/// Waits until the picker has chosen an endpoint for a request.
+pub(crate) async fn wait_until_picking(envoy: &Envoy) -> Result<()> {
     let client = client::http1();
     let url = format!("http://{}/v1/chat/completions", envoy.listener());
     let picking = within(PICKING_DEADLINE, async || {

@@ -13,8 +13,12 @@ mod upstreams;
 mod wrk;
 
 pub use contest::{Contest, Plan};
+pub(crate) use contest::{body, shipped, wait_until_picking};
 pub use module::module;
 pub use own_benches::{agent, decisions};
 pub use table::{Row, print};
 pub(crate) use table::{median, rounded};
+pub(crate) use turns::cpu_time;
+pub(crate) use upstreams::{PACED, Upstreams};
 pub use wrk::version as wrk_version;
+pub(crate) use wrk::{Load, run as run_wrk};

@@ -2,7 +2,7 @@
 
 use super::wrk::{self, Figures, Load};
 use crate::envoy::Envoy;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,6 +36,8 @@ impl Side {
         let before = cpu_time(self.envoy.process_id())?;
         let listener = self.envoy.listener();
         let figures = wrk::run(listener, load, lasting, &self.bodies, self.destinations.as_deref())?;
+        let Figures { requests, failed, .. } = figures;
+        ensure!(requests > 0 && failed == 0, "{failed} of {requests} requests failed");
         let cpu = cpu_time(self.envoy.process_id())?.saturating_sub(before);
         Ok(Turn { figures, cpu: cpu.div_f64(figures.requests as f64) })
     }
@@ -62,7 +64,7 @@ pub(super) fn rounds(
 }
 
 /// Processor time, user and system, of a process and all it has started: Envoy may be the child of its launcher.
-fn cpu_time(process: u32) -> Result<Duration> {
+pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
     let folder = PathBuf::from(format!("/proc/{process}"));
     let mut total = own_cpu_time(&folder)?;
     for thread in fs::read_dir(folder.join("task"))? {

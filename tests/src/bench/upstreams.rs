@@ -1,8 +1,12 @@
 //! Model servers that cost next to nothing, so that the proxy is what is measured.
 
 use anyhow::{Context, Result};
+use bytes::Bytes;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime;
@@ -29,71 +33,107 @@ vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="8192"} 1.0
 
 /// Model servers on ports of their own, in one thread; they end when dropped.
 #[derive(Debug)]
-pub(super) struct Upstreams {
+pub(crate) struct Upstreams {
     addresses: Vec<SocketAddr>,
+    shared: Arc<Shared>,
     _stop: DropGuard,
 }
 
 impl Upstreams {
     /// Starts this many.
-    pub(super) async fn start(count: usize) -> Result<Self> {
+    pub(crate) async fn start(count: usize) -> Result<Self> {
         let mut listeners = Vec::new();
         for _ in 0..count {
             listeners.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?.into_std()?);
         }
         let addresses = listeners.iter().map(std::net::TcpListener::local_addr).collect::<Result<_, _>>()?;
+        let shared = Arc::new(Shared {
+            metrics: Mutex::new(metrics(METRICS)),
+            scrapes: AtomicU64::new(0),
+            paced_chunks: AtomicU64::new(0),
+            whole: vec![Bytes::from(response("application/json", ANSWER))],
+            streamed: streamed(),
+        });
         let stop = CancellationToken::new();
-        let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+        let serving = Arc::clone(&shared);
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let stopped = stop.clone();
         thread::Builder::new().name("upstreams".to_owned()).spawn(move || {
             runtime.block_on(async {
                 for listener in listeners {
-                    tokio::spawn(accept(listener));
+                    tokio::spawn(accept(listener, Arc::clone(&serving)));
                 }
                 stopped.cancelled().await;
             });
         })?;
-        Ok(Self { addresses, _stop: stop.drop_guard() })
+        Ok(Self { addresses, shared, _stop: stop.drop_guard() })
     }
 
     /// Where they listen.
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// From now on, `/metrics` is this text; `None` for the few lines that a picker reads.
+    pub(crate) fn say_when_scraped(&self, text: Option<&str>) {
+        *self.shared.metrics() = metrics(text.unwrap_or(METRICS));
+    }
+
+    /// How many chunks were written one at a time.
+    pub(crate) fn paced_chunks(&self) -> u64 {
+        self.shared.paced_chunks.load(Ordering::Relaxed)
+    }
+
+    /// How often `/metrics` was read.
+    pub(crate) fn scrapes(&self) -> u64 {
+        self.shared.scrapes.load(Ordering::Relaxed)
     }
 }
 
-async fn accept(listener: std::net::TcpListener) -> Result<()> {
+async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) -> Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let answers: &'static Answers = Box::leak(Box::new(Answers {
-        metrics: vec![response("text/plain; version=0.0.4", METRICS)],
-        whole: vec![response("application/json", ANSWER)],
-        streamed: streamed(),
-    }));
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         // How a connection ends is its client's affair: the load generator counts what went wrong.
-        tokio::spawn(serve(stream, answers));
+        tokio::spawn(serve(stream, Arc::clone(&shared)));
     }
 }
 
-/// The parts of each answer, as they are written.
-struct Answers {
-    metrics: Vec<String>,
-    whole: Vec<String>,
-    streamed: Vec<String>,
+/// The answers, those to requests in the parts in which they are written.
+#[derive(Debug)]
+struct Shared {
+    metrics: Mutex<Bytes>,
+    scrapes: AtomicU64,
+    paced_chunks: AtomicU64,
+    whole: Vec<Bytes>,
+    streamed: Vec<Bytes>,
 }
 
+impl Shared {
+    fn metrics(&self) -> MutexGuard<'_, Bytes> {
+        self.metrics.lock().expect("no holder of this lock panics")
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Metrics,
     Whole,
     Streamed,
+    Paced,
 }
 
 /// What a body that asks for a streamed answer contains.
 const STREAM: &[u8] = br#""stream":true"#;
+/// What it contains besides if chunks are to come one at a time, as from a model that takes time for each.
+pub(crate) const PACED: &str = "one at a time";
+/// Both are among the last bytes; the others of a long body are not worth a look.
+const TAIL: usize = 64;
+/// Between two chunks that come one at a time.
+const PACE: Duration = Duration::from_millis(2);
 
-fn streamed() -> Vec<String> {
+fn streamed() -> Vec<Bytes> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let event = concat!(
         r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"demo-model","#,
@@ -102,7 +142,11 @@ fn streamed() -> Vec<String> {
     );
     let chunk = format!("{:x}\r\n{event}\r\n", event.len());
     let chunks = std::iter::repeat_n(chunk, STREAMED_CHUNKS);
-    std::iter::once(head.to_owned()).chain(chunks).chain(["0\r\n\r\n".to_owned()]).collect()
+    std::iter::once(head.to_owned()).chain(chunks).chain(["0\r\n\r\n".to_owned()]).map(Bytes::from).collect()
+}
+
+fn metrics(text: &str) -> Bytes {
+    response("text/plain; version=0.0.4", text).into()
 }
 
 fn response(content_type: &str, body: &str) -> String {
@@ -110,7 +154,7 @@ fn response(content_type: &str, body: &str) -> String {
 }
 
 /// Answers one request after another until the client goes.
-async fn serve(mut stream: TcpStream, answers: &Answers) -> Result<()> {
+async fn serve(mut stream: TcpStream, shared: Arc<Shared>) -> Result<()> {
     let mut buffer = Vec::with_capacity(16 << 10);
     loop {
         let (asked, length) = loop {
@@ -123,14 +167,29 @@ async fn serve(mut stream: TcpStream, answers: &Answers) -> Result<()> {
         };
         buffer.drain(..length);
         let answer = match asked {
-            Asked::Metrics => &answers.metrics,
-            Asked::Whole => &answers.whole,
-            Asked::Streamed => &answers.streamed,
+            Asked::Metrics => {
+                shared.scrapes.fetch_add(1, Ordering::Relaxed);
+                let text = shared.metrics().clone();
+                stream.write_all(&text).await?;
+                continue;
+            }
+            Asked::Whole => &shared.whole,
+            Asked::Streamed | Asked::Paced => &shared.streamed,
         };
+        let mut pace = tokio::time::interval(PACE);
         for part in answer {
-            stream.write_all(part.as_bytes()).await?;
+            if asked == Asked::Paced {
+                pace.tick().await;
+                shared.paced_chunks.fetch_add(1, Ordering::Relaxed);
+            }
+            stream.write_all(part).await?;
         }
     }
+}
+
+/// Whether a body's end contains this.
+fn says(body: &[u8], what: &[u8]) -> bool {
+    body[body.len().saturating_sub(TAIL)..].windows(what.len()).any(|part| part == what)
 }
 
 /// What the first request in `bytes` asks for, and how long it is with its body; `None` until it is complete.
@@ -147,7 +206,9 @@ fn request(bytes: &[u8]) -> Result<Option<(Asked, usize)>> {
     let Some(body) = bytes.get(head..head + body) else { return Ok(None) };
     let asked = if is_get {
         Asked::Metrics
-    } else if body.windows(STREAM.len()).any(|part| part == STREAM) {
+    } else if says(body, PACED.as_bytes()) {
+        Asked::Paced
+    } else if says(body, STREAM) {
         Asked::Streamed
     } else {
         Asked::Whole

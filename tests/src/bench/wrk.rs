@@ -1,7 +1,7 @@
 //! The load generator, `wrk`.
 
 use crate::tools;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How requests come.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Load {
+pub(crate) enum Load {
     /// Each of this many connections sends its next request as soon as it has its answer.
     Saturating { connections: u32 },
     /// This many requests a second at independent moments, as long as answers take far less than [`PAUSE`].
@@ -20,18 +20,23 @@ pub(super) enum Load {
 /// Mean pause of a connection between its requests under steady load, in milliseconds.
 const PAUSE: u32 = 100;
 
+/// An answer that takes longer has failed.
+const TIMEOUT: &str = "10s";
+
 /// What came out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figures {
-    pub(super) requests: u64,
-    pub(super) took: Duration,
-    pub(super) p50: Duration,
-    pub(super) p99: Duration,
+pub(crate) struct Figures {
+    pub(crate) requests: u64,
+    /// Requests among them without a good answer.
+    pub(crate) failed: u64,
+    pub(crate) took: Duration,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
 }
 
 impl Figures {
     /// Requests per second.
-    pub(super) fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.requests as f64 / self.took.as_secs_f64()
     }
 }
@@ -53,8 +58,8 @@ pub fn version() -> Result<String> {
 }
 
 /// Puts a proxy under load. `bodies` has one request body in each line; `destinations`, where given, one value of the
-/// destination header in each line. Any request without a good answer is an error.
-pub(super) fn run(
+/// destination header in each line.
+pub(crate) fn run(
     proxy: SocketAddr,
     load: Load,
     lasting: Duration,
@@ -66,7 +71,7 @@ pub(super) fn run(
         Load::Steady { per_second } => (per_second * PAUSE / 1_000, PAUSE),
     };
     let mut command = Command::new("wrk");
-    command.args(["--threads", "1", "--connections", &connections.to_string()]);
+    command.args(["--timeout", TIMEOUT, "--threads", "1", "--connections", &connections.to_string()]);
     command.arg("--duration").arg(format!("{}s", lasting.as_secs()));
     command.arg("--script").arg(tools::root().join("tests/src/bench/wrk.lua"));
     command.arg(format!("http://{proxy}")).arg("--").arg(bodies);
@@ -80,7 +85,6 @@ pub(super) fn run(
     let numbers: Vec<u64> =
         figures.split(' ').map(str::parse).collect::<Result<_, _>>().context("wrk's figures")?;
     let [requests, took, failed, p50, p99] = numbers[..] else { bail!("wrk's figures are {figures}") };
-    ensure!(requests > 0 && failed == 0, "{failed} of {requests} requests failed:\n{text}");
     let [took, p50, p99] = [took, p50, p99].map(Duration::from_micros);
-    Ok(Figures { requests, took, p50, p99 })
+    Ok(Figures { requests, failed, took, p50, p99 })
 }

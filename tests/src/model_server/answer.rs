@@ -123,10 +123,8 @@ async fn complete(
     }
     tokio::time::sleep(pause).await;
     if let Some(engine) = &shared.engine {
-        let _running = engine.begin(&job.prompt, job.max_tokens).await;
-        for _ in 0..job.max_tokens {
-            engine.decode_token().await;
-        }
+        let mut work = engine.submit(&job.model, &job.prompt, job.max_tokens);
+        while work.tokens().await.is_some() {}
     }
     json_body(StatusCode::OK, &job.whole())
 }
@@ -179,10 +177,8 @@ impl Job {
     }
 
     async fn stream(self, shared: &Shared, mut sender: Sender<Bytes>, pause: Duration) {
-        let running = match &shared.engine {
-            Some(engine) => Some(engine.begin(&self.prompt, self.max_tokens).await),
-            None => None,
-        };
+        let mut work =
+            shared.engine.as_ref().map(|engine| engine.submit(&self.model, &self.prompt, self.max_tokens));
         let mut chunks: Vec<Value> = self.words().map(|word| self.piece(Some(word))).collect();
         chunks.push(self.piece(None));
         if self.include_usage {
@@ -191,19 +187,24 @@ impl Job {
             chunks.push(chunk);
         }
         let events = chunks.iter().map(Value::to_string).chain(["[DONE]".to_owned()]);
-        for (index, event) in events.enumerate() {
+        let mut events = events.map(|event| format!("data: {event}\n\n"));
+        loop {
             // The timer counts in milliseconds: no pause would still be one.
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
-            if let Some(engine) = shared.engine.as_ref().filter(|_| (index as u64) < self.max_tokens) {
-                engine.decode_token().await;
-            }
-            if sender.send_data(Bytes::from(format!("data: {event}\n\n"))).await.is_err() {
+            // Tokens that come together are written together; each comes by itself where no time passes.
+            let count = match &mut work {
+                Some(work) => {
+                    work.tokens().await.map_or(usize::MAX, |new| usize::try_from(new).unwrap_or(usize::MAX))
+                }
+                None => 1,
+            };
+            let piece: String = events.by_ref().take(count).collect();
+            if piece.is_empty() || sender.send_data(Bytes::from(piece)).await.is_err() {
                 break;
             }
         }
-        drop(running);
     }
 
     fn chunk_object(&self) -> &'static str {

@@ -1,204 +1,176 @@
-//! How long a model server takes, for the demo: a queue, a batch of limited size, prefill that a prefix cache shortens, and a
-//! steady time per token.
+//! How long a model server takes: a model of vLLM's continuous batching, for the demo and for the comparison of pickers.
 //!
-//! It is a model, not a measurement: its only claim is that the three signals the picker reads move as a real server's do.
+//! It is a model, not a measurement: what it claims is that waiting, prefill, decoding, KV cache, prefix cache and adapters act
+//! on each other as they do in a real server, and that the metrics move with them.
 
-use super::metrics::{CacheConfig, Metrics};
-use std::collections::HashMap;
-use std::sync::Mutex;
+mod adapters;
+mod batch;
+#[cfg(test)]
+mod batch_tests;
+mod kv_cache;
+
+use batch::BLOCK_TOKENS;
+pub use batch::Tally;
+pub(crate) use batch::{Asked, Batch, TOKEN_BYTES};
+
+use super::MODEL;
+use super::metrics::{CacheConfig, Lora, Metrics};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
-use xxhash_rust::xxh64::xxh64;
-
-/// Prompt bytes in a cache block: 16 tokens of 4 bytes, the size of vLLM's default block in English text.
-const BLOCK_BYTES: usize = 64;
-/// Tokens in a cache block.
-const BLOCK_TOKENS: u32 = 16;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
 /// The service times of one server.
+///
+/// A step takes `step + decoding requests · step_per_sequence + tokens read · prefill_per_token + adapters loaded · lora_load`.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceTimes {
-    /// Requests worked on at the same time, at least 1; the others wait.
+    /// Requests in a batch (vLLM's `max-num-seqs`), at least 1; the others wait.
     pub max_running: usize,
-    /// Time for each prompt byte that the prefix cache does not hold.
-    pub prefill_per_byte: Duration,
-    /// Time for each token of the answer.
-    pub decode_per_token: Duration,
-    /// Blocks of 64 prompt bytes in the KV cache.
+    /// Time of a step, whatever is in it.
+    pub step: Duration,
+    /// Time of a step for each request that gets a token.
+    pub step_per_sequence: Duration,
+    /// Time for each prompt token that the prefix cache does not hold.
+    pub prefill_per_token: Duration,
+    /// Prompt tokens read in one step (vLLM's `max-num-batched-tokens`).
+    pub max_batched_tokens: u32,
+    /// Blocks of 16 tokens in the KV cache.
     pub kv_blocks: u32,
+    /// Adapters in a batch (vLLM's `max-loras`); 0 for a server without any.
+    pub max_loras: u32,
+    /// Time to load an adapter, during which the batch stands still.
+    pub lora_load: Duration,
+    /// Tokens in a piece of a streamed answer after the first one (vLLM's `stream-interval`), at least 1.
+    pub stream_interval: u64,
 }
 
 impl Default for ServiceTimes {
-    /// Slow enough to watch: a 4 kB prompt takes 80 ms, or next to nothing when cached; a token takes 15 ms.
+    /// Slow enough to watch: a 4 kB prompt takes 80 ms, or next to nothing when cached; a token takes 15 ms or a little more.
     fn default() -> Self {
         Self {
             max_running: 4,
-            prefill_per_byte: Duration::from_micros(20),
-            decode_per_token: Duration::from_millis(15),
+            step: Duration::from_millis(14),
+            step_per_sequence: Duration::from_millis(1),
+            prefill_per_token: Duration::from_micros(80),
+            max_batched_tokens: 2048,
             kv_blocks: 2048,
+            max_loras: 0,
+            lora_load: Duration::ZERO,
+            stream_interval: 1,
         }
     }
 }
 
-/// One server's state.
+/// One server at work; it ends when dropped.
 #[derive(Debug)]
 pub(super) struct Engine {
     times: ServiceTimes,
-    slots: Semaphore,
-    state: Mutex<State>,
+    shared: Arc<Shared>,
+    _steps: AbortOnDropHandle<()>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    waiting: u64,
-    running: u64,
-    blocks_in_use: u64,
-    /// Cached blocks, each with the time it was last used, in a count that only grows.
-    cached: HashMap<u64, u64>,
-    clock: u64,
+#[derive(Debug)]
+struct Shared {
+    batch: Mutex<Batch<Client>>,
+    /// There may be something to do.
+    work: Notify,
 }
 
-/// A request in the batch; dropping it, also when the client has gone, makes room for the next.
-pub(super) struct Running<'a> {
-    engine: &'a Engine,
-    blocks: u64,
-    _slot: SemaphorePermit<'a>,
+/// Who waits for tokens.
+#[derive(Debug)]
+struct Client {
+    pieces: mpsc::UnboundedSender<u64>,
+    sent: u64,
 }
 
-/// A request in the queue.
-struct Waiting<'a>(&'a Engine);
+/// A request at the server; dropping it, when the client has gone, makes room for the next.
+pub(super) struct Work(mpsc::UnboundedReceiver<u64>);
 
 impl Engine {
+    /// Starts it, in the runtime it is called in.
     pub(super) fn new(times: ServiceTimes) -> Self {
-        Self { times, slots: Semaphore::new(times.max_running.max(1)), state: Mutex::default() }
+        let shared = Arc::new(Shared { batch: Mutex::new(Batch::new(times)), work: Notify::new() });
+        let steps = tokio::spawn(run(Arc::clone(&shared), times.stream_interval.max(1)));
+        Self { times, shared, _steps: AbortOnDropHandle::new(steps) }
     }
 
-    /// Waits for a place in the batch, then for the prefill of what is not cached.
-    pub(super) async fn begin(&self, prompt: &[u8], max_tokens: u64) -> Running<'_> {
-        let slot = {
-            let _waiting = Waiting::new(self);
-            self.slots.acquire().await.expect("the semaphore is never closed")
-        };
-        let blocks = prompt.len().div_ceil(BLOCK_BYTES) as u64 + max_tokens.div_ceil(u64::from(BLOCK_TOKENS));
-        let uncached = {
-            let mut state = self.state();
-            state.running += 1;
-            state.blocks_in_use += blocks;
-            state.prefill(prompt, self.times.kv_blocks as usize)
-        };
-        let running = Running { engine: self, blocks, _slot: slot };
-        tokio::time::sleep(
-            self.times.prefill_per_byte.saturating_mul(u32::try_from(uncached).unwrap_or(u32::MAX)),
-        )
-        .await;
-        running
-    }
-
-    pub(super) async fn decode_token(&self) {
-        tokio::time::sleep(self.times.decode_per_token).await;
+    /// Puts a request into the queue.
+    pub(super) fn submit(&self, model: &str, prompt: &[u8], answer_tokens: u64) -> Work {
+        let adapter = Some(model).filter(|model| self.times.max_loras > 0 && *model != MODEL);
+        let (pieces, work) = mpsc::unbounded_channel();
+        let asked = Asked::new(adapter, prompt, answer_tokens);
+        self.shared.batch().add(asked, Client { pieces, sent: 0 });
+        self.shared.work.notify_one();
+        Work(work)
     }
 
     pub(super) fn metrics(&self) -> Metrics {
-        let state = self.state();
-        let blocks = self.times.kv_blocks;
+        let mut batch = self.shared.batch();
+        batch.retain_waiting(Client::is_there);
+        let [running, waiting] = batch.adapters();
+        let max = self.times.max_loras;
         Metrics {
-            waiting: state.waiting,
-            running: state.running,
-            kv_cache_usage: (state.blocks_in_use as f64 / f64::from(blocks)).min(1.0),
-            lora: None,
-            cache: Some(CacheConfig { block_size: BLOCK_TOKENS, num_gpu_blocks: blocks }),
+            waiting: batch.waiting() as u64,
+            running: batch.running() as u64,
+            kv_cache_usage: batch.cache_usage().min(1.0),
+            lora: (max > 0).then_some(Lora { max, running, waiting }),
+            cache: Some(CacheConfig { block_size: BLOCK_TOKENS, num_gpu_blocks: self.times.kv_blocks }),
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().expect("no holder of this lock panics")
+    pub(super) fn tally(&self) -> Tally {
+        self.shared.batch().tally()
     }
 }
 
-impl State {
-    /// Prompt bytes behind the longest cached prefix; the prompt is cached afterwards, the oldest blocks make room.
-    fn prefill(&mut self, prompt: &[u8], capacity: usize) -> usize {
-        let mut parent = 0;
-        let mut hits = 0;
-        let mut prefix_cached = true;
-        for block in prompt.chunks_exact(BLOCK_BYTES) {
-            parent = xxh64(block, parent);
-            self.clock += 1;
-            let was_cached = self.cached.insert(parent, self.clock).is_some();
-            prefix_cached &= was_cached;
-            hits += usize::from(prefix_cached);
+impl Shared {
+    fn batch(&self) -> MutexGuard<'_, Batch<Client>> {
+        self.batch.lock().expect("no holder of this lock panics")
+    }
+}
+
+/// One step after another. Steps follow each other without a gap, however late the timer is: what it loses in one it does not
+/// lose in the next.
+async fn run(shared: Arc<Shared>, interval: u64) {
+    let mut end = Instant::now();
+    loop {
+        let step = {
+            let mut batch = shared.batch();
+            batch.retain_waiting(Client::is_there);
+            batch.begin_step()
+        };
+        let Some(step) = step else {
+            shared.work.notified().await;
+            end = Instant::now();
+            continue;
+        };
+        end += step;
+        sleep_until(end).await;
+        shared.batch().end_step(|client, made, is_all| client.tell(made, is_all, interval));
+    }
+}
+
+impl Client {
+    fn is_there(&self) -> bool {
+        !self.pieces.is_closed()
+    }
+
+    /// Hands tokens on, the first at once and then a piece at a time; false when nobody wants them.
+    fn tell(&mut self, made: u64, is_all: bool, interval: u64) -> bool {
+        let new = made - self.sent;
+        if new == 0 || (self.sent > 0 && new < interval && !is_all) {
+            return self.is_there();
         }
-        while self.cached.len() > capacity {
-            let oldest = self.cached.iter().min_by_key(|(_, used)| **used).map(|(hash, _)| *hash);
-            self.cached.remove(&oldest.expect("a cache above its capacity has a block"));
-        }
-        prompt.len() - hits * BLOCK_BYTES
+        self.sent = made;
+        self.pieces.send(new).is_ok()
     }
 }
 
-impl<'a> Waiting<'a> {
-    fn new(engine: &'a Engine) -> Self {
-        engine.state().waiting += 1;
-        Self(engine)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.state().waiting -= 1;
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        let mut state = self.engine.state();
-        state.running -= 1;
-        state.blocks_in_use -= self.blocks;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_prompt_twice_leaves_only_its_last_partial_block_to_prefill() {
-        let mut state = State::default();
-        let prompt = [7; 3 * BLOCK_BYTES + 5];
-        assert_eq!(state.prefill(&prompt, 100), prompt.len());
-        assert_eq!(state.prefill(&prompt, 100), 5);
-    }
-
-    #[test]
-    fn a_block_is_cached_only_behind_the_same_beginning() {
-        let mut state = State::default();
-        state.prefill(&[vec![1; BLOCK_BYTES], vec![2; BLOCK_BYTES]].concat(), 100);
-        assert_eq!(
-            state.prefill(&[vec![3; BLOCK_BYTES], vec![2; BLOCK_BYTES]].concat(), 100),
-            2 * BLOCK_BYTES
-        );
-    }
-
-    #[test]
-    fn the_oldest_blocks_make_room() {
-        let mut state = State::default();
-        state.prefill(&[1; BLOCK_BYTES], 1);
-        state.prefill(&[2; BLOCK_BYTES], 1);
-        assert_eq!(state.cached.len(), 1);
-        assert_eq!(state.prefill(&[1; BLOCK_BYTES], 1), BLOCK_BYTES);
-    }
-
-    #[tokio::test]
-    async fn one_over_the_batch_waits_and_an_abandoned_request_makes_room() {
-        let engine = Engine::new(ServiceTimes { max_running: 1, ..ServiceTimes::default() });
-        let first = engine.begin(b"", 16).await;
-        let mut second = Box::pin(engine.begin(b"", 16));
-        assert!(futures_util::poll!(&mut second).is_pending());
-        assert_eq!((engine.metrics().running, engine.metrics().waiting), (1, 1));
-        drop(first);
-        let second = second.await;
-        assert_eq!((engine.metrics().running, engine.metrics().waiting), (1, 0));
-        drop(second);
-        assert_eq!(engine.metrics(), Metrics { cache: engine.metrics().cache, ..Metrics::default() });
+impl Work {
+    /// How many more tokens have come; `None` when that was all.
+    pub(super) async fn tokens(&mut self) -> Option<u64> {
+        self.0.recv().await
     }
 }

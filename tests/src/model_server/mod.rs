@@ -9,7 +9,8 @@ mod connection;
 mod engine;
 mod metrics;
 
-pub use engine::ServiceTimes;
+pub(crate) use engine::{Asked, Batch, TOKEN_BYTES};
+pub use engine::{ServiceTimes, Tally};
 pub use metrics::{CacheConfig, Lora, Metrics};
 
 use anyhow::{Context, Result};
@@ -197,6 +198,11 @@ impl ModelServer {
     /// The same, and forgets them.
     pub fn take_requests(&self) -> Vec<ReceivedRequest> {
         std::mem::take(&mut lock(&self.shared.requests))
+    }
+
+    /// What its prefix cache was asked for, and what it had; nothing for a server without service times.
+    pub fn prefix_cache(&self) -> Tally {
+        self.shared.engine.as_ref().map_or_else(Tally::default, Engine::tally)
     }
 
     /// How often `/metrics` was read.

@@ -10,7 +10,7 @@
 pub mod case;
 pub mod generator;
 pub mod ours;
-mod proxy;
+pub(crate) mod proxy;
 pub mod recording;
 pub mod reference;
 pub mod setup;

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// Name of the reference's listener and of its cluster.
-pub(super) const REFERENCE: &str = "reference";
+pub(crate) const REFERENCE: &str = "reference";
 
 /// Header of an answer with the scores that the reference told Envoy.
 pub(super) const SCORES: &str = "x-test-scores";
@@ -57,14 +57,15 @@ fn reference_listener(mut listener: Value) -> Result<Value> {
     Ok(listener)
 }
 
-/// As the reference recommends.
-fn external_processor() -> Value {
+/// As the reference recommends where it runs without Kubernetes, and with the metadata in which it is told the subset and tells
+/// its choice.
+pub(crate) fn external_processor() -> Value {
     json!({
         "name": "envoy.filters.http.ext_proc",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
             "grpc_service": {"envoy_grpc": {"cluster_name": REFERENCE}, "timeout": "10s"},
-            "message_timeout": "10s",
+            "message_timeout": "600s",
             "processing_mode": {
                 "request_header_mode": "SEND",
                 "request_body_mode": "FULL_DUPLEX_STREAMED",
@@ -81,12 +82,17 @@ fn external_processor() -> Value {
     })
 }
 
-fn reference_cluster(port: u16) -> Value {
+/// Where the reference listens.
+pub(crate) fn reference_cluster(port: u16) -> Value {
     let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
     json!({
         "name": REFERENCE,
         "type": "STATIC",
         "connect_timeout": "1s",
+        // As in the reference's chart; Envoy's own are below what a loaded proxy has under way.
+        "circuit_breakers": {
+            "thresholds": [{"max_connections": 40_000, "max_pending_requests": 40_000, "max_requests": 40_000}],
+        },
         "load_assignment": {
             "cluster_name": REFERENCE,
             "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],

@@ -20,7 +20,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The running reference; it ends when dropped.
 #[derive(Debug)]
-pub(super) struct Reference {
+pub(crate) struct Reference {
     process: Process,
     port: u16,
 }
@@ -43,17 +43,19 @@ pub fn binary(name: &Path) -> Result<PathBuf> {
 }
 
 impl Reference {
-    /// Starts it with a configuration that names a file of endpoints.
-    pub(super) async fn start(binary: &Path, config: &Path, folder: &Path) -> Result<Self> {
+    /// Starts it with a configuration that names a file of endpoints, and with these further flags.
+    pub(crate) async fn start(binary: &Path, config: &Path, folder: &Path, more: &[&str]) -> Result<Self> {
         let [port, health, metrics] = free_ports()?;
         let mut command = Command::new(binary);
         command.arg("--config-file").arg(config);
-        command.args(["--pool-name=parity", "--pool-namespace=default", "--refresh-metrics-interval=50ms"]);
+        command.args(["--pool-name=parity", "--pool-namespace=default"]);
         command.arg(format!("--grpc-port={port}"));
         command.arg(format!("--grpc-health-port={health}"));
         command.arg(format!("--metrics-port={metrics}"));
         command.args(["--secure-serving=false", "--metrics-endpoint-auth=false", "--tracing=false"]);
-        command.args(["--enable-pprof=false", "--emit-endpoint-scores", "--allow-experimental-plugins"]);
+        command
+            .args(["--enable-pprof=false", "--allow-experimental-plugins", "--drain-timeout=0s"])
+            .args(more);
         let log = folder.join("reference.log");
         let mut process = Process::start("epp", command, &log)?;
         let ready = within(READY_DEADLINE, async || {
@@ -70,12 +72,17 @@ impl Reference {
     }
 
     /// Where its `ext_proc` service listens.
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
+    /// The id of its process.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// An error when it has ended.
-    pub(super) fn check_running(&mut self) -> Result<()> {
+    pub(crate) fn check_running(&mut self) -> Result<()> {
         self.process.check_running()
     }
 }

@@ -126,7 +126,7 @@ impl Setup {
     }
 
     /// Whether our side is given a configuration. By default it is not, and must do what the reference's document says.
-    pub(super) fn has_config(&self) -> bool {
+    pub(crate) fn has_config(&self) -> bool {
         self.name != "default"
     }
 
@@ -152,7 +152,7 @@ impl Setup {
     }
 
     /// Writes the document for both pickers, with the place of their endpoints in it. JSON is YAML too.
-    pub(super) fn write_config(&self, path: &Path, endpoints: &Path) -> Result<()> {
+    pub(crate) fn write_config(&self, path: &Path, endpoints: &Path) -> Result<()> {
         let own = self.path();
         let text = fs::read_to_string(&own).with_context(|| format!("read {}", own.display()))?;
         let mut config: Value =

@@ -73,7 +73,7 @@ impl Stage {
 
         let config = dir.path().join("config.yaml");
         setup.write_config(&config, &endpoints)?;
-        let reference = Reference::start(epp, &config, dir.path());
+        let reference = Reference::start(epp, &config, dir.path(), &["--emit-endpoint-scores"]);
         let agent = start_agent(setup, dir.path(), &config, &endpoints);
         let (reference, agent) = tokio::join!(reference, agent);
         let (reference, agent) = (reference?, agent?);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Bytes that a process, or the largest that it has started, has for itself, in memory or swapped out: Envoy may be the child
 /// of its launcher. Pages of files, the program's own among them, come and go with the kernel's needs and are left out.
-pub(super) fn taken(process: u32) -> Result<u64> {
+pub(crate) fn taken(process: u32) -> Result<u64> {
     let folder = PathBuf::from(format!("/proc/{process}"));
     let status =
         fs::read_to_string(folder.join("status")).context("memory of a process, which needs Linux")?;

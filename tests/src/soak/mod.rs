@@ -1,6 +1,6 @@
 //! The same load for long, for `make soak`: what grows, and what is logged.
 
-mod memory;
+pub(crate) mod memory;
 mod workers;
 
 use crate::model_server::{CacheConfig, ModelServer};

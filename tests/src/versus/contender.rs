@@ -1,0 +1,244 @@
+//! One of the three, running.
+
+use crate::agent::Agent;
+use crate::bench::{cpu_time, shipped, wait_until_picking};
+use crate::client;
+use crate::config::{Config, EDS_FILE, EDS_FOLDER, PICKER};
+use crate::endpoint_files::{write_discovery, write_eds};
+use crate::envoy::Envoy;
+use crate::eventually::within;
+use crate::parity::proxy::{external_processor, reference_cluster};
+use crate::parity::reference::Reference;
+use crate::parity::setup::Setup;
+use crate::run_dir::RunDir;
+use crate::soak::memory::taken;
+use crate::tools;
+use anyhow::{Context, Result};
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+/// The default of both pickers.
+pub(super) const USUAL_INTERVAL: Duration = Duration::from_millis(50);
+
+const READY_DEADLINE: Duration = Duration::from_secs(20);
+/// The copy of the picker's header in metadata, which only our filter needs.
+const COPY: &str = "destination-metadata";
+
+/// Who chooses the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contender {
+    /// Envoy by itself, in turn.
+    Bare,
+    /// Our filter, told by the metrics agent.
+    Ours,
+    /// The reference, asked by `ext_proc`.
+    Reference,
+}
+
+/// What a contender is started with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting<'a> {
+    pub(super) endpoints: &'a [SocketAddr],
+    /// Envoy's.
+    pub(super) workers: u32,
+    /// The rules of both pickers.
+    pub(super) rules: &'static str,
+    /// Between two scrapes of an endpoint.
+    pub(super) interval: Duration,
+    /// The reference's binary.
+    pub(super) epp: &'a Path,
+}
+
+/// A proxy and its picker; they end when dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    // In the order of their end.
+    envoy: Envoy,
+    picker: Option<Picker>,
+    _dir: RunDir,
+}
+
+#[derive(Debug)]
+enum Picker {
+    Agent(Agent),
+    Reference(Reference),
+}
+
+/// Processor time of Envoy, and of what runs beside it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cpu {
+    pub(super) envoy: Duration,
+    pub(super) picker: Duration,
+}
+
+impl Contender {
+    pub(super) const ALL: [Self; 3] = [Self::Bare, Self::Ours, Self::Reference];
+
+    /// All of them, another one first in each round.
+    pub(super) fn in_round(round: u32) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().cycle().skip(round as usize % 3).take(3)
+    }
+
+    pub(super) async fn start(self, setting: Setting<'_>) -> Result<Running> {
+        let mut dir = RunDir::new()?;
+        let started = self.start_in(dir.path(), setting).await;
+        let (envoy, picker) = started.with_context(|| format!("start {self}"))?;
+        dir.settle();
+        Ok(Running { envoy, picker, _dir: dir })
+    }
+
+    async fn start_in(self, folder: &Path, setting: Setting<'_>) -> Result<(Envoy, Option<Picker>)> {
+        let Setting { endpoints, workers, rules, interval, epp } = setting;
+        let interval = format!("{}ms", interval.as_millis());
+        fs::create_dir_all(folder.join(EDS_FOLDER))?;
+        write_eds(&folder.join(EDS_FILE), endpoints)?;
+        let (list, rules_file) = (folder.join("endpoints.yaml"), folder.join("rules.yaml"));
+        write_discovery(&list, endpoints)?;
+        let setup = Setup::named(rules)?;
+        setup.write_config(&rules_file, &list)?;
+
+        let (config, picker) = match self {
+            // Nothing asks for an agent.
+            Self::Bare => (without_picker(folder)?, None),
+            Self::Ours => {
+                let agent =
+                    start_agent(folder, setup.has_config().then_some(&rules_file), &list, &interval).await?;
+                let mut config = shipped(folder, agent.address().port())?;
+                config.set_picker_module(&tools::filter_wasm()?)?;
+                (config, Some(Picker::Agent(agent)))
+            }
+            Self::Reference => {
+                let reference = Reference::start(
+                    epp,
+                    &rules_file,
+                    folder,
+                    &[&format!("--refresh-metrics-interval={interval}")],
+                )
+                .await?;
+                (asking(folder, reference.port())?, Some(Picker::Reference(reference)))
+            }
+        };
+        let envoy = Envoy::start(&config, folder, workers).await?;
+        if self == Self::Ours {
+            wait_until_picking(&envoy).await?;
+        }
+        serves(&envoy, workers).await?;
+        Ok((envoy, picker))
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bare => "A",
+            Self::Ours => "B",
+            Self::Reference => "C",
+        })
+    }
+}
+
+impl Running {
+    /// Where clients connect.
+    pub(super) fn listener(&self) -> SocketAddr {
+        self.envoy.listener()
+    }
+
+    pub(super) fn cpu(&self) -> Result<Cpu> {
+        let picker = self.picker_process().map_or(Ok(Duration::ZERO), cpu_time)?;
+        Ok(Cpu { envoy: cpu_time(self.envoy.process_id())?, picker })
+    }
+
+    /// Bytes of memory that Envoy has for itself, and those of what runs beside it.
+    pub(super) fn memory(&self) -> Result<[u64; 2]> {
+        let picker = self.picker_process().map_or(Ok(0), taken)?;
+        Ok([taken(self.envoy.process_id())?, picker])
+    }
+
+    /// An error when a part of it has ended.
+    pub(super) fn check_running(&mut self) -> Result<()> {
+        match &mut self.picker {
+            Some(Picker::Agent(agent)) => agent.check_running()?,
+            Some(Picker::Reference(reference)) => reference.check_running()?,
+            None => {}
+        }
+        self.envoy.check_running()
+    }
+
+    fn picker_process(&self) -> Option<u32> {
+        match self.picker.as_ref()? {
+            Picker::Agent(agent) => Some(agent.process_id()),
+            Picker::Reference(reference) => Some(reference.process_id()),
+        }
+    }
+}
+
+impl Cpu {
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            envoy: self.envoy.saturating_sub(before.envoy),
+            picker: self.picker.saturating_sub(before.picker),
+        }
+    }
+
+    pub(super) fn total(self) -> Duration {
+        self.envoy + self.picker
+    }
+}
+
+fn without_picker(folder: &Path) -> Result<Config> {
+    // Nobody connects to the agent's port.
+    let mut config = shipped(folder, 1)?;
+    config.remove_picker()?;
+    http_filters(&mut config)?.retain(|filter| filter["name"] != COPY);
+    Ok(config)
+}
+
+/// With the reference in our filter's place, which writes the metadata itself.
+fn asking(folder: &Path, port: u16) -> Result<Config> {
+    let mut config = shipped(folder, 1)?;
+    let filters = http_filters(&mut config)?;
+    filters.retain(|filter| filter["name"] != COPY);
+    *filters.iter_mut().find(|filter| filter["name"] == PICKER).context("our filter")? = external_processor();
+    let clusters = config.document()["static_resources"]["clusters"].as_array_mut().context("clusters")?;
+    clusters.push(reference_cluster(port));
+    Ok(config)
+}
+
+fn http_filters(config: &mut Config) -> Result<&mut Vec<serde_json::Value>> {
+    let filters = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
+    config.document().pointer_mut(filters).and_then(|filters| filters.as_array_mut()).context("HTTP filters")
+}
+
+async fn start_agent(
+    folder: &Path,
+    rules: Option<&std::path::PathBuf>,
+    list: &Path,
+    interval: &str,
+) -> Result<Agent> {
+    let eds = folder.join(EDS_FILE);
+    let mut flags: Vec<&OsStr> = ["--eds-cluster".as_ref(), "model-servers".as_ref()].into();
+    flags.extend(["--eds-file".as_ref(), eds.as_os_str(), "--interval".as_ref(), interval.as_ref()]);
+    match rules {
+        // The very document that the reference reads; it names the endpoints as well.
+        Some(rules) => flags.extend(["--manifests".as_ref(), rules.as_os_str()]),
+        None => flags.extend(["--endpoints-file".as_ref(), list.as_os_str()]),
+    }
+    Agent::start((Ipv4Addr::LOCALHOST, 0).into(), flags, &folder.join("agent.log")).await
+}
+
+/// Waits until every worker serves, as far as new connections tell.
+async fn serves(envoy: &Envoy, workers: u32) -> Result<()> {
+    let client = client::http1();
+    let url = format!("http://{}/v1/chat/completions", envoy.listener());
+    let serving = within(READY_DEADLINE, async || {
+        for _ in 0..workers * 8 {
+            client.post(&url).json(&client::chat("hello")).send().await?.error_for_status()?;
+        }
+        anyhow::Ok(())
+    });
+    serving.await.map_err(anyhow::Error::msg).context("it does not serve")
+}
