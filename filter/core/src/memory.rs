@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use crate::plugin::{ColdOrder, SessionBindings};
 use crate::prefix::PrefixIndex;
+use crate::prompt::BlockHashes;
 
 /// The memory of one plugin instance. Endpoints are given by their index in the pool.
 #[derive(Debug, Default)]
@@ -42,8 +43,8 @@ pub enum Change {
         endpoint: usize,
         /// Blocks remembered for the endpoint.
         capacity: usize,
-        /// The prompt's blocks, in order.
-        hashes: Vec<u64>,
+        /// The prompt's blocks.
+        hashes: BlockHashes,
     },
     /// `endpoint` was sent a request that no endpoint had a prefix of.
     SentCold {
@@ -66,7 +67,7 @@ impl Memory {
     pub fn apply(&mut self, change: &Change) {
         match (self, change) {
             (Self::Prefixes(index), Change::SentPrompt { endpoint, capacity, hashes }) => {
-                index.add(*endpoint, hashes, *capacity);
+                hashes.lists().for_each(|list| index.add(*endpoint, list, *capacity));
             }
             (Self::ColdOrder(order), Change::SentCold { endpoint }) => order.touch(*endpoint),
             (Self::Sessions(bindings), Change::BoundSession { session, endpoint, at }) => {

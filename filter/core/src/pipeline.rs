@@ -240,7 +240,7 @@ impl Pipeline {
             decision.outcome = Outcome::Reject(Rejection::filtered_out());
             return;
         };
-        let routed = Routed { stages: &stages, primary, asked: None, hashes: &[] };
+        let routed = Routed { stages: &stages, primary, asked: None, hashes: None };
         decision.events = self.record(cycle, hashes, &routed, &decision.runs);
         decision.response_headers = self.headers_of_stages(cycle, &routed);
         decision.charges =
@@ -273,7 +273,6 @@ impl Pipeline {
             let own_hashes = instance.plugin.as_prefix_producer().and_then(|_| hashes.next());
             let Some(recorder) = instance.plugin.as_recorder() else { continue };
             let asked = runs.iter().rev().find_map(|run| self.profiles[run.profile].asked(plugin, run));
-            let own_hashes = own_hashes.map_or(&[][..], BlockHashes::all);
             let routed = Routed { asked: asked.as_deref(), hashes: own_hashes, ..*routed };
             let changes = recorder.record(&cycle.of(plugin), &routed);
             events.extend(changes.into_iter().map(|change| Event { plugin, change }));

@@ -8,6 +8,7 @@ use endpoint_picker::cycle::Load;
 use endpoint_picker::memory::{Change, Event};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
+use endpoint_picker::prompt::BlockHashes;
 use endpoint_picker_wire::shared::entry::What;
 use endpoint_picker_wire::shared::{
     self, Answered, BoundSession, EndpointLoad, Entry, Failed, Loads, Moved, SentCold, SentPrompt,
@@ -50,7 +51,9 @@ pub(crate) fn remembered(vm: u64, event: Event, pool: &Pool, pipeline: &Pipeline
     let plugin = pipeline.key_of(event.plugin)?;
     let (endpoint, what) = match event.change {
         Change::SentPrompt { endpoint, capacity, hashes } => {
-            (endpoint, What::SentPrompt(SentPrompt { plugin, capacity: capacity as u64, hashes }))
+            let ends = hashes.ends().iter().map(|&end| u32::try_from(end).unwrap_or(u32::MAX)).collect();
+            let (capacity, hashes) = (capacity as u64, hashes.all().to_vec());
+            (endpoint, What::SentPrompt(SentPrompt { plugin, capacity, hashes, ends }))
         }
         Change::SentCold { endpoint } => (endpoint, What::SentCold(SentCold { plugin })),
         Change::BoundSession { session, endpoint, at } => {
@@ -65,8 +68,10 @@ pub(crate) fn remembered(vm: u64, event: Event, pool: &Pool, pipeline: &Pipeline
 pub(crate) fn event(endpoint: u64, what: What, pool: &Pool, pipeline: &Pipeline) -> Option<Event> {
     let endpoint = pool.index_of(endpoint)?;
     let (plugin, change) = match what {
-        What::SentPrompt(SentPrompt { plugin, capacity, hashes }) => {
+        What::SentPrompt(SentPrompt { plugin, capacity, hashes, ends }) => {
             let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+            let ends = ends.into_iter().map(|end| end as usize).collect();
+            let hashes = BlockHashes::from_parts(hashes, ends)?;
             (plugin, Change::SentPrompt { endpoint, capacity, hashes })
         }
         What::SentCold(SentCold { plugin }) => (plugin, Change::SentCold { endpoint }),

@@ -67,13 +67,11 @@ impl Recorder for ApproxPrefixCacheProducer {
 
     /// Remembers the prompt when it is routed; whether the server answers is not waited for, as in the reference.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
-        if routed.hashes.is_empty() {
-            return Vec::new();
-        }
+        let Some(hashes) = routed.hashes.filter(|hashes| !hashes.all().is_empty()) else { return Vec::new() };
         let sent = |endpoint| Change::SentPrompt {
             endpoint,
             capacity: self.capacity(cycle.reading(endpoint)),
-            hashes: routed.hashes.to_vec(),
+            hashes: hashes.clone(),
         };
         routed.endpoints().map(sent).collect()
     }

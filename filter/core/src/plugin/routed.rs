@@ -1,5 +1,7 @@
 //! Where a request was routed.
 
+use crate::prompt::BlockHashes;
+
 /// A profile that ran for a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage<'a> {
@@ -18,8 +20,8 @@ pub struct Routed<'a> {
     pub primary: usize,
     /// What the plugin at work last had to filter or to score for the request; `None` if no profile asked it.
     pub asked: Option<&'a [usize]>,
-    /// The prompt's block hashes, if the plugin at work is a prefix producer.
-    pub hashes: &'a [u64],
+    /// The prompt's block hashes, if the plugin at work is a prefix producer and there is a prompt.
+    pub hashes: Option<&'a BlockHashes>,
 }
 
 impl<'a> Routed<'a> {

@@ -132,7 +132,7 @@ mod tests {
     /// A request that went to `picked` after the plugin had been asked about `asked`.
     fn routed<R>(picked: usize, asked: &[usize], look: impl FnOnce(&Routed<'_>) -> R) -> R {
         let stages = [Stage { profile: "default", picked: &[picked] }];
-        look(&Routed { stages: &stages, primary: 0, asked: Some(asked), hashes: &[] })
+        look(&Routed { stages: &stages, primary: 0, asked: Some(asked), hashes: None })
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Block hashes in order of use, one log per endpoint, in pages of one arena.
 //!
-//! A position in the arena is four bytes and tells both the hash and the endpoint, which is what keeps the index at
-//! 24 bytes per block and endpoint or less (`index.rs` has the sum).
+//! A log consists of *runs*: blocks that came in with one prompt and still stand one behind the other. The hash of a block
+//! stands for the prompt up to its end, so two prompts that share a block share everything before it: an endpoint's block
+//! that is part of a prompt lies in a run that begins with a block of that prompt. Whoever finds the runs' first blocks
+//! finds all blocks (`index.rs`).
 
 use std::collections::VecDeque;
 
 /// Hashes per page.
-const PAGE: u32 = 256;
+const PAGE: usize = 256;
 
 /// Marks a place whose hash was used again later, or evicted. XXH64 gives it for one prompt in 2⁶⁴.
 const VACANT: u64 = 0;
@@ -16,50 +18,88 @@ pub(super) type Slot = u32;
 
 struct Page {
     endpoint: u16,
-    hashes: Box<[u64; PAGE as usize]>,
+    /// The page behind it in its log.
+    next: Option<usize>,
+    /// One bit for each hash: whether a run begins with it.
+    heads: [u64; PAGE / 64],
+    hashes: Box<[u64; PAGE]>,
+}
+
+impl Page {
+    fn is_head(&self, offset: usize) -> bool {
+        self.heads[offset / 64] >> (offset % 64) & 1 == 1
+    }
+
+    fn set_head(&mut self, offset: usize, is_head: bool) {
+        let bit = 1 << (offset % 64);
+        let word = &mut self.heads[offset / 64];
+        *word = if is_head { *word | bit } else { *word & !bit };
+    }
 }
 
 /// The pages of all logs.
 #[derive(Default)]
 pub(super) struct Arena {
     pages: Vec<Page>,
-    free: Vec<u32>,
+    free: Vec<usize>,
 }
 
 impl Arena {
     pub(super) fn hash(&self, slot: Slot) -> u64 {
-        self.pages[(slot / PAGE) as usize].hashes[(slot % PAGE) as usize]
+        let (page, offset) = place(slot);
+        self.pages[page].hashes[offset]
     }
 
     pub(super) fn endpoint(&self, slot: Slot) -> usize {
-        usize::from(self.pages[(slot / PAGE) as usize].endpoint)
+        usize::from(self.pages[place(slot).0].endpoint)
     }
 
-    fn set(&mut self, slot: Slot, hash: u64) {
-        self.pages[(slot / PAGE) as usize].hashes[(slot % PAGE) as usize] = hash;
+    /// How many blocks of the run from `head` on are the first of `chain`, one by one.
+    pub(super) fn matched(&self, head: Slot, chain: &[u64]) -> usize {
+        self.run(head).zip(chain).take_while(|&(known, &hash)| known == stored(hash)).count()
     }
 
-    fn allocate(&mut self, endpoint: u16) -> u32 {
-        if let Some(page) = self.free.pop() {
-            self.pages[page as usize].endpoint = endpoint;
-            return page;
+    /// The hashes of a run.
+    pub(super) fn run(&self, head: Slot) -> impl Iterator<Item = u64> {
+        let (number, offset) = place(head);
+        let (mut page, mut offset) = (&self.pages[number], offset);
+        let mut is_first = true;
+        core::iter::from_fn(move || {
+            if offset == PAGE {
+                (page, offset) = (&self.pages[page.next?], 0);
+            }
+            let hash = page.hashes[offset];
+            let is_over = hash == VACANT || (page.is_head(offset) && !is_first);
+            (offset, is_first) = (offset + 1, false);
+            (!is_over).then_some(hash)
+        })
+    }
+
+    fn allocate(&mut self, endpoint: u16) -> usize {
+        if let Some(number) = self.free.pop() {
+            let page = &mut self.pages[number];
+            (page.endpoint, page.next) = (endpoint, None);
+            page.heads.fill(0);
+            page.hashes.fill(VACANT);
+            return number;
         }
-        self.pages.push(Page { endpoint, hashes: Box::new([VACANT; PAGE as usize]) });
-        u32::try_from(self.pages.len() - 1).expect("capacities keep the arena below 2^32 slots")
+        let hashes = Box::new([VACANT; PAGE]);
+        self.pages.push(Page { endpoint, next: None, heads: [0; PAGE / 64], hashes });
+        self.pages.len() - 1
     }
 
     /// Bytes held, free pages included.
     pub(super) fn bytes(&self) -> usize {
-        self.pages.len() * (size_of::<Page>() + size_of::<[u64; PAGE as usize]>())
+        self.pages.len() * (size_of::<Page>() + size_of::<[u64; PAGE]>())
     }
 }
 
-/// One endpoint's hashes, oldest first. Places in `pages` run from `start` in the first page to `end` in the last.
+/// One endpoint's runs, oldest first. Places in `pages` run from `start` in the first page to `end` in the last.
 #[derive(Default)]
 pub(super) struct Log {
-    pages: VecDeque<u32>,
-    start: u32,
-    end: u32,
+    pages: VecDeque<usize>,
+    start: usize,
+    end: usize,
     live: usize,
 }
 
@@ -69,62 +109,104 @@ impl Log {
         self.live
     }
 
-    /// Writes `hash` as the newest and says where.
-    pub(super) fn push(&mut self, arena: &mut Arena, endpoint: u16, hash: u64) -> Slot {
-        let page = match self.pages.back() {
-            Some(&page) if self.end < PAGE => page,
-            _ => {
-                let page = arena.allocate(endpoint);
-                self.pages.push_back(page);
-                self.end = 0;
-                page
+    /// Writes a run as the newest and says where it begins; `None` if it has no block.
+    pub(super) fn push(&mut self, arena: &mut Arena, endpoint: u16, mut run: &[u64]) -> Option<Slot> {
+        let mut head = None;
+        while !run.is_empty() {
+            let (number, offset) = (self.page_with_room(arena, endpoint), self.end);
+            let page = &mut arena.pages[number];
+            let (here, behind) = run.split_at(run.len().min(PAGE - offset));
+            for (place, &hash) in page.hashes[offset..].iter_mut().zip(here) {
+                *place = stored(hash);
             }
-        };
-        let slot = page * PAGE + self.end;
-        arena.set(slot, hash);
-        self.end += 1;
-        self.live += 1;
-        slot
+            page.set_head(offset, head.is_none());
+            head.get_or_insert(slot(number, offset));
+            self.end += here.len();
+            self.live += here.len();
+            run = behind;
+        }
+        head
     }
 
-    /// Takes out the hash at `slot`, which must hold one of this log's.
-    pub(super) fn remove(&mut self, arena: &mut Arena, slot: Slot) {
-        arena.set(slot, VACANT);
-        self.live -= 1;
+    fn page_with_room(&mut self, arena: &mut Arena, endpoint: u16) -> usize {
+        let last = self.pages.back().copied();
+        if let Some(page) = last
+            && self.end < PAGE
+        {
+            return page;
+        }
+        let page = arena.allocate(endpoint);
+        if let Some(last) = last {
+            arena.pages[last].next = Some(page);
+        }
+        self.pages.push_back(page);
+        self.end = 0;
+        page
     }
 
-    /// Takes out the oldest hash.
-    pub(super) fn pop_oldest(&mut self, arena: &mut Arena) -> Option<(Slot, u64)> {
-        while let Some(&page) = self.pages.front() {
-            let end = if self.pages.len() == 1 { self.end } else { PAGE };
-            while self.start < end {
-                let slot = page * PAGE + self.start;
-                self.start += 1;
-                let hash = arena.hash(slot);
-                if hash != VACANT {
-                    self.remove(arena, slot);
-                    return Some((slot, hash));
+    /// Takes out the first blocks, `most` at most, of the run that begins at `head`. Returns where the rest of it, which is a
+    /// run of its own now, begins.
+    pub(super) fn remove(&mut self, arena: &mut Arena, head: Slot, most: usize) -> Option<Slot> {
+        let (mut number, mut offset) = place(head);
+        arena.pages[number].set_head(offset, false);
+        let mut left = most;
+        loop {
+            let page = &mut arena.pages[number];
+            while offset < PAGE && left > 0 && page.hashes[offset] != VACANT && !page.is_head(offset) {
+                page.hashes[offset] = VACANT;
+                self.live -= 1;
+                left -= 1;
+                offset += 1;
+            }
+            if offset < PAGE {
+                let is_over = page.hashes[offset] == VACANT || page.is_head(offset);
+                if is_over {
+                    return None;
                 }
+                page.set_head(offset, true);
+                return Some(slot(number, offset));
+            }
+            (number, offset) = (page.next?, 0);
+        }
+    }
+
+    /// Where the oldest run begins; gives back the pages before it.
+    pub(super) fn oldest(&mut self, arena: &mut Arena) -> Option<Slot> {
+        while let Some(&number) = self.pages.front() {
+            let end = if self.pages.len() == 1 { self.end } else { PAGE };
+            let hashes = &arena.pages[number].hashes[..end];
+            if let Some(vacant) = hashes[self.start..].iter().position(|&hash| hash != VACANT) {
+                self.start += vacant;
+                return Some(slot(number, self.start));
             }
             self.pages.pop_front();
             self.start = 0;
-            arena.free.push(page);
+            arena.free.push(number);
         }
         None
     }
 
     /// Whether vacant places have come to outweigh what a quarter more room would hold.
     pub(super) fn is_sparse(&self) -> bool {
-        let places = self.pages.len() * PAGE as usize - self.start as usize;
-        places > self.live + self.live / 4 + 2 * PAGE as usize
+        let places = self.pages.len() * PAGE - self.start;
+        places > self.live + self.live / 4 + 2 * PAGE
     }
 
     /// Gives the log's pages to another endpoint index.
     pub(super) fn rename(&self, arena: &mut Arena, endpoint: u16) {
         for &page in &self.pages {
-            arena.pages[page as usize].endpoint = endpoint;
+            arena.pages[page].endpoint = endpoint;
         }
     }
+}
+
+/// Page and offset of a slot.
+fn place(slot: Slot) -> (usize, usize) {
+    (slot as usize / PAGE, slot as usize % PAGE)
+}
+
+fn slot(page: usize, offset: usize) -> Slot {
+    Slot::try_from(page * PAGE + offset).expect("capacities keep the arena below 2^32 slots")
 }
 
 /// The form in which a hash is stored: never [`VACANT`].

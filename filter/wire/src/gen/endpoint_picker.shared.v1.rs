@@ -94,8 +94,12 @@ pub struct SentPrompt {
     /// Blocks remembered for the endpoint.
     #[prost(uint64, tag = "2")]
     pub capacity: u64,
+    /// The blocks of all its lists, list after list.
     #[prost(fixed64, repeated, tag = "3")]
     pub hashes: ::prost::alloc::vec::Vec<u64>,
+    /// Where each list ends among them.
+    #[prost(uint32, repeated, tag = "4")]
+    pub ends: ::prost::alloc::vec::Vec<u32>,
 }
 /// The endpoint was sent a request that nothing was cached for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -38,7 +38,7 @@ fn approx_prefix_cache_producer() {
         let reading = Reading { block_size, ..fresh() };
         let decision = Scene::new(&plain("prefix-cache-scorer"), vec![reading]).send(&"x".repeat(360), &[]);
         match &decision.events[0].change {
-            Change::SentPrompt { hashes, .. } => hashes.len(),
+            Change::SentPrompt { hashes, .. } => hashes.all().len(),
             other => panic!("{other:?}"),
         }
     };
