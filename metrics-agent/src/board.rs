@@ -8,13 +8,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use endpoint_picker::reading::Reading;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
 use crate::published::{Published, Topology, Versions};
 use crate::report::Reports;
-use crate::slot::Slot;
+use crate::slot::{Slot, Standing};
 use crate::status::{self, PoolStatus};
 
 /// Least time between two versions of the readings.
@@ -120,7 +121,9 @@ impl Board {
 
     fn publish(&self) {
         let Some(members) = self.members.lock().clone() else { return };
-        let readings = members.slots.iter().map(|slot| slot.reading()).collect();
+        let ready = ready(&members.slots);
+        let readings = members.slots.iter().zip(ready);
+        let readings = readings.map(|(slot, ready)| Reading { ready, ..slot.reading() }).collect();
         let versions = Versions { topology: members.topology_version, readings: self.version() };
         let published = Published::new(self.clock, versions, members.topology, readings);
         self.published.send_replace(Some(Arc::new(published)));
@@ -149,20 +152,26 @@ impl Board {
         let Some(members) = self.members.lock().clone() else { return Census::default() };
         let now = self.clock.now();
         let mut census = Census { endpoints: members.slots.len(), ..Census::default() };
-        for slot in members.slots.iter() {
-            let (ready, age) = slot.ready_and_age(now);
+        for (slot, ready) in members.slots.iter().zip(ready(&members.slots)) {
             census.ready += usize::from(ready);
-            census.oldest = census.oldest.max(age);
+            census.oldest = census.oldest.max(slot.age(now));
         }
         census
     }
+}
+
+/// Which endpoints are ready. Those whose scrapes fail are not while others are sound; they never all are out, because what
+/// takes all of them at once is rather the network, or the agent.
+fn ready(slots: &[Arc<Slot>]) -> Vec<bool> {
+    let standings: Vec<Standing> = slots.iter().map(|slot| slot.standing()).collect();
+    let best = if standings.contains(&Standing::Sound) { Standing::Sound } else { Standing::Failing };
+    standings.into_iter().map(|standing| standing == best).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use endpoint_picker::pool::{Endpoint, Pool};
-    use endpoint_picker::reading::Reading;
 
     fn pool(addresses: &[&str]) -> Topology {
         let endpoints =
@@ -221,6 +230,20 @@ mod tests {
         assert!(board.first_round_done());
         board.install(pool(&["10.0.0.3:1"]), vec![Slot::new()]);
         assert!(board.first_round_done());
+    }
+
+    #[test]
+    fn who_fails_is_out_while_somebody_is_sound_and_never_all() {
+        let slots = vec![Slot::new(), Slot::new(), Slot::new()];
+        slots[0].set_failing(true);
+        assert_eq!(ready(&slots), [false, true, true]);
+        slots[1].set_ready(false);
+        assert_eq!(ready(&slots), [false, false, true]);
+        slots[2].set_failing(true);
+        assert_eq!(ready(&slots), [true, false, true]);
+        slots[0].set_ready(false);
+        slots[2].set_ready(false);
+        assert_eq!(ready(&slots), [false; 3]);
     }
 
     #[test]

@@ -39,6 +39,17 @@ impl FileLimits {
     }
 }
 
+/// What is wrong with a file's text, with the flag if that is a limit of ours.
+pub(crate) fn yaml_problem(error: &serde_saphyr::Error) -> String {
+    let flag = match error.to_string() {
+        text if text.contains("budget breached: Nodes") || text.contains("budget breached: Events") => {
+            " (--max-yaml-nodes)"
+        }
+        _ => "",
+    };
+    format!("neither YAML nor JSON: {error}{flag}")
+}
+
 /// Why a file was not read.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -192,6 +192,7 @@ mod tests {
         let names: Vec<_> = settings.sources.fixed.iter().map(Endpoint::name).collect();
         assert_eq!(names, ["default/10.0.0.1:8000", "default/[2001:db8::1]:8000"]);
         assert_eq!((settings.scrape.engines, settings.eds), (MultiEngine::Sum, None));
+        assert_eq!(settings.scrape.unready_after, None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod task;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoint;
@@ -46,6 +46,8 @@ pub struct Settings {
     pub max_series: usize,
     /// What one line of a text may be.
     pub lines: LineLimits,
+    /// So many scrapes failed in a row, and the endpoint is out while others are not; `None`: as in the reference, never.
+    pub unready_after: Option<NonZeroU32>,
     /// How a data-parallel server is read.
     pub engines: MultiEngine,
 }

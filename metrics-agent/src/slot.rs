@@ -13,7 +13,19 @@ use tokio::sync::Notify;
 pub struct Slot {
     reading: Mutex<Reading>,
     tried: AtomicBool,
+    failing: AtomicBool,
     readers: Mutex<Vec<Arc<Notify>>>,
+}
+
+/// How an endpoint stands for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It refuses connections.
+    NotReady,
+    /// Its scrapes fail, and it is ready only where no endpoint is sound.
+    Failing,
+    /// None of these.
+    Sound,
 }
 
 impl Slot {
@@ -23,6 +35,7 @@ impl Slot {
         Arc::new(Self {
             reading: Mutex::new(reading),
             tried: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
             readers: Mutex::default(),
         })
     }
@@ -54,10 +67,23 @@ impl Slot {
         self.tried.load(Ordering::Acquire)
     }
 
-    /// Readiness, and the age of the values.
-    pub fn ready_and_age(&self, now: Duration) -> (bool, Option<Duration>) {
-        let reading = self.reading.lock();
-        (reading.ready, reading.age(now))
+    /// Age of the values.
+    pub fn age(&self, now: Duration) -> Option<Duration> {
+        self.reading.lock().age(now)
+    }
+
+    /// How the endpoint stands for itself.
+    pub fn standing(&self) -> Standing {
+        match self.reading.lock().ready {
+            false => Standing::NotReady,
+            true if self.failing.load(Ordering::Acquire) => Standing::Failing,
+            true => Standing::Sound,
+        }
+    }
+
+    /// Sets whether so many scrapes failed that others are better, and tells whether that changed it.
+    pub fn set_failing(&self, failing: bool) -> bool {
+        self.failing.swap(failing, Ordering::AcqRel) != failing
     }
 
     /// Replaces the values that were scraped; readiness stays.

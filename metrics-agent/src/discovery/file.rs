@@ -16,7 +16,7 @@ use endpoint_picker::pool::Endpoint;
 use serde::Deserialize;
 
 use super::fields::{Ip, Labels, Name, Namespace, Port};
-use crate::file_limits::FileLimits;
+use crate::file_limits::{FileLimits, yaml_problem};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,11 +38,12 @@ struct Entry {
 
 /// Reads a file in YAML or JSON. One bad entry refuses the whole file.
 pub fn parse(bytes: &[u8], limits: FileLimits) -> Result<Vec<Endpoint>, FileError> {
-    let text = core::str::from_utf8(bytes).map_err(|error| FileError::Malformed(error.to_string()))?;
+    let text =
+        core::str::from_utf8(bytes).map_err(|error| FileError::Malformed(format!("not UTF-8: {error}")))?;
     // YAML 1.2: a name such as `no` or `n` is a text, not a truth value.
     let options = serde_saphyr::options! { strict_booleans: true, budget: Some(limits.yaml()) };
     let document: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| FileError::Malformed(error.to_string()))?;
+        .map_err(|error| FileError::Malformed(yaml_problem(&error)))?;
     let file: File = serde_path_to_error::deserialize(document).map_err(|error| FileError::Refused {
         path: error.path().to_string(),
         problem: error.inner().to_string(),
@@ -79,7 +80,7 @@ pub enum FileError {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(problem) => write!(f, "neither YAML nor JSON: {problem}"),
+            Self::Malformed(problem) => f.write_str(problem),
             Self::Refused { path, problem } => write!(f, "{path}: {problem}"),
         }
     }

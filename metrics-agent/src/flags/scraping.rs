@@ -1,6 +1,7 @@
 //! How model servers are scraped.
 
 use core::time::Duration;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -75,6 +76,11 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "N", default_value_t = LineLimits::default().labels, value_parser = count)]
     max_metrics_labels: usize,
 
+    /// So many scrapes of an endpoint failed in a row, and it is not ready until one succeeds, as long as others are. Without it
+    /// an endpoint that hangs stays a candidate, as in the reference endpoint picker.
+    #[arg(long, value_name = "N")]
+    unready_after_failed_scrapes: Option<NonZeroU32>,
+
     /// How a data-parallel vLLM server, with one series for each engine, is read.
     #[arg(long, value_name = "HOW", default_value = "sum")]
     data_parallel: DataParallel,
@@ -120,6 +126,7 @@ impl ScrapeFlags {
             max_bytes: self.max_metrics_bytes,
             max_series: self.max_metrics_series,
             lines: LineLimits { bytes: self.max_metrics_line_bytes, labels: self.max_metrics_labels },
+            unready_after: self.unready_after_failed_scrapes,
             engines: match self.data_parallel {
                 DataParallel::Sum => MultiEngine::Sum,
                 DataParallel::First => MultiEngine::First,

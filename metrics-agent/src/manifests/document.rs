@@ -15,6 +15,7 @@ use super::list;
 use super::picker::{self, EndpointPickerConfig};
 use super::problem::{Fault, Faults, Origin, Problem, quoted};
 use super::source::File;
+use crate::file_limits::yaml_problem;
 
 /// Most documents of all files together.
 pub(super) const MAX_DOCUMENTS: usize = 4096;
@@ -110,8 +111,7 @@ impl Documents {
             let document = match document {
                 Ok(document) => without_nulls(document),
                 Err(error) => {
-                    let text = format!("neither YAML nor JSON: {error}");
-                    self.problems.push(origin.problem(Fault::new("", text)));
+                    self.problems.push(origin.problem(Fault::new("", yaml_problem(&error))));
                     return;
                 }
             };

@@ -28,7 +28,8 @@ pub(super) struct Task {
     clock: Clock,
     telemetry: Arc<Telemetry>,
     client: Client,
-    failing: bool,
+    /// Scrapes that failed since the last good one.
+    failures: u32,
 }
 
 impl Task {
@@ -42,7 +43,7 @@ impl Task {
         let Job { endpoint, address, settings, dialect } = job.clone();
         let reader = Reader::with_limits(&dialect, settings.engines, settings.lines);
         let client = Client { reader, credentials, connection: None, refusals: 0 };
-        Self { endpoint, address, settings, slot, clock, telemetry, client, failing: false }
+        Self { endpoint, address, settings, slot, clock, telemetry, client, failures: 0 }
     }
 
     /// `offset` before the first scrape, then one each interval; ticks that a slow scrape missed are left out.
@@ -67,6 +68,14 @@ impl Task {
             Err(error) => self.failed(&error),
         };
         changed |= self.slot.set_ready(self.client.refusals < REFUSALS_TO_UNREADY);
+        let are_too_many = self.settings.unready_after.is_some_and(|most| self.failures >= most.get());
+        if self.slot.set_failing(are_too_many) {
+            changed = true;
+            if are_too_many {
+                let failures = self.failures;
+                tracing::warn!(endpoint = self.endpoint, failures, "not ready while other endpoints are");
+            }
+        }
         self.slot.mark_tried();
         if changed {
             self.slot.tell_readers();
@@ -78,7 +87,7 @@ impl Task {
             self.telemetry.extract_error(field, fault);
         }
         self.slot.set_values(extraction.reading, now);
-        if core::mem::take(&mut self.failing) {
+        if core::mem::take(&mut self.failures) > 0 {
             tracing::info!(endpoint = self.endpoint, "scraping works again");
         }
         true
@@ -87,7 +96,8 @@ impl Task {
     /// The last values stay, and nothing but their age tells.
     fn failed(&mut self, error: &ScrapeError) -> bool {
         self.telemetry.scrape_error(error.reason());
-        if !core::mem::replace(&mut self.failing, true) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures == 1 {
             tracing::warn!(endpoint = self.endpoint, address = %self.address, %error, "scraping fails");
         }
         false

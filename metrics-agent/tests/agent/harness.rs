@@ -98,6 +98,7 @@ pub(crate) fn settings() -> Settings {
             max_bytes: 100_000,
             max_series: 5_000,
             lines: LineLimits::default(),
+            unready_after: None,
             engines: MultiEngine::Sum,
         },
         scrape_credentials: credentials::scraping::Files::default(),

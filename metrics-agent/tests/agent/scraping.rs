@@ -1,8 +1,10 @@
 //! Scraping over real sockets.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use endpoint_picker::pool::Endpoint;
+use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
 use metrics_agent::discovery::Sources;
 
@@ -154,6 +156,43 @@ async fn an_endpoint_that_was_never_reached_is_not_ready_after_three_refusals() 
     let agent = Agent::start(scraping(&[server.address()])).await;
     let reading = agent.reading_where("not ready", |r| !r.ready).await;
     assert_eq!((reading.age_ms, reading.waiting), (None, None));
+}
+
+fn unready_after_two(servers: &[&Scripted]) -> Settings {
+    let addresses: Vec<_> = servers.iter().map(|server| server.address()).collect();
+    let mut settings = short_timeout(scraping(&addresses));
+    settings.scrape.unready_after = NonZeroU32::new(2);
+    settings
+}
+
+#[tokio::test]
+async fn whose_scrapes_fail_is_not_ready_when_that_is_asked_for_until_one_succeeds() {
+    let (good, bad) = (Scripted::start(text(1)).await, Scripted::start(text(2)).await);
+    let agent = Agent::start(unready_after_two(&[&good, &bad])).await;
+    for behaviour in [Behaviour::Hang, Behaviour::Status(500)] {
+        let is_good = |r: &v1::Reading| r.ready && r.waiting.is_some();
+        agent.snapshot_where("both ready", |s| s.readings.iter().all(is_good)).await;
+        bad.now_do(behaviour);
+        let snapshot = agent.snapshot_where("the bad one out", |s| !s.readings[1].ready).await;
+        assert!(snapshot.readings[0].ready);
+        assert_eq!(snapshot.readings[1].waiting, Some(2), "the values stay");
+        assert!((agent.metric("metrics_agent_endpoints_ready").await - 1.0).abs() < 0.5);
+        bad.now_do(text(2));
+    }
+    agent.snapshot_where("both ready again", |s| s.readings.iter().all(|r| r.ready)).await;
+}
+
+#[tokio::test]
+async fn when_the_scrapes_of_all_fail_all_stay() {
+    let (one, other) = (Scripted::start(text(1)).await, Scripted::start(text(2)).await);
+    let agent = Agent::start(unready_after_two(&[&one, &other])).await;
+    agent.snapshot_where("both scraped", |s| s.readings.iter().all(|r| r.age_ms.is_some())).await;
+    one.now_do(Behaviour::Hang);
+    agent.snapshot_where("one out", |s| !s.readings[0].ready).await;
+    other.now_do(Behaviour::Hang);
+    agent.snapshot_where("all back", |s| s.readings.iter().all(|r| r.ready)).await;
+    other.now_do(text(2));
+    agent.snapshot_where("one out again", |s| !s.readings[0].ready && s.readings[1].ready).await;
 }
 
 #[tokio::test]

@@ -1,11 +1,14 @@
-//! A model server that refuses connections costs no request.
+//! A model server that refuses connections, or hangs, and what it costs.
 
 use crate::scene::{CHAT, DESTINATION, fresh_chat, prefer, request_counts};
 use crate::steady_load::SteadyLoad;
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
+use endpoint_picker_tests::model_server::Behaviour;
 use endpoint_picker_tests::stack::{SOON, Stack};
 use reqwest::StatusCode;
+use std::time::Duration;
+use tokio::time::timeout;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_the_picked_server_refuses_the_connection_another_one_serves() {
@@ -90,4 +93,35 @@ async fn when_every_server_refuses_the_answer_is_503_until_one_is_back() {
     })
     .await;
     assert_ne!(request_counts(&stack)[2], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_gets_no_more_requests_when_failed_scrapes_take_it_out() {
+    let stack = Stack::builder().agent_flags(&["--unready-after-failed-scrapes", "2"]).start().await;
+    prefer(&stack, 1).await;
+    stack.servers()[1].behave(Behaviour::Hang);
+    stack.servers()[1].behave_when_scraped(Behaviour::Hang);
+    let mut asked = 0;
+    eventually("the server that hangs is left", SOON, async || {
+        asked += 1;
+        let request = client::http1().post(stack.url(CHAT)).json(&fresh_chat());
+        match timeout(Duration::from_millis(500), request.send()).await {
+            Ok(answer) if answer.as_ref().unwrap().status() == StatusCode::OK => Ok(()),
+            Ok(answer) => Err(format!("{answer:?}")),
+            Err(_) => Err(format!("request {asked} hangs")),
+        }
+    })
+    .await;
+    stack.servers()[1].take_requests();
+    for _ in 0..30 {
+        assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
+    }
+    assert_eq!(request_counts(&stack)[1], 0, "it is the best by its last values, and out");
+    stack.servers()[1].behave(Behaviour::Answer);
+    stack.servers()[1].behave_when_scraped(Behaviour::Answer);
+    eventually("the server is used again", SOON, async || {
+        stack.post(CHAT, &fresh_chat()).await;
+        if request_counts(&stack)[1] > 0 { Ok(()) } else { Err(format!("{:?}", request_counts(&stack))) }
+    })
+    .await;
 }
