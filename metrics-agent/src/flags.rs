@@ -164,6 +164,8 @@ impl core::error::Error for FlagError {}
 mod tests {
     use core::time::Duration;
 
+    use clap::CommandFactory;
+
     use super::*;
     use crate::dialect::MultiEngine;
     use crate::scrape::MIN_INTERVAL;
@@ -199,6 +201,27 @@ mod tests {
     fn the_references_reading_of_a_data_parallel_server_can_be_asked_for() {
         let settings = settings("--endpoint 10.0.0.1:1 --data-parallel=first");
         assert_eq!(settings.scrape.engines, MultiEngine::First);
+    }
+
+    /// The long names of a command's flags, and of its subcommands'.
+    fn names(command: &clap::Command) -> Vec<String> {
+        let own = command.get_arguments().filter_map(clap::Arg::get_long).map(str::to_owned);
+        own.chain(command.get_subcommands().flat_map(names)).collect()
+    }
+
+    #[test]
+    fn the_operators_guide_tells_of_every_flag() {
+        let guide = include_str!("../../docs/operations.md");
+        let names = names(&Flags::command());
+        assert!(names.len() > 40, "{names:?}");
+        let is_told = |name: &&String| {
+            let flag = format!("--{name}");
+            guide.match_indices(&flag).any(|(at, flag)| {
+                !guide[at + flag.len()..].starts_with(|next: char| next == '-' || next.is_alphanumeric())
+            })
+        };
+        let untold: Vec<_> = names.iter().filter(|name| !is_told(name)).collect();
+        assert!(untold.is_empty(), "docs/operations.md says nothing of {untold:?}");
     }
 
     #[test]

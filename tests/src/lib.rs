@@ -29,6 +29,7 @@ pub mod parity;
 pub mod process;
 mod run_dir;
 pub mod scripted_agent;
+pub mod snippets;
 pub mod soak;
 pub mod stack;
 pub mod subset_hint;
