@@ -197,13 +197,18 @@ fn request(bytes: &[u8]) -> Result<Option<(Asked, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(head) = request.parse(bytes)? else { return Ok(None) };
-    let length = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
-    let body: usize = match length {
-        Some(length) => str::from_utf8(length.value)?.parse().context("content-length")?,
-        None => 0,
+    let field = |name: &str| {
+        let found = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        found.map(|header| str::from_utf8(header.value)).transpose()
+    };
+    let body = if field("transfer-encoding")? == Some("chunked") {
+        // What an external processor may change has no length.
+        chunked_length(&bytes[head..])?
+    } else {
+        Some(field("content-length")?.unwrap_or("0").parse().context("content-length")?)
     };
     let is_get = request.method == Some("GET");
-    let Some(body) = bytes.get(head..head + body) else { return Ok(None) };
+    let Some(body) = body.and_then(|length| bytes.get(head..head + length)) else { return Ok(None) };
     let asked = if is_get {
         Asked::Metrics
     } else if says(body, PACED.as_bytes()) {
@@ -214,4 +219,51 @@ fn request(bytes: &[u8]) -> Result<Option<(Asked, usize)>> {
         Asked::Whole
     };
     Ok(Some((asked, head + body.len())))
+}
+
+/// How many bytes a body in chunks takes, with the last one; `None` until that has come.
+fn chunked_length(bytes: &[u8]) -> Result<Option<usize>> {
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let parsed = httparse::parse_chunk_size(rest).ok().context("the size of a chunk")?;
+        let httparse::Status::Complete((line, size)) = parsed else { return Ok(None) };
+        at += line + usize::try_from(size)? + 2;
+        if size == 0 {
+            return Ok((at <= bytes.len()).then_some(at));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_complete_with_its_length_or_its_last_chunk() {
+        let length = |text: &str| request(text.as_bytes()).unwrap().map(|(_, length)| length);
+        let whole = "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc";
+        assert_eq!(length(whole), Some(whole.len()));
+        assert_eq!(length(&whole[..whole.len() - 1]), None);
+        let chunked =
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\na\r\n0123456789\r\n0\r\n\r\n";
+        assert_eq!(length(chunked), Some(chunked.len()));
+        for end in chunked.len() - 25..chunked.len() {
+            assert_eq!(length(&chunked[..end]), None, "{end}");
+        }
+        assert_eq!(length(&format!("{chunked}GET")), Some(chunked.len()));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_read_from_the_bodys_end() {
+        let asked = |body: &str| {
+            let request = request(
+                format!("POST / HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes(),
+            );
+            request.unwrap().unwrap().0
+        };
+        assert!(asked(r#"{"stream":false}"#) == Asked::Whole);
+        assert!(asked(r#"{"stream":true}"#) == Asked::Streamed);
+        assert!(asked(r#"{"stream":true,"user":"one at a time"}"#) == Asked::Paced);
+    }
 }

@@ -3,8 +3,9 @@
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use endpoint_picker_tests::parity::reference;
+use endpoint_picker_tests::tools;
 use endpoint_picker_tests::versus::{
-    self, ALL_ROUNDS, CostPlan, Machine, Progress, QUICK_ROUND, QualityPlan, ScalePlan,
+    self, ALL_ROUNDS, CostPlan, Machine, Progress, QUICK_ROUND, QualityPlan, ScalePlan, document,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +25,9 @@ struct Flags {
     /// Only this part.
     #[arg(long)]
     only: Option<Part>,
+    /// Writes the figures into docs/benchmarks.md, too.
+    #[arg(long, conflicts_with_all = ["quick", "only"])]
+    write: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -35,7 +39,7 @@ enum Part {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let Flags { epp, quick, seed, only } = Flags::parse();
+    let Flags { epp, quick, seed, only, write } = Flags::parse();
     let epp = reference::binary(&epp)?;
     let seconds = Duration::from_secs;
     let (cost, quality, scale) = if quick {
@@ -56,16 +60,24 @@ async fn main() -> Result<()> {
         [(Part::Cost, cost.expected()), (Part::Quality, quality.expected()), (Part::Scale, scale.expected())];
     let expected = expected.into_iter().filter(|(part, _)| has(*part)).map(|(_, expected)| expected).sum();
 
-    println!("{}", Machine::look(&epp)?);
+    let machine = Machine::look(&epp)?;
     let progress = Progress::begin(expected);
+    let mut parts = Vec::new();
     if has(Part::Cost) {
-        println!("{}", versus::cost(cost, &epp, &progress).await?);
+        parts.push(format!("### Cost\n\n{}", versus::cost(cost, &epp, &progress).await?));
     }
     if has(Part::Quality) {
-        println!("{}", versus::quality(quality, &epp, &progress).await?);
+        parts.push(format!("### Quality\n\n{}", versus::quality(quality, &epp, &progress).await?));
     }
     if has(Part::Scale) {
-        println!("{}", versus::scale(scale, &epp, &progress).await?);
+        parts.push(format!("### Scale\n\n{}", versus::scale(scale, &epp, &progress).await?));
+    }
+    let took = progress.took().as_secs();
+    let head = format!("{machine}. Seed {seed}. The run took {}:{:02} minutes.", took / 60, took % 60);
+    let text = format!("{head}\n\n{}", parts.join("\n"));
+    println!("{text}");
+    if write {
+        document::write(&tools::root().join("docs/benchmarks.md"), &text)?;
     }
     Ok(())
 }

@@ -221,7 +221,7 @@ impl Sample {
 
     /// Requests answered. Of answers that take as long as the turn, the part that came counts.
     fn answered(&self) -> f64 {
-        if self.chunks > 0 { self.chunks as f64 / 1_000.0 } else { self.requests as f64 }
+        if self.cell.asked == Asked::Paced { self.chunks as f64 / 1_000.0 } else { self.requests as f64 }
     }
 
     /// Processor seconds of everything on the path.

@@ -24,7 +24,7 @@ impl Report<'_> {
         Contender::ALL.map(|contender| self.median(cell, contender, &figure))
     }
 
-    fn saturated(&self, cell: Cell) -> [String; 9] {
+    fn saturated(&self, cell: Cell) -> [String; 10] {
         let rates = self.of_all(cell, Sample::per_second);
         let [bare, ours, theirs] = self.of_all(cell, Sample::cpu_per_1000);
         let most = match cell.asked {
@@ -34,7 +34,6 @@ impl Report<'_> {
         };
         let [a, b, c] = rates.map(rounded);
         let [aim, is_met] = aim(ours / theirs, most);
-        let ratio = rounded(ours / theirs);
         [
             cell.to_string(),
             a,
@@ -43,8 +42,9 @@ impl Report<'_> {
             rounded(bare),
             rounded(ours),
             rounded(theirs),
-            ratio,
+            rounded(ours / theirs),
             format!("{aim} {is_met}"),
+            rounded((ours - bare) / (theirs - bare)),
         ]
     }
 
@@ -98,7 +98,18 @@ impl fmt::Display for Report<'_> {
         let cells = || CELLS.into_iter().flatten().copied();
         let is_idle = |cell: &Cell| matches!(cell.asked, Asked::Nothing | Asked::NothingButLongMetrics);
         writeln!(f, "As many requests as go through; processor seconds of everything on the path:\n")?;
-        let head = ["", "A: req/s", "B", "C", "A: CPU s per 1 000", "B", "C", "B / C", "aim"];
+        let head = [
+            "",
+            "A: req/s",
+            "B",
+            "C",
+            "A: CPU s per 1 000",
+            "B",
+            "C",
+            "B / C",
+            "aim",
+            "of the pickers alone: (B − A) / (C − A)",
+        ];
         let saturated = cells().filter(|cell| cell.rate.is_none() && !is_idle(cell));
         table(f, head, saturated.map(|cell| self.saturated(cell)))?;
 

@@ -1,5 +1,6 @@
 //! Where and with what the figures were found.
 
+use crate::parity::reference::VERSION;
 use crate::{bench, tools};
 use anyhow::{Context, Result};
 use std::fmt;
@@ -15,6 +16,8 @@ pub struct Machine {
     processors: String,
     memory: String,
     kernel: String,
+    /// Of the minute before: above the number of processors, something had to wait.
+    load: String,
     versions: Vec<String>,
 }
 
@@ -44,6 +47,7 @@ impl Machine {
             processors: format!("{} × {model}", available_parallelism()?),
             memory: format!("{:.0} GiB", kib / 1_048_576.0),
             kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            load: read("/proc/loadavg")?.split(' ').next().unwrap_or_default().to_owned(),
             versions,
         })
     }
@@ -51,8 +55,9 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { date, processors, memory, kernel, versions } = self;
-        write!(f, "{date}; {processors}, {memory}, Linux {kernel}; {}", versions.join(", "))
+        let Self { date, processors, memory, kernel, load, versions } = self;
+        write!(f, "{date}; {processors}, {memory}, Linux {kernel}; load average before {load}; ")?;
+        f.write_str(&versions.join(", "))
     }
 }
 
@@ -69,9 +74,9 @@ fn reference_version(epp: &Path) -> String {
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let built_with = text.lines().next().and_then(|line| line.rsplit_once(": ")).map(|(_, go)| go.trim());
     let number = text.lines().find_map(|line| line.trim().strip_prefix("mod\t")?.split('\t').nth(1));
-    let number =
-        number.filter(|number| number.starts_with('v')).unwrap_or("(its binary does not say its version)");
-    built_with.map_or_else(|| number.to_owned(), |go| format!("{number} built with {go}"))
+    let number = number.filter(|number| number.starts_with('v'));
+    let number = number.map_or_else(|| format!("{VERSION} from a checkout"), str::to_owned);
+    built_with.map_or_else(|| number.clone(), |go| format!("{number} built with {go}"))
 }
 
 /// What a program says about itself; that it is not there is worth knowing too.

@@ -9,6 +9,7 @@ mod capacity;
 mod contender;
 mod cost;
 mod cost_report;
+pub mod document;
 mod machine;
 mod markdown;
 mod open_loop;
