@@ -99,7 +99,7 @@ struct SourceFlags {
     manifests: Option<PathBuf>,
 
     /// A model server, an IPv6 address in brackets; may be repeated. Its name is default/IP:PORT.
-    #[arg(long = "endpoint", value_name = "IP:PORT")]
+    #[arg(long = "endpoint", value_name = "IP:PORT", value_parser = values::endpoint)]
     endpoint: Vec<SocketAddr>,
 
     /// Model servers in the reference endpoint picker's file-discovery format (YAML or JSON); read again when it
@@ -239,7 +239,9 @@ mod tests {
     #[test]
     fn a_refusal_names_the_flag_the_value_and_what_is_allowed() {
         for (flags, parts) in [
-            ("--endpoint host:1", ["--endpoint", "host:1"]),
+            ("--endpoint host:1", ["host:1", "an IP address and a port"]),
+            ("--endpoint 10.0.0.1", ["--endpoint", "[2001:db8::1]:8000"]),
+            ("--endpoint 10.0.0.1:0", ["--endpoint", "not 0"]),
             ("--endpoint 10.0.0.1:1 --endpoint 10.0.0.1:1", ["--endpoint", "unique"]),
             ("--endpoint 10.0.0.1:1 --interval 5", ["--interval", "1ms to 3600s"]),
             ("--endpoint 10.0.0.1:1 --timeout 0s", ["--timeout", "1ms to 3600s"]),

@@ -36,6 +36,15 @@ fn read_duration(text: &str) -> Option<Duration> {
     millis.map(Duration::from_millis)
 }
 
+/// Where a model server is.
+pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
+    address.ok_or_else(|| {
+        "allowed is an IP address and a port that is not 0, such as 10.0.0.1:8000 or [2001:db8::1]:8000"
+            .to_owned()
+    })
+}
+
 /// Where an agent is.
 pub(super) fn agent(text: &str) -> Result<Uri, String> {
     let is_known = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/";
