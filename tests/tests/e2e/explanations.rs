@@ -4,8 +4,11 @@ use crate::scene::{CHAT, fresh_chat, prefer};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::tools;
 use reqwest::StatusCode;
 use serde_json::json;
+use std::fs;
+use std::process::Command;
 
 const EXPLANATION: &str = "x-endpoint-picker-explanation";
 const SECRET: &str = "let-me-see-why-it-is-so";
@@ -59,4 +62,41 @@ async fn who_knows_the_secret_is_told_and_nobody_else() {
         }
     })
     .await;
+}
+
+/// The numbers of each endpoint in words of either teller: its scores, and the total.
+fn numbers(words: &str) -> Vec<f64> {
+    words.split([' ', 'x']).filter(|word| word.contains('.')).filter_map(|word| word.parse().ok()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_agent_explains_offline_is_what_the_filter_says() {
+    let explain = json!({"header": "x-why", "secret": SECRET});
+    let stack = Stack::builder().picker_field("explain", explain).start().await;
+    prefer(&stack, 1).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (snapshot, file) = (folder.path().join("snapshot"), folder.path().join("body.json"));
+    let agent = format!("http://{}", stack.agent_address());
+    let run = |flags: &[&str]| {
+        let output = Command::new(tools::metrics_agent().unwrap()).args(flags).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["snapshot", "--agent", &agent, "--save", snapshot.to_str().unwrap()]);
+    let body = fresh_chat();
+    fs::write(&file, body.to_string()).unwrap();
+    let offline = run(&["explain", "--snapshot", snapshot.to_str().unwrap(), file.to_str().unwrap()]);
+
+    let request = client::http1().post(stack.url(CHAT)).header("x-why", SECRET).json(&body);
+    let told = request.send().await.unwrap().headers()[EXPLANATION].to_str().unwrap().to_owned();
+    for server in stack.servers() {
+        let endpoint = server.endpoint();
+        let row = offline.lines().find(|line| line.split_whitespace().nth(1) == Some(&endpoint)).unwrap();
+        let part = told.split("; ").find(|part| part.starts_with(&format!("{endpoint} "))).unwrap();
+        let (mut of_row, of_filter) = (numbers(row), numbers(part));
+        // The last number of the row is how often the endpoint is picked.
+        of_row.pop();
+        assert_eq!((of_row.len(), of_row), (4, of_filter), "{offline}\n{told}");
+        assert_eq!(row.ends_with("picked"), part.ends_with("picked 1"), "{offline}\n{told}");
+    }
 }
