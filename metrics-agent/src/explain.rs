@@ -188,7 +188,7 @@ impl Scene {
         let terms = if read.api.names_model() {
             self.policy.terms(headers, asked, &mut rng)?
         } else {
-            Terms { model: asked.unwrap_or_default(), priority: self.policy.priority(headers) }
+            self.policy.terms_of(headers, asked.unwrap_or_default())
         };
         let request = request(&read.body, terms, headers, subset);
         Ok((terms, self.pipeline.decide(&request, &self.view(), NOW, &mut rng)))

@@ -58,6 +58,7 @@ fn terms(c: &mut Criterion) {
     for rules in [1, 1000] {
         let target = |model: &str, weight| Target { model: model.to_owned(), weight: Some(weight) };
         let rule = |index| RewriteRule {
+            resource: "canary".to_owned(),
             models: vec![format!("model-{index}")],
             targets: vec![target("canary", 10), target("stable", 90)],
         };

@@ -3,6 +3,7 @@
 use core::ops::{AddAssign, SubAssign};
 use core::time::Duration;
 
+use crate::decision::PromptSeen;
 use crate::memory::Memory;
 use crate::plugin::InflightLoadProducer;
 use crate::pool::{Endpoint, Pool};
@@ -188,6 +189,15 @@ impl<'a> Cycle<'a> {
     /// What the plugin instance at work remembers.
     pub fn memory(&self) -> &'a Memory {
         self.memories.get(self.own).unwrap_or(&Memory::None)
+    }
+
+    /// What of the prompt an endpoint was sent before, by the first prefix producer.
+    pub(crate) fn prompt_seen(&self, endpoint: usize) -> PromptSeen {
+        let seen = |Prefix { matches, .. }: &Prefix| PromptSeen {
+            matched: matches.blocks(endpoint),
+            total: matches.total,
+        };
+        self.prefixes.first().map(seen).unwrap_or_default()
     }
 
     /// What the prefix producer of this name found.

@@ -68,6 +68,8 @@ pub struct Decision {
     pub primary: Option<usize>,
     /// The readings were too old to be used.
     pub is_stale: bool,
+    /// What of the prompt the destination had been sent before, by the first prefix producer; nothing without one.
+    pub prompt: PromptSeen,
     /// Request headers for the destination, telling it about other stages.
     pub headers: Vec<(&'static str, String)>,
     /// Headers for the answer that tell the client the endpoints of named stages; what it is told of the endpoint that
@@ -77,6 +79,15 @@ pub struct Decision {
     pub events: Vec<Event>,
     /// What the request adds to the load of each endpoint that will work on it.
     pub charges: Vec<Charge>,
+}
+
+/// Blocks of a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromptSeen {
+    /// Those that were sent to the endpoint before.
+    pub matched: u32,
+    /// All of them.
+    pub total: u32,
 }
 
 /// What a request adds to an endpoint's load while it is under way.
@@ -98,6 +109,7 @@ impl Decision {
             runs: vec![],
             primary: None,
             is_stale: false,
+            prompt: PromptSeen::default(),
             headers: vec![],
             response_headers: vec![],
             events: vec![],

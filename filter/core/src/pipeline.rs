@@ -251,6 +251,7 @@ impl Pipeline {
             }
             None => rank,
         };
+        decision.prompt = cycle.prompt_seen(stages[primary].picked[0]);
         decision.outcome = Outcome::Route(stages[primary].picked.iter().map(through).collect());
         decision.primary = Some(primary);
         decision.headers = schedule.headers;

@@ -12,6 +12,7 @@ use endpoint_picker::subset::Subset;
 
 use crate::headers::RequestHead;
 use crate::pool_state::{Act, How, PoolState, Verdict};
+use crate::stats::{RoutedRequest, Stats};
 use crate::{body, host};
 
 /// Where an earlier filter leaves the subset hint.
@@ -33,13 +34,17 @@ pub(crate) struct Renamed {
 }
 
 /// Decides for a request without a body.
-pub(crate) fn without_body(pool: &mut PoolState, head: &RequestHead) -> host::Result<Verdict> {
+pub(crate) fn without_body(pool: &mut PoolState, stats: &Stats, head: &RequestHead) -> host::Result<Verdict> {
     let request = Request { headers: Headers(&head.all), subset: subset_hint()?, ..Request::default() };
-    Ok(pool.decide(&request, How { has_body: false, explains: head.explains }, host::now()?))
+    timed(pool, stats, &request, How { has_body: false, explains: head.explains })
 }
 
 /// Decides for a request whose body has come whole.
-pub(crate) fn by_whole(pool: &mut PoolState, head: &RequestHead) -> host::Result<(Verdict, Option<Renamed>)> {
+pub(crate) fn by_whole(
+    pool: &mut PoolState,
+    stats: &Stats,
+    head: &RequestHead,
+) -> host::Result<(Verdict, Option<Renamed>)> {
     let rejected = |rejection| Ok((Verdict::from(Outcome::Reject(rejection)), None));
     let bytes = host::request_body(usize::MAX)?;
     let headers = Headers(&head.all);
@@ -57,13 +62,13 @@ pub(crate) fn by_whole(pool: &mut PoolState, head: &RequestHead) -> host::Result
     let terms = if api.names_model() {
         policy.terms(headers, asked, &mut pool.rng)
     } else {
-        Ok(Terms { model: asked.unwrap_or_default(), priority: policy.priority(headers) })
+        Ok(policy.terms_of(headers, asked.unwrap_or_default()))
     };
     let terms = match terms {
         Ok(terms) => terms,
         Err(rejection) => return rejected(rejection),
     };
-    let verdict = verdict(pool, head, &body, terms)?;
+    let verdict = verdict(pool, stats, head, &body, terms)?;
     let is_renamed =
         api.names_model() && asked != Some(terms.model) && matches!(verdict.act, Act::Route { .. });
     let renamed = is_renamed.then(|| Renamed {
@@ -75,7 +80,12 @@ pub(crate) fn by_whole(pool: &mut PoolState, head: &RequestHead) -> host::Result
 
 /// Decides by the first `length` bytes of the body, if they say enough. A body that is wrong is refused when it has come
 /// whole, if it is held for so long.
-pub(crate) fn by_beginning(pool: &mut PoolState, head: &RequestHead, length: usize) -> host::Result<Look> {
+pub(crate) fn by_beginning(
+    pool: &mut PoolState,
+    stats: &Stats,
+    head: &RequestHead,
+    length: usize,
+) -> host::Result<Look> {
     let headers = Headers(&head.all);
     let Ok(api) = pool.pipeline.api(&head.path) else { return Ok(Look::TooLittle) };
     let text = if api.is_read() { complete(&host::request_body(length)?) } else { Some(String::new()) };
@@ -85,19 +95,20 @@ pub(crate) fn by_beginning(pool: &mut PoolState, head: &RequestHead, length: usi
     };
     let policy = Rc::clone(&pool.policy);
     let terms = match body.model.as_deref() {
-        _ if !api.names_model() => Ok(Terms { model: "", priority: policy.priority(headers) }),
+        _ if !api.names_model() => Ok(policy.terms_of(headers, "")),
         None => return Ok(Look::TooLittle),
         Some(asked) if policy.may_rename(headers, asked) => return Ok(Look::NeedsWhole),
         asked @ Some(_) => policy.terms(headers, asked, &mut pool.rng),
     };
     Ok(Look::Enough(match terms {
-        Ok(terms) => verdict(pool, head, &body, terms)?,
+        Ok(terms) => verdict(pool, stats, head, &body, terms)?,
         Err(rejection) => Verdict::from(Outcome::Reject(rejection)),
     }))
 }
 
 fn verdict(
     pool: &mut PoolState,
+    stats: &Stats,
     head: &RequestHead,
     body: &Body<'_>,
     terms: Terms<'_>,
@@ -111,7 +122,20 @@ fn verdict(
         subset: subset_hint()?,
         priority: terms.priority,
     };
-    Ok(pool.decide(&request, How { has_body: true, explains: head.explains }, host::now()?))
+    let verdict = timed(pool, stats, &request, How { has_body: true, explains: head.explains })?;
+    if let Act::Route { prompt, .. } = &verdict.act {
+        stats.count_prompt(*prompt);
+        let Terms { model, rewrite, .. } = terms;
+        stats.count_models(&RoutedRequest { asked: body.model.as_deref(), model, rewrite });
+    }
+    Ok(verdict)
+}
+
+fn timed(pool: &mut PoolState, stats: &Stats, request: &Request<'_>, how: How) -> host::Result<Verdict> {
+    let now = host::now()?;
+    let verdict = pool.decide(request, how, now);
+    stats.decision.record(host::now()?.saturating_sub(now).as_micros());
+    Ok(verdict)
 }
 
 /// The subset hint: a list, or a comma-separated string. Any other value names no endpoint.

@@ -205,14 +205,20 @@ pub(crate) fn define_gauge(name: &str) -> Result<u32> {
     hostcalls::define_metric(MetricType::Gauge, name).map_err(refused("define_metric"))
 }
 
-/// Sets a gauge.
-pub(crate) fn set(gauge: u32, value: u64) -> Result<()> {
-    hostcalls::record_metric(gauge, value).map_err(refused("record_metric"))
+/// Defines a histogram.
+pub(crate) fn define_histogram(name: &str) -> Result<u32> {
+    hostcalls::define_metric(MetricType::Histogram, name).map_err(refused("define_metric"))
 }
 
-/// Adds one to a counter.
-pub(crate) fn increment(counter: u32) -> Result<()> {
-    hostcalls::increment_metric(counter, 1).map_err(refused("increment_metric"))
+/// Sets a gauge, or adds a value to a histogram.
+pub(crate) fn record(metric: u32, value: u64) -> Result<()> {
+    hostcalls::record_metric(metric, value).map_err(refused("record_metric"))
+}
+
+/// Adds so many to a counter.
+pub(crate) fn increment(counter: u32, count: u64) -> Result<()> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    hostcalls::increment_metric(counter, count).map_err(refused("increment_metric"))
 }
 
 /// The value of a counter, all VMs together.

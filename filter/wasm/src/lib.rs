@@ -17,6 +17,7 @@ mod error_body;
 mod fetcher;
 mod headers;
 mod host;
+mod labels;
 mod one_view;
 mod pick;
 mod policy;

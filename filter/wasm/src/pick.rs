@@ -1,6 +1,7 @@
 //! A request on its way to the endpoints it was routed to.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use endpoint_picker::cycle::Load;
 
@@ -12,6 +13,8 @@ pub(crate) struct Pick {
     /// Keys of the endpoints that it goes to, in the order in which they are tried.
     pub(crate) destinations: Vec<u64>,
     pub(crate) charges: Vec<Charged>,
+    /// When, since the epoch.
+    pub(crate) at: Duration,
 }
 
 /// What a request adds to an endpoint's load.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use endpoint_picker::cycle::{Load, Request, View};
-use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome};
+use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome, PromptSeen};
 use endpoint_picker::explanation::Explanation;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::Policy;
@@ -77,6 +77,7 @@ pub(crate) enum Act {
         headers: Vec<(&'static str, String)>,
         answer_headers: Vec<(String, String)>,
         pick: Pick,
+        prompt: PromptSeen,
         /// The agent has been silent for so long that no readings were used.
         is_stale: bool,
     },
@@ -113,6 +114,18 @@ impl PoolState {
         })
     }
 
+    /// What is under way at each endpoint, of all VMs together: its `ip:port`, requests and tokens.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (&str, u64, u64)> + Clone {
+        let loads = self.view.known().in_flight.loads();
+        let endpoints = self.known.pool.endpoints().iter().zip(loads);
+        endpoints.map(|(endpoint, load)| (endpoint.printed_address(), load.requests, load.tokens))
+    }
+
+    /// When the newest snapshot arrived; `None` until there is one.
+    pub(crate) fn arrived(&self) -> Option<Duration> {
+        self.known.versions.map(|_| self.known.arrived)
+    }
+
     /// What happens to requests when there is nothing to decide by.
     pub(crate) fn failure_mode(&self) -> FailureMode {
         self.policy.failure_mode.unwrap_or(self.failure_mode)
@@ -141,12 +154,12 @@ impl PoolState {
         let explanation = how.explains.then(|| {
             Explanation::of(&decision, &self.pipeline, request, &view, now).within(LONGEST_EXPLANATION)
         });
-        let act = self.act(decision);
+        let act = self.act(decision, now);
         self.view.flush(&self.known.pool, &self.pipeline);
         Verdict { act, explanation }
     }
 
-    fn act(&mut self, decision: Decision) -> Act {
+    fn act(&mut self, decision: Decision, now: Duration) -> Act {
         let tells_scores = self.policy.emit_endpoint_scores;
         let scores = tells_scores.then(|| policy::scores(&decision, &self.known.pool)).flatten();
         let endpoints = match decision.outcome {
@@ -171,8 +184,9 @@ impl PoolState {
             charges.push(Charged { endpoint, until_first_byte, until_end });
         }
         let destinations = endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].key()).collect();
-        let pick = Pick { destinations, charges };
-        Act::Route { headers, answer_headers: decision.response_headers, pick, is_stale: decision.is_stale }
+        let pick = Pick { destinations, charges, at: now };
+        let Decision { response_headers: answer_headers, prompt, is_stale, .. } = decision;
+        Act::Route { headers, answer_headers, pick, prompt, is_stale }
     }
 
     /// Requests under way at the pool's endpoints, of all VMs together.

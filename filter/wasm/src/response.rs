@@ -1,5 +1,7 @@
 //! The answer to a routed request, on its way back.
 
+use core::time::Duration;
+
 use endpoint_picker::restore::Restore;
 
 use crate::host;
@@ -11,6 +13,8 @@ pub(crate) struct Response {
     pub(crate) headers: Vec<(String, String)>,
     /// Puts the client's model back in the place of the one that served.
     pub(crate) restore: Option<Restore>,
+    /// When its endpoint was chosen, until the first byte of its body has come.
+    pub(crate) awaited_since: Option<Duration>,
 }
 
 impl Response {

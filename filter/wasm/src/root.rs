@@ -21,6 +21,9 @@ use crate::stream::Stream;
 /// How often a VM looks whether another has hung up a newer snapshot.
 const TICK: Duration = Duration::from_millis(20);
 
+/// Time between two tellings of the statistics that no single request is counted in.
+const TELLING_PERIOD: Duration = Duration::from_secs(1);
+
 /// Empty until Envoy hands over the configuration.
 #[derive(Default)]
 pub(crate) struct Root {
@@ -33,6 +36,8 @@ struct Running {
     fetcher: Fetcher,
     reporter: Reporter,
     roster: Roster,
+    /// When statistics are told next.
+    tells_next: Duration,
     /// The last trouble that was logged, so that it is logged once.
     trouble: Option<String>,
 }
@@ -67,6 +72,7 @@ impl Root {
             fetcher: Fetcher::new(vm, &config.pool, &config.agent_cluster),
             reporter: Reporter::new(&config.pool, &config.agent_cluster, seed),
             roster: Roster::new(&config.pool, vm),
+            tells_next: Duration::ZERO,
             trouble: None,
         };
         // A VM that takes the place of another one knows the pool from its first request on.
@@ -80,18 +86,37 @@ impl Running {
     fn tick(&mut self) -> Result<(), String> {
         self.catch_up()?;
         let now = host::now().map_err(|error| error.to_string())?;
+        self.tell(now);
         let news = self.roster.sign_in(now).map_err(|error| error.to_string())?;
         if self.shared.pool.borrow_mut().keep_up(news) {
             self.roster.ask();
         }
-        self.shared.stats.in_flight.set(self.shared.pool.borrow().requests_in_flight());
         let have = self.shared.pool.borrow().versions();
+        self.shared.stats.in_flight.set(self.shared.pool.borrow().requests_in_flight());
         self.fetcher.run(&self.board, have, now).map_err(|error| error.to_string())?;
         if self.fetcher.holds_lease(now) {
             let Shared { pool, stats, .. } = &*self.shared;
             self.reporter.run(&pool.borrow(), stats, now).map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+
+    /// Tells Envoy how things stand, if it is time to: this VM what it did, and the one that fetches what all know alike.
+    fn tell(&mut self, now: Duration) {
+        if now < self.tells_next {
+            return;
+        }
+        self.tells_next = now + TELLING_PERIOD;
+        let Shared { pool, stats, .. } = &*self.shared;
+        stats.tell();
+        if self.fetcher.holds_lease(now) {
+            let pool = pool.borrow();
+            stats.tell_in_flight(pool.in_flight());
+            if let Some(arrived) = pool.arrived() {
+                let age = now.saturating_sub(arrived).as_millis();
+                stats.snapshot_age.set(u64::try_from(age).unwrap_or(u64::MAX));
+            }
+        }
     }
 
     fn catch_up(&mut self) -> Result<(), String> {

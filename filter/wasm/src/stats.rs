@@ -1,11 +1,17 @@
-//! The filter's counters and gauges, `wasmcustom.endpoint_picker.<pool>.<name>` among Envoy's statistics.
+//! The filter's statistics, `wasmcustom.endpoint_picker.<pool>.<name>` among Envoy's.
+//!
+//! What happens to a request is counted at once. What is told apart by [labels](crate::labels) is counted in the VM and told once a
+//! second, so that it costs a request no call to Envoy.
 
-use endpoint_picker::decision::{Abstention, Outcome};
+use core::cell::RefCell;
+
+use endpoint_picker::decision::{Abstention, Outcome, PromptSeen};
 use endpoint_picker_wire::report::Rejected;
 
 use crate::host;
+use crate::labels::{LabelledCounter, LabelledGauge};
 
-/// One counter per rung of what can happen to a request, and per result of a poll; and what is under way.
+/// All statistics of one pool.
 #[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) routed: Counter,
@@ -22,6 +28,49 @@ pub(crate) struct Stats {
     pub(crate) snapshot_failures: Counter,
     /// Requests under way at the pool's endpoints, of all workers together.
     pub(crate) in_flight: Gauge,
+    /// Milliseconds since the newest snapshot arrived.
+    pub(crate) snapshot_age: Gauge,
+    /// Microseconds that a choice took, from the request being known to the endpoint being remembered.
+    pub(crate) decision: Histogram,
+    /// Milliseconds from the choice to the first byte of the answer's body.
+    pub(crate) first_byte: Histogram,
+    told: RefCell<Told>,
+}
+
+/// What is told once a second.
+#[derive(Debug)]
+struct Told {
+    /// Requests and parts of them, by endpoint.
+    picks: LabelledCounter,
+    /// Routed requests, by the client's model and the one that serves.
+    requests: LabelledCounter,
+    /// Models named by a rewrite rule, by the rule's object and the model.
+    rewrites: LabelledCounter,
+    /// Requests under way, by endpoint.
+    in_flight_requests: LabelledGauge,
+    /// Tokens of these, by endpoint.
+    in_flight_tokens: LabelledGauge,
+    prompt_blocks: Counter,
+    prompt_blocks_matched: Counter,
+    prompt: PromptBlocks,
+}
+
+/// Blocks of prompts that were not told yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct PromptBlocks {
+    total: u64,
+    matched: u64,
+}
+
+/// A routed request as the statistics see it.
+#[derive(Debug)]
+pub(crate) struct RoutedRequest<'a> {
+    /// The client's model; `None` if it named none, or its API has none.
+    pub(crate) asked: Option<&'a str>,
+    /// The model that serves.
+    pub(crate) model: &'a str,
+    /// The object with the rule that named it.
+    pub(crate) rewrite: Option<&'a str>,
 }
 
 /// A counter; nothing happens if Envoy would not define it.
@@ -29,19 +78,23 @@ pub(crate) struct Stats {
 pub(crate) struct Counter(Option<u32>);
 
 impl Counter {
+    pub(crate) fn define(name: &str) -> Self {
+        Self(defined(name, host::define_counter(name)))
+    }
+
     /// Adds one.
     pub(crate) fn increment(self) {
-        if let Some(id) = self.0
-            && let Err(error) = host::increment(id)
-        {
-            log::debug!("{error}");
-        }
+        self.add(1);
+    }
+
+    /// Adds so many.
+    pub(crate) fn add(self, count: u64) {
+        said(self.0.map(|id| host::increment(id, count)));
     }
 
     /// What all VMs together have counted; 0 if Envoy would not define the counter.
     pub(crate) fn value(self) -> u64 {
-        let value = self.0.map_or(Ok(0), host::counted);
-        value.inspect_err(|error| log::debug!("{error}")).unwrap_or(0)
+        said(self.0.map(host::counted)).unwrap_or(0)
     }
 }
 
@@ -50,23 +103,41 @@ impl Counter {
 pub(crate) struct Gauge(Option<u32>);
 
 impl Gauge {
+    pub(crate) fn define(name: &str) -> Self {
+        Self(defined(name, host::define_gauge(name)))
+    }
+
     /// Puts this value in the place of the last one, whichever VM set it.
     pub(crate) fn set(self, value: u64) {
-        if let Some(id) = self.0
-            && let Err(error) = host::set(id, value)
-        {
-            log::debug!("{error}");
-        }
+        said(self.0.map(|id| host::record(id, value)));
     }
+}
+
+/// A histogram; nothing happens if Envoy would not define it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Histogram(Option<u32>);
+
+impl Histogram {
+    /// Adds a value.
+    pub(crate) fn record(self, value: u128) {
+        said(self.0.map(|id| host::record(id, u64::try_from(value).unwrap_or(u64::MAX))));
+    }
+}
+
+fn defined(name: &str, id: host::Result<u32>) -> Option<u32> {
+    id.inspect_err(|error| log::warn!("no statistic {name}: {error}")).ok()
+}
+
+fn said<T>(result: Option<host::Result<T>>) -> Option<T> {
+    result?.inspect_err(|error| log::debug!("{error}")).ok()
 }
 
 impl Stats {
     pub(crate) fn new(pool: &str) -> Self {
-        let define = |kind: fn(&str) -> host::Result<u32>, name: &str| {
-            let id = kind(&format!("endpoint_picker.{pool}.{name}"));
-            id.inspect_err(|error| log::warn!("no statistic {name}: {error}")).ok()
-        };
-        let counter = |name| Counter(define(host::define_counter, name));
+        let full = |name: &str| format!("endpoint_picker.{pool}.{name}");
+        let counter = |name| Counter::define(&full(name));
+        let gauge = |name| Gauge::define(&full(name));
+        let histogram = |name| Histogram(defined(name, host::define_histogram(&full(name))));
         Self {
             routed: counter("routed"),
             routed_stale: counter("routed_stale"),
@@ -79,7 +150,20 @@ impl Stats {
             rejected_503: counter("rejected_503"),
             snapshots: counter("snapshots"),
             snapshot_failures: counter("snapshot_failures"),
-            in_flight: Gauge(define(host::define_gauge, "in_flight")),
+            in_flight: gauge("in_flight"),
+            snapshot_age: gauge("snapshot_age_ms"),
+            decision: histogram("decision_us"),
+            first_byte: histogram("first_byte_ms"),
+            told: RefCell::new(Told {
+                picks: LabelledCounter::new(full("picks")),
+                requests: LabelledCounter::new(full("model_requests")),
+                rewrites: LabelledCounter::new(full("rewrites")),
+                in_flight_requests: LabelledGauge::new(full("endpoint_in_flight")),
+                in_flight_tokens: LabelledGauge::new(full("endpoint_in_flight_tokens")),
+                prompt_blocks: counter("prompt_blocks"),
+                prompt_blocks_matched: counter("prompt_blocks_matched"),
+                prompt: PromptBlocks::default(),
+            }),
         }
     }
 
@@ -112,5 +196,48 @@ impl Stats {
             Outcome::Abstain(_) => self.abstained_no_snapshot.increment(),
             _ => self.routed.increment(),
         }
+    }
+
+    /// Counts a request that was routed, by its models.
+    pub(crate) fn count_models(&self, request: &RoutedRequest<'_>) {
+        const NONE: &str = "none";
+        let mut told = self.told.borrow_mut();
+        let model = if request.model.is_empty() { NONE } else { request.model };
+        told.requests.count(&[request.asked.unwrap_or(NONE), model]);
+        if let Some(resource) = request.rewrite {
+            told.rewrites.count(&[resource, request.model]);
+        }
+    }
+
+    /// Counts an endpoint that a request was sent to, by its `ip:port`.
+    pub(crate) fn count_pick(&self, endpoint: &str) {
+        self.told.borrow_mut().picks.count(&[endpoint]);
+    }
+
+    /// Counts how much of a prompt its endpoint had been sent before.
+    pub(crate) fn count_prompt(&self, prompt: PromptSeen) {
+        let blocks = &mut self.told.borrow_mut().prompt;
+        blocks.total += u64::from(prompt.total);
+        blocks.matched += u64::from(prompt.matched);
+    }
+
+    /// Tells Envoy what this VM has counted since it did so last.
+    pub(crate) fn tell(&self) {
+        let told = &mut *self.told.borrow_mut();
+        for counter in [&mut told.picks, &mut told.requests, &mut told.rewrites] {
+            counter.tell();
+        }
+        let PromptBlocks { total, matched } = core::mem::take(&mut told.prompt);
+        if total > 0 {
+            told.prompt_blocks.add(total);
+            told.prompt_blocks_matched.add(matched);
+        }
+    }
+
+    /// Tells Envoy what is under way, by the endpoints' `ip:port`: requests and tokens, of all VMs together.
+    pub(crate) fn tell_in_flight<'a>(&self, loads: impl Iterator<Item = (&'a str, u64, u64)> + Clone) {
+        let told = &mut *self.told.borrow_mut();
+        told.in_flight_requests.set_all(loads.clone().map(|(endpoint, requests, _)| (endpoint, requests)));
+        told.in_flight_tokens.set_all(loads.map(|(endpoint, _, tokens)| (endpoint, tokens)));
     }
 }

@@ -53,11 +53,12 @@ impl Stream {
     /// Decides for a request whose body, if it has one, is complete.
     fn decide(&mut self, has_body: bool) -> host::Result<Action> {
         let (verdict, renamed) = {
-            let pool = &mut *self.shared.pool.borrow_mut();
+            let Shared { pool, stats, .. } = &*self.shared;
+            let pool = &mut *pool.borrow_mut();
             if has_body {
-                decide::by_whole(pool, &self.head)?
+                decide::by_whole(pool, stats, &self.head)?
             } else {
-                (decide::without_body(pool, &self.head)?, None)
+                (decide::without_body(pool, stats, &self.head)?, None)
             }
         };
         if let Some(renamed) = renamed {
@@ -78,15 +79,19 @@ impl Stream {
             }
         }
         match verdict.act {
-            Act::Route { headers, answer_headers, pick, is_stale } => {
+            Act::Route { headers, answer_headers, pick, is_stale, .. } => {
+                let stats = &self.shared.stats;
                 self.response.headers.extend(answer_headers);
                 self.pick = pick;
                 for (name, value) in headers {
                     host::set_request_header(name, &value)?;
+                    if name == headers::DESTINATION {
+                        stats.count_pick(value.split(',').next().unwrap_or_default());
+                    }
                 }
-                self.shared.stats.routed.increment();
+                stats.routed.increment();
                 if is_stale {
-                    self.shared.stats.routed_stale.increment();
+                    stats.routed_stale.increment();
                 }
                 Ok(Action::Continue)
             }
@@ -116,7 +121,8 @@ impl Stream {
         while let Progress::Held { until } = self.progress
             && until <= size
         {
-            let look = decide::by_beginning(&mut self.shared.pool.borrow_mut(), &self.head, until)?;
+            let Shared { pool, stats, .. } = &*self.shared;
+            let look = decide::by_beginning(&mut pool.borrow_mut(), stats, &self.head, until)?;
             match look {
                 Look::Enough(verdict) => return self.act(verdict),
                 Look::TooLittle if until < most => {
@@ -146,6 +152,9 @@ impl Stream {
         let mut pool = self.shared.pool.borrow_mut();
         pool.begin_answer(&mut self.pick, &answer)?;
         self.response.headers.extend(pool.answer_headers(answer.from));
+        if answer.from.is_some() && !answer.is_failure {
+            self.response.awaited_since = Some(self.pick.at);
+        }
         self.response.begin(head.content_encoding.as_deref(), has_body)
     }
 
@@ -228,6 +237,11 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
+        if let Some(since) = self.response.awaited_since.take()
+            && let Ok(now) = host::now()
+        {
+            self.shared.stats.first_byte.record(now.saturating_sub(since).as_millis());
+        }
         self.response.pass(end_of_stream);
         Action::Continue
     }

@@ -57,7 +57,11 @@ pub fn policy_into_core(policy: v1::Policy) -> Policy {
         v1::FailureMode::FailOpen => Some(FailureMode::FailOpen),
         v1::FailureMode::FailClose => Some(FailureMode::FailClose),
     };
-    let rule = |rule: v1::RewriteRule| RewriteRule { models: rule.models, targets: targets(rule.targets) };
+    let rule = |rule: v1::RewriteRule| RewriteRule {
+        resource: rule.resource,
+        models: rule.models,
+        targets: targets(rule.targets),
+    };
     let model = |model: v1::InferenceModel| InferenceModel {
         name: model.name,
         priority: model.priority,
@@ -109,6 +113,7 @@ mod tests {
             failure_mode: Some(FailureMode::FailClose),
             objectives: Objectives::new([("shed".to_owned(), -7)]),
             rewrites: Rewrites::new([RewriteRule {
+                resource: "canary".to_owned(),
                 models: vec!["a".to_owned(), "b".to_owned()],
                 targets: vec![core_target("c", Some(0)), core_target("d", None)],
             }]),

@@ -1,24 +1,139 @@
 //! The filter's statistics as Prometheus reads them.
 
-use crate::scene::{CHAT, fresh_chat};
+use crate::policies::{Scene, rewriting};
+use crate::scene::{CHAT, TEXT, fresh_chat};
+use endpoint_picker_tests::client;
+use endpoint_picker_tests::envoy::Envoy;
+use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::stack::Stack;
 use reqwest::StatusCode;
 use serde_json::json;
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What Envoy shows Prometheus of the filter.
+struct Shown(String);
+
+impl Shown {
+    async fn by(envoy: &Envoy) -> Self {
+        let text = envoy.admin_text("/stats/prometheus").await.unwrap();
+        let lines = text.lines().filter(|line| line.starts_with("endpoint_picker_"));
+        Self(lines.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// The value of a series.
+    fn value(&self, series: &str) -> Result<u64, String> {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let value = line.ok_or_else(|| format!("no {series} in:\n{}", self.0))?;
+        value.parse().map_err(|_| format!("{series} is {value}"))
+    }
+
+    /// The sum of all series of a name.
+    fn sum(&self, name: &str) -> u64 {
+        let lines = self.0.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pool_status_and_reason_are_labels() {
     let stack = Stack::builder().start().await;
     assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
     assert_eq!(stack.post(CHAT, &json!({"messages": []})).await.status(), StatusCode::BAD_REQUEST);
-    let text = stack.envoy().admin_text("/stats/prometheus").await.unwrap();
-    let value = |series: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        let own =
-            || text.lines().filter(|line| line.contains("endpoint_picker")).collect::<Vec<_>>().join("\n");
-        line.unwrap_or_else(|| panic!("no {series} in:\n{}", own())).parse::<u64>().unwrap()
-    };
+    let shown = Shown::by(stack.envoy()).await;
+    let value = |series: &str| shown.value(series).unwrap();
     assert!(value(r#"endpoint_picker_routed{pool="default"}"#) > 0);
     assert_eq!(value(r#"endpoint_picker_rejected{pool="default",status="400"}"#), 1);
     assert_eq!(value(r#"endpoint_picker_abstained{pool="default",reason="body_too_large"}"#), 0);
     value(r#"endpoint_picker_in_flight{pool="default"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn picks_models_and_prompts_are_told_apart_and_times_are_histograms() {
+    const REQUESTS: u64 = 10;
+    let stack = Stack::builder().start().await;
+    // Four blocks of 64 tokens, at four bytes each.
+    let prompt = "0123456789abcdef".repeat(64);
+    let body = json!({"model": "told-apart", "prompt": prompt, "max_tokens": 1});
+    for _ in 0..REQUESTS {
+        assert_eq!(stack.post(TEXT, &body).await.status(), StatusCode::OK);
+    }
+    eventually("all requests are shown", DEADLINE, async || {
+        let shown = Shown::by(stack.envoy()).await;
+        let is = |what: &str, found: u64, expected: u64| {
+            if found == expected {
+                Ok(())
+            } else {
+                Err(format!("{what}: {found}, not {expected}; {}", shown.0))
+            }
+        };
+        let routed = shown.value(r#"endpoint_picker_routed{pool="default"}"#)?;
+        is("picks", shown.sum("endpoint_picker_picks"), routed)?;
+        // Those before the first snapshot took their time, too.
+        let early = shown.value(r#"endpoint_picker_abstained{pool="default",reason="no_snapshot"}"#)?;
+        let decided = shown.value(r#"endpoint_picker_decision_us_count{pool="default"}"#)?;
+        is("decisions", decided, routed + early)?;
+        is("first bytes", shown.value(r#"endpoint_picker_first_byte_ms_count{pool="default"}"#)?, routed)?;
+        let models = r#"model_name="told-apart",target_model="told-apart""#;
+        is(
+            "of the model",
+            shown.value(&format!(r#"endpoint_picker_model_requests{{pool="default",{models}}}"#))?,
+            REQUESTS,
+        )?;
+        // All but the first were known, and nothing else that this stack has sent.
+        let matched = shown.value(r#"endpoint_picker_prompt_blocks_matched{pool="default"}"#)?;
+        is("matched blocks", matched, 4 * (REQUESTS - 1))?;
+        let blocks = shown.value(r#"endpoint_picker_prompt_blocks{pool="default"}"#)?;
+        is("blocks", blocks.min(4 * REQUESTS), 4 * REQUESTS)?;
+        for server in stack.servers() {
+            let endpoint = server.endpoint();
+            let of =
+                |name: &str| format!(r#"endpoint_picker_{name}{{pool="default",endpoint="{endpoint}"}}"#);
+            is("requests under way", shown.value(&of("endpoint_in_flight"))?, 0)?;
+            is("tokens under way", shown.value(&of("endpoint_in_flight_tokens"))?, 0)?;
+        }
+        let age = shown.value(r#"endpoint_picker_snapshot_age_ms{pool="default"}"#)?;
+        if age < 5_000 { Ok(()) } else { Err(format!("the snapshot is {age} ms old")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rewrites_are_counted_by_their_object_and_target() {
+    let scene = Scene::start(rewriting()).await;
+    let body = json!({"model": "llama", "prompt": "hi", "max_tokens": 1}).to_string();
+    let answer = scene.post(&client::http1(), TEXT, body).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    eventually("the rewrite is shown", DEADLINE, async || {
+        let shown = Shown::by(scene.stack.envoy()).await;
+        let labels = r#"pool="default",model_rewrite_name="rewrite",target_model="llama-canary""#;
+        match shown.value(&format!("endpoint_picker_rewrites{{{labels}}}"))? {
+            1 => Ok(()),
+            count => Err(format!("{count} rewrites")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_may_be_named_anything_and_a_client_cannot_make_series_without_end() {
+    const NAMES: usize = 1_100;
+    let stack = Stack::builder().start().await;
+    let client = client::h2c();
+    for number in 0..NAMES {
+        let body = json!({"model": format!("m{number}|\n\"{{}}"), "prompt": "hi", "max_tokens": 1});
+        let answer = client.post(stack.url(TEXT)).json(&body).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+    eventually("all names are shown", DEADLINE, async || {
+        let shown = Shown::by(stack.envoy()).await;
+        let series = shown.0.lines().filter(|line| line.starts_with("endpoint_picker_model_requests{"));
+        let others = r#"endpoint_picker_model_requests{pool="default",model_name="other",target_model="other"}"#;
+        let (series, others) = (series.count(), shown.value(others)?);
+        // One more is for the others, and the stack's own first requests have a model too.
+        let is_bounded = series <= 1_001 && others >= 100;
+        if is_bounded { Ok(()) } else { Err(format!("{series} series, {others} others")) }
+    })
+    .await;
 }

@@ -55,6 +55,8 @@ pub struct Terms<'a> {
     pub model: &'a str,
     /// Below zero: sheddable while the pool is saturated.
     pub priority: i32,
+    /// The object with the [rule](RewriteRule) that named the model, if one did.
+    pub rewrite: Option<&'a str>,
 }
 
 impl Policy {
@@ -69,31 +71,32 @@ impl Policy {
     ) -> Result<Terms<'a>, Rejection> {
         let asked = asked.unwrap_or_default();
         let rewritten = self.rewrites.target(headers, asked, rng);
-        let model = rewritten.unwrap_or(asked);
+        let model = rewritten.map_or(asked, |rewritten| rewritten.model);
+        let rewrite = rewritten.and_then(|rewritten| rewritten.resource);
         if model.is_empty() {
             return Err(Rejection::bad_request(BodyError::NoModel.to_string()));
         }
         let objective = self.objectives.priority(headers);
         if self.inference_models.is_empty() {
-            return Ok(Terms { model, priority: objective.unwrap_or(0) });
+            return Ok(Terms { model, priority: objective.unwrap_or(0), rewrite });
         }
         let found = self.inference_models.get(asked).or_else(|| self.inference_models.get(model));
         let known = found.ok_or_else(|| Rejection::unknown_model(model))?;
         let model = match rewritten {
-            Some(target) => target,
+            Some(target) => target.model,
             None => known.target(asked, rng).ok_or_else(|| Rejection::no_target_model(asked))?,
         };
-        Ok(Terms { model, priority: objective.unwrap_or(known.priority()) })
+        Ok(Terms { model, priority: objective.unwrap_or(known.priority()), rewrite })
+    }
+
+    /// The terms of a request whose body could not name another model than `model`.
+    pub fn terms_of<'a>(&self, headers: Headers<'_>, model: &'a str) -> Terms<'a> {
+        Terms { model, priority: self.objectives.priority(headers).unwrap_or(0), rewrite: None }
     }
 
     /// Whether a body that names the model `asked` may have to name another one.
     pub fn may_rename(&self, headers: Headers<'_>, asked: &str) -> bool {
         self.rewrites.applies(headers, asked) || self.inference_models.may_rename(asked)
-    }
-
-    /// The priority of a request whose body cannot name a model.
-    pub fn priority(&self, headers: Headers<'_>) -> i32 {
-        self.objectives.priority(headers).unwrap_or(0)
     }
 }
 

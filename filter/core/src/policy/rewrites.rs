@@ -12,6 +12,8 @@ const HEADERS: [&str; 2] = ["x-llm-d-model-name-rewrite", "x-gateway-model-name-
 /// A rule of an `InferenceModelRewrite`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RewriteRule {
+    /// The name of the object that has the rule.
+    pub resource: String,
     /// The client's models it is for; none: every model, also a missing one.
     pub models: Vec<String>,
     /// What takes their place, by weight: out of the sum of all weights, a target without one having none. If that sum
@@ -22,9 +24,24 @@ pub struct RewriteRule {
 /// The rewrite rules of a pool, by model: of the rules for one model only the first ever counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrites {
-    splits: Vec<Split>,
+    rules: Vec<Rule>,
     by_model: HashMap<String, usize>,
     for_others: Option<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    resource: String,
+    split: Split,
+}
+
+/// A model in the place of the one asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rewritten<'a> {
+    /// Empty: a model without a name.
+    pub(super) model: &'a str,
+    /// The object whose rule it was; `None`: a header.
+    pub(super) resource: Option<&'a str>,
 }
 
 impl Rewrites {
@@ -38,7 +55,7 @@ impl Rewrites {
             for model in rule.models {
                 rewrites.by_model.entry(model).or_insert(index);
             }
-            rewrites.splits.push(Split::or_even(rule.targets));
+            rewrites.rules.push(Rule { resource: rule.resource, split: Split::or_even(rule.targets) });
         }
         rewrites
     }
@@ -51,16 +68,17 @@ impl Rewrites {
     }
 
     /// What takes the place of the model `asked`, if anything does: by the rule for it, else by the rule for every
-    /// model, else by header. Empty if that is a model without a name.
+    /// model, else by header.
     pub(super) fn target<'a>(
         &'a self,
         headers: Headers<'a>,
         asked: &str,
         rng: &mut dyn Rng,
-    ) -> Option<&'a str> {
-        match self.by_model.get(asked).copied().or(self.for_others) {
-            Some(rule) => Some(self.splits[rule].draw(rng).unwrap_or_default()),
-            None => headers.get_either(HEADERS),
-        }
+    ) -> Option<Rewritten<'a>> {
+        let Some(rule) = self.by_model.get(asked).copied().or(self.for_others) else {
+            return headers.get_either(HEADERS).map(|model| Rewritten { model, resource: None });
+        };
+        let Rule { resource, split } = &self.rules[rule];
+        Some(Rewritten { model: split.draw(rng).unwrap_or_default(), resource: Some(resource) })
     }
 }

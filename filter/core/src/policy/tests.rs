@@ -15,7 +15,8 @@ fn target(model: &str) -> Target {
 
 fn rule(models: &[&str], targets: &[&str]) -> RewriteRule {
     let models = models.iter().map(|&model| model.to_owned()).collect();
-    RewriteRule { models, targets: targets.iter().map(|model| target(model)).collect() }
+    let targets = targets.iter().map(|model| target(model)).collect();
+    RewriteRule { resource: "canary".to_owned(), models, targets }
 }
 
 fn inference_model(name: &str, priority: i32, targets: &[&str]) -> InferenceModel {
@@ -56,8 +57,7 @@ fn assert_no_model(policy: &Policy, request_headers: &[(&str, &str)], asked: Opt
 
 #[test]
 fn a_body_may_have_to_name_another_model_where_a_rule_a_header_or_targets_say_so() {
-    let rewrites = Rewrites::new([RewriteRule { models: vec!["m".to_owned()], targets: vec![] }]);
-    let target = |model: &str| Target { model: model.to_owned(), weight: None };
+    let rewrites = Rewrites::new([rule(&["m"], &[])]);
     let models = InferenceModels::new([
         InferenceModel { name: "n".to_owned(), priority: 0, targets: vec![target("x")] },
         InferenceModel { name: "o".to_owned(), ..InferenceModel::default() },
@@ -92,7 +92,11 @@ fn an_objective_is_chosen_by_header_alone_and_an_unknown_one_is_0() {
         (&[], 0),
     ] {
         assert_eq!(outcome(&policy, request_headers, Some("m")).unwrap().1, priority, "{request_headers:?}");
-        assert_eq!(policy.priority(Headers(&headers(request_headers))), priority, "{request_headers:?}");
+        assert_eq!(
+            policy.terms_of(Headers(&headers(request_headers)), "m").priority,
+            priority,
+            "{request_headers:?}"
+        );
     }
 }
 
@@ -226,4 +230,21 @@ fn unknown_models_have_the_code_of_their_status() {
     let known = early_api();
     let rejection = known.terms(Headers(&[]), Some("nobody"), &mut SplitMix64::new(SEED)).unwrap_err();
     assert_eq!((rejection.code, rejection.code.name(), rejection.reason), (Code::NotFound, "NotFound", None));
+}
+
+#[test]
+fn a_model_that_a_rule_names_comes_with_the_rules_object() {
+    let policy = rewriting(&[rule(&["a"], &["b"])]);
+    let by_header = headers(&[("x-llm-d-model-name-rewrite", "c")]);
+    let rewrite = |headers: &[(String, Vec<u8>)], asked| {
+        policy
+            .terms(Headers(headers), Some(asked), &mut SplitMix64::new(SEED))
+            .unwrap()
+            .rewrite
+            .map(str::to_owned)
+    };
+    assert_eq!(rewrite(&[], "a").as_deref(), Some("canary"));
+    assert_eq!(rewrite(&[], "d"), None);
+    assert_eq!(rewrite(&by_header, "d"), None);
+    assert_eq!(policy.terms_of(Headers(&by_header), "a").rewrite, None);
 }

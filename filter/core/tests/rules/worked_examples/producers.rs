@@ -2,6 +2,7 @@
 
 use endpoint_picker::body::Api;
 use endpoint_picker::config::PickerConfig;
+use endpoint_picker::decision::PromptSeen;
 use endpoint_picker::memory::Change;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::profile::Instance;
@@ -44,6 +45,10 @@ fn approx_prefix_cache_producer() {
     };
     assert_eq!(blocks(None), 2);
     assert_eq!(blocks(Some(128)), 1);
+    let mut scene = Scene::new(&plain("prefix-cache-scorer"), vec![fresh()]);
+    let mut seen = |prompt: &str| scene.send(prompt, &[]).prompt;
+    assert_eq!(seen(&"x".repeat(360)), PromptSeen { matched: 0, total: 2 });
+    assert_eq!(seen(&format!("{}y", "x".repeat(359))), PromptSeen { matched: 1, total: 2 });
 }
 
 #[test]
