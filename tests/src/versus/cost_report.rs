@@ -69,7 +69,8 @@ impl Report<'_> {
         let [bare, ours, theirs] = self.of_all(cell, Sample::cores);
         let [_, our_scrapes, their_scrapes] = self.of_all(cell, Sample::scrapes_per_second);
         let [_, our_scrape, their_scrape] = self.of_all(cell, Sample::cpu_per_scrape);
-        let [aim, is_met] = aim(our_scrape / their_scrape, Some(MOST_STREAMED_OR_IDLE));
+        let [cores, scrape] =
+            [ours / theirs, our_scrape / their_scrape].map(|ratio| verdict(ratio <= MOST_STREAMED_OR_IDLE));
         [
             cell.to_string(),
             rounded(bare),
@@ -80,7 +81,7 @@ impl Report<'_> {
             rounded(our_scrape),
             rounded(their_scrape),
             rounded(our_scrape / their_scrape),
-            format!("{aim} {is_met}"),
+            format!("≤ {MOST_STREAMED_OR_IDLE}: cores {cores}, per scrape {scrape}"),
         ]
     }
 }
@@ -119,9 +120,12 @@ impl fmt::Display for Report<'_> {
 
         writeln!(
             f,
-            "Without any request, cores in use. Each endpoint is to be scraped every 50 ms, 2 000 scrapes/s in all; who does fewer"
+            "Without any request, cores in use. Each endpoint is to be scraped every 50 ms, 2 000 scrapes/s in all. A picker that"
         )?;
-        writeln!(f, "has no processor left for them, so the aim is about the time for a scrape:\n")?;
+        writeln!(
+            f,
+            "does fewer does not get round to them; what it takes for a scrape shows by how much:\n"
+        )?;
         let head =
             ["", "A", "B", "C", "B / C", "scrapes/s, B and C", "CPU µs per scrape, B", "C", "B / C", "aim"];
         table(f, head, cells().filter(is_idle).map(|cell| self.idle(cell)))?;
