@@ -1,5 +1,6 @@
 //! The reference's process, with endpoints from a file in Kubernetes' place.
 
+use crate::client;
 use crate::eventually::within;
 use crate::process::Process;
 use anyhow::{Context, Result, bail};
@@ -23,6 +24,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) struct Reference {
     process: Process,
     port: u16,
+    metrics: u16,
 }
 
 /// The reference's binary: this path, or this name in one of the folders of `PATH`.
@@ -68,12 +70,18 @@ impl Reference {
         if let Err(reason) = ready.await.map_err(anyhow::Error::msg).and_then(|ready| ready) {
             bail!("the reference is not ready; its log is {}: {reason:#}", log.display());
         }
-        Ok(Self { process, port })
+        Ok(Self { process, port, metrics })
     }
 
     /// Where its `ext_proc` service listens.
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// What it says of itself in Prometheus' format.
+    pub(crate) async fn metrics(&self) -> Result<String> {
+        let url = format!("http://{}:{}/metrics", Ipv4Addr::LOCALHOST, self.metrics);
+        Ok(client::http1().get(url).send().await?.error_for_status()?.text().await?)
     }
 
     /// The id of its process.

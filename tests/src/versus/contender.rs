@@ -158,6 +158,21 @@ impl Running {
         Ok([taken(self.envoy.process_id())?, picker])
     }
 
+    /// Microseconds of a decision on average, by the picker's own count; of Envoy's statistics the last seconds are missing.
+    pub(super) async fn decision(&self) -> Result<Option<f64>> {
+        Ok(match &self.picker {
+            None => None,
+            Some(Picker::Agent(_)) => {
+                let text = self.envoy.admin_text("/stats/prometheus").await?;
+                mean(&text, "endpoint_picker_decision_us")
+            }
+            Some(Picker::Reference(reference)) => {
+                let text = reference.metrics().await?;
+                mean(&text, "llm_d_epp_scheduler_e2e_duration_seconds").map(|seconds| seconds * 1e6)
+            }
+        })
+    }
+
     /// An error when a part of it has ended.
     pub(super) fn check_running(&mut self) -> Result<()> {
         match &mut self.picker {
@@ -187,6 +202,16 @@ impl Cpu {
     pub(super) fn total(self) -> Duration {
         self.envoy + self.picker
     }
+}
+
+/// The mean of a histogram, all its series together, in a text for Prometheus.
+fn mean(text: &str, name: &str) -> Option<f64> {
+    let sum = |part: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(part));
+        lines.filter_map(|rest| rest.rsplit_once(' ')?.1.parse::<f64>().ok()).sum::<f64>()
+    };
+    let count = sum("_count");
+    (count > 0.0).then(|| sum("_sum") / count)
 }
 
 fn without_picker(folder: &Path) -> Result<Config> {
@@ -241,4 +266,16 @@ async fn serves(envoy: &Envoy, workers: u32) -> Result<()> {
         anyhow::Ok(())
     });
     serving.await.map_err(anyhow::Error::msg).context("it does not serve")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_a_histogram_is_that_of_all_its_series() {
+        let text = "# TYPE a histogram\na_bucket{b=\"1\",le=\"5\"} 1\na_sum{b=\"1\"} 6\na_count{b=\"1\"} 2\na_sum 3\na_count 1\nab_sum 9\n";
+        assert_eq!(mean(text, "a"), Some(3.0));
+        assert_eq!(mean(text, "c"), None);
+    }
 }

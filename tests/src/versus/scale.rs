@@ -39,6 +39,8 @@ pub(super) struct Look {
     saturated: Sample,
     steady: Sample,
     idle: Sample,
+    /// Microseconds of a decision, as the picker itself counts.
+    decision: Option<f64>,
     /// Bytes of Envoy, and of what runs beside it.
     memory: [u64; 2],
 }
@@ -80,6 +82,7 @@ pub(super) async fn measure(plan: Plan, epp: &Path, progress: &Progress) -> Resu
                 saturated: turns.turn(busy(None), plan.turn).await?,
                 steady: turns.turn(busy(Some(RATE)), plan.turn).await?,
                 idle: turns.turn(Cell { asked: Asked::Nothing, ..busy(None) }, plan.turn).await?,
+                decision: running.decision().await?,
                 memory: running.memory()?,
             };
             running.check_running()?;
@@ -114,8 +117,8 @@ impl Look {
 }
 
 impl Report {
-    fn row(&self, look: &Look) -> [String; 9] {
-        let Look { contender, saturated, idle, memory, .. } = look;
+    fn row(&self, look: &Look) -> [String; 10] {
+        let Look { contender, saturated, idle, memory, decision, .. } = look;
         let is_bare = |other: &&Look| {
             other.contender == Contender::Bare && other.saturated.cell.endpoints == saturated.cell.endpoints
         };
@@ -130,6 +133,7 @@ impl Report {
             saturated.cell.endpoints.to_string(),
             contender.to_string(),
             rounded(saturated.per_second()),
+            decision.map(rounded).unwrap_or_default(),
             added(Look::cpu_of_request),
             added(Look::p50),
             envoy,
@@ -143,7 +147,11 @@ impl Report {
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [envoy, picker] = self.memory.map(|bytes| rounded(bytes as f64 / MIB));
-        write!(f, "{}; {}; {}; {envoy} + {picker} MiB", self.saturated, self.steady, self.idle)
+        write!(
+            f,
+            "{}; {}; {}; {envoy} + {picker} MiB; {:?} us",
+            self.saturated, self.steady, self.idle, self.decision
+        )
     }
 }
 
@@ -157,6 +165,7 @@ impl fmt::Display for Report {
             "endpoints",
             "",
             "req/s, saturated",
+            "µs of a decision, by its own count",
             "CPU µs per request beside A's, without scraping",
             "p50 µs at 200 req/s beside A's",
             "Envoy MiB",

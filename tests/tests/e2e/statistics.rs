@@ -129,7 +129,8 @@ async fn a_model_may_be_named_anything_and_a_client_cannot_make_series_without_e
     eventually("all names are shown", DEADLINE, async || {
         let shown = Shown::by(stack.envoy()).await;
         let series = shown.0.lines().filter(|line| line.starts_with("endpoint_picker_model_requests{"));
-        let others = r#"endpoint_picker_model_requests{pool="default",model_name="other",target_model="other"}"#;
+        let others =
+            r#"endpoint_picker_model_requests{pool="default",model_name="other",target_model="other"}"#;
         let (series, others) = (series.count(), shown.value(others)?);
         // One more is for the others, and the stack's own first requests have a model too.
         let is_bounded = series <= 1_001 && others >= 100;
