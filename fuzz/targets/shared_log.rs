@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), Vec::new());
     let pool = Pool::new("p".to_owned(), (0..3).map(endpoint).collect()).expect("three endpoints");
     let pipeline = remembering();
-    let mut memories = pipeline.new_memories(None);
+    let mut memories = pipeline.new_memories();
     let mut in_flight = InFlight::default();
     in_flight.adopt(&pool);
     let mut avoidance = Avoidance::default();
@@ -65,8 +65,8 @@ fuzz_target!(|input: &[u8]| {
                     What::BoundSession(bound) => bound.plugin = plugin(bound.plugin),
                     _ => {}
                 }
-                if let Some(event) = entries::event(endpoint, what, &pool, &pipeline) {
-                    memories[event.plugin].apply(&event.change);
+                if let Some(event) = entries::event(endpoint, what, &pool) {
+                    memories.apply(&event);
                 }
             }
         }
@@ -83,9 +83,7 @@ fuzz_target!(|input: &[u8]| {
     let request = Request { headers: Headers(&headers), ..Request::default() };
     let decision = pipeline.decide(&request, &view, Duration::from_secs(1), &mut SplitMix64::new(1));
     assert!(decision.destination().is_some_and(|endpoint| endpoint < 3));
-    for memory in &mut memories {
-        memory.remap(&[Some(1), None, Some(0)]);
-    }
+    memories.remap(&[Some(1), None, Some(0)]);
     let senders: Vec<u64> = in_flight.senders().collect();
     for sender in senders {
         in_flight.forget(sender);

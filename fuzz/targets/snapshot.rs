@@ -8,9 +8,10 @@ use endpoint_picker::cycle::{Headers, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::pool::Pool;
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::shadow::Shadow;
 use endpoint_picker_json::SerdeJson;
 use endpoint_picker_wire::{
-    decode, pipeline_into_core, policy_into_core, reading_into_core, topology_into_core,
+    decode, pipeline_into_core, policy_into_core, reading_into_core, shadow_into_core, topology_into_core,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -23,10 +24,12 @@ fuzz_target!(|input: &[u8]| {
     let mut policy = topology.policy.take().unwrap_or_default();
     let Ok(pool) = topology_into_core(topology) else { return };
     let Ok(pipeline) = pipeline_into_core(&mut policy) else { return };
+    let shadow = shadow_into_core(&mut policy, &pipeline).ok().flatten();
     let policy = policy_into_core(policy);
     let readings: Vec<_> =
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, NOW)).collect();
-    let mut memories = pipeline.new_memories(None);
+    let mut memories = pipeline.new_memories();
+    memories.adopt([&pipeline].into_iter().chain(shadow.as_ref().map(Shadow::pipeline)));
     let headers = [("x-session-id", "a"), ("x-llm-d-inference-objective", "batch")]
         .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
     let headers = Headers(&headers);
@@ -54,8 +57,16 @@ fuzz_target!(|input: &[u8]| {
         is_sound(&pipeline.decide_without_body(&request, &view, NOW, &mut rng), &pool);
         let decision = pipeline.decide(&request, &view, NOW, &mut rng);
         is_sound(&decision, &pool);
-        for event in decision.events {
-            memories[event.plugin].apply(&event.change);
+        let mut events = decision.events.clone();
+        if let Some(shadow) = &shadow {
+            let opinion =
+                shadow.decide((&pipeline, &decision), &request, &view, NOW, &mut SplitMix64::new(1));
+            is_sound(&opinion.decision, &pool);
+            assert!(opinion.agrees || opinion.objection(&pool).is_some());
+            events.extend(opinion.decision.events);
+        }
+        for event in events {
+            memories.apply(&event);
         }
     }
 });

@@ -67,7 +67,7 @@ pub enum MultiEngine {
 }
 
 /// All dialects, by engine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Dialects {
     /// The labels that name an endpoint's engine; the first one found decides.
     labels: [String; 2],

@@ -11,7 +11,7 @@ use endpoint_picker::body::{Api, Body, request_path, utf8};
 use endpoint_picker::cycle::{Headers, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::explanation::Explanation;
-use endpoint_picker::memory::Memory;
+use endpoint_picker::memory::Memories;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::{Policy, Terms};
 use endpoint_picker::pool::{Endpoint, Pool};
@@ -95,7 +95,7 @@ struct Scene {
     pipeline: Pipeline,
     policy: Policy,
     readings: Vec<Reading>,
-    memories: Vec<Memory>,
+    memories: Memories,
 }
 
 impl Scene {
@@ -107,7 +107,7 @@ impl Scene {
             pool: topology_into_core(topology).map_err(|error| error.to_string())?,
             policy: policy_into_core(policy),
             readings: snapshot.readings.into_iter().map(|it| reading_into_core(it, NOW)).collect(),
-            memories: pipeline.new_memories(None),
+            memories: pipeline.new_memories(),
             pipeline,
         })
     }
@@ -131,8 +131,8 @@ impl Scene {
             .and_then(|read| self.decide(&read, headers, &subset, asked.seed).map(|(_, decision)| decision));
         match decided {
             Ok(Decision { outcome: Outcome::Route(_), events, .. }) => {
-                for event in events {
-                    self.memories[event.plugin].apply(&event.change);
+                for event in &events {
+                    self.memories.apply(event);
                 }
                 Ok(())
             }

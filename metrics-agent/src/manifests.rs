@@ -18,6 +18,7 @@ mod picker;
 pub mod plan;
 mod policies;
 mod problem;
+mod shadows;
 pub mod source;
 pub mod watch;
 

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 pub use receive::routes;
 
 use crate::clock::Clock;
+use crate::status::ShadowCounts;
 
 /// A proxy that has not reported for so long is forgotten.
 pub const GOOD_FOR: Duration = Duration::from_secs(10);
@@ -58,6 +59,8 @@ pub struct Heard {
     pub abstained: u64,
     /// Requests answered by the filter, by status.
     pub rejected: BTreeMap<u32, u64>,
+    /// Requests that a shadow configuration would have treated alike, and others.
+    pub shadow: ShadowCounts,
     /// By the endpoints' keys; only those of the pool as it was then.
     pub endpoints: HashMap<u64, Tally>,
     generation: u64,
@@ -125,6 +128,7 @@ impl Reports {
             routed: report.routed,
             abstained: report.abstained,
             rejected: report.rejected.iter().map(|it| (it.status, it.requests)).collect(),
+            shadow: ShadowCounts { agreed: report.shadow_agreed, disagreed: report.shadow_disagreed },
             endpoints: known.map(|told| (told.endpoint, tally(told))).collect(),
             generation: report.generation,
         };

@@ -126,4 +126,23 @@ pub struct ProxyStatus {
     pub abstained: u64,
     /// Requests answered by the filter, by HTTP status.
     pub rejected: BTreeMap<u32, u64>,
+    /// What a shadow configuration would have done with them; absent: there was none.
+    #[serde(default, skip_serializing_if = "ShadowCounts::is_empty")]
+    pub shadow: ShadowCounts,
+}
+
+/// How many requests a shadow configuration was tried on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShadowCounts {
+    /// It would have treated them alike.
+    pub agreed: u64,
+    /// It would have done something else.
+    pub disagreed: u64,
+}
+
+impl ShadowCounts {
+    /// Whether it was tried on none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }

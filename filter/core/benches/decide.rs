@@ -11,7 +11,7 @@ use endpoint_picker::body::{Api, Body, Options};
 use endpoint_picker::config::{PickerConfig, PluginRef, ProfileConfig};
 use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::Decision;
-use endpoint_picker::memory::Memory;
+use endpoint_picker::memory::Memories;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::AnyPlugin;
 use endpoint_picker::plugin::{KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer};
@@ -32,7 +32,7 @@ struct Scene {
     pool: Pool,
     readings: Vec<Reading>,
     in_flight: Vec<Load>,
-    memories: Vec<Memory>,
+    memories: Memories,
     rng: SplitMix64,
 }
 
@@ -54,7 +54,7 @@ impl Scene {
             ..Reading::default()
         });
         let mut scene = Self {
-            memories: pipeline.new_memories(None),
+            memories: pipeline.new_memories(),
             pipeline,
             pool: Pool::new("default".to_owned(), (0..endpoints).map(endpoint).collect()).unwrap(),
             readings: readings.collect(),
@@ -92,7 +92,7 @@ impl Scene {
         let body = Body::read::<SerdeJson>(json, Api::Chat, &options).unwrap();
         let decision = self.decide(&body);
         for event in &decision.events {
-            self.memories[event.plugin].apply(&event.change);
+            self.memories.apply(event);
         }
         decision
     }

@@ -4,7 +4,7 @@ use core::ops::{AddAssign, SubAssign};
 use core::time::Duration;
 
 use crate::decision::PromptSeen;
-use crate::memory::Memory;
+use crate::memory::{Memories, Memory};
 use crate::plugin::InflightLoadProducer;
 use crate::pool::{Endpoint, Pool};
 use crate::prefix::PrefixMatch;
@@ -99,8 +99,8 @@ pub struct View<'a> {
     pub in_flight: &'a [Load],
     /// Until when each endpoint is [avoided](crate::avoidance), on the shell's clock.
     pub avoided_until: &'a [Duration],
-    /// What each plugin instance of the pipeline remembers.
-    pub memories: &'a [Memory],
+    /// What the pipeline's plugin instances remember.
+    pub memories: &'a Memories,
 }
 
 impl View<'_> {
@@ -131,7 +131,9 @@ pub struct Cycle<'a> {
     pub now: Duration,
     pub(crate) readings: &'a [Reading],
     pub(crate) in_flight: &'a [Load],
-    pub(crate) memories: &'a [Memory],
+    pub(crate) memories: &'a Memories,
+    /// Of all plugin instances, in their order.
+    pub(crate) keys: &'a [u64],
     pub(crate) prefixes: &'a [Prefix],
     pub(crate) sessions: &'a [Session<'a>],
     pub(crate) load_producer: &'a InflightLoadProducer,
@@ -188,7 +190,7 @@ impl<'a> Cycle<'a> {
 
     /// What the plugin instance at work remembers.
     pub fn memory(&self) -> &'a Memory {
-        self.memories.get(self.own).unwrap_or(&Memory::None)
+        self.keys.get(self.own).map_or(&Memory::None, |&key| self.memories.of(key))
     }
 
     /// What of the prompt an endpoint was sent before, by the first prefix producer.

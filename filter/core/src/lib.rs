@@ -15,6 +15,7 @@ pub mod config;
 pub mod cycle;
 pub mod decision;
 pub mod explanation;
+mod found;
 pub mod in_flight;
 pub mod memory;
 mod opinion;
@@ -32,6 +33,7 @@ pub mod rejection;
 pub mod restore;
 pub mod rng;
 pub mod scheduler;
+pub mod shadow;
 pub mod subset;
 
 #[cfg(test)]

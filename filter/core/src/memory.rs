@@ -5,6 +5,7 @@
 
 use core::time::Duration;
 
+use crate::pipeline::Pipeline;
 use crate::plugin::{ColdOrder, SessionBindings};
 use crate::prefix::PrefixIndex;
 use crate::prompt::BlockHashes;
@@ -27,8 +28,8 @@ pub enum Memory {
 /// Something a plugin instance is to remember.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The instance's index among the pipeline's plugins.
-    pub plugin: usize,
+    /// The instance's [key](Pipeline::key_of).
+    pub plugin: u64,
     /// What to remember.
     pub change: Change,
 }
@@ -85,5 +86,48 @@ impl Memory {
             Self::ColdOrder(order) => order.remap(moves),
             Self::Sessions(bindings) => bindings.remap(moves),
         }
+    }
+}
+
+/// What plugin instances remember, by their [keys](Pipeline::key_of): pipelines that have an instance in common look at the
+/// same memory of it.
+#[derive(Debug, Default)]
+pub struct Memories(Vec<(u64, Memory)>);
+
+impl Memories {
+    /// What this instance remembers.
+    pub fn of(&self, plugin: u64) -> &Memory {
+        self.0.iter().find(|(key, _)| *key == plugin).map_or(&Memory::None, |(_, memory)| memory)
+    }
+
+    /// Has room for all instances of these pipelines that remember anything, and for no others. What those that stay
+    /// remember is kept.
+    pub fn adopt<'a>(&mut self, pipelines: impl IntoIterator<Item = &'a Pipeline>) {
+        let mut older = core::mem::take(&mut self.0);
+        for (key, recorder) in pipelines.into_iter().flat_map(Pipeline::recorders) {
+            if self.0.iter().all(|(known, _)| *known != key) {
+                let kept = older.iter().position(|(known, _)| *known == key);
+                let memory = kept.map_or_else(|| recorder.new_memory(), |at| older.swap_remove(at).1);
+                self.0.push((key, memory));
+            }
+        }
+    }
+
+    /// Remembers what an event says. One of an instance that is not here changes nothing.
+    pub fn apply(&mut self, event: &Event) {
+        if let Some((_, memory)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
+            memory.apply(&event.change);
+        }
+    }
+
+    /// Follows a change of the pool, as [`Memory::remap`].
+    pub fn remap(&mut self, moves: &[Option<usize>]) {
+        self.0.iter_mut().for_each(|(_, memory)| memory.remap(moves));
+    }
+
+    /// The one memory of a plugin that is tested by itself.
+    #[cfg(test)]
+    pub(crate) fn only(memory: Memory) -> Self {
+        Self(vec![(0, memory)])
     }
 }

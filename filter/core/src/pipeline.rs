@@ -3,18 +3,16 @@
 use core::time::Duration;
 
 use crate::body::{Api, BodyError, Options, Parsers};
-use crate::cycle::{Cycle, Headers, Load, NOTHING_SAID, Prefix, Request, Session, View};
+use crate::cycle::{Cycle, Headers, Load, Request, View};
 use crate::decision::{Charge, Decision, Outcome};
 use crate::explanation::Exclusion;
-use crate::memory::{Event, Memory};
+use crate::memory::{Event, Memories};
 use crate::plugin::{
-    ApproxPrefixCacheProducer, InflightLoadProducer, ResponseMarker, Routed, Stage, TokenProducer,
+    ApproxPrefixCacheProducer, InflightLoadProducer, Recorder, ResponseMarker, Routed, Stage, TokenProducer,
 };
 use crate::pool::Endpoint;
-use crate::prefix::PrefixMatch;
 use crate::profile::{Instance, Profile, ProfileRun};
-use crate::prompt::{BlockHashes, Media, VideoHints, block_hashes};
-use crate::reading::Reading;
+use crate::prompt::{BlockHashes, Media, VideoHints};
 use crate::rejection::Rejection;
 use crate::rng::Rng;
 use crate::scheduler::{Schedule, Scheduler};
@@ -26,6 +24,8 @@ pub struct Pipeline {
     pub(crate) plugins: Vec<Instance>,
     /// The plugins' keys, in their order.
     pub(crate) keys: Vec<u64>,
+    /// Keys of plugins whose memory another pipeline looks after.
+    pub(crate) foreign: Vec<u64>,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) handler: usize,
     pub(crate) detector: usize,
@@ -51,11 +51,6 @@ impl Pipeline {
     /// The key that identifies a plugin instance by name and type, also in another pipeline.
     pub fn key_of(&self, plugin: usize) -> Option<u64> {
         self.keys.get(plugin).copied()
-    }
-
-    /// The index of the plugin instance with this key.
-    pub fn index_of(&self, key: u64) -> Option<usize> {
-        self.keys.iter().position(|&known| known == key)
     }
 
     /// The API that the path belongs to.
@@ -85,22 +80,17 @@ impl Pipeline {
         producer.map(TokenProducer::media).unwrap_or_default()
     }
 
-    /// What the plugins remember at first; with those of an older pipeline, what its plugins of the same name and type
-    /// remembered is kept.
-    pub fn new_memories(&self, mut older: Option<(&Self, Vec<Memory>)>) -> Vec<Memory> {
-        let kept = |instance: &Instance, (pipeline, memories): &mut (&Self, Vec<Memory>)| {
-            memories.get_mut(pipeline.index_of(instance.key())?).map(core::mem::take)
-        };
-        let memory = |instance: &Instance| {
-            let recorder = instance.plugin.as_recorder()?;
-            Some(
-                older
-                    .as_mut()
-                    .and_then(|older| kept(instance, older))
-                    .unwrap_or_else(|| recorder.new_memory()),
-            )
-        };
-        self.plugins.iter().map(memory).map(Option::unwrap_or_default).collect()
+    /// The plugins that remember anything, with their keys.
+    pub(crate) fn recorders(&self) -> impl Iterator<Item = (u64, &dyn Recorder)> {
+        let instances = self.keys.iter().zip(&self.plugins);
+        instances.filter_map(|(&key, instance)| Some((key, instance.plugin.as_recorder()?)))
+    }
+
+    /// What the plugins remember at first.
+    pub fn new_memories(&self) -> Memories {
+        let mut memories = Memories::default();
+        memories.adopt([self]);
+        memories
     }
 
     /// Decides for a request with a body.
@@ -114,52 +104,17 @@ impl Pipeline {
         rng: &mut dyn Rng,
     ) -> Decision {
         let candidates = candidates(request, view);
-        // The agent has been silent for so long that its readings would mislead.
-        let is_stale = now.saturating_sub(view.readings_arrived) > self.stale_after;
-        let readings = if is_stale { &[] } else { view.readings };
-        let bare = Cycle {
-            request,
-            pool: view.pool,
-            now,
-            readings,
-            in_flight: view.in_flight,
-            memories: view.memories,
-            prefixes: &[],
-            sessions: &[],
-            load_producer: &self.load_producer,
-            no_opinion_after: self.no_opinion_after,
-            own: self.detector,
-        };
-        if request.priority < 0 && self.saturation(&bare, &candidates) >= 1.0 {
-            return Decision::without_run(Outcome::Reject(Rejection::shed()));
+        let bare = self.cycle(request, view, now);
+        if let Some(rejection) = self.refusal(&bare, &candidates) {
+            return Decision::without_run(Outcome::Reject(rejection));
         }
-        let Some(&first) = candidates.first() else {
-            return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
-        };
-        let (hashes, prefixes) = self.look_up_prompt(&bare, readings.get(first).unwrap_or(&NOTHING_SAID));
-        let sessions = self.sessions(request);
-        let cycle = Cycle { prefixes: &prefixes, sessions: &sessions, ..bare };
-        for (index, instance) in self.plugins.iter().enumerate() {
-            if let Some(admitter) = instance.plugin.as_admitter()
-                && let Err(reason) = admitter.admit(&cycle.of(index), &candidates, rng)
-            {
-                return Decision::without_run(Outcome::Reject(Rejection::not_admitted(&reason)));
-            }
-        }
-        let unavoided = view.unavoided(&candidates, now);
-        let mut scheduler = Scheduler::new(self, cycle, candidates, unavoided, rng);
-        let schedule = match self.plugins[self.handler].plugin.as_profile_handler() {
-            Some(handler) => handler.schedule(&mut scheduler),
-            None => Err(Rejection::filtered_out()),
-        };
-        let mut decision = Decision {
-            runs: scheduler.into_runs(),
-            is_stale,
-            ..Decision::without_run(Outcome::Route(vec![]))
-        };
-        match schedule {
-            Ok(schedule) => self.route(schedule, &cycle, &hashes, &mut decision),
-            Err(rejection) => decision.outcome = Outcome::Reject(rejection),
+        let found = self.look_up(&bare, &candidates);
+        let cycle = found.seen_by(bare);
+        let mut decision = self.choose(cycle, candidates, view, rng);
+        if let Some(primary) = decision.primary {
+            let stages = self.stages(&decision.runs);
+            let routed = Routed { stages: &stages, primary, asked: None, hashes: None };
+            decision.events = self.record(&cycle, &found.hashes, &routed, &decision.runs);
         }
         decision
     }
@@ -193,55 +148,81 @@ impl Pipeline {
         markers.map(|marker| marker.response_header(endpoint))
     }
 
-    fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64 {
-        let detector = self.plugins[self.detector].plugin.as_saturation_detector();
-        detector.map_or(0.0, |detector| detector.saturation(cycle, candidates))
-    }
-
-    /// The request's session for each session producer that finds one.
-    fn sessions<'a>(&'a self, request: &Request<'a>) -> Vec<Session<'a>> {
-        let producers = self.plugins.iter().filter_map(|instance| {
-            let id = instance.plugin.as_session_producer()?.session_id(request.headers)?;
-            Some(Session { producer: &instance.name, id })
-        });
-        producers.collect()
-    }
-
-    /// The prompt's blocks and matches for each prefix producer; `first` is the first candidate's reading.
-    fn look_up_prompt(&self, cycle: &Cycle<'_>, first: &Reading) -> (Vec<BlockHashes>, Vec<Prefix>) {
-        let Some(prompt) = cycle.request.prompt else { return Default::default() };
-        let mut found = (Vec::new(), Vec::new());
-        for (index, instance) in self.plugins.iter().enumerate() {
-            let Some(producer) = instance.plugin.as_prefix_producer() else { continue };
-            let block_size = producer.block_size(first);
-            let max_blocks = producer.max_blocks(block_size);
-            let request = cycle.request;
-            let hashes =
-                block_hashes(prompt, request.model, request.cache_salt, block_size as usize, max_blocks);
-            let mut matched = vec![0; cycle.pool.endpoints().len()];
-            if let Memory::Prefixes(known) = cycle.of(index).memory() {
-                for list in hashes.lists() {
-                    known.count_matches(list, &mut matched);
-                }
-            }
-            let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
-            let matches = PrefixMatch { matched, total, block_size };
-            found.0.push(hashes);
-            found.1.push(Prefix { producer: instance.name.clone(), matches });
+    /// What plugins see of a request at first.
+    pub(crate) fn cycle<'a>(&'a self, request: &'a Request<'a>, view: &View<'a>, now: Duration) -> Cycle<'a> {
+        Cycle {
+            request,
+            pool: view.pool,
+            now,
+            readings: if self.is_stale(view, now) { &[] } else { view.readings },
+            in_flight: view.in_flight,
+            memories: view.memories,
+            keys: &self.keys,
+            prefixes: &[],
+            sessions: &[],
+            load_producer: &self.load_producer,
+            no_opinion_after: self.no_opinion_after,
+            own: self.detector,
         }
-        found
+    }
+
+    /// Whether the agent has been silent for so long that its readings would mislead.
+    fn is_stale(&self, view: &View<'_>, now: Duration) -> bool {
+        now.saturating_sub(view.readings_arrived) > self.stale_after
+    }
+
+    /// Why a request is refused before anything is looked up for it.
+    pub(crate) fn refusal(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Rejection> {
+        let detector = self.plugins[self.detector].plugin.as_saturation_detector();
+        let saturation = || detector.map_or(0.0, |detector| detector.saturation(cycle, candidates));
+        if cycle.request.priority < 0 && saturation() >= 1.0 {
+            return Some(Rejection::shed());
+        }
+        candidates.is_empty().then(Rejection::no_candidates)
+    }
+
+    /// Has the admitters and the profiles decide. What plugins are to remember of it is left out.
+    pub(crate) fn choose(
+        &self,
+        cycle: Cycle<'_>,
+        candidates: Vec<usize>,
+        view: &View<'_>,
+        rng: &mut dyn Rng,
+    ) -> Decision {
+        for (index, instance) in self.plugins.iter().enumerate() {
+            if let Some(admitter) = instance.plugin.as_admitter()
+                && let Err(reason) = admitter.admit(&cycle.of(index), &candidates, rng)
+            {
+                return Decision::without_run(Outcome::Reject(Rejection::not_admitted(&reason)));
+            }
+        }
+        let unavoided = view.unavoided(&candidates, cycle.now);
+        let mut scheduler = Scheduler::new(self, cycle, candidates, unavoided, rng);
+        let schedule = match self.plugins[self.handler].plugin.as_profile_handler() {
+            Some(handler) => handler.schedule(&mut scheduler),
+            None => Err(Rejection::filtered_out()),
+        };
+        let mut decision = Decision {
+            runs: scheduler.into_runs(),
+            is_stale: self.is_stale(view, cycle.now),
+            ..Decision::without_run(Outcome::Route(vec![]))
+        };
+        match schedule {
+            Ok(schedule) => self.route(schedule, &cycle, &mut decision),
+            Err(rejection) => decision.outcome = Outcome::Reject(rejection),
+        }
+        decision
     }
 
     /// Fills in what follows from a schedule.
-    fn route(&self, schedule: Schedule, cycle: &Cycle<'_>, hashes: &[BlockHashes], decision: &mut Decision) {
-        let stages: Vec<Stage<'_>> = decision.runs.iter().map(|run| self.stage(run)).collect();
+    fn route(&self, schedule: Schedule, cycle: &Cycle<'_>, decision: &mut Decision) {
+        let stages = self.stages(&decision.runs);
         let picks = |stage: &Stage<'_>| stage.profile == schedule.primary && !stage.picked.is_empty();
         let Some(primary) = stages.iter().position(picks) else {
             decision.outcome = Outcome::Reject(Rejection::filtered_out());
             return;
         };
         let routed = Routed { stages: &stages, primary, asked: None, hashes: None };
-        decision.events = self.record(cycle, hashes, &routed, &decision.runs);
         decision.response_headers = self.headers_of_stages(cycle, &routed);
         decision.charges =
             stages.iter().filter_map(|stage| self.load_producer.charge(cycle, stage)).collect();
@@ -257,11 +238,15 @@ impl Pipeline {
         decision.headers = schedule.headers;
     }
 
-    fn stage<'a>(&'a self, run: &'a ProfileRun) -> Stage<'a> {
-        Stage { profile: &self.profiles[run.profile].name, picked: &run.picked }
+    /// The profiles that ran, with what they chose.
+    pub(crate) fn stages<'a>(&'a self, runs: &'a [ProfileRun]) -> Vec<Stage<'a>> {
+        let stage =
+            |run: &'a ProfileRun| Stage { profile: &self.profiles[run.profile].name, picked: &run.picked };
+        runs.iter().map(stage).collect()
     }
 
-    fn record(
+    /// What the plugins are to remember of a request for which these profiles ran and that was routed so.
+    pub(crate) fn record(
         &self,
         cycle: &Cycle<'_>,
         hashes: &[BlockHashes],
@@ -272,11 +257,13 @@ impl Pipeline {
         let mut hashes = hashes.iter();
         for (plugin, instance) in self.plugins.iter().enumerate() {
             let own_hashes = instance.plugin.as_prefix_producer().and_then(|_| hashes.next());
-            let Some(recorder) = instance.plugin.as_recorder() else { continue };
+            let key = self.keys[plugin];
+            let recorder = instance.plugin.as_recorder().filter(|_| !self.foreign.contains(&key));
+            let Some(recorder) = recorder else { continue };
             let asked = runs.iter().rev().find_map(|run| self.profiles[run.profile].asked(plugin, run));
             let routed = Routed { asked: asked.as_deref(), hashes: own_hashes, ..*routed };
             let changes = recorder.record(&cycle.of(plugin), &routed);
-            events.extend(changes.into_iter().map(|change| Event { plugin, change }));
+            events.extend(changes.into_iter().map(|change| Event { plugin: key, change }));
         }
         events
     }
@@ -297,7 +284,7 @@ impl Pipeline {
 }
 
 /// Indices of the endpoints that may be picked at all.
-fn candidates(request: &Request<'_>, view: &View<'_>) -> Vec<usize> {
+pub(crate) fn candidates(request: &Request<'_>, view: &View<'_>) -> Vec<usize> {
     let endpoints = view.pool.endpoints().len();
     let mut candidates = Vec::with_capacity(endpoints);
     candidates.extend((0..endpoints).filter(|&endpoint| exclusion(request, view, endpoint).is_none()));

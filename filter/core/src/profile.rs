@@ -27,7 +27,16 @@ impl Instance {
 
     /// Identifies name and type together: under another name or of another type it is another instance.
     pub(crate) fn key(&self) -> u64 {
-        xxh64(format!("{}\0{}", self.name, self.plugin.type_name()).as_bytes(), 0)
+        self.seeded_key(0)
+    }
+
+    /// Identifies it beside another instance of its name and type.
+    pub(crate) fn second_key(&self) -> u64 {
+        self.seeded_key(1)
+    }
+
+    fn seeded_key(&self, seed: u64) -> u64 {
+        xxh64(format!("{}\0{}", self.name, self.plugin.type_name()).as_bytes(), seed)
     }
 }
 

@@ -10,7 +10,7 @@ use endpoint_picker::config::PickerConfig;
 use endpoint_picker::cycle::{Request, View};
 use endpoint_picker::decision::{Abstention, Decision, FailureMode, Outcome};
 use endpoint_picker::explanation::{Exclusion, Explanation, Verdict};
-use endpoint_picker::memory::Memory;
+use endpoint_picker::memory::Memories;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
 use endpoint_picker::pool::{Endpoint, Pool};
@@ -31,7 +31,7 @@ struct Bench {
     pool: Pool,
     readings: Vec<Reading>,
     avoided_until: Vec<Duration>,
-    memories: Vec<Memory>,
+    memories: Memories,
     rng: SplitMix64,
     now: Duration,
 }
@@ -51,7 +51,7 @@ impl Bench {
         });
         let pipeline = Pipeline::default();
         Self {
-            memories: pipeline.new_memories(None),
+            memories: pipeline.new_memories(),
             pipeline,
             pool: Pool::new("default".to_owned(), endpoints.collect()).unwrap(),
             readings: readings.collect(),
@@ -77,7 +77,7 @@ impl Bench {
         let decision = self.pipeline.decide(request, &self.view(), self.now, &mut rng);
         self.rng = rng;
         for event in &decision.events {
-            self.memories[event.plugin].apply(&event.change);
+            self.memories.apply(event);
         }
         decision
     }

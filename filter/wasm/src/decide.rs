@@ -48,7 +48,7 @@ pub(crate) fn by_whole(
     let rejected = |rejection| Ok((Verdict::from(Outcome::Reject(rejection)), None));
     let bytes = host::request_body(usize::MAX)?;
     let headers = Headers(&head.all);
-    let options = pool.pipeline.body_options(headers);
+    let options = pool.body_options(headers);
     let api = match pool.pipeline.api(&head.path) {
         Ok(api) => api,
         Err(error) => return rejected(body::refusal(error)),
@@ -89,7 +89,7 @@ pub(crate) fn by_beginning(
     let headers = Headers(&head.all);
     let Ok(api) = pool.pipeline.api(&head.path) else { return Ok(Look::TooLittle) };
     let text = if api.is_read() { complete(&host::request_body(length)?) } else { Some(String::new()) };
-    let options = pool.pipeline.body_options(headers);
+    let options = pool.body_options(headers);
     let Some(body) = text.as_deref().and_then(|text| body::read(api, text.as_bytes(), &options).ok()) else {
         return Ok(Look::TooLittle);
     };

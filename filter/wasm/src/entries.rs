@@ -6,7 +6,6 @@ use core::time::Duration;
 
 use endpoint_picker::cycle::Load;
 use endpoint_picker::memory::{Change, Event};
-use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::prompt::BlockHashes;
 use endpoint_picker_wire::shared::entry::What;
@@ -47,8 +46,8 @@ pub(crate) fn answered(vm: u64, endpoint: u64, at: Duration) -> Entry {
 }
 
 /// A plugin is to remember something.
-pub(crate) fn remembered(vm: u64, event: Event, pool: &Pool, pipeline: &Pipeline) -> Option<Entry> {
-    let plugin = pipeline.key_of(event.plugin)?;
+pub(crate) fn remembered(vm: u64, event: Event, pool: &Pool) -> Option<Entry> {
+    let plugin = event.plugin;
     let (endpoint, what) = match event.change {
         Change::SentPrompt { endpoint, capacity, hashes } => {
             let ends = hashes.ends().iter().map(|&end| u32::try_from(end).unwrap_or(u32::MAX)).collect();
@@ -64,8 +63,8 @@ pub(crate) fn remembered(vm: u64, event: Event, pool: &Pool, pipeline: &Pipeline
     Some(Entry { vm, endpoint: pool.endpoints().get(endpoint)?.key(), what: Some(what) })
 }
 
-/// What a plugin is to remember; `None` if this VM has no such endpoint or plugin, or the entry is of another kind.
-pub(crate) fn event(endpoint: u64, what: What, pool: &Pool, pipeline: &Pipeline) -> Option<Event> {
+/// What a plugin is to remember; `None` if this VM has no such endpoint, or the entry is of another kind.
+pub(crate) fn event(endpoint: u64, what: What, pool: &Pool) -> Option<Event> {
     let endpoint = pool.index_of(endpoint)?;
     let (plugin, change) = match what {
         What::SentPrompt(SentPrompt { plugin, capacity, hashes, ends }) => {
@@ -80,7 +79,7 @@ pub(crate) fn event(endpoint: u64, what: What, pool: &Pool, pipeline: &Pipeline)
         }
         _ => return None,
     };
-    Some(Event { plugin: pipeline.index_of(plugin)?, change })
+    Some(Event { plugin, change })
 }
 
 /// A load as the rules count it.

@@ -29,6 +29,7 @@ mod roster;
 mod shared_log;
 mod stats;
 mod stream;
+mod trial;
 
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(proxy_wasm::types::LogLevel::Info);

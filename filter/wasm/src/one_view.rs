@@ -6,7 +6,7 @@ use core::time::Duration;
 use endpoint_picker::avoidance::Avoidance;
 use endpoint_picker::cycle::Load;
 use endpoint_picker::in_flight::InFlight;
-use endpoint_picker::memory::{Event, Memory};
+use endpoint_picker::memory::{Event, Memories};
 use endpoint_picker::picks::Picks;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
@@ -31,14 +31,14 @@ pub(crate) struct OneView {
 /// What the log's entries change.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    pub(crate) memories: Vec<Memory>,
+    pub(crate) memories: Memories,
     pub(crate) in_flight: InFlight,
     pub(crate) avoidance: Avoidance,
     pub(crate) picks: Picks,
 }
 
 impl OneView {
-    pub(crate) fn new(vm: u64, log: SharedLog, memories: Vec<Memory>) -> Self {
+    pub(crate) fn new(vm: u64, log: SharedLog, memories: Memories) -> Self {
         Self { vm, log, known: Known { memories, ..Known::default() }, owes_loads: false }
     }
 
@@ -48,26 +48,24 @@ impl OneView {
 
     /// Follows a change of topology or policy. What is known about endpoints that stay, and what plugins that stay
     /// remember, is kept.
-    pub(crate) fn adopt(
+    pub(crate) fn adopt<'a>(
         &mut self,
-        older: (&Pool, &Pipeline),
-        newer: (&Pool, &Pipeline),
+        older: &Pool,
+        newer: &Pool,
+        pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     ) {
         let Known { memories, in_flight, avoidance, picks } = &mut self.known;
-        let moves = older.0.moves_to(newer.0);
-        *memories = newer.1.new_memories(Some((older.1, core::mem::take(memories))));
-        for memory in memories {
-            memory.remap(&moves);
-        }
-        in_flight.adopt(newer.0);
-        picks.adopt(newer.0);
-        avoidance.adopt(newer.0, avoid_failing);
+        memories.adopt(pipelines);
+        memories.remap(&older.moves_to(newer));
+        in_flight.adopt(newer);
+        picks.adopt(newer);
+        avoidance.adopt(newer, avoid_failing);
     }
 
     /// A plugin is to remember something.
-    pub(crate) fn remember(&mut self, event: Event, pool: &Pool, pipeline: &Pipeline) {
-        self.log.say_all(entries::remembered(self.vm, event, pool, pipeline));
+    pub(crate) fn remember(&mut self, event: Event, pool: &Pool) {
+        self.log.say_all(entries::remembered(self.vm, event, pool));
     }
 
     /// A request, or a part of it, is under way at an endpoint.
@@ -100,26 +98,26 @@ impl OneView {
     }
 
     /// Takes in what the other VMs did.
-    pub(crate) fn hear(&mut self, pool: &Pool, pipeline: &Pipeline) {
+    pub(crate) fn hear(&mut self, pool: &Pool) {
         let Self { log, known, .. } = self;
-        if let Err(error) = log.hear(|entry| known.apply(entry, pool, pipeline)) {
+        if let Err(error) = log.hear(|entry| known.apply(entry, pool)) {
             log::error!("{error}; what other workers did is not known");
         }
     }
 
     /// Tells the other VMs what this one did, and takes it in with what they did in between.
-    pub(crate) fn flush(&mut self, pool: &Pool, pipeline: &Pipeline) {
+    pub(crate) fn flush(&mut self, pool: &Pool) {
         let Self { log, known, .. } = self;
-        if let Err(error) = log.flush(|entry| known.apply(entry, pool, pipeline)) {
+        if let Err(error) = log.flush(|entry| known.apply(entry, pool)) {
             log::error!("{error}; other workers do not know what this one did");
         }
     }
 
     /// Keeps up with the other VMs, also while there are no requests. `news` is what the roster told, if it was looked at.
     /// Returns whether this VM has missed something and must ask the others.
-    pub(crate) fn keep_up(&mut self, news: Option<News>, pool: &Pool, pipeline: &Pipeline) -> bool {
-        self.hear(pool, pipeline);
-        self.flush(pool, pipeline);
+    pub(crate) fn keep_up(&mut self, news: Option<News>, pool: &Pool) -> bool {
+        self.hear(pool);
+        self.flush(pool);
         if let Some(News { members, is_asked }) = news {
             let in_flight = &mut self.known.in_flight;
             let gone: Vec<u64> = in_flight.senders().filter(|vm| !members.contains(vm)).collect();
@@ -132,7 +130,7 @@ impl OneView {
         if self.owes_loads && self.log.has_said_all() {
             self.owes_loads = false;
             self.log.say_all([entries::loads(self.vm, self.known.in_flight.of(self.vm))]);
-            self.flush(pool, pipeline);
+            self.flush(pool);
         }
         self.log.take_missed()
     }
@@ -140,7 +138,7 @@ impl OneView {
 
 impl Known {
     /// Takes in one entry of the log.
-    fn apply(&mut self, entry: Entry, pool: &Pool, pipeline: &Pipeline) {
+    fn apply(&mut self, entry: Entry, pool: &Pool) {
         let Entry { vm, endpoint, what: Some(what) } = entry else { return };
         match what {
             What::Started(load) => {
@@ -163,10 +161,8 @@ impl Known {
                 self.avoidance.answered(endpoint, Duration::from_nanos(answered.at_ns));
             }
             remembered @ (What::SentPrompt(_) | What::SentCold(_) | What::BoundSession(_)) => {
-                if let Some(event) = entries::event(endpoint, remembered, pool, pipeline)
-                    && let Some(memory) = self.memories.get_mut(event.plugin)
-                {
-                    memory.apply(&event.change);
+                if let Some(event) = entries::event(endpoint, remembered, pool) {
+                    self.memories.apply(&event);
                 }
             }
         }

@@ -4,7 +4,8 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::rc::Rc;
 
-use endpoint_picker::cycle::{Load, Request, View};
+use endpoint_picker::body::Options;
+use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome, PromptSeen};
 use endpoint_picker::explanation::Explanation;
 use endpoint_picker::pipeline::Pipeline;
@@ -20,6 +21,7 @@ use crate::one_view::OneView;
 use crate::pick::{Answer, Charged, Pick};
 use crate::roster::News;
 use crate::shared_log::SharedLog;
+use crate::trial::Trial;
 use crate::{host, policy};
 
 /// Everything one VM knows of its pool.
@@ -28,6 +30,7 @@ pub(crate) struct PoolState {
     pub(crate) pipeline: Pipeline,
     pub(crate) policy: Rc<Policy>,
     pub(crate) rng: SplitMix64,
+    trial: Trial,
     /// Until the policy says.
     failure_mode: FailureMode,
     known: Known,
@@ -62,11 +65,13 @@ pub(crate) struct Verdict {
     pub(crate) act: Act,
     /// Why, if that was asked.
     pub(crate) explanation: Option<String>,
+    /// Whether the shadow would have done the same, if there is one.
+    pub(crate) shadow_agrees: Option<bool>,
 }
 
 impl From<Outcome> for Verdict {
     fn from(outcome: Outcome) -> Self {
-        Self { act: Act::Other(outcome), explanation: None }
+        Self { act: Act::Other(outcome), explanation: None, shadow_agrees: None }
     }
 }
 
@@ -89,13 +94,14 @@ impl PoolState {
     pub(crate) fn new(failure_mode: FailureMode, seed: u64, vm: u64, log: SharedLog) -> Self {
         let pipeline = Pipeline::default();
         Self {
-            view: OneView::new(vm, log, pipeline.new_memories(None)),
+            view: OneView::new(vm, log, pipeline.new_memories()),
             marks_answers: marks_answers(&pipeline),
             pipeline,
             policy: Rc::default(),
             failure_mode,
             known: Known::default(),
             rng: SplitMix64::new(seed),
+            trial: Trial::new(seed),
         }
     }
 
@@ -131,12 +137,19 @@ impl PoolState {
         self.policy.failure_mode.unwrap_or(self.failure_mode)
     }
 
+    /// How the body of a request with these headers is read.
+    pub(crate) fn body_options(&self, headers: Headers<'_>) -> Options {
+        let options = self.pipeline.body_options(headers);
+        let tried = self.trial.pipeline().map_or(0, Pipeline::max_prompt_bytes);
+        Options { keep_bytes: options.keep_bytes.max(tried), ..options }
+    }
+
     /// Decides, remembers where the request goes, and counts it as under way there.
     pub(crate) fn decide(&mut self, request: &Request<'_>, how: How, now: Duration) -> Verdict {
         if self.known.versions.is_none() {
             return self.failure_mode().without_snapshot().into();
         }
-        self.view.hear(&self.known.pool, &self.pipeline);
+        self.view.hear(&self.known.pool);
         let shared = self.view.known();
         let view = View {
             pool: &self.known.pool,
@@ -151,12 +164,21 @@ impl PoolState {
         } else {
             self.pipeline.decide_without_body(request, &view, now, &mut self.rng)
         };
+        let acted = (&self.pipeline, &decision);
+        let opinion = how.has_body.then(|| self.trial.opinion(acted, request, &view, now)).flatten();
         let explanation = how.explains.then(|| {
-            Explanation::of(&decision, &self.pipeline, request, &view, now).within(LONGEST_EXPLANATION)
+            let objection = opinion.as_ref().and_then(|opinion| opinion.objection(&self.known.pool));
+            let last = objection.unwrap_or_default();
+            let why = Explanation::of(&decision, &self.pipeline, request, &view, now);
+            why.within(LONGEST_EXPLANATION.saturating_sub(last.len())) + &last
         });
         let act = self.act(decision, now);
-        self.view.flush(&self.known.pool, &self.pipeline);
-        Verdict { act, explanation }
+        let shadow_agrees = opinion.as_ref().map(|opinion| opinion.agrees);
+        for event in opinion.into_iter().flat_map(|opinion| opinion.decision.events) {
+            self.view.remember(event, &self.known.pool);
+        }
+        self.view.flush(&self.known.pool);
+        Verdict { act, explanation, shadow_agrees }
     }
 
     fn act(&mut self, decision: Decision, now: Duration) -> Act {
@@ -173,7 +195,7 @@ impl PoolState {
         headers.push((crate::headers::DESTINATION, addresses.join(",")));
         headers.extend(scores.map(|scores| (crate::headers::SCORES, scores)));
         for event in decision.events {
-            self.view.remember(event, pool, &self.pipeline);
+            self.view.remember(event, pool);
         }
         let mut charges = Vec::with_capacity(decision.charges.len());
         for Charge { endpoint, until_first_byte, until_end } in decision.charges {
@@ -229,7 +251,7 @@ impl PoolState {
             self.view.failed(endpoint, now);
         }
         // The next request of any worker is to know it.
-        self.view.flush(&self.known.pool, &self.pipeline);
+        self.view.flush(&self.known.pool);
         Ok(())
     }
 
@@ -255,7 +277,7 @@ impl PoolState {
     /// Keeps up with the other VMs, also while there are no requests. `news` is what the roster told, if it was looked at.
     /// Returns whether this VM has missed something and must ask the others.
     pub(crate) fn keep_up(&mut self, news: Option<News>) -> bool {
-        self.known.versions.is_some() && self.view.keep_up(news, &self.known.pool, &self.pipeline)
+        self.known.versions.is_some() && self.view.keep_up(news, &self.known.pool)
     }
 
     /// Takes over what the board shows, if it is newer. Returns what to log when the topology changed.
@@ -300,8 +322,10 @@ impl PoolState {
         let mut policy = topology.policy.take().unwrap_or_default();
         let pool = wire::topology_into_core(topology).map_err(|error| error.to_string())?;
         let pipeline = wire::pipeline_into_core(&mut policy).map_err(|error| error.to_string())?;
+        self.trial.adopt(&mut policy, &pipeline);
         let policy = wire::policy_into_core(policy);
-        self.view.adopt((&self.known.pool, &self.pipeline), (&pool, &pipeline), policy.avoid_failing);
+        let pipelines = core::iter::once(&pipeline).chain(self.trial.pipeline());
+        self.view.adopt(&self.known.pool, &pool, pipelines, policy.avoid_failing);
         self.marks_answers = marks_answers(&pipeline);
         self.pipeline = pipeline;
         self.policy = Rc::new(policy);

@@ -60,6 +60,8 @@ impl Reporter {
             routed: stats.routed.value(),
             abstained: stats.abstained_no_snapshot.value() + stats.abstained_body_too_large.value(),
             rejected: stats.rejected(),
+            shadow_agreed: stats.shadow_agreed.value(),
+            shadow_disagreed: stats.shadow_disagreed.value(),
         };
         self.call = Some(host::post(&self.cluster, &self.path, &report.encode_to_vec(), TIMEOUT)?);
         Ok(())

@@ -26,6 +26,9 @@ pub(crate) struct Stats {
     pub(crate) rejected_503: Counter,
     pub(crate) snapshots: Counter,
     pub(crate) snapshot_failures: Counter,
+    /// Requests that the shadow configuration would have treated alike, and others.
+    pub(crate) shadow_agreed: Counter,
+    pub(crate) shadow_disagreed: Counter,
     /// Requests under way at the pool's endpoints, of all workers together.
     pub(crate) in_flight: Gauge,
     /// Milliseconds since the newest snapshot arrived.
@@ -150,6 +153,8 @@ impl Stats {
             rejected_503: counter("rejected_503"),
             snapshots: counter("snapshots"),
             snapshot_failures: counter("snapshot_failures"),
+            shadow_agreed: counter("shadow_agreed"),
+            shadow_disagreed: counter("shadow_disagreed"),
             in_flight: gauge("in_flight"),
             snapshot_age: gauge("snapshot_age_ms"),
             decision: histogram("decision_us"),
@@ -180,6 +185,15 @@ impl Stats {
         .into_iter()
         .filter(|rejected| rejected.requests > 0)
         .collect()
+    }
+
+    /// Counts whether the shadow agrees, if there is one.
+    pub(crate) fn compare(&self, shadow_agrees: Option<bool>) {
+        match shadow_agrees {
+            Some(true) => self.shadow_agreed.increment(),
+            Some(false) => self.shadow_disagreed.increment(),
+            None => {}
+        }
     }
 
     /// Counts a request that was not routed.

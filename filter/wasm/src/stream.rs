@@ -70,6 +70,7 @@ impl Stream {
     /// Does what was decided.
     fn act(&mut self, verdict: Verdict) -> host::Result<Action> {
         self.progress = Progress::Decided;
+        self.shared.stats.compare(verdict.shadow_agrees);
         if let Some(why) = verdict.explanation {
             if self.shared.explain.access_log {
                 host::set_request_header(headers::EXPLANATION, &why)?;

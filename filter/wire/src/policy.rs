@@ -9,20 +9,29 @@ use endpoint_picker::policy::{
     InferenceModel, InferenceModels, Objectives, Policy, RewriteRule, Rewrites, Target,
 };
 use endpoint_picker::profile::Instance;
+use endpoint_picker::shadow::Shadow;
 use endpoint_picker_json::read_plugin;
 
 use crate::v1;
 
 /// The pipeline of a policy's configuration, or of the default when it has none.
 pub fn pipeline_into_core(policy: &mut v1::Policy) -> Result<Pipeline, ConfigErrors> {
-    let pipeline = match policy.picker_config.take() {
-        Some(config) => {
-            let config = picker_config_into_core(config).map_err(|error| ConfigErrors(vec![error]))?;
-            Pipeline::compile(config)?
-        }
-        None => Pipeline::default(),
-    };
-    Ok(pipeline.with_no_opinion_after(policy.no_opinion_after_ms.map(Duration::from_millis)))
+    let config = policy.picker_config.take();
+    config.map_or_else(|| Ok(Pipeline::default()), compile).map(|pipeline| with_options(pipeline, policy))
+}
+
+/// The policy's shadow beside its pipeline, if it has one.
+pub fn shadow_into_core(policy: &mut v1::Policy, acting: &Pipeline) -> Result<Option<Shadow>, ConfigErrors> {
+    let pipeline = policy.shadow_config.take().map(compile).transpose()?;
+    Ok(pipeline.map(|pipeline| Shadow::new(with_options(pipeline, policy), acting)))
+}
+
+fn compile(config: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
+    Pipeline::compile(picker_config_into_core(config).map_err(|error| ConfigErrors(vec![error]))?)
+}
+
+fn with_options(pipeline: Pipeline, policy: &v1::Policy) -> Pipeline {
+    pipeline.with_no_opinion_after(policy.no_opinion_after_ms.map(Duration::from_millis))
 }
 
 /// Reads a configuration.
@@ -93,6 +102,7 @@ mod tests {
         let sent = v1::Policy {
             failure_mode: v1::FailureMode::FailClose.into(),
             picker_config: None,
+            shadow_config: None,
             objectives: vec![v1::Objective { name: "shed".to_owned(), priority: -7 }],
             rewrite_rules: vec![v1::RewriteRule {
                 resource: "canary".to_owned(),

@@ -38,21 +38,21 @@ fn members(members: &Members) -> String {
 }
 
 fn policy(policy: &v1::Policy) -> String {
-    let config = match &policy.picker_config {
-        Some(config) => {
-            format!("{} plugins, {} profiles", config.plugins.len(), config.profiles.len().max(1))
-        }
-        None => "the default configuration".to_owned(),
+    let size = |config: &v1::PickerConfig| {
+        format!("{} plugins, {} profiles", config.plugins.len(), config.profiles.len().max(1))
     };
+    let config = policy.picker_config.as_ref().map_or("the default configuration".to_owned(), size);
+    let shadow = policy.shadow_config.as_ref().map(|shadow| format!("; a shadow of {}", size(shadow)));
     let failure_mode = match policy.failure_mode() {
         v1::FailureMode::Unspecified => "the filter's failure mode",
         v1::FailureMode::FailOpen => "FailOpen",
         v1::FailureMode::FailClose => "FailClose",
     };
     format!(
-        "{config}; {failure_mode}; {} objectives, {} rewrite rules, {} models",
+        "{config}; {failure_mode}; {} objectives, {} rewrite rules, {} models{}",
         policy.objectives.len(),
         policy.rewrite_rules.len(),
-        policy.inference_models.len()
+        policy.inference_models.len(),
+        shadow.unwrap_or_default()
     )
 }

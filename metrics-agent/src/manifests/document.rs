@@ -53,6 +53,8 @@ pub(super) struct Config {
     pub(super) origin: Origin,
     /// The pool it is for; `None`: every pool that has none of its own.
     pub(super) pool: Option<String>,
+    /// Whether it is only tried on the pool's requests.
+    pub(super) is_shadow: bool,
     pub(super) lowered: picker::Lowered,
 }
 
@@ -163,7 +165,7 @@ impl Documents {
             }
             "EndpointPickerConfig" => {
                 let config: EndpointPickerConfig = deserialize(document)?;
-                let pool = config.pool();
+                let (pool, is_shadow) = (config.pool(), config.is_shadow());
                 let (lowered, warnings) = picker::lower(config, allow_experimental_plugins)?;
                 if api_version == GIE_V1ALPHA1 {
                     let text = format!("{api_version:?} is deprecated; {LLM_D_CONFIG:?} takes its place");
@@ -172,7 +174,7 @@ impl Documents {
                 for warning in warnings {
                     self.warn(origin, warning);
                 }
-                self.configs.push(Config { origin: origin.clone(), pool, lowered });
+                self.configs.push(Config { origin: origin.clone(), pool, is_shadow, lowered });
             }
             "InferenceObjective" => self.objectives.push(resource(origin, document)?),
             "InferenceModelRewrite" => {

@@ -12,6 +12,7 @@ use super::members::Members;
 use super::picker::Scraping;
 use super::policies;
 use super::problem::{Fault, Origin, Problem, Problems};
+use super::shadows;
 use super::source::File;
 use crate::scrape::{self, How, Scheme};
 
@@ -76,7 +77,9 @@ impl Plan {
         }
         let mut pools = pools(&mut documents, options);
         let configs = core::mem::take(&mut documents.configs);
+        let (shadows, configs): (Vec<_>, Vec<_>) = configs.into_iter().partition(|config| config.is_shadow);
         let endpoints_file = configure(&mut pools, configs, &mut documents.problems);
+        shadows::apply(&mut pools, shadows, endpoints_file.as_deref(), &mut documents);
         policies::apply(&mut pools, &mut documents);
         if !documents.problems.is_empty() {
             return Err(Problems(documents.problems));
@@ -100,6 +103,11 @@ impl Pool {
             *namespace == object.namespace.0 && reference.group.is_none_or(|given| given == *group)
         };
         self.plan.name == reference.name.0 && self.id.as_ref().is_none_or(right)
+    }
+
+    /// Whether its endpoints are scraped so.
+    pub(super) fn is_scraped(&self, scraping: &Scraping) -> bool {
+        self.plan.scraping == *scraping
     }
 
     pub(super) fn policy(&mut self) -> &mut v1::Policy {
@@ -143,7 +151,7 @@ fn configure(pools: &mut [Pool], configs: Vec<Config>, problems: &mut Vec<Proble
     let names = pools.iter().map(|pool| pool.plan.name.clone()).collect::<Vec<_>>().join(", ");
     // Those that name their pool come last, and win.
     let (named, unnamed): (Vec<_>, Vec<_>) = configs.into_iter().partition(|config| config.pool.is_some());
-    for Config { origin, pool, lowered } in unnamed.into_iter().chain(named) {
+    for Config { origin, pool, lowered, .. } in unnamed.into_iter().chain(named) {
         let mut refuse = |at: &str, text: String| problems.push(origin.problem(Fault::new(at, text)));
         if let Some(first) = seen.get(&pool) {
             let of = pool.as_ref().map_or("all pools".to_owned(), |pool| format!("pool {pool:?}"));

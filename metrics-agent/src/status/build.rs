@@ -131,6 +131,7 @@ fn of_proxy(proxy: &str, heard: &Heard, now: Duration) -> ProxyStatus {
         routed: heard.routed,
         abstained: heard.abstained,
         rejected: heard.rejected.clone(),
+        shadow: heard.shadow,
     }
 }
 

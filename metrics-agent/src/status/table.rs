@@ -88,7 +88,7 @@ fn age(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::ProxyStatus;
+    use crate::status::{ProxyStatus, ShadowCounts};
 
     fn endpoint(name: &str, state: State) -> EndpointStatus {
         EndpointStatus {
@@ -135,6 +135,7 @@ mod tests {
             routed: 41,
             abstained: 1,
             rejected: [(429, 2), (503, 3)].into(),
+            shadow: ShadowCounts::default(),
         };
         let endpoints = vec![busy, endpoint("default/new", State::NoReading)];
         let pool = PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![proxy] };

@@ -96,6 +96,7 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry);
     let requests = families.counter("requests", "Requests that a proxy decided on, by outcome");
     let age = families.gauge_of("report_age", "Age of a proxy's last report", Some(Unit::Seconds));
+    let tried = families.counter("shadow_decisions", "Requests that a shadow configuration was tried on");
     let picks = families.counter("picks", "How often an endpoint was sent a request, or a part of one");
     let in_flight = families.gauge("in_flight_requests", "Requests under way at an endpoint");
     let tokens = families.gauge("in_flight_tokens", "Tokens of the requests under way at an endpoint");
@@ -115,6 +116,12 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
             count("abstained", String::new(), proxy.abstained);
             for (status, requests_so_far) in &proxy.rejected {
                 count("rejected", status.to_string(), *requests_so_far);
+            }
+            for (agrees, decisions) in [("true", proxy.shadow.agreed), ("false", proxy.shadow.disagreed)] {
+                if !proxy.shadow.is_empty() {
+                    let labels = of_proxy(&[("agrees", agrees.to_owned())]);
+                    tried.get_or_create(&labels).inc_by(decisions);
+                }
             }
         }
         for endpoint in &pool.endpoints {

@@ -41,6 +41,8 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
         routed: 41,
         abstained: 1,
         rejected: vec![Rejected { status: 429, requests: 5 }],
+        shadow_agreed: 30,
+        shadow_disagreed: 11,
     };
     report.encode_to_vec()
 }
@@ -75,6 +77,7 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     let proxy = &status["proxies"][0];
     assert_eq!((&proxy["proxy"], &proxy["routed"]), (&"envoy-1".into(), &41.into()));
     assert_eq!(proxy["rejected"], serde_json::json!({"429": 5}));
+    assert_eq!(proxy["shadow"], serde_json::json!({"agreed": 30, "disagreed": 11}));
 
     let told = EndpointReport { endpoint: key, picks: 108, failing: true, ..EndpointReport::default() };
     let failing = Report {

@@ -34,6 +34,16 @@ fn good_manifests_are_summed_up() {
 }
 
 #[test]
+fn a_shadow_is_summed_up_too() {
+    let shadow = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n\
+                  metadata: {name: p, annotations: {endpoint-picker/shadow: \"true\"}}\n\
+                  plugins: [{type: queue-scorer}, {type: max-score-picker}]\n";
+    let (output, _) = check(&format!("{POOL}\n{shadow}"), &[]);
+    let summary = String::from_utf8(output.stdout).unwrap();
+    assert!(summary.contains("; a shadow of 2 plugins, 1 profiles\n"), "{summary}");
+}
+
+#[test]
 fn all_that_is_wrong_is_told_and_the_exit_code_is_1() {
     let text = format!("{}{POOL}", POOL.replace("8000", "0").replace("app: a", "app: 1"));
     let (output, path) = check(&text, &[]);

@@ -21,3 +21,4 @@ mod reload;
 #[path = "../agent/scripted.rs"]
 #[allow(dead_code, reason = "shared with the tests of the agent")]
 mod scripted;
+mod shadows;

@@ -39,9 +39,14 @@ async fn a_refused_change_leaves_the_last_good_set_in_force_and_the_next_good_on
     let setup = Setup::start(&good, &endpoints(&[(&one, "a: x")]), None).await;
     let before = setup.snapshot_where("p", |s| waiting(s) == [Some(1)]).await;
     let refused = "metrics_agent_manifest_reloads_total{result=\"refused\"}";
-    for bad in
-        [good.replace("-1", "low"), good.replace("Objective", "Objektive"), "{".to_owned(), good.repeat(2)]
-    {
+    let bad_shadow = "\napiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n\
+                      metadata: {name: p, annotations: {endpoint-picker/shadow: 'true'}}\nplugins: [{type: none}]";
+    for bad in [
+        good.replace("-1", "low"),
+        good.replace("Objective", "Objektive"),
+        "{".to_owned(),
+        good.clone() + bad_shadow,
+    ] {
         let known = setup.agent.metric(refused).await;
         setup.replace("manifests/m.yaml", &bad);
         eventually("the refusal", async || (setup.agent.metric(refused).await > known).then_some(())).await;

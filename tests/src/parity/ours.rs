@@ -7,7 +7,7 @@ use endpoint_picker::body::{Body, BodyError, request_path, utf8};
 use endpoint_picker::cycle::{self, Headers, Load, View};
 use endpoint_picker::decision::{Charge, Decision, Outcome};
 use endpoint_picker::explanation::Explanation;
-use endpoint_picker::memory::{Event, Memory};
+use endpoint_picker::memory::{Event, Memories};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::{Lora, Reading};
@@ -30,7 +30,7 @@ const NOW: Duration = Duration::from_secs(1_000);
 pub struct Ours {
     pipeline: Pipeline,
     pool: Pool,
-    memories: Vec<Memory>,
+    memories: Memories,
     in_flight: Vec<Load>,
 }
 
@@ -70,7 +70,7 @@ impl Ours {
         });
         let pool = Pool::new("default".to_owned(), endpoints.collect())?;
         Ok(Self {
-            memories: pipeline.new_memories(None),
+            memories: pipeline.new_memories(),
             in_flight: vec![Load::default(); setup.servers],
             pipeline,
             pool,
@@ -156,7 +156,7 @@ impl Ours {
             "chance must not decide what is remembered"
         );
         for event in &opinion.events {
-            self.memories[event.plugin].apply(&event.change);
+            self.memories.apply(event);
         }
     }
 

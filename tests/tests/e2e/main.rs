@@ -26,6 +26,7 @@ mod reports;
 mod rewriting;
 mod scene;
 mod secured_agent;
+mod shadow;
 mod shipped_config;
 mod statistics;
 mod steady_load;

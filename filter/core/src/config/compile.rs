@@ -42,6 +42,7 @@ impl Pipeline {
         let plugins = plugins.finish()?;
         Ok(Self {
             keys: plugins.iter().map(Instance::key).collect(),
+            foreign: Vec::new(),
             plugins,
             profiles,
             handler,

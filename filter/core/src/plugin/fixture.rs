@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::{Filter, InflightLoadProducer, PREFIX_PRODUCER, Scorer};
 use crate::cycle::{Cycle, Headers, Load, Prefix, Request, Session};
-use crate::memory::Memory;
+use crate::memory::Memories;
 use crate::pool::{Endpoint, Pool};
 use crate::prefix::PrefixMatch;
 use crate::prompt::{Pieces, Prompt};
@@ -20,8 +20,7 @@ pub(crate) struct Fixture {
     pub(crate) now: Duration,
     pub(crate) readings: Vec<Reading>,
     pub(crate) in_flight: Vec<Load>,
-    /// The first is that of the plugin under test.
-    pub(crate) memories: Vec<Memory>,
+    pub(crate) memories: Memories,
     pub(crate) load_producer: InflightLoadProducer,
     labels: Vec<Vec<(String, String)>>,
     prefixes: Vec<Prefix>,
@@ -36,7 +35,7 @@ impl Fixture {
             now: NOW,
             readings: vec![Reading::default(); endpoints],
             in_flight: vec![],
-            memories: vec![],
+            memories: Memories::default(),
             load_producer: InflightLoadProducer::default(),
             labels: vec![vec![]; endpoints],
             prefixes: vec![],
@@ -80,6 +79,7 @@ impl Fixture {
             readings: &self.readings,
             in_flight: &self.in_flight,
             memories: &self.memories,
+            keys: &[0],
             prefixes: &self.prefixes,
             sessions: &sessions,
             load_producer: &self.load_producer,

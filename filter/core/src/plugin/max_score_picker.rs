@@ -53,6 +53,10 @@ impl Picker for MaxScorePicker {
         ranked.sort_unstable_by(better);
         ranked.into_iter().map(|(_, _, endpoint)| endpoint).collect()
     }
+
+    fn takes_the_highest(&self) -> bool {
+        true
+    }
 }
 
 /// One of the best, uniformly: the n-th of equals replaces the choice with probability 1/n.

@@ -232,6 +232,11 @@ pub trait Picker {
     /// The chosen endpoints, best first, at least one of `candidates` (endpoint indices, never empty). `totals[i]` is the
     /// weighted score of `candidates[i]`, never NaN.
     fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Vec<usize>;
+
+    /// Whether the first is always one of the highest total, and chance decides only among these.
+    fn takes_the_highest(&self) -> bool {
+        false
+    }
 }
 
 /// Decides which profiles run, and which of them names the destination.

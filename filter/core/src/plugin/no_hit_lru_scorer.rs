@@ -136,6 +136,7 @@ impl ColdOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memories;
     use crate::plugin::Stage;
     use crate::plugin::fixture::Fixture;
     use crate::prefix::PrefixMatch;
@@ -147,7 +148,7 @@ mod tests {
             order.touch(endpoint);
         }
         let mut fixture = Fixture::of(matched.len());
-        fixture.memories = vec![Memory::ColdOrder(order)];
+        fixture.memories = Memories::only(Memory::ColdOrder(order));
         fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
         fixture.scores(&NoHitLruScorer::default())
     }

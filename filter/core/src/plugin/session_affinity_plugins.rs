@@ -91,6 +91,7 @@ impl Filter for SessionAffinityFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{Event, Memories};
     use crate::plugin::Stage;
     use crate::plugin::fixture::{Fixture, headers};
     use crate::test;
@@ -149,30 +150,30 @@ mod tests {
     }
 
     /// Sends a request of a session to `picked` out of `candidates`, `later` seconds after the start.
-    fn send(memory: &mut Memory, later: u64, picked: usize, candidates: &[usize]) {
+    fn send(memory: &mut Memories, later: u64, picked: usize, candidates: &[usize]) {
         let scorer = scorer(json!({"strategy": "session_id"}));
         let mut fixture = sent(&[("x-session-id", "abc")]);
         fixture.now += core::time::Duration::from_secs(later);
-        fixture.memories = vec![core::mem::take(memory)];
+        fixture.memories = core::mem::take(memory);
         let changes =
             routed(picked, candidates, |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)));
-        *memory = fixture.memories.remove(0);
-        for change in &changes {
-            memory.apply(change);
+        *memory = fixture.memories;
+        for change in changes {
+            memory.apply(&Event { plugin: 0, change });
         }
     }
 
-    fn bound(memory: &mut Memory, later: u64) -> Vec<usize> {
+    fn bound(memory: &mut Memories, later: u64) -> Vec<usize> {
         let mut fixture = sent(&[("x-session-id", "abc")]);
         fixture.now += core::time::Duration::from_secs(later);
-        fixture.memories = vec![core::mem::take(memory)];
+        fixture.memories = core::mem::take(memory);
         let kept = fixture.kept(&filter(json!({"strategy": "session_id"})), 1);
-        *memory = fixture.memories.remove(0);
+        *memory = fixture.memories;
         kept
     }
 
-    fn new_memory() -> Memory {
-        scorer(json!({"strategy": "session_id"})).new_memory()
+    fn new_memory() -> Memories {
+        Memories::only(scorer(json!({"strategy": "session_id"})).new_memory())
     }
 
     #[test]
@@ -205,7 +206,7 @@ mod tests {
         let record = |fixture: &Fixture| {
             routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
         };
-        fixture.memories = vec![scorer.new_memory()];
+        fixture.memories = Memories::only(scorer.new_memory());
         assert_eq!(record(&fixture), []);
         fixture.session("cookies", "abc");
         let by_cookie = record(&fixture);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use endpoint_picker::body::{Api, Body};
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Charge, Decision};
-use endpoint_picker::memory::Memory;
+use endpoint_picker::memory::Memories;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
@@ -25,7 +25,7 @@ pub(crate) struct Bench {
     readings: Vec<Reading>,
     loads: Vec<Load>,
     avoided: Vec<bool>,
-    pub(crate) memories: Vec<Memory>,
+    pub(crate) memories: Memories,
     now: Duration,
     readings_arrived: Duration,
     /// What the requests under way cost still, oldest first.
@@ -40,7 +40,7 @@ impl Bench {
         let now = Duration::from_secs(1_000);
         let endpoints = pool.endpoints().len();
         Self {
-            memories: pipeline.new_memories(None),
+            memories: pipeline.new_memories(),
             pipeline,
             pool,
             readings: vec![Reading { ready: true, ..Reading::default() }; endpoints],
@@ -113,7 +113,7 @@ impl Bench {
     /// Sends the request where it was routed.
     pub(crate) fn send(&mut self, decision: &Decision) {
         for event in &decision.events {
-            self.memories[event.plugin].apply(&event.change);
+            self.memories.apply(event);
         }
         for charge in &decision.charges {
             for load in [charge.until_first_byte, charge.until_end] {

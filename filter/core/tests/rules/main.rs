@@ -8,6 +8,7 @@ mod disaggregation;
 mod load;
 mod reference_cases;
 mod sessions;
+mod shadow;
 mod worked_examples;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -20,7 +21,7 @@ use endpoint_picker::body::{Api, Body};
 use endpoint_picker::config::{ConfigErrors, PickerConfig, PluginRef, ProfileConfig};
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
-use endpoint_picker::memory::Memory;
+use endpoint_picker::memory::Memories;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::AnyPlugin;
 use endpoint_picker::pool::{Endpoint, Pool};
@@ -63,7 +64,7 @@ pub(crate) struct Scene {
     pub(crate) pipeline: Pipeline,
     pub(crate) readings: Vec<Reading>,
     pub(crate) in_flight: Vec<Load>,
-    pub(crate) memories: Vec<Memory>,
+    pub(crate) memories: Memories,
     labels: Vec<Vec<(String, String)>>,
     addresses: Vec<SocketAddr>,
 }
@@ -71,7 +72,7 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn new(config: &Value, readings: Vec<Reading>) -> Self {
         let pipeline = compile(config).unwrap_or_else(|error| panic!("{config}: {error}"));
-        let memories = pipeline.new_memories(None);
+        let memories = pipeline.new_memories();
         let address = |n: usize| ([192, 168, 1, u8::try_from(n + 1).unwrap()], 8000).into();
         Self {
             pipeline,
@@ -108,19 +109,22 @@ impl Scene {
         Pool::new("default".to_owned(), endpoints.collect()).unwrap()
     }
 
-    pub(crate) fn decide(&mut self, request: &Request<'_>, seed: u64) -> Decision {
-        let pool = self.pool();
-        let view = View {
-            pool: &pool,
+    pub(crate) fn view<'a>(&'a self, pool: &'a Pool) -> View<'a> {
+        View {
+            pool,
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &self.in_flight,
             avoided_until: &[],
             memories: &self.memories,
-        };
-        let decision = self.pipeline.decide(request, &view, NOW, &mut SplitMix64::new(seed));
+        }
+    }
+
+    pub(crate) fn decide(&mut self, request: &Request<'_>, seed: u64) -> Decision {
+        let pool = self.pool();
+        let decision = self.pipeline.decide(request, &self.view(&pool), NOW, &mut SplitMix64::new(seed));
         for event in &decision.events {
-            self.memories[event.plugin].apply(&event.change);
+            self.memories.apply(event);
         }
         decision
     }

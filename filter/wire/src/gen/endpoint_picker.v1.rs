@@ -53,6 +53,9 @@ pub struct Policy {
     /// For how long an endpoint is left alone after its first failure; 0: not at all.
     #[prost(uint64, tag = "10")]
     pub avoid_failing_ms: u64,
+    /// Decides on the same requests without acting. Absent: none does.
+    #[prost(message, optional, tag = "11")]
+    pub shadow_config: ::core::option::Option<PickerConfig>,
 }
 /// The parts of an EndpointPickerConfig that decide.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -4,8 +4,8 @@ use deserr::Deserr;
 use endpoint_picker_wire::v1;
 use serde_json::Value as Json;
 
-use crate::manifests::fields::Name;
-use crate::manifests::problem::Faults;
+use crate::manifests::fields::{Name, Texts};
+use crate::manifests::problem::{Faults, quoted};
 
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
@@ -39,12 +39,47 @@ impl EndpointPickerConfig {
     pub(in crate::manifests) fn pool(&self) -> Option<String> {
         self.metadata.as_ref().map(|metadata| metadata.name.0.clone())
     }
+
+    /// Whether it is only tried.
+    pub(in crate::manifests) fn is_shadow(&self) -> bool {
+        self.metadata.as_ref().is_some_and(|metadata| metadata.annotations.is_shadow)
+    }
 }
 
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults)]
 struct ConfigMetadata {
     name: Name,
+    #[deserr(default)]
+    annotations: Annotations,
+}
+
+/// The annotations that mean something. A misspelt one is refused: what was to be tried would act.
+#[derive(Debug, Default, Deserr)]
+#[deserr(error = Faults, try_from(Texts) = Self::new -> String)]
+struct Annotations {
+    is_shadow: bool,
+}
+
+impl Annotations {
+    const SHADOW: &str = "endpoint-picker/shadow";
+
+    fn new(Texts(texts): Texts) -> Result<Self, String> {
+        let mut annotations = Self::default();
+        for (name, value) in texts.iter().filter(|(name, _)| name.starts_with("endpoint-picker/")) {
+            annotations.is_shadow = match (name.as_str(), value.as_str()) {
+                (Self::SHADOW, "true") => true,
+                (Self::SHADOW, "false") => false,
+                _ => {
+                    let (name, value, allowed) = (quoted(name), quoted(value), Self::SHADOW);
+                    return Err(format!(
+                        "{name}: {value} is unknown; allowed are {allowed}: \"true\" or \"false\""
+                    ));
+                }
+            };
+        }
+        Ok(annotations)
+    }
 }
 
 #[derive(Debug, Deserr)]

@@ -13,7 +13,7 @@ use crate::manifests::problem::quoted;
 use crate::scrape::MIN_INTERVAL;
 
 /// How a configuration wants the endpoints of its pools scraped. `None`: as the agent's flags say.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in crate::manifests) struct Scraping {
     pub(in crate::manifests) path: Option<Uri>,
     /// Over TLS, whatever the flags say.

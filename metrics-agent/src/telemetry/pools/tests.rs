@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use prometheus_client::encoding::text::encode;
 
 use super::*;
-use crate::status::{ProxyStatus, Sent};
+use crate::status::{ProxyStatus, Sent, ShadowCounts};
 
 fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> EndpointStatus {
     EndpointStatus {
@@ -30,6 +30,7 @@ fn text(endpoints: Vec<EndpointStatus>) -> String {
         routed: 7,
         abstained: 1,
         rejected: [(503, 2)].into(),
+        shadow: ShadowCounts { agreed: 6, disagreed: 0 },
     }];
     let mut text = String::new();
     encode(&mut text, &registry(&[PoolStatus { pool: "p".to_owned(), endpoints, proxies }])).unwrap();
@@ -78,6 +79,8 @@ fn proxies_and_what_they_sent_are_told() {
     for line in [
         r#"endpoint_picker_requests_total{pool="p",proxy="envoy \"1\"",outcome="routed",status=""} 7"#,
         r#"endpoint_picker_requests_total{pool="p",proxy="envoy \"1\"",outcome="rejected",status="503"} 2"#,
+        r#"endpoint_picker_shadow_decisions_total{pool="p",proxy="envoy \"1\"",agrees="true"} 6"#,
+        r#"endpoint_picker_shadow_decisions_total{pool="p",proxy="envoy \"1\"",agrees="false"} 0"#,
         r#"endpoint_picker_report_age_seconds{pool="p",proxy="envoy \"1\""} 0.5"#,
         r#"endpoint_picker_picks_total{pool="p",endpoint="a"} 5"#,
         r#"endpoint_picker_in_flight_requests{pool="p",endpoint="a"} 2.0"#,

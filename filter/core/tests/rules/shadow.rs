@@ -1,0 +1,237 @@
+//! A configuration that is tried beside the acting one.
+
+use endpoint_picker::body::{Api, Body};
+use endpoint_picker::cycle::{Headers, Request};
+use endpoint_picker::decision::Decision;
+use endpoint_picker::reading::Reading;
+use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::shadow::{Opinion, Shadow};
+use endpoint_picker_json::SerdeJson;
+use serde_json::{Value, json};
+
+use crate::{NOW, Scene, best, compile, destinations, fresh, owned, pod, rejection};
+
+/// An acting configuration and one that is tried.
+struct Trial {
+    scene: Scene,
+    shadow: Shadow,
+    seed: u64,
+}
+
+impl Trial {
+    fn new(acting: &Value, shadow: &Value, readings: Vec<Reading>) -> Self {
+        let mut scene = Scene::new(acting, readings);
+        let shadow = Shadow::new(compile(shadow).unwrap(), &scene.pipeline);
+        scene.memories.adopt([&scene.pipeline, shadow.pipeline()]);
+        Self { scene, shadow, seed: 1 }
+    }
+
+    fn send(&mut self, prompt: &str, headers: &[(&str, &str)], priority: i32) -> (Decision, Opinion) {
+        let json = json!({"model": "m", "prompt": prompt}).to_string();
+        let headers = owned(headers);
+        let mut options = self.scene.pipeline.body_options(Headers(&headers));
+        options.keep_bytes = options.keep_bytes.max(self.shadow.pipeline().max_prompt_bytes());
+        let body = Body::read::<SerdeJson>(&json, Api::Completions, &options).unwrap();
+        let request = Request {
+            model: "m",
+            prompt: Some(&body.prompt),
+            headers: Headers(&headers),
+            priority,
+            ..Request::default()
+        };
+        let pool = self.scene.pool();
+        let view = self.scene.view(&pool);
+        self.seed += 1;
+        let acted = self.scene.pipeline.decide(&request, &view, NOW, &mut SplitMix64::new(self.seed));
+        let rng = &mut SplitMix64::new(!self.seed);
+        let opinion = self.shadow.decide((&self.scene.pipeline, &acted), &request, &view, NOW, rng);
+        for event in acted.events.iter().chain(&opinion.decision.events) {
+            self.scene.memories.apply(event);
+        }
+        (acted, opinion)
+    }
+}
+
+/// A configuration of these plugins.
+fn config(plugins: &[Value]) -> Value {
+    json!({"plugins": plugins})
+}
+
+fn of(name: &str) -> Value {
+    config(&[json!({"type": name})])
+}
+
+const LONG: &str = "the same beginning, sixty-four tokens of four bytes at least, ";
+
+fn long() -> String {
+    LONG.repeat(12)
+}
+
+#[test]
+fn the_same_rules_always_agree_though_chance_breaks_ties() {
+    let readings = vec![pod(0, 0.1, &[]), pod(0, 0.1, &[]), pod(9, 0.9, &[])];
+    let mut trial = Trial::new(&json!({}), &json!({}), readings);
+    let mut differed = 0;
+    for n in 0..40 {
+        let (acted, opinion) = trial.send(&format!("{n}"), &[], 0);
+        assert!(opinion.agrees, "{acted:?} {opinion:?}");
+        differed += usize::from(destinations(&acted) != destinations(&opinion.decision));
+    }
+    assert!(differed > 0, "chance never differed, so nothing is shown");
+}
+
+#[test]
+fn another_preference_disagrees_and_says_what_it_would_do() {
+    let readings = vec![pod(0, 0.9, &[]), pod(9, 0.1, &[])];
+    let mut trial = Trial::new(&of("queue-scorer"), &of("kv-cache-utilization-scorer"), readings);
+    let (acted, opinion) = trial.send("hi", &[], 0);
+    assert_eq!((destinations(&acted), opinion.agrees), (vec![0], false));
+    let objection = opinion.objection(&trial.scene.pool());
+    assert_eq!(objection.as_deref(), Some("; the shadow picks 192.168.1.2:8000"));
+    trial.scene.readings.swap(0, 1);
+    trial.scene.readings[1].kv_usage = Some(0.05);
+    let (acted, opinion) = trial.send("hi", &[], 0);
+    assert_eq!((destinations(&acted), opinion.agrees), (vec![1], true));
+    assert_eq!(opinion.objection(&trial.scene.pool()), None);
+}
+
+#[test]
+fn random_pickers_agree_only_on_the_same_endpoint() {
+    let mut trial = Trial::new(&json!({}), &of("random-picker"), vec![fresh(); 2]);
+    let opinions: Vec<bool> = (0..200)
+        .map(|n| {
+            let (acted, opinion) = trial.send(&format!("{n}"), &[], 0);
+            assert_eq!(opinion.agrees, destinations(&acted) == destinations(&opinion.decision));
+            opinion.agrees
+        })
+        .collect();
+    let agreed = opinions.iter().filter(|agrees| **agrees).count();
+    assert!((60..140).contains(&agreed), "{agreed} of 200");
+}
+
+#[test]
+fn a_request_that_both_turn_away_alike_is_agreed_on() {
+    let detector = |threshold| {
+        json!({
+            "plugins": [{"type": "utilization-detector", "parameters": {"queueDepthThreshold": threshold}}],
+            "saturationDetector": "utilization-detector",
+        })
+    };
+    let mut trial = Trial::new(&detector(5), &detector(6), vec![pod(9, 0.1, &[]); 2]);
+    let (acted, opinion) = trial.send("hi", &[], -1);
+    assert_eq!((rejection(&acted).0, opinion.agrees), (429, true));
+    let mut trial = Trial::new(&detector(50), &detector(6), vec![pod(9, 0.1, &[]); 2]);
+    let (acted, opinion) = trial.send("hi", &[], -1);
+    assert_eq!((destinations(&acted).len(), opinion.agrees), (1, false));
+    let objection = opinion.objection(&trial.scene.pool()).unwrap();
+    assert!(objection.starts_with("; the shadow rejects: ") && objection.contains("429"), "{objection}");
+}
+
+#[test]
+fn what_is_done_is_the_same_with_and_without_a_shadow() {
+    let shadow = config(&[
+        json!({"type": "prefix-cache-scorer"}),
+        json!({"type": "approx-prefix-cache-producer", "parameters": {"blockSizeTokens": 128}}),
+        json!({"type": "no-hit-lru-scorer"}),
+        json!({"type": "random-picker"}),
+    ]);
+    let mut alone = Scene::idle(&json!({}), 5);
+    let mut trial = Trial::new(&json!({}), &shadow, vec![fresh(); 5]);
+    for n in 0..60 {
+        let prompt = format!("{} {}", n % 7, long());
+        let (acted, _) = trial.send(&prompt, &[], 0);
+        let body = json!({"model": "m", "prompt": prompt}).to_string();
+        let seed = trial.seed;
+        let headers = owned(&[]);
+        let options = alone.pipeline.body_options(Headers(&headers));
+        let body = Body::read::<SerdeJson>(&body, Api::Completions, &options).unwrap();
+        let request = Request { model: "m", prompt: Some(&body.prompt), ..Request::default() };
+        let decision = alone.decide(&request, seed);
+        assert_eq!(decision.runs, acted.runs, "request {n}");
+        assert_eq!((decision.outcome, decision.events), (acted.outcome, acted.events), "request {n}");
+    }
+}
+
+/// Sends a prompt first to one endpoint, by its queue, and gives whether the shadow then wants it there.
+#[track_caller]
+fn assert_learns_where_requests_go(acting: &Value, shadow: &Value, headers: &[(&str, &str)]) {
+    let mut trial = Trial::new(acting, shadow, vec![pod(0, 0.1, &[]), pod(5, 0.1, &[]), pod(5, 0.1, &[])]);
+    for endpoint in [2, 1] {
+        let prompt = format!("{endpoint} {}", long());
+        for (n, reading) in trial.scene.readings.iter_mut().enumerate() {
+            reading.waiting = Some(if n == endpoint { 0 } else { 5 });
+        }
+        let name = format!("session {endpoint}");
+        let headers: Vec<_> = headers.iter().map(|&(header, _)| (header, name.as_str())).collect();
+        let (acted, _) = trial.send(&prompt, &headers, 0);
+        assert_eq!(destinations(&acted), [endpoint]);
+        let (_, opinion) = trial.send(&prompt, &headers, 0);
+        assert_eq!(best(&opinion.decision), [endpoint], "{opinion:?}");
+    }
+}
+
+#[test]
+fn a_prefix_scorer_that_does_not_act_learns_where_prompts_went() {
+    assert_learns_where_requests_go(&of("queue-scorer"), &of("prefix-cache-scorer"), &[]);
+}
+
+#[test]
+fn a_prefix_scorer_of_other_blocks_learns_its_own() {
+    let blocks = |tokens: u32| {
+        config(&[
+            json!({"type": "queue-scorer"}),
+            json!({"type": "prefix-cache-scorer"}),
+            json!({
+                "type": "approx-prefix-cache-producer",
+                "parameters": {"autoTune": false, "blockSizeTokens": tokens},
+            }),
+        ])
+    };
+    let only = |mut config: Value| {
+        config["plugins"].as_array_mut().unwrap().remove(0);
+        config
+    };
+    assert_learns_where_requests_go(&blocks(64), &only(blocks(100)), &[]);
+}
+
+#[test]
+fn a_session_scorer_that_does_not_act_binds_sessions_to_where_they_went() {
+    let affinity = json!({"type": "session-affinity-scorer", "parameters": {"strategy": "session_id"}});
+    assert_learns_where_requests_go(&of("queue-scorer"), &config(&[affinity]), &[("x-session-id", "")]);
+}
+
+#[test]
+fn a_plugin_that_both_have_remembers_once() {
+    let mut trial = Trial::new(&json!({}), &json!({}), vec![fresh(); 3]);
+    let (acted, opinion) = trial.send(&long(), &[], 0);
+    assert_eq!((acted.events.len(), opinion.decision.events.len()), (1, 0));
+    let (acted, opinion) = trial.send(&long(), &[], 0);
+    assert_eq!(best(&opinion.decision), destinations(&acted), "the shadow looks at the same memory");
+}
+
+#[test]
+fn a_shadow_that_turns_a_request_away_learns_where_it_went_all_the_same() {
+    let mut shadow = of("prefix-cache-scorer");
+    shadow["plugins"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"type": "utilization-detector", "parameters": {"queueDepthThreshold": 1}}));
+    shadow["saturationDetector"] = json!("utilization-detector");
+    let mut trial = Trial::new(&of("queue-scorer"), &shadow, vec![pod(3, 0.1, &[]), pod(2, 0.1, &[])]);
+    let (acted, opinion) = trial.send(&long(), &[], -1);
+    assert_eq!((destinations(&acted), rejection(&opinion.decision).0), (vec![1], 429));
+    let (_, opinion) = trial.send(&long(), &[], 0);
+    assert_eq!(best(&opinion.decision), [1]);
+}
+
+#[test]
+fn what_a_shadow_learned_stays_when_it_acts() {
+    let acting = json!({"plugins": [{"type": "queue-scorer"}]});
+    let mut trial = Trial::new(&acting, &of("prefix-cache-scorer"), vec![pod(3, 0.1, &[]), pod(0, 0.1, &[])]);
+    trial.send(&long(), &[], 0);
+    let Trial { mut scene, shadow, .. } = trial;
+    scene.pipeline = compile(&of("prefix-cache-scorer")).unwrap();
+    drop(shadow);
+    scene.memories.adopt([&scene.pipeline]);
+    assert_eq!(best(&scene.send(&long(), &[])), [1]);
+}

@@ -1,0 +1,73 @@
+//! Configurations that are only tried.
+
+use crate::reading::{POOL, config, plan, policy, refusal, warnings};
+
+/// A configuration that is tried on the pool of this name.
+fn shadow(pool: &str, plugin: &str) -> String {
+    let metadata = format!("metadata: {{name: {pool}, annotations: {{endpoint-picker/shadow: \"true\"}}}}");
+    config(&format!("{metadata}\nplugins: [{{type: {plugin}}}]\n---\n"))
+}
+
+fn acting(plugin: &str) -> String {
+    config(&format!("plugins: [{{type: {plugin}}}]\n---\n"))
+}
+
+#[test]
+fn a_shadow_is_for_the_pool_it_names_and_the_acting_configuration_stays() {
+    let pools = POOL.to_owned() + &POOL.replace("{name: p}", "{name: q}");
+    let text = format!("{pools}\n{}{}", shadow("q", "kv-cache-utilization-scorer"), acting("queue-scorer"));
+    for pool in plan(&text).pools {
+        assert_eq!(pool.policy.picker_config.unwrap().plugins[0].r#type, "queue-scorer");
+        let tried = pool.policy.shadow_config.map(|config| config.plugins[0].r#type.clone());
+        assert_eq!(tried.as_deref(), (pool.name == "q").then_some("kv-cache-utilization-scorer"));
+    }
+    let policy = policy(&format!("{POOL}\n{}", shadow("p", "queue-scorer")));
+    assert!(policy.picker_config.is_none() && policy.shadow_config.is_some());
+}
+
+#[test]
+fn without_the_annotation_or_with_false_a_configuration_acts() {
+    let text = shadow("p", "queue-scorer").replace("true", "false");
+    let policy = policy(&format!("{POOL}\n{text}"));
+    assert!(policy.picker_config.is_some() && policy.shadow_config.is_none());
+}
+
+#[test]
+fn a_bad_shadow_is_refused_as_a_bad_configuration_is_with_all_that_is_wrong() {
+    for (text, expected) in [
+        (
+            shadow("p", "queue-scorer}, {type: no-scorer"),
+            "document 2: plugins[1].type: \"no-scorer\" is no known plugin",
+        ),
+        (shadow("r", "queue-scorer"), "document 2: metadata.name: \"r\" is no pool; allowed are p"),
+        (
+            shadow("p", "queue-scorer") + &shadow("p", "queue-scorer"),
+            "document 3: metadata.name: is a second shadow of pool \"p\"; the first is document 2 of m.yaml",
+        ),
+        (
+            shadow("p", "queue-scorer").replace("/shadow", "/shdow"),
+            "document 2: metadata.annotations: \"endpoint-picker/shdow\": \"true\" is unknown; allowed are \
+             endpoint-picker/shadow: \"true\" or \"false\"",
+        ),
+        (shadow("p", "queue-scorer").replace("\"true\"", "yes, sure"), "document 2: metadata.annotations"),
+        (
+            shadow("p", "queue-scorer").replace("\"true\"", "true"),
+            "document 2: metadata.annotations.endpoint-picker/shadow: true; allowed is a text",
+        ),
+    ] {
+        let refusal = refusal(&format!("{POOL}\n{text}"));
+        assert!(refusal.starts_with(expected), "{text}: {refusal}");
+    }
+    let both = acting("no-picker") + &shadow("p", "no-scorer");
+    let refusal = refusal(&format!("{POOL}\n{both}"));
+    assert!(refusal.contains("no-picker") && refusal.contains("no-scorer"), "{refusal}");
+}
+
+#[test]
+fn a_data_layer_of_its_own_is_not_used_and_warned_of() {
+    let source = "metrics-data-source, parameters: {path: /other}}, {type: queue-scorer";
+    let warning = "m.yaml: document 2: dataLayer: of a shadow is not used; endpoints are found and scraped as without it";
+    assert_eq!(warnings(&format!("{POOL}\n{}", shadow("p", source))), [warning]);
+    let same = format!("{POOL}\n{}{}", shadow("p", source), acting(source));
+    assert!(warnings(&same).is_empty(), "{:?}", warnings(&same));
+}
