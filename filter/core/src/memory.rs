@@ -3,6 +3,7 @@
 //! A plugin's memory changes only by a [`Change`] that is recorded when a request is routed. Changes are values, so a shell
 //! that decides in several places can pass them on and have every place remember the same.
 
+use core::mem::discriminant;
 use core::time::Duration;
 
 use crate::pipeline::Pipeline;
@@ -106,8 +107,11 @@ impl Memories {
         let mut older = core::mem::take(&mut self.0);
         for (key, recorder) in pipelines.into_iter().flat_map(Pipeline::recorders) {
             if self.0.iter().all(|(known, _)| *known != key) {
-                let kept = older.iter().position(|(known, _)| *known == key);
-                let memory = kept.map_or_else(|| recorder.new_memory(), |at| older.swap_remove(at).1);
+                let new = recorder.new_memory();
+                // Under other parameters a plugin may remember something of another kind.
+                let fits = |older: &Memory| discriminant(older) == discriminant(&new);
+                let kept = older.iter().position(|(known, memory)| *known == key && fits(memory));
+                let memory = kept.map_or(new, |at| older.swap_remove(at).1);
                 self.0.push((key, memory));
             }
         }

@@ -11,8 +11,9 @@ use endpoint_picker::restore::Restore;
 use endpoint_picker::subset::Subset;
 
 use crate::headers::RequestHead;
-use crate::pool_state::{Act, How, PoolState, Verdict};
+use crate::pool_state::PoolState;
 use crate::stats::{RoutedRequest, Stats};
+use crate::verdict::{Act, How, Verdict};
 use crate::{body, host};
 
 /// Where an earlier filter leaves the subset hint.

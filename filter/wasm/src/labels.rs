@@ -5,7 +5,7 @@
 
 use hashbrown::HashMap;
 
-use crate::stats::{Counter, Gauge};
+use crate::metric::{Counter, Gauge};
 
 /// Before each value. No address, model or resource of Kubernetes has it in its name.
 const SEPARATOR: char = '|';

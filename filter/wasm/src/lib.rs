@@ -18,6 +18,7 @@ mod fetcher;
 mod headers;
 mod host;
 mod labels;
+mod metric;
 mod one_view;
 mod pick;
 mod policy;
@@ -30,6 +31,7 @@ mod shared_log;
 mod stats;
 mod stream;
 mod trial;
+mod verdict;
 
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(proxy_wasm::types::LogLevel::Info);

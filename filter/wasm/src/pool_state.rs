@@ -1,12 +1,13 @@
 //! A VM's copy of the pool, and what it decides with.
 
-use core::net::SocketAddr;
+mod under_way;
+
 use core::time::Duration;
 use std::rc::Rc;
 
 use endpoint_picker::body::Options;
 use endpoint_picker::cycle::{Headers, Load, Request, View};
-use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome, PromptSeen};
+use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome};
 use endpoint_picker::explanation::Explanation;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::Policy;
@@ -18,11 +19,12 @@ use endpoint_picker_wire::report::EndpointReport;
 
 use crate::board::Board;
 use crate::one_view::OneView;
-use crate::pick::{Answer, Charged, Pick};
+use crate::pick::{Charged, Pick};
+use crate::policy;
 use crate::roster::News;
 use crate::shared_log::SharedLog;
 use crate::trial::Trial;
-use crate::{host, policy};
+use crate::verdict::{Act, How, LONGEST_EXPLANATION, Verdict};
 
 /// Everything one VM knows of its pool.
 #[derive(Debug)]
@@ -47,47 +49,6 @@ struct Known {
     versions: Option<(u64, u64)>,
     readings: Vec<Reading>,
     arrived: Duration,
-}
-
-/// What kind of decision it is.
-#[derive(Clone, Copy)]
-pub(crate) struct How {
-    pub(crate) has_body: bool,
-    /// Whether somebody is told why.
-    pub(crate) explains: bool,
-}
-
-/// Envoy's `header_to_metadata` passes over values of 8 KiB and more.
-const LONGEST_EXPLANATION: usize = 8191;
-
-/// A decision as the filter acts on it.
-pub(crate) struct Verdict {
-    pub(crate) act: Act,
-    /// Why, if that was asked.
-    pub(crate) explanation: Option<String>,
-    /// Whether the shadow would have done the same, if there is one.
-    pub(crate) shadow_agrees: Option<bool>,
-}
-
-impl From<Outcome> for Verdict {
-    fn from(outcome: Outcome) -> Self {
-        Self { act: Act::Other(outcome), explanation: None, shadow_agrees: None }
-    }
-}
-
-/// What a decision means for the request.
-pub(crate) enum Act {
-    /// Set these headers, and those on the answer; the load is to be given back.
-    Route {
-        headers: Vec<(&'static str, String)>,
-        answer_headers: Vec<(String, String)>,
-        pick: Pick,
-        prompt: PromptSeen,
-        /// The agent has been silent for so long that no readings were used.
-        is_stale: bool,
-    },
-    /// Everything else, as decided.
-    Other(Outcome),
 }
 
 impl PoolState {
@@ -214,64 +175,6 @@ impl PoolState {
     /// Requests under way at the pool's endpoints, of all VMs together.
     pub(crate) fn requests_in_flight(&self) -> u64 {
         self.view.known().in_flight.loads().iter().map(|load| load.requests).sum()
-    }
-
-    /// The answer has begun: prompts are computed, and stages before the answering one are over. What is left of the request
-    /// is under way where the answer comes from.
-    pub(crate) fn begin_answer(&mut self, pick: &mut Pick, answer: &Answer) -> host::Result<()> {
-        let served = answer.from.and_then(|address| self.known.pool.index_at(address));
-        let served = served.map(|index| self.known.pool.endpoints()[index].key());
-        for charge in &mut pick.charges {
-            self.view.end(charge.endpoint, core::mem::take(&mut charge.until_first_byte));
-            if let Some(served) = served
-                && pick.destinations.first() == Some(&charge.endpoint)
-                && served != charge.endpoint
-            {
-                self.view.transfer(charge.endpoint, served, charge.until_end);
-                charge.endpoint = served;
-            }
-        }
-        self.learn(&pick.destinations, served, answer.is_failure)
-    }
-
-    /// Remembers who failed the request, and who did not. Without an answer from any endpoint there is nothing to learn.
-    fn learn(&mut self, destinations: &[u64], served: Option<u64>, is_failure: bool) -> host::Result<()> {
-        let Some(served) = served else { return Ok(()) };
-        let tried_before = destinations.iter().take_while(|&&destination| destination != served);
-        let failed: Vec<u64> = tried_before.copied().chain(is_failure.then_some(served)).collect();
-        let has_recovered = !is_failure && self.view.known().avoidance.is_failing(served);
-        if failed.is_empty() && !has_recovered {
-            return Ok(());
-        }
-        let now = host::now()?;
-        if has_recovered {
-            self.view.answered(served, now);
-        }
-        for endpoint in failed {
-            self.view.failed(endpoint, now);
-        }
-        // The next request of any worker is to know it.
-        self.view.flush(&self.known.pool);
-        Ok(())
-    }
-
-    /// Headers for an answer from there.
-    pub(crate) fn answer_headers(&self, from: Option<SocketAddr>) -> Vec<(String, String)> {
-        if !self.marks_answers {
-            return vec![];
-        }
-        let endpoint = from.and_then(|address| self.known.pool.index_at(address));
-        endpoint.map_or_else(Vec::new, |index| {
-            self.pipeline.response_headers(&self.known.pool.endpoints()[index]).collect()
-        })
-    }
-
-    /// The request is over.
-    pub(crate) fn end(&mut self, pick: &mut Pick) {
-        for Charged { endpoint, until_first_byte, mut until_end } in pick.charges.drain(..) {
-            until_end += until_first_byte;
-            self.view.end(endpoint, until_end);
-        }
     }
 
     /// Keeps up with the other VMs, also while there are no requests. `news` is what the roster told, if it was looked at.

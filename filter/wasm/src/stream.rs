@@ -11,9 +11,9 @@ use crate::config::UnreadBody;
 use crate::decide::{self, Look, Renamed};
 use crate::headers::{self, RequestHead};
 use crate::pick::{Answer, Pick};
-use crate::pool_state::{Act, Verdict};
 use crate::response::Response;
 use crate::root::Shared;
+use crate::verdict::{Act, Verdict};
 use crate::{error_body, host};
 
 const CONTENT_LENGTH: &str = "content-length";
