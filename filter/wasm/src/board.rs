@@ -36,7 +36,7 @@ pub(crate) struct Lease {
 
 impl Board {
     pub(crate) fn new(pool: &str) -> Self {
-        let key = |name| format!("endpoint-picker/{pool}/{name}");
+        let key = |name| key(pool, name);
         Self {
             lease: key("lease"),
             version: key("version"),
@@ -109,6 +109,12 @@ impl Board {
         host::shared_set(&self.readings, &stamped)?;
         host::shared_set(&self.version, &version.to_le_bytes())
     }
+}
+
+/// Where in shared data a pool has something. Modules of different versions in one Envoy keep apart: what they write need not
+/// mean the same.
+pub(crate) fn key(pool: &str, name: &str) -> String {
+    format!("endpoint-picker/{}/{pool}/{name}", env!("CARGO_PKG_VERSION"))
 }
 
 fn number(bytes: &[u8]) -> Option<u64> {

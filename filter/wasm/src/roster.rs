@@ -5,6 +5,7 @@ use core::time::Duration;
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::shared::{self, Member};
 
+use crate::board;
 use crate::host::{self, Result};
 
 /// How often a VM signs in.
@@ -37,13 +38,7 @@ pub(crate) struct News {
 
 impl Roster {
     pub(crate) fn new(pool: &str, vm: u64) -> Self {
-        Self {
-            key: format!("endpoint-picker/{pool}/roster"),
-            vm,
-            next: Duration::ZERO,
-            asked: 1,
-            answered: 0,
-        }
+        Self { key: board::key(pool, "roster"), vm, next: Duration::ZERO, asked: 1, answered: 0 }
     }
 
     /// Asks the other VMs for all they have under way, with the next signing in.

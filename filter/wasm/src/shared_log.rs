@@ -13,6 +13,7 @@
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::shared::{Entry, Log};
 
+use crate::board;
 use crate::host::{self, Result};
 
 /// Bytes at which a chunk is full. Reading the tail copies up to this much, a microsecond's work.
@@ -43,7 +44,7 @@ impl SharedLog {
     /// A place at the beginning of what is still there.
     pub(crate) fn new(pool: &str) -> Result<Self> {
         let mut log = Self {
-            key: format!("endpoint-picker/{pool}/log"),
+            key: board::key(pool, "log"),
             chunk: 0,
             read: 0,
             tail: Vec::new(),
