@@ -9,6 +9,8 @@ use endpoint_picker::shadow::{Opinion, Shadow};
 use endpoint_picker_json::SerdeJson;
 use serde_json::{Value, json};
 
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
 use crate::{NOW, Scene, best, compile, destinations, fresh, owned, pod, rejection};
 
 /// An acting configuration and one that is tried.
