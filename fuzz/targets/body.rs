@@ -31,12 +31,10 @@ fuzz_target!(|input: &[u8]| {
         (Err(whole), Err(cut)) => return assert_eq!(whole.to_string(), cut.to_string()),
         (whole, cut) => panic!("{whole:?} is not {cut:?}"),
     };
-    // Some texts stand in the prompt as JSON, and what would be escaped in a part that is not kept is not counted.
+    // Some texts stand in the prompt as JSON: of a part that is not kept, what would be escaped is not counted, and of equal
+    // keys not only the last.
     let (all, some) = (whole.prompt.token_count(), cut.prompt.token_count());
-    assert!(
-        if cut.prompt.is_cut() { some <= all && all <= 6 * some } else { some == all },
-        "{some} of {all}"
-    );
+    assert!(if cut.prompt.is_cut() { all <= 6 * some } else { some == all }, "{some} of {all}");
     assert_eq!((&whole.model, &whole.model_span), (&cut.model, &cut.model_span));
     let hashes = |body: &Body<'_>| block_hashes(&body.prompt, "m", body.cache_salt.as_deref(), 16, 10_000);
     let (all, some) = (hashes(&whole), hashes(&cut));

@@ -2,7 +2,8 @@
 //! `&`, U+2028 and U+2029 escaped, every number through a 64-bit float.
 //!
 //! Only a beginning of the text is kept, the rest is counted; and since an object's members may still change places,
-//! each of them is kept as far as the whole object would be.
+//! each of them is kept as far as the whole object would be. In an object that begins behind what is kept all of equal keys are
+//! counted: to tell them apart, their names would have to be kept.
 
 use core::fmt;
 use core::ops::Range;

@@ -59,3 +59,15 @@ fn beyond_the_limit_json_is_only_counted() {
         }
     }
 }
+
+#[test]
+fn of_equal_keys_beyond_the_limit_all_are_counted_and_what_is_kept_stays_the_same() {
+    let json = r#"{"items":[{"content":["0123456789abcdef",{"k":"first, and longer","k":"last"}]}]}"#;
+    let whole = text(Api::Conversations, json);
+    assert_eq!(whole, r#"[{"content":["0123456789abcdef",{"k":"last"}]}]"#);
+    let kept = 20;
+    let cut = read_limited(Api::Conversations, json, kept);
+    assert_eq!(bytes(&cut.prompt).concat(), &whole.as_bytes()[..kept]);
+    let first = r#""k":"first, and longer","#.len();
+    assert_eq!(cut.prompt.token_count(), (whole.len() + first).div_ceil(4) as u64);
+}
