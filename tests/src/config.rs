@@ -63,6 +63,15 @@ impl Config {
         self.replace_once("target/endpoint_picker.wasm", text(module)?)
     }
 
+    /// Keeps Envoy from calling this function of the endpoint picker's, or the picker from calling this one of Envoy's.
+    pub fn shut(&mut self, function: &str) -> Result<()> {
+        let at = self.picker_position()?;
+        let picker = &mut self.http_filters()?[at]["typed_config"]["config"];
+        let allowed = picker["capability_restriction_config"]["allowed_capabilities"].as_object_mut();
+        let was_allowed = allowed.and_then(|allowed| allowed.remove(function));
+        was_allowed.map(drop).with_context(|| format!("{function} is not among the allowed capabilities"))
+    }
+
     /// Sets the time a request may take to come whole.
     pub fn set_request_timeout(&mut self, limit: Duration) -> Result<()> {
         self.connection_manager()?["request_timeout"] = format!("{}s", limit.as_secs_f64()).into();

@@ -34,6 +34,7 @@ pub struct Builder {
     request_timeout: Option<Duration>,
     picker_fields: Vec<(String, Value)>,
     agent_cluster: Option<Value>,
+    shut: Option<&'static str>,
     filters: Vec<Value>,
 }
 
@@ -54,6 +55,7 @@ impl Default for Builder {
             request_timeout: None,
             picker_fields: Vec::new(),
             agent_cluster: None,
+            shut: None,
             filters: Vec::new(),
         }
     }
@@ -152,6 +154,12 @@ impl Builder {
         self
     }
 
+    /// A function that Envoy and the picker are kept from calling.
+    pub fn shut(mut self, function: &'static str) -> Self {
+        self.shut = Some(function);
+        self
+    }
+
     /// One more HTTP filter, right before the picker.
     pub fn filter_before_picker(mut self, filter: Value) -> Self {
         self.filters.push(filter);
@@ -236,6 +244,9 @@ impl Builder {
         }
         for (field, value) in &self.picker_fields {
             config.set_picker_field(field, value.clone())?;
+        }
+        if let Some(function) = self.shut {
+            config.shut(function)?;
         }
         if let Some(cluster) = &self.agent_cluster {
             config.replace_agent_cluster(cluster.clone())?;

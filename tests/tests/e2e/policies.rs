@@ -28,7 +28,7 @@ impl Scene {
         Self::build(policy, Stack::builder()).await
     }
 
-    async fn build(policy: v1::Policy, builder: Builder) -> Self {
+    pub(crate) async fn build(policy: v1::Policy, builder: Builder) -> Self {
         let agent = ScriptedAgent::start().await.unwrap();
         let stack = builder.own_agent(agent.address()).start().await;
         let scene = Self { stack, agent };

@@ -3,7 +3,9 @@
 use crate::policies::{Scene, model_of, rewriting};
 use crate::scene::{CHAT, MESSAGES, TEXT};
 use endpoint_picker_tests::client;
+use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{Behaviour, CLAIM_ENCODING};
+use endpoint_picker_tests::stack::Stack;
 use reqwest::{Body, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -105,4 +107,22 @@ async fn answers_that_cannot_be_read_or_need_no_change_pass_as_they_are() {
     let other = scene.ask("other", &[]).await;
     assert!(other.content_length().is_some());
     assert!(other.text().await.unwrap().contains(r#""model":"other""#));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_callback_for_answers_shut_only_the_names_in_answers_are_missing() {
+    let scene = Scene::build(rewriting(), Stack::builder().shut("proxy_on_response_body")).await;
+    let body = format!(r#"{{"model":"llama",{MESSAGES},"stream":true}}"#);
+    let answer = scene.post(&client::http1(), CHAT, body).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    let text = answer.text().await.unwrap();
+    assert!(text.contains(r#""model":"llama-canary""#) && text.ends_with("data: [DONE]\n\n"), "{text}");
+    assert_eq!(model_of(&scene.received()), "llama-canary");
+    eventually("the request is over", Duration::from_secs(20), async || {
+        match scene.stack.envoy().stat("wasmcustom.endpoint_picker.default.in_flight").await {
+            Ok(0) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
 }
