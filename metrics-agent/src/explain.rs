@@ -7,7 +7,7 @@ use core::fmt;
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use endpoint_picker::body::{Api, Body, request_path, utf8};
+use endpoint_picker::body::{Api, Body, request_path};
 use endpoint_picker::cycle::{Headers, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::explanation::Explanation;
@@ -153,7 +153,7 @@ impl Scene {
                 draws[endpoint] += 1;
             }
         }
-        let request = request(&read.body, terms, headers, &asked.subset);
+        let request = Request::new(&read.body, terms, headers, asked.subset.clone());
         Ok(Told::Decided {
             asked: read.body.model.as_deref().map(str::to_owned),
             model: terms.model.to_owned(),
@@ -170,10 +170,10 @@ impl Scene {
         let api = self.pipeline.api(path);
         let options = self.pipeline.body_options(headers);
         let read = api.and_then(|api| {
-            let body = Body::read::<SerdeJson>(if api.is_read() { utf8(body)? } else { "" }, api, &options)?;
+            let body = Body::read_bytes::<SerdeJson>(body, api, &options)?;
             Ok(Read { api, body })
         });
-        read.map_err(|error| Rejection::bad_request(error.to_string()))
+        read.map_err(Rejection::from)
     }
 
     fn decide<'a>(
@@ -184,13 +184,8 @@ impl Scene {
         seed: u64,
     ) -> Result<(Terms<'a>, Decision), Rejection> {
         let mut rng = SplitMix64::new(seed);
-        let asked = read.body.model.as_deref();
-        let terms = if read.api.names_model() {
-            self.policy.terms(headers, asked, &mut rng)?
-        } else {
-            self.policy.terms_of(headers, asked.unwrap_or_default())
-        };
-        let request = request(&read.body, terms, headers, subset);
+        let terms = self.policy.terms_at(read.api, headers, read.body.model.as_deref(), &mut rng)?;
+        let request = Request::new(&read.body, terms, headers, subset.clone());
         Ok((terms, self.pipeline.decide(&request, &self.view(), NOW, &mut rng)))
     }
 
@@ -210,18 +205,6 @@ impl Scene {
 struct Read<'a> {
     api: Api,
     body: Body<'a>,
-}
-
-fn request<'a>(body: &'a Body<'_>, terms: Terms<'a>, headers: Headers<'a>, subset: &Subset) -> Request<'a> {
-    Request {
-        model: terms.model,
-        cache_salt: body.cache_salt.as_deref(),
-        prompt: Some(&body.prompt),
-        max_output_tokens: body.max_output_tokens,
-        headers,
-        subset: subset.clone(),
-        priority: terms.priority,
-    }
 }
 
 /// Why a request cannot be decided again.

@@ -7,6 +7,7 @@ use core::fmt;
 
 use bytes::Bytes;
 use hyper::{StatusCode, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::credentials::once::Shown;
 use crate::status::PoolStatus;
@@ -79,11 +80,8 @@ impl Agent {
 
 /// A pool's name as one segment of a path.
 fn in_path(name: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    name.bytes().map(escape).collect()
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(name, ESCAPED).to_string()
 }
 
 /// Why there is nothing to show.

@@ -4,6 +4,9 @@ use core::fmt;
 use std::io::{self, Read};
 use std::path::Path;
 
+use serde_saphyr::Error;
+use serde_saphyr::budget::BudgetBreach;
+
 /// How large a file may be that the agent reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimits {
@@ -40,9 +43,9 @@ impl FileLimits {
 }
 
 /// What is wrong with a file's text, with the flag if that is a limit of ours.
-pub(crate) fn yaml_problem(error: &serde_saphyr::Error) -> String {
-    let flag = match error.to_string() {
-        text if text.contains("budget breached: Nodes") || text.contains("budget breached: Events") => {
+pub(crate) fn yaml_problem(error: &Error) -> String {
+    let flag = match error.without_snippet() {
+        Error::Budget { breach: BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. }, .. } => {
             " (--max-yaml-nodes)"
         }
         _ => "",

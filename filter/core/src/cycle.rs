@@ -3,9 +3,11 @@
 use core::ops::{AddAssign, SubAssign};
 use core::time::Duration;
 
+use crate::body::Body;
 use crate::decision::PromptSeen;
 use crate::memory::{Memories, Memory};
 use crate::plugin::InflightLoadProducer;
+use crate::policy::Terms;
 use crate::pool::{Endpoint, Pool};
 use crate::prefix::PrefixMatch;
 use crate::prompt::Prompt;
@@ -31,7 +33,20 @@ pub struct Request<'a> {
     pub priority: i32,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// What a body asks for under these terms.
+    pub fn new(body: &'a Body<'_>, terms: Terms<'a>, headers: Headers<'a>, subset: Subset) -> Self {
+        Self {
+            model: terms.model,
+            cache_salt: body.cache_salt.as_deref(),
+            prompt: Some(&body.prompt),
+            max_output_tokens: body.max_output_tokens,
+            headers,
+            subset,
+            priority: terms.priority,
+        }
+    }
+
     /// Tokens in the prompt; 0 without one.
     pub fn input_tokens(&self) -> u64 {
         self.prompt.map_or(0, Prompt::token_count)

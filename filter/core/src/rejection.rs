@@ -3,6 +3,8 @@
 use core::fmt;
 use std::borrow::Cow;
 
+use crate::body::BodyError;
+
 /// Characters of a name that are repeated to the client; names come from clients and may be as long as a body.
 const LONGEST_NAME: usize = 256;
 
@@ -75,6 +77,13 @@ pub struct Rejection {
     pub reason: Option<DroppedReason>,
     /// The reference's text where it has one.
     pub message: Cow<'static, str>,
+}
+
+impl From<BodyError> for Rejection {
+    /// What the client is told of a body that is refused.
+    fn from(error: BodyError) -> Self {
+        Self::bad_request(error.to_string())
+    }
 }
 
 impl Rejection {

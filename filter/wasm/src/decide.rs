@@ -9,12 +9,13 @@ use endpoint_picker::packed;
 use endpoint_picker::policy::{Terms, name_model};
 use endpoint_picker::restore::Restore;
 use endpoint_picker::subset::Subset;
+use endpoint_picker_json::SerdeJson;
 
 use crate::headers::RequestHead;
+use crate::host;
 use crate::pool_state::PoolState;
 use crate::stats::{RoutedRequest, Stats};
 use crate::verdict::{Act, How, Verdict};
-use crate::{body, host};
 
 /// Where an earlier filter leaves the subset hint.
 const SUBSET_NAMESPACE: &str = "envoy.lb.subset_hint";
@@ -52,20 +53,15 @@ pub(crate) fn by_whole(
     let options = pool.body_options(headers);
     let api = match pool.pipeline.api(&head.path) {
         Ok(api) => api,
-        Err(error) => return rejected(body::refusal(error)),
+        Err(error) => return rejected(error.into()),
     };
-    let body = match body::read(api, &bytes, &options) {
+    let body = match Body::read_bytes::<SerdeJson>(&bytes, api, &options) {
         Ok(body) => body,
-        Err(rejection) => return rejected(rejection),
+        Err(error) => return rejected(error.into()),
     };
     let policy = Rc::clone(&pool.policy);
     let asked = body.model.as_deref();
-    let terms = if api.names_model() {
-        policy.terms(headers, asked, &mut pool.rng)
-    } else {
-        Ok(policy.terms_of(headers, asked.unwrap_or_default()))
-    };
-    let terms = match terms {
+    let terms = match policy.terms_at(api, headers, asked, &mut pool.rng) {
         Ok(terms) => terms,
         Err(rejection) => return rejected(rejection),
     };
@@ -91,17 +87,18 @@ pub(crate) fn by_beginning(
     let Ok(api) = pool.pipeline.api(&head.path) else { return Ok(Look::TooLittle) };
     let text = if api.is_read() { complete(&host::request_body(length)?) } else { Some(String::new()) };
     let options = pool.body_options(headers);
-    let Some(body) = text.as_deref().and_then(|text| body::read(api, text.as_bytes(), &options).ok()) else {
+    let read = |text| Body::read::<SerdeJson>(text, api, &options).ok();
+    let Some(body) = text.as_deref().and_then(read) else {
         return Ok(Look::TooLittle);
     };
     let policy = Rc::clone(&pool.policy);
-    let terms = match body.model.as_deref() {
-        _ if !api.names_model() => Ok(policy.terms_of(headers, "")),
-        None => return Ok(Look::TooLittle),
+    let asked = body.model.as_deref();
+    match asked.filter(|_| api.names_model()) {
+        None if api.names_model() => return Ok(Look::TooLittle),
         Some(asked) if policy.may_rename(headers, asked) => return Ok(Look::NeedsWhole),
-        asked @ Some(_) => policy.terms(headers, asked, &mut pool.rng),
-    };
-    Ok(Look::Enough(match terms {
+        _ => {}
+    }
+    Ok(Look::Enough(match policy.terms_at(api, headers, asked, &mut pool.rng) {
         Ok(terms) => verdict(pool, stats, head, &body, terms)?,
         Err(rejection) => Verdict::from(Outcome::Reject(rejection)),
     }))
@@ -114,15 +111,7 @@ fn verdict(
     body: &Body<'_>,
     terms: Terms<'_>,
 ) -> host::Result<Verdict> {
-    let request = Request {
-        model: terms.model,
-        cache_salt: body.cache_salt.as_deref(),
-        prompt: Some(&body.prompt),
-        max_output_tokens: body.max_output_tokens,
-        headers: Headers(&head.all),
-        subset: subset_hint()?,
-        priority: terms.priority,
-    };
+    let request = Request::new(body, terms, Headers(&head.all), subset_hint()?);
     let verdict = timed(pool, stats, &request, How { has_body: true, explains: head.explains })?;
     if let Act::Route { prompt, .. } = &verdict.act {
         stats.count_prompt(*prompt);
@@ -136,6 +125,11 @@ fn timed(pool: &mut PoolState, stats: &Stats, request: &Request<'_>, how: How) -
     let now = host::now()?;
     let verdict = pool.decide(request, how, now);
     stats.decision.record(host::now()?.saturating_sub(now).as_micros());
+    if let Act::Route { pick, .. } = &verdict.act
+        && let Some(address) = pick.destinations.first().and_then(|&endpoint| pool.address_of(endpoint))
+    {
+        stats.count_pick(address);
+    }
     Ok(verdict)
 }
 

@@ -9,7 +9,6 @@
 #![expect(missing_docs, reason = "the only public item is the entry point that the SDK's macro makes")]
 
 mod board;
-mod body;
 mod config;
 mod decide;
 mod entries;

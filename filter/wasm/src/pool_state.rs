@@ -88,6 +88,12 @@ impl PoolState {
         endpoints.map(|(endpoint, load)| (endpoint.printed_address(), load.requests, load.tokens))
     }
 
+    /// The `ip:port` of an endpoint of the pool.
+    pub(crate) fn address_of(&self, endpoint: u64) -> Option<&str> {
+        let pool = &self.known.pool;
+        pool.index_of(endpoint).map(|index| pool.endpoints()[index].printed_address())
+    }
+
     /// When the newest snapshot arrived; `None` until there is one.
     pub(crate) fn arrived(&self) -> Option<Duration> {
         self.known.versions.map(|_| self.known.arrived)

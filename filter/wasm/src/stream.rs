@@ -86,9 +86,6 @@ impl Stream {
                 self.pick = pick;
                 for (name, value) in headers {
                     host::set_request_header(name, &value)?;
-                    if name == headers::DESTINATION {
-                        stats.count_pick(value.split(',').next().unwrap_or_default());
-                    }
                 }
                 stats.routed.increment();
                 if is_stale {

@@ -3,7 +3,7 @@
 use super::case::{Case, Refusal, Request, ServerState};
 use crate::parity::setup::Setup;
 use anyhow::{Result, ensure};
-use endpoint_picker::body::{Body, BodyError, request_path, utf8};
+use endpoint_picker::body::{Body, BodyError, request_path};
 use endpoint_picker::cycle::{self, Headers, Load, View};
 use endpoint_picker::decision::{Charge, Decision, Outcome};
 use endpoint_picker::explanation::Explanation;
@@ -123,7 +123,7 @@ impl Ours {
         let body = match self.read(&case.request.path, request.headers, text) {
             Ok(body) => body,
             Err(error) => {
-                let refusal = refusal(&Rejection::bad_request(error.to_string()));
+                let refusal = refusal(&error.into());
                 let explanation = String::from("the body is refused");
                 return Ok(Opinion {
                     expected: Expected::Refused(refusal),
@@ -162,11 +162,8 @@ impl Ours {
 
     fn read<'a>(&self, path: &str, headers: Headers<'_>, text: &'a str) -> Result<Body<'a>, BodyError> {
         let api = self.pipeline.api(request_path(Some(path), None, None))?;
-        let body = if api.is_read() {
-            Body::read::<SerdeJson>(utf8(text.as_bytes())?, api, &self.pipeline.body_options(headers))?
-        } else {
-            Body::default()
-        };
+        let options = self.pipeline.body_options(headers);
+        let body = Body::read_bytes::<SerdeJson>(text.as_bytes(), api, &options)?;
         if api.names_model() && body.model.is_none() { Err(BodyError::NoModel) } else { Ok(body) }
     }
 }

@@ -82,6 +82,11 @@ pub struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
+    /// Reads the body of a request to `api` as it came, which need not be text where it is not [read](Api::is_read).
+    pub fn read_bytes<J: Json>(bytes: &'a [u8], api: Api, options: &Options) -> Result<Self, BodyError> {
+        Self::read::<J>(if api.is_read() { utf8(bytes)? } else { "" }, api, options)
+    }
+
     /// Reads the body of a request to `api`. One that is not [read](Api::is_read) says nothing.
     pub fn read<J: Json>(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
         match api {
@@ -99,8 +104,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The body as text.
-pub fn utf8(body: &[u8]) -> Result<&str, BodyError> {
+fn utf8(body: &[u8]) -> Result<&str, BodyError> {
     core::str::from_utf8(body).map_err(|error| BodyError::NotUtf8 { offset: error.valid_up_to() })
 }
 

@@ -25,7 +25,7 @@ pub use split::Target;
 
 use core::time::Duration;
 
-use crate::body::BodyError;
+use crate::body::{Api, BodyError};
 use crate::cycle::Headers;
 use crate::decision::FailureMode;
 use crate::rejection::Rejection;
@@ -89,9 +89,19 @@ impl Policy {
         Ok(Terms { model, priority: objective.unwrap_or(known.priority()), rewrite })
     }
 
-    /// The terms of a request whose body could not name another model than `model`.
-    pub fn terms_of<'a>(&self, headers: Headers<'_>, model: &'a str) -> Terms<'a> {
-        Terms { model, priority: self.objectives.priority(headers).unwrap_or(0), rewrite: None }
+    /// The same for a request to any API: where bodies name no model, none can take its place.
+    pub fn terms_at<'a>(
+        &'a self,
+        api: Api,
+        headers: Headers<'a>,
+        asked: Option<&'a str>,
+        rng: &mut dyn Rng,
+    ) -> Result<Terms<'a>, Rejection> {
+        if api.names_model() {
+            return self.terms(headers, asked, rng);
+        }
+        let priority = self.objectives.priority(headers).unwrap_or(0);
+        Ok(Terms { model: asked.unwrap_or_default(), priority, rewrite: None })
     }
 
     /// Whether a body that names the model `asked` may have to name another one.

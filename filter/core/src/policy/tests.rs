@@ -92,11 +92,10 @@ fn an_objective_is_chosen_by_header_alone_and_an_unknown_one_is_0() {
         (&[], 0),
     ] {
         assert_eq!(outcome(&policy, request_headers, Some("m")).unwrap().1, priority, "{request_headers:?}");
-        assert_eq!(
-            policy.terms_of(Headers(&headers(request_headers)), "m").priority,
-            priority,
-            "{request_headers:?}"
-        );
+        let request_headers = headers(request_headers);
+        let rng = &mut SplitMix64::new(SEED);
+        let terms = policy.terms_at(Api::Raw, Headers(&request_headers), None, rng).unwrap();
+        assert_eq!((terms.model, terms.priority), ("", priority), "{request_headers:?}");
     }
 }
 
@@ -236,15 +235,12 @@ fn unknown_models_have_the_code_of_their_status() {
 fn a_model_that_a_rule_names_comes_with_the_rules_object() {
     let policy = rewriting(&[rule(&["a"], &["b"])]);
     let by_header = headers(&[("x-llm-d-model-name-rewrite", "c")]);
-    let rewrite = |headers: &[(String, Vec<u8>)], asked| {
-        policy
-            .terms(Headers(headers), Some(asked), &mut SplitMix64::new(SEED))
-            .unwrap()
-            .rewrite
-            .map(str::to_owned)
+    let rewrite = |api, headers: &[(String, Vec<u8>)], asked| {
+        let rng = &mut SplitMix64::new(SEED);
+        policy.terms_at(api, Headers(headers), Some(asked), rng).unwrap().rewrite.map(str::to_owned)
     };
-    assert_eq!(rewrite(&[], "a").as_deref(), Some("canary"));
-    assert_eq!(rewrite(&[], "d"), None);
-    assert_eq!(rewrite(&by_header, "d"), None);
-    assert_eq!(policy.terms_of(Headers(&by_header), "a").rewrite, None);
+    assert_eq!(rewrite(Api::Chat, &[], "a").as_deref(), Some("canary"));
+    assert_eq!(rewrite(Api::Chat, &[], "d"), None);
+    assert_eq!(rewrite(Api::Chat, &by_header, "d"), None);
+    assert_eq!(rewrite(Api::Raw, &by_header, "a"), None);
 }

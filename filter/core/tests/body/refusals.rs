@@ -1,6 +1,7 @@
 //! Bodies that are refused, and what is said; and what is not refused.
 
-use endpoint_picker::body::{Api, BodyError, utf8};
+use endpoint_picker::body::{Api, Body, BodyError, Options};
+use endpoint_picker_json::SerdeJson;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -256,9 +257,10 @@ fn a_syntax_error_anywhere_comes_before_a_broken_rule() {
 
 #[test]
 fn a_body_that_is_not_utf8_is_refused_with_the_place() {
-    assert_eq!(utf8(b"{}"), Ok("{}"));
+    let read = |bytes, api| Body::read_bytes::<SerdeJson>(bytes, api, &Options::default());
     for (bytes, offset) in [(&b"{\"a\":\"\xff\"}"[..], 6), (b"\xc3", 0), (b"ok\xed\xa0\x80", 2)] {
-        let error = utf8(bytes).unwrap_err();
+        assert_eq!(read(bytes, Api::Raw), Ok(Body::default()), "not read, so not text");
+        let error = read(bytes, Api::Chat).unwrap_err();
         assert_eq!(error, BodyError::NotUtf8 { offset });
         assert_eq!(error.to_string(), format!("request body is not UTF-8: invalid byte at offset {offset}"));
     }
