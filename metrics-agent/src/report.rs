@@ -59,8 +59,8 @@ pub struct Heard {
     pub abstained: u64,
     /// Requests answered by the filter, by status.
     pub rejected: BTreeMap<u32, u64>,
-    /// Requests that a shadow configuration would have treated alike, and others.
-    pub shadow: ShadowCounts,
+    /// What a shadow configuration would have done with them; `None` while none is tried.
+    pub shadow: Option<ShadowCounts>,
     /// By the endpoints' keys; only those of the pool as it was then.
     pub endpoints: HashMap<u64, Tally>,
     generation: u64,
@@ -123,12 +123,13 @@ impl Reports {
             }
         };
         let known = report.endpoints.iter().filter(|told| pool.index_of(told.endpoint).is_some());
+        let shadow = report.shadow_agreed.zip(report.shadow_disagreed);
         let heard = Heard {
             at: now,
             routed: report.routed,
             abstained: report.abstained,
             rejected: report.rejected.iter().map(|it| (it.status, it.requests)).collect(),
-            shadow: ShadowCounts { agreed: report.shadow_agreed, disagreed: report.shadow_disagreed },
+            shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
             endpoints: known.map(|told| (told.endpoint, tally(told))).collect(),
             generation: report.generation,
         };

@@ -126,9 +126,9 @@ pub struct ProxyStatus {
     pub abstained: u64,
     /// Requests answered by the filter, by HTTP status.
     pub rejected: BTreeMap<u32, u64>,
-    /// What a shadow configuration would have done with them; absent: there was none.
-    #[serde(default, skip_serializing_if = "ShadowCounts::is_empty")]
-    pub shadow: ShadowCounts,
+    /// What a shadow configuration would have done with them; absent while none is tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<ShadowCounts>,
 }
 
 /// How many requests a shadow configuration was tried on.
@@ -140,9 +140,13 @@ pub struct ShadowCounts {
     pub disagreed: u64,
 }
 
-impl ShadowCounts {
-    /// Whether it was tried on none.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+impl PoolStatus {
+    /// What a shadow configuration would have done with the requests of all proxies that try it; `None` when none does.
+    pub fn shadow(&self) -> Option<ShadowCounts> {
+        let tried = self.proxies.iter().filter_map(|proxy| proxy.shadow);
+        tried.reduce(|sum, counts| ShadowCounts {
+            agreed: sum.agreed.saturating_add(counts.agreed),
+            disagreed: sum.disagreed.saturating_add(counts.disagreed),
+        })
     }
 }

@@ -71,6 +71,11 @@ impl PoolState {
         self.known.versions
     }
 
+    /// Whether another configuration is tried beside the acting one.
+    pub(crate) fn tries_a_shadow(&self) -> bool {
+        self.trial.pipeline().is_some()
+    }
+
     /// What was sent to each endpoint, and what of it is under way.
     pub(crate) fn tallies(&self) -> impl Iterator<Item = EndpointReport> {
         let view = self.view.known();

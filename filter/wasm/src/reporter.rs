@@ -52,6 +52,7 @@ impl Reporter {
             return Ok(());
         }
         self.not_before = now + EVERY;
+        let is_tried = pool.tries_a_shadow();
         let report = Report {
             format: REPORT_FORMAT,
             proxy: self.proxy.clone(),
@@ -60,8 +61,8 @@ impl Reporter {
             routed: stats.routed.value(),
             abstained: stats.abstained_no_snapshot.value() + stats.abstained_body_too_large.value(),
             rejected: stats.rejected(),
-            shadow_agreed: stats.shadow_agreed.value(),
-            shadow_disagreed: stats.shadow_disagreed.value(),
+            shadow_agreed: is_tried.then(|| stats.shadow_agreed.value()),
+            shadow_disagreed: is_tried.then(|| stats.shadow_disagreed.value()),
         };
         self.call = Some(host::post(&self.cluster, &self.path, &report.encode_to_vec(), TIMEOUT)?);
         Ok(())

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{EndpointStatus, LoraStatus, PoolStatus, Sent, State};
+use super::{EndpointStatus, LoraStatus, PoolStatus, Sent, ShadowCounts, State};
 use crate::columns::{self, NOTHING, printable};
 
 const HEADER: [&str; 10] = [
@@ -20,7 +20,11 @@ const HEADER: [&str; 10] = [
 
 impl fmt::Display for PoolStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "pool {}: {}\n", printable(&self.pool), self.counts())?;
+        writeln!(f, "pool {}: {}", printable(&self.pool), self.counts())?;
+        if let Some(shadow) = self.shadow() {
+            writeln!(f, "{}", agreement(shadow))?;
+        }
+        writeln!(f)?;
         columns::write(f, HEADER, self.endpoints.iter().map(row), 2..9)?;
         if !self.proxies.is_empty() {
             writeln!(f)?;
@@ -70,6 +74,15 @@ fn adapters(lora: &LoraStatus) -> String {
     if names.is_empty() { format!("none of {}", lora.max) } else { names.join(", ") }
 }
 
+/// Rounded down: 100 % means all.
+fn agreement(ShadowCounts { agreed, disagreed }: ShadowCounts) -> String {
+    let all = agreed.saturating_add(disagreed);
+    match (u128::from(agreed) * 1000).checked_div(all.into()) {
+        Some(share) => format!("shadow agrees on {}.{} % of {all} requests", share / 10, share % 10),
+        None => "shadow is there, and was tried on no request yet".to_owned(),
+    }
+}
+
 fn words(state: State) -> &'static str {
     match state {
         State::NotReady => "not ready",
@@ -88,7 +101,7 @@ fn age(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{ProxyStatus, ShadowCounts};
+    use crate::status::ProxyStatus;
 
     fn endpoint(name: &str, state: State) -> EndpointStatus {
         EndpointStatus {
@@ -135,7 +148,7 @@ mod tests {
             routed: 41,
             abstained: 1,
             rejected: [(429, 2), (503, 3)].into(),
-            shadow: ShadowCounts::default(),
+            shadow: None,
         };
         let endpoints = vec![busy, endpoint("default/new", State::NoReading)];
         let pool = PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![proxy] };
@@ -156,6 +169,33 @@ proxy \"envoy-1\": 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
         let pool =
             PoolStatus { endpoints: vec![endpoint("\u{1b}[2Jx", State::Ready)], ..PoolStatus::default() };
         assert!(!pool.to_string().contains('\u{1b}'), "{pool}");
+    }
+
+    #[test]
+    fn a_shadow_is_told_of_for_all_proxies_that_try_it_and_only_then() {
+        let proxy = |shadow: Option<(u64, u64)>| ProxyStatus {
+            proxy: String::new(),
+            age_ms: 0,
+            routed: 9,
+            abstained: 0,
+            rejected: [].into(),
+            shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
+        };
+        let told = |proxies: &[Option<(u64, u64)>]| {
+            let proxies = proxies.iter().copied().map(proxy).collect();
+            let pool = PoolStatus { pool: "p".to_owned(), proxies, ..PoolStatus::default() }.to_string();
+            pool.lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(told(&[None]), "");
+        assert_eq!(told(&[Some((0, 0))]), "shadow is there, and was tried on no request yet");
+        assert_eq!(
+            told(&[Some((9000, 345)), None, Some((3000, 0))]),
+            "shadow agrees on 97.2 % of 12345 requests"
+        );
+        assert_eq!(told(&[Some((9999, 1))]), "shadow agrees on 99.9 % of 10000 requests");
+        assert_eq!(told(&[Some((7, 0))]), "shadow agrees on 100.0 % of 7 requests");
+        let most = format!("shadow agrees on 100.0 % of {} requests", u64::MAX);
+        assert_eq!(told(&[Some((u64::MAX, 1)), Some((u64::MAX, u64::MAX))]), most);
     }
 
     #[test]

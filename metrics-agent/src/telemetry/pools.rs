@@ -117,11 +117,10 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
             for (status, requests_so_far) in &proxy.rejected {
                 count("rejected", status.to_string(), *requests_so_far);
             }
-            for (agrees, decisions) in [("true", proxy.shadow.agreed), ("false", proxy.shadow.disagreed)] {
-                if !proxy.shadow.is_empty() {
-                    let labels = of_proxy(&[("agrees", agrees.to_owned())]);
-                    tried.get_or_create(&labels).inc_by(decisions);
-                }
+            let shadow = proxy.shadow.map(|counts| [("true", counts.agreed), ("false", counts.disagreed)]);
+            for (agrees, decisions) in shadow.into_iter().flatten() {
+                let labels = of_proxy(&[("agrees", agrees.to_owned())]);
+                tried.get_or_create(&labels).inc_by(decisions);
             }
         }
         for endpoint in &pool.endpoints {

@@ -41,8 +41,8 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
         routed: 41,
         abstained: 1,
         rejected: vec![Rejected { status: 429, requests: 5 }],
-        shadow_agreed: 30,
-        shadow_disagreed: 11,
+        shadow_agreed: Some(30),
+        shadow_disagreed: Some(11),
     };
     report.encode_to_vec()
 }
@@ -89,6 +89,7 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     assert_eq!(post(&agent, PATH, PROTOBUF, &failing.encode_to_vec()).await.0, 204);
     let status = agent.get("/v1/pools/default").await.text();
     assert!(status.contains(r#""state":"failing""#), "one proxy's failure is enough: {status}");
+    assert_eq!(status.matches(r#""shadow""#).count(), 1, "the second proxy tells nothing of one: {status}");
 
     let name = format!("default/{}", server.address());
     let metrics = agent.get("/metrics").await.text();
@@ -96,11 +97,15 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
         format!("endpoint_picker_picks_total{{pool=\"default\",endpoint=\"{name}\"}} 8"),
         format!("llm_d_epp_per_endpoint_queue_size{{name=\"default\",model_server_endpoint=\"{name}\"}} 3.0"),
         "llm_d_epp_ready_endpoints{name=\"default\"} 1.0".to_owned(),
+        "endpoint_picker_shadow_decisions_total{pool=\"default\",proxy=\"envoy-1\",agrees=\"false\"} 11"
+            .to_owned(),
         "metrics_agent_reports_total{outcome=\"accepted\"} 3".to_owned(),
         "# EOF".to_owned(),
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in:\n{metrics}");
     }
+    let of_shadows = |line: &&str| line.starts_with("endpoint_picker_shadow_decisions_total{");
+    assert_eq!(metrics.lines().filter(of_shadows).count(), 2, "an old filter tells nothing:\n{metrics}");
 }
 
 #[tokio::test]

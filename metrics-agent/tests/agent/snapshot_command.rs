@@ -8,6 +8,7 @@ use tokio::process::Command;
 
 use crate::authority::Authority;
 use crate::harness::{Agent, options_for, scraping};
+use crate::reports::report_once;
 use crate::scripted::{Behaviour, Scripted, load};
 
 async fn snapshot(flags: &[&str]) -> Output {
@@ -59,6 +60,16 @@ async fn the_pool_of_a_live_agent_is_printed_also_under_an_odd_name() {
         assert_eq!(row(&table, &server), expected);
         assert_eq!(row(&printed(&["--agent", &url, "--pool", pool]).await, &server), expected);
     }
+}
+
+#[tokio::test]
+async fn what_a_shadow_would_have_done_is_told_when_a_proxy_tries_one() {
+    let (agent, server) = agent_with_a_reading("default").await;
+    let url = format!("http://{}", agent.address);
+    assert!(!printed(&["--agent", &url]).await.contains("shadow"));
+    report_once(&agent, &server).await;
+    let table = printed(&["--agent", &url]).await;
+    assert!(table.contains("\nshadow agrees on 73.1 % of 41 requests\n"), "{table}");
 }
 
 #[tokio::test]

@@ -8,6 +8,9 @@ use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{Behaviour, Lora, ModelServer};
 use endpoint_picker_tests::stack::Stack;
+use endpoint_picker_wire::report::Report;
+use endpoint_picker_wire::{Message, REPORT_FORMAT};
+use reqwest::StatusCode;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -156,6 +159,60 @@ async fn two_hundred_endpoints_are_sorted_filtered_and_looked_at_with_the_keyboa
     let sources = browser.evaluate::<Vec<String>>(sources).await.unwrap();
     assert!(sources.len() > 8, "{sources:?}");
     assert!(sources.iter().all(|source| *source == format!("http://{}", agent.address())), "{sources:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_tells_how_often_a_shadow_agrees_and_nothing_without_one() {
+    let server = ModelServer::start().unwrap();
+    let logs = TempDir::new().unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let flags = ["--endpoint".to_owned(), server.endpoint()];
+    let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
+    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    browser.open(agent.address()).await.unwrap();
+    let tell = async |proxy: &str, shadow: Option<(u64, u64)>| {
+        let report = Report {
+            format: REPORT_FORMAT,
+            proxy: proxy.to_owned(),
+            shadow_agreed: shadow.map(|(agreed, _)| agreed),
+            shadow_disagreed: shadow.map(|(_, disagreed)| disagreed),
+            ..Report::default()
+        };
+        let url = format!("http://{}/v1/pools/default/report", agent.address());
+        let report = client::http1().post(url).body(report.encode_to_vec());
+        let answer = report.header("content-type", "application/x-protobuf").send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+    };
+    // A proxy is forgotten when it has not reported for a while.
+    let shows = async |what: &str, told: &str, reports: &[(&str, Option<(u64, u64)>)]| {
+        eventually(what, SHOWN, async || {
+            for (proxy, shadow) in reports {
+                tell(proxy, *shadow).await;
+            }
+            let shown = browser.evaluate::<String>("document.getElementById('proxies').innerText").await?;
+            let all_report = reports.iter().all(|(proxy, _)| shown.contains(proxy));
+            ensure!(all_report, "{shown}");
+            let facts = "[...document.querySelectorAll('#summary div')].map(it => it.innerText)";
+            let facts = browser.evaluate::<Vec<String>>(facts).await?;
+            let shadow: Vec<_> = facts.iter().filter(|fact| fact.contains("Shadow")).collect();
+            let words: Vec<_> = shadow.iter().flat_map(|fact| fact.split_whitespace()).collect();
+            ensure!(words.join(" ") == told, "{facts:?}");
+            anyhow::Ok(())
+        })
+        .await;
+    };
+    shows("nobody tries one", "", &[("one", None), ("old", None)]).await;
+    shows("it was tried on nothing yet", "Shadow agrees – of 0", &[("one", Some((0, 0))), ("old", None)])
+        .await;
+    let both = [("one", Some((9_000, 345))), ("two", Some((3_000, 0))), ("old", None)];
+    shows("those that try it are added up", "Shadow agrees 97.2 % of 12,345", &both).await;
+    shows(
+        "a single objection shows",
+        "Shadow agrees 99.9 % of 9,999",
+        &[("one", Some((9_998, 1))), ("two", Some((0, 0)))],
+    )
+    .await;
+    shows("it is gone", "", &[("one", None), ("two", None)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@ use endpoint_picker_tests::stack::Stack;
 use endpoint_picker_wire::v1;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// An `EndpointPickerConfig` of these plugins.
@@ -44,6 +45,23 @@ async fn send(stack: &Stack, body: &Value) -> (usize, bool) {
     let (agreed, disagreed) = (after.0 - before.0, after.1 - before.1);
     assert_eq!(agreed + disagreed, 1, "one request, one opinion");
     (stack.served_by(&response), agreed == 1)
+}
+
+/// Waits until the agent's metrics tell of the shadow exactly so many decisions that agree and that do not.
+async fn agent_tells(stack: &Stack, counts: &[(&str, u64)]) {
+    let series = "endpoint_picker_shadow_decisions_total{";
+    let expected = counts.iter().map(|(agrees, count)| {
+        format!("{series}pool=\"default\",proxy=\"endpoint-picker\",agrees=\"{agrees}\"}} {count}")
+    });
+    let expected: BTreeSet<String> = expected.collect();
+    eventually("the agent tells what the filter counts", Duration::from_secs(30), async || {
+        let url = format!("http://{}/metrics", stack.agent_address());
+        let metrics = client::http1().get(url).send().await?.text().await?;
+        let told = metrics.lines().filter(|line| line.starts_with(series)).map(str::to_owned).collect();
+        anyhow::ensure!(expected == told, "{expected:?} is expected, {told:?} is told");
+        Ok(())
+    })
+    .await;
 }
 
 /// Gives every server a queue but one, and every server a full cache but one, and waits until requests go by the queues.
@@ -86,17 +104,6 @@ async fn a_shadow_of_other_preferences_disagrees_and_requests_go_where_the_actin
     let text = entry["explanation"].as_str().unwrap_or_default();
     assert!(text.starts_with("routed; ") && text.ends_with(&objection), "{entry}");
 
-    let disagreed = opinions(&stack).await.1;
-    eventually("the agent knows", Duration::from_secs(30), async || {
-        let url = format!("http://{}/metrics", stack.agent_address());
-        let metrics = client::http1().get(url).send().await?.text().await?;
-        let series = r#"endpoint_picker_shadow_decisions_total{pool="default",proxy="endpoint-picker",agrees="false"} "#;
-        let line = format!("{series}{disagreed}");
-        anyhow::ensure!(metrics.lines().any(|found| found == line), "no {line} in:\n{metrics}");
-        Ok(())
-    })
-    .await;
-
     load(&stack, 1, 1).await;
     eventually("the shadow sees the same server as the best", Duration::from_secs(30), async || {
         for _ in 0..10 {
@@ -108,6 +115,11 @@ async fn a_shadow_of_other_preferences_disagrees_and_requests_go_where_the_actin
         Ok(())
     })
     .await;
+
+    let (agreed, disagreed) = opinions(&stack).await;
+    agent_tells(&stack, &[("true", agreed), ("false", disagreed)]).await;
+    stack.set_manifests(&config("", QUEUE));
+    agent_tells(&stack, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

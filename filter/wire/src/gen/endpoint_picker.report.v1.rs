@@ -20,11 +20,11 @@ pub struct Report {
     pub abstained: u64,
     #[prost(message, repeated, tag = "7")]
     pub rejected: ::prost::alloc::vec::Vec<Rejected>,
-    /// Requests that a shadow configuration would have treated alike, and others.
-    #[prost(uint64, tag = "8")]
-    pub shadow_agreed: u64,
-    #[prost(uint64, tag = "9")]
-    pub shadow_disagreed: u64,
+    /// Requests that a shadow configuration would have treated alike, and others. Absent while none is tried.
+    #[prost(uint64, optional, tag = "8")]
+    pub shadow_agreed: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "9")]
+    pub shadow_disagreed: ::core::option::Option<u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EndpointReport {

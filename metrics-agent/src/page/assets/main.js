@@ -48,6 +48,17 @@ const charts = [
   { title: "KV cache", lines: ["mean", "most"], say: asShare, data: (lines) => [lines.all("kv_usage", mean), lines.all("kv_usage", most)] },
 ].map((chart) => ({ ...chart, panel: panel(at("charts"), chart) }));
 
+// What a shadow configuration would have done, if some proxy tries one.
+function agreement(proxies) {
+  const shadows = proxies.flatMap((it) => it.shadow ?? []);
+  if (shadows.length === 0) return [];
+  const agreed = sum(shadows.map((it) => it.agreed));
+  const all = agreed + sum(shadows.map((it) => it.disagreed));
+  // Rounded down: 100 % means all.
+  const share = all > 0 ? `${(Math.floor((agreed * 1000) / all) / 10).toFixed(1)} %` : NOTHING;
+  return [["Shadow agrees", share, `of ${all.toLocaleString("en")}`]];
+}
+
 function showSummary(status) {
   const said = (value) => status.endpoints.map(value).filter((it) => it !== null && it !== undefined);
   const total = (values, say) => (values.length > 0 ? say(sum(values)) : NOTHING);
@@ -62,6 +73,7 @@ function showSummary(status) {
     ["In flight", total(said((it) => it.sent?.requests), asCount)],
     ["KV cache", usages.length > 0 ? asShare(mean(usages)) : NOTHING, "mean"],
     ["Oldest reading", ages.length > 0 ? asAge(most(ages)) : NOTHING],
+    ...agreement(status.proxies),
   ];
   at("summary").replaceChildren(...facts.map(([name, value, note]) => {
     const fact = make("div");

@@ -30,7 +30,7 @@ fn text(endpoints: Vec<EndpointStatus>) -> String {
         routed: 7,
         abstained: 1,
         rejected: [(503, 2)].into(),
-        shadow: ShadowCounts { agreed: 6, disagreed: 0 },
+        shadow: Some(ShadowCounts { agreed: 6, disagreed: 0 }),
     }];
     let mut text = String::new();
     encode(&mut text, &registry(&[PoolStatus { pool: "p".to_owned(), endpoints, proxies }])).unwrap();
