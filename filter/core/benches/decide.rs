@@ -19,7 +19,8 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker_json::SerdeJson;
+use endpoint_picker::shadow::{Opinion, Shadow};
+use endpoint_picker_json::{SerdeJson, read_plugin};
 
 const NOW: Duration = Duration::from_secs(1_000);
 
@@ -61,40 +62,74 @@ impl Scene {
             in_flight: vec![Load { requests: 3, tokens: 2_000 }; endpoints.into()],
             rng: SplitMix64::new(7),
         };
-        // A tenth of them begin like the first one.
-        for n in 0..PROMPTS {
-            let (shared, own) = if n % 10 == 0 { (prompt_bytes / 2, n) } else { (0, n) };
-            scene.decide_and_remember(&chat(prompt_bytes, shared, own));
+        for json in prompts(prompt_bytes) {
+            scene.decide_and_remember(&json);
         }
         scene
     }
 
-    fn decide(&mut self, body: &Body<'_>) -> Decision {
-        let request = Request {
-            model: body.model.as_deref().unwrap_or_default(),
-            prompt: Some(&body.prompt),
-            max_output_tokens: body.max_output_tokens,
-            ..Request::default()
-        };
-        let view = View {
+    /// Lets a shadow see the prompts, too.
+    fn try_out(&mut self, shadow: &Shadow, prompt_bytes: usize) {
+        self.memories.adopt([&self.pipeline, shadow.pipeline()]);
+        for json in prompts(prompt_bytes) {
+            let body = self.read(&json);
+            let decision = self.decide(&body);
+            for event in self.opinion(shadow, &decision, &body).decision.events {
+                self.memories.apply(&event);
+            }
+        }
+    }
+
+    fn read<'a>(&self, json: &'a str) -> Body<'a> {
+        let options = Options { keep_bytes: self.pipeline.max_prompt_bytes(), ..Options::default() };
+        Body::read::<SerdeJson>(json, Api::Chat, &options).unwrap()
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
             pool: &self.pool,
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &self.in_flight,
             avoided_until: &[],
             memories: &self.memories,
-        };
-        self.pipeline.decide(&request, &view, NOW, &mut self.rng)
+        }
+    }
+
+    fn decide(&mut self, body: &Body<'_>) -> Decision {
+        let mut rng = self.rng.clone();
+        let decision = self.pipeline.decide(&request(body), &self.view(), NOW, &mut rng);
+        self.rng = rng;
+        decision
+    }
+
+    /// What a shadow would have done, after the acting pipeline has decided.
+    fn opinion(&self, shadow: &Shadow, decision: &Decision, body: &Body<'_>) -> Opinion {
+        let acted = (&self.pipeline, decision);
+        shadow.decide(acted, &request(body), &self.view(), NOW, &mut SplitMix64::new(7))
     }
 
     fn decide_and_remember(&mut self, json: &str) -> Decision {
-        let options = Options { keep_bytes: self.pipeline.max_prompt_bytes(), ..Options::default() };
-        let body = Body::read::<SerdeJson>(json, Api::Chat, &options).unwrap();
+        let body = self.read(json);
         let decision = self.decide(&body);
         for event in &decision.events {
             self.memories.apply(event);
         }
         decision
+    }
+}
+
+/// What was sent before: a tenth of the prompts begin like the first one.
+fn prompts(bytes: usize) -> impl Iterator<Item = String> {
+    (0..PROMPTS).map(move |n| chat(bytes, if n % 10 == 0 { bytes / 2 } else { 0 }, n))
+}
+
+fn request<'a>(body: &'a Body<'_>) -> Request<'a> {
+    Request {
+        model: body.model.as_deref().unwrap_or_default(),
+        prompt: Some(&body.prompt),
+        max_output_tokens: body.max_output_tokens,
+        ..Request::default()
     }
 }
 
@@ -120,17 +155,33 @@ fn chat(bytes: usize, shared: usize, own: usize) -> String {
 
 /// The reference's recommended scorers for an approximate prefix cache: the default ones and `no-hit-lru-scorer`.
 fn optimized_baseline() -> Pipeline {
-    let scorers: [(AnyPlugin, f64); 4] = [
-        (QueueScorer {}.into(), 2.0),
-        (KvCacheUtilizationScorer {}.into(), 2.0),
-        (PrefixCacheScorer::default().into(), 3.0),
-        (NoHitLruScorer::default().into(), 2.0),
-    ];
-    let refs = scorers
-        .iter()
-        .map(|(plugin, weight)| PluginRef { name: plugin.type_name().to_owned(), weight: Some(*weight) });
+    compile(baseline_scorers())
+}
+
+/// The same scorers over prefixes of longer blocks, which the optimized baseline's index does not hold.
+fn of_longer_blocks() -> Pipeline {
+    let parameters = r#"{"autoTune": false, "blockSizeTokens": 128}"#;
+    let producer = read_plugin("approx-prefix-cache-producer", parameters).unwrap();
+    compile(baseline_scorers().into_iter().chain([(producer, None)]))
+}
+
+fn baseline_scorers() -> [(AnyPlugin, Option<f64>); 4] {
+    [
+        (QueueScorer {}.into(), Some(2.0)),
+        (KvCacheUtilizationScorer {}.into(), Some(2.0)),
+        (PrefixCacheScorer::default().into(), Some(3.0)),
+        (NoHitLruScorer::default().into(), Some(2.0)),
+    ]
+}
+
+/// A pipeline of these plugins, those with a weight in its one profile.
+fn compile(plugins: impl IntoIterator<Item = (AnyPlugin, Option<f64>)>) -> Pipeline {
+    let (plugins, weights): (Vec<_>, Vec<_>) = plugins.into_iter().unzip();
+    let weighted = plugins.iter().zip(&weights).filter(|(_, weight)| weight.is_some());
+    let refs =
+        weighted.map(|(plugin, weight)| PluginRef { name: plugin.type_name().to_owned(), weight: *weight });
     let profile = ProfileConfig { name: "default".to_owned(), plugins: refs.collect() };
-    let plugins = scorers.into_iter().map(|(plugin, _)| Instance::unnamed(plugin)).collect();
+    let plugins = plugins.into_iter().map(Instance::unnamed).collect();
     Pipeline::compile(PickerConfig { plugins, profiles: vec![profile], ..PickerConfig::default() }).unwrap()
 }
 
@@ -148,8 +199,7 @@ fn decisions(criterion: &mut Criterion) {
         for (kind, json) in
             [("known prompt", &known), ("half known prompt", &half_known), ("cold prompt", &cold)]
         {
-            let options = Options { keep_bytes: scene.pipeline.max_prompt_bytes(), ..Options::default() };
-            let body = Body::read::<SerdeJson>(json, Api::Chat, &options).unwrap();
+            let body = scene.read(json);
             group.bench_function(kind, |bencher| bencher.iter(|| scene.decide(black_box(&body))));
         }
         group.bench_function("body to memory", |bencher| {
@@ -159,5 +209,34 @@ fn decisions(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, decisions);
+/// What a configuration on trial adds, to an acting one whose index knows half of the prompt.
+fn shadows(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("a shadow, optimized baseline, 100 endpoints, 8 KB");
+    let bytes = 8 << 10;
+    let json = chat(bytes, bytes / 2, PROMPTS);
+    for (name, shadow) in [
+        ("none", None),
+        ("of the same rules", Some(optimized_baseline())),
+        ("of the default rules", Some(Pipeline::default())),
+        ("of longer blocks, with an index of its own", Some(of_longer_blocks())),
+    ] {
+        let mut scene = Scene::new(optimized_baseline(), 100, bytes);
+        let shadow = shadow.map(|shadow| Shadow::new(shadow, &scene.pipeline));
+        if let Some(shadow) = &shadow {
+            scene.try_out(shadow, bytes);
+        }
+        let body = scene.read(&json);
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let body = black_box(&body);
+                let decision = scene.decide(body);
+                let opinion = shadow.as_ref().map(|shadow| scene.opinion(shadow, &decision, body));
+                (decision, opinion)
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decisions, shadows);
 criterion_main!(benches);

@@ -3,11 +3,11 @@
 use core::fmt;
 
 use endpoint_picker::decision::Outcome;
-use endpoint_picker::explanation::{Explanation, Score, Verdict};
+use endpoint_picker::explanation::{Score, Verdict};
 use endpoint_picker::pool::Pool;
 use endpoint_picker::rejection::Rejection;
 
-use super::{DRAWS, Explained, Told};
+use super::{Choice, DRAWS, Explained, Told, Tried};
 use crate::columns::{self, NOTHING, printable};
 
 const LIMITS: &str = "Nothing but the snapshot is known here. A filter also knows the prompts, sessions and requests under way \
@@ -16,13 +16,11 @@ that went\nthrough it, and who failed a moment ago: scorers that go by these rat
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pool, path) = (printable(self.pool.name()), printable(&self.path));
-        let (model, priority, prompt_tokens, explanation) = match &self.told {
-            Told::Refused(rejection) => {
+        let Told { asked, model, priority, prompt_tokens, acting, shadow } = match &self.told {
+            Ok(told) => told,
+            Err(rejection) => {
                 writeln!(f, "pool {pool}, POST {path}: refused before any endpoint was looked at\n")?;
                 return answered(f, rejection);
-            }
-            Told::Decided { model, priority, prompt_tokens, explanation, .. } => {
-                (model, priority, prompt_tokens, explanation)
             }
         };
         let model = printable(model);
@@ -30,15 +28,47 @@ impl fmt::Display for Explained {
             f,
             "pool {pool}, POST {path}: model {model:?}, {prompt_tokens} prompt tokens, priority {priority}\n"
         )?;
-        self.table(f, explanation)?;
-        writeln!(f)?;
-        self.outcome(f, explanation)?;
+        let section = |choice| Section { pool: &self.pool, seed: self.seed, choice };
+        section(acting).write(f)?;
+        if let Some(asked) =
+            asked.as_deref().map(printable).filter(|asked| acting.is_routed() && *asked != model)
+        {
+            writeln!(
+                f,
+                "  the server is asked for model {model:?}; the client asked for {asked:?}, and is answered so"
+            )?;
+        }
+        match shadow {
+            None => {}
+            Some(Err(problem)) => {
+                writeln!(f, "\nthe shadow configuration is left out: {}", printable(problem))?;
+            }
+            Some(Ok(tried)) => {
+                writeln!(f, "\nthe shadow configuration would decide:\n")?;
+                section(&tried.choice).write(f)?;
+                agreement(f, tried)?;
+            }
+        }
         writeln!(f, "\n{LIMITS}")
     }
 }
 
-impl Explained {
-    fn table(&self, f: &mut fmt::Formatter<'_>, explanation: &Explanation) -> fmt::Result {
+/// What one configuration makes of the request.
+struct Section<'a> {
+    pool: &'a Pool,
+    seed: u64,
+    choice: &'a Choice,
+}
+
+impl Section<'_> {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.table(f)?;
+        writeln!(f)?;
+        self.outcome(f)
+    }
+
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let explanation = &self.choice.explanation;
         let scorers = explanation.endpoints.iter().find_map(|endpoint| scores(&endpoint.verdict));
         let scorers = scorers.unwrap_or_default();
         let header = ["ENDPOINT".to_owned(), "ADDRESS".to_owned()]
@@ -47,12 +77,13 @@ impl Explained {
                 scorers.iter().map(|Score { scorer, weight, .. }| format!("{} x{weight}", printable(scorer))),
             )
             .chain(["TOTAL", "CHANCE", "VERDICT"].map(str::to_owned));
-        let rows = explanation.ranked().into_iter().map(|index| self.row(explanation, index, scorers.len()));
+        let rows = explanation.ranked().into_iter().map(|index| self.row(index, scorers.len()));
         columns::write(f, header.collect::<Vec<_>>(), rows, 2..scorers.len() + 4)
     }
 
-    fn row(&self, explanation: &Explanation, index: usize, scorers: usize) -> Vec<String> {
-        let (endpoint, verdict) = (&self.pool.endpoints()[index], &explanation.endpoints[index].verdict);
+    fn row(&self, index: usize, scorers: usize) -> Vec<String> {
+        let verdict = &self.choice.explanation.endpoints[index].verdict;
+        let endpoint = &self.pool.endpoints()[index];
         let mut row = vec![printable(endpoint.name()), endpoint.printed_address().to_owned()];
         match verdict {
             Verdict::Scored { scores, total, place } => {
@@ -73,29 +104,21 @@ impl Explained {
     }
 
     fn chance(&self, endpoint: usize) -> String {
-        let Told::Decided { draws, .. } = &self.told else { return NOTHING.to_owned() };
-        format!("{:.1} %", draws[endpoint] as f64 * 100.0 / DRAWS as f64)
+        format!("{:.1} %", self.choice.draws[endpoint] as f64 * 100.0 / DRAWS as f64)
     }
 
-    fn outcome(&self, f: &mut fmt::Formatter<'_>, explanation: &Explanation) -> fmt::Result {
-        let Told::Decided { asked, model, headers, draws, .. } = &self.told else { return Ok(()) };
+    fn outcome(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Choice { explanation, headers, draws } = self.choice;
         let endpoints = match &explanation.outcome {
             Outcome::Route(endpoints) => endpoints,
             Outcome::Reject(rejection) => return answered(f, rejection),
             _ => return writeln!(f, "left to Envoy's own balancing"),
         };
-        writeln!(f, "routed to {}", addresses(&self.pool, endpoints))?;
-        if let Some(asked) = asked.as_deref().filter(|asked| asked != model) {
-            let (asked, model) = (printable(asked), printable(model));
-            writeln!(
-                f,
-                "  the server is asked for model {model:?}; the client asked for {asked:?}, and is answered so"
-            )?;
-        }
+        writeln!(f, "routed to {}", addresses(self.pool, endpoints))?;
         for (name, value) in headers {
             writeln!(f, "  with the header {name}: {value}")?;
         }
-        self.chances(f, explanation, endpoints)?;
+        self.chances(f, endpoints)?;
         let refused = DRAWS - draws.iter().sum::<u64>();
         if refused > 0 {
             writeln!(f, "  of {DRAWS} such requests {refused} would be refused")?;
@@ -104,12 +127,8 @@ impl Explained {
     }
 
     /// What was left to chance.
-    fn chances(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        explanation: &Explanation,
-        picked: &[usize],
-    ) -> fmt::Result {
+    fn chances(&self, f: &mut fmt::Formatter<'_>, picked: &[usize]) -> fmt::Result {
+        let explanation = &self.choice.explanation;
         let totals = explanation.endpoints.iter().map(|endpoint| match endpoint.verdict {
             Verdict::Scored { total, .. } => Some(total),
             _ => None,
@@ -122,11 +141,20 @@ impl Explained {
         if !best.contains(first) {
             writeln!(f, "  {picker} drew it (--seed {seed}) although others have a higher total")
         } else if best.len() > 1 {
-            let tied = addresses(&self.pool, &best);
+            let tied = addresses(self.pool, &best);
             writeln!(f, "  a tie: {tied} have the highest total; {picker} drew one of them (--seed {seed})")
         } else {
             Ok(())
         }
+    }
+}
+
+fn agreement(f: &mut fmt::Formatter<'_>, tried: &Tried) -> fmt::Result {
+    write!(f, "the shadow {}", if tried.agrees { "agrees" } else { "disagrees" })?;
+    match tried.agreed {
+        // Chance has no say.
+        0 | DRAWS => writeln!(f),
+        agreed => writeln!(f, "; it agrees on {agreed} of {DRAWS} such requests"),
     }
 }
 

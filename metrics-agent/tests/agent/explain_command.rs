@@ -1,5 +1,7 @@
 //! `metrics-agent explain`, on what a running agent has scraped.
 
+mod shadow;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Output, Stdio};
