@@ -92,7 +92,7 @@ pub async fn run(
         None => Watch::of(Plan::without_manifests(&settings.options)),
     };
     let draining = CancellationToken::new();
-    let reports = Arc::new(Reports::new(clock));
+    let reports = Arc::new(Reports::new(clock, settings.limits.max_proxies));
     let history = Arc::new(History::new(clock));
     let charting = Arc::clone(&history).follow(Arc::clone(&pools), Arc::clone(&reports));
     let _charting = AbortOnDropHandle::new(tokio::spawn(charting));
@@ -103,6 +103,7 @@ pub async fn run(
         waiters: Semaphore::new(settings.max_waiters),
         reports,
         history,
+        max_report_bytes: settings.limits.max_report_bytes,
         body_timeout: settings.limits.idle_timeout,
         draining: draining.clone(),
         telemetry: Arc::clone(&telemetry),

@@ -13,6 +13,7 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use fields::LabelLimits;
 pub use file::{FileError, parse};
 
 use crate::file_limits::FileLimits;
@@ -25,6 +26,8 @@ pub struct Sources {
     pub fixed: Vec<Endpoint>,
     /// A file in the reference's file-discovery format.
     pub file: Option<PathBuf>,
+    /// What the file may say of each.
+    pub labels: LabelLimits,
 }
 
 /// The last good endpoint set; before the first one, why there is none.
@@ -36,6 +39,7 @@ pub struct Discovery {
     fixed: Vec<Endpoint>,
     max_endpoints: usize,
     limits: FileLimits,
+    labels: LabelLimits,
     sets: watch::Sender<Discovered>,
     telemetry: Arc<Telemetry>,
     following: Option<(PathBuf, AbortOnDropHandle<()>)>,
@@ -61,6 +65,7 @@ impl Discovery {
             fixed,
             max_endpoints: self.max_endpoints,
             limits: self.limits,
+            labels: self.labels,
             found: self.sets.clone(),
             telemetry,
         };
@@ -75,9 +80,9 @@ pub fn start(
     limits: FileLimits,
     telemetry: Arc<Telemetry>,
 ) -> Discovery {
-    let Sources { fixed, file } = sources;
+    let Sources { fixed, file, labels } = sources;
     let sets = watch::Sender::new(combine(&fixed, &[], max_endpoints));
-    let mut discovery = Discovery { fixed, max_endpoints, limits, sets, telemetry, following: None };
+    let mut discovery = Discovery { fixed, max_endpoints, limits, labels, sets, telemetry, following: None };
     if let Some(path) = file {
         discovery.follow_file(path);
     }

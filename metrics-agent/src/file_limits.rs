@@ -1,4 +1,4 @@
-//! How much of a file is read.
+//! How much of files is read.
 
 use core::fmt;
 use std::io::{self, Read};
@@ -7,19 +7,23 @@ use std::path::Path;
 use serde_saphyr::Error;
 use serde_saphyr::budget::BudgetBreach;
 
-/// How large a file may be that the agent reads.
+/// How large files may be that the agent reads, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimits {
     /// Most bytes.
     pub bytes: usize,
     /// Most nodes of its YAML: maps, lists and values.
     pub yaml_nodes: usize,
+    /// Most manifest files in a directory.
+    pub manifest_files: usize,
+    /// Most manifests in all files together.
+    pub manifests: usize,
 }
 
 impl Default for FileLimits {
     /// The reference reads endpoints files of a mebibyte, and the YAML library that many nodes.
     fn default() -> Self {
-        Self { bytes: 1024 * 1024, yaml_nodes: 250_000 }
+        Self { bytes: 1024 * 1024, yaml_nodes: 250_000, manifest_files: 256, manifests: 4096 }
     }
 }
 

@@ -21,7 +21,7 @@ use self::scraping::ScrapeFlags;
 use self::serving::ServeFlags;
 
 use crate::agent::Settings;
-use crate::discovery::Sources;
+use crate::discovery::{LabelLimits, Sources};
 use crate::eds::Target;
 use crate::manifests::watch;
 
@@ -110,6 +110,14 @@ struct SourceFlags {
     /// Most endpoints of all sources together, and of one pool; more are refused.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
     max_endpoints: u16,
+
+    /// Most labels of an endpoint in the endpoints file.
+    #[arg(long, value_name = "N", default_value_t = LabelLimits::default().count, value_parser = values::count)]
+    max_endpoint_labels: usize,
+
+    /// Longest value of such a label.
+    #[arg(long, value_name = "BYTES", default_value_t = LabelLimits::default().value_bytes, value_parser = values::count)]
+    max_label_bytes: usize,
 }
 
 #[derive(Args, Debug)]
@@ -136,7 +144,14 @@ impl Flags {
         Ok(Settings {
             manifests: sources.manifests.map(|path| watch::Settings { path, options: options.clone() }),
             options,
-            sources: Sources { fixed, file: sources.endpoints_file },
+            sources: Sources {
+                fixed,
+                file: sources.endpoints_file,
+                labels: LabelLimits {
+                    count: sources.max_endpoint_labels,
+                    value_bytes: sources.max_label_bytes,
+                },
+            },
             scrape,
             scrape_credentials,
             eds: eds.eds_file.map(|path| Target { path, cluster: eds.eds_cluster }),
@@ -195,6 +210,22 @@ mod tests {
         assert_eq!(names, ["default/10.0.0.1:8000", "default/[2001:db8::1]:8000"]);
         assert_eq!((settings.scrape.engines, settings.eds), (MultiEngine::Sum, None));
         assert_eq!(settings.scrape.unready_after, None);
+    }
+
+    #[test]
+    fn a_limit_is_what_its_flag_says() {
+        let settings = settings(
+            "--endpoint 10.0.0.1:1 --max-manifest-files 1 --max-manifests 2 --max-metrics-engines 3 \
+             --max-endpoint-labels 4 --max-label-bytes 5 --max-report-bytes 6 --max-proxies 7",
+        );
+        let files = settings.options.file_limits;
+        assert_eq!((files.manifest_files, files.manifests, settings.scrape.text.engines), (1, 2, 3));
+        assert_eq!(settings.sources.labels, LabelLimits { count: 4, value_bytes: 5 });
+        assert_eq!((settings.limits.max_report_bytes, settings.limits.max_proxies), (6, 7));
+        for flag in ["manifest-files", "manifests", "metrics-engines", "endpoint-labels", "label-bytes"] {
+            let refusal = refusal(&format!("--endpoint 10.0.0.1:1 --max-{flag} 0"));
+            assert!(refusal.contains(flag) && refusal.contains("allowed is a number from 1 to"), "{refusal}");
+        }
     }
 
     #[test]

@@ -22,9 +22,6 @@ use crate::status::ShadowCounts;
 /// A proxy that has not reported for so long is forgotten.
 pub const GOOD_FOR: Duration = Duration::from_secs(10);
 
-/// Most proxies of one pool.
-pub const MAX_PROXIES: usize = 64;
-
 /// Longest name of a proxy, in bytes.
 pub const MAX_NAME: usize = 256;
 
@@ -35,6 +32,7 @@ const MAX_STATUSES: usize = 32;
 #[derive(Debug)]
 pub struct Reports {
     clock: Clock,
+    max_proxies: usize,
     pools: Mutex<HashMap<String, PoolReports>>,
 }
 
@@ -82,9 +80,9 @@ pub struct Tally {
 }
 
 impl Reports {
-    /// Nobody has reported yet.
-    pub fn new(clock: Clock) -> Self {
-        Self { clock, pools: Mutex::default() }
+    /// Nobody has reported yet; of each pool at most so many proxies may.
+    pub fn new(clock: Clock, max_proxies: usize) -> Self {
+        Self { clock, max_proxies, pools: Mutex::default() }
     }
 
     /// Keeps a report in the place of the proxy's last one.
@@ -103,8 +101,8 @@ impl Reports {
         let PoolReports { proxies, picks } = pools.entry(pool.name().to_owned()).or_default();
         picks.retain(|key, _| pool.index_of(*key).is_some());
         proxies.retain(|_, heard| heard.is_good(now));
-        if proxies.len() >= MAX_PROXIES && !proxies.contains_key(&report.proxy) {
-            return Err(ReportError::TooManyProxies);
+        if proxies.len() >= self.max_proxies && !proxies.contains_key(&report.proxy) {
+            return Err(ReportError::TooManyProxies(self.max_proxies));
         }
         let last = proxies.get(&report.proxy).filter(|last| last.generation == report.generation);
         let elapsed = last.map(|last| now.saturating_sub(last.at)).filter(|elapsed| !elapsed.is_zero());
@@ -165,8 +163,8 @@ pub enum ReportError {
     LongName(usize),
     /// It tells rejections of so many statuses.
     TooManyStatuses(usize),
-    /// [`MAX_PROXIES`] others report already.
-    TooManyProxies,
+    /// So many others report already.
+    TooManyProxies(usize),
 }
 
 impl fmt::Display for ReportError {
@@ -182,8 +180,8 @@ impl fmt::Display for ReportError {
             Self::TooManyStatuses(n) => {
                 write!(f, "rejections of {n} statuses are told; at most {MAX_STATUSES} are allowed")
             }
-            Self::TooManyProxies => {
-                write!(f, "{MAX_PROXIES} other proxies report on this pool; no more are allowed")
+            Self::TooManyProxies(most) => {
+                write!(f, "{most} other proxies report on this pool; no more are allowed (--max-proxies)")
             }
         }
     }

@@ -21,7 +21,7 @@ use crate::board::Board;
 use crate::clock::Clock;
 use crate::credentials::scraping::Credentials;
 use crate::dialect::{Dialect, Dialects, MultiEngine};
-use crate::exposition::LineLimits;
+use crate::exposition::TextLimits;
 use crate::published::Topology;
 use crate::slot::Slot;
 use crate::telemetry::Telemetry;
@@ -45,7 +45,7 @@ pub struct Settings {
     /// Most series of a text.
     pub max_series: usize,
     /// What one line of a text may be.
-    pub lines: LineLimits,
+    pub text: TextLimits,
     /// So many scrapes failed in a row, and the endpoint is out while others are not; `None`: as in the reference, never.
     pub unready_after: Option<NonZeroU32>,
     /// How a data-parallel server is read.

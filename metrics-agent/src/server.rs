@@ -39,6 +39,8 @@ pub struct Shared {
     pub reports: Arc<Reports>,
     /// The last minutes, for the page.
     pub history: Arc<History>,
+    /// Largest report of a proxy.
+    pub max_report_bytes: usize,
     /// Longest time in which the body of a request must have come.
     pub body_timeout: Duration,
     /// Cancelled when the agent is about to end.
@@ -52,7 +54,7 @@ pub fn router(shared: Arc<Shared>, access: Access) -> Router {
     let guarded = Router::new()
         .route("/v1/pools/{pool}/snapshot", get(snapshot::get))
         .route("/metrics", get(health::metrics))
-        .merge(report::routes())
+        .merge(report::routes(shared.max_report_bytes))
         .merge(page::routes())
         .route_layer(from_fn_with_state(Arc::new(access), access::check));
     let open = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));

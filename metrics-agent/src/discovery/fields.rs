@@ -42,40 +42,48 @@ impl Default for Namespace {
     }
 }
 
-/// Most labels of an endpoint.
-const MAX_LABELS: usize = 64;
-
 /// Longest key of a label, as for Kubernetes: a prefix, a slash and a name.
 const MAX_KEY_BYTES: usize = 253 + 1 + 63;
 
-/// Longest value of a label; Kubernetes allows 63, but here annotations are labels too.
-const MAX_VALUE_BYTES: usize = 1024;
+/// What an endpoint may say of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelLimits {
+    /// Most labels.
+    pub count: usize,
+    /// Longest value of one, in bytes.
+    pub value_bytes: usize,
+}
 
-/// What an endpoint says of itself; all of it travels to every proxy.
-#[derive(Default, Deserialize)]
-#[serde(try_from = "BTreeMap<String, String>")]
-pub(super) struct Labels(pub(super) BTreeMap<String, String>);
+impl Default for LabelLimits {
+    /// Kubernetes allows values of 63 bytes, but here annotations are labels too.
+    fn default() -> Self {
+        Self { count: 64, value_bytes: 1024 }
+    }
+}
 
-impl TryFrom<BTreeMap<String, String>> for Labels {
-    type Error = String;
-
-    fn try_from(labels: BTreeMap<String, String>) -> Result<Self, String> {
-        if labels.len() > MAX_LABELS {
-            return Err(format!("{} labels; allowed are at most {MAX_LABELS}", labels.len()));
+impl LabelLimits {
+    /// Whether an endpoint may say this of itself, as all of it travels to every proxy.
+    pub(super) fn check(self, labels: &BTreeMap<String, String>) -> Result<(), String> {
+        if labels.len() > self.count {
+            let (found, most) = (labels.len(), self.count);
+            return Err(format!("{found} labels; allowed are at most {most} (--max-endpoint-labels)"));
         }
-        let legal = |(key, value): &(&String, &String)| {
-            (1..=MAX_KEY_BYTES).contains(&key.len()) && value.len() <= MAX_VALUE_BYTES
-        };
-        match labels.iter().find(|label| !legal(label)) {
-            Some((key, _)) => {
+        for (key, value) in labels {
+            if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
                 let shown: String = key.chars().take(MAX_KEY_BYTES).collect();
-                Err(format!(
-                    "the key or the value of {shown:?} is too long or empty; allowed are keys of 1 to {MAX_KEY_BYTES} bytes and \
-                     values of 0 to {MAX_VALUE_BYTES} bytes"
-                ))
+                let found = key.len();
+                return Err(format!(
+                    "the key {shown:?} has {found} bytes; allowed are 1 to {MAX_KEY_BYTES} bytes"
+                ));
             }
-            None => Ok(Self(labels)),
+            if value.len() > self.value_bytes {
+                let (found, most) = (value.len(), self.value_bytes);
+                return Err(format!(
+                    "the value of {key:?} has {found} bytes; allowed are 0 to {most} bytes (--max-label-bytes)"
+                ));
+            }
         }
+        Ok(())
     }
 }
 

@@ -10,12 +10,13 @@
 //! ```
 
 use core::fmt;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
 use serde::Deserialize;
 
-use super::fields::{Ip, Labels, Name, Namespace, Port};
+use super::fields::{Ip, LabelLimits, Name, Namespace, Port};
 use crate::file_limits::{FileLimits, yaml_problem};
 
 #[derive(Deserialize)]
@@ -33,11 +34,11 @@ struct Entry {
     address: Ip,
     port: Port,
     #[serde(default)]
-    labels: Labels,
+    labels: BTreeMap<String, String>,
 }
 
 /// Reads a file in YAML or JSON. One bad entry refuses the whole file.
-pub fn parse(bytes: &[u8], limits: FileLimits) -> Result<Vec<Endpoint>, FileError> {
+pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<Vec<Endpoint>, FileError> {
     let text =
         core::str::from_utf8(bytes).map_err(|error| FileError::Malformed(format!("not UTF-8: {error}")))?;
     // YAML 1.2: a name such as `no` or `n` is a text, not a truth value.
@@ -48,6 +49,10 @@ pub fn parse(bytes: &[u8], limits: FileLimits) -> Result<Vec<Endpoint>, FileErro
         path: error.path().to_string(),
         problem: error.inner().to_string(),
     })?;
+    for (index, entry) in file.endpoints.iter().enumerate() {
+        let refused = |problem| FileError::Refused { path: format!("endpoints[{index}].labels"), problem };
+        labels.check(&entry.labels).map_err(refused)?;
+    }
     Ok(file.endpoints.into_iter().map(Entry::endpoint).collect())
 }
 
@@ -57,7 +62,7 @@ impl Entry {
         Endpoint::new(
             name,
             SocketAddr::new(self.address.0, self.port.0.get()),
-            self.labels.0.into_iter().collect(),
+            self.labels.into_iter().collect(),
         )
     }
 }
@@ -95,7 +100,7 @@ mod tests {
     use super::*;
 
     fn addresses(text: &str) -> Vec<String> {
-        parse(text.as_bytes(), FileLimits::default())
+        parse(text.as_bytes(), FileLimits::default(), LabelLimits::default())
             .unwrap()
             .iter()
             .map(|e| format!("{} {}", e.name(), e.printed_address()))
@@ -104,7 +109,7 @@ mod tests {
 
     fn refusal(entry: &str) -> String {
         let text = format!("endpoints:\n- {{name: good, address: 10.0.0.1, port: 1}}\n- {entry}\n");
-        parse(text.as_bytes(), FileLimits::default()).expect_err(entry).to_string()
+        parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).expect_err(entry).to_string()
     }
 
     #[test]
@@ -122,7 +127,8 @@ mod tests {
         let text =
             "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {llm-d.ai/engine-type: sglang}}]";
         assert_eq!(
-            parse(text.as_bytes(), FileLimits::default()).unwrap()[0].label("llm-d.ai/engine-type"),
+            parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).unwrap()[0]
+                .label("llm-d.ai/engine-type"),
             Some("sglang")
         );
     }
@@ -137,6 +143,7 @@ mod tests {
         let labelled =
             |labels: &str| format!("{{name: b, address: 10.0.0.2, port: 1, labels: {{{labels}}}}}");
         let crowded = labelled(&(0..65).map(|n| format!("l{n}: x")).collect::<Vec<_>>().join(", "));
+        let long_key = labelled(&format!("{}: a", "k".repeat(318)));
         let long = labelled(&format!("a: {}", "x".repeat(1025)));
         for (entry, parts) in [
             (
@@ -158,8 +165,9 @@ mod tests {
                 "{name: b, address: 10.0.0.2, port: 1, labels: {x: 1}}",
                 ["endpoints[1].labels.x", "1", "a string"],
             ),
-            (&crowded, ["endpoints[1].labels", "65 labels", "at most 64"]),
-            (&long, ["endpoints[1].labels", "\"a\"", "0 to 1024 bytes"]),
+            (&crowded, ["endpoints[1].labels", "65 labels", "at most 64 (--max-endpoint-labels)"]),
+            (&long, ["endpoints[1].labels", "\"a\" has 1025 bytes", "0 to 1024 bytes (--max-label-bytes)"]),
+            (&long_key, ["endpoints[1].labels", "has 318 bytes", "1 to 317 bytes"]),
             ("{name: b, address: 10.0.0.2, port: 1, prot: 2}", ["endpoints[1].prot", "prot", "`labels`"]),
             ("{name: b, port: 1}", ["endpoints[1]", "missing", "address"]),
         ] {
@@ -168,6 +176,16 @@ mod tests {
                 assert!(refusal.contains(part), "{entry}: {refusal:?} lacks {part:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_limits_of_labels_are_what_they_are_set_to() {
+        let text = "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {a: xyz, b: x}}]";
+        let parse = |count, value_bytes| {
+            parse(text.as_bytes(), FileLimits::default(), LabelLimits { count, value_bytes })
+        };
+        assert!(parse(2, 3).is_ok());
+        assert!(parse(1, 3).is_err() && parse(2, 2).is_err());
     }
 
     #[test]
@@ -190,9 +208,11 @@ mod tests {
             &deep,
             &large,
         ] {
-            let error = parse(text.as_bytes(), FileLimits::default()).expect_err("hostile").to_string();
+            let error = parse(text.as_bytes(), FileLimits::default(), LabelLimits::default())
+                .expect_err("hostile")
+                .to_string();
             assert!(!error.is_empty() && error.len() < 4096, "{} bytes", error.len());
         }
-        assert!(parse(b"endpoints: [\xff]", FileLimits::default()).is_err());
+        assert!(parse(b"endpoints: [\xff]", FileLimits::default(), LabelLimits::default()).is_err());
     }
 }

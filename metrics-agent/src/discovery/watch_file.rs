@@ -6,7 +6,7 @@ use std::sync::Arc;
 use endpoint_picker::pool::Endpoint;
 use tokio::sync::watch;
 
-use super::{Discovered, combine, parse};
+use super::{Discovered, LabelLimits, combine, parse};
 use crate::file_limits::FileLimits;
 use crate::look;
 use crate::telemetry::Telemetry;
@@ -16,6 +16,7 @@ pub(super) struct Watcher {
     pub(super) fixed: Vec<Endpoint>,
     pub(super) max_endpoints: usize,
     pub(super) limits: FileLimits,
+    pub(super) labels: LabelLimits,
     pub(super) found: watch::Sender<Discovered>,
     pub(super) telemetry: Arc<Telemetry>,
 }
@@ -30,8 +31,8 @@ impl Watcher {
 
     fn take(&self, look: &Look) {
         let set = look.clone().and_then(|bytes| {
-            let endpoints =
-                parse(&bytes, self.limits).map_err(|error| format!("{}: {error}", self.path.display()))?;
+            let endpoints = parse(&bytes, self.limits, self.labels)
+                .map_err(|error| format!("{}: {error}", self.path.display()))?;
             combine(&self.fixed, &endpoints, self.max_endpoints)
                 .map_err(|error| format!("{}: {error}", self.path.display()))
         });

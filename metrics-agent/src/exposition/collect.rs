@@ -6,9 +6,6 @@ use endpoint_picker::reading::Lora;
 
 use super::sample::{Labels, Sample};
 
-/// Engines of one data-parallel server that are told apart; a text with more of them is refused.
-const MAX_ENGINES: usize = 256;
-
 /// Larger counts are no counts of requests, and from here on a double no longer holds every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
 
@@ -19,11 +16,20 @@ pub(super) struct Invalid;
 /// Outcome of a field: not in the text, not legal, or a value.
 pub(super) type Said<T> = Option<Result<T, Invalid>>;
 
+/// How the engines of a data-parallel server are told apart.
+#[derive(Clone, Debug)]
+pub(super) struct Engines {
+    /// The label that numbers them.
+    pub(super) label: String,
+    /// A number of more engines is none.
+    pub(super) most: usize,
+}
+
 /// A number: of each engine, the series with the largest timestamp, the first of equals.
 #[derive(Debug)]
 pub(super) struct Number {
     /// `None`: all series belong to one engine, as in the reference.
-    engine_label: Option<String>,
+    told_apart: Option<Engines>,
     engines: Vec<EngineValue>,
     overflow: bool,
 }
@@ -36,8 +42,8 @@ struct EngineValue {
 }
 
 impl Number {
-    pub(super) fn new(engine_label: Option<String>) -> Self {
-        Self { engine_label, engines: Vec::new(), overflow: false }
+    pub(super) fn new(told_apart: Option<Engines>) -> Self {
+        Self { told_apart, engines: Vec::new(), overflow: false }
     }
 
     pub(super) fn clear(&mut self) {
@@ -46,12 +52,13 @@ impl Number {
     }
 
     pub(super) fn offer(&mut self, sample: &Sample<'_>) {
-        let engine = self.engine_label.as_ref().and_then(|label| integer(sample.labels, label));
+        let engine = self.told_apart.as_ref().and_then(|engines| integer(sample.labels, &engines.label));
+        let most = self.told_apart.as_ref().map_or(1, |engines| engines.most);
         let new = EngineValue { engine, timestamp: sample.timestamp, value: sample.value };
         match self.engines.iter().position(|seen| seen.engine == engine) {
             Some(at) if new.timestamp > self.engines[at].timestamp => self.engines[at] = new,
             Some(_) => {}
-            None if self.engines.len() < MAX_ENGINES => self.engines.push(new),
+            None if self.engines.len() < most => self.engines.push(new),
             None => self.overflow = true,
         }
     }

@@ -20,18 +20,20 @@ pub struct Reader {
     series: usize,
 }
 
-/// What one line of a text may be.
+/// What a text may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LineLimits {
-    /// Most bytes; a longer line is passed over.
-    pub bytes: usize,
+pub struct TextLimits {
+    /// Most bytes of a line; a longer one is passed over.
+    pub line_bytes: usize,
     /// Most labels of a series; one with more counts as malformed.
     pub labels: usize,
+    /// Most engines of a data-parallel server; with more the field has no value.
+    pub engines: usize,
 }
 
-impl Default for LineLimits {
+impl Default for TextLimits {
     fn default() -> Self {
-        Self { bytes: 64 * 1024, labels: 128 }
+        Self { line_bytes: 64 * 1024, labels: 128, engines: 256 }
     }
 }
 
@@ -76,13 +78,13 @@ pub enum Fault {
 impl Reader {
     /// A reader of texts in this dialect.
     pub fn new(dialect: &Dialect, engines: MultiEngine) -> Self {
-        Self::with_limits(dialect, engines, LineLimits::default())
+        Self::with_limits(dialect, engines, TextLimits::default())
     }
 
     /// The same, with other limits.
-    pub fn with_limits(dialect: &Dialect, engines: MultiEngine, limits: LineLimits) -> Self {
-        let wanted = Wanted::new(dialect, engines, limits.labels);
-        Self { lines: Lines::new(limits.bytes), wanted, series: 0 }
+    pub fn with_limits(dialect: &Dialect, engines: MultiEngine, limits: TextLimits) -> Self {
+        let wanted = Wanted::new(dialect, engines, limits);
+        Self { lines: Lines::new(limits.line_bytes), wanted, series: 0 }
     }
 
     /// Starts a new text; what was read of the last one is forgotten.

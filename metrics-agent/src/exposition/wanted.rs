@@ -1,7 +1,7 @@
 //! The wanted metrics, line by line.
 
-use super::collect::{CacheShape, Invalid, LoraLists, Number, Said};
-use super::reader::{Extraction, Fault, Field};
+use super::collect::{CacheShape, Engines, Invalid, LoraLists, Number, Said};
+use super::reader::{Extraction, Fault, Field, TextLimits};
 use super::sample::{Sample, sample, type_line};
 use crate::dialect::{Dialect, MetricSpec, MultiEngine};
 
@@ -41,13 +41,14 @@ enum Kept {
 }
 
 impl Wanted {
-    pub(super) fn new(dialect: &Dialect, engines: MultiEngine, max_labels: usize) -> Self {
+    pub(super) fn new(dialect: &Dialect, engines: MultiEngine, limits: TextLimits) -> Self {
         let engine_label = match engines {
             MultiEngine::Sum => dialect.engine_label.clone(),
             MultiEngine::First => None,
         };
-        let per_engine = || Number::new(engine_label.clone());
-        let mut wanted = Self { families: Vec::new(), max_labels };
+        let told_apart = engine_label.map(|label| Engines { label, most: limits.engines });
+        let per_engine = || Number::new(told_apart.clone());
+        let mut wanted = Self { families: Vec::new(), max_labels: limits.labels };
         wanted.want(dialect.waiting.as_ref(), || Kept::Waiting(per_engine()));
         wanted.want(dialect.running.as_ref(), || Kept::Running(per_engine()));
         wanted.want(dialect.kv_usage.as_ref(), || Kept::KvUsage(per_engine()));

@@ -41,6 +41,14 @@ pub struct PolicyFlags {
     /// Most nodes of YAML in a file: maps, lists and values.
     #[arg(long, value_name = "N", default_value_t = FileLimits::default().yaml_nodes, value_parser = values::count)]
     max_yaml_nodes: usize,
+
+    /// Most manifest files in a directory.
+    #[arg(long, value_name = "N", default_value_t = FileLimits::default().manifest_files, value_parser = values::count)]
+    max_manifest_files: usize,
+
+    /// Most manifests in all files together; each item of a list counts.
+    #[arg(long, value_name = "N", default_value_t = FileLimits::default().manifests, value_parser = values::count)]
+    max_manifests: usize,
 }
 
 impl PolicyFlags {
@@ -55,7 +63,12 @@ impl PolicyFlags {
             emit_endpoint_scores: self.emit_endpoint_scores,
             no_opinion_after: self.no_opinion_after,
             avoid_failing: self.avoid_failing,
-            file_limits: FileLimits { bytes: self.max_file_bytes, yaml_nodes: self.max_yaml_nodes },
+            file_limits: FileLimits {
+                bytes: self.max_file_bytes,
+                yaml_nodes: self.max_yaml_nodes,
+                manifest_files: self.max_manifest_files,
+                manifests: self.max_manifests,
+            },
         })
     }
 }

@@ -12,7 +12,7 @@ use super::FlagError;
 use super::values::{count, duration, path, server_name};
 use crate::credentials::scraping::{Files, Trust};
 use crate::dialect::MultiEngine;
-use crate::exposition::LineLimits;
+use crate::exposition::TextLimits;
 use crate::scrape::{self, MIN_INTERVAL, Scheme};
 
 /// How model servers are scraped.
@@ -69,12 +69,16 @@ pub(super) struct ScrapeFlags {
     max_metrics_series: usize,
 
     /// Longest line of a metrics text; a longer one is passed over.
-    #[arg(long, value_name = "BYTES", default_value_t = LineLimits::default().bytes, value_parser = count)]
+    #[arg(long, value_name = "BYTES", default_value_t = TextLimits::default().line_bytes, value_parser = count)]
     max_metrics_line_bytes: usize,
 
     /// Most labels of a series; one with more counts as malformed.
-    #[arg(long, value_name = "N", default_value_t = LineLimits::default().labels, value_parser = count)]
+    #[arg(long, value_name = "N", default_value_t = TextLimits::default().labels, value_parser = count)]
     max_metrics_labels: usize,
+
+    /// Most engines of a data-parallel server; a value of more is none.
+    #[arg(long, value_name = "N", default_value_t = TextLimits::default().engines, value_parser = count)]
+    max_metrics_engines: usize,
 
     /// So many scrapes of an endpoint failed in a row, and it is not ready until one succeeds, as long as others are. Without it
     /// an endpoint that hangs stays a candidate, as in the reference endpoint picker.
@@ -125,7 +129,11 @@ impl ScrapeFlags {
             path: self.metrics_path,
             max_bytes: self.max_metrics_bytes,
             max_series: self.max_metrics_series,
-            lines: LineLimits { bytes: self.max_metrics_line_bytes, labels: self.max_metrics_labels },
+            text: TextLimits {
+                line_bytes: self.max_metrics_line_bytes,
+                labels: self.max_metrics_labels,
+                engines: self.max_metrics_engines,
+            },
             unready_after: self.unready_after_failed_scrapes,
             engines: match self.data_parallel {
                 DataParallel::Sum => MultiEngine::Sum,

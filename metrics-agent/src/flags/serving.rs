@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::values::{duration, header_bytes};
+use super::values::{count, duration, header_bytes};
 use crate::credentials::serving::{Files, TlsFiles};
 use crate::server::listen::Limits;
 
@@ -31,6 +31,14 @@ pub(super) struct ServeFlags {
     /// A connection is closed when its client takes nothing of an answer for this long.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     write_timeout: Duration,
+
+    /// Largest report of a proxy; a larger one is answered 413. An endpoint takes some 30 bytes of it.
+    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
+    max_report_bytes: usize,
+
+    /// Most proxies that may report on one pool; the reports of others are refused.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
+    max_proxies: usize,
 
     /// Certificate chain of the agent's API, in PEM: the API is then served over TLS. Read again when it changes, as are
     /// all files of certificates, keys and tokens.
@@ -61,6 +69,8 @@ impl ServeFlags {
             max_header_bytes: self.max_header_bytes,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
+            max_report_bytes: self.max_report_bytes,
+            max_proxies: self.max_proxies,
         }
     }
 

@@ -17,9 +17,6 @@ use super::problem::{Fault, Faults, Origin, Problem, quoted};
 use super::source::File;
 use crate::file_limits::yaml_problem;
 
-/// Most documents of all files together.
-pub(super) const MAX_DOCUMENTS: usize = 4096;
-
 const POOL: &str = "inference.networking.k8s.io/v1";
 const LLM_D_CONFIG: &str = "llm-d.ai/v1alpha1";
 const LLM_D: &str = "llm-d.ai/v1alpha2";
@@ -131,8 +128,11 @@ impl Documents {
             for (item, document) in items {
                 let origin = Origin { item, ..origin.clone() };
                 self.count += 1;
-                if self.count > MAX_DOCUMENTS {
-                    let text = format!("is one too many; allowed are {MAX_DOCUMENTS} in all files together");
+                let most = given.file_limits.manifests;
+                if self.count > most {
+                    let text = format!(
+                        "is one too many; allowed are {most} in all files together (--max-manifests)"
+                    );
                     self.problems.push(origin.problem(Fault::new("", text)));
                     return;
                 }

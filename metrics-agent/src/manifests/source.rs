@@ -7,9 +7,6 @@ use std::sync::Arc;
 use super::problem::{Problem, Problems};
 use crate::file_limits::FileLimits;
 
-/// Most files of a directory.
-pub const MAX_FILES: usize = 256;
-
 /// Most bytes of all files together, in files of the most bytes.
 pub const MAX_FULL_FILES: usize = 4;
 
@@ -30,7 +27,7 @@ pub struct File {
 pub fn read(path: &Path, limits: FileLimits) -> Result<Vec<File>, Problems> {
     let is_directory =
         std::fs::metadata(path).map_err(|error| Problems::from(unreadable(path, &error)))?.is_dir();
-    let paths = if is_directory { files_of(path)? } else { vec![path.to_owned()] };
+    let paths = if is_directory { files_of(path, limits.manifest_files)? } else { vec![path.to_owned()] };
     let (mut files, mut problems, mut total) = (Vec::new(), Vec::new(), 0);
     for path in paths {
         match limits.read(&path) {
@@ -50,7 +47,7 @@ pub fn read(path: &Path, limits: FileLimits) -> Result<Vec<File>, Problems> {
     if problems.is_empty() { Ok(files) } else { Err(Problems(problems)) }
 }
 
-fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Problems> {
+fn files_of(directory: &Path, most: usize) -> Result<Vec<PathBuf>, Problems> {
     let fails = |error| Problems::from(unreadable(directory, &error));
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(fails)? {
@@ -60,8 +57,8 @@ fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Problems> {
         if named && !hidden && !path.is_dir() {
             paths.push(path);
         }
-        if paths.len() > MAX_FILES {
-            let text = format!("holds more than the allowed {MAX_FILES} files");
+        if paths.len() > most {
+            let text = format!("holds more than the allowed {most} files (--max-manifest-files)");
             return Err(Problem::of_file(directory, text).into());
         }
     }

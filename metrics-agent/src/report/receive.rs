@@ -14,14 +14,11 @@ use endpoint_picker_wire::report::Report;
 
 use crate::server::{Shared, refuse};
 
-/// Enough for the most endpoints that a pool may have.
-const MAX_BYTES: usize = 4 * 1024 * 1024;
-
 const PROTOBUF: &str = "application/x-protobuf";
 
-/// Where reports are taken.
-pub fn routes() -> Router<Arc<Shared>> {
-    Router::new().route("/v1/pools/{pool}/report", post(take)).layer(DefaultBodyLimit::max(MAX_BYTES))
+/// Where reports are taken, of at most so many bytes.
+pub fn routes(max_bytes: usize) -> Router<Arc<Shared>> {
+    Router::new().route("/v1/pools/{pool}/report", post(take)).layer(DefaultBodyLimit::max(max_bytes))
 }
 
 async fn take(
@@ -32,7 +29,15 @@ async fn take(
 ) -> Response {
     let limit = shared.body_timeout;
     let body = if let Ok(body) = tokio::time::timeout(limit, Bytes::from_request(request, &())).await {
-        body.map_err(|rejection| (rejection.status(), rejection.body_text()))
+        body.map_err(|rejection| match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                let most = shared.max_report_bytes;
+                let problem =
+                    format!("the report is larger than the allowed {most} bytes (--max-report-bytes)");
+                (StatusCode::PAYLOAD_TOO_LARGE, problem)
+            }
+            status => (status, rejection.body_text()),
+        })
     } else {
         let problem = format!("the report did not come whole within {limit:?} (--idle-timeout)");
         Err((StatusCode::REQUEST_TIMEOUT, problem))

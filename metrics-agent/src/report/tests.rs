@@ -3,6 +3,8 @@ use endpoint_picker_wire::report::Rejected;
 
 use super::*;
 
+const MAX_PROXIES: usize = 64;
+
 fn pool() -> Pool {
     let endpoint = |n: u8| Endpoint::new(n.to_string(), ([10, 0, 0, n], 8000).into(), vec![]);
     Pool::new("p".to_owned(), vec![endpoint(1), endpoint(2)]).unwrap()
@@ -24,7 +26,7 @@ fn rate(reports: &Reports) -> Option<f64> {
 
 #[tokio::test(start_paused = true)]
 async fn the_rate_of_picks_is_between_two_reports_of_one_generation() {
-    let reports = Reports::new(Clock::start());
+    let reports = Reports::new(Clock::start(), MAX_PROXIES);
     reports.take(&pool(), report("a", 1, 1000)).unwrap();
     assert_eq!(rate(&reports), None, "nothing to compare with");
     tokio::time::advance(Duration::from_secs(2)).await;
@@ -40,7 +42,7 @@ async fn the_rate_of_picks_is_between_two_reports_of_one_generation() {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_picked_for_the_first_time_has_a_rate() {
-    let reports = Reports::new(Clock::start());
+    let reports = Reports::new(Clock::start(), MAX_PROXIES);
     reports.take(&pool(), Report { endpoints: vec![], ..report("a", 1, 0) }).unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
     reports.take(&pool(), report("a", 1, 7)).unwrap();
@@ -49,7 +51,7 @@ async fn an_endpoint_picked_for_the_first_time_has_a_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn a_proxy_that_stopped_reporting_is_forgotten_after_ten_seconds() {
-    let reports = Reports::new(Clock::start());
+    let reports = Reports::new(Clock::start(), MAX_PROXIES);
     reports.take(&pool(), report("a", 1, 1)).unwrap();
     tokio::time::advance(Duration::from_secs(6)).await;
     reports.take(&pool(), report("b", 1, 1)).unwrap();
@@ -62,7 +64,7 @@ async fn a_proxy_that_stopped_reporting_is_forgotten_after_ten_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_that_the_pool_does_not_have_are_left_out() {
-    let reports = Reports::new(Clock::start());
+    let reports = Reports::new(Clock::start(), MAX_PROXIES);
     let mut told = report("a", 1, 5);
     told.endpoints.push(EndpointReport { endpoint: 42, picks: 1, requests: 1, tokens: 1, failing: false });
     reports.take(&pool(), told).unwrap();
@@ -74,11 +76,14 @@ async fn endpoints_that_the_pool_does_not_have_are_left_out() {
 
 #[tokio::test(start_paused = true)]
 async fn what_would_grow_without_end_is_refused() {
-    let reports = Reports::new(Clock::start());
+    let reports = Reports::new(Clock::start(), MAX_PROXIES);
     for proxy in 0..MAX_PROXIES {
         reports.take(&pool(), report(&proxy.to_string(), 1, 1)).unwrap();
     }
-    assert_eq!(reports.take(&pool(), report("one more", 1, 1)), Err(ReportError::TooManyProxies));
+    assert_eq!(
+        reports.take(&pool(), report("one more", 1, 1)),
+        Err(ReportError::TooManyProxies(MAX_PROXIES))
+    );
     reports.take(&pool(), report("0", 1, 2)).expect("who reports already goes on");
     let long = report(&"x".repeat(MAX_NAME + 1), 1, 1);
     assert_eq!(reports.take(&pool(), long), Err(ReportError::LongName(MAX_NAME + 1)));
@@ -91,7 +96,7 @@ async fn what_would_grow_without_end_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn the_picks_of_all_proxies_add_up_and_never_fall() {
-    let reports = Reports::new(Clock::start());
+    let reports = Reports::new(Clock::start(), MAX_PROXIES);
     let picks = || reports.of("p").picks[&key(0)];
     reports.take(&pool(), report("a", 1, 1000)).unwrap();
     reports.take(&pool(), report("b", 1, 500)).unwrap();

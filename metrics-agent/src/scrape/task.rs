@@ -41,7 +41,7 @@ impl Task {
         telemetry: Arc<Telemetry>,
     ) -> Self {
         let Job { endpoint, address, settings, dialect } = job.clone();
-        let reader = Reader::with_limits(&dialect, settings.engines, settings.lines);
+        let reader = Reader::with_limits(&dialect, settings.engines, settings.text);
         let client = Client { reader, credentials, connection: None, refusals: 0 };
         Self { endpoint, address, settings, slot, clock, telemetry, client, failures: 0 }
     }

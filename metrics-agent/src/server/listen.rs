@@ -39,6 +39,10 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// A connection is closed when its client takes nothing of an answer for so long.
     pub write_timeout: Duration,
+    /// Largest report of a proxy; a larger one is answered 413.
+    pub max_report_bytes: usize,
+    /// Most proxies that may report on one pool; one more is answered 400.
+    pub max_proxies: usize,
 }
 
 /// Serves until `closing` is cancelled, and then until every request that had begun is answered.

@@ -9,7 +9,7 @@ use metrics_agent::agent::{self, Settings};
 use metrics_agent::credentials;
 use metrics_agent::dialect::MultiEngine;
 use metrics_agent::discovery::Sources;
-use metrics_agent::exposition::LineLimits;
+use metrics_agent::exposition::TextLimits;
 use metrics_agent::file_limits::FileLimits;
 use metrics_agent::manifests::Options;
 use metrics_agent::scrape::{self, Scheme};
@@ -97,7 +97,7 @@ pub(crate) fn settings() -> Settings {
             path: "/metrics".parse().unwrap(),
             max_bytes: 100_000,
             max_series: 5_000,
-            lines: LineLimits::default(),
+            text: TextLimits::default(),
             unready_after: None,
             engines: MultiEngine::Sum,
         },
@@ -110,6 +110,8 @@ pub(crate) fn settings() -> Settings {
             max_header_bytes: MIN_HEADER_BYTES,
             idle_timeout: Duration::from_secs(20),
             write_timeout: Duration::from_secs(20),
+            max_report_bytes: 100_000,
+            max_proxies: 2,
         },
         credentials: credentials::serving::Files::default(),
     }
@@ -119,7 +121,7 @@ pub(crate) fn settings() -> Settings {
 pub(crate) fn scraping(addresses: &[SocketAddr]) -> Settings {
     let name = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, vec![]);
     let fixed = addresses.iter().map(name).collect();
-    Settings { sources: Sources { fixed, file: None }, ..settings() }
+    Settings { sources: Sources { fixed, ..Sources::default() }, ..settings() }
 }
 
 pub(crate) struct Agent {

@@ -1,7 +1,7 @@
 //! Texts no honest server writes cost their own field and nothing else.
 
 use metrics_agent::dialect::{Dialects, MultiEngine};
-use metrics_agent::exposition::{Extraction, Fault, Field, LineLimits, Reader};
+use metrics_agent::exposition::{Extraction, Fault, Field, Reader, TextLimits};
 use proptest::prelude::*;
 
 const REST: &str = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 4\n";
@@ -97,8 +97,23 @@ fn more_engines_than_any_server_has_are_refused() {
 }
 
 #[test]
+fn how_many_engines_a_server_has_is_for_the_operator_to_say() {
+    let text = "# TYPE vllm:num_requests_waiting gauge\n\
+                vllm:num_requests_waiting{engine=\"0\"} 1\nvllm:num_requests_waiting{engine=\"1\"} 2\n";
+    let waiting = |engines| {
+        let limits = TextLimits { engines, ..TextLimits::default() };
+        Reader::with_limits(Dialects::built_in().of_engine("vllm"), MultiEngine::Sum, limits)
+            .read(text.as_bytes())
+            .reading
+            .waiting
+    };
+    assert_eq!((waiting(2), waiting(1)), (Some(3), None));
+}
+
+#[test]
 fn a_line_longer_than_allowed_is_passed_over() {
-    let long = format!("vllm:num_requests_waiting{{a=\"{}\"}} 1", "x".repeat(LineLimits::default().bytes));
+    let long =
+        format!("vllm:num_requests_waiting{{a=\"{}\"}} 1", "x".repeat(TextLimits::default().line_bytes));
     assert_eq!(waiting(&long), (None, Some(Fault::Missing)));
 }
 

@@ -21,7 +21,7 @@ fn file(servers: &[&Scripted]) -> String {
 }
 
 fn reading(path: PathBuf) -> Settings {
-    Settings { sources: Sources { fixed: vec![], file: Some(path) }, ..settings() }
+    Settings { sources: Sources { file: Some(path), ..Sources::default() }, ..settings() }
 }
 
 fn addresses(snapshot: &Snapshot) -> Vec<String> {

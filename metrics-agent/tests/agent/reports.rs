@@ -118,7 +118,7 @@ async fn a_bad_report_is_refused_with_the_reason_and_changes_nothing() {
         (PATH, PROTOBUF, &other_format, 400, "format 9"),
         (PATH, "text/plain", &good, 415, "application/x-protobuf"),
         ("/v1/pools/other/report", PROTOBUF, &good, 404, "no such pool"),
-        (PATH, PROTOBUF, &vec![0; 5 << 20], 413, "limit"),
+        (PATH, PROTOBUF, &vec![0; 100_001], 413, "the allowed 100000 bytes (--max-report-bytes)"),
     ] {
         let (found, answer) = post(&agent, path, kind, body).await;
         assert_eq!(found, status, "{path} {kind}: {answer}");
@@ -128,6 +128,22 @@ async fn a_bad_report_is_refused_with_the_reason_and_changes_nothing() {
     assert!(status.contains(r#""proxies":[]"#), "{status}");
     let metrics = agent.get("/metrics").await.text();
     assert!(metrics.contains("\nmetrics_agent_reports_total{outcome=\"refused\"} 5\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_proxy_too_many_is_refused_and_those_known_go_on() {
+    let (agent, _server, _) = agent_and_key().await;
+    let tell = async |proxy: &str| {
+        let report = Report { format: REPORT_FORMAT, proxy: proxy.to_owned(), ..Report::default() };
+        post(&agent, PATH, PROTOBUF, &report.encode_to_vec()).await
+    };
+    assert_eq!((tell("one").await.0, tell("two").await.0), (204, 204));
+    let (status, answer) = tell("three").await;
+    assert!(
+        status == 400 && answer.contains("2 other proxies") && answer.contains("--max-proxies"),
+        "{answer}"
+    );
+    assert_eq!(tell("one").await.0, 204);
 }
 
 #[tokio::test]

@@ -39,7 +39,8 @@ async fn each_endpoint_is_read_in_its_engines_dialect() {
         Endpoint::new("default/a".to_owned(), server.address(), vec![]),
         Endpoint::new("default/b".to_owned(), other.address(), labels),
     ];
-    let agent = Agent::start(Settings { sources: Sources { fixed, file: None }, ..settings() }).await;
+    let agent =
+        Agent::start(Settings { sources: Sources { fixed, ..Sources::default() }, ..settings() }).await;
     agent
         .snapshot_where("both dialects", |snapshot| {
             snapshot.readings.iter().map(|r| r.waiting).eq([Some(3), Some(7)])

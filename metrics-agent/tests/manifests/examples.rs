@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use metrics_agent::discovery::{self, LabelLimits};
 use metrics_agent::file_limits::FileLimits;
 use metrics_agent::manifests::{Plan, source};
 
@@ -22,6 +23,6 @@ fn the_examples_are_right_and_mean_what_they_say() {
 
     let root = examples.join("../..");
     let endpoints = std::fs::read(root.join(plan.endpoints_file.unwrap())).unwrap();
-    let found = metrics_agent::discovery::parse(&endpoints, FileLimits::default()).unwrap();
+    let found = discovery::parse(&endpoints, FileLimits::default(), LabelLimits::default()).unwrap();
     assert_eq!(pool.members.among(&found).len(), found.len(), "each endpoint of the example is the pool's");
 }

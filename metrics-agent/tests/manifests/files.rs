@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use metrics_agent::file_limits::FileLimits;
-use metrics_agent::manifests::{Plan, source};
+use metrics_agent::manifests::{Options, Plan, source};
 
-use crate::reading::{options, refusal};
+use crate::reading::{POOL, file, options, refusal};
 
 #[test]
 fn hostile_texts_are_refused_briefly() {
@@ -50,9 +50,42 @@ fn files_are_counted_and_measured() {
     for index in 0..257 {
         std::fs::write(path.join(format!("{index}.yaml")), "").unwrap();
     }
-    assert!(refusal().contains("holds more than the allowed 256 files"), "{}", refusal());
+    assert!(
+        refusal().contains("holds more than the allowed 256 files (--max-manifest-files)"),
+        "{}",
+        refusal()
+    );
     let absent = source::read(&path.join("absent"), FileLimits::default()).unwrap_err().to_string();
     assert!(absent.contains("absent: cannot be read: "), "{absent}");
+}
+
+#[test]
+fn how_many_files_and_manifests_there_may_be_is_for_the_operator_to_say() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["a.yaml", "b.yaml", "c.yaml"] {
+        std::fs::write(directory.path().join(name), POOL).unwrap();
+    }
+    let read = |manifest_files| {
+        source::read(directory.path(), FileLimits { manifest_files, ..FileLimits::default() })
+    };
+    assert_eq!(read(3).unwrap().len(), 3);
+    let refusal = read(2).unwrap_err().to_string();
+    assert!(refusal.ends_with("holds more than the allowed 2 files (--max-manifest-files)"), "{refusal}");
+
+    let item = POOL.trim().trim_end_matches("---").trim_end().replace('\n', "\n  ");
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n- {item}\n---\n");
+    let text = format!("{list}{}", POOL.replace("{name: p}", "{name: q}"));
+    let plan = |manifests| {
+        let file_limits = FileLimits { manifests, ..FileLimits::default() };
+        Plan::read(&[file("m.yaml", &text)], &Options { file_limits, ..options() })
+    };
+    assert_eq!(plan(2).unwrap().pools.len(), 2, "an item of a list counts, the list does not");
+    let refusal = plan(1).unwrap_err().to_string();
+    assert!(
+        refusal
+            .contains("document 2: is one too many; allowed are 1 in all files together (--max-manifests)"),
+        "{refusal}"
+    );
 }
 
 #[test]

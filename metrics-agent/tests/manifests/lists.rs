@@ -80,6 +80,7 @@ fn a_list_is_refused_that_is_none_or_holds_another() {
 fn items_count_as_documents() {
     let items = "{apiVersion: v1, kind: Service},".repeat(4097);
     let text = format!("apiVersion: v1\nkind: List\nitems: [{items}]");
-    let expected = "document 1: item 4097: is one too many; allowed are 4096 in all files together";
+    let expected =
+        "document 1: item 4097: is one too many; allowed are 4096 in all files together (--max-manifests)";
     assert_eq!(refusal(&text), expected);
 }

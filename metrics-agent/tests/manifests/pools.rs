@@ -51,7 +51,7 @@ impl Setup {
             eds.map(|file| Target { path: directory.path().join(file), cluster: "of-{pool}".to_owned() });
         let agent = Agent::start(Settings {
             manifests: Some(watch::Settings { path, options: options() }),
-            sources: Sources { fixed: vec![], file: Some(directory.path().join("endpoints.yaml")) },
+            sources: Sources { file: Some(directory.path().join("endpoints.yaml")), ..Sources::default() },
             eds,
             ..settings()
         })

@@ -66,7 +66,7 @@ async fn works(snippet: &Snippet) -> Result<()> {
     } else if has("apiVersion") {
         run(Command::new(tools::metrics_agent()?).arg("check").arg(&file))
     } else if has("endpoints") {
-        discovery::parse(snippet.text.as_bytes(), FileLimits::default())?;
+        discovery::parse(snippet.text.as_bytes(), FileLimits::default(), discovery::LabelLimits::default())?;
         Ok(())
     } else if has("scrape_configs") {
         run(promtool(&["check", "config"], &snippet.at).arg(&file))
