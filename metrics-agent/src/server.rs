@@ -1,6 +1,7 @@
 //! What the agent answers over HTTP.
 
 pub mod access;
+mod answer;
 mod health;
 pub mod listen;
 mod snapshot;

@@ -32,6 +32,10 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     write_timeout: Duration,
 
+    /// The same when its client takes longer for all of an answer, however steadily.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    answer_timeout: Duration,
+
     /// Largest report of a proxy; a larger one is answered 413. An endpoint takes some 30 bytes of it.
     #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
     max_report_bytes: usize,
@@ -69,6 +73,7 @@ impl ServeFlags {
             max_header_bytes: self.max_header_bytes,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
+            answer_timeout: self.answer_timeout,
             max_report_bytes: self.max_report_bytes,
             max_proxies: self.max_proxies,
         }

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::access::Peer;
+use super::answer::Timely;
 use crate::credentials::Followed;
 
 /// Pause after the kernel gave no connection, as when there are no more file descriptors.
@@ -39,6 +40,8 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// A connection is closed when its client takes nothing of an answer for so long.
     pub write_timeout: Duration,
+    /// The same when it takes longer for all of an answer, however steadily.
+    pub answer_timeout: Duration,
     /// Largest report of a proxy; a larger one is answered 413.
     pub max_report_bytes: usize,
     /// Most proxies that may report on one pool; one more is answered 400.
@@ -103,7 +106,10 @@ async fn connection(
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
         let answer = router.clone().call(request);
-        async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+        async move {
+            let answer = answer.await.unwrap_or_else(|never| match never {});
+            Ok::<_, Infallible>(answer.map(|body| Timely::new(body, limits.answer_timeout)))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

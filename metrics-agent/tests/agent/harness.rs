@@ -110,6 +110,7 @@ pub(crate) fn settings() -> Settings {
             max_header_bytes: MIN_HEADER_BYTES,
             idle_timeout: Duration::from_secs(20),
             write_timeout: Duration::from_secs(20),
+            answer_timeout: Duration::from_secs(20),
             max_report_bytes: 100_000,
             max_proxies: 2,
         },

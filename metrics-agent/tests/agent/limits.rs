@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use endpoint_picker::pool::Endpoint;
 use metrics_agent::agent::Settings;
 use metrics_agent::server::listen::MIN_HEADER_BYTES;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -59,6 +60,14 @@ async fn a_body_that_comes_too_slowly_is_refused() {
 }
 
 #[tokio::test]
+async fn a_body_that_nobody_asked_for_does_not_keep_the_connection_open() {
+    let agent = agent(|settings| settings.limits.idle_timeout = Duration::from_millis(300)).await;
+    let mut slow = connect(agent.address).await;
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nx").await.unwrap();
+    assert!(until_closed(slow).await.starts_with(b"HTTP/1.1 200"));
+}
+
+#[tokio::test]
 async fn a_head_that_is_too_long_is_answered_431() {
     let agent = agent(|_| {}).await;
     let head = |bytes: usize| format!("x-long: {}\r\n", "x".repeat(bytes));
@@ -110,5 +119,40 @@ async fn who_takes_nothing_of_its_answers_is_disconnected() {
         let answer = timeout(SOON, ask(&mut other, "/healthz", "")).await.expect("the stuck client is gone");
         assert_eq!(answer.unwrap().status, 200, "{path}");
         until_closed(stuck).await;
+    }
+}
+
+#[tokio::test]
+async fn who_takes_an_answer_little_by_little_is_disconnected_too() {
+    let label = |n: u8| (format!("label-{n}"), "x".repeat(1 << 20));
+    let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([127, 0, 0, n], 1).into(), vec![label(n)]);
+    let agent = agent(|settings| {
+        settings.sources.fixed = (1..=16).map(endpoint).collect();
+        settings.limits.max_connections = 1;
+        settings.limits.answer_timeout = Duration::from_millis(300);
+        settings.limits.write_timeout = Duration::from_secs(60);
+    })
+    .await;
+    agent.snapshot_where("all there", |snapshot| snapshot.readings.len() == 16).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut slow = socket.connect(agent.address).await.unwrap();
+    slow.write_all(b"GET /v1/pools/default HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    // At most 400 KB a second: all 16 MiB would take twice as long as the other client waits.
+    let steadily = async {
+        let mut every = tokio::time::interval(Duration::from_millis(5));
+        let mut some = [0; 2048];
+        while slow.read(&mut some).await.is_ok_and(|taken| taken > 0) {
+            every.tick().await;
+        }
+    };
+    let mut other = connect(agent.address).await;
+    let other = async {
+        let answer = timeout(SOON, ask(&mut other, "/healthz", "")).await.expect("the slow client is gone");
+        assert_eq!(answer.unwrap().status, 200);
+    };
+    tokio::select! {
+        () = other => {}
+        () = async { steadily.await; std::future::pending().await } => {}
     }
 }
