@@ -35,6 +35,7 @@ pub mod rng;
 pub mod scheduler;
 pub mod shadow;
 pub mod subset;
+pub mod usage;
 
 #[cfg(test)]
 pub(crate) use marks::test;

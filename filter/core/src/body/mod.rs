@@ -18,7 +18,7 @@ mod given;
 mod items;
 mod json_text;
 mod span;
-mod value;
+pub(crate) mod value;
 
 use core::fmt::Display;
 use core::ops::Range;

@@ -17,7 +17,7 @@ use crate::prompt::Text;
 
 /// A string as the deserializer has it.
 #[derive(Clone, Copy)]
-pub(super) struct Str<'a, 't> {
+pub(crate) struct Str<'a, 't> {
     text: &'t str,
     /// The same, if it is part of the body and was not put together from escapes.
     in_body: Option<&'a str>,
@@ -32,19 +32,19 @@ impl Deref for Str<'_, '_> {
 }
 
 impl<'a> Str<'a, '_> {
-    pub(super) fn into_cow(self) -> Cow<'a, str> {
+    pub(crate) fn into_cow(self) -> Cow<'a, str> {
         self.in_body.map_or_else(|| Cow::Owned(self.text.to_owned()), Cow::Borrowed)
     }
 
     /// The text, of which no more than `limit` bytes are copied.
-    pub(super) fn into_text(self, limit: usize) -> Text<'a> {
+    pub(crate) fn into_text(self, limit: usize) -> Text<'a> {
         self.in_body.map_or_else(|| Text::copied(self.text, limit), Text::borrowed)
     }
 }
 
 /// A number as it was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Number {
+pub(crate) enum Number {
     /// An integer of at least 0.
     Unsigned(u64),
     /// An integer below 0.
@@ -55,7 +55,7 @@ pub(super) enum Number {
 
 impl Number {
     /// The number as the reference sees every number.
-    pub(super) fn as_f64(self) -> f64 {
+    pub(crate) fn as_f64(self) -> f64 {
         match self {
             Self::Unsigned(number) => number as f64,
             Self::Negative(number) => number as f64,
@@ -65,7 +65,7 @@ impl Number {
 }
 
 /// What becomes of a value.
-pub(super) trait Reader<'a>: Sized {
+pub(crate) trait Reader<'a>: Sized {
     type Value;
 
     /// The value has a type nobody asked for; it has been read past.
@@ -99,7 +99,7 @@ pub(super) trait Reader<'a>: Sized {
 }
 
 /// Reads past the rest of an array; says how many elements that were.
-pub(super) fn pass_array<'a, A: SeqAccess<'a>>(mut array: A) -> Result<u64, A::Error> {
+pub(crate) fn pass_array<'a, A: SeqAccess<'a>>(mut array: A) -> Result<u64, A::Error> {
     let mut count = 0;
     while array.next_element_seed(Read(Pass))?.is_some() {
         count += 1;
@@ -108,7 +108,7 @@ pub(super) fn pass_array<'a, A: SeqAccess<'a>>(mut array: A) -> Result<u64, A::E
 }
 
 /// Reads past the rest of an object.
-pub(super) fn pass_object<'a, A: MapAccess<'a>>(mut object: A) -> Result<(), A::Error> {
+pub(crate) fn pass_object<'a, A: MapAccess<'a>>(mut object: A) -> Result<(), A::Error> {
     while object.next_key_seed(Read(Pass))?.is_some() {
         object.next_value_seed(Read(Pass))?;
     }
@@ -116,7 +116,7 @@ pub(super) fn pass_object<'a, A: MapAccess<'a>>(mut object: A) -> Result<(), A::
 }
 
 /// Reads past a value.
-pub(super) struct Pass;
+pub(crate) struct Pass;
 
 impl Reader<'_> for Pass {
     type Value = ();
@@ -141,12 +141,12 @@ impl<'a> Reader<'a> for Key {
 }
 
 /// The next member's key.
-pub(super) fn key<'a, A: MapAccess<'a>>(object: &mut A) -> Result<Option<Cow<'a, str>>, A::Error> {
+pub(crate) fn key<'a, A: MapAccess<'a>>(object: &mut A) -> Result<Option<Cow<'a, str>>, A::Error> {
     object.next_key_seed(Read(Key))
 }
 
 /// The value of the member whose key was just read.
-pub(super) fn value<'a, A: MapAccess<'a>, R: Reader<'a>>(
+pub(crate) fn value<'a, A: MapAccess<'a>, R: Reader<'a>>(
     object: &mut A,
     reader: R,
 ) -> Result<R::Value, A::Error> {
@@ -154,7 +154,7 @@ pub(super) fn value<'a, A: MapAccess<'a>, R: Reader<'a>>(
 }
 
 /// The array's next element.
-pub(super) fn element<'a, A: SeqAccess<'a>, R: Reader<'a>>(
+pub(crate) fn element<'a, A: SeqAccess<'a>, R: Reader<'a>>(
     array: &mut A,
     reader: R,
 ) -> Result<Option<R::Value>, A::Error> {
@@ -162,7 +162,7 @@ pub(super) fn element<'a, A: SeqAccess<'a>, R: Reader<'a>>(
 }
 
 /// A [`Reader`] in serde's terms.
-pub(super) struct Read<R>(pub(super) R);
+pub(crate) struct Read<R>(pub(crate) R);
 
 impl<'a, R: Reader<'a>> DeserializeSeed<'a> for Read<R> {
     type Value = R::Value;
