@@ -1,7 +1,9 @@
 //! The filter's own configuration: which pool, and who tells about it.
 
 use endpoint_picker::decision::FailureMode;
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 /// Written as JSON into the filter's `configuration`; everything else comes from the agent.
 #[derive(Clone, Debug, Deserialize)]
@@ -20,6 +22,9 @@ pub(crate) struct Config {
     /// Who is told why an endpoint was picked.
     #[serde(default)]
     pub(crate) explain: Explain,
+    /// Whether answers are read for the tokens they took.
+    #[serde(default, deserialize_with = "count_tokens")]
+    pub(crate) count_tokens: bool,
 }
 
 /// Who is told why an endpoint was picked.
@@ -65,6 +70,13 @@ impl Default for Limits {
     fn default() -> Self {
         Self { peek_bytes: 1 << 20, max_held_bytes: 32 << 20, unread_body: UnreadBody::default() }
     }
+}
+
+/// Reads `countTokens`; what serde would say of another type does not name the field.
+fn count_tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let refused = || D::Error::custom(format_args!("countTokens is {value}; allowed are true and false"));
+    value.as_bool().ok_or_else(refused)
 }
 
 impl Config {

@@ -112,11 +112,11 @@ fn verdict(
     terms: Terms<'_>,
 ) -> host::Result<Verdict> {
     let request = Request::new(body, terms, Headers(&head.all), subset_hint()?);
-    let verdict = timed(pool, stats, &request, How { has_body: true, explains: head.explains })?;
+    let mut verdict = timed(pool, stats, &request, How { has_body: true, explains: head.explains })?;
     if let Act::Route { prompt, .. } = &verdict.act {
         stats.count_prompt(*prompt);
         let Terms { model, rewrite, .. } = terms;
-        stats.count_models(&RoutedRequest { asked: body.model.as_deref(), model, rewrite });
+        verdict.models = stats.count_models(&RoutedRequest { asked: body.model.as_deref(), model, rewrite });
     }
     Ok(verdict)
 }

@@ -41,18 +41,20 @@ const OF_ANSWERS: [&str; 5] =
 #[derive(Debug)]
 pub(crate) struct AnswerHead {
     pub(crate) status: u16,
+    pub(crate) content_type: Vec<u8>,
     pub(crate) content_encoding: Option<Vec<u8>>,
 }
 
 /// Takes away what a server must not say in the picker's name, and reads the rest.
 pub(crate) fn take_answer() -> Result<AnswerHead> {
     let headers = host::response_headers()?;
-    let mut head = AnswerHead { status: 0, content_encoding: None };
+    let mut head = AnswerHead { status: 0, content_type: Vec::new(), content_encoding: None };
     for (name, value) in headers {
         match name.as_str() {
             ":status" => {
                 head.status = core::str::from_utf8(&value).ok().and_then(|it| it.parse().ok()).unwrap_or(0);
             }
+            "content-type" => head.content_type = value,
             "content-encoding" => head.content_encoding = Some(value),
             name if OF_ANSWERS.contains(&name) => host::remove_response_header(name)?,
             _ => {}

@@ -8,6 +8,7 @@
 
 #![expect(missing_docs, reason = "the only public item is the entry point that the SDK's macro makes")]
 
+mod answer_tokens;
 mod board;
 mod config;
 mod decide;
@@ -29,6 +30,7 @@ mod roster;
 mod shared_log;
 mod stats;
 mod stream;
+mod token_stats;
 mod trial;
 mod verdict;
 

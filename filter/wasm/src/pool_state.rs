@@ -150,7 +150,7 @@ impl PoolState {
             self.view.remember(event, &self.known.pool);
         }
         self.view.flush(&self.known.pool);
-        Verdict { act, explanation, shadow_agrees }
+        Verdict { act, explanation, shadow_agrees, models: None }
     }
 
     fn act(&mut self, decision: Decision, now: Duration) -> Act {

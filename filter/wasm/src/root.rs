@@ -64,7 +64,7 @@ impl Root {
         let mut running = Running {
             shared: Rc::new(Shared {
                 pool: RefCell::new(PoolState::new(config.failure_mode, seed, vm, log)),
-                stats: Stats::new(&config.pool),
+                stats: Stats::new(&config.pool, config.count_tokens),
                 limits: config.limits,
                 explain: config.explain,
             }),

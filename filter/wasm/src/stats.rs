@@ -8,8 +8,9 @@ use core::cell::RefCell;
 use endpoint_picker::decision::{Abstention, Outcome, PromptSeen};
 use endpoint_picker_wire::report::Rejected;
 
-use crate::labels::{LabelledCounter, LabelledGauge};
+use crate::labels::{LabelledCounter, LabelledGauge, Labels};
 use crate::metric::{Counter, Gauge, Histogram};
+use crate::token_stats::{TokenStats, WholeAnswer};
 
 /// All statistics of one pool.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub(crate) struct Stats {
     /// Milliseconds from the choice to the first byte of the answer's body.
     pub(crate) first_byte: Histogram,
     told: RefCell<Told>,
+    /// `None` if answers are not read for their tokens.
+    tokens: Option<RefCell<TokenStats>>,
 }
 
 /// What is told once a second.
@@ -77,7 +80,7 @@ pub(crate) struct RoutedRequest<'a> {
 }
 
 impl Stats {
-    pub(crate) fn new(pool: &str) -> Self {
+    pub(crate) fn new(pool: &str, counts_tokens: bool) -> Self {
         let full = |name: &str| format!("endpoint_picker.{pool}.{name}");
         let counter = |name| Counter::define(&full(name));
         let gauge = |name| Gauge::define(&full(name));
@@ -110,6 +113,7 @@ impl Stats {
                 prompt_blocks_matched: counter("prompt_blocks_matched"),
                 prompt: PromptBlocks::default(),
             }),
+            tokens: counts_tokens.then(|| RefCell::new(TokenStats::new(full))),
         }
     }
 
@@ -153,14 +157,23 @@ impl Stats {
         }
     }
 
-    /// Counts a request that was routed, by its models.
-    pub(crate) fn count_models(&self, request: &RoutedRequest<'_>) {
+    /// Counts a request that was routed, by its models. Returns whose the tokens of its answer are, if those are counted.
+    pub(crate) fn count_models(&self, request: &RoutedRequest<'_>) -> Option<Labels> {
         const NONE: &str = "none";
         let mut told = self.told.borrow_mut();
         let model = if request.model.is_empty() { NONE } else { request.model };
-        told.requests.count(&[request.asked.unwrap_or(NONE), model]);
+        let models = Labels::new(&[request.asked.unwrap_or(NONE), model]);
+        told.requests.add(&models, 1);
         if let Some(resource) = request.rewrite {
             told.rewrites.count(&[resource, request.model]);
+        }
+        self.tokens.is_some().then_some(models)
+    }
+
+    /// Counts the tokens of an answer.
+    pub(crate) fn count_tokens(&self, models: &Labels, answer: &WholeAnswer) {
+        if let Some(tokens) = &self.tokens {
+            tokens.borrow_mut().count(models, answer);
         }
     }
 
@@ -186,6 +199,9 @@ impl Stats {
         if total > 0 {
             told.prompt_blocks.add(total);
             told.prompt_blocks_matched.add(matched);
+        }
+        if let Some(tokens) = &self.tokens {
+            tokens.borrow_mut().tell();
         }
     }
 

@@ -84,6 +84,7 @@ impl Stream {
                 let stats = &self.shared.stats;
                 self.response.headers.extend(answer_headers);
                 self.pick = pick;
+                self.response.models = verdict.models;
                 for (name, value) in headers {
                     host::set_request_header(name, &value)?;
                 }
@@ -153,7 +154,7 @@ impl Stream {
         if answer.from.is_some() && !answer.is_failure {
             self.response.awaited_since = Some(self.pick.at);
         }
-        self.response.begin(head.content_encoding.as_deref(), has_body)
+        self.response.begin(&head, has_body)
     }
 
     /// Answers the request with an error.
@@ -235,17 +236,12 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
-        if let Some(since) = self.response.awaited_since.take()
-            && let Ok(now) = host::now()
-        {
-            self.shared.stats.first_byte.record(now.saturating_sub(since).as_millis());
-        }
-        self.response.pass(end_of_stream);
+        self.response.pass(end_of_stream, &self.shared.stats);
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
-        self.response.end_with_trailers();
+        self.response.end_with_trailers(&self.shared.stats);
         Action::Continue
     }
 }

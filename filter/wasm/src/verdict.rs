@@ -2,6 +2,7 @@
 
 use endpoint_picker::decision::{Outcome, PromptSeen};
 
+use crate::labels::Labels;
 use crate::pick::Pick;
 
 /// What kind of decision it is.
@@ -22,11 +23,13 @@ pub(crate) struct Verdict {
     pub(crate) explanation: Option<String>,
     /// Whether the shadow would have done the same, if there is one.
     pub(crate) shadow_agrees: Option<bool>,
+    /// Whose tokens those of the answer are, if they are counted.
+    pub(crate) models: Option<Labels>,
 }
 
 impl From<Outcome> for Verdict {
     fn from(outcome: Outcome) -> Self {
-        Self { act: Act::Other(outcome), explanation: None, shadow_agrees: None }
+        Self { act: Act::Other(outcome), explanation: None, shadow_agrees: None, models: None }
     }
 }
 

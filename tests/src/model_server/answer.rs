@@ -1,5 +1,6 @@
 //! Answers in the shapes of the OpenAI API.
 
+use super::typed_events;
 use super::{CLAIM_ENCODING, CLAIM_HEADER, MODEL, ReceivedRequest, SERVED_BY, Shared, lock};
 use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
@@ -36,6 +37,7 @@ pub(super) async fn answer(shared: Arc<Shared>, request: ReceivedRequest, pause:
     let mut response = match (&request.method, request.uri.path()) {
         (&Method::POST, "/v1/chat/completions") => complete(shared.clone(), &request, true, pause).await,
         (&Method::POST, "/v1/completions") => complete(shared.clone(), &request, false, pause).await,
+        (&Method::POST, path @ ("/v1/responses" | "/v1/messages")) => typed_events::answer(path, &request),
         (&Method::GET, "/v1/models") => {
             let model = json!({"id": MODEL, "object": "model", "created": CREATED, "owned_by": "demo"});
             json_body(StatusCode::OK, &json!({"object": "list", "data": [model]}))
@@ -229,13 +231,13 @@ impl Job {
     }
 }
 
-fn json_body(status: StatusCode, value: &Value) -> Response<Body> {
+pub(super) fn json_body(status: StatusCode, value: &Value) -> Response<Body> {
     let mut response = body("application/json", value.to_string());
     *response.status_mut() = status;
     response
 }
 
-fn body(content_type: &'static str, text: impl Into<Bytes>) -> Response<Body> {
+pub(super) fn body(content_type: &'static str, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(text.into()).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

@@ -1,13 +1,14 @@
 //! A model server that does what a test tells it, over real sockets.
 //!
-//! It speaks the OpenAI API (chat and text completions, plain and streamed, the list of models) and vLLM's `/metrics`, over
-//! HTTP/1.1 and HTTP/2 with prior knowledge, and keeps every request it received. Answers depend on the request alone, so
-//! the same request sent past Envoy gives the same bytes.
+//! It speaks the OpenAI API (chat and text completions and responses, plain and streamed, the list of models), Anthropic's messages
+//! and vLLM's `/metrics`, over HTTP/1.1 and HTTP/2 with prior knowledge, and keeps every request it received. Answers depend on the
+//! request alone, so the same request sent past Envoy gives the same bytes.
 
 mod answer;
 mod connection;
 mod engine;
 mod metrics;
+mod typed_events;
 
 pub(crate) use engine::{Asked, Batch, TOKEN_BYTES};
 pub use engine::{ServiceTimes, Tally};

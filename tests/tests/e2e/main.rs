@@ -31,4 +31,5 @@ mod shipped_config;
 mod statistics;
 mod steady_load;
 mod subset;
+mod tokens;
 mod unreachable;

@@ -8,22 +8,28 @@ use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::stack::Stack;
 use reqwest::StatusCode;
 use serde_json::json;
+use std::str::FromStr;
 use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// What Envoy shows Prometheus of the filter.
-struct Shown(String);
+pub(crate) struct Shown(pub(crate) String);
 
 impl Shown {
-    async fn by(envoy: &Envoy) -> Self {
+    pub(crate) async fn by(envoy: &Envoy) -> Self {
         let text = envoy.admin_text("/stats/prometheus").await.unwrap();
         let lines = text.lines().filter(|line| line.starts_with("endpoint_picker_"));
         Self(lines.collect::<Vec<_>>().join("\n"))
     }
 
     /// The value of a series.
-    fn value(&self, series: &str) -> Result<u64, String> {
+    pub(crate) fn value(&self, series: &str) -> Result<u64, String> {
+        self.parsed(series)
+    }
+
+    /// The value of a series, or of a sum, which is no whole number.
+    pub(crate) fn parsed<T: FromStr>(&self, series: &str) -> Result<T, String> {
         let line = self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         let value = line.ok_or_else(|| format!("no {series} in:\n{}", self.0))?;
         value.parse().map_err(|_| format!("{series} is {value}"))

@@ -1,0 +1,51 @@
+//! Usage in answers: the input is a content type, the lengths of pieces, each on a line, and an answer.
+//!
+//! However the answer is cut, it says the same; and a plain one that is JSON says what its tree says.
+#![no_main]
+
+use endpoint_picker::usage::{Usage, UsageReader};
+use endpoint_picker_fuzz::first_line;
+use endpoint_picker_json::SerdeJson;
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((content_type, rest)) = first_line(input) else { return };
+    let Some((lengths, answer)) = first_line(rest) else { return };
+    let Some(reader) = UsageReader::new(content_type.as_bytes(), None) else { return };
+    let whole = in_pieces(reader.clone(), &[answer]);
+    let mut pieces = Vec::new();
+    let mut left = answer;
+    for length in lengths.bytes().cycle().take(if lengths.is_empty() { 0 } else { answer.len() }) {
+        let (piece, after) = left.split_at(left.len().min(usize::from(length % 32)));
+        pieces.push(piece);
+        left = after;
+    }
+    pieces.push(left);
+    let is_streamed = reader.is_streamed();
+    assert_eq!(in_pieces(reader, &pieces), whole, "in pieces");
+
+    let most = 1_000_000_000;
+    assert!(whole.input <= most && whole.output <= most && whole.cached.is_none_or(|cached| cached <= most));
+    if !is_streamed
+        && let Ok(tree) = serde_json::from_slice::<Value>(answer)
+        && whole != Usage::default()
+    {
+        // Of several members of a name, the tree has the last one.
+        let holders = [Some(&tree), tree.get("response"), tree.get("message")];
+        let repeats = |name: &[u8]| answer.windows(name.len()).filter(|part| *part == name).count() > 1;
+        let has_usage =
+            holders.into_iter().flatten().any(|holder| holder.get("usage").is_some_and(Value::is_object));
+        assert!(
+            has_usage || [&b"\"usage\""[..], b"\"response\"", b"\"message\""].into_iter().any(repeats),
+            "{whole:?} of no usage"
+        );
+    }
+});
+
+fn in_pieces(mut reader: UsageReader, pieces: &[&[u8]]) -> Usage {
+    for piece in pieces {
+        reader.piece::<SerdeJson>(piece);
+    }
+    reader.finish()
+}
