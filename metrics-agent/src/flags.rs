@@ -5,24 +5,23 @@ mod explain;
 mod policy;
 mod scraping;
 mod serving;
+mod sources;
 mod values;
 
 use core::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
-use endpoint_picker::pool::{Endpoint, Pool};
+use clap::{Parser, Subcommand};
 
 pub use self::asking::AskFlags;
 pub use self::explain::ExplainFlags;
 pub use self::policy::PolicyFlags;
 use self::scraping::ScrapeFlags;
 use self::serving::ServeFlags;
+use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 
 use crate::agent::Settings;
-use crate::discovery::{LabelLimits, Sources};
-use crate::eds::Target;
 use crate::manifests::watch;
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
@@ -42,19 +41,22 @@ pub struct Flags {
     pub log: String,
 
     #[command(flatten)]
+    sources: SourceFlags,
+
+    #[command(flatten)]
     policy: PolicyFlags,
 
     #[command(flatten)]
-    serve: ServeFlags,
-
-    #[command(flatten)]
-    sources: SourceFlags,
+    endpoints: EndpointLimits,
 
     #[command(flatten)]
     scrape: ScrapeFlags,
 
     #[command(flatten)]
     eds: EdsFlags,
+
+    #[command(flatten)]
+    serve: ServeFlags,
 }
 
 /// What else the agent can do.
@@ -85,77 +87,25 @@ pub enum Command {
         file: Option<PathBuf>,
     },
 
-    /// Decides a recorded request by a snapshot, as the filter does, and prints why. Ends with 0 if it is routed, with 3 if it
-    /// is answered, and with 1 if something cannot be read.
+    /// Decides a recorded request by a snapshot, as the filter does, and prints why, and what a shadow configuration would do
+    /// if there is one. Ends with 0 if the request is routed, with 3 if it is answered, and with 1 if something cannot be read.
     Explain(ExplainFlags),
-}
-
-#[derive(Args, Debug)]
-#[group(required = true, multiple = true)]
-struct SourceFlags {
-    /// Kubernetes manifests in YAML or JSON, a file or a directory: `InferencePool`, `EndpointPickerConfig`,
-    /// `InferenceObjective`, `InferenceModelRewrite` and `InferenceModel`; read again when they change.
-    #[arg(long, value_name = "PATH")]
-    manifests: Option<PathBuf>,
-
-    /// A model server, an IPv6 address in brackets; may be repeated. Its name is default/IP:PORT.
-    #[arg(long = "endpoint", value_name = "IP:PORT", value_parser = values::endpoint)]
-    endpoint: Vec<SocketAddr>,
-
-    /// Model servers in the reference endpoint picker's file-discovery format (YAML or JSON); read again when it
-    /// changes.
-    #[arg(long, value_name = "PATH")]
-    endpoints_file: Option<PathBuf>,
-
-    /// Most endpoints of all sources together, and of one pool; more are refused.
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
-    max_endpoints: u16,
-
-    /// Most labels of an endpoint in the endpoints file.
-    #[arg(long, value_name = "N", default_value_t = LabelLimits::default().count, value_parser = values::count)]
-    max_endpoint_labels: usize,
-
-    /// Longest value of such a label.
-    #[arg(long, value_name = "BYTES", default_value_t = LabelLimits::default().value_bytes, value_parser = values::count)]
-    max_label_bytes: usize,
-}
-
-#[derive(Args, Debug)]
-struct EdsFlags {
-    /// A file to keep with a pool's endpoints, for the EDS (`path_config_source`) of Envoy's cluster. With several
-    /// pools, `{pool}` in it stands for the pool's name.
-    #[arg(long, value_name = "PATH")]
-    eds_file: Option<PathBuf>,
-
-    /// The name of Envoy's cluster; `{pool}` in it stands for the pool's name.
-    #[arg(long, value_name = "NAME", default_value = "model-servers", requires = "eds_file")]
-    eds_cluster: String,
 }
 
 impl Flags {
     /// What the agent is to do. An interval that is too short is raised, with a warning, as in the reference.
     pub fn settings(self) -> Result<Settings, FlagError> {
-        let Self { policy, serve, sources, scrape, eds, .. } = self;
+        let Self { sources, policy, endpoints, scrape, eds, serve, .. } = self;
         let (scrape, scrape_credentials) = scrape.settings()?;
         let options = policy.options()?;
-        let name = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, Vec::new());
-        let fixed: Vec<_> = sources.endpoint.iter().map(name).collect();
-        Pool::new(String::new(), fixed.clone()).map_err(|error| FlagError(format!("--endpoint: {error}")))?;
         Ok(Settings {
-            manifests: sources.manifests.map(|path| watch::Settings { path, options: options.clone() }),
+            manifests: sources.manifests().map(|path| watch::Settings { path, options: options.clone() }),
             options,
-            sources: Sources {
-                fixed,
-                file: sources.endpoints_file,
-                labels: LabelLimits {
-                    count: sources.max_endpoint_labels,
-                    value_bytes: sources.max_label_bytes,
-                },
-            },
+            sources: sources.sources(endpoints.labels())?,
             scrape,
             scrape_credentials,
-            eds: eds.eds_file.map(|path| Target { path, cluster: eds.eds_cluster }),
-            max_endpoints: usize::from(sources.max_endpoints),
+            eds: eds.target(),
+            max_endpoints: endpoints.max_endpoints(),
             max_waiters: serve.max_waiters(),
             limits: serve.limits(),
             credentials: serve.credentials(),
@@ -180,9 +130,11 @@ mod tests {
     use core::time::Duration;
 
     use clap::CommandFactory;
+    use endpoint_picker::pool::Endpoint;
 
     use super::*;
     use crate::dialect::MultiEngine;
+    use crate::discovery::LabelLimits;
     use crate::scrape::MIN_INTERVAL;
 
     fn settings(flags: &str) -> Settings {
@@ -264,6 +216,7 @@ mod tests {
     #[test]
     fn some_source_of_endpoints_is_needed() {
         assert!(refusal("").contains("--endpoint"));
+        assert!(refusal("--max-endpoints 5").contains("required"), "a limit is no source");
         assert!(settings("--endpoints-file x.yaml").sources.fixed.is_empty());
     }
 

@@ -10,6 +10,7 @@ use crate::manifests::Options;
 
 /// How manifests are read.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Pools and policies")]
 pub struct PolicyFlags {
     /// The name by which the filter asks for the pool, when no manifest says which pools there are.
     #[arg(long, value_name = "NAME", default_value = "default")]
@@ -25,12 +26,12 @@ pub struct PolicyFlags {
 
     /// Age of metrics from which scorers have no opinion of an endpoint, 2s for example; also of one never scraped. Without
     /// it the last values count, and none as idle, as in the reference endpoint picker.
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
     no_opinion_after: Option<Duration>,
 
     /// For how long an endpoint that fails a request is left alone while there are others; twice as long with each further
     /// failure, up to eight times. 0s: not at all, as the reference does it.
-    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = values::duration_or_none)]
+    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
 
     /// Largest file that is read: the endpoints file, each manifest, each file of certificates, keys or tokens. All manifests

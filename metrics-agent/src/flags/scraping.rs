@@ -17,6 +17,7 @@ use crate::scrape::{self, MIN_INTERVAL, Scheme};
 
 /// How model servers are scraped.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Scraping of model servers")]
 pub(super) struct ScrapeFlags {
     /// Time between two scrapes of one model server, at least 50ms.
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
@@ -61,11 +62,11 @@ pub(super) struct ScrapeFlags {
     scrape_token_file: Option<PathBuf>,
 
     /// Largest metrics text that is read; a longer one is a failed scrape.
-    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
+    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
     max_metrics_bytes: usize,
 
     /// Most series of a metrics text; one with more is a failed scrape.
-    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = count)]
     max_metrics_series: usize,
 
     /// Longest line of a metrics text; a longer one is passed over.

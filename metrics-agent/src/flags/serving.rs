@@ -11,9 +11,10 @@ use crate::server::listen::Limits;
 
 /// How the agent's own API is served.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "The agent's own API")]
 pub(super) struct ServeFlags {
-    /// Most snapshot requests that may wait at the same time.
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    /// Most requests of filters that may wait for news at the same time; more are answered 503.
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     max_waiters: u16,
 
     /// Most connections; further ones wait until one ends.
@@ -24,7 +25,8 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024, value_parser = header_bytes)]
     max_header_bytes: usize,
 
-    /// A connection is closed when the headers of its next request have not come whole within this time.
+    /// A connection is closed when a handshake, or the headers of its next request, have not come whole within this time. The
+    /// body of a report has as long.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     idle_timeout: Duration,
 

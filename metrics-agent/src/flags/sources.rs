@@ -1,0 +1,91 @@
+//! Where endpoints and policies come from, and what Envoy is told of them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use endpoint_picker::pool::{Endpoint, Pool};
+
+use super::{FlagError, values};
+use crate::discovery::{LabelLimits, Sources};
+use crate::eds::Target;
+
+/// One of these is needed.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sources, of which one is needed")]
+#[group(required = true, multiple = true)]
+pub(super) struct SourceFlags {
+    /// Kubernetes manifests in YAML or JSON, a file or a directory: `InferencePool`, `EndpointPickerConfig`,
+    /// `InferenceObjective`, `InferenceModelRewrite` and `InferenceModel`; read again when they change.
+    #[arg(long, value_name = "PATH")]
+    manifests: Option<PathBuf>,
+
+    /// A model server, an IPv6 address in brackets; may be repeated. Its name is default/IP:PORT.
+    #[arg(long = "endpoint", value_name = "IP:PORT", value_parser = values::endpoint)]
+    endpoint: Vec<SocketAddr>,
+
+    /// Model servers in the reference endpoint picker's file-discovery format (YAML or JSON); read again when it
+    /// changes.
+    #[arg(long, value_name = "PATH")]
+    endpoints_file: Option<PathBuf>,
+}
+
+impl SourceFlags {
+    pub(super) fn manifests(&self) -> Option<PathBuf> {
+        self.manifests.clone()
+    }
+
+    pub(super) fn sources(self, labels: LabelLimits) -> Result<Sources, FlagError> {
+        let name = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, Vec::new());
+        let fixed: Vec<_> = self.endpoint.iter().map(name).collect();
+        Pool::new(String::new(), fixed.clone()).map_err(|error| FlagError(format!("--endpoint: {error}")))?;
+        Ok(Sources { fixed, file: self.endpoints_file, labels })
+    }
+}
+
+/// How much the sources may say of endpoints.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Endpoints")]
+pub(super) struct EndpointLimits {
+    /// Most endpoints of all sources together, and of one pool; more are refused.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
+    max_endpoints: u16,
+
+    /// Most labels of an endpoint in the endpoints file.
+    #[arg(long, value_name = "N", default_value_t = LabelLimits::default().count, value_parser = values::count)]
+    max_endpoint_labels: usize,
+
+    /// Longest value of such a label.
+    #[arg(long, value_name = "BYTES", default_value_t = LabelLimits::default().value_bytes, value_parser = values::count)]
+    max_label_bytes: usize,
+}
+
+impl EndpointLimits {
+    pub(super) fn max_endpoints(&self) -> usize {
+        usize::from(self.max_endpoints)
+    }
+
+    pub(super) fn labels(&self) -> LabelLimits {
+        LabelLimits { count: self.max_endpoint_labels, value_bytes: self.max_label_bytes }
+    }
+}
+
+/// The file that Envoy watches.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Envoy")]
+pub(super) struct EdsFlags {
+    /// A file to keep with a pool's endpoints, for the EDS (`path_config_source`) of Envoy's cluster. With several
+    /// pools, `{pool}` in it stands for the pool's name.
+    #[arg(long, value_name = "PATH")]
+    eds_file: Option<PathBuf>,
+
+    /// The name of Envoy's cluster; `{pool}` in it stands for the pool's name.
+    #[arg(long, value_name = "NAME", default_value = "model-servers", requires = "eds_file")]
+    eds_cluster: String,
+}
+
+impl EdsFlags {
+    pub(super) fn target(self) -> Option<Target> {
+        self.eds_file.map(|path| Target { path, cluster: self.eds_cluster })
+    }
+}
