@@ -1,6 +1,8 @@
-//! What the agent costs: 100 endpoints, a text of 60 KB from each every 50 ms, one filter that polls.
+//! What the agent costs: 100 endpoints, a text from each every 50 ms, one filter that polls. First with texts of 60 KB, then of
+//! the few lines that are read of them.
 //!
-//! The aim is at most 0.3 core and 60 MiB. The servers and the filter are this process, the agent is another one.
+//! The aim is at most 0.3 core and 60 MiB. The servers and the filter are this process, the agent is another one. With
+//! `OTHER_AGENT=PATH` another build of the agent is measured in turns with this one.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -15,6 +17,15 @@ const TEXT_BYTES: usize = 60_000;
 const WARM_UP: Duration = Duration::from_secs(3);
 const MEASURED: Duration = Duration::from_secs(10);
 const CAPTURE: &str = include_str!("../tests/captures/vllm-0.32.0-lora-busy.prom");
+const SHORT_TEXT: &str = r#"# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="demo-model"} 4.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="demo-model"} 0.0
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="demo-model"} 0.25
+# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="8192"} 1.0
+"#;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -24,14 +35,23 @@ async fn main() -> Outcome<()> {
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
-    let answer: &'static [u8] = Vec::leak(answer());
-    let mut endpoints = Vec::new();
-    for _ in 0..ENDPOINTS {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        endpoints.push(listener.local_addr()?.to_string());
-        tokio::spawn(serve(listener, answer));
+    let other = std::env::var("OTHER_AGENT").ok();
+    let agents = [("this", Some(env!("CARGO_BIN_EXE_metrics-agent"))), ("other", other.as_deref())];
+    println!("endpoints  text B  scrapes/s  core   us/scrape  RSS MiB  peak MiB  agent");
+    for text in [long_text(), SHORT_TEXT.to_owned()] {
+        let endpoints = serve_all(Vec::leak(answer(&text))).await?;
+        for (name, binary) in agents {
+            if let Some(binary) = binary {
+                println!("{ENDPOINTS:9}  {:6}  {}  {name}", text.len(), measure(binary, &endpoints).await?);
+            }
+        }
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_metrics-agent"));
+    Ok(())
+}
+
+/// What one agent takes.
+async fn measure(binary: &str, endpoints: &[String]) -> Outcome<String> {
+    let mut command = Command::new(binary);
     command.args(["--listen", "127.0.0.1:0", "--log", "warn"]);
     command.args(endpoints.iter().flat_map(|endpoint| ["--endpoint", endpoint]));
     let mut agent = Agent(command.stdout(Stdio::piped()).spawn()?);
@@ -46,32 +66,42 @@ async fn main() -> Outcome<()> {
     let took = started.elapsed().as_secs_f64();
     let scrapes = (self::scrapes(&address).await? - scrapes) / took;
     let core = (agent.cpu()? - cpu) / took;
-    println!("endpoints  text B  scrapes/s  core   us/scrape  RSS MiB  peak MiB");
-    println!(
-        "{ENDPOINTS:9}  {:6}  {scrapes:9.0}  {core:.3}  {:9.0}  {:7.1}  {:8.1}",
-        answer.len(),
+    Ok(format!(
+        "{scrapes:9.0}  {core:.3}  {:9.1}  {:7.1}  {:8.1}",
         core / scrapes * 1e6,
         agent.memory("VmRSS")?,
         agent.memory("VmHWM")?,
-    );
-    Ok(())
+    ))
 }
 
 /// A recorded text, filled up with its own longest histogram's lines.
-fn answer() -> Vec<u8> {
-    let mut body = CAPTURE.to_owned();
+fn long_text() -> String {
+    let mut text = CAPTURE.to_owned();
     for line in CAPTURE.lines().filter(|line| line.contains("_bucket")).cycle() {
-        if body.len() >= TEXT_BYTES {
+        if text.len() >= TEXT_BYTES {
             break;
         }
-        body += line;
-        body += "\n";
+        text += line;
+        text += "\n";
     }
-    let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    (head + &body).into_bytes()
+    text
+}
+
+fn answer(text: &str) -> Vec<u8> {
+    let bytes = text.len();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length:";
+    format!("{head} {bytes}\r\n\r\n{text}").into_bytes()
+}
+
+/// Servers that all answer this; they stay until the process ends.
+async fn serve_all(answer: &'static [u8]) -> Outcome<Vec<String>> {
+    let mut endpoints = Vec::new();
+    for _ in 0..ENDPOINTS {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        endpoints.push(listener.local_addr()?.to_string());
+        tokio::spawn(serve(listener, answer));
+    }
+    Ok(endpoints)
 }
 
 async fn serve(listener: TcpListener, answer: &'static [u8]) {

@@ -18,4 +18,9 @@ impl Clock {
     pub fn now(self) -> Duration {
         self.0.elapsed()
     }
+
+    /// The moment that was, or will be, so long after the start.
+    pub fn at(self, since_start: Duration) -> Instant {
+        self.0 + since_start
+    }
 }

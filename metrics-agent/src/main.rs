@@ -10,6 +10,7 @@ use metrics_agent::fetch::recorded;
 use metrics_agent::flags::{AskFlags, Command, ExplainFlags, Flags, PolicyFlags};
 use metrics_agent::{agent, explain, manifests};
 use tokio::net::TcpListener;
+use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -17,22 +18,32 @@ use tracing_subscriber::EnvFilter;
 /// Exit code: the request that is explained goes to no endpoint.
 const ANSWERED: u8 = 3;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let mut flags = Flags::parse();
-    let done = match flags.command.take() {
-        Some(Command::Check { path, policy }) => check(&path, policy),
-        Some(Command::Snapshot { ask, save, file }) => snapshot(&ask, save.as_deref(), file.as_deref()).await,
-        Some(Command::Explain(flags)) => explain(&flags).await,
-        None => start(flags).await.map(|()| ExitCode::SUCCESS),
-    };
-    match done {
+fn main() -> ExitCode {
+    match run(Flags::parse()) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("metrics-agent: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(flags.threads.get().into())
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start threads: {error}"))?;
+    runtime.block_on(async {
+        match flags.command.take() {
+            Some(Command::Check { path, policy }) => check(&path, policy),
+            Some(Command::Snapshot { ask, save, file }) => {
+                snapshot(&ask, save.as_deref(), file.as_deref()).await
+            }
+            Some(Command::Explain(flags)) => explain(&flags).await,
+            None => start(flags).await.map(|()| ExitCode::SUCCESS),
+        }
+    })
 }
 
 fn check(path: &Path, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{MissedTickBehavior, interval_at, timeout};
 
 use super::connection::{Connection, GetError};
 use super::error::{Reason, ScrapeError};
@@ -46,9 +46,9 @@ impl Task {
         Self { endpoint, address, settings, slot, clock, telemetry, client, failures: 0 }
     }
 
-    /// `offset` before the first scrape, then one each interval; ticks that a slow scrape missed are left out.
-    pub(super) async fn run(mut self, offset: Duration) {
-        let mut ticks = interval_at(Instant::now() + offset, self.settings.interval);
+    /// Scrapes at `first` by the clock, then once each interval; ticks that a slow scrape missed are left out.
+    pub(super) async fn run(mut self, first: Duration) {
+        let mut ticks = interval_at(self.clock.at(first), self.settings.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
