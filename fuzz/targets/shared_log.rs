@@ -12,18 +12,12 @@ use endpoint_picker::plugin::registry::AnyPlugin;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_wire::Message;
-use endpoint_picker_wire::shared::entry::What;
-use endpoint_picker_wire::shared::{Entry, Log, Moved};
+use endpoint_picker_wire::log::{self, Entry, What};
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 
-#[allow(dead_code, reason = "the filter's own module; here only its reading half")]
-#[path = "../../filter/wasm/src/entries.rs"]
-mod entries;
-
 fuzz_target!(|input: &[u8]| {
-    let Ok(log) = Log::decode(input) else { return };
+    let words: Vec<u64> = log::words(input).collect();
     let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), Vec::new());
     let pool = Pool::new("p".to_owned(), (0..3).map(endpoint).collect()).expect("three endpoints");
     let pipeline = remembering();
@@ -32,41 +26,39 @@ fuzz_target!(|input: &[u8]| {
     in_flight.adopt(&pool);
     let mut avoidance = Avoidance::default();
     avoidance.adopt(&pool, Duration::from_millis(250));
-    for Entry { vm, endpoint, what } in log.entries {
+    for mut entry in log::read(&words).flatten() {
         // Random bytes do not name our endpoints and plugins, so numbers modulo theirs do.
         let key = |number: u64| pool.endpoints()[usize::try_from(number % 3).expect("below 3")].key();
-        let endpoint = key(endpoint);
-        let plugin = |plugin: u64| {
+        let key_of = |plugin: u64| {
             let index = plugin % pipeline.plugins().len() as u64;
             pipeline.key_of(usize::try_from(index).expect("few plugins")).expect("one of them")
         };
-        match what {
-            None => {}
-            Some(What::Started(load)) => in_flight.start(vm, endpoint, entries::into_load(load)),
-            Some(What::Moved(Moved { to, load })) => {
-                let load = entries::into_load(load.unwrap_or_default());
-                in_flight.end(vm, endpoint, load);
-                in_flight.start(vm, key(to), load);
+        entry.endpoint = key(entry.endpoint);
+        let Entry { vm, endpoint, .. } = entry;
+        match &mut entry.what {
+            What::Started(load) => in_flight.start(vm, endpoint, *load),
+            What::Moved { to, load } => {
+                in_flight.end(vm, endpoint, *load);
+                in_flight.start(vm, key(*to), *load);
             }
-            Some(What::Failed(failed)) => avoidance.failed(endpoint, Duration::from_nanos(failed.at_ns)),
-            Some(What::Answered(answered)) => {
-                avoidance.answered(endpoint, Duration::from_nanos(answered.at_ns));
+            What::Failed { at } => avoidance.failed(endpoint, *at),
+            What::Answered { at } => avoidance.answered(endpoint, *at),
+            What::Ended(load) => in_flight.end(vm, endpoint, *load),
+            What::Loads(loads) => {
+                let load = |&[endpoint, requests, tokens]: &[u64; 3]| (endpoint, Load { requests, tokens });
+                in_flight.set(vm, loads.iter().map(load));
             }
-            Some(What::Ended(load)) => in_flight.end(vm, endpoint, entries::into_load(load)),
-            Some(What::Loads(loads)) => {
-                let loads = loads.loads.into_iter();
-                let load = |load: Option<_>| entries::into_load(load.unwrap_or_default());
-                in_flight.set(vm, loads.map(|it| (it.endpoint, load(it.load))));
-            }
-            Some(mut what) => {
-                match &mut what {
-                    What::SentPrompt(sent) => sent.plugin = plugin(sent.plugin),
-                    What::SentCold(sent) => sent.plugin = plugin(sent.plugin),
-                    What::BoundSession(bound) => bound.plugin = plugin(bound.plugin),
-                    _ => {}
-                }
-                if let Some(event) = entries::event(endpoint, what, &pool) {
+            What::SentPrompt { plugin, .. }
+            | What::SentCold { plugin }
+            | What::BoundSession { plugin, .. } => {
+                *plugin = key_of(*plugin);
+                if let Some(event) = entry.event(&pool) {
                     memories.apply(&event);
+                    let mut written = Vec::new();
+                    Entry::remembered(vm, &event, &pool).for_each(|entry| entry.write(&mut written));
+                    let written: Vec<u64> = log::words(&written).collect();
+                    let said: Vec<_> = log::read(&written).collect();
+                    assert!(said.iter().all(|again| *again == Ok(entry)), "what was read is written alike");
                 }
             }
         }

@@ -12,7 +12,6 @@ mod answer_tokens;
 mod board;
 mod config;
 mod decide;
-mod entries;
 mod error_body;
 mod fetcher;
 mod headers;

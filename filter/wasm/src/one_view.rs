@@ -10,10 +10,8 @@ use endpoint_picker::memory::{Event, Memories};
 use endpoint_picker::picks::Picks;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
-use endpoint_picker_wire::shared::entry::What;
-use endpoint_picker_wire::shared::{Entry, Moved};
+use endpoint_picker_wire::log::{Entry, What};
 
-use crate::entries;
 use crate::roster::News;
 use crate::shared_log::SharedLog;
 
@@ -64,37 +62,43 @@ impl OneView {
     }
 
     /// A plugin is to remember something.
-    pub(crate) fn remember(&mut self, event: Event, pool: &Pool) {
-        self.log.say_all(entries::remembered(self.vm, event, pool));
+    pub(crate) fn remember(&mut self, event: &Event, pool: &Pool) {
+        for entry in Entry::remembered(self.vm, event, pool) {
+            self.log.say(&entry);
+        }
     }
 
     /// A request, or a part of it, is under way at an endpoint.
     pub(crate) fn start(&mut self, endpoint: u64, load: Load) {
         if load != Load::default() {
-            self.log.say_all([entries::started(self.vm, endpoint, load)]);
+            self.say(endpoint, What::Started(load));
         }
     }
 
     /// That is over. Said with the next decision or tick, whichever is sooner: a microsecond less for each answer.
     pub(crate) fn end(&mut self, endpoint: u64, load: Load) {
         if load != Load::default() {
-            self.log.say_all([entries::ended(self.vm, endpoint, load)]);
+            self.say(endpoint, What::Ended(load));
         }
     }
 
     /// What is under way at one endpoint is so at another one instead.
     pub(crate) fn transfer(&mut self, from: u64, to: u64, load: Load) {
-        self.log.say_all([entries::moved(self.vm, from, to, load)]);
+        self.say(from, What::Moved { to, load });
     }
 
     /// The endpoint failed a request.
     pub(crate) fn failed(&mut self, endpoint: u64, at: Duration) {
-        self.log.say_all([entries::failed(self.vm, endpoint, at)]);
+        self.say(endpoint, What::Failed { at });
     }
 
     /// The endpoint answered.
     pub(crate) fn answered(&mut self, endpoint: u64, at: Duration) {
-        self.log.say_all([entries::answered(self.vm, endpoint, at)]);
+        self.say(endpoint, What::Answered { at });
+    }
+
+    fn say(&mut self, endpoint: u64, what: What<'_>) {
+        self.log.say(&Entry { vm: self.vm, endpoint, what });
     }
 
     /// Takes in what the other VMs did.
@@ -129,7 +133,10 @@ impl OneView {
         // What is still unsaid is not counted yet, and must not be said before the count.
         if self.owes_loads && self.log.has_said_all() {
             self.owes_loads = false;
-            self.log.say_all([entries::loads(self.vm, self.known.in_flight.of(self.vm))]);
+            let loads = self.known.in_flight.of(self.vm);
+            let loads: Vec<_> =
+                loads.map(|(endpoint, Load { requests, tokens })| [endpoint, requests, tokens]).collect();
+            self.say(0, What::Loads(&loads));
             self.flush(pool);
         }
         self.log.take_missed()
@@ -138,30 +145,26 @@ impl OneView {
 
 impl Known {
     /// Takes in one entry of the log.
-    fn apply(&mut self, entry: Entry, pool: &Pool) {
-        let Entry { vm, endpoint, what: Some(what) } = entry else { return };
+    fn apply(&mut self, entry: Entry<'_>, pool: &Pool) {
+        let Entry { vm, endpoint, what } = entry;
         match what {
             What::Started(load) => {
-                self.in_flight.start(vm, endpoint, entries::into_load(load));
+                self.in_flight.start(vm, endpoint, load);
                 self.picks.count(endpoint);
             }
-            What::Moved(Moved { to, load }) => {
-                let load = entries::into_load(load.unwrap_or_default());
+            What::Moved { to, load } => {
                 self.in_flight.end(vm, endpoint, load);
                 self.in_flight.start(vm, to, load);
             }
-            What::Ended(load) => self.in_flight.end(vm, endpoint, entries::into_load(load)),
+            What::Ended(load) => self.in_flight.end(vm, endpoint, load),
             What::Loads(loads) => {
-                let loads = loads.loads.into_iter();
-                let loads = loads.map(|it| (it.endpoint, entries::into_load(it.load.unwrap_or_default())));
-                self.in_flight.set(vm, loads);
+                let load = |&[endpoint, requests, tokens]: &[u64; 3]| (endpoint, Load { requests, tokens });
+                self.in_flight.set(vm, loads.iter().map(load));
             }
-            What::Failed(failed) => self.avoidance.failed(endpoint, Duration::from_nanos(failed.at_ns)),
-            What::Answered(answered) => {
-                self.avoidance.answered(endpoint, Duration::from_nanos(answered.at_ns));
-            }
-            remembered @ (What::SentPrompt(_) | What::SentCold(_) | What::BoundSession(_)) => {
-                if let Some(event) = entries::event(endpoint, remembered, pool) {
+            What::Failed { at } => self.avoidance.failed(endpoint, at),
+            What::Answered { at } => self.avoidance.answered(endpoint, at),
+            What::SentPrompt { .. } | What::SentCold { .. } | What::BoundSession { .. } => {
+                if let Some(event) = entry.event(pool) {
                     self.memories.apply(&event);
                 }
             }

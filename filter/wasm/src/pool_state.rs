@@ -146,7 +146,7 @@ impl PoolState {
         });
         let act = self.act(decision, now);
         let shadow_agrees = opinion.as_ref().map(|opinion| opinion.agrees);
-        for event in opinion.into_iter().flat_map(|opinion| opinion.decision.events) {
+        for event in opinion.iter().flat_map(|opinion| &opinion.decision.events) {
             self.view.remember(event, &self.known.pool);
         }
         self.view.flush(&self.known.pool);
@@ -166,7 +166,7 @@ impl PoolState {
         let mut headers = decision.headers;
         headers.push((crate::headers::DESTINATION, addresses.join(",")));
         headers.extend(scores.map(|scores| (crate::headers::SCORES, scores)));
-        for event in decision.events {
+        for event in &decision.events {
             self.view.remember(event, pool);
         }
         let mut charges = Vec::with_capacity(decision.charges.len());

@@ -5,22 +5,21 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `…/log` | number of the tail chunk (8 bytes, little-endian), then its entries |
+//! | `…/log` | number of the tail chunk (a word), then its [entries](shared) |
 //! | `…/log/{n}` | the same of a full chunk, n its number modulo [`CHUNKS`] |
 //!
 //! A VM that starts, or was away, reads what is still there; nobody waits for it.
 
-use endpoint_picker_wire::Message;
-use endpoint_picker_wire::shared::{Entry, Log};
+use endpoint_picker_wire::log::{self as shared, Entry};
 
 use crate::board;
 use crate::host::{self, Result};
 
-/// Bytes at which a chunk is full. Reading the tail copies up to this much, a microsecond's work.
-const CHUNK: usize = 8 * 1024;
+/// Bytes at which a chunk is full. Each request copies up to this much four times: out of Envoy, into the VM, and back.
+const CHUNK: usize = 4 * 1024;
 
 /// Full chunks that are kept: half a megabyte, the last 60 000 blocks of prompts.
-const CHUNKS: u64 = 64;
+const CHUNKS: u64 = 128;
 
 /// How often an append is tried before it is left for the next time.
 const TRIES: u32 = 4;
@@ -36,6 +35,8 @@ pub(crate) struct SharedLog {
     tail: Vec<u8>,
     version: Option<u32>,
     unsaid: Vec<u8>,
+    /// What is being read.
+    words: Vec<u64>,
     /// Entries went by unread.
     missed: bool,
 }
@@ -50,6 +51,7 @@ impl SharedLog {
             tail: Vec::new(),
             version: None,
             unsaid: Vec::new(),
+            words: Vec::new(),
             missed: false,
         };
         log.look()?;
@@ -63,15 +65,14 @@ impl SharedLog {
     }
 
     /// Reads what was said since the last time.
-    pub(crate) fn hear(&mut self, mut hear: impl FnMut(Entry)) -> Result<()> {
+    pub(crate) fn hear(&mut self, mut hear: impl FnMut(Entry<'_>)) -> Result<()> {
         self.look()?;
         self.read_on(&mut hear)
     }
 
     /// Adds to what is said with the next [`Self::flush`].
-    pub(crate) fn say_all(&mut self, entries: impl IntoIterator<Item = Entry>) {
-        let entries = entries.into_iter().collect();
-        self.unsaid.extend_from_slice(&Log { entries }.encode_to_vec());
+    pub(crate) fn say(&mut self, entry: &Entry<'_>) {
+        entry.write(&mut self.unsaid);
     }
 
     /// Whether there is nothing left to say.
@@ -82,7 +83,7 @@ impl SharedLog {
     /// Says what is to be said, and hears it, after everything that was said before it.
     ///
     /// When other VMs are faster several times in a row it is left for the next time.
-    pub(crate) fn flush(&mut self, mut hear: impl FnMut(Entry)) -> Result<()> {
+    pub(crate) fn flush(&mut self, mut hear: impl FnMut(Entry<'_>)) -> Result<()> {
         for _ in 0..TRIES {
             if self.unsaid.is_empty() || self.append()? {
                 break;
@@ -109,7 +110,7 @@ impl SharedLog {
         chunk_number(&self.tail).unwrap_or(0)
     }
 
-    /// Appends what is unsaid, unless the tail has changed since the last look.
+    /// Appends what is unsaid, unless the tail has changed since the last look; then it has to be looked at again.
     fn append(&mut self) -> Result<bool> {
         if cfg!(feature = "alone") {
             self.tail.truncate(8);
@@ -117,30 +118,32 @@ impl SharedLog {
             self.read = 0;
             return Ok(true);
         }
-        let is_full = self.tail.len() > CHUNK;
-        let mut next =
-            if is_full { (self.tail_chunk() + 1).to_le_bytes().to_vec() } else { self.tail.clone() };
-        next.extend_from_slice(&self.unsaid);
-        if !host::shared_swap(&self.key, &next, self.version)? {
+        let full = (self.tail.len() > CHUNK).then(|| {
+            let next = (self.tail_chunk() + 1).to_le_bytes().to_vec();
+            core::mem::replace(&mut self.tail, next)
+        });
+        self.tail.extend_from_slice(&self.unsaid);
+        if !host::shared_swap(&self.key, &self.tail, self.version)? {
             return Ok(false);
         }
-        self.unsaid.clear();
-        if is_full {
-            // Only the VM whose swap began a new chunk comes here, so this is the full chunk's last word.
-            host::shared_set(&self.chunk_key(self.tail_chunk()), &self.tail)?;
-        }
         // The version is unknown now; the next look tells it.
-        self.tail = next;
+        self.unsaid.clear();
+        if let Some(full) = full {
+            // Only the VM whose swap began a new chunk comes here, so this is the full chunk's last word.
+            host::shared_set(&self.chunk_key(self.tail_chunk() - 1), &full)?;
+        }
         Ok(true)
     }
 
     /// Applies what stands between this VM's place and the tail as it was read last.
-    fn read_on(&mut self, hear: &mut impl FnMut(Entry)) -> Result<()> {
+    fn read_on(&mut self, hear: &mut impl FnMut(Entry<'_>)) -> Result<()> {
         let tail_chunk = self.tail_chunk();
         while self.chunk < tail_chunk {
             let (full, _) = host::shared_get(&self.chunk_key(self.chunk))?;
             match chunk_number(&full) {
-                Some(number) if number == self.chunk => apply(&full, self.read, hear),
+                Some(number) if number == self.chunk => {
+                    apply(&full, self.read, &mut self.words, hear);
+                }
                 // Its writer is about to write it.
                 _ if self.chunk + 1 == tail_chunk => return Ok(()),
                 _ => self.missed = true,
@@ -148,7 +151,7 @@ impl SharedLog {
             self.chunk += 1;
             self.read = 0;
         }
-        apply(&self.tail, self.read, hear);
+        apply(&self.tail, self.read, &mut self.words, hear);
         self.read = self.tail.len() - 8;
         Ok(())
     }
@@ -162,10 +165,14 @@ fn chunk_number(chunk: &[u8]) -> Option<u64> {
     chunk.first_chunk().map(|number| u64::from_le_bytes(*number))
 }
 
-/// Hands on the entries of a chunk from byte `from` of its content.
-fn apply(chunk: &[u8], from: usize, hear: &mut impl FnMut(Entry)) {
-    match Log::decode(chunk.get(8 + from..).unwrap_or_default()) {
-        Ok(log) => log.entries.into_iter().for_each(hear),
-        Err(error) => log::error!("an entry of the VMs' log cannot be read and is passed over: {error}"),
+/// Hands on the entries of a chunk from byte `from` of its content. `words` is where they are put meanwhile.
+fn apply(chunk: &[u8], from: usize, words: &mut Vec<u64>, hear: &mut impl FnMut(Entry<'_>)) {
+    words.clear();
+    words.extend(shared::words(chunk.get(8 + from..).unwrap_or_default()));
+    for entry in shared::read(words) {
+        match entry {
+            Ok(entry) => hear(entry),
+            Err(error) => log::error!("an entry of the VMs' log cannot be read and is passed over: {error}"),
+        }
     }
 }

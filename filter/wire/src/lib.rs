@@ -1,9 +1,11 @@
-//! The bytes the metrics agent hands to the filter.
+//! The bytes that the metrics agent hands to the filter, and those that the filter's VMs hand to each other.
 //!
-//! `proto/snapshot.proto` is the one definition; [`v1`] is generated from it and committed, so a build needs no
-//! protoc. The conversions here are the only place where untrusted snapshot bytes become the rules' own types.
+//! `proto/snapshot.proto` is the one definition of snapshots; [`v1`] is generated from it and committed, so a build needs no
+//! protoc. The conversions here are the only place where untrusted snapshot bytes become the rules' own types. What VMs tell
+//! each other for every request is a [`log`] of words.
 
 mod convert;
+pub mod log;
 mod policy;
 mod scores;
 
@@ -20,7 +22,7 @@ pub mod v1 {
     include!("gen/endpoint_picker.v1.rs");
 }
 
-/// The generated messages that the VMs of one Envoy exchange.
+/// The generated messages of the VMs' roster.
 #[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
 pub mod shared {
     include!("gen/endpoint_picker.shared.v1.rs");
