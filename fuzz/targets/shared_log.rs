@@ -27,6 +27,10 @@ fuzz_target!(|input: &[u8]| {
     let mut avoidance = Avoidance::default();
     avoidance.adopt(&pool, Duration::from_millis(250));
     for mut entry in log::read(&words).flatten() {
+        let mut written = Vec::new();
+        entry.write(&mut written);
+        let written: Vec<u64> = log::words(&written).collect();
+        assert!(log::read(&written).eq([Ok(entry)]), "what was read is written alike");
         // Random bytes do not name our endpoints and plugins, so numbers modulo theirs do.
         let key = |number: u64| pool.endpoints()[usize::try_from(number % 3).expect("below 3")].key();
         let key_of = |plugin: u64| {
@@ -54,11 +58,6 @@ fuzz_target!(|input: &[u8]| {
                 *plugin = key_of(*plugin);
                 if let Some(event) = entry.event(&pool) {
                     memories.apply(&event);
-                    let mut written = Vec::new();
-                    Entry::remembered(vm, &event, &pool).for_each(|entry| entry.write(&mut written));
-                    let written: Vec<u64> = log::words(&written).collect();
-                    let said: Vec<_> = log::read(&written).collect();
-                    assert!(said.iter().all(|again| *again == Ok(entry)), "what was read is written alike");
                 }
             }
         }

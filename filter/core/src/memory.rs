@@ -9,7 +9,6 @@ use core::time::Duration;
 use crate::pipeline::Pipeline;
 use crate::plugin::{ColdOrder, SessionBindings};
 use crate::prefix::PrefixIndex;
-use crate::prompt::BlockHashes;
 
 /// The memory of one plugin instance. Endpoints are given by their index in the pool.
 #[derive(Debug, Default)]
@@ -26,27 +25,27 @@ pub enum Memory {
     Sessions(SessionBindings),
 }
 
-/// Something a plugin instance is to remember.
+/// Something a plugin instance is to remember. `Chain` holds the hashes of a prompt's blocks: its own, or where they stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct Event<Chain = Vec<u64>> {
     /// The instance's [key](Pipeline::key_of).
     pub plugin: u64,
     /// What to remember.
-    pub change: Change,
+    pub change: Change<Chain>,
 }
 
 /// A change of a plugin's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Change {
-    /// `endpoint` was sent a prompt with these block hashes; it holds `capacity` blocks.
+pub enum Change<Chain = Vec<u64>> {
+    /// `endpoint` was sent a prompt with a list of tokens whose blocks have these hashes; it holds `capacity` blocks.
     SentPrompt {
         /// Where to.
         endpoint: usize,
         /// Blocks remembered for the endpoint.
         capacity: usize,
-        /// The prompt's blocks.
-        hashes: BlockHashes,
+        /// The blocks of the list, each hash standing for the list up to there.
+        chain: Chain,
     },
     /// `endpoint` was sent a request that no endpoint had a prefix of.
     SentCold {
@@ -66,10 +65,10 @@ pub enum Change {
 
 impl Memory {
     /// Remembers a change. One that does not fit this memory changes nothing.
-    pub fn apply(&mut self, change: &Change) {
+    pub fn apply(&mut self, change: &Change<impl AsRef<[u64]>>) {
         match (self, change) {
-            (Self::Prefixes(index), Change::SentPrompt { endpoint, capacity, hashes }) => {
-                hashes.lists().for_each(|list| index.add(*endpoint, list, *capacity));
+            (Self::Prefixes(index), Change::SentPrompt { endpoint, capacity, chain }) => {
+                index.add(*endpoint, chain.as_ref(), *capacity);
             }
             (Self::ColdOrder(order), Change::SentCold { endpoint }) => order.touch(*endpoint),
             (Self::Sessions(bindings), Change::BoundSession { session, endpoint, at }) => {
@@ -118,7 +117,7 @@ impl Memories {
     }
 
     /// Remembers what an event says. One of an instance that is not here changes nothing.
-    pub fn apply(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &Event<impl AsRef<[u64]>>) {
         if let Some((_, memory)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
             memory.apply(&event.change);
         }

@@ -63,7 +63,7 @@ impl OneView {
 
     /// A plugin is to remember something.
     pub(crate) fn remember(&mut self, event: &Event, pool: &Pool) {
-        for entry in Entry::remembered(self.vm, event, pool) {
+        if let Some(entry) = Entry::remembered(self.vm, event, pool) {
             self.log.say(&entry);
         }
     }

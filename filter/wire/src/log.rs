@@ -19,7 +19,6 @@ use core::time::Duration;
 use endpoint_picker::cycle::Load;
 use endpoint_picker::memory::{Change, Event};
 use endpoint_picker::pool::Pool;
-use endpoint_picker::prompt::BlockHashes;
 
 /// What one VM says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,34 +113,29 @@ pub fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> {
 }
 
 impl<'a> Entry<'a> {
-    /// What `vm` says of something that a plugin is to remember; nothing if the pool has no such endpoint.
-    pub fn remembered(vm: u64, event: &'a Event, pool: &Pool) -> impl Iterator<Item = Self> {
+    /// What `vm` says of something that a plugin is to remember; `None` if the pool has no such endpoint.
+    pub fn remembered(vm: u64, event: &'a Event, pool: &Pool) -> Option<Self> {
         let plugin = event.plugin;
-        let (endpoint, change, prompt) = match event.change {
-            Change::SentPrompt { endpoint, capacity, ref hashes } => {
-                (Some(endpoint), None, Some((capacity as u64, hashes)))
+        let (endpoint, what) = match event.change {
+            Change::SentPrompt { endpoint, capacity, ref chain } => {
+                (endpoint, What::SentPrompt { plugin, capacity: capacity as u64, chain })
             }
-            Change::SentCold { endpoint } => (Some(endpoint), Some(What::SentCold { plugin }), None),
+            Change::SentCold { endpoint } => (endpoint, What::SentCold { plugin }),
             Change::BoundSession { session, endpoint, at } => {
-                (Some(endpoint), Some(What::BoundSession { plugin, session, at }), None)
+                (endpoint, What::BoundSession { plugin, session, at })
             }
-            _ => (None, None, None),
+            _ => return None,
         };
-        let lists = prompt.into_iter().flat_map(move |(capacity, hashes)| {
-            hashes.lists().map(move |chain| What::SentPrompt { plugin, capacity, chain })
-        });
-        let endpoint = endpoint.and_then(|endpoint| Some(pool.endpoints().get(endpoint)?.key()));
-        change.into_iter().chain(lists).filter_map(move |what| Some(Self { vm, endpoint: endpoint?, what }))
+        Some(Self { vm, endpoint: pool.endpoints().get(endpoint)?.key(), what })
     }
 
     /// What a plugin is to remember; `None` if the pool has no such endpoint, or the entry says something else.
-    pub fn event(&self, pool: &Pool) -> Option<Event> {
+    pub fn event(&self, pool: &Pool) -> Option<Event<&'a [u64]>> {
         let endpoint = || pool.index_of(self.endpoint);
         let (plugin, change) = match self.what {
             What::SentPrompt { plugin, capacity, chain } => {
                 let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
-                let hashes = BlockHashes::from_parts(chain.to_vec(), vec![chain.len()])?;
-                (plugin, Change::SentPrompt { endpoint: endpoint()?, capacity, hashes })
+                (plugin, Change::SentPrompt { endpoint: endpoint()?, capacity, chain })
             }
             What::SentCold { plugin } => (plugin, Change::SentCold { endpoint: endpoint()? }),
             What::BoundSession { plugin, session, at } => {

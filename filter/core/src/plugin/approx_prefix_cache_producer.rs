@@ -67,13 +67,12 @@ impl Recorder for ApproxPrefixCacheProducer {
 
     /// Remembers the prompt when it is routed; whether the server answers is not waited for, as in the reference.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
-        let Some(hashes) = routed.hashes.filter(|hashes| !hashes.all().is_empty()) else { return Vec::new() };
-        let sent = |endpoint| Change::SentPrompt {
-            endpoint,
-            capacity: self.capacity(cycle.reading(endpoint)),
-            hashes: hashes.clone(),
+        let Some(hashes) = routed.hashes else { return Vec::new() };
+        let sent = |endpoint| {
+            let capacity = self.capacity(cycle.reading(endpoint));
+            hashes.lists().map(move |list| Change::SentPrompt { endpoint, capacity, chain: list.to_vec() })
         };
-        routed.endpoints().map(sent).collect()
+        routed.endpoints().flat_map(sent).collect()
     }
 }
 

@@ -13,21 +13,10 @@ pub struct BlockHashes {
 }
 
 impl BlockHashes {
-    /// What [`Self::all`] and [`Self::ends`] gave; `None` if the lists do not divide the hashes.
-    pub fn from_parts(hashes: Vec<u64>, ends: Vec<usize>) -> Option<Self> {
-        let is_divided = ends.is_sorted() && ends.last().copied().unwrap_or(0) == hashes.len();
-        is_divided.then_some(Self { hashes, ends })
-    }
-
     /// The chains of the prompt's lists, each in the order of its blocks.
     pub fn lists(&self) -> impl Iterator<Item = &[u64]> {
         let starts = core::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.hashes[start..end])
-    }
-
-    /// Where each list ends among [all](Self::all) hashes.
-    pub fn ends(&self) -> &[usize] {
-        &self.ends
     }
 
     /// All hashes, list after list.

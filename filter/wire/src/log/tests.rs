@@ -80,27 +80,17 @@ fn what_a_plugin_remembers_goes_from_pool_to_pool_by_keys() {
     let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), Vec::new());
     let pool = |all: &[u8]| Pool::new("p".to_owned(), all.iter().map(|&n| endpoint(n)).collect()).unwrap();
     let (here, there, elsewhere) = (pool(&[1, 2]), pool(&[2, 3, 1]), pool(&[1]));
-    let event = |endpoint, hashes: &[u64], ends: &[usize]| Event {
-        plugin: 5,
-        change: Change::SentPrompt {
-            endpoint,
-            capacity: 9,
-            hashes: BlockHashes::from_parts(hashes.to_vec(), ends.to_vec()).unwrap(),
-        },
-    };
-    let two_lists = event(1, &[1, 2, 3], &[2, 3]);
-    let said: Vec<_> = Entry::remembered(4, &two_lists, &here).collect();
-    let heard = |pool| said.iter().map(|entry| entry.event(pool)).collect::<Vec<_>>();
-    assert_eq!(heard(&there), [Some(event(0, &[1, 2], &[2])), Some(event(0, &[3], &[1]))]);
-    assert_eq!(heard(&elsewhere), [None, None]);
-
-    for change in [Change::SentCold { endpoint: 0 }, Change::BoundSession { session: 6, endpoint: 0, at: AT }]
-    {
-        let event = Event { plugin: 5, change };
-        let said: Vec<_> = Entry::remembered(4, &event, &here).collect();
-        assert_eq!(said.iter().map(|entry| entry.event(&here)).collect::<Vec<_>>(), [Some(event)]);
+    let sent = |endpoint| Change::SentPrompt { endpoint, capacity: 9, chain: vec![1, 2, 3] };
+    let bound = |endpoint| Change::BoundSession { session: 6, endpoint, at: AT };
+    let changes: [&dyn Fn(usize) -> Change; 3] = [&sent, &|endpoint| Change::SentCold { endpoint }, &bound];
+    for change in changes {
+        let event = |endpoint| Event { plugin: 5, change: change(endpoint) };
+        let (said, gone) = (event(1), event(2));
+        let entry = Entry::remembered(4, &said, &here).unwrap();
+        let heard = |pool| entry.event(pool).map(|event| format!("{event:?}"));
+        assert_eq!(heard(&there), Some(format!("{:?}", event(0))));
+        assert_eq!(heard(&elsewhere), None);
+        assert_eq!(Entry::remembered(4, &gone, &here), None);
     }
-    let gone = Event { plugin: 5, change: Change::SentCold { endpoint: 2 } };
-    assert_eq!(Entry::remembered(4, &gone, &here).count(), 0);
     assert_eq!(Entry { vm: 4, endpoint: 7, what: What::Started(LOAD) }.event(&here), None);
 }

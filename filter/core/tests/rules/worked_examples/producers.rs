@@ -39,7 +39,7 @@ fn approx_prefix_cache_producer() {
         let reading = Reading { block_size, ..fresh() };
         let decision = Scene::new(&plain("prefix-cache-scorer"), vec![reading]).send(&"x".repeat(360), &[]);
         match &decision.events[0].change {
-            Change::SentPrompt { hashes, .. } => hashes.all().len(),
+            Change::SentPrompt { chain, .. } => chain.len(),
             other => panic!("{other:?}"),
         }
     };
