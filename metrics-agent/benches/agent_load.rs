@@ -17,15 +17,7 @@ const TEXT_BYTES: usize = 60_000;
 const WARM_UP: Duration = Duration::from_secs(3);
 const MEASURED: Duration = Duration::from_secs(10);
 const CAPTURE: &str = include_str!("../tests/captures/vllm-0.32.0-lora-busy.prom");
-const SHORT_TEXT: &str = r#"# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="demo-model"} 4.0
-# TYPE vllm:num_requests_waiting gauge
-vllm:num_requests_waiting{engine="0",model_name="demo-model"} 0.0
-# TYPE vllm:kv_cache_usage_perc gauge
-vllm:kv_cache_usage_perc{engine="0",model_name="demo-model"} 0.25
-# TYPE vllm:cache_config_info gauge
-vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="8192"} 1.0
-"#;
+const SHORT_TEXT: &str = include_str!("short.prom");
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -55,6 +55,11 @@ impl SharedLog {
             missed: false,
         };
         log.look()?;
+        if log.version.is_none() {
+            // The first VM, before any other starts: without a version to compare, two that append would not see each other.
+            host::shared_set(&log.key, &log.tail)?;
+            log.look()?;
+        }
         log.chunk = log.tail_chunk().saturating_sub(CHUNKS - 1);
         Ok(log)
     }

@@ -21,15 +21,8 @@ const ANSWER: &str = concat!(
 /// Chunks of a streamed answer, each written by itself as a model server does.
 const STREAMED_CHUNKS: usize = 1_000;
 
-const METRICS: &str = r#"# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="demo-model"} 4.0
-# TYPE vllm:num_requests_waiting gauge
-vllm:num_requests_waiting{engine="0",model_name="demo-model"} 0.0
-# TYPE vllm:kv_cache_usage_perc gauge
-vllm:kv_cache_usage_perc{engine="0",model_name="demo-model"} 0.25
-# TYPE vllm:cache_config_info gauge
-vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="8192"} 1.0
-"#;
+/// The few lines that a picker reads.
+const METRICS: &str = include_str!("../../../metrics-agent/benches/short.prom");
 
 /// Model servers on ports of their own, in one thread; they end when dropped.
 #[derive(Debug)]
