@@ -41,10 +41,7 @@ fuzz_target!(|input: &[u8]| {
         let Entry { vm, endpoint, .. } = entry;
         match &mut entry.what {
             What::Started(load) => in_flight.start(vm, endpoint, *load),
-            What::Moved { to, load } => {
-                in_flight.end(vm, endpoint, *load);
-                in_flight.start(vm, key(*to), *load);
-            }
+            What::Moved { to, load } => in_flight.transfer(vm, endpoint, key(*to), *load),
             What::Failed { at } => avoidance.failed(endpoint, *at),
             What::Answered { at } => avoidance.answered(endpoint, *at),
             What::Ended(load) => in_flight.end(vm, endpoint, *load),

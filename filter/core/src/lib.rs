@@ -20,7 +20,6 @@ pub mod in_flight;
 pub mod memory;
 mod opinion;
 pub mod packed;
-pub mod picks;
 pub mod pipeline;
 pub mod plugin;
 pub mod policy;

@@ -38,7 +38,8 @@ pub struct Event<Chain = Vec<u64>> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change<Chain = Vec<u64>> {
-    /// `endpoint` was sent a prompt with a list of tokens whose blocks have these hashes; it holds `capacity` blocks.
+    /// `endpoint` was sent a prompt with a list of tokens whose blocks have these hashes; it holds `capacity` blocks. Blocks at
+    /// the beginning that are [fresh](PrefixIndex::fresh) there are left out.
     SentPrompt {
         /// Where to.
         endpoint: usize,
@@ -75,6 +76,13 @@ impl Memory {
                 bindings.bind(*session, *endpoint, *at);
             }
             _ => {}
+        }
+    }
+
+    /// Somebody who applies the same changes has missed some; what he may lack is told again when it is used again.
+    pub fn tell_again(&mut self) {
+        if let Self::Prefixes(index) = self {
+            index.let_nothing_be_fresh();
         }
     }
 
@@ -121,6 +129,11 @@ impl Memories {
         if let Some((_, memory)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
             memory.apply(&event.change);
         }
+    }
+
+    /// Tells all again, as [`Memory::tell_again`].
+    pub fn tell_again(&mut self) {
+        self.0.iter_mut().for_each(|(_, memory)| memory.tell_again());
     }
 
     /// Follows a change of the pool, as [`Memory::remap`].

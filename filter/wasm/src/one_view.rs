@@ -7,7 +7,6 @@ use endpoint_picker::avoidance::Avoidance;
 use endpoint_picker::cycle::Load;
 use endpoint_picker::in_flight::InFlight;
 use endpoint_picker::memory::{Event, Memories};
-use endpoint_picker::picks::Picks;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker_wire::log::{Entry, What};
@@ -22,7 +21,7 @@ pub(crate) struct OneView {
     vm: u64,
     log: SharedLog,
     known: Known,
-    /// Another VM has asked for all that this one has under way.
+    /// Another VM, which has missed something, has asked for all that this one has under way.
     owes_loads: bool,
 }
 
@@ -32,7 +31,6 @@ pub(crate) struct Known {
     pub(crate) memories: Memories,
     pub(crate) in_flight: InFlight,
     pub(crate) avoidance: Avoidance,
-    pub(crate) picks: Picks,
 }
 
 impl OneView {
@@ -53,11 +51,10 @@ impl OneView {
         pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     ) {
-        let Known { memories, in_flight, avoidance, picks } = &mut self.known;
+        let Known { memories, in_flight, avoidance } = &mut self.known;
         memories.adopt(pipelines);
         memories.remap(&older.moves_to(newer));
         in_flight.adopt(newer);
-        picks.adopt(newer);
         avoidance.adopt(newer, avoid_failing);
     }
 
@@ -128,7 +125,10 @@ impl OneView {
             for vm in gone {
                 in_flight.forget(vm);
             }
-            self.owes_loads |= is_asked;
+            if is_asked {
+                self.owes_loads = true;
+                self.known.memories.tell_again();
+            }
         }
         // What is still unsaid is not counted yet, and must not be said before the count.
         if self.owes_loads && self.log.has_said_all() {
@@ -148,14 +148,8 @@ impl Known {
     fn apply(&mut self, entry: Entry<'_>, pool: &Pool) {
         let Entry { vm, endpoint, what } = entry;
         match what {
-            What::Started(load) => {
-                self.in_flight.start(vm, endpoint, load);
-                self.picks.count(endpoint);
-            }
-            What::Moved { to, load } => {
-                self.in_flight.end(vm, endpoint, load);
-                self.in_flight.start(vm, to, load);
-            }
+            What::Started(load) => self.in_flight.start(vm, endpoint, load),
+            What::Moved { to, load } => self.in_flight.transfer(vm, endpoint, to, load),
             What::Ended(load) => self.in_flight.end(vm, endpoint, load),
             What::Loads(loads) => {
                 let load = |&[endpoint, requests, tokens]: &[u64; 3]| (endpoint, Load { requests, tokens });

@@ -79,10 +79,10 @@ impl PoolState {
     /// What was sent to each endpoint, and what of it is under way.
     pub(crate) fn tallies(&self) -> impl Iterator<Item = EndpointReport> {
         let view = self.view.known();
-        self.known.pool.endpoints().iter().zip(view.in_flight.loads()).map(|(endpoint, load)| {
+        let counts = view.in_flight.loads().iter().zip(view.in_flight.picks());
+        self.known.pool.endpoints().iter().zip(counts).map(|(endpoint, (load, &picks))| {
             let (endpoint, Load { requests, tokens }) = (endpoint.key(), *load);
-            let (picks, failing) = (view.picks.of(endpoint), view.avoidance.is_failing(endpoint));
-            EndpointReport { endpoint, picks, requests, tokens, failing }
+            EndpointReport { endpoint, picks, requests, tokens, failing: view.avoidance.is_failing(endpoint) }
         })
     }
 

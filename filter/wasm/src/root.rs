@@ -123,6 +123,8 @@ impl Running {
         let news = self.shared.pool.borrow_mut().catch_up(&self.board)?;
         if let Some(news) = news {
             log::info!("{news}");
+            // Others have known these endpoints for longer, and said things of them that meant nothing here.
+            self.roster.ask();
         }
         Ok(())
     }

@@ -67,10 +67,15 @@ impl Recorder for ApproxPrefixCacheProducer {
 
     /// Remembers the prompt when it is routed; whether the server answers is not waited for, as in the reference.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
-        let Some(hashes) = routed.hashes else { return Vec::new() };
+        let (Some(hashes), Memory::Prefixes(index)) = (routed.hashes, cycle.memory()) else {
+            return Vec::new();
+        };
         let sent = |endpoint| {
             let capacity = self.capacity(cycle.reading(endpoint));
-            hashes.lists().map(move |list| Change::SentPrompt { endpoint, capacity, chain: list.to_vec() })
+            hashes.lists().filter_map(move |list| {
+                let chain = list[index.fresh(endpoint, list)..].to_vec();
+                (!chain.is_empty()).then_some(Change::SentPrompt { endpoint, capacity, chain })
+            })
         };
         routed.endpoints().flat_map(sent).collect()
     }

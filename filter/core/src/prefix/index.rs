@@ -15,6 +15,9 @@ use super::log::{Arena, Log, Slot, stored};
 /// Most blocks remembered for one endpoint, whatever capacity the server reports.
 pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
 
+/// This share of an endpoint's capacity, its newest blocks, is fresh; see [`PrefixIndex::fresh`].
+const FRESH_SHARE: usize = 16;
+
 /// What the endpoints of one pool have been sent. Endpoints are given by their index in the pool.
 #[derive(Default)]
 pub struct PrefixIndex {
@@ -29,6 +32,8 @@ struct EndpointLog {
     /// Fixed when the endpoint is first added, as in the reference. 0: not added yet.
     capacity: usize,
     log: Log,
+    /// Places at the log's end that may be [fresh](PrefixIndex::fresh).
+    fresh: usize,
 }
 
 impl PrefixIndex {
@@ -48,10 +53,38 @@ impl PrefixIndex {
         self.take_out(endpoint, chain);
         let head = self.logs[endpoint].log.push(&mut self.arena, index, chain);
         self.note(head);
+        let EndpointLog { capacity, fresh, .. } = &mut self.logs[endpoint];
+        *fresh = (*fresh + chain.len()).min(*capacity / FRESH_SHARE);
         self.evict(endpoint);
         if self.logs[endpoint].log.is_sparse() {
             self.rewrite(index);
         }
+    }
+
+    /// How many of a prompt's first blocks `endpoint` was sent so short a time ago that adding them again can be left out.
+    ///
+    /// They are among the newest sixteenth of what is remembered of it. Left where they are, they are forgotten by at most
+    /// that much earlier; and nobody has to be told of them.
+    pub fn fresh(&self, endpoint: usize, chain: &[u64]) -> usize {
+        let Self { heads, arena, logs } = self;
+        let Some(EndpointLog { log, fresh, .. }) = logs.get(endpoint) else { return 0 };
+        let mut known = 0;
+        while let Some(&hash) = chain.get(known) {
+            let hash = stored(hash);
+            let is_here = |slot: &Slot| arena.hash(*slot) == hash && arena.endpoint(*slot) == endpoint;
+            match heads.find(hash, is_here) {
+                Some(&head) if log.behind(arena, head) <= *fresh => {
+                    known += arena.matched(head, &chain[known..]);
+                }
+                _ => break,
+            }
+        }
+        known
+    }
+
+    /// Nothing is fresh until it is added again: somebody who is told of additions has missed some.
+    pub fn let_nothing_be_fresh(&mut self) {
+        self.logs.iter_mut().for_each(|entry| entry.fresh = 0);
     }
 
     /// Takes the blocks of a prompt out of an endpoint's log.
@@ -77,7 +110,7 @@ impl PrefixIndex {
     fn evict(&mut self, endpoint: usize) {
         while self.logs[endpoint].log.len() > self.logs[endpoint].capacity {
             let Self { heads, arena, logs } = self;
-            let EndpointLog { capacity, log } = &mut logs[endpoint];
+            let EndpointLog { capacity, log, .. } = &mut logs[endpoint];
             let Some(head) = log.oldest(arena) else { return };
             forget(heads, arena, head);
             let left = log.remove(arena, head, log.len() - *capacity);
@@ -141,7 +174,7 @@ impl PrefixIndex {
     /// Writes an endpoint's log anew without vacant places.
     fn rewrite(&mut self, endpoint: u16) {
         let Self { heads, arena, logs } = self;
-        let old = &mut logs[usize::from(endpoint)].log;
+        let EndpointLog { log: old, fresh, .. } = &mut logs[usize::from(endpoint)];
         let mut new = Log::default();
         while let Some(head) = old.oldest(arena) {
             let run: Vec<u64> = arena.run(head).collect();
@@ -154,6 +187,8 @@ impl PrefixIndex {
             }
         }
         *old = new;
+        // Without vacant places, older blocks are nearer to the end.
+        *fresh = 0;
     }
 
     /// (block, endpoint) pairs remembered.
@@ -275,6 +310,58 @@ mod tests {
             Some(*previous)
         };
         tokens.into_iter().scan(0, link).collect()
+    }
+
+    #[test]
+    fn a_prompt_is_fresh_until_many_others_were_sent() {
+        let mut index = PrefixIndex::default();
+        let prompt = chain(0..12);
+        assert_eq!(index.fresh(0, &prompt), 0, "unknown");
+        index.add(0, &prompt[..5], 160);
+        assert_eq!(index.fresh(0, &prompt), 5, "what is new is not");
+        index.add(0, &prompt[5..10], 160);
+        assert_eq!((index.fresh(0, &prompt), index.fresh(1, &prompt)), (10, 0), "in two parts");
+        assert_eq!(matches(&index, &prompt, 1), [10]);
+        index.add(0, &[1], 160);
+        assert_eq!(index.fresh(0, &prompt), 0, "its beginning is older than the newest sixteenth");
+        index.add(0, &[2, 3], 15);
+        index.add(1, &[2, 3], 15);
+        assert_eq!((index.fresh(0, &[2, 3]), index.fresh(1, &[2, 3])), (2, 0), "a sixteenth of 15 is none");
+    }
+
+    #[test]
+    fn nothing_is_fresh_for_one_who_missed_it() {
+        let mut index = PrefixIndex::default();
+        index.add(0, &[1, 2], 160);
+        index.let_nothing_be_fresh();
+        assert_eq!(index.fresh(0, &[1, 2]), 0);
+        index.add(0, &[3], 160);
+        assert_eq!((index.fresh(0, &[1, 2]), index.fresh(0, &[3])), (0, 1));
+        index.add(0, &[1, 2], 160);
+        assert_eq!(index.fresh(0, &[1, 2]), 2);
+    }
+
+    #[test]
+    fn leaving_out_what_is_fresh_loses_nothing_but_the_oldest_sixteenth() {
+        for seed in 0..3 {
+            let mut rng = SplitMix64::new(seed);
+            let (mut index, capacity) = (PrefixIndex::default(), 480);
+            let mut obvious = Obvious { logs: vec![VecDeque::new()] };
+            let mut left_out = 0;
+            for step in 0..600 {
+                let length = 1 + rng.below(40);
+                let prompt = chain((0..length).map(|_| u64::from(rng.below(8) == 0)));
+                let fresh = index.fresh(0, &prompt);
+                index.add(0, &prompt[fresh..], capacity);
+                left_out += fresh;
+                obvious.add(0, &prompt, capacity);
+                let runs = index.heads.iter().flat_map(|&head| index.arena.run(head));
+                let known: BTreeSet<u64> = runs.collect();
+                let newest = obvious.logs[0].iter().rev().take(capacity - capacity / FRESH_SHARE);
+                assert!(newest.copied().all(|hash| known.contains(&hash)), "seed {seed}, step {step}");
+            }
+            assert!(left_out > 600 && index.len() == capacity, "seed {seed}: {left_out} were left out");
+        }
     }
 
     #[test]
