@@ -1,0 +1,219 @@
+//! The index against an obvious one, and what it holds and leaves out.
+
+use super::*;
+use crate::rng::{Rng, SplitMix64};
+use crate::test;
+use std::collections::{BTreeSet, VecDeque};
+use xxhash_rust::xxh64::xxh64;
+
+fn matches(index: &PrefixIndex, hashes: &[u64], endpoints: usize) -> Vec<u32> {
+    let mut matched = vec![0; endpoints];
+    index.count_matches(hashes, &mut matched);
+    matched
+}
+
+#[test]
+fn a_prompt_matches_where_it_was_sent() {
+    let mut index = PrefixIndex::default();
+    index.add(0, &[1, 2], 100);
+    index.add(2, &[1, 2], 100);
+    assert_eq!(matches(&index, &[1, 3], 3), [1, 0, 1]);
+    assert_eq!(matches(&index, &[1, 2, 3], 3), [2, 0, 2]);
+    assert_eq!(matches(&index, &[3, 1, 2], 3), [0, 0, 0], "matching stops at the first unknown block");
+}
+
+#[test]
+fn the_block_added_longest_ago_is_forgotten_first() {
+    let mut index = PrefixIndex::default();
+    for hash in [1, 2, 3] {
+        index.add(0, &[hash], 2);
+    }
+    assert_eq!([1, 2, 3].map(|hash| matches(&index, &[hash], 1)[0]), [0, 1, 1]);
+    index.add(0, &[2], 2);
+    index.add(0, &[4], 2);
+    assert_eq!([2, 3, 4].map(|hash| matches(&index, &[hash], 1)[0]), [1, 0, 1], "adding again is use");
+}
+
+#[test]
+fn looking_up_is_not_use() {
+    let mut index = PrefixIndex::default();
+    index.add(0, &[1, 2], 2);
+    matches(&index, &[1], 1);
+    index.add(0, &[3], 2);
+    assert_eq!(matches(&index, &[1], 1), [0]);
+}
+
+#[test]
+fn a_count_need_not_be_contiguous() {
+    let mut index = PrefixIndex::default();
+    index.add(0, &[1, 2, 3], 2);
+    index.add(1, &[1], 2);
+    assert_eq!(matches(&index, &[1, 2, 3], 2), [2, 1]);
+}
+
+#[test]
+fn endpoints_that_stay_keep_their_blocks_when_the_pool_changes() {
+    let mut index = PrefixIndex::default();
+    index.add(0, &[1], 9);
+    index.add(1, &[1, 2], 9);
+    index.add(2, &[1, 2, 3], 9);
+    index.remap(&[None, Some(1), Some(0)]);
+    assert_eq!(matches(&index, &[1, 2, 3], 2), [3, 2]);
+    assert_eq!(index.len(), 5);
+}
+
+#[test]
+fn the_hash_that_marks_vacancy_is_usable() {
+    let mut index = PrefixIndex::default();
+    index.add(0, &[0], 9);
+    assert_eq!(matches(&index, &[0], 1), [1]);
+}
+
+#[test]
+fn a_capacity_of_nothing_or_everything_is_bounded() {
+    let mut index = PrefixIndex::default();
+    index.add(0, &[1, 2], 0);
+    assert_eq!(index.len(), 1);
+    index.add(1, &(0..MAX_BLOCKS_PER_ENDPOINT as u64 + 10).collect::<Vec<_>>(), usize::MAX);
+    assert_eq!(index.len(), 1 + MAX_BLOCKS_PER_ENDPOINT);
+}
+
+/// The hashes of a list of tokens, each standing for all up to there.
+fn chain(tokens: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let link = |previous: &mut u64, token: u64| {
+        *previous = xxh64(&token.to_le_bytes(), *previous);
+        Some(*previous)
+    };
+    tokens.into_iter().scan(0, link).collect()
+}
+
+#[test]
+fn a_prompt_is_fresh_until_many_others_were_sent() {
+    let mut index = PrefixIndex::default();
+    let prompt = chain(0..12);
+    assert_eq!(index.fresh(0, &prompt), 0, "unknown");
+    index.add(0, &prompt[..5], 160);
+    assert_eq!(index.fresh(0, &prompt), 5, "what is new is not");
+    index.add(0, &prompt[5..10], 160);
+    assert_eq!((index.fresh(0, &prompt), index.fresh(1, &prompt)), (10, 0), "in two parts");
+    assert_eq!(matches(&index, &prompt, 1), [10]);
+    index.add(0, &[1], 160);
+    assert_eq!(index.fresh(0, &prompt), 0, "its beginning is older than the newest sixteenth");
+    index.add(0, &[2, 3], 15);
+    index.add(1, &[2, 3], 15);
+    assert_eq!((index.fresh(0, &[2, 3]), index.fresh(1, &[2, 3])), (2, 0), "a sixteenth of 15 is none");
+}
+
+#[test]
+fn nothing_is_fresh_for_one_who_missed_it() {
+    let mut index = PrefixIndex::default();
+    index.add(0, &[1, 2], 160);
+    index.let_nothing_be_fresh();
+    assert_eq!(index.fresh(0, &[1, 2]), 0);
+    index.add(0, &[3], 160);
+    assert_eq!((index.fresh(0, &[1, 2]), index.fresh(0, &[3])), (0, 1));
+    index.add(0, &[1, 2], 160);
+    assert_eq!(index.fresh(0, &[1, 2]), 2);
+}
+
+#[test]
+fn leaving_out_what_is_fresh_loses_nothing_but_the_oldest_sixteenth() {
+    for seed in 0..3 {
+        let mut rng = SplitMix64::new(seed);
+        let (mut index, capacity) = (PrefixIndex::default(), 480);
+        let mut obvious = Obvious { logs: vec![VecDeque::new()] };
+        let mut left_out = 0;
+        for step in 0..600 {
+            let length = 1 + rng.below(40);
+            let prompt = chain((0..length).map(|_| u64::from(rng.below(8) == 0)));
+            let fresh = index.fresh(0, &prompt);
+            index.add(0, &prompt[fresh..], capacity);
+            left_out += fresh;
+            obvious.add(0, &prompt, capacity);
+            let runs = index.heads.iter().flat_map(|&head| index.arena.run(head));
+            let known: BTreeSet<u64> = runs.collect();
+            let newest = obvious.logs[0].iter().rev().take(capacity - capacity / FRESH_SHARE);
+            assert!(newest.copied().all(|hash| known.contains(&hash)), "seed {seed}, step {step}");
+        }
+        assert!(left_out > 600 && index.len() == capacity, "seed {seed}: {left_out} were left out");
+    }
+}
+
+#[test]
+fn a_prompt_is_matched_across_the_ends_of_pages() {
+    let mut index = PrefixIndex::default();
+    let long = chain(0..1_000);
+    index.add(0, &long[..700], 10_000);
+    index.add(0, &chain([7, 8]), 10_000);
+    index.add(1, &long, 10_000);
+    assert_eq!(matches(&index, &long, 2), [700, 1_000]);
+    index.add(0, &long[..300], 10_000);
+    assert_eq!(matches(&index, &long, 2), [700, 1_000], "the part that was not sent again stays");
+    assert_eq!(index.len(), 1_702);
+}
+
+#[test]
+fn memory_stays_within_24_bytes_per_block_however_often_blocks_are_used_again() {
+    let seed = 3;
+    let mut rng = SplitMix64::new(seed);
+    // Prompts of one block are the worst there is.
+    for blocks in [1, 2, 20, 500] {
+        let mut index = PrefixIndex::default();
+        let prompts = 20_000 / blocks;
+        let prompt = |number: u64| chain([number].into_iter().chain(1..blocks));
+        for endpoint in 0..4 {
+            (0..prompts).for_each(|number| index.add(endpoint, &prompt(number), 31_250));
+        }
+        for _ in 0..2_000 {
+            let length = 1 + rng.below(prompt(0).len());
+            index.add(rng.below(4), &prompt(rng.next_u64() % prompts)[..length], 31_250);
+        }
+        assert_eq!(index.len(), 80_000);
+        let each = index.bytes() as f64 / index.len() as f64;
+        assert!(each <= 24.0, "{each} bytes per block and endpoint, {blocks} blocks a prompt, seed {seed}");
+    }
+}
+
+/// The same rules, obvious and slow.
+struct Obvious {
+    logs: Vec<VecDeque<u64>>,
+}
+
+impl Obvious {
+    fn add(&mut self, endpoint: usize, hashes: &[u64], capacity: usize) {
+        let log = &mut self.logs[endpoint];
+        for &hash in hashes {
+            log.retain(|&known| known != hash);
+            log.push_back(hash);
+            if log.len() > capacity {
+                log.pop_front();
+            }
+        }
+    }
+
+    fn matches(&self, hashes: &[u64]) -> Vec<u32> {
+        let known: BTreeSet<u64> = self.logs.iter().flatten().copied().collect();
+        let walked: Vec<u64> = hashes.iter().copied().take_while(|hash| known.contains(hash)).collect();
+        let count = |log: &VecDeque<u64>| walked.iter().filter(|hash| log.contains(hash)).count();
+        self.logs.iter().map(|log| u32::try_from(count(log)).unwrap()).collect()
+    }
+}
+
+#[test]
+fn the_index_agrees_with_the_obvious_one() {
+    for seed in 0..6 {
+        let mut rng = SplitMix64::new(seed);
+        let mut index = PrefixIndex::default();
+        let mut obvious = Obvious { logs: vec![VecDeque::new(); 4] };
+        for step in 0..400 {
+            // Prompts of a tree, so that many share their beginnings.
+            let length = 1 + rng.below(40);
+            let prompt = chain((0..length).map(|_| u64::from(rng.below(8) == 0)));
+            assert_eq!(matches(&index, &prompt, 4), obvious.matches(&prompt), "seed {seed}, step {step}");
+            let endpoint = rng.below(4);
+            index.add(endpoint, &prompt, 60);
+            obvious.add(endpoint, &prompt, 60);
+        }
+        assert_eq!(index.len(), obvious.logs.iter().map(VecDeque::len).sum::<usize>(), "seed {seed}");
+    }
+}
