@@ -10,7 +10,7 @@ use endpoint_picker::config::PickerConfig;
 use endpoint_picker::cycle::{Request, View};
 use endpoint_picker::decision::{Abstention, Decision, FailureMode, Outcome};
 use endpoint_picker::explanation::{Exclusion, Explanation, Verdict};
-use endpoint_picker::memory::Memories;
+use endpoint_picker::memory::{Change, Memories};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
 use endpoint_picker::pool::{Endpoint, Pool};
@@ -82,12 +82,16 @@ impl Bench {
         decision
     }
 
-    /// Sends a completions prompt and says which endpoints it was routed to.
-    fn send(&mut self, prompt: &str) -> Vec<usize> {
+    /// Decides for a completions prompt.
+    fn complete(&mut self, prompt: &str) -> Decision {
         let json = serde_json::json!({"model": "m", "prompt": prompt}).to_string();
         let body = Body::read::<SerdeJson>(&json, Api::Completions, &Options::default()).unwrap();
-        let decision = self.decide(&Request { model: "m", prompt: Some(&body.prompt), ..Request::default() });
-        match decision.outcome {
+        self.decide(&Request { model: "m", prompt: Some(&body.prompt), ..Request::default() })
+    }
+
+    /// Sends a completions prompt and says which endpoints it was routed to.
+    fn send(&mut self, prompt: &str) -> Vec<usize> {
+        match self.complete(prompt).outcome {
             Outcome::Route(endpoints) => endpoints,
             other => panic!("{other:?}"),
         }
@@ -128,6 +132,25 @@ fn a_full_prefix_outweighs_the_whole_queue_term() {
     bench.readings[other].kv_usage = Some(0.1);
     assert_eq!(bench.send(&prompt), first, "1.6 + 3 beats 3.8");
     assert_eq!(bench.send("something else entirely"), [other]);
+}
+
+#[test]
+fn of_a_prompt_that_was_sent_a_moment_ago_only_what_is_new_is_told() {
+    let mut bench = Bench::new(&[(0, 0.0)]);
+    let told = |bench: &mut Bench, blocks: usize| -> Vec<usize> {
+        let events = bench.complete(&"x".repeat(256 * blocks)).events;
+        let lengths = events.into_iter().map(|event| match event.change {
+            Change::SentPrompt { chain, .. } => chain.len(),
+            other => panic!("{other:?}"),
+        });
+        lengths.collect()
+    };
+    assert_eq!(told(&mut bench, 4), [4]);
+    assert_eq!(told(&mut bench, 4), [0; 0], "nothing is new");
+    assert_eq!(told(&mut bench, 6), [2], "a conversation goes on");
+    bench.memories.tell_again();
+    assert_eq!(told(&mut bench, 6), [6], "somebody may have missed it");
+    assert_eq!(told(&mut bench, 6), [0; 0]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(crate) struct Roster {
 pub(crate) struct News {
     /// The VMs there are.
     pub(crate) members: Vec<u64>,
-    /// One of them asks the others for all they have under way.
+    /// One of them has missed something, and asks the others for all they have under way and to tell prompts in full again.
     pub(crate) is_asked: bool,
 }
 
@@ -41,7 +41,7 @@ impl Roster {
         Self { key: board::key(pool, "roster"), vm, next: Duration::ZERO, asked: 1, answered: 0 }
     }
 
-    /// Asks the other VMs for all they have under way, with the next signing in.
+    /// Asks the other VMs for what this one may have missed, with the next signing in.
     pub(crate) fn ask(&mut self) {
         self.asked += 1;
         self.next = Duration::ZERO;

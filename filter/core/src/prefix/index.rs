@@ -70,9 +70,7 @@ impl PrefixIndex {
         let Some(EndpointLog { log, fresh, .. }) = logs.get(endpoint) else { return 0 };
         let mut known = 0;
         while let Some(&hash) = chain.get(known) {
-            let hash = stored(hash);
-            let is_here = |slot: &Slot| arena.hash(*slot) == hash && arena.endpoint(*slot) == endpoint;
-            match heads.find(hash, is_here) {
+            match heads.find(stored(hash), begins(arena, endpoint, hash)) {
                 Some(&head) if log.behind(arena, head) <= *fresh => {
                     known += arena.matched(head, &chain[known..]);
                 }
@@ -92,9 +90,7 @@ impl PrefixIndex {
         let mut rest = chain;
         while let Some(&hash) = rest.first() {
             let Self { heads, arena, logs } = self;
-            let hash = stored(hash);
-            let is_here = |slot: &Slot| arena.hash(*slot) == hash && arena.endpoint(*slot) == endpoint;
-            if let Ok(entry) = heads.find_entry(hash, is_here) {
+            if let Ok(entry) = heads.find_entry(stored(hash), begins(arena, endpoint, hash)) {
                 let (head, _) = entry.remove();
                 let matched = arena.matched(head, rest);
                 let left = logs[endpoint].log.remove(arena, head, matched);
@@ -205,6 +201,11 @@ impl PrefixIndex {
     pub fn bytes(&self) -> usize {
         self.heads.allocation_size() + self.arena.bytes()
     }
+}
+
+/// Whether a place is where a run of `endpoint` begins with this hash.
+fn begins(arena: &Arena, endpoint: usize, hash: u64) -> impl Fn(&Slot) -> bool {
+    move |&slot| arena.hash(slot) == stored(hash) && arena.endpoint(slot) == endpoint
 }
 
 /// No run begins there any more.

@@ -18,8 +18,8 @@ pub(super) type Slot = u32;
 
 struct Page {
     endpoint: u16,
-    /// Pages of its log before it, wrapping.
-    number: u32,
+    /// Pages that its log had before it, wrapping.
+    before: u32,
     /// The page behind it in its log.
     next: Option<usize>,
     /// One bit for each hash: whether a run begins with it.
@@ -77,16 +77,16 @@ impl Arena {
         })
     }
 
-    fn allocate(&mut self, endpoint: u16, number: u32) -> usize {
-        if let Some(place) = self.free.pop() {
-            let page = &mut self.pages[place];
-            (page.endpoint, page.number, page.next) = (endpoint, number, None);
+    fn allocate(&mut self, endpoint: u16, before: u32) -> usize {
+        if let Some(number) = self.free.pop() {
+            let page = &mut self.pages[number];
+            (page.endpoint, page.before, page.next) = (endpoint, before, None);
             page.heads.fill(0);
             page.hashes.fill(VACANT);
-            return place;
+            return number;
         }
         let hashes = Box::new([VACANT; PAGE]);
-        self.pages.push(Page { endpoint, number, next: None, heads: [0; PAGE / 64], hashes });
+        self.pages.push(Page { endpoint, before, next: None, heads: [0; PAGE / 64], hashes });
         self.pages.len() - 1
     }
 
@@ -103,8 +103,8 @@ pub(super) struct Log {
     start: usize,
     end: usize,
     live: usize,
-    /// Pages it ever had, wrapping.
-    written: u32,
+    /// Pages it has begun so far, wrapping.
+    begun: u32,
 }
 
 impl Log {
@@ -139,8 +139,8 @@ impl Log {
         {
             return page;
         }
-        let page = arena.allocate(endpoint, self.written);
-        self.written = self.written.wrapping_add(1);
+        let page = arena.allocate(endpoint, self.begun);
+        self.begun = self.begun.wrapping_add(1);
         if let Some(last) = last {
             arena.pages[last].next = Some(page);
         }
@@ -193,8 +193,8 @@ impl Log {
 
     /// Places from this one to the log's end, vacant ones among them.
     pub(super) fn behind(&self, arena: &Arena, slot: Slot) -> usize {
-        let (page, offset) = place(slot);
-        let pages = self.written.wrapping_sub(arena.pages[page].number) as usize;
+        let (number, offset) = place(slot);
+        let pages = self.begun.wrapping_sub(arena.pages[number].before) as usize;
         pages.saturating_mul(PAGE).saturating_sub(PAGE - self.end + offset)
     }
 
