@@ -9,15 +9,28 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 const STARTED: Duration = Duration::from_secs(60);
+const CLOSED: Duration = Duration::from_secs(20);
 
-/// A running browser with one window; it ends when dropped.
+/// A running browser with one window; it ends when dropped, which has to happen on a runtime of several threads.
 #[derive(Debug)]
 pub struct Browser {
     /// The window.
     pub page: Client,
     _driver: Process,
+}
+
+impl Drop for Browser {
+    /// The driver ends its browser with the session, and with nothing else.
+    fn drop(&mut self) {
+        let close = tokio::time::timeout(CLOSED, self.page.clone().close());
+        let closed = tokio::task::block_in_place(|| Handle::current().block_on(close));
+        if !matches!(closed, Ok(Ok(()))) {
+            eprintln!("Chromium may still run: {closed:?}");
+        }
+    }
 }
 
 /// What the user has told the browser to prefer, by Chromium's numbers.
