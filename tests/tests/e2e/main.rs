@@ -32,4 +32,5 @@ mod statistics;
 mod steady_load;
 mod subset;
 mod tokens;
+mod told_again;
 mod unreachable;
