@@ -38,3 +38,34 @@ where
         last = now;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::{Cell, RefCell};
+    use tokio::time::{Instant, sleep, timeout};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_taken_within_two_looks_and_one_that_is_half_done_never() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let (shown, taken) = (Cell::new("old"), RefCell::new(Vec::new()));
+        let begin = Instant::now();
+        let follows = follow(
+            || core::future::ready(shown.get()),
+            |seen| taken.borrow_mut().push((*seen, begin.elapsed())),
+        );
+        let changes = async {
+            // Just after a look, so that each later one is waited for in full.
+            sleep(SECOND + LOOK_EVERY / 2).await;
+            shown.set("half");
+            sleep(LOOK_EVERY).await;
+            shown.set("new");
+        };
+        let (ended, ()) = tokio::join!(timeout(2 * SECOND, follows), changes);
+        assert!(ended.is_err(), "it follows for ever");
+        let changed = SECOND + LOOK_EVERY * 3 / 2;
+        let [(first, at_once), (next, later)] = taken.borrow()[..] else { panic!("{taken:?}") };
+        assert_eq!((first, at_once, next), ("old", Duration::ZERO, "new"));
+        assert!((changed + LOOK_EVERY..changed + LOOK_EVERY * 2).contains(&later), "{later:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! What a test says to the stack.
 
+use crate::eventually::SOON;
 use crate::model_server::MODEL;
 use anyhow::{Context, Result};
 use reqwest::{Client, ClientBuilder};
@@ -52,8 +53,8 @@ pub enum Ending {
 
 /// Sends these bytes as they are and gives everything that comes back until Envoy closes the connection.
 ///
-/// Bytes that Envoy no longer wants are not an error; a connection still open after `deadline` is.
-pub async fn raw(address: SocketAddr, bytes: &[u8], ending: Ending, deadline: Duration) -> Result<String> {
+/// Bytes that Envoy no longer wants are not an error; a connection still open after [`SOON`] is.
+pub async fn raw(address: SocketAddr, bytes: &[u8], ending: Ending) -> Result<String> {
     let exchange = async {
         let (mut reader, mut writer) = TcpStream::connect(address).await?.into_split();
         let send = async {
@@ -72,7 +73,7 @@ pub async fn raw(address: SocketAddr, bytes: &[u8], ending: Ending, deadline: Du
         let (_writer, ()) = tokio::join!(send, receive);
         anyhow::Ok(String::from_utf8_lossy(&answer).into_owned())
     };
-    tokio::time::timeout(deadline, exchange)
+    tokio::time::timeout(SOON, exchange)
         .await
-        .with_context(|| format!("the connection is still open after {deadline:?}"))?
+        .with_context(|| format!("the connection is still open after {SOON:?}"))?
 }

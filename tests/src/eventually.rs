@@ -3,21 +3,20 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
+/// Effects that cross a process, such as a changed reading or a line in the access log, are there within this time, however
+/// slow the machine.
+pub const SOON: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Repeats `check` until it says `Ok`, and gives that value.
 ///
 /// # Panics
 ///
-/// When `deadline` has passed; the message has `what` and the last reason `check` gave.
-pub async fn eventually<T, E: Display>(
-    what: &str,
-    deadline: Duration,
-    mut check: impl AsyncFnMut() -> Result<T, E>,
-) -> T {
-    match within(deadline, async || check().await).await {
+/// When [`SOON`] has passed; the message has `what` and the last reason `check` gave.
+pub async fn eventually<T, E: Display>(what: &str, mut check: impl AsyncFnMut() -> Result<T, E>) -> T {
+    match within(SOON, async || check().await).await {
         Ok(value) => value,
-        Err(reason) => panic!("not within {deadline:?}: {what}; last seen: {reason}"),
+        Err(reason) => panic!("not within {SOON:?}: {what}; last seen: {reason}"),
     }
 }
 

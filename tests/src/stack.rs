@@ -20,13 +20,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tokio::net::TcpSocket;
 
-/// Effects that cross a process, such as a changed reading or a line in the access log, are there within this time.
-pub const SOON: Duration = Duration::from_secs(5);
-
-const PICKING_DEADLINE: Duration = Duration::from_secs(20);
 /// Picks in a row, for each worker, after which every worker counts as picking: with two workers and a fair kernel, the
 /// chance that one was never met is below 0.01 %.
 const PICKS_PER_WORKER: u32 = 8;
@@ -102,7 +97,7 @@ impl Stack {
     /// When there is no such entry soon.
     pub async fn logged(&self, path: &str) -> Value {
         let log = self.path(ACCESS_LOG);
-        eventually(&format!("the access log has a line for {path}"), SOON, async || {
+        eventually(&format!("the access log has a line for {path}"), async || {
             let text = fs::read_to_string(&log)?;
             let mut entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             entries.find(|entry| entry["path"] == path).context("no such line")
@@ -199,7 +194,7 @@ impl Stack {
     /// When that does not happen.
     pub async fn wait_until_picking(&self) {
         let client = client::http1();
-        eventually("every worker picks", PICKING_DEADLINE, async || {
+        eventually("every worker picks", async || {
             for _ in 0..self.workers * PICKS_PER_WORKER {
                 let response = client.get(self.url("/picking")).send().await?;
                 let status = response.status();

@@ -2,7 +2,7 @@
 
 use crate::scene::{CHAT, MESSAGES, TEXT, Vms, assert_a_good_request_works, openai_error, request_counts};
 use endpoint_picker_tests::client::{self, Ending};
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::stack::Stack;
 use futures_util::future::join_all;
 use reqwest::StatusCode;
 use std::time::Duration;
@@ -23,8 +23,7 @@ async fn an_empty_body_is_answered_400_in_the_shape_of_the_openai_api() {
     let chunked = format!(
         "POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n0\r\n\r\n"
     );
-    let answer =
-        client::raw(stack.envoy().listener(), chunked.as_bytes(), Ending::KeepOpen, SOON).await.unwrap();
+    let answer = client::raw(stack.envoy().listener(), chunked.as_bytes(), Ending::KeepOpen).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert_eq!(Vms::of(&stack).await, vms);
 }
@@ -77,17 +76,16 @@ async fn a_body_that_never_ends_is_given_up_and_reaches_no_server() {
     ];
     let exchanges = cases.iter().map(async |(case, rest)| {
         let bytes = format!("{head}{rest}");
-        let waits = client::raw(stack.envoy().listener(), bytes.as_bytes(), Ending::KeepOpen, SOON);
+        let waits = client::raw(stack.envoy().listener(), bytes.as_bytes(), Ending::KeepOpen);
         let answer = waits.await.unwrap_or_else(|hang| panic!("{case}: {hang}"));
         assert!(answer.starts_with("HTTP/1.1 408"), "{case}: {answer:?}");
-        let leaves = client::raw(stack.envoy().listener(), bytes.as_bytes(), Ending::HalfClose, SOON);
+        let leaves = client::raw(stack.envoy().listener(), bytes.as_bytes(), Ending::HalfClose);
         let answer = leaves.await.unwrap_or_else(|hang| panic!("{case}: {hang}"));
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{case}: {answer:?}");
     });
     join_all(exchanges).await;
     let no_chunk = format!("{head}transfer-encoding: chunked\r\n\r\nzz\r\n{start}\r\n");
-    let answer =
-        client::raw(stack.envoy().listener(), no_chunk.as_bytes(), Ending::KeepOpen, SOON).await.unwrap();
+    let answer = client::raw(stack.envoy().listener(), no_chunk.as_bytes(), Ending::KeepOpen).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer:?}");
     assert_eq!(request_counts(&stack), [0, 0, 0]);
     assert_a_good_request_works(&stack, &client::http1()).await;

@@ -3,6 +3,7 @@
 use crate::scene::{DESTINATION, forget_requests, fresh_chat};
 use bytes::Bytes;
 use endpoint_picker_tests::client;
+use endpoint_picker_tests::eventually::SOON;
 use endpoint_picker_tests::model_server::{Behaviour, ModelServer, ReceivedRequest};
 use endpoint_picker_tests::stack::Stack;
 use futures_util::future::join_all;
@@ -114,7 +115,7 @@ async fn trailers_after_an_h2_body_do_not_keep_it_from_being_picked() {
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
         let connection = tokio::spawn(connection);
-        let response = tokio::time::timeout(Duration::from_secs(10), sender.send_request(request)).await;
+        let response = tokio::time::timeout(SOON, sender.send_request(request)).await;
         response.expect("no hang").unwrap().into_body().collect().await.unwrap();
         drop(sender);
         connection.await.unwrap().unwrap();

@@ -3,7 +3,7 @@
 use crate::scene::{DESTINATION, fresh_chat, prefer, request_counts};
 use endpoint_picker_tests::client::{self, Ending};
 use endpoint_picker_tests::model_server::{CLAIM_HEADER, ModelServer};
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::stack::Stack;
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
@@ -117,8 +117,7 @@ async fn a_destination_in_the_trailers_of_a_chunked_body_does_not_steer() {
          connection: close\r\n\r\n{:x}\r\n{body}\r\n0\r\n{DESTINATION}: {wanted}\r\n\r\n",
         body.len()
     );
-    let answer =
-        client::raw(stack.envoy().listener(), request.as_bytes(), Ending::KeepOpen, SOON).await.unwrap();
+    let answer = client::raw(stack.envoy().listener(), request.as_bytes(), Ending::KeepOpen).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert_eq!(request_counts(&stack), [0, 1, 0]);
     assert_eq!(

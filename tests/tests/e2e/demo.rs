@@ -4,15 +4,11 @@ use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{ModelServer, SERVED_BY};
 use endpoint_picker_tests::process::Process;
-use endpoint_picker_tests::stack::SOON;
 use rustix::process::Signal;
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
-use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
-
-const STARTED: Duration = Duration::from_secs(30);
 
 /// The demo on ports that were free a moment ago, and the folder its output goes to.
 struct Demo {
@@ -41,7 +37,7 @@ impl Demo {
     }
 
     async fn says(&mut self, text: &str) {
-        eventually(&format!("the demo says {text:?}"), STARTED, async || {
+        eventually(&format!("the demo says {text:?}"), async || {
             let output = self.process.output().map_err(|reason| reason.to_string())?;
             if output.contains(text) { Ok(()) } else { Err(output) }
         })
@@ -65,7 +61,7 @@ async fn it_serves_shows_who_did_and_leaves_nothing_behind_when_interrupted() {
 
     demo.process.signal(Signal::INT);
     demo.says("Stopped.").await;
-    eventually("the demo has ended", SOON, async || match demo.process.check_running() {
+    eventually("the demo has ended", async || match demo.process.check_running() {
         Ok(()) => Err("it runs"),
         Err(_) => Ok(()),
     })

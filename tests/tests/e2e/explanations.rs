@@ -3,7 +3,7 @@
 use crate::scene::{CHAT, fresh_chat, prefer};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::stack::Stack;
 use endpoint_picker_tests::tools;
 use reqwest::StatusCode;
 use serde_json::json;
@@ -53,7 +53,7 @@ async fn who_knows_the_secret_is_told_and_nobody_else() {
         server.refuse().await.unwrap();
     }
     // A decision against the request is explained as well.
-    eventually("nobody is ready", SOON, async || {
+    eventually("nobody is ready", async || {
         let refused = ask(SECRET, &fresh_chat()).await;
         let text = refused.headers().get(EXPLANATION).map(|text| text.to_str().unwrap().to_owned());
         match text {

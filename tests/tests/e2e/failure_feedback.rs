@@ -3,7 +3,7 @@
 use crate::scene::{CHAT, fresh_chat, prefer};
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::Behaviour;
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::stack::Stack;
 use reqwest::StatusCode;
 
 const BAD: usize = 1;
@@ -46,7 +46,7 @@ async fn a_server_that_answers_5xx_or_resets_is_left_and_tried_again_later() {
         (Behaviour::Status(StatusCode::SERVICE_UNAVAILABLE), StatusCode::SERVICE_UNAVAILABLE),
         (Behaviour::Reset, StatusCode::OK),
     ] {
-        eventually("the preferred server is picked", SOON, async || {
+        eventually("the preferred server is picked", async || {
             bad.take_requests();
             status(&stack).await;
             if bad.requests().is_empty() { Err("it was not") } else { Ok(()) }

@@ -3,7 +3,7 @@
 use endpoint_picker_tests::client::{self, Ending};
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{Behaviour, ModelServer};
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::stack::Stack;
 use reqwest::{Response, StatusCode};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ async fn an_endpoint_added_to_the_file_is_used_and_a_removed_one_is_left() {
 
     endpoints.push(extra.address());
     stack.set_endpoints(&endpoints);
-    eventually("the added endpoint serves", SOON, async || {
+    eventually("the added endpoint serves", async || {
         let served = ask().await;
         if served == extra.endpoint() { Ok(()) } else { Err(served) }
     })
@@ -100,7 +100,7 @@ async fn an_endpoint_added_to_the_file_is_used_and_a_removed_one_is_left() {
 
     endpoints.pop();
     stack.set_endpoints(&endpoints);
-    eventually("the removed endpoint does not serve", SOON, async || {
+    eventually("the removed endpoint does not serve", async || {
         let served = ask().await;
         if served == extra.endpoint() { Err(served) } else { Ok(()) }
     })
@@ -120,7 +120,7 @@ async fn a_body_far_above_envoys_default_limit_arrives_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_no_http_gets_an_answer_and_an_end() {
     let stack = Stack::builder().bare().servers(1).start().await;
-    let answer = client::raw(stack.envoy().listener(), b"good morning\r\n\r\n", Ending::KeepOpen, SOON).await;
+    let answer = client::raw(stack.envoy().listener(), b"good morning\r\n\r\n", Ending::KeepOpen).await;
     let answer = answer.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer:?}");
 }
@@ -131,7 +131,7 @@ async fn nothing_of_a_stack_is_left_when_it_is_dropped() {
     let (admin, server) = (stack.envoy().admin(), stack.servers()[0].address());
     drop(stack);
     for address in [admin, server] {
-        eventually("the port is closed", SOON, async || match TcpStream::connect(address).await {
+        eventually("the port is closed", async || match TcpStream::connect(address).await {
             Ok(_) => Err("somebody listens"),
             Err(_) => Ok(()),
         })

@@ -4,7 +4,7 @@ use crate::scene::{CHAT, DROPPED_REASON, assert_no_endpoints, fresh_chat, fresh_
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{Behaviour, ModelServer};
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::stack::Stack;
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ async fn agent_says(stack: &Stack, series: &str) -> f64 {
 }
 
 async fn until_agent_says(stack: &Stack, series: &str, good: impl Fn(f64) -> bool) {
-    eventually(&format!("the agent says so of {series}"), SOON, async || {
+    eventually(&format!("the agent says so of {series}"), async || {
         let value = agent_says(stack, series).await;
         if good(value) { Ok(()) } else { Err(value) }
     })
@@ -83,7 +83,7 @@ async fn an_endpoint_whose_scrapes_fail_keeps_its_last_readings() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_whose_scrapes_fail_counts_as_saturated_and_sheds_what_is_sheddable() {
     let stack = Stack::builder().manifests(OBJECTIVE).start().await;
-    eventually("a pool that is read well takes everything", SOON, async || {
+    eventually("a pool that is read well takes everything", async || {
         let status = ask_sheddable(&stack).await.status();
         if status == StatusCode::OK { Ok(()) } else { Err(status) }
     })
@@ -91,7 +91,7 @@ async fn a_pool_whose_scrapes_fail_counts_as_saturated_and_sheds_what_is_sheddab
     for server in stack.servers() {
         server.behave_when_scraped(Behaviour::Hang);
     }
-    eventually("a sheddable request is shed", SOON, async || {
+    eventually("a sheddable request is shed", async || {
         let status = ask_sheddable(&stack).await.status();
         if status == StatusCode::TOO_MANY_REQUESTS { Ok(()) } else { Err(status) }
     })
@@ -111,7 +111,7 @@ async fn an_endpoint_that_refuses_connections_is_no_candidate_and_without_candid
         server.refuse().await.unwrap();
     }
     until_agent_says(&stack, "metrics_agent_endpoints_ready", |ready| ready < 0.5).await;
-    eventually("the filter knows", SOON, async || {
+    eventually("the filter knows", async || {
         let answer = stack.post(CHAT, &fresh_chat()).await;
         if answer.headers().contains_key(DROPPED_REASON) { Ok(()) } else { Err(answer.status()) }
     })
@@ -127,7 +127,7 @@ async fn when_the_agent_is_gone_for_ten_seconds_only_prefixes_and_loads_count() 
     assert_eq!(stack.served_by(&stack.post(CHAT, &client::chat(&prompt)).await), 1);
     stack.kill_agent();
     let gone = Instant::now();
-    eventually("readings have no say any more", STALE_AFTER * 3, async || {
+    eventually("readings have no say any more", async || {
         let before = counted(&stack, "routed_stale").await;
         let answer = stack.post(CHAT, &fresh_chat()).await;
         assert_eq!(answer.status(), StatusCode::OK);

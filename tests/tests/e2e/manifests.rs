@@ -5,7 +5,7 @@ use crate::scene::{TEXT, forget_requests, until_picked};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::ModelServer;
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::stack::Stack;
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ async fn rewrites_objectives_and_models_are_in_force_and_change_with_the_file() 
     for server in stack.servers() {
         server.update_metrics(|metrics| metrics.waiting = 100);
     }
-    eventually("a saturated pool sheds what has a negative priority", SOON, async || {
+    eventually("a saturated pool sheds what has a negative priority", async || {
         match ask(&stack, "llama", "batch").await.status() {
             StatusCode::TOO_MANY_REQUESTS => Ok(()),
             status => Err(status),
@@ -72,7 +72,7 @@ async fn rewrites_objectives_and_models_are_in_force_and_change_with_the_file() 
     assert_eq!(ask(&stack, "llama", "other").await.status(), StatusCode::OK);
 
     stack.set_manifests(&[MODEL, OBJECTIVE].join("---"));
-    eventually("models that the manifests do not name are unknown", SOON, async || {
+    eventually("models that the manifests do not name are unknown", async || {
         for _ in 0..20 {
             let status = ask(&stack, "llama", "").await.status();
             if status != StatusCode::NOT_FOUND {

@@ -4,7 +4,7 @@ use crate::scene::{CHAT, DESTINATION, TEXT, forget_requests, fresh_chat, prefer}
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::ModelServer;
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::stack::Stack;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ async fn streamed_answers_bodiless_requests_and_new_endpoints_work() {
     forget_requests(&stack);
     let extra = ModelServer::start().unwrap();
     stack.set_endpoints(&[extra.address()]);
-    eventually("the new endpoint serves", SOON, async || {
+    eventually("the new endpoint serves", async || {
         let response = stack.post(CHAT, &fresh_chat()).await;
         let served = response.headers()["x-served-by"].clone();
         if served == extra.endpoint() { Ok(()) } else { Err(format!("{served:?} does")) }
@@ -66,7 +66,7 @@ async fn a_server_that_refuses_connections_is_left_once_the_agent_has_seen_it() 
     let stack = stack().await;
     prefer(&stack, 1).await;
     stack.servers()[1].refuse().await.unwrap();
-    eventually("another server serves", SOON, async || {
+    eventually("another server serves", async || {
         let status = stack.post(CHAT, &fresh_chat()).await.status();
         if status == StatusCode::OK { Ok(()) } else { Err(status) }
     })

@@ -5,7 +5,7 @@ use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{ModelServer, ReceivedRequest};
 use endpoint_picker_tests::scripted_agent::{Pool, ScriptedAgent};
-use endpoint_picker_tests::stack::{Builder, SOON, Stack};
+use endpoint_picker_tests::stack::{Builder, Stack};
 use endpoint_picker_wire::v1;
 use futures_util::future::join_all;
 use reqwest::{Body, Client, Response, StatusCode};
@@ -119,7 +119,7 @@ async fn a_negative_objective_is_shed_by_a_saturated_pool_and_no_other() {
     let objectives = objectives.map(|(name, priority)| v1::Objective { name: name.to_owned(), priority });
     let policy = v1::Policy { objectives: objectives.into(), ..v1::Policy::default() };
     let scene = Scene::start(policy.clone()).await;
-    eventually("an idle pool serves a sheddable request", SOON, async || {
+    eventually("an idle pool serves a sheddable request", async || {
         match scene.ask("llama", &[(OBJECTIVE, "shed")]).await.status() {
             StatusCode::OK => Ok(()),
             status => Err(status),
@@ -128,7 +128,7 @@ async fn a_negative_objective_is_shed_by_a_saturated_pool_and_no_other() {
     .await;
 
     scene.agent.set(POOL, Pool { endpoints: scene.endpoints(), waiting: 100, policy });
-    let answer = eventually("a saturated pool sheds it", SOON, async || {
+    let answer = eventually("a saturated pool sheds it", async || {
         let answer = scene.ask("llama", &[(OBJECTIVE, "shed")]).await;
         if answer.status() == StatusCode::TOO_MANY_REQUESTS { Ok(answer) } else { Err(answer.status()) }
     })
@@ -192,7 +192,7 @@ async fn no_request_fails_while_policies_change() {
         let policy = if round % 2 == 0 { v1::Policy::default() } else { rewriting() };
         scene.set(policy);
         let expected = if round % 2 == 0 { "llama" } else { "llama-canary" };
-        eventually("the servers see the new policy at work", SOON, async || {
+        eventually("the servers see the new policy at work", async || {
             let requests = scene.take_requests();
             let models: Vec<_> = requests.iter().map(model_of).collect();
             if models.iter().any(|model| model == expected) { Ok(()) } else { Err(format!("{models:?}")) }
@@ -255,7 +255,7 @@ async fn scores_reach_the_filters_behind_only_when_the_policy_asks() {
 
     scene.set(v1::Policy::default());
     let mut round = 0;
-    eventually("no scores any more", SOON, async || {
+    eventually("no scores any more", async || {
         round += 1;
         let path = format!("/v1/completions?round={round}");
         let request = client::http1().post(scene.stack.url(&path)).header(SCORES, "CgA=");

@@ -4,7 +4,7 @@ use crate::scene::{fresh_prompt, until_all_go_to};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::Metrics;
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::stack::Stack;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -85,7 +85,7 @@ async fn a_cached_prompt_outweighs_a_queue_but_not_a_queue_and_a_full_cache() {
     until_all_go_to(&stack, other).await;
     assert_eq!(chat(&stack, &body).await, first);
     busy(0.95);
-    eventually("the prompt leaves for an idle server", SOON, async || {
+    eventually("the prompt leaves for an idle server", async || {
         let served = chat(&stack, &body).await;
         if served == other { Ok(()) } else { Err(format!("it went to server {served}")) }
     })

@@ -9,9 +9,6 @@ use reqwest::StatusCode;
 use serde_json::Value;
 use std::time::Duration;
 
-/// A report comes every second, and Envoy may be slow to start on a busy machine.
-const REPORTED: Duration = Duration::from_secs(30);
-
 async fn pool(stack: &Stack) -> anyhow::Result<Value> {
     let url = format!("http://{}/v1/pools/default", stack.agent_address());
     Ok(client::http1().get(url).send().await?.error_for_status()?.json().await?)
@@ -24,7 +21,7 @@ fn sum(pool: &Value, what: &str) -> u64 {
 }
 
 async fn reported(stack: &Stack, what: &str, passes: impl Fn(&Value) -> bool) -> Value {
-    eventually(what, REPORTED, async || {
+    eventually(what, async || {
         let pool = pool(stack).await?;
         if passes(&pool) { Ok(pool) } else { Err(anyhow::anyhow!("{pool}")) }
     })
@@ -37,7 +34,7 @@ async fn the_agent_learns_what_all_workers_sent_where_and_what_is_under_way() {
     let quiet = reported(&stack, "a first report", |pool| pool["proxies"][0]["routed"].is_u64()).await;
     assert_eq!(quiet["proxies"][0]["proxy"], "endpoint-picker", "the node id of envoy.yaml");
     // The picks by which the stack found out that it picks may still be on their way.
-    let (picks, routed) = eventually("no more news", REPORTED, async || {
+    let (picks, routed) = eventually("no more news", async || {
         let before = pool(&stack).await?;
         tokio::time::sleep(Duration::from_millis(2500)).await;
         let after = pool(&stack).await?;

@@ -118,7 +118,7 @@ async fn with_the_callback_for_answers_shut_only_the_names_in_answers_are_missin
     let text = answer.text().await.unwrap();
     assert!(text.contains(r#""model":"llama-canary""#) && text.ends_with("data: [DONE]\n\n"), "{text}");
     assert_eq!(model_of(&scene.received()), "llama-canary");
-    eventually("the request is over", Duration::from_secs(20), async || {
+    eventually("the request is over", async || {
         match scene.stack.envoy().stat("wasmcustom.endpoint_picker.default.in_flight").await {
             Ok(0) => Ok(()),
             other => Err(format!("{other:?}")),

@@ -1,8 +1,8 @@
 //! What the tests of the picker set up and look at again and again.
 
 use endpoint_picker_tests::client;
-use endpoint_picker_tests::eventually::eventually;
-use endpoint_picker_tests::stack::{SOON, Stack};
+use endpoint_picker_tests::eventually::{SOON, eventually};
+use endpoint_picker_tests::stack::Stack;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,7 @@ pub(crate) async fn until_all_go_to(stack: &Stack, best: usize) -> Duration {
 
 /// Waits until every worker picks for the pool of this path.
 pub(crate) async fn until_picked(stack: &Stack, path: &str) {
-    eventually(&format!("every worker picks for {path}"), Duration::from_secs(30), async || {
+    eventually(&format!("every worker picks for {path}"), async || {
         for _ in 0..20 {
             let answer = client::http1().get(stack.url(path)).send().await?;
             let echo: Value = answer.json().await?;

@@ -14,11 +14,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 use tempfile::TempDir;
-
-/// Enough for a handshake, a poll and the filter's pause after one that failed, on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Where the shipped example looks for its files.
 const SHIPPED_FOLDER: &str = "/etc/endpoint-picker";
@@ -50,7 +46,7 @@ impl Secured {
             command.arg(flag).arg(folder.path().join(file));
         }
         let agent = Process::start("metrics-agent", command, &folder.path().join("agent.log")).unwrap();
-        let address = eventually("the agent says where it listens", DEADLINE, async || {
+        let address = eventually("the agent says where it listens", async || {
             let output = agent.output().unwrap();
             let line = output.lines().find_map(|line| line.strip_prefix("listening on "));
             line.and_then(|address| address.parse().ok()).ok_or(output)
@@ -124,7 +120,7 @@ async fn with_a_wrong_token_the_failure_mode_counts_and_the_log_says_why_until_i
     let secured = Secured::start().await;
     let stack = secured.stack("wrong", "FailClose").await;
     let reason = "the agent answered 401: \"{\\\"error\\\":\\\"a token of --bearer-token-file is needed";
-    eventually("the filter says why", DEADLINE, async || {
+    eventually("the filter says why", async || {
         let log = stack.envoy().log().unwrap();
         if log.contains(reason) { Ok(()) } else { Err(log) }
     })

@@ -9,7 +9,6 @@ use endpoint_picker_wire::v1;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// An `EndpointPickerConfig` of these plugins.
 fn config(metadata: &str, plugins: &str) -> String {
@@ -54,7 +53,7 @@ async fn agent_tells(stack: &Stack, counts: &[(&str, u64)]) {
         format!("{series}pool=\"default\",proxy=\"endpoint-picker\",agrees=\"{agrees}\"}} {count}")
     });
     let expected: BTreeSet<String> = expected.collect();
-    eventually("the agent tells what the filter counts", Duration::from_secs(30), async || {
+    eventually("the agent tells what the filter counts", async || {
         let url = format!("http://{}/metrics", stack.agent_address());
         let metrics = client::http1().get(url).send().await?.text().await?;
         let told = metrics.lines().filter(|line| line.starts_with(series)).map(str::to_owned).collect();
@@ -105,7 +104,7 @@ async fn a_shadow_of_other_preferences_disagrees_and_requests_go_where_the_actin
     assert!(text.starts_with("routed; ") && text.ends_with(&objection), "{entry}");
 
     load(&stack, 1, 1).await;
-    eventually("the shadow sees the same server as the best", Duration::from_secs(30), async || {
+    eventually("the shadow sees the same server as the best", async || {
         for _ in 0..10 {
             let (server, agrees) = send(&stack, &fresh_chat()).await;
             if !agrees {

@@ -9,9 +9,6 @@ use endpoint_picker_tests::stack::Stack;
 use reqwest::StatusCode;
 use serde_json::json;
 use std::str::FromStr;
-use std::time::Duration;
-
-const DEADLINE: Duration = Duration::from_secs(20);
 
 /// What Envoy shows Prometheus of the filter.
 pub(crate) struct Shown(pub(crate) String);
@@ -65,7 +62,7 @@ async fn picks_models_and_prompts_are_told_apart_and_times_are_histograms() {
     for _ in 0..REQUESTS {
         assert_eq!(stack.post(TEXT, &body).await.status(), StatusCode::OK);
     }
-    eventually("all requests are shown", DEADLINE, async || {
+    eventually("all requests are shown", async || {
         let shown = Shown::by(stack.envoy()).await;
         let is = |what: &str, found: u64, expected: u64| {
             if found == expected {
@@ -111,7 +108,7 @@ async fn rewrites_are_counted_by_their_object_and_target() {
     let body = json!({"model": "llama", "prompt": "hi", "max_tokens": 1}).to_string();
     let answer = scene.post(&client::http1(), TEXT, body).await;
     assert_eq!(answer.status(), StatusCode::OK);
-    eventually("the rewrite is shown", DEADLINE, async || {
+    eventually("the rewrite is shown", async || {
         let shown = Shown::by(scene.stack.envoy()).await;
         let labels = r#"pool="default",model_rewrite_name="rewrite",target_model="llama-canary""#;
         match shown.value(&format!("endpoint_picker_rewrites{{{labels}}}"))? {
@@ -132,7 +129,7 @@ async fn a_model_may_be_named_anything_and_a_client_cannot_make_series_without_e
         let answer = client.post(stack.url(TEXT)).json(&body).send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
     }
-    eventually("all names are shown", DEADLINE, async || {
+    eventually("all names are shown", async || {
         let shown = Shown::by(stack.envoy()).await;
         let series = shown.0.lines().filter(|line| line.starts_with("endpoint_picker_model_requests{"));
         let others =

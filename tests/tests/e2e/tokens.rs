@@ -16,8 +16,6 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
 
-const DEADLINE: Duration = Duration::from_secs(40);
-
 fn counting() -> Builder {
     Stack::builder().picker_field("countTokens", true)
 }
@@ -40,7 +38,7 @@ fn series(name: &str, asked: &str, target: &str) -> String {
 
 /// Waits until so many tokens have been told of answers of this model, and of so many answers.
 async fn until_told(stack: &Stack, asked: &str, target: &str, answers: u64, tokens: [(&str, u64); 3]) {
-    eventually(&format!("the tokens of {asked} are told"), DEADLINE, async || {
+    eventually(&format!("the tokens of {asked} are told"), async || {
         let shown = Shown::by(stack.envoy()).await;
         for (kind, expected) in tokens {
             let total = shown.value(&series(&format!("{kind}_tokens_total"), asked, target)).unwrap_or(0);
@@ -141,7 +139,7 @@ async fn time_is_told_by_token_and_after_the_first_of_streamed_answers_only() {
     let body = json!({"model": "m", "prompt": "hi", "max_tokens": TOKENS, "stream": true, "stream_options": options});
     answer(&stack, TEXT, &body, &[(BEHAVE, "slow")]).await;
     answer(&stack, TEXT, &json!({"model": "m", "prompt": "hi", "max_tokens": TOKENS}), &[]).await;
-    eventually("the times are told", DEADLINE, async || {
+    eventually("the times are told", async || {
         let shown = Shown::by(stack.envoy()).await;
         let of = |name: &str| shown.parsed::<f64>(&series(name, "m", "m"));
         let (all, streamed) = (of("ntpot_us_count")?, of("streaming_tpot_us_count")?);
@@ -162,7 +160,7 @@ async fn time_is_told_by_token_and_after_the_first_of_streamed_answers_only() {
 async fn nothing_is_told_of_tokens_unless_that_is_asked_for() {
     let stack = Stack::builder().start().await;
     answer(&stack, TEXT, &json!({"model": "m", "prompt": "hi", "max_tokens": 3}), &[]).await;
-    eventually("the request is told", DEADLINE, async || {
+    eventually("the request is told", async || {
         let shown = Shown::by(stack.envoy()).await;
         shown.value(&series("model_requests", "m", "m"))?;
         // What is told with histograms at the latest.
