@@ -117,6 +117,25 @@ fn nothing_is_fresh_for_one_who_missed_it() {
 }
 
 #[test]
+fn a_block_that_stands_twice_counts_once() {
+    let (mut index, capacity, prompt) = (PrefixIndex::default(), 160, chain(0..7));
+    index.add(0, &prompt[..5], capacity);
+    index.add(0, &chain(10..15), capacity);
+    assert_eq!(index.fresh(0, &prompt), 5);
+    index.add(0, &prompt[5..], capacity);
+    index.add(0, &chain(100..251), capacity);
+    assert_eq!(matches(&index, &prompt, 1), [0], "its beginning is forgotten");
+    index.add(0, &prompt, capacity);
+    let known: BTreeSet<u64> = index.heads.iter().flat_map(|&head| index.arena.run(head)).collect();
+    assert_eq!((index.len(), known.len()), (capacity, capacity - 2));
+    assert_eq!(matches(&index, &prompt, 1), [7]);
+    index.add(0, &chain(300..310), capacity);
+    let known: BTreeSet<u64> = index.heads.iter().flat_map(|&head| index.arena.run(head)).collect();
+    assert_eq!((index.len(), known.len()), (capacity, capacity), "what stood twice goes first");
+    assert_eq!(matches(&index, &prompt, 1), [7]);
+}
+
+#[test]
 fn leaving_out_what_is_fresh_loses_nothing_but_the_oldest_sixteenth() {
     for seed in 0..3 {
         let mut rng = SplitMix64::new(seed);
