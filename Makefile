@@ -112,7 +112,7 @@ check-alerts: ## Check and test the alert rules of docs/observability with promt
 	promtool test rules docs/observability/alerts-test.yaml
 
 .PHONY: bench
-bench: tools wasm-alone wasm ## Measure what the picker costs: proxy, choice, agent, module (less: make bench B='--proxy-only')
+bench: tools wasm-alone wasm ## Measure what the picker costs: proxy, choice, agent, module (less: make bench B='--only sharing')
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench $(B)
 

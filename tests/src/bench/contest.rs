@@ -3,7 +3,7 @@
 use super::table::{Row, median, rounded};
 use super::turns::{Round, Side, Turn, rounds};
 use super::upstreams::Upstreams;
-use super::wrk::Load;
+use super::wrk::{Load, NEW_NUMBER};
 use crate::agent::Agent;
 use crate::config::{Config, EDS_FILE, EDS_FOLDER, Places};
 use crate::endpoint_files::write_eds;
@@ -13,6 +13,7 @@ use crate::run_dir::RunDir;
 use crate::{client, tools};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
+use std::fmt::Display;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ pub struct Contest {
     ours: Side,
     /// What the proxies are sent when answers are to be streamed.
     streaming: PathBuf,
+    /// What they are sent when each prompt is to be new.
+    new_prompts: PathBuf,
     _agents: Vec<Agent>,
     upstreams: Upstreams,
     _dir: RunDir,
@@ -111,13 +114,22 @@ impl Contest {
         Ok(row("answers of 1 000 chunks: req/s".to_owned(), &rounds, |turn| turn.figures.rate(), compare))
     }
 
-    /// Measures what workers pay for knowing what the others know.
-    pub fn sharing(&self, plan: Plan, workers: u32) -> Result<Row> {
+    /// Measures what workers pay for knowing what the others know, with prompts that come again and again and with new ones.
+    pub fn sharing(&mut self, plan: Plan, workers: u32) -> Result<Vec<Row>> {
+        let again = self.sharing_of("prompts again", plan, workers)?;
+        for side in [&mut self.bare, &mut self.ours] {
+            side.bodies.clone_from(&self.new_prompts);
+        }
+        Ok(vec![again, self.sharing_of("new prompts", plan, workers)?])
+    }
+
+    fn sharing_of(&self, prompts: &str, plan: Plan, workers: u32) -> Result<Row> {
         self.warm_up(plan)?;
         let rounds = rounds(&self.bare, &self.ours, SATURATING, plan.rounds, plan.turn)?;
         let endpoints = self.upstreams.addresses().len();
-        let what =
-            format!("{workers} workers, {endpoints} endpoints, alone and sharing: processor us per req");
+        let what = format!(
+            "{workers} workers, {endpoints} endpoints, {prompts}, alone and sharing: processor us per req"
+        );
         Ok(row(what, &rounds, |turn| micros(turn.cpu), Compare::Added { most: Some(5.0) }))
     }
 
@@ -133,6 +145,7 @@ struct Ground {
     upstreams: Upstreams,
     bodies: PathBuf,
     streaming: PathBuf,
+    new_prompts: PathBuf,
     destinations: PathBuf,
 }
 
@@ -151,6 +164,7 @@ impl Ground {
                 "streaming-bodies",
                 (0..PROMPTS).map(|number| body(number, BODY_BYTES, true)).collect(),
             )?,
+            new_prompts: file("new-prompts", body(NEW_NUMBER, BODY_BYTES, false))?,
             destinations: file("destinations", lines.collect())?,
             upstreams,
             dir,
@@ -176,8 +190,8 @@ impl Ground {
 
     fn contest(mut self, bare: Side, ours: Side, agents: Vec<Agent>) -> Contest {
         self.dir.settle();
-        let Self { dir, upstreams, streaming, .. } = self;
-        Contest { bare, ours, streaming, _agents: agents, upstreams, _dir: dir }
+        let Self { dir, upstreams, streaming, new_prompts, .. } = self;
+        Contest { bare, ours, streaming, new_prompts, _agents: agents, upstreams, _dir: dir }
     }
 }
 
@@ -212,7 +226,7 @@ fn micros(duration: Duration) -> f64 {
 }
 
 /// A chat request of about so many bytes in one line.
-pub(crate) fn body(number: usize, bytes: usize, stream: bool) -> String {
+pub(crate) fn body(number: impl Display, bytes: usize, stream: bool) -> String {
     let text = format!("Prompt {number}: the quick brown fox jumps over the lazy dog. ").repeat(bytes / 50);
     let body = |content: &str| {
         let message = json!({"role": "user", "content": content});

@@ -1,6 +1,7 @@
 -- Arguments: a file with a body in each line, a file with a destination in each line (or "-"), and the mean pause of a
--- connection between two requests in milliseconds (0: none).
+-- connection between two requests in milliseconds (0: none). In a body, the text NEW_NUMBER (wrk.rs) is another number each time.
 
+local NEW_NUMBER = "A-NUMBER-NOT-YET"
 local requests = {}
 local last = 0
 
@@ -24,9 +25,18 @@ function init(args)
   end
 end
 
+-- Of 16 digits, and in this run of wrk and in later ones never the same.
+local number = os.time() * 1000000
+
 function request()
   last = last % #requests + 1
-  return requests[last]
+  local text = requests[last]
+  local from, to = text:find(NEW_NUMBER, 1, true)
+  if not from then
+    return text
+  end
+  number = number + 1
+  return text:sub(1, from - 1) .. string.format("%016d", number) .. text:sub(to + 1)
 end
 
 function done(summary, latency)

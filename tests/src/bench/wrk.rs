@@ -23,6 +23,9 @@ const PAUSE: u32 = 100;
 /// An answer that takes longer has failed.
 const TIMEOUT: &str = "10s";
 
+/// In a request's body, this stands for a number that no other request has; of the same length.
+pub(crate) const NEW_NUMBER: &str = "A-NUMBER-NOT-YET";
+
 /// What came out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {

@@ -1,7 +1,7 @@
 //! `make bench`: measures and prints one table.
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use endpoint_picker_tests::bench::{self, Contest, Plan};
 use endpoint_picker_tests::tools;
 use std::fs;
@@ -25,9 +25,19 @@ struct Flags {
     /// Sizes of the pool behind the proxies.
     #[arg(long, value_delimiter = ',', default_value = "10,100")]
     endpoints: Vec<u16>,
-    /// Only the proxies and the module, not the benches of the packages.
+    /// Only this and the module.
     #[arg(long)]
-    proxy_only: bool,
+    only: Option<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The proxy with the picker and without it.
+    Proxy,
+    /// Workers that share and workers that do not.
+    Sharing,
+    /// The packages' own benches: choices and the agent.
+    Packages,
 }
 
 #[tokio::main]
@@ -38,7 +48,9 @@ async fn main() -> Result<()> {
     let load_before = load_average()?;
 
     let mut rows = Vec::new();
-    for &endpoints in &flags.endpoints {
+    let measures = |part| flags.only.is_none_or(|only| only == part);
+    let sizes = flags.endpoints.iter().filter(|_| measures(Part::Proxy));
+    for &endpoints in sizes {
         eprintln!("measuring the proxy with {endpoints} endpoints");
         let mut contest = Contest::with_and_without_picker(endpoints.into()).await?;
         rows.extend(contest.requests(plan).await?);
@@ -47,11 +59,12 @@ async fn main() -> Result<()> {
             rows.push(contest.streamed_answers(plan)?);
         }
     }
-    eprintln!("measuring what sharing costs {WORKERS} workers");
-    let contest = Contest::with_and_without_sharing(SHARING_ENDPOINTS, WORKERS).await?;
-    rows.push(contest.sharing(plan, WORKERS)?);
-    drop(contest);
-    if !flags.proxy_only {
+    if measures(Part::Sharing) {
+        eprintln!("measuring what sharing costs {WORKERS} workers");
+        let mut contest = Contest::with_and_without_sharing(SHARING_ENDPOINTS, WORKERS).await?;
+        rows.extend(contest.sharing(plan, WORKERS)?);
+    }
+    if measures(Part::Packages) {
         rows.extend(bench::decisions()?);
         rows.extend(bench::agent()?);
     }
