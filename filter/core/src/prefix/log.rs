@@ -10,38 +10,32 @@ use std::collections::VecDeque;
 /// Hashes per page.
 const PAGE: usize = 256;
 
-/// Marks a place whose hash was used again later, or evicted. XXH64 gives it for one prompt in 2⁶⁴.
+/// Marks a place whose hash was used again later, or evicted. XXH64 gives it, but for its first bit, for one prompt in 2⁶³.
 const VACANT: u64 = 0;
+
+/// Set in the place of a hash with which a run begins.
+const HEAD: u64 = 1 << 63;
 
 /// A place in the arena: page and offset.
 pub(super) type Slot = u32;
 
+/// A page's content, by itself, so that it stays where it is when pages are added.
+type Places = Box<[u64; PAGE]>;
+
+/// What is known of a page.
 struct Page {
     endpoint: u16,
     /// Pages that its log had before it, wrapping.
     before: u32,
     /// The page behind it in its log.
     next: Option<usize>,
-    /// One bit for each hash: whether a run begins with it.
-    heads: [u64; PAGE / 64],
-    hashes: Box<[u64; PAGE]>,
-}
-
-impl Page {
-    fn is_head(&self, offset: usize) -> bool {
-        self.heads[offset / 64] >> (offset % 64) & 1 == 1
-    }
-
-    fn set_head(&mut self, offset: usize, is_head: bool) {
-        let bit = 1 << (offset % 64);
-        let word = &mut self.heads[offset / 64];
-        *word = if is_head { *word | bit } else { *word & !bit };
-    }
 }
 
 /// The pages of all logs.
 #[derive(Default)]
 pub(super) struct Arena {
+    /// Apart from what is known of the pages: a new run touches only its own places.
+    places: Vec<Places>,
     pages: Vec<Page>,
     free: Vec<usize>,
 }
@@ -49,7 +43,7 @@ pub(super) struct Arena {
 impl Arena {
     pub(super) fn hash(&self, slot: Slot) -> u64 {
         let (page, offset) = place(slot);
-        self.pages[page].hashes[offset]
+        self.places[page][offset] & !HEAD
     }
 
     pub(super) fn endpoint(&self, slot: Slot) -> usize {
@@ -63,36 +57,35 @@ impl Arena {
 
     /// The hashes of a run.
     pub(super) fn run(&self, head: Slot) -> impl Iterator<Item = u64> {
-        let (number, offset) = place(head);
-        let (mut page, mut offset) = (&self.pages[number], offset);
-        let mut is_first = true;
+        let (mut page, mut offset) = place(head);
+        let (mut places, mut is_first) = (&self.places[page], true);
         core::iter::from_fn(move || {
             if offset == PAGE {
-                (page, offset) = (&self.pages[page.next?], 0);
+                page = self.pages[page].next?;
+                (places, offset) = (&self.places[page], 0);
             }
-            let hash = page.hashes[offset];
-            let is_over = hash == VACANT || (page.is_head(offset) && !is_first);
+            let place = places[offset];
+            let is_over = place == VACANT || (is_head(place) && !is_first);
             (offset, is_first) = (offset + 1, false);
-            (!is_over).then_some(hash)
+            (!is_over).then_some(place & !HEAD)
         })
     }
 
     fn allocate(&mut self, endpoint: u16, before: u32) -> usize {
+        let page = Page { endpoint, before, next: None };
         if let Some(number) = self.free.pop() {
-            let page = &mut self.pages[number];
-            (page.endpoint, page.before, page.next) = (endpoint, before, None);
-            page.heads.fill(0);
-            page.hashes.fill(VACANT);
+            self.pages[number] = page;
+            self.places[number].fill(VACANT);
             return number;
         }
-        let hashes = Box::new([VACANT; PAGE]);
-        self.pages.push(Page { endpoint, before, next: None, heads: [0; PAGE / 64], hashes });
+        self.pages.push(page);
+        self.places.push(Box::new([VACANT; PAGE]));
         self.pages.len() - 1
     }
 
     /// Bytes held, free pages included.
     pub(super) fn bytes(&self) -> usize {
-        self.pages.len() * (size_of::<Page>() + size_of::<[u64; PAGE]>())
+        self.pages.len() * (size_of::<Page>() + size_of::<Places>() + size_of::<[u64; PAGE]>())
     }
 }
 
@@ -100,6 +93,8 @@ impl Arena {
 #[derive(Default)]
 pub(super) struct Log {
     pages: VecDeque<usize>,
+    /// The last of them.
+    last: usize,
     start: usize,
     end: usize,
     live: usize,
@@ -118,13 +113,15 @@ impl Log {
         let mut head = None;
         while !run.is_empty() {
             let (number, offset) = (self.page_with_room(arena, endpoint), self.end);
-            let page = &mut arena.pages[number];
             let (here, behind) = run.split_at(run.len().min(PAGE - offset));
-            for (place, &hash) in page.hashes[offset..].iter_mut().zip(here) {
+            let places = &mut arena.places[number][offset..];
+            for (place, &hash) in places.iter_mut().zip(here) {
                 *place = stored(hash);
             }
-            page.set_head(offset, head.is_none());
-            head.get_or_insert(slot(number, offset));
+            if head.is_none() {
+                places[0] |= HEAD;
+                head = Some(slot(number, offset));
+            }
             self.end += here.len();
             self.live += here.len();
             run = behind;
@@ -133,45 +130,42 @@ impl Log {
     }
 
     fn page_with_room(&mut self, arena: &mut Arena, endpoint: u16) -> usize {
-        let last = self.pages.back().copied();
-        if let Some(page) = last
-            && self.end < PAGE
-        {
-            return page;
+        let is_empty = self.pages.is_empty();
+        if is_empty || self.end == PAGE {
+            let page = arena.allocate(endpoint, self.begun);
+            self.begun = self.begun.wrapping_add(1);
+            if !is_empty {
+                arena.pages[self.last].next = Some(page);
+            }
+            self.pages.push_back(page);
+            (self.last, self.end) = (page, 0);
         }
-        let page = arena.allocate(endpoint, self.begun);
-        self.begun = self.begun.wrapping_add(1);
-        if let Some(last) = last {
-            arena.pages[last].next = Some(page);
-        }
-        self.pages.push_back(page);
-        self.end = 0;
-        page
+        self.last
     }
 
     /// Takes out the first blocks, `most` at most, of the run that begins at `head`. Returns where the rest of it, which is a
     /// run of its own now, begins.
     pub(super) fn remove(&mut self, arena: &mut Arena, head: Slot, most: usize) -> Option<Slot> {
         let (mut number, mut offset) = place(head);
-        arena.pages[number].set_head(offset, false);
+        let Arena { places, pages, .. } = arena;
+        places[number][offset] &= !HEAD;
         let mut left = most;
         loop {
-            let page = &mut arena.pages[number];
-            while offset < PAGE && left > 0 && page.hashes[offset] != VACANT && !page.is_head(offset) {
-                page.hashes[offset] = VACANT;
+            while offset < PAGE {
+                let place = &mut places[number][offset];
+                if *place == VACANT || is_head(*place) {
+                    return None;
+                }
+                if left == 0 {
+                    *place |= HEAD;
+                    return Some(slot(number, offset));
+                }
+                *place = VACANT;
                 self.live -= 1;
                 left -= 1;
                 offset += 1;
             }
-            if offset < PAGE {
-                let is_over = page.hashes[offset] == VACANT || page.is_head(offset);
-                if is_over {
-                    return None;
-                }
-                page.set_head(offset, true);
-                return Some(slot(number, offset));
-            }
-            (number, offset) = (page.next?, 0);
+            (number, offset) = (pages[number].next?, 0);
         }
     }
 
@@ -179,8 +173,8 @@ impl Log {
     pub(super) fn oldest(&mut self, arena: &mut Arena) -> Option<Slot> {
         while let Some(&number) = self.pages.front() {
             let end = if self.pages.len() == 1 { self.end } else { PAGE };
-            let hashes = &arena.pages[number].hashes[..end];
-            if let Some(vacant) = hashes[self.start..].iter().position(|&hash| hash != VACANT) {
+            let places = &arena.places[number][..end];
+            if let Some(vacant) = places[self.start..].iter().position(|&place| place != VACANT) {
                 self.start += vacant;
                 return Some(slot(number, self.start));
             }
@@ -221,7 +215,14 @@ fn slot(page: usize, offset: usize) -> Slot {
     Slot::try_from(page * PAGE + offset).expect("capacities keep the arena below 2^32 slots")
 }
 
-/// The form in which a hash is stored: never [`VACANT`].
+/// The form in which a hash is stored: without [`HEAD`], and never [`VACANT`].
 pub(super) fn stored(hash: u64) -> u64 {
-    if hash == VACANT { 1 } else { hash }
+    match hash & !HEAD {
+        VACANT => 1,
+        stored => stored,
+    }
+}
+
+fn is_head(place: u64) -> bool {
+    place & HEAD != 0
 }
