@@ -1,5 +1,6 @@
 -- Arguments: a file with a body in each line, a file with a destination in each line (or "-"), and the mean pause of a
--- connection between two requests in milliseconds (0: none). In a body, the text NEW_NUMBER (wrk.rs) is another number each time.
+-- connection between two requests in milliseconds (0: none). In a body, the text NEW_NUMBER (wrk.rs) is replaced by another
+-- number each time.
 
 local NEW_NUMBER = "A-NUMBER-NOT-YET"
 local requests = {}

@@ -3,9 +3,8 @@
 //! The reference keeps a map from hash to a set of endpoints and an LRU of hashes per endpoint. Here each endpoint has a log
 //! of its hashes in order of use, and one table finds where the runs of the logs begin; the blocks of a run are compared in
 //! place. Looking a prompt up therefore costs a look into the table for each block that is known anywhere, and adding one a
-//! look for each of its runs and one for the first block that is new. Memory
-//! per (block, endpoint): 8.2 bytes in the log, up to a quarter more for places vacated since the last rewrite, and, for
-//! each run, 4.6 to 9.2 bytes in the table.
+//! look for each of its runs and one for the first block that is new. Memory per (block, endpoint): 8.2 bytes in the log, up
+//! to a quarter more for places vacated since the last rewrite, and, for each run, 4.6 to 9.2 bytes in the table.
 
 use core::fmt;
 
@@ -137,9 +136,9 @@ impl PrefixIndex {
                 known = known.max(end);
                 let endpoint = self.arena.endpoint(slot);
                 if let (Some(count), Some(counted)) = (matched.get_mut(endpoint), counted.get_mut(endpoint)) {
-                    let begin = position.max(*counted);
-                    *count += u32::try_from(end.saturating_sub(begin)).unwrap_or(u32::MAX);
-                    *counted = end.max(begin);
+                    let blocks = end.saturating_sub(position.max(*counted));
+                    *count += u32::try_from(blocks).unwrap_or(u32::MAX);
+                    *counted = end.max(*counted);
                 }
             }
             if known <= position {

@@ -93,7 +93,7 @@ impl Arena {
 #[derive(Default)]
 pub(super) struct Log {
     pages: VecDeque<usize>,
-    /// The last of them.
+    /// The last of them, here because each push needs it.
     last: usize,
     start: usize,
     end: usize,
