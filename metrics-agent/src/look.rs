@@ -55,7 +55,7 @@ mod tests {
             |seen| taken.borrow_mut().push((*seen, begin.elapsed())),
         );
         let changes = async {
-            // Just after a look, so that each later one is waited for in full.
+            // Midway between two looks, so that the next look sees each.
             sleep(SECOND + LOOK_EVERY / 2).await;
             shown.set("half");
             sleep(LOOK_EVERY).await;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 /// Effects that cross a process, such as a changed reading or a line in the access log, are there within this time, however
 /// slow the machine.
 pub const SOON: Duration = Duration::from_secs(60);
+
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Repeats `check` until it says `Ok`, and gives that value.

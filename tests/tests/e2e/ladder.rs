@@ -1,6 +1,6 @@
 //! The rungs from full rules down: each is reached, counted, and says why.
 
-use crate::scene::{CHAT, DROPPED_REASON, assert_no_endpoints, fresh_chat, fresh_prompt, prefer};
+use crate::scene::{CHAT, DROPPED_REASON, RELOADS, assert_no_endpoints, fresh_chat, fresh_prompt, prefer};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{Behaviour, ModelServer};
@@ -164,7 +164,6 @@ async fn before_the_first_snapshot_the_failure_mode_decides() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_trap_a_fresh_vm_knows_what_the_others_know() {
-    const RELOADS: &str = "wasm.endpoint-picker.vm_reload_success";
     let stack = Stack::builder().workers(1).can_trap().start().await;
     let mut known = Vec::new();
     for _ in 0..6 {

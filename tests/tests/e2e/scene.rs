@@ -21,10 +21,18 @@ pub(crate) const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]
 /// once in 59 049 times.
 const IN_A_ROW: usize = 10;
 
+/// How often a VM that had ended was started anew.
+pub(crate) const RELOADS: &str = "wasm.endpoint-picker.vm_reload_success";
+
 /// A prompt of about 600 bytes whose beginning no other request has: no server can have cached any of it.
 pub(crate) fn fresh_prompt() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("{:08} {}", COUNT.fetch_add(1, Ordering::Relaxed), "tell me more ".repeat(45))
+}
+
+/// At least one of these keeps the promised limit: a busy machine makes some slower, though hardly each.
+pub(crate) fn assert_one_within(limit: Duration, took: &[Duration]) {
+    assert!(took.iter().any(|took| *took <= limit), "none within {limit:?}: {took:?}");
 }
 
 /// A chat request with a [`fresh_prompt`].
@@ -137,7 +145,7 @@ impl Vms {
         let vms = Self {
             created: stat("wasm.envoy.wasm.runtime.v8.created").await,
             active: stat("wasm.envoy.wasm.runtime.v8.active").await,
-            reloads: stat("wasm.endpoint-picker.vm_reload_success").await,
+            reloads: stat(RELOADS).await,
             reloads_put_off: stat("wasm.endpoint-picker.vm_reload_backoff").await,
         };
         assert!(vms.active > 0, "Envoy does not count its VMs: {vms:?}");

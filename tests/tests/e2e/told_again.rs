@@ -1,6 +1,6 @@
 //! A VM that has missed what the others said is told it again.
 
-use crate::scene::{CHAT, fresh_chat, fresh_prompt, until_all_go_to};
+use crate::scene::{CHAT, RELOADS, fresh_chat, fresh_prompt, until_all_go_to};
 use bytes::Bytes;
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
@@ -33,8 +33,6 @@ schedulingProfiles:
       - {pluginRef: queue-scorer, weight: 1}
       - {pluginRef: max-score-picker}
 ";
-
-const RELOADS: &str = "wasm.endpoint-picker.vm_reload_success";
 
 /// One connection, and so one worker of Envoy.
 struct Connection(SendRequest<Full<Bytes>>);

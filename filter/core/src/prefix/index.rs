@@ -88,7 +88,8 @@ impl PrefixIndex {
     /// Takes the blocks of a prompt out of an endpoint's log, up to the first that is not there.
     ///
     /// A block is added with all that come before it in its prompt, so those behind a missing one are missing too, unless the
-    /// missing one was forgotten a moment ago: then they are about to be, and stand twice until they are.
+    /// missing one was forgotten a moment ago, or left out as [fresh](Self::fresh) for one who had missed it. Then those behind
+    /// stand twice until the older is forgotten in its turn, which in the first case is soon.
     fn take_out(&mut self, endpoint: usize, chain: &[u64]) {
         let mut rest = chain;
         while let Some(&hash) = rest.first() {

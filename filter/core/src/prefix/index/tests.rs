@@ -136,6 +136,22 @@ fn a_block_that_stands_twice_counts_once() {
 }
 
 #[test]
+fn what_was_missed_and_is_told_later_counts_once() {
+    let (mut index, prompt) = (PrefixIndex::default(), chain(0..7));
+    index.add(0, &prompt[5..], 160);
+    index.add(0, &prompt, 160);
+    assert_eq!(matches(&index, &prompt, 1), [7]);
+    index.add(0, &prompt, 160);
+    assert_eq!(
+        (matches(&index, &prompt, 1), index.len()),
+        (vec![7], 9),
+        "it does not grow when it comes again"
+    );
+    index.add(0, &chain(100..253), 160);
+    assert_eq!((matches(&index, &prompt, 1), index.len()), (vec![7], 160), "the older went first");
+}
+
+#[test]
 fn leaving_out_what_is_fresh_loses_nothing_but_the_oldest_sixteenth() {
     for seed in 0..3 {
         let mut rng = SplitMix64::new(seed);
