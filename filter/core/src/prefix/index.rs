@@ -15,8 +15,9 @@ use super::log::{Arena, Log, Slot, stored};
 /// Most blocks remembered for one endpoint, whatever capacity the server reports.
 pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
 
-/// This share of an endpoint's capacity, its newest blocks, is fresh; see [`PrefixIndex::fresh`].
-const FRESH_SHARE: usize = 16;
+/// This share of an endpoint's capacity is left to save work with: its newest blocks keep their places when they come again
+/// ([`PrefixIndex::fresh`]), and the oldest are forgotten only when there are so many too many, all at once.
+const SLACK_SHARE: usize = 16;
 
 /// What the endpoints of one pool have been sent. Endpoints are given by their index in the pool.
 #[derive(Default)]
@@ -40,8 +41,9 @@ impl PrefixIndex {
     /// Remembers that `endpoint` was sent a prompt with these block hashes.
     ///
     /// `chain` has the blocks of one list of tokens in order, each hash standing for the list up to there. `capacity` bounds
-    /// the blocks remembered for the endpoint (at most [`MAX_BLOCKS_PER_ENDPOINT`], at least 1); the value of the endpoint's
-    /// first addition stays in force. The blocks added longest ago are forgotten first; looking up does not count as use.
+    /// the blocks remembered for the endpoint (at most [`MAX_BLOCKS_PER_ENDPOINT`], at least 1), give or take a sixteenth; the
+    /// value of the endpoint's first addition stays in force. The blocks added longest ago are forgotten first; looking up does
+    /// not count as use.
     pub fn add(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
         let Ok(index) = u16::try_from(endpoint) else { return };
         if self.logs.len() <= endpoint {
@@ -54,7 +56,7 @@ impl PrefixIndex {
         let head = self.logs[endpoint].log.push(&mut self.arena, index, chain);
         self.note(head);
         let EndpointLog { capacity, fresh, .. } = &mut self.logs[endpoint];
-        *fresh = (*fresh + chain.len()).min(*capacity / FRESH_SHARE);
+        *fresh = (*fresh + chain.len()).min(*capacity / SLACK_SHARE);
         self.evict(endpoint);
         if self.logs[endpoint].log.is_sparse() {
             self.rewrite(index);
@@ -103,8 +105,15 @@ impl PrefixIndex {
         }
     }
 
-    /// Forgets the oldest blocks of an endpoint until it has no more than its capacity.
+    /// Forgets the oldest blocks of an endpoint, down to its capacity, when they have become too many.
+    ///
+    /// They lie in memory that nobody has touched for longest, and where a run is cut its rest is noted in the table anew: many at
+    /// once cost a third less than the same with every addition.
     fn evict(&mut self, endpoint: usize) {
+        let EndpointLog { capacity, log, .. } = &self.logs[endpoint];
+        if log.len() <= capacity + capacity / SLACK_SHARE {
+            return;
+        }
         while self.logs[endpoint].log.len() > self.logs[endpoint].capacity {
             let Self { heads, arena, logs } = self;
             let EndpointLog { capacity, log, .. } = &mut logs[endpoint];
