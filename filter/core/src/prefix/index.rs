@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 
 use super::log::{Arena, Log, Slot, stored};
 
-/// Most blocks remembered for one endpoint, whatever capacity the server reports.
+/// The highest capacity of an endpoint, in blocks, whatever its server reports.
 pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
 
 /// This share of an endpoint's capacity is left to save work with: its newest blocks keep their places when they come again
@@ -41,9 +41,9 @@ impl PrefixIndex {
     /// Remembers that `endpoint` was sent a prompt with these block hashes.
     ///
     /// `chain` has the blocks of one list of tokens in order, each hash standing for the list up to there. `capacity` bounds
-    /// the blocks remembered for the endpoint (at most [`MAX_BLOCKS_PER_ENDPOINT`], at least 1), give or take a sixteenth; the
-    /// value of the endpoint's first addition stays in force. The blocks added longest ago are forgotten first; looking up does
-    /// not count as use.
+    /// the blocks remembered for the endpoint (at most [`MAX_BLOCKS_PER_ENDPOINT`], at least 1), but for up to a sixteenth more;
+    /// the value of the endpoint's first addition stays in force. The blocks added longest ago are forgotten first; looking up
+    /// does not count as use.
     pub fn add(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
         let Ok(index) = u16::try_from(endpoint) else { return };
         if self.logs.len() <= endpoint {
@@ -107,8 +107,8 @@ impl PrefixIndex {
 
     /// Forgets the oldest blocks of an endpoint, down to its capacity, when they have become too many.
     ///
-    /// They lie in memory that nobody has touched for longest, and where a run is cut its rest is noted in the table anew: many at
-    /// once cost a third less than the same with every addition.
+    /// They lie in memory that nobody has touched for longest, and where a run is cut its rest is noted in the table anew. Many at
+    /// once make additions a third cheaper than some with each.
     fn evict(&mut self, endpoint: usize) {
         let EndpointLog { capacity, log, .. } = &self.logs[endpoint];
         if log.len() <= capacity + capacity / SLACK_SHARE {

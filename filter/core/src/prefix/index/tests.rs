@@ -160,7 +160,7 @@ fn what_was_missed_and_is_told_later_counts_once() {
 }
 
 #[test]
-fn what_is_remembered_differs_from_the_newest_by_a_sixteenth() {
+fn the_newest_fifteen_sixteenths_are_remembered_and_nothing_beyond_eighteen() {
     for seed in 0..3 {
         let mut rng = SplitMix64::new(seed);
         let (mut index, capacity) = (PrefixIndex::default(), 480);
@@ -245,8 +245,8 @@ impl Obvious {
 }
 
 #[test]
-fn the_index_agrees_with_the_obvious_one_where_a_sixteenth_is_none() {
-    for seed in 0..6 {
+fn without_slack_and_without_an_end_the_index_agrees_with_the_obvious_one() {
+    for (seed, capacity) in (0..).zip([SLACK_SHARE - 1, MAX_BLOCKS_PER_ENDPOINT].repeat(4)) {
         let mut rng = SplitMix64::new(seed);
         let mut index = PrefixIndex::default();
         let mut obvious = Obvious { logs: vec![VecDeque::new(); 4] };
@@ -256,8 +256,8 @@ fn the_index_agrees_with_the_obvious_one_where_a_sixteenth_is_none() {
             let prompt = chain((0..length).map(|_| u64::from(rng.below(8) == 0)));
             assert_eq!(matches(&index, &prompt, 4), obvious.matches(&prompt), "seed {seed}, step {step}");
             let endpoint = rng.below(4);
-            index.add(endpoint, &prompt, 15);
-            obvious.add(endpoint, &prompt, 15);
+            index.add(endpoint, &prompt, capacity);
+            obvious.add(endpoint, &prompt, capacity);
         }
         assert_eq!(index.len(), obvious.logs.iter().map(VecDeque::len).sum::<usize>(), "seed {seed}");
     }
