@@ -10,8 +10,10 @@ use std::time::Duration;
 /// Name of the endpoint picker among the HTTP filters.
 pub const PICKER: &str = "endpoint-picker";
 
-/// Envoy's access log, in the folder of [`Places`].
+/// Envoy's access log, where it is to be a file; see [`Config::log_to`].
 pub const ACCESS_LOG: &str = "access.log";
+const FILE_ACCESS_LOG: &str = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
+
 /// The folder Envoy watches for its endpoints, in the folder of [`Places`].
 pub const EDS_FOLDER: &str = "eds";
 /// Envoy's endpoints, in the folder of [`Places`].
@@ -30,7 +32,7 @@ pub struct Places<'a> {
     pub admin_port: u16,
     /// The agent's port.
     pub agent_port: u16,
-    /// Folder of the access log and the endpoints.
+    /// Folder of the endpoints.
     pub folder: &'a Path,
 }
 
@@ -49,7 +51,6 @@ impl Config {
         self.replace_once(10000, places.port)?;
         self.replace_once(9901, places.admin_port)?;
         self.replace_once(9095, places.agent_port)?;
-        self.replace_once("/dev/stdout", text(&places.folder.join(ACCESS_LOG))?)?;
         // An ORIGINAL_DST cluster has no list of endpoints.
         if self.0["static_resources"]["clusters"][0]["type"] == "EDS" {
             self.replace_once("target/run", text(&places.folder.join(EDS_FOLDER))?)?;
@@ -138,6 +139,15 @@ impl Config {
     /// The whole document, for a change that only one caller makes.
     pub fn document(&mut self) -> &mut Value {
         &mut self.0
+    }
+
+    /// Writes the access log to a file, in the shipped format.
+    pub fn log_to(&mut self, file: &Path) -> Result<()> {
+        let log = self.connection_manager()?.pointer_mut("/access_log/0/typed_config");
+        let log = log.and_then(Value::as_object_mut).context("the configuration has no access log")?;
+        log.insert("@type".into(), FILE_ACCESS_LOG.into());
+        log.insert("path".into(), text(file)?.into());
+        Ok(())
     }
 
     /// Writes no access log.

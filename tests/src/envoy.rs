@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::eventually::within;
-use crate::process::Process;
+use crate::process::{Process, process_status};
 use crate::{client, tools};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -123,12 +123,16 @@ impl Envoy {
 
     /// The most memory that Envoy ever had resident, in bytes.
     pub fn peak_memory(&self) -> Result<u64> {
+        let peak = process_status(self.own_process_id()?, "VmHWM")?;
+        let kib = peak.strip_suffix("kB").with_context(|| format!("VmHWM: {peak}"))?;
+        Ok(kib.trim().parse::<u64>()? * 1024)
+    }
+
+    /// The id of Envoy's process, also where func-e has started it.
+    pub fn own_process_id(&self) -> Result<u32> {
         let started = self.process.id();
         let children = fs::read_to_string(format!("/proc/{started}/task/{started}/children"))?;
-        let envoy = children.split_whitespace().next().map_or(Ok(started), str::parse)?;
-        let status = fs::read_to_string(format!("/proc/{envoy}/status"))?;
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
-        Ok(kib.context("no VmHWM in the process's status")?.trim().parse::<u64>()? * 1024)
+        Ok(children.split_whitespace().next().map_or(Ok(started), str::parse)?)
     }
 
     /// Where clients connect.

@@ -121,6 +121,7 @@ async fn start(
 
     let (port, admin_port, agent_port) = (options.port, options.admin_port, options.agent_port);
     let mut config = Config::shipped("envoy.yaml", Places { port, admin_port, agent_port, folder })?;
+    config.log_to(&folder.join(ACCESS_LOG))?;
     config.set_picker_module(&tools::filter_wasm()?)?;
     let workers =
         available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX).min(4));

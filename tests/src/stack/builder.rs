@@ -1,7 +1,7 @@
 //! What a stack is made of, and how it starts.
 
 use super::{DISCOVERY_FILE, MANIFESTS_FILE, Stack, start_agent};
-use crate::config::{Config, EDS_FILE, EDS_FOLDER, Places};
+use crate::config::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, Places};
 use crate::endpoint_files::{write_discovery, write_eds};
 use crate::envoy::Envoy;
 use crate::model_server::ModelServer;
@@ -25,7 +25,7 @@ pub struct Builder {
     /// Where the picker's module is, if there is a picker.
     picker: Option<fn() -> Result<PathBuf>>,
     can_hot_restart: bool,
-    has_access_log: bool,
+    access_log: AccessLog,
     has_agent: bool,
     agent_flags: &'static [&'static str],
     manifests: Option<String>,
@@ -38,6 +38,14 @@ pub struct Builder {
     filters: Vec<Value>,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum AccessLog {
+    /// [`ACCESS_LOG`], for [`Stack::logged`].
+    File,
+    Shipped,
+    Off,
+}
+
 impl Default for Builder {
     fn default() -> Self {
         Self {
@@ -46,7 +54,7 @@ impl Default for Builder {
             workers: 2,
             picker: Some(tools::filter_wasm),
             can_hot_restart: false,
-            has_access_log: true,
+            access_log: AccessLog::File,
             has_agent: true,
             agent_flags: &[],
             manifests: None,
@@ -101,7 +109,13 @@ impl Builder {
 
     /// Envoy writes no access log, which would fill the disk in a long run.
     pub fn without_access_log(mut self) -> Self {
-        self.has_access_log = false;
+        self.access_log = AccessLog::Off;
+        self
+    }
+
+    /// Envoy writes its access log to where it is shipped to go, its standard output.
+    pub fn with_shipped_access_log(mut self) -> Self {
+        self.access_log = AccessLog::Shipped;
         self
     }
 
@@ -236,8 +250,10 @@ impl Builder {
         let port = if self.can_hot_restart { free_port()? } else { 0 };
         let places = Places { port, admin_port: 0, agent_port, folder };
         let mut config = Config::shipped(self.config, places)?;
-        if !self.has_access_log {
-            config.remove_access_log()?;
+        match self.access_log {
+            AccessLog::File => config.log_to(&folder.join(ACCESS_LOG))?,
+            AccessLog::Shipped => {}
+            AccessLog::Off => config.remove_access_log()?,
         }
         if let Some(limit) = self.request_timeout {
             config.set_request_timeout(limit)?;

@@ -22,6 +22,7 @@ mod page;
 mod picking;
 mod policies;
 mod prefix;
+mod privileges;
 mod reports;
 mod rewriting;
 mod scene;
