@@ -1,6 +1,8 @@
 //! The rungs from full rules down: each is reached, counted, and says why.
 
-use crate::scene::{CHAT, DROPPED_REASON, RELOADS, assert_no_endpoints, fresh_chat, fresh_prompt, prefer};
+use crate::scene::{
+    CHAT, DROPPED_REASON, RELOADS, assert_no_endpoints, fresh_chat, fresh_prompt, prefer, until_every_worker,
+};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{Behaviour, ModelServer};
@@ -91,7 +93,7 @@ async fn a_pool_whose_scrapes_fail_counts_as_saturated_and_sheds_what_is_sheddab
     for server in stack.servers() {
         server.behave_when_scraped(Behaviour::Hang);
     }
-    eventually("a sheddable request is shed", async || {
+    until_every_worker("sheds what is sheddable", async || {
         let status = ask_sheddable(&stack).await.status();
         if status == StatusCode::TOO_MANY_REQUESTS { Ok(()) } else { Err(status) }
     })
@@ -111,7 +113,7 @@ async fn an_endpoint_that_refuses_connections_is_no_candidate_and_without_candid
         server.refuse().await.unwrap();
     }
     until_agent_says(&stack, "metrics_agent_endpoints_ready", |ready| ready < 0.5).await;
-    eventually("the filter knows", async || {
+    until_every_worker("knows", async || {
         let answer = stack.post(CHAT, &fresh_chat()).await;
         if answer.headers().contains_key(DROPPED_REASON) { Ok(()) } else { Err(answer.status()) }
     })

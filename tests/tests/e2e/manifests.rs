@@ -1,7 +1,7 @@
 //! From the manifests that the agent reads to what requests meet.
 
 use crate::policies::model_of;
-use crate::scene::{TEXT, forget_requests, until_picked};
+use crate::scene::{TEXT, forget_requests, until_every_worker, until_picked};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::ModelServer;
@@ -72,14 +72,9 @@ async fn rewrites_objectives_and_models_are_in_force_and_change_with_the_file() 
     assert_eq!(ask(&stack, "llama", "other").await.status(), StatusCode::OK);
 
     stack.set_manifests(&[MODEL, OBJECTIVE].join("---"));
-    eventually("models that the manifests do not name are unknown", async || {
-        for _ in 0..20 {
-            let status = ask(&stack, "llama", "").await.status();
-            if status != StatusCode::NOT_FOUND {
-                return Err(status);
-            }
-        }
-        Ok(())
+    until_every_worker("refuses models that the manifests do not name", async || {
+        let status = ask(&stack, "llama", "").await.status();
+        if status == StatusCode::NOT_FOUND { Ok(()) } else { Err(status) }
     })
     .await;
     forget_requests(&stack);

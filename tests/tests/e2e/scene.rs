@@ -5,6 +5,7 @@ use endpoint_picker_tests::eventually::{SOON, eventually};
 use endpoint_picker_tests::stack::Stack;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -74,14 +75,27 @@ pub(crate) async fn until_all_go_to(stack: &Stack, best: usize) -> Duration {
     panic!("requests do not all go to server {best} within {SOON:?}; they went to {served:?}");
 }
 
+/// Waits until twenty requests in a row, each on a connection of its own, meet what is expected: one worker may know of a change
+/// a moment before another.
+pub(crate) async fn until_every_worker<E: Display>(
+    what: &str,
+    mut meets: impl AsyncFnMut() -> Result<(), E>,
+) {
+    eventually(&format!("every worker {what}"), async || {
+        for _ in 0..20 {
+            meets().await?;
+        }
+        Ok::<_, E>(())
+    })
+    .await;
+}
+
 /// Waits until every worker picks for the pool of this path.
 pub(crate) async fn until_picked(stack: &Stack, path: &str) {
-    eventually(&format!("every worker picks for {path}"), async || {
-        for _ in 0..20 {
-            let answer = client::http1().get(stack.url(path)).send().await?;
-            let echo: Value = answer.json().await?;
-            anyhow::ensure!(echo["headers"][DESTINATION].is_string(), "a request was not picked");
-        }
+    until_every_worker(&format!("picks for {path}"), async || {
+        let answer = client::http1().get(stack.url(path)).send().await?;
+        let echo: Value = answer.json().await?;
+        anyhow::ensure!(echo["headers"][DESTINATION].is_string(), "a request was not picked");
         anyhow::Ok(())
     })
     .await;

@@ -1,7 +1,7 @@
 //! A configuration that is tried on live requests and does not act.
 
 use crate::policies::Scene;
-use crate::scene::{CHAT, fresh_chat, fresh_prompt, until_all_go_to};
+use crate::scene::{CHAT, fresh_chat, fresh_prompt, until_all_go_to, until_every_worker};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::stack::Stack;
@@ -104,14 +104,9 @@ async fn a_shadow_of_other_preferences_disagrees_and_requests_go_where_the_actin
     assert!(text.starts_with("routed; ") && text.ends_with(&objection), "{entry}");
 
     load(&stack, 1, 1).await;
-    eventually("the shadow sees the same server as the best", async || {
-        for _ in 0..10 {
-            let (server, agrees) = send(&stack, &fresh_chat()).await;
-            if !agrees {
-                return Err(server);
-            }
-        }
-        Ok(())
+    until_every_worker("has a shadow that sees the same server as the best", async || {
+        let (server, agrees) = send(&stack, &fresh_chat()).await;
+        if agrees { Ok(()) } else { Err(server) }
     })
     .await;
 
