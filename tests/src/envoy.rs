@@ -2,8 +2,8 @@
 
 use crate::config::Config;
 use crate::eventually::within;
-use crate::process::{Process, process_status};
-use crate::{client, tools};
+use crate::process::Process;
+use crate::{client, process_tree, tools};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
@@ -123,16 +123,7 @@ impl Envoy {
 
     /// The most memory that Envoy ever had resident, in bytes.
     pub fn peak_memory(&self) -> Result<u64> {
-        let peak = process_status(self.own_process_id()?, "VmHWM")?;
-        let kib = peak.strip_suffix("kB").with_context(|| format!("VmHWM: {peak}"))?;
-        Ok(kib.trim().parse::<u64>()? * 1024)
-    }
-
-    /// The id of Envoy's process, also where func-e has started it.
-    pub fn own_process_id(&self) -> Result<u32> {
-        let started = self.process.id();
-        let children = fs::read_to_string(format!("/proc/{started}/task/{started}/children"))?;
-        Ok(children.split_whitespace().next().map_or(Ok(started), str::parse)?)
+        process_tree::peak(self.process.id())
     }
 
     /// Where clients connect.

@@ -4,6 +4,7 @@
 //! - [`model_server`]: an OpenAI-style server over real sockets that says what it received and does what a test asks of it.
 //! - [`stack`]: model servers, agent and Envoy, started together and stopped together.
 //! - [`envoy`], [`agent`], [`process`], [`tools`]: one started program each, and where its binary comes from.
+//! - [`process_tree`]: what such a program takes, those that it starts among it.
 //! - [`scripted_agent`]: an agent that says what a test wants.
 //! - [`config`]: the shipped `envoy.yaml` with other ports and paths in it.
 //! - [`parity`]: the reference endpoint picker beside ours, decision by decision.
@@ -27,6 +28,7 @@ pub mod model_server;
 pub mod module;
 pub mod parity;
 pub mod process;
+pub mod process_tree;
 mod run_dir;
 pub mod scripted_agent;
 pub mod snippets;

@@ -12,13 +12,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(5);
 const LINES_SHOWN: usize = 25;
 
-/// What the system says of a process under this name in `/proc/{id}/status`.
-pub fn process_status(id: u32, name: &str) -> Result<String> {
-    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    Ok(value.with_context(|| format!("no {name} in the status of process {id}"))?.trim().to_owned())
-}
-
 /// A running program, in the process group of this one, so that Ctrl-C at a terminal reaches it as well.
 #[derive(Debug)]
 pub struct Process {

@@ -18,7 +18,6 @@ pub use module::module;
 pub use own_benches::{agent, decisions};
 pub use table::{Row, print};
 pub(crate) use table::{median, rounded};
-pub(crate) use turns::cpu_time;
 pub(crate) use upstreams::{PACED, Upstreams};
 pub use wrk::version as wrk_version;
 pub(crate) use wrk::{Load, run as run_wrk};

@@ -2,9 +2,9 @@
 
 use super::wrk::{self, Figures, Load};
 use crate::envoy::Envoy;
-use anyhow::{Context, Result, ensure};
-use std::fs;
-use std::path::{Path, PathBuf};
+use crate::process_tree::cpu_time;
+use anyhow::{Result, ensure};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A proxy, and what it is sent.
@@ -61,27 +61,4 @@ pub(super) fn rounds(
         }
     };
     (0..rounds).map(round).collect()
-}
-
-/// Processor time, user and system, of a process and all it has started: Envoy may be the child of its launcher.
-pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
-    let folder = PathBuf::from(format!("/proc/{process}"));
-    let mut total = own_cpu_time(&folder)?;
-    for thread in fs::read_dir(folder.join("task"))? {
-        let children = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace() {
-            total += cpu_time(child.parse().context("a process id")?)?;
-        }
-    }
-    Ok(total)
-}
-
-fn own_cpu_time(folder: &Path) -> Result<Duration> {
-    let stat = fs::read_to_string(folder.join("stat")).context("processor time, which needs Linux")?;
-    // The name, the second field, may contain anything; 12 fields after it come user and system time.
-    let (_, after_name) = stat.rsplit_once(") ").context("/proc/PID/stat without a name")?;
-    let ticks = after_name.split(' ').skip(11).take(2).map(str::parse::<u64>);
-    let ticks: u64 = ticks.sum::<Result<_, _>>().context("/proc/PID/stat")?;
-    // USER_HZ is 100 wherever Linux runs.
-    Ok(Duration::from_millis(ticks * 10))
 }

@@ -1,13 +1,14 @@
 //! The same load for long, for `make soak`: what grows, and what is logged.
 
-pub(crate) mod memory;
+mod growth;
 mod workers;
 
 use crate::model_server::{CacheConfig, ModelServer};
+use crate::process_tree::taken;
 use crate::stack::Stack;
 use crate::traffic::{Load, Range};
 use anyhow::{Context, Result};
-use memory::{taken, usual_growth};
+use growth::usual_growth;
 use std::time::{Duration, Instant};
 
 const SERVERS: usize = 4;

@@ -1,7 +1,7 @@
 //! What one more worker of Envoy costs in memory.
 
-use super::memory::taken;
 use super::start;
+use crate::process_tree::taken;
 use crate::traffic::{Load, Range};
 use anyhow::Result;
 use std::time::Duration;

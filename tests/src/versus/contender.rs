@@ -1,7 +1,7 @@
 //! One of the three, running.
 
 use crate::agent::Agent;
-use crate::bench::{cpu_time, shipped, wait_until_picking};
+use crate::bench::{shipped, wait_until_picking};
 use crate::client;
 use crate::config::{Config, EDS_FILE, EDS_FOLDER, PICKER};
 use crate::endpoint_files::{write_discovery, write_eds};
@@ -10,8 +10,8 @@ use crate::eventually::within;
 use crate::parity::proxy::{external_processor, reference_cluster};
 use crate::parity::reference::Reference;
 use crate::parity::setup::Setup;
+use crate::process_tree::{cpu_time, taken};
 use crate::run_dir::RunDir;
-use crate::soak::memory::taken;
 use crate::tools;
 use anyhow::{Context, Result};
 use std::ffi::OsStr;

@@ -113,7 +113,7 @@ async fn an_endpoint_that_refuses_connections_is_no_candidate_and_without_candid
         server.refuse().await.unwrap();
     }
     until_agent_says(&stack, "metrics_agent_endpoints_ready", |ready| ready < 0.5).await;
-    until_every_worker("knows", async || {
+    until_every_worker("refuses every request", async || {
         let answer = stack.post(CHAT, &fresh_chat()).await;
         if answer.headers().contains_key(DROPPED_REASON) { Ok(()) } else { Err(answer.status()) }
     })

@@ -2,7 +2,7 @@
 
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
-use endpoint_picker_tests::process::process_status;
+use endpoint_picker_tests::process_tree;
 use endpoint_picker_tests::stack::Stack;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capability_is_in_bounding_set, remove_capability_from_bounding_set};
@@ -26,9 +26,10 @@ async fn neither_envoy_nor_the_agent_needs_a_capability() {
     give_up_capabilities();
     let stack = Stack::builder().with_shipped_access_log().start().await;
     let (envoy, agent) = (stack.envoy(), stack.agent().unwrap());
-    for process in [envoy.own_process_id().unwrap(), agent.process_id()] {
+    let started = [envoy.process_id(), agent.process_id()];
+    for process in started.into_iter().flat_map(|process| process_tree::processes(process).unwrap()) {
         for set in ["CapPrm", "CapEff"] {
-            let held = process_status(process, set).unwrap();
+            let held = process_tree::status(process, set).unwrap();
             assert_eq!(u64::from_str_radix(&held, 16), Ok(0), "{set} of process {process}: {held}");
         }
     }
