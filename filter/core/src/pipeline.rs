@@ -95,7 +95,7 @@ impl Pipeline {
 
     /// Decides for a request with a body.
     ///
-    /// The order is the reference's: admission by saturation, candidates, prefix lookup, admitters, profiles.
+    /// The order: candidates, admission by saturation, prefix lookup, admitters, profiles. The EPP asks for saturation first.
     pub fn decide(
         &self,
         request: &Request<'_>,
@@ -173,12 +173,12 @@ impl Pipeline {
 
     /// Why a request is refused before anything is looked up for it.
     pub(crate) fn refusal(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Rejection> {
+        if candidates.is_empty() {
+            return Some(Rejection::no_candidates());
+        }
         let detector = self.plugins[self.detector].plugin.as_saturation_detector();
         let saturation = || detector.map_or(0.0, |detector| detector.saturation(cycle, candidates));
-        if cycle.request.priority < 0 && saturation() >= 1.0 {
-            return Some(Rejection::shed());
-        }
-        candidates.is_empty().then(Rejection::no_candidates)
+        (cycle.request.priority < 0 && saturation() >= 1.0).then(Rejection::shed)
     }
 
     /// Has the admitters and the profiles decide. What plugins are to remember of it is left out.

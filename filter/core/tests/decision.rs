@@ -197,6 +197,21 @@ fn only_a_request_of_negative_priority_is_shed() {
 }
 
 #[test]
+fn a_sheddable_request_without_a_candidate_is_503_and_not_429() {
+    let mut bench = Bench::new(&[(0, 0.0), (0, 0.0)]);
+    let no_endpoints = (503, Some(DroppedReason::NoEndpoints));
+    for hint in [&["192.168.1.99:8000"][..], &[]] {
+        let decision = bench.decide(&Request { priority: -1, ..subset(hint) });
+        assert_eq!(rejection(decision), no_endpoints, "{hint:?}");
+    }
+    for reading in &mut bench.readings {
+        reading.ready = false;
+    }
+    let decision = bench.decide(&Request { priority: -1, ..Request::default() });
+    assert_eq!(rejection(decision), no_endpoints, "no endpoint is ready");
+}
+
+#[test]
 fn a_longer_list_is_ordered_best_first() {
     let mut bench = Bench::new(&[(3, 0.2), (0, 0.1), (10, 0.2)]);
     let picker = MaxScorePicker::of(NonZeroUsize::new(3).unwrap());

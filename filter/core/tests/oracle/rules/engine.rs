@@ -84,16 +84,16 @@ impl Oracle {
         is_rejected: bool,
     ) -> Result<Expected, String> {
         let candidates = Self::candidates(scene, ask);
+        let Some(&first) = candidates.first() else {
+            return Ok(rejected(503, Some("rejected-no-endpoints")));
+        };
         let mut cycle = Cycle::new(&self.plan, &self.memories, scene, ask);
         let saturation = saturation(&cycle, &self.plan.detector, &candidates);
         // Sums that are 1 up to rounding may be taken for either.
         let is_saturated = if (saturation - 1.0).abs() < 1e-9 { is_rejected } else { saturation >= 1.0 };
-        if ask.priority < 0 && (candidates.is_empty() || is_saturated) {
+        if ask.priority < 0 && is_saturated {
             return Ok(rejected(429, None));
         }
-        let Some(&first) = candidates.first() else {
-            return Ok(rejected(503, Some("rejected-no-endpoints")));
-        };
         cycle.look_up(first);
         let admitters = self.plan.plugins.iter().filter(|plugin| plugin.kind == "probabilistic-admitter");
         for admitter in admitters {
