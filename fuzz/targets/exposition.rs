@@ -28,7 +28,7 @@ fn everything_is(spec: &Option<MetricSpec>) -> Dialect {
     Dialect {
         waiting: spec.clone(),
         running: spec.clone(),
-        kv_usage: spec.clone(),
+        kv_usage: spec.clone().into_iter().collect(),
         lora: spec.clone(),
         cache_info: spec.clone().map(cache_info),
         block_size: spec.clone(),

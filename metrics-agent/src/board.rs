@@ -125,7 +125,8 @@ impl Board {
         let readings = members.slots.iter().zip(ready);
         let readings = readings.map(|(slot, ready)| Reading { ready, ..slot.reading() }).collect();
         let versions = Versions { topology: members.topology_version, readings: self.version() };
-        let published = Published::new(self.clock, versions, members.topology, readings);
+        let metrics = members.slots.iter().map(|slot| slot.kv_usage_metric()).collect();
+        let published = Published::new(self.clock, versions, members.topology, readings, metrics);
         self.published.send_replace(Some(Arc::new(published)));
     }
 

@@ -33,3 +33,9 @@ pub(crate) fn write(
 pub(crate) fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
+
+/// A number of things, `1 file` or `2 files`.
+pub(crate) fn counted(count: impl TryInto<u64> + fmt::Display + Copy, thing: &str) -> String {
+    let plural = if count.try_into().is_ok_and(|count| count == 1) { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}

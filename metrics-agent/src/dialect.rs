@@ -26,8 +26,9 @@ pub struct Dialect {
     pub waiting: Option<MetricSpec>,
     /// Requests being worked on.
     pub running: Option<MetricSpec>,
-    /// Share of the KV cache in use, 0..=1.
-    pub kv_usage: Option<MetricSpec>,
+    /// Share of the KV cache in use, 0..=1. Releases of an engine name it differently: of these metrics, the first one in a
+    /// text is read. Empty: the engine does not report it.
+    pub kv_usage: Vec<MetricSpec>,
     /// LoRA adapters, in the labels of the series with the largest value.
     pub lora: Option<MetricSpec>,
     /// The KV cache's shape, in labels.
@@ -111,6 +112,11 @@ impl Dialects {
             return Err(UnknownEngine { engine: default.to_owned(), known });
         };
         Ok(Self { labels: [label_key.to_owned(), alias.to_owned()], by_engine, default })
+    }
+
+    /// The dialect of endpoints that name no engine.
+    pub fn default_dialect(&self) -> &Dialect {
+        &self.default
     }
 
     /// The dialect of this engine; an unknown one is read as the default.

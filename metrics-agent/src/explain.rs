@@ -43,6 +43,8 @@ pub struct Explained {
     pool: Pool,
     path: String,
     seed: u64,
+    /// What the endpoints' KV usage is from.
+    kv_usage_metrics: Vec<v1::MetricUse>,
     /// Or why it was refused before there was anything to choose.
     told: Result<Told, Rejection>,
 }
@@ -93,14 +95,15 @@ impl Explained {
 }
 
 /// Decides a request by a snapshot that has a topology.
-pub fn explain(snapshot: v1::Snapshot, asked: &Asked) -> Result<Explained, ExplainError> {
+pub fn explain(mut snapshot: v1::Snapshot, asked: &Asked) -> Result<Explained, ExplainError> {
+    let kv_usage_metrics = core::mem::take(&mut snapshot.kv_usage_metrics);
     let mut scene = Scene::of(snapshot).map_err(ExplainError)?;
     let headers = Headers(&asked.headers);
     for (body, endpoint) in &asked.before {
         scene.remember(asked, headers, body, *endpoint)?;
     }
     let told = scene.tell(asked, headers);
-    Ok(Explained { path: asked.path.clone(), seed: asked.seed, pool: scene.pool, told })
+    Ok(Explained { path: asked.path.clone(), seed: asked.seed, kv_usage_metrics, pool: scene.pool, told })
 }
 
 /// Why a request cannot be decided again.

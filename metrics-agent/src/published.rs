@@ -1,6 +1,7 @@
 //! One version of a pool, and its bytes.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -46,6 +47,7 @@ pub struct Published {
     versions: Versions,
     topology: Arc<Topology>,
     readings: Vec<Reading>,
+    kv_usage_metrics: Vec<Option<Arc<str>>>,
     with_topology: Mutex<Option<Written>>,
     without_topology: Mutex<Option<Written>>,
 }
@@ -57,10 +59,17 @@ struct Written {
 }
 
 impl Published {
-    /// `readings` has one reading for each endpoint of the topology, in its order.
-    pub fn new(clock: Clock, versions: Versions, topology: Arc<Topology>, readings: Vec<Reading>) -> Self {
+    /// `readings` has one reading for each endpoint of the topology, in its order; `kv_usage_metrics` the metric that its KV
+    /// usage is from.
+    pub fn new(
+        clock: Clock,
+        versions: Versions,
+        topology: Arc<Topology>,
+        readings: Vec<Reading>,
+        kv_usage_metrics: Vec<Option<Arc<str>>>,
+    ) -> Self {
         let (with_topology, without_topology) = (Mutex::new(None), Mutex::new(None));
-        Self { clock, versions, topology, readings, with_topology, without_topology }
+        Self { clock, versions, topology, readings, kv_usage_metrics, with_topology, without_topology }
     }
 
     /// What this version is called.
@@ -76,6 +85,21 @@ impl Published {
     /// One reading for each endpoint of the topology, in its order.
     pub fn readings(&self) -> &[Reading] {
         &self.readings
+    }
+
+    /// For each endpoint of the topology, the metric that its KV usage is from.
+    pub fn kv_usage_metrics(&self) -> &[Option<Arc<str>>] {
+        &self.kv_usage_metrics
+    }
+
+    fn metric_uses(&self) -> Vec<v1::MetricUse> {
+        let mut uses: BTreeMap<&str, u32> = BTreeMap::new();
+        for metric in self.kv_usage_metrics.iter().flatten() {
+            *uses.entry(metric).or_default() += 1;
+        }
+        uses.into_iter()
+            .map(|(metric, endpoints)| v1::MetricUse { metric: metric.to_owned(), endpoints })
+            .collect()
     }
 
     /// The encoded snapshot, its ages as of now to within 5 ms.
@@ -102,6 +126,7 @@ impl Published {
                 v1::Topology { policy: policy.clone(), ..topology_from_core(pool) }
             }),
             readings: self.readings.iter().map(|reading| reading_from_core(reading, now)).collect(),
+            kv_usage_metrics: if with_topology { self.metric_uses() } else { Vec::new() },
         };
         snapshot.encode_to_vec().into()
     }
@@ -118,7 +143,13 @@ mod tests {
         let pool = Pool::new("p".to_owned(), endpoints).unwrap();
         let topology = Topology { pool, policy: None };
         let reading = Reading { ready: true, updated: Some(clock.now()), ..Reading::default() };
-        Published::new(clock, Versions { topology: 1, readings: 2 }, Arc::new(topology), vec![reading])
+        Published::new(
+            clock,
+            Versions { topology: 1, readings: 2 },
+            Arc::new(topology),
+            vec![reading],
+            vec![None],
+        )
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub struct Slot {
     reading: Mutex<Reading>,
+    kv_usage_metric: Mutex<Option<Arc<str>>>,
     tried: AtomicBool,
     failing: AtomicBool,
     readers: Mutex<Vec<Arc<Notify>>>,
@@ -34,6 +35,7 @@ impl Slot {
         let reading = Reading { ready: true, ..Reading::default() };
         Arc::new(Self {
             reading: Mutex::new(reading),
+            kv_usage_metric: Mutex::default(),
             tried: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             readers: Mutex::default(),
@@ -55,6 +57,16 @@ impl Slot {
     /// The last reading.
     pub fn reading(&self) -> Reading {
         self.reading.lock().clone()
+    }
+
+    /// The metric that the reading's KV usage is from.
+    pub fn kv_usage_metric(&self) -> Option<Arc<str>> {
+        self.kv_usage_metric.lock().clone()
+    }
+
+    /// Sets which metric the reading's KV usage is from.
+    pub fn set_kv_usage_metric(&self, metric: Option<Arc<str>>) {
+        *self.kv_usage_metric.lock() = metric;
     }
 
     /// A first scrape has ended, well or badly.

@@ -40,6 +40,9 @@ pub struct EndpointStatus {
     pub running: Option<u64>,
     /// Share of the KV cache in use, 0..=1.
     pub kv_usage: Option<f64>,
+    /// The metric that `kv_usage` is from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_usage_metric: Option<String>,
     /// Its adapters.
     pub lora: Option<LoraStatus>,
     /// Tokens per KV-cache block.

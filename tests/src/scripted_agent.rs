@@ -136,5 +136,6 @@ fn snapshot(name: &str, version: u64, pool: Pool, known: Option<u64>, readings: 
         readings_version: readings + 1,
         readings: vec![reading; topology.endpoints.len()],
         topology: (known != Some(version)).then_some(topology),
+        ..v1::Snapshot::default()
     }
 }

@@ -17,7 +17,8 @@ fn vllm() -> Dialect {
     Dialect {
         waiting: spec("vllm:num_requests_waiting"),
         running: spec("vllm:num_requests_running"),
-        kv_usage: spec("vllm:kv_cache_usage_perc"),
+        // The second is its name up to vLLM 0.10, and in the endpoint picker protocol.
+        kv_usage: specs(&["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"]),
         lora: spec("vllm:lora_requests_info"),
         cache_info: cache_info("vllm:cache_config_info", "block_size", "num_gpu_blocks"),
         engine_label: Some("engine".to_owned()),
@@ -29,7 +30,7 @@ fn sglang() -> Dialect {
     Dialect {
         waiting: spec("sglang:num_queue_reqs"),
         running: spec("sglang:num_running_reqs"),
-        kv_usage: spec("sglang:token_usage"),
+        kv_usage: specs(&["sglang:token_usage"]),
         cache_info: cache_info("sglang:cache_config_info", "page_size", "num_pages"),
         ..Dialect::default()
     }
@@ -39,7 +40,7 @@ fn trtllm_serve() -> Dialect {
     Dialect {
         waiting: spec("trtllm_num_requests_waiting"),
         running: spec("trtllm_num_requests_running"),
-        kv_usage: spec("trtllm_kv_cache_utilization"),
+        kv_usage: specs(&["trtllm_kv_cache_utilization"]),
         block_size: spec("trtllm_kv_cache_tokens_per_block"),
         num_blocks: spec("trtllm_kv_cache_max_blocks"),
         ..Dialect::default()
@@ -50,7 +51,7 @@ fn triton_tensorrt_llm() -> Dialect {
     Dialect {
         waiting: spec("nv_trt_llm_request_metrics{request_type=waiting}"),
         running: spec("nv_trt_llm_request_metrics{request_type=scheduled}"),
-        kv_usage: spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}"),
+        kv_usage: specs(&["nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}"]),
         block_size: spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}"),
         num_blocks: spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
         ..Dialect::default()
@@ -67,6 +68,10 @@ fn triton() -> Dialect {
 
 fn spec(text: &str) -> Option<MetricSpec> {
     MetricSpec::parse(text).expect("the built-in specs are legal")
+}
+
+fn specs(texts: &[&str]) -> Vec<MetricSpec> {
+    texts.iter().filter_map(|text| spec(text)).collect()
 }
 
 fn cache_info(metric: &str, block_size_label: &str, num_blocks_label: &str) -> Option<CacheInfo> {

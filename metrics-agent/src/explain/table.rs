@@ -6,9 +6,10 @@ use endpoint_picker::decision::Outcome;
 use endpoint_picker::explanation::{Score, Verdict};
 use endpoint_picker::pool::Pool;
 use endpoint_picker::rejection::Rejection;
+use endpoint_picker_wire::v1;
 
 use super::{Choice, DRAWS, Explained, Told, Tried};
-use crate::columns::{self, NOTHING, printable};
+use crate::columns::{self, NOTHING, counted, printable};
 
 const LIMITS: &str = "Nothing but the snapshot is known here. A filter also knows the prompts, sessions and requests under way \
 that went\nthrough it, and who failed a moment ago: scorers that go by these rate all endpoints alike.";
@@ -49,8 +50,20 @@ impl fmt::Display for Explained {
                 agreement(f, tried)?;
             }
         }
-        writeln!(f, "\n{LIMITS}")
+        writeln!(f, "\n{LIMITS}")?;
+        kv_usage_metrics(f, &self.kv_usage_metrics)
     }
+}
+
+/// Which metrics the servers give: releases of one engine name it differently.
+fn kv_usage_metrics(f: &mut fmt::Formatter<'_>, uses: &[v1::MetricUse]) -> fmt::Result {
+    if uses.is_empty() {
+        return Ok(());
+    }
+    let uses = uses.iter().map(|v1::MetricUse { metric, endpoints }| {
+        format!("{} ({})", printable(metric), counted(*endpoints, "endpoint"))
+    });
+    writeln!(f, "KV usage is read from {}.", uses.collect::<Vec<_>>().join(", "))
 }
 
 /// What one configuration makes of the request.

@@ -81,9 +81,10 @@ impl Number {
         self.total(Some)
     }
 
-    /// The mean over the engines.
+    /// The mean over the engines. +Inf, which a server computes for a cache without blocks, counts as full.
     pub(super) fn share(&self) -> Said<f64> {
-        let total = self.total(|value| (value.is_finite() && value >= 0.0).then_some(value))?;
+        let share = |value: f64| if value == f64::INFINITY { 1.0 } else { value };
+        let total = self.total(|value| (value >= 0.0).then_some(share(value)))?;
         Some(total.map(|sum| sum / self.engines.len() as f64))
     }
 
@@ -128,9 +129,19 @@ impl LoraLists {
 
     pub(super) fn lists(&self) -> Said<Lora> {
         self.newest.map(|_| {
-            let max = if self.max.is_empty() { 0 } else { parse_u32(&self.max).ok_or(Invalid)? };
+            let max = self.max().unwrap_or(0);
             Ok(Lora { running: names(&self.running)?, waiting: names(&self.waiting)?, max })
         })
+    }
+
+    /// How many adapters fit, cut to a whole number, 0 for a negative one.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast cuts and clamps")]
+    pub(super) fn max(&self) -> Result<u32, Invalid> {
+        if self.newest.is_none() || self.max.is_empty() {
+            return Ok(0);
+        }
+        let max = core::str::from_utf8(&self.max).ok().and_then(|text| text.parse::<f64>().ok());
+        max.filter(|max| max.is_finite()).map(|max| max as u32).ok_or(Invalid)
     }
 }
 

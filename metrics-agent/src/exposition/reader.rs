@@ -1,5 +1,7 @@
 //! From a text to a reading.
 
+use std::sync::Arc;
+
 use endpoint_picker::reading::Reading;
 
 use super::lines::Lines;
@@ -12,7 +14,7 @@ use crate::dialect::{Dialect, MultiEngine};
 /// timestamp wins and the first of equals, a metric that is neither gauge nor counter reads 0, integers are cut off.
 /// Differently from it, [`MultiEngine::Sum`] adds up the engines of a data-parallel server, and a field that a good
 /// scrape does not say, or says as a negative number, NaN or infinity, becomes `None` instead of keeping an old
-/// value under a new age.
+/// value under a new age; but an infinite KV usage counts as a full cache.
 #[derive(Debug)]
 pub struct Reader {
     lines: Lines,
@@ -42,6 +44,8 @@ impl Default for TextLimits {
 pub struct Extraction {
     /// The values; `ready` and `updated` are left at their defaults.
     pub reading: Reading,
+    /// The metric that `reading.kv_usage` is from.
+    pub kv_usage_metric: Option<Arc<str>>,
     /// The fields of the dialect that the text gave no value for, and why.
     pub faults: Vec<(Field, Fault)>,
 }

@@ -1,4 +1,4 @@
-//! One line of the text, by the legacy Prometheus grammar.
+//! One line of the text, by the Prometheus grammar: names are bare, or in quotes within the braces.
 
 use std::borrow::Cow;
 
@@ -6,6 +6,7 @@ use nom::branch::alt;
 use nom::bytes::complete::{tag, take_till, take_till1, take_while1};
 use nom::character::complete::{char, space0, space1};
 use nom::combinator::{all_consuming, eof, map_opt, opt, peek, recognize, value};
+use nom::error::Error;
 use nom::multi::fold_many_m_n;
 use nom::sequence::{delimited, preceded, terminated};
 use nom::{IResult, Parser};
@@ -25,19 +26,47 @@ pub(super) struct Labels<'a>(&'a [u8]);
 
 /// Name and kind of a `# TYPE` line, `None` for every other comment.
 pub(super) fn type_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let name = preceded((char('#'), space0, tag("TYPE"), space1), take_till1(is_blank));
+    let name = alt((quoted, take_till1(is_blank)));
+    let name = preceded((char('#'), space0, tag("TYPE"), space1), name);
     let parsed: IResult<_, _> = (name, preceded(space1, take_till1(is_blank))).parse(line);
     parsed.ok().map(|(_, pair)| pair)
 }
 
+/// The name of a metric that is written in quotes within the braces, `{"name",label="value"} 1`, and what is after it. The
+/// name's escapes are left as written: no wanted name needs one.
+pub(super) fn quoted_name(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let comma = alt((value((), char(',')), peek(value((), char('}')))));
+    let mut name = delimited((char('{'), space0), quoted, (space0, comma));
+    let parsed: IResult<_, _> = name.parse(line);
+    parsed.ok().map(|(after, name)| (name, after))
+}
+
 /// Reads labels, value and timestamp. `None`: the line is malformed, or has more labels than that.
 pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<Sample<'_>> {
-    let labels = delimited((space0, char('{')), |text| label_text(text, max_labels), char('}'));
+    let labels = preceded((space0, char('{')), |text| label_text(text, max_labels));
+    numbers(opt(labels).map(|labels| labels.unwrap_or(Labels(b""))))
+        .parse(after_name)
+        .ok()
+        .map(|(_, sample)| sample)
+}
+
+/// The same after a [`quoted_name`].
+pub(super) fn sample_in_braces(after_name: &[u8], max_labels: usize) -> Option<Sample<'_>> {
+    numbers(|text| label_text(text, max_labels)).parse(after_name).ok().map(|(_, sample)| sample)
+}
+
+/// Value and timestamp after the labels, to the end of the line.
+fn numbers<'a>(
+    labels: impl Parser<&'a [u8], Output = Labels<'a>, Error = Error<&'a [u8]>>,
+) -> impl Parser<&'a [u8], Output = Sample<'a>, Error = Error<&'a [u8]>> {
     let number = map_opt(take_till1(is_blank), parse_number::<f64>);
     let time = map_opt(take_till1(is_blank), parse_number::<i64>);
-    let line = (opt(labels), preceded(space0, number), opt(preceded(space1, time)));
-    let (_, (labels, value, timestamp)) = all_consuming(terminated(line, end)).parse(after_name).ok()?;
-    Some(Sample { labels: labels.unwrap_or(Labels(b"")), value, timestamp: timestamp.unwrap_or(0) })
+    let line = (labels, preceded(space0, number), opt(preceded(space1, time)));
+    all_consuming(terminated(line, end)).map(|(labels, value, timestamp)| Sample {
+        labels,
+        value,
+        timestamp: timestamp.unwrap_or(0),
+    })
 }
 
 impl<'a> Labels<'a> {
@@ -54,14 +83,15 @@ impl<'a> Labels<'a> {
     }
 }
 
+/// The labels and the brace after them.
 fn label_text(input: &[u8], most: usize) -> IResult<&[u8], Labels<'_>> {
     let all = recognize((fold_many_m_n(0, most, label, || (), |(), _| ()), space0));
-    all.map(Labels).parse(input)
+    terminated(all.map(Labels), char('}')).parse(input)
 }
 
-/// `name="value"`, with the blanks around and the comma after it.
+/// `name="value"`, with the blanks around and the comma after it. The name may be in quotes.
 fn label(input: &[u8]) -> IResult<&[u8], (&[u8], &[u8])> {
-    let name = take_while1(|c: u8| c.is_ascii_alphanumeric() || c == b'_');
+    let name = alt((take_while1(|c: u8| c.is_ascii_alphanumeric() || c == b'_'), quoted));
     let name = delimited(space0, name, (space0, char('='), space0));
     let end = alt((value((), char(',')), peek(value((), char('}'))), value((), eof)));
     (name, terminated(quoted, (space0, end))).parse(input)
@@ -164,6 +194,20 @@ mod tests {
         assert_eq!(labels.get("esc").as_deref(), Some(&b"q\"b\\n\n"[..]));
         assert_eq!(labels.get("esc\""), None);
         assert_eq!(labels.get("pl"), None);
+    }
+
+    #[test]
+    fn names_may_be_in_quotes() {
+        let (name, after) = quoted_name(b"{ \"a:b\" , \"x.y\" = \"1\", z=\"2\"} 7").unwrap();
+        assert_eq!(name, b"a:b");
+        let sample = sample_in_braces(after, 9).unwrap();
+        assert_eq!((sample.value, sample.labels.get("x.y").as_deref()), (7.0, Some(&b"1"[..])));
+        assert_eq!(sample.labels.get("z").as_deref(), Some(&b"2"[..]));
+        assert_eq!(quoted_name(b"{\"a\"} 1"), Some((&b"a"[..], &b"} 1"[..])));
+        assert_eq!(type_line(b"# TYPE \"a b\" gauge"), Some((&b"a b"[..], &b"gauge"[..])));
+        for line in [&b"{\"a\"=\"b\"} 1"[..], b"{a} 1", b"{\"a} 1", b"{\"a\" 1", b"a 1", b"{"] {
+            assert_eq!(quoted_name(line), None, "{}", String::from_utf8_lossy(line));
+        }
     }
 
     #[test]

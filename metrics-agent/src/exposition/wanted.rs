@@ -1,8 +1,10 @@
 //! The wanted metrics, line by line.
 
+use std::sync::Arc;
+
 use super::collect::{CacheShape, Engines, Invalid, LoraLists, Number, Said};
 use super::reader::{Extraction, Fault, Field, TextLimits};
-use super::sample::{Sample, sample, type_line};
+use super::sample::{Sample, quoted_name, sample, sample_in_braces, type_line};
 use crate::dialect::{Dialect, MetricSpec, MultiEngine};
 
 /// The wanted metrics of one dialect, and what was seen of them.
@@ -15,7 +17,7 @@ pub(super) struct Wanted {
 /// One metric: several fields may be read from it, by their labels.
 #[derive(Debug)]
 struct Family {
-    name: Vec<u8>,
+    name: Arc<str>,
     /// Gauge or counter; the reference reads every other kind as 0.
     has_values: bool,
     wants: Vec<Want>,
@@ -51,7 +53,9 @@ impl Wanted {
         let mut wanted = Self { families: Vec::new(), max_labels: limits.labels };
         wanted.want(dialect.waiting.as_ref(), || Kept::Waiting(per_engine()));
         wanted.want(dialect.running.as_ref(), || Kept::Running(per_engine()));
-        wanted.want(dialect.kv_usage.as_ref(), || Kept::KvUsage(per_engine()));
+        for spec in &dialect.kv_usage {
+            wanted.want(Some(spec), || Kept::KvUsage(per_engine()));
+        }
         wanted.want(dialect.lora.as_ref(), || Kept::Lora(LoraLists::default()));
         if let Some(cache) = &dialect.cache_info {
             let (size, number) = (cache.block_size_label.clone(), cache.num_blocks_label.clone());
@@ -68,11 +72,11 @@ impl Wanted {
     fn want(&mut self, spec: Option<&MetricSpec>, kept: impl FnOnce() -> Kept) {
         let Some(spec) = spec else { return };
         let want = Want { labels: spec.labels().to_vec(), malformed: false, kept: kept() };
-        let name = spec.name().as_bytes();
-        match self.families.iter_mut().find(|family| family.name == name) {
+        let name = spec.name();
+        match self.families.iter_mut().find(|family| *family.name == *name) {
             Some(family) => family.wants.push(want),
             None => {
-                self.families.push(Family { name: name.to_vec(), has_values: false, wants: vec![want] });
+                self.families.push(Family { name: name.into(), has_values: false, wants: vec![want] });
             }
         }
     }
@@ -91,33 +95,54 @@ impl Wanted {
         let line = line.trim_ascii_start();
         if line.first() == Some(&b'#') {
             let Some((name, kind)) = type_line(line) else { return };
-            if let Some(family) = self.families.iter_mut().find(|family| family.name == name) {
-                family.has_values = matches!(kind, b"gauge" | b"counter");
+            if let Some(family) = self.family(name) {
+                family.has_values = [&b"gauge"[..], b"counter"].iter().any(|k| kind.eq_ignore_ascii_case(k));
+            }
+            return;
+        }
+        if let Some((name, labels)) = quoted_name(line) {
+            let max_labels = self.max_labels;
+            if let Some(family) = self.family(name) {
+                family.series(sample_in_braces(labels, max_labels));
             }
             return;
         }
         // The byte after the name is looked at first: it tells nearly all other lines apart without comparing.
         let named = |family: &&mut Family| {
             let at = family.name.len();
-            matches!(line.get(at), Some(b'{' | b' ' | b'\t')) && line[..at] == family.name
+            matches!(line.get(at), Some(b'{' | b' ' | b'\t')) && line[..at] == *family.name.as_bytes()
         };
         if let Some(family) = self.families.iter_mut().find(named) {
-            family.series(&line[family.name.len()..], self.max_labels);
+            family.series(sample(&line[family.name.len()..], self.max_labels));
         }
+    }
+
+    fn family(&mut self, name: &[u8]) -> Option<&mut Family> {
+        self.families.iter_mut().find(|family| *family.name.as_bytes() == *name)
     }
 
     pub(super) fn extract(&self) -> Extraction {
         let mut extraction = Extraction::default();
-        for want in self.families.iter().flat_map(|family| &family.wants) {
+        let wants =
+            self.families.iter().flat_map(|family| family.wants.iter().map(move |want| (family, want)));
+        let (kv_usage, others): (Vec<_>, Vec<_>) =
+            wants.partition(|(_, want)| matches!(want.kept, Kept::KvUsage(_)));
+        for (_, want) in others {
             want.extract(&mut extraction);
+        }
+        let in_text = kv_usage.iter().find(|(_, want)| want.is_in_text());
+        if let Some((family, want)) = in_text.or(kv_usage.first()) {
+            want.extract(&mut extraction);
+            extraction.kv_usage_metric = extraction.reading.kv_usage.map(|_| Arc::clone(&family.name));
         }
         extraction
     }
 }
 
 impl Family {
-    fn series(&mut self, after_name: &[u8], max_labels: usize) {
-        let Some(mut sample) = sample(after_name, max_labels) else {
+    /// `None`: the line is malformed.
+    fn series(&mut self, sample: Option<Sample<'_>>) {
+        let Some(mut sample) = sample else {
             for want in &mut self.wants {
                 want.malformed = true;
             }
@@ -137,8 +162,13 @@ impl Want {
         self.labels.iter().all(|(name, value)| sample.labels.get(name).as_deref() == Some(value.as_bytes()))
     }
 
+    /// Whether the text has the metric, be it malformed.
+    fn is_in_text(&self) -> bool {
+        self.malformed || matches!(&self.kept, Kept::KvUsage(number) if number.share().is_some())
+    }
+
     fn extract(&self, into: &mut Extraction) {
-        let Extraction { reading, faults } = into;
+        let Extraction { reading, faults, .. } = into;
         let mut say = Say { malformed: self.malformed, faults };
         match &self.kept {
             Kept::Waiting(number) => reading.waiting = say.value(Field::Waiting, number.count()),
@@ -157,7 +187,12 @@ impl Want {
             // A server without adapters says nothing, and that is no fault.
             Kept::Lora(lists) => match lists.lists() {
                 None if !self.malformed => {}
-                said => reading.lora = say.value(Field::Lora, said),
+                said => {
+                    reading.lora = say.value(Field::Lora, said);
+                    if reading.lora.is_some() && lists.max().is_err() {
+                        say.faults.push((Field::Lora, Fault::Invalid));
+                    }
+                }
             },
         }
     }

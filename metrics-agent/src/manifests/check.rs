@@ -7,15 +7,19 @@ use endpoint_picker_wire::v1;
 
 use super::members::Members;
 use super::{Options, Plan, Problems, source};
+use crate::columns::counted;
+use crate::dialect::{Dialect, MetricSpec};
 
 /// A summary of the manifests, or all that is wrong with them.
 pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
     let files = source::read(path, options.file_limits)?;
     let plan = Plan::read(&files, options)?;
-    let mut summary = format!("good: {} documents in {} files\n", plan.documents, files.len());
+    let (documents, files) = (counted(plan.documents, "document"), counted(files.len(), "file"));
+    let mut summary = format!("good: {documents} in {files}\n");
     for pool in &plan.pools {
         let _ = writeln!(summary, "pool {:?}: {}", pool.name, members(&pool.members));
         let _ = writeln!(summary, "  {}", policy(&pool.policy));
+        let _ = writeln!(summary, "  {}", kv_usage(pool.default_dialect()));
     }
     if let Some(path) = &plan.endpoints_file {
         let _ = writeln!(summary, "endpoints: {}", path.display());
@@ -37,9 +41,22 @@ fn members(members: &Members) -> String {
     }
 }
 
+/// Where the KV usage of endpoints without an engine label is read from. Which of the names a server gives, `explain` shows.
+fn kv_usage(dialect: &Dialect) -> String {
+    let names: Vec<_> = dialect.kv_usage.iter().map(MetricSpec::name).collect();
+    match names[..] {
+        [] => "KV usage is not read".to_owned(),
+        [first, ref others @ ..] => {
+            let others = others.iter().map(|name| format!(", or {name} where a server lacks it"));
+            format!("KV usage is read from {first}{}", others.collect::<String>())
+        }
+    }
+}
+
 fn policy(policy: &v1::Policy) -> String {
     let size = |config: &v1::PickerConfig| {
-        format!("{} plugins, {} profiles", config.plugins.len(), config.profiles.len().max(1))
+        let profiles = config.profiles.len().max(1);
+        format!("{}, {}", counted(config.plugins.len(), "plugin"), counted(profiles, "profile"))
     };
     let config = policy.picker_config.as_ref().map_or("the default configuration".to_owned(), size);
     let shadow = policy.shadow_config.as_ref().map(|shadow| format!("; a shadow of {}", size(shadow)));
@@ -49,10 +66,10 @@ fn policy(policy: &v1::Policy) -> String {
         v1::FailureMode::FailClose => "FailClose",
     };
     format!(
-        "{config}; {failure_mode}; {} objectives, {} rewrite rules, {} models{}",
-        policy.objectives.len(),
-        policy.rewrite_rules.len(),
-        policy.inference_models.len(),
+        "{config}; {failure_mode}; {}, {}, {}{}",
+        counted(policy.objectives.len(), "objective"),
+        counted(policy.rewrite_rules.len(), "rewrite rule"),
+        counted(policy.inference_models.len(), "model"),
         shadow.unwrap_or_default()
     )
 }

@@ -14,6 +14,7 @@ use super::policies;
 use super::problem::{Fault, Origin, Problem, Problems};
 use super::shadows;
 use super::source::File;
+use crate::dialect::Dialect;
 use crate::scrape::{self, How, Scheme};
 
 /// The pools to serve.
@@ -52,6 +53,11 @@ impl PoolPlan {
             ..flags.clone()
         };
         How { settings: settings.into(), port: scraping.port, dialects: scraping.dialects.clone() }
+    }
+
+    /// What endpoints without an engine label call their metrics.
+    pub fn default_dialect(&self) -> &Dialect {
+        self.scraping.dialects.default_dialect()
     }
 }
 

@@ -159,6 +159,7 @@ mod tests {
             waiting: Some(waiting),
             running: None,
             kv_usage: Some(0.123_456),
+            kv_usage_metric: None,
             lora: None,
             block_size: None,
             num_blocks: None,

@@ -87,6 +87,7 @@ impl Task {
             self.telemetry.extract_error(field, fault);
         }
         self.slot.set_values(extraction.reading, now);
+        self.slot.set_kv_usage_metric(extraction.kv_usage_metric);
         if core::mem::take(&mut self.failures) > 0 {
             tracing::info!(endpoint = self.endpoint, "scraping works again");
         }

@@ -56,9 +56,13 @@ pub fn of_board(published: &Published, reports: &PoolReports, now: Duration) -> 
         })
     };
     let pool = &topology.pool;
+    let mut endpoints = endpoints(pool, published.readings(), thresholds, sent, now);
+    for (endpoint, metric) in endpoints.iter_mut().zip(published.kv_usage_metrics()) {
+        endpoint.kv_usage_metric = metric.as_deref().map(str::to_owned);
+    }
     PoolStatus {
         pool: pool.name().to_owned(),
-        endpoints: endpoints(pool, published.readings(), thresholds, sent, now),
+        endpoints,
         proxies: reports.proxies.iter().map(|(proxy, heard)| of_proxy(proxy, heard, now)).collect(),
     }
 }
@@ -112,6 +116,7 @@ fn of_endpoint(
         waiting: reading.waiting,
         running: reading.running,
         kv_usage: reading.kv_usage,
+        kv_usage_metric: None,
         lora: reading.lora.clone().map(|lora| LoraStatus {
             running: lora.running,
             waiting: lora.waiting,

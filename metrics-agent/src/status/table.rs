@@ -113,6 +113,7 @@ mod tests {
             waiting: None,
             running: None,
             kv_usage: None,
+            kv_usage_metric: None,
             lora: None,
             block_size: None,
             num_blocks: None,

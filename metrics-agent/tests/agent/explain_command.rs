@@ -136,6 +136,24 @@ async fn a_live_agent_and_a_body_on_standard_input_give_the_same() {
 }
 
 #[tokio::test]
+async fn which_metrics_the_servers_give_is_told() {
+    let scene = Scene::with(&[0, 0, 0], None).await;
+    let usage = |name: &str| load(0, 0) + &format!("# TYPE {name} gauge\n{name} 0.5\n");
+    let names = ["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "vllm:gpu_cache_usage_perc"];
+    for (server, name) in scene.servers.iter().zip(names) {
+        server.now_do(Behaviour::Text(usage(name)));
+    }
+    let read = |reading: &endpoint_picker_wire::v1::Reading| reading.kv_usage == Some(0.5);
+    scene.agent.snapshot_where("all read", |snapshot| snapshot.readings.iter().all(read)).await;
+    scene.save().await;
+    let (table, _) = scene.explain(&[]).await;
+    let told = "\nKV usage is read from vllm:gpu_cache_usage_perc (2 endpoints), vllm:kv_cache_usage_perc (1 endpoint).\n";
+    assert!(table.contains(told), "{table}");
+    let status = scene.agent.get("/v1/pools/default").await.text();
+    assert!(status.contains(r#""kv_usage_metric":"vllm:gpu_cache_usage_perc""#), "{status}");
+}
+
+#[tokio::test]
 async fn a_tie_is_told_with_its_chances_and_the_seed_decides_it() {
     let scene = Scene::with(&[0, 0], None).await;
     let mut picked = std::collections::BTreeSet::new();

@@ -73,6 +73,31 @@ fn only_the_first_engine_counts_when_asked_for() {
     assert_whole(&read("vllm", MultiEngine::First, capture!("vllm-0.32.0-dp2-lora-busy")), &busy);
 }
 
+#[test]
+fn kv_usage_is_read_under_vllms_older_name_too_and_the_newer_one_wins() {
+    let family = |name: &str, value: f64| format!("# TYPE {name} gauge\n{name}{{engine=\"0\"}} {value}\n");
+    let (newer, older) = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc");
+    let usage = |text: &str| {
+        let extraction = read("vllm", MultiEngine::Sum, text.as_bytes());
+        let fault =
+            extraction.faults.iter().find(|(field, _)| *field == Field::KvUsage).map(|(_, fault)| *fault);
+        (extraction.reading.kv_usage, extraction.kv_usage_metric.map(|name| name.to_string()), fault)
+    };
+    let from = |name: &str| Some(name.to_owned());
+    assert_eq!(usage(&family(older, 0.25)), (Some(0.25), from(older), None));
+    assert_eq!(usage(&family(newer, 0.5)), (Some(0.5), from(newer), None));
+    for both in [family(older, 0.25) + &family(newer, 0.5), family(newer, 0.5) + &family(older, 0.25)] {
+        assert_eq!(usage(&both), (Some(0.5), from(newer), None), "{both}");
+    }
+    let bad = family(newer, -1.0) + &family(older, 0.25);
+    assert_eq!(
+        usage(&bad),
+        (None, None, Some(Fault::Invalid)),
+        "a bad value is not replaced by an older name's"
+    );
+    assert_eq!(usage(""), (None, None, Some(Fault::Missing)));
+}
+
 /// SGLang 0.5.23 and Dynamo's mocker do not say how their cache is shaped.
 const NO_SHAPE: [(Field, Fault); 2] =
     [(Field::BlockSize, Fault::Missing), (Field::NumBlocks, Fault::Missing)];

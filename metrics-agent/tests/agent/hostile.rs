@@ -136,6 +136,55 @@ fn adapters_that_are_no_text_are_not_said() {
 }
 
 #[test]
+fn how_many_adapters_fit_never_costs_the_adapters_themselves() {
+    for (written, max, is_legal) in
+        [("-1", 0, true), ("2.0", 2, true), ("2", 2, true), ("", 0, true), ("x", 0, false), ("NaN", 0, false)]
+    {
+        let text = format!(
+            "# TYPE vllm:lora_requests_info gauge\n\
+             vllm:lora_requests_info{{max_lora=\"{written}\",running_lora_adapters=\"a\"}} 1\n"
+        );
+        let extraction = vllm(text.as_bytes());
+        let lora = extraction.reading.lora.unwrap_or_else(|| panic!("{written}: no adapters"));
+        assert_eq!((lora.running, lora.max), (vec!["a".to_owned()], max), "{written}");
+        assert_eq!(!extraction.faults.contains(&(Field::Lora, Fault::Invalid)), is_legal, "{written}");
+    }
+}
+
+#[test]
+fn an_infinite_kv_usage_is_that_of_a_full_cache() {
+    let usage = |value: &str| {
+        let text = format!("# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc {value}\n");
+        vllm(text.as_bytes()).reading.kv_usage
+    };
+    assert_eq!(
+        (usage("+Inf"), usage("Inf"), usage("-Inf"), usage("NaN")),
+        (Some(1.0), Some(1.0), None, None)
+    );
+    let engines = |first: &str, second: &str| {
+        usage(&format!(
+            "0\nvllm:kv_cache_usage_perc{{engine=\"0\"}} {first}\nvllm:kv_cache_usage_perc{{engine=\"1\"}} {second}"
+        ))
+    };
+    assert_eq!(engines("+Inf", "0.5"), Some(0.5), "the mean of 0, 1 and 0.5");
+}
+
+#[test]
+fn kinds_in_capitals_and_names_in_quotes_are_read() {
+    for text in [
+        "# TYPE vllm:num_requests_waiting GAUGE\nvllm:num_requests_waiting 3\n",
+        "# TYPE vllm:num_requests_waiting Counter\nvllm:num_requests_waiting{a=\"b\"} 3\n",
+        "# TYPE \"vllm:num_requests_waiting\" gauge\n{\"vllm:num_requests_waiting\"} 3\n",
+        "# TYPE vllm:num_requests_waiting gauge\n{ \"vllm:num_requests_waiting\" ,\"a.b\"=\"c\",} 3 17\n",
+    ] {
+        let extraction = vllm(text.as_bytes());
+        assert_eq!(extraction.reading.waiting, Some(3), "{text}");
+    }
+    let broken = "# TYPE vllm:num_requests_waiting gauge\n{\"vllm:num_requests_waiting\",a=b} 3\n";
+    assert!(vllm(broken.as_bytes()).faults.contains(&(Field::Waiting, Fault::Invalid)));
+}
+
+#[test]
 fn a_cache_label_that_is_no_number_costs_only_itself() {
     let text = "# TYPE vllm:cache_config_info gauge\n\
         vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"None\"} 1\n";

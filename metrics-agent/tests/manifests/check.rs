@@ -25,9 +25,10 @@ fn good_manifests_are_summed_up() {
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
         format!(
-            "good: 2 documents in 1 files\n\
+            "good: 2 documents in 1 file\n\
              pool \"p\": namespace default, labels app=a, target ports 8000\n  \
-             the default configuration; the filter's failure mode; 0 objectives, 0 rewrite rules, 0 models\n\
+             the default configuration; the filter's failure mode; 0 objectives, 0 rewrite rules, 0 models\n  \
+             KV usage is read from vllm:kv_cache_usage_perc, or vllm:gpu_cache_usage_perc where a server lacks it\n\
              warning: {path}: document 2: kind: Service of v1 is none of the agent's and passed over\n"
         )
     );
@@ -40,7 +41,7 @@ fn a_shadow_is_summed_up_too() {
                   plugins: [{type: queue-scorer}, {type: max-score-picker}]\n";
     let (output, _) = check(&format!("{POOL}\n{shadow}"), &[]);
     let summary = String::from_utf8(output.stdout).unwrap();
-    assert!(summary.contains("; a shadow of 2 plugins, 1 profiles\n"), "{summary}");
+    assert!(summary.contains("; a shadow of 2 plugins, 1 profile\n"), "{summary}");
 }
 
 #[test]

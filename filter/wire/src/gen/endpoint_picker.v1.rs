@@ -16,6 +16,17 @@ pub struct Snapshot {
     /// One for each endpoint of the topology named above, in its order.
     #[prost(message, repeated, tag = "5")]
     pub readings: ::prost::alloc::vec::Vec<Reading>,
+    /// For people: which metrics the endpoints' KV usage is from. Present only with the topology.
+    #[prost(message, repeated, tag = "6")]
+    pub kv_usage_metrics: ::prost::alloc::vec::Vec<MetricUse>,
+}
+/// How many endpoints a metric is read from.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MetricUse {
+    #[prost(string, tag = "1")]
+    pub metric: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub endpoints: u32,
 }
 /// What changes rarely: who is in the pool, and the rules for it.
 #[derive(Clone, PartialEq, ::prost::Message)]

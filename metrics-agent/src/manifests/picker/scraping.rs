@@ -102,7 +102,7 @@ impl EngineReader<'_> {
         Dialect {
             waiting: self.spec("queuedRequestsSpec", &engine.queued_requests_spec),
             running: self.spec("runningRequestsSpec", &engine.running_requests_spec),
-            kv_usage: self.spec("kvUsageSpec", &engine.kv_usage_spec),
+            kv_usage: self.spec("kvUsageSpec", &engine.kv_usage_spec).into_iter().collect(),
             lora: self.spec("loraSpec", &engine.lora_spec),
             cache_info,
             block_size: self.spec("cacheBlockSizeSpec", &engine.cache_block_size_spec),

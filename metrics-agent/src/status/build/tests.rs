@@ -28,7 +28,8 @@ fn reading(waiting: u64, kv_usage: f64, age_ms: u64) -> Reading {
 fn states(policy: Option<v1::Policy>, readings: Vec<Reading>) -> Vec<State> {
     let pool = pool(u8::try_from(readings.len()).unwrap());
     let topology = Arc::new(Topology { pool, policy });
-    let published = Published::new(Clock::start(), Versions { topology: 1, readings: 1 }, topology, readings);
+    let published =
+        Published::new(Clock::start(), Versions { topology: 1, readings: 1 }, topology, readings, vec![]);
     let status = of_board(&published, &PoolReports::default(), NOW);
     status.endpoints.iter().map(|endpoint| endpoint.state).collect()
 }

@@ -15,6 +15,7 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
         waiting: Some(waiting),
         running: Some(1),
         kv_usage: Some(kv_usage),
+        kv_usage_metric: None,
         lora: None,
         block_size: None,
         num_blocks: None,
