@@ -14,6 +14,9 @@ use endpoint_picker_wire::log::{Entry, What};
 use crate::roster::News;
 use crate::shared_log::SharedLog;
 
+/// How often an append is tried before it is left for the next time.
+const TRIES: u32 = 4;
+
 /// One VM's copy of what all know, and what it has to tell.
 #[derive(Debug)]
 pub(crate) struct OneView {
@@ -31,6 +34,8 @@ pub(crate) struct Known {
     pub(crate) memories: Memories,
     pub(crate) in_flight: InFlight,
     pub(crate) avoidance: Avoidance,
+    /// Requests, and parts of them, that were routed since this VM began.
+    routed: u64,
 }
 
 impl OneView {
@@ -51,7 +56,7 @@ impl OneView {
         pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     ) {
-        let Known { memories, in_flight, avoidance } = &mut self.known;
+        let Known { memories, in_flight, avoidance, .. } = &mut self.known;
         memories.adopt(pipelines);
         memories.remap(&older.moves_to(newer));
         in_flight.adopt(newer);
@@ -72,7 +77,7 @@ impl OneView {
         }
     }
 
-    /// That is over. Said with the next decision or tick, whichever is sooner: a microsecond less for each answer.
+    /// That is over.
     pub(crate) fn end(&mut self, endpoint: u64, load: Load) {
         if load != Load::default() {
             self.say(endpoint, What::Ended(load));
@@ -98,27 +103,65 @@ impl OneView {
         self.log.say(&Entry { vm: self.vm, endpoint, what });
     }
 
-    /// Takes in what the other VMs did.
-    pub(crate) fn hear(&mut self, pool: &Pool) {
+    /// Applies what the other VMs appended, then appends what is pending here.
+    pub(crate) fn sync(&mut self, pool: &Pool) {
         let Self { log, known, .. } = self;
         if let Err(error) = log.hear(|entry| known.apply(entry, pool)) {
             log::error!("{error}; what other workers did is not known");
         }
+        self.flush(pool);
     }
 
-    /// Tells the other VMs what this one did, and takes it in with what they did in between.
-    pub(crate) fn flush(&mut self, pool: &Pool) {
-        let Self { log, known, .. } = self;
-        if let Err(error) = log.flush(|entry| known.apply(entry, pool)) {
-            log::error!("{error}; other workers do not know what this one did");
+    /// The same, if anything is pending. Otherwise the next decision reads what the others appended.
+    pub(crate) fn sync_pending(&mut self, pool: &Pool) {
+        if !self.log.has_said_all() {
+            self.sync(pool);
         }
+    }
+
+    /// How much is pending, for [`Self::withdraw`].
+    pub(crate) fn pending(&self) -> usize {
+        self.log.pending()
+    }
+
+    /// Leaves out what became pending after there was this much.
+    pub(crate) fn withdraw(&mut self, mark: usize) {
+        self.log.withdraw(mark);
+    }
+
+    /// Appends what is pending. When other VMs are faster several times in a row, it stays pending.
+    pub(crate) fn flush(&mut self, pool: &Pool) {
+        self.append(pool, |_| true);
+    }
+
+    /// The same, unless another VM has routed a request since the last look: then it returns false, and what is pending can be
+    /// decided better.
+    pub(crate) fn commit(&mut self, pool: &Pool) -> bool {
+        let routed = self.known.routed;
+        self.append(pool, |known| known.routed == routed)
+    }
+
+    /// Appends what is pending, for as long as what other VMs append first allows it. Returns whether it always did.
+    fn append(&mut self, pool: &Pool, allows: impl Fn(&Known) -> bool) -> bool {
+        let Self { log, known, .. } = self;
+        for _ in 0..TRIES {
+            match log.try_append(|entry| known.apply(entry, pool)) {
+                Ok(true) => break,
+                Ok(false) if allows(known) => {}
+                Ok(false) => return false,
+                Err(error) => {
+                    log::error!("{error}; other workers do not know what this one did");
+                    break;
+                }
+            }
+        }
+        true
     }
 
     /// Keeps up with the other VMs, also while there are no requests. `news` is what the roster told, if it was looked at.
     /// Returns whether this VM has missed something and must ask the others.
     pub(crate) fn keep_up(&mut self, news: Option<News>, pool: &Pool) -> bool {
-        self.hear(pool);
-        self.flush(pool);
+        self.sync(pool);
         if let Some(News { members, is_asked }) = news {
             let in_flight = &mut self.known.in_flight;
             let gone: Vec<u64> = in_flight.senders().filter(|vm| !members.contains(vm)).collect();
@@ -148,7 +191,10 @@ impl Known {
     fn apply(&mut self, entry: Entry<'_>, pool: &Pool) {
         let Entry { vm, endpoint, what } = entry;
         match what {
-            What::Started(load) => self.in_flight.start(vm, endpoint, load),
+            What::Started(load) => {
+                self.in_flight.start(vm, endpoint, load);
+                self.routed += 1;
+            }
             What::Moved { to, load } => self.in_flight.transfer(vm, endpoint, to, load),
             What::Ended(load) => self.in_flight.end(vm, endpoint, load),
             What::Loads(loads) => {

@@ -121,7 +121,22 @@ impl PoolState {
         if self.known.versions.is_none() {
             return self.failure_mode().without_snapshot().into();
         }
-        self.view.hear(&self.known.pool);
+        self.view.sync(&self.known.pool);
+        let pending = self.view.pending();
+        let verdict = self.try_to_decide(request, how, now);
+        if self.view.commit(&self.known.pool) {
+            return verdict;
+        }
+        // Another worker has decided at the same time, maybe for the same endpoint. Once is enough: where this happens all the
+        // time, one request more or less is not seen.
+        self.view.withdraw(pending);
+        let verdict = self.try_to_decide(request, how, now);
+        self.view.flush(&self.known.pool);
+        verdict
+    }
+
+    /// Decides by what is known, with what to append pending.
+    fn try_to_decide(&mut self, request: &Request<'_>, how: How, now: Duration) -> Verdict {
         let shared = self.view.known();
         let view = View {
             pool: &self.known.pool,
@@ -149,7 +164,6 @@ impl PoolState {
         for event in opinion.iter().flat_map(|opinion| &opinion.decision.events) {
             self.view.remember(event, &self.known.pool);
         }
-        self.view.flush(&self.known.pool);
         Verdict { act, explanation, shadow_agrees, models: None }
     }
 

@@ -21,9 +21,6 @@ const CHUNK: usize = 4 * 1024;
 /// Full chunks that are kept: half a megabyte, the last 60 000 blocks of prompts.
 const CHUNKS: u64 = 128;
 
-/// How often an append is tried before it is left for the next time.
-const TRIES: u32 = 4;
-
 /// One VM's place in the log, and what it has still to say.
 #[derive(Debug)]
 pub(crate) struct SharedLog {
@@ -75,7 +72,7 @@ impl SharedLog {
         self.read_on(&mut hear)
     }
 
-    /// Adds to what is said with the next [`Self::flush`].
+    /// Adds to what is pending until [`Self::try_append`].
     pub(crate) fn say(&mut self, entry: &Entry<'_>) {
         entry.write(&mut self.unsaid);
     }
@@ -85,18 +82,25 @@ impl SharedLog {
         self.unsaid.is_empty()
     }
 
-    /// Says what is to be said, and hears it, after everything that was said before it.
-    ///
-    /// When other VMs are faster several times in a row it is left for the next time.
-    pub(crate) fn flush(&mut self, mut hear: impl FnMut(Entry<'_>)) -> Result<()> {
-        for _ in 0..TRIES {
-            if self.unsaid.is_empty() || self.append()? {
-                break;
-            }
+    /// How much is pending.
+    pub(crate) fn pending(&self) -> usize {
+        self.unsaid.len()
+    }
+
+    /// Leaves out what became pending after there was this much.
+    pub(crate) fn withdraw(&mut self, mark: usize) {
+        self.unsaid.truncate(mark);
+    }
+
+    /// Appends what is pending and reads it; false if another VM has appended since the last look. Then that is read instead, and
+    /// the next try has it behind it.
+    pub(crate) fn try_append(&mut self, mut hear: impl FnMut(Entry<'_>)) -> Result<bool> {
+        let appended = self.unsaid.is_empty() || self.append()?;
+        if !appended {
             self.look()?;
-            self.read_on(&mut hear)?;
         }
-        self.read_on(&mut hear)
+        self.read_on(&mut hear)?;
+        Ok(appended)
     }
 
     fn look(&mut self) -> Result<()> {

@@ -170,6 +170,12 @@ impl Stream {
         Ok(Action::Pause)
     }
 
+    /// The server is done with the request, also if the client has yet to receive the end of the answer: a client that sends
+    /// its next request then meets counts without this one.
+    fn end(&mut self) {
+        self.shared.pool.borrow_mut().end(&mut self.pick);
+    }
+
     fn decide_or_settle(&mut self, has_body: bool) -> Action {
         let result = self.decide(has_body);
         self.settle(result)
@@ -232,23 +238,30 @@ impl HttpContext for Stream {
             log::error!("{error}; the answer goes on as it is");
             self.response.restore = None;
         }
+        if end_of_stream {
+            self.end();
+        }
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
         self.response.pass(end_of_stream, &self.shared.stats);
+        if end_of_stream {
+            self.end();
+        }
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
         self.response.end_with_trailers(&self.shared.stats);
+        self.end();
         Action::Continue
     }
 }
 
 impl Drop for Stream {
-    /// Every way a stream can end leads here.
+    /// Every way a stream can end leads here, those without a whole answer too.
     fn drop(&mut self) {
-        self.shared.pool.borrow_mut().end(&mut self.pick);
+        self.end();
     }
 }

@@ -11,7 +11,7 @@ use hyper_util::server::conn::auto;
 use socket2::SockRef;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -99,5 +99,11 @@ async fn handle(
             return Err(NoAnswer);
         }
     };
-    Ok(if is_scrape { answer::metrics(&shared) } else { answer::answer(shared, request, pause).await })
+    if is_scrape {
+        return Ok(answer::metrics(&shared));
+    }
+    let arrived = Instant::now();
+    let answer = answer::answer(shared.clone(), request, pause).await;
+    lock(&shared.busy).push(arrived..Instant::now());
+    Ok(answer)
 }

@@ -20,8 +20,9 @@ use engine::Engine;
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -94,6 +95,8 @@ struct Shared {
     behaviour: Mutex<Behaviour>,
     scrape_behaviour: Mutex<Behaviour>,
     requests: Mutex<Vec<ReceivedRequest>>,
+    /// When each request had come whole, and when its answer was ready.
+    busy: Mutex<Vec<Range<Instant>>>,
     /// How often each program, by its user-agent field, has read `/metrics`.
     scrapes: Mutex<HashMap<String, usize>>,
 }
@@ -154,6 +157,7 @@ impl ModelServer {
             behaviour: Mutex::default(),
             scrape_behaviour: Mutex::default(),
             requests: Mutex::default(),
+            busy: Mutex::default(),
             scrapes: Mutex::default(),
         });
         let server = Self { shared, address, door: Mutex::new(Door::Closed(socket)) };
@@ -198,7 +202,14 @@ impl ModelServer {
 
     /// The same, and forgets them.
     pub fn take_requests(&self) -> Vec<ReceivedRequest> {
+        lock(&self.shared.busy).clear();
         std::mem::take(&mut lock(&self.shared.requests))
+    }
+
+    /// For each answered request of [`Self::requests`]: from when it had come whole until its answer was ready to be sent. The
+    /// end of a streamed answer is not waited for.
+    pub fn busy_times(&self) -> Vec<Range<Instant>> {
+        lock(&self.shared.busy).clone()
     }
 
     /// What its prefix cache was asked for, and what it had; nothing for a server without service times.

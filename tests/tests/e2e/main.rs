@@ -7,6 +7,7 @@ mod bad_bodies;
 mod bad_input;
 mod bodies;
 mod chaos;
+mod closed_loop;
 mod control_headers;
 mod demo;
 mod explanations;

@@ -1,7 +1,7 @@
 //! Four workers decide as one: what one of them did, all of them know.
 
 use crate::scene::{
-    CHAT, RELOADS, assert_one_within, forget_requests, fresh_chat, fresh_prompt, request_counts,
+    CHAT, LEAST_LOADED, RELOADS, assert_one_within, forget_requests, fresh_chat, fresh_prompt, request_counts,
 };
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_tests::client;
@@ -18,21 +18,6 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::task::JoinSet;
 
 const IN_FLIGHT: &str = "wasmcustom.endpoint_picker.default.in_flight";
-
-/// Balances by nothing but the requests under way.
-const LEAST_LOADED: &str = r"
-apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-  - type: active-request-scorer
-  - type: max-score-picker
-  - type: single-profile-handler
-schedulingProfiles:
-  - name: default
-    plugins:
-      - pluginRef: active-request-scorer
-      - pluginRef: max-score-picker
-";
 
 async fn in_flight(stack: &Stack) -> u64 {
     stack.envoy().stat(IN_FLIGHT).await.unwrap()

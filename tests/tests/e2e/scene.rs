@@ -18,6 +18,21 @@ pub(crate) const TEXT: &str = "/v1/completions";
 /// The member of a chat's body that the picker needs beside the model.
 pub(crate) const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
 
+/// Balances by nothing but the requests under way.
+pub(crate) const LEAST_LOADED: &str = r"
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+  - type: active-request-scorer
+  - type: max-score-picker
+  - type: single-profile-handler
+schedulingProfiles:
+  - name: default
+    plugins:
+      - pluginRef: active-request-scorer
+      - pluginRef: max-score-picker
+";
+
 /// So many requests in a row go to one server only because it is the best: with three servers and chance alone this happens
 /// once in 59 049 times.
 const IN_A_ROW: usize = 10;

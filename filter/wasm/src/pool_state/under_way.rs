@@ -22,7 +22,9 @@ impl PoolState {
                 charge.endpoint = served;
             }
         }
-        self.learn(&pick.destinations, served, answer.is_failure)
+        self.learn(&pick.destinations, served, answer.is_failure)?;
+        self.view.sync_pending(&self.known.pool);
+        Ok(())
     }
 
     /// Remembers who failed the request, and who did not. Without an answer from any endpoint there is nothing to learn.
@@ -41,8 +43,6 @@ impl PoolState {
         for endpoint in failed {
             self.view.failed(endpoint, now);
         }
-        // The next request of any worker is to know it.
-        self.view.flush(&self.known.pool);
         Ok(())
     }
 
@@ -57,11 +57,12 @@ impl PoolState {
         })
     }
 
-    /// The request is over.
+    /// The request is over. The next decision of any worker counts it no more.
     pub(crate) fn end(&mut self, pick: &mut Pick) {
         for Charged { endpoint, until_first_byte, mut until_end } in pick.charges.drain(..) {
             until_end += until_first_byte;
             self.view.end(endpoint, until_end);
         }
+        self.view.sync_pending(&self.known.pool);
     }
 }
