@@ -41,7 +41,7 @@ fuzz_target!(|input: &[u8]| {
     if whole.prompt.lists().len() < 2 {
         assert!(all.all().starts_with(some.all()), "what is kept gives other blocks");
     }
-    if api.names_model() && api != Api::Raw {
+    if api.names_model() && !api.reads_only_model() {
         renamed(&whole, text, api);
     }
 });

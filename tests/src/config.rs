@@ -136,6 +136,20 @@ impl Config {
         Ok(())
     }
 
+    /// Lets clients open a tunnel by `CONNECT`.
+    pub fn accept_connect(&mut self) -> Result<()> {
+        let upgrade = serde_json::json!({"upgrade_type": "CONNECT"});
+        let manager = self.connection_manager()?;
+        let upgrades = manager["upgrade_configs"].as_array_mut();
+        upgrades.context("the configuration has no upgrades")?.push(upgrade);
+        let routes = manager["route_config"]["virtual_hosts"][0]["routes"].as_array_mut();
+        let routes = routes.context("the configuration has no routes where they are expected")?;
+        let mut route = routes[0].clone();
+        route["match"] = serde_json::json!({"connect_matcher": {}});
+        routes.insert(0, route);
+        Ok(())
+    }
+
     /// The whole document, for a change that only one caller makes.
     pub fn document(&mut self) -> &mut Value {
         &mut self.0

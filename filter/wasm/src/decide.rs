@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use endpoint_picker::body::{Body, complete};
+use endpoint_picker::body::{Api, Body, BodyError, complete};
 use endpoint_picker::cycle::{Headers, Request};
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::packed;
@@ -35,8 +35,37 @@ pub(crate) struct Renamed {
     pub(crate) restore: Option<Restore>,
 }
 
+/// Decides for a request whose body, if it has one, need not be read. `None`: the body decides.
+pub(crate) fn by_headers(
+    pool: &mut PoolState,
+    stats: &Stats,
+    head: &RequestHead,
+    has_body: bool,
+) -> host::Result<Option<Verdict>> {
+    if !has_body {
+        return without_body(pool, stats, head).map(Some);
+    }
+    let headers = Headers(&head.all);
+    let api = match api(pool, head) {
+        Ok(api) if pool.policy.needs_body(api, headers) => return Ok(None),
+        Ok(api) => api,
+        Err(error) => return Ok(Some(Outcome::Reject(error.into()).into())),
+    };
+    let policy = Rc::clone(&pool.policy);
+    match policy.terms_at(api, headers, None, &mut pool.rng) {
+        Ok(terms) => verdict(pool, stats, head, &Body::default(), terms).map(Some),
+        Err(rejection) => Ok(Some(Outcome::Reject(rejection).into())),
+    }
+}
+
+/// The API that the request belongs to, however its body is read.
+fn api(pool: &PoolState, head: &RequestHead) -> Result<Api, BodyError> {
+    let api = pool.pipeline.api(&head.path)?;
+    Ok(if head.opens_tunnel { Api::Raw } else { api })
+}
+
 /// Decides for a request without a body.
-pub(crate) fn without_body(pool: &mut PoolState, stats: &Stats, head: &RequestHead) -> host::Result<Verdict> {
+fn without_body(pool: &mut PoolState, stats: &Stats, head: &RequestHead) -> host::Result<Verdict> {
     let request = Request { headers: Headers(&head.all), subset: subset_hint()?, ..Request::default() };
     timed(pool, stats, &request, How { has_body: false, explains: head.explains })
 }
@@ -51,7 +80,7 @@ pub(crate) fn by_whole(
     let bytes = host::request_body(usize::MAX)?;
     let headers = Headers(&head.all);
     let options = pool.body_options(headers);
-    let api = match pool.pipeline.api(&head.path) {
+    let api = match api(pool, head) {
         Ok(api) => api,
         Err(error) => return rejected(error.into()),
     };
@@ -66,8 +95,9 @@ pub(crate) fn by_whole(
         Err(rejection) => return rejected(rejection),
     };
     let verdict = verdict(pool, stats, head, &body, terms)?;
-    let is_renamed =
-        api.names_model() && asked != Some(terms.model) && matches!(verdict.act, Act::Route { .. });
+    let is_renamed = api.names_model()
+        && asked.unwrap_or_default() != terms.model
+        && matches!(verdict.act, Act::Route { .. });
     let renamed = is_renamed.then(|| Renamed {
         restore: Restore::new(terms.model, asked.unwrap_or_default()),
         body: name_model(&bytes, body.model_span.clone(), terms.model),
@@ -84,8 +114,8 @@ pub(crate) fn by_beginning(
     length: usize,
 ) -> host::Result<Look> {
     let headers = Headers(&head.all);
-    let Ok(api) = pool.pipeline.api(&head.path) else { return Ok(Look::TooLittle) };
-    let text = if api.is_read() { complete(&host::request_body(length)?) } else { Some(String::new()) };
+    let Ok(api) = api(pool, head) else { return Ok(Look::TooLittle) };
+    let text = complete(&host::request_body(length)?);
     let options = pool.body_options(headers);
     let read = |text| Body::read::<SerdeJson>(text, api, &options).ok();
     let Some(body) = text.as_deref().and_then(read) else {

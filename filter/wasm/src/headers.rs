@@ -1,6 +1,6 @@
 //! Request headers the filter reads, writes or takes away.
 
-use endpoint_picker::body::request_path;
+use endpoint_picker::body::{opens_tunnel, request_path};
 use endpoint_picker::cycle::Headers;
 
 use crate::config::Explain;
@@ -68,6 +68,8 @@ pub(crate) fn take_answer() -> Result<AnswerHead> {
 pub(crate) struct RequestHead {
     /// The path that tells the API, without its query.
     pub(crate) path: String,
+    /// What follows the headers is not a body.
+    pub(crate) opens_tunnel: bool,
     /// All headers as the client sent them, names in lower case.
     pub(crate) all: Vec<(String, Vec<u8>)>,
     /// The client has shown the secret for which it is told why.
@@ -89,6 +91,7 @@ pub(crate) fn take(explain: &Explain) -> Result<RequestHead> {
     let known = Headers(&headers);
     let path = request_path(known.get(":path"), known.get("x-original-path"), known.get("x-forwarded-path"));
     let path = path.to_owned();
+    let opens_tunnel = opens_tunnel(known.get(":method"), known.get("upgrade"));
     let mut asks_why = false;
     if let Explain { header: Some(name), secret: Some(secret), .. } = explain {
         asks_why = headers.iter().any(|(header, value)| header == name && value == secret.as_bytes());
@@ -96,5 +99,5 @@ pub(crate) fn take(explain: &Explain) -> Result<RequestHead> {
             host::remove_request_header(name)?;
         }
     }
-    Ok(RequestHead { path, all: headers, asks_why, explains: asks_why || explain.access_log })
+    Ok(RequestHead { path, opens_tunnel, all: headers, asks_why, explains: asks_why || explain.access_log })
 }

@@ -50,16 +50,20 @@ impl Stream {
         }
     }
 
-    /// Decides for a request whose body, if it has one, is complete.
-    fn decide(&mut self, has_body: bool) -> host::Result<Action> {
+    /// Decides at once for a request without a body, or with one that nothing depends on; waits for any other body.
+    fn decide_by_headers(&mut self, has_body: bool) -> host::Result<Action> {
+        let verdict = {
+            let Shared { pool, stats, .. } = &*self.shared;
+            decide::by_headers(&mut pool.borrow_mut(), stats, &self.head, has_body)?
+        };
+        verdict.map_or(Ok(Action::Pause), |verdict| self.act(verdict))
+    }
+
+    /// Decides for a request whose body is complete.
+    fn decide_by_body(&mut self) -> host::Result<Action> {
         let (verdict, renamed) = {
             let Shared { pool, stats, .. } = &*self.shared;
-            let pool = &mut *pool.borrow_mut();
-            if has_body {
-                decide::by_whole(pool, stats, &self.head)?
-            } else {
-                (decide::without_body(pool, stats, &self.head)?, None)
-            }
+            decide::by_whole(&mut pool.borrow_mut(), stats, &self.head)?
         };
         if let Some(renamed) = renamed {
             self.rename(renamed)?;
@@ -176,11 +180,6 @@ impl Stream {
         self.shared.pool.borrow_mut().end(&mut self.pick);
     }
 
-    fn decide_or_settle(&mut self, has_body: bool) -> Action {
-        let result = self.decide(has_body);
-        self.settle(result)
-    }
-
     /// What to do after a host call failed: what the pool's failure mode says.
     fn settle(&mut self, result: host::Result<Action>) -> Action {
         result
@@ -210,15 +209,15 @@ impl HttpContext for Stream {
                 return self.settle(refused);
             }
         }
-        if end_of_stream { self.decide_or_settle(false) } else { Action::Pause }
+        let result = self.decide_by_headers(!end_of_stream);
+        self.settle(result)
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
         match self.progress {
             Progress::Decided | Progress::Answered => Action::Continue,
-            _ if end_of_stream => self.decide_or_settle(true),
             _ => {
-                let result = self.hold(size);
+                let result = if end_of_stream { self.decide_by_body() } else { self.hold(size) };
                 self.settle(result)
             }
         }
@@ -227,7 +226,10 @@ impl HttpContext for Stream {
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
         match self.progress {
             Progress::Decided | Progress::Answered => Action::Continue,
-            _ => self.decide_or_settle(true),
+            _ => {
+                let result = self.decide_by_body();
+                self.settle(result)
+            }
         }
     }
 

@@ -1,7 +1,9 @@
 //! Connections, and what a scripted behaviour does to them.
 
 use super::answer::{self, Body};
+use super::echo;
 use super::{Behaviour, ReceivedRequest, Shared, lock};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -53,7 +55,9 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
         service_fn(move |request| handle(request, shared.clone(), socket.clone()))
     };
     // An error here is the client's or the script's way to end; the test sees it from the other side.
-    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+    let _ = auto::Builder::new(TokioExecutor::new())
+        .serve_connection_with_upgrades(TokioIo::new(stream), service)
+        .await;
 }
 
 async fn handle(
@@ -61,10 +65,20 @@ async fn handle(
     shared: Arc<Shared>,
     socket: Arc<OwnedFd>,
 ) -> Result<Response<Body>, NoAnswer> {
+    let is_scrape = request.uri().path() == "/metrics";
+    if !is_scrape && *lock(&shared.behaviour) == Behaviour::Echo {
+        lock(&shared.requests).push(ReceivedRequest {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            headers: request.headers().clone(),
+            body: Bytes::new(),
+        });
+        return Ok(echo::answer(&shared.name, request));
+    }
     let (head, body) = request.into_parts();
     // A request that never came whole is not a request received.
     let Ok(body) = body.collect().await else { return Err(NoAnswer) };
-    let is_scrape = head.uri.path() == "/metrics";
     let request = ReceivedRequest {
         method: head.method,
         uri: head.uri,
@@ -81,7 +95,7 @@ async fn handle(
         request.behaviour().unwrap_or(*lock(&shared.behaviour))
     };
     let pause = match behaviour {
-        Behaviour::Answer => Duration::ZERO,
+        Behaviour::Answer | Behaviour::Echo => Duration::ZERO,
         Behaviour::Pieces(size, pause) => {
             let response = if is_scrape {
                 answer::metrics(&shared)

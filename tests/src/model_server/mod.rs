@@ -6,6 +6,7 @@
 
 mod answer;
 mod connection;
+mod echo;
 mod engine;
 mod metrics;
 mod typed_events;
@@ -63,6 +64,8 @@ pub enum Behaviour {
     Pieces(usize, Duration),
     /// Answers this status and an OpenAI error object.
     Status(StatusCode),
+    /// Sends back what comes, as it comes, and records the request without its body. A tunnel is opened.
+    Echo,
     /// Reads it and says nothing.
     Hang,
     /// Reads it and resets the connection.

@@ -36,6 +36,7 @@ pub struct Builder {
     agent_cluster: Option<Value>,
     shut: Option<&'static str>,
     filters: Vec<Value>,
+    accepts_connect: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +66,7 @@ impl Default for Builder {
             agent_cluster: None,
             shut: None,
             filters: Vec::new(),
+            accepts_connect: false,
         }
     }
 }
@@ -180,6 +182,12 @@ impl Builder {
         self
     }
 
+    /// Envoy takes `CONNECT`, which opens a tunnel to a model server.
+    pub fn accepts_connect(mut self) -> Self {
+        self.accepts_connect = true;
+        self
+    }
+
     /// Starts all of it. With picker and agent, every worker is picking when this returns.
     ///
     /// # Panics
@@ -269,6 +277,9 @@ impl Builder {
         }
         for filter in &self.filters {
             config.insert_before_picker(filter.clone())?;
+        }
+        if self.accepts_connect {
+            config.accept_connect()?;
         }
         if let Some(module) = self.picker {
             config.set_picker_module(&module()?)?;

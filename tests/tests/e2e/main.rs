@@ -32,6 +32,7 @@ mod shadow;
 mod shipped_config;
 mod statistics;
 mod steady_load;
+mod streams;
 mod subset;
 mod tokens;
 mod told_again;

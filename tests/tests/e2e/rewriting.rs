@@ -1,7 +1,7 @@
 //! The model's name on its way to the servers and back.
 
 use crate::policies::{Scene, model_of, rewriting};
-use crate::scene::{CHAT, MESSAGES, TEXT};
+use crate::scene::{CHAT, DESTINATION, MESSAGES, TEXT};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{Behaviour, CLAIM_ENCODING};
@@ -125,4 +125,21 @@ async fn with_the_callback_for_answers_shut_only_the_names_in_answers_are_missin
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_are_read_for_their_model_only_get_the_other_one_too() {
+    let scene = Scene::start(rewriting()).await;
+    for path in ["/tokenize", "/detokenize", "/v1/messages/count_tokens"] {
+        for (sent, expected) in [
+            (r#"{"tokens":[1],"model":"llama"}"#, r#"{"tokens":[1],"model":"llama-canary"}"#),
+            (r#"{"prompt": "hi"}"#, r#"{"prompt": "hi"}"#),
+            ("not JSON", "not JSON"),
+        ] {
+            scene.post(&client::http1(), path, sent).await;
+            let received = scene.received();
+            assert_eq!(received.body, expected, "{path}");
+            assert!(received.header(DESTINATION).is_some(), "{path}");
+        }
+    }
 }

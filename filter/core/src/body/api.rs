@@ -19,8 +19,10 @@ pub enum Api {
     Images,
     /// Anthropic messages.
     Messages,
-    /// Anthropic token counting; passed on unread.
+    /// Anthropic token counting; only its model is read.
     CountTokens,
+    /// vLLM's `/tokenize` and `/detokenize`; only their model is read.
+    Tokenize,
     /// vLLM's own generation from token ids.
     Generate,
     /// SGLang's own generation from token ids.
@@ -30,14 +32,14 @@ pub enum Api {
 }
 
 impl Api {
-    /// Whether a model named in the body decides, must be there, and can be rewritten.
+    /// Whether a model named in the body decides and can be rewritten.
     pub fn names_model(self) -> bool {
-        !matches!(self, Self::SglangGenerate | Self::CountTokens | Self::Raw)
+        !matches!(self, Self::SglangGenerate | Self::Raw)
     }
 
-    /// Whether the body is read at all.
-    pub fn is_read(self) -> bool {
-        !matches!(self, Self::CountTokens | Self::Raw)
+    /// Whether the body is read for its model only. A body without a model, or one that cannot be read, is passed on as it is.
+    pub fn reads_only_model(self) -> bool {
+        matches!(self, Self::CountTokens | Self::Tokenize)
     }
 }
 
@@ -146,8 +148,11 @@ impl Parsers {
         match best {
             Some((_, api)) if served(api, path) => Ok(api),
             Some((_, api)) => Err(BodyError::UnsupportedPath { api, path: path.to_owned() }),
-            None if self.0.contains(&Parser::Passthrough) => Ok(Api::Raw),
-            None => Err(BodyError::NoParser { path: path.to_owned() }),
+            None if !self.0.contains(&Parser::Passthrough) => {
+                Err(BodyError::NoParser { path: path.to_owned() })
+            }
+            None if matches!(end.rsplit('/').next(), Some("tokenize" | "detokenize")) => Ok(Api::Tokenize),
+            None => Ok(Api::Raw),
         }
     }
 }
@@ -175,6 +180,12 @@ pub fn request_path<'h>(
 ) -> &'h str {
     let found = [path, original, forwarded].into_iter().flatten().find(|path| !path.is_empty());
     found.map_or("/v1/completions", without_query)
+}
+
+/// Whether a request asks for a tunnel: `CONNECT`, or an upgrade such as that of a WebSocket, which only `GET` can ask for.
+/// What a tunnel carries is not a body, whatever the path, and need not end before the server answers.
+pub fn opens_tunnel(method: Option<&str>, upgrade: Option<&str>) -> bool {
+    method == Some("CONNECT") || method == Some("GET") && upgrade.is_some()
 }
 
 fn without_query(path: &str) -> &str {

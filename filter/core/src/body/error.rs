@@ -112,7 +112,7 @@ fn invalid(api: Api, fault: Option<&Fault>, f: &mut fmt::Formatter<'_>) -> fmt::
         },
         Api::Generate => ("invalid generate request", "must have non-empty token_ids field"),
         Api::SglangGenerate => ("invalid generate request", "input_ids must be provided"),
-        Api::CountTokens | Api::Raw => ("invalid request", "body cannot be read"),
+        Api::CountTokens | Api::Tokenize | Api::Raw => ("invalid request", "body cannot be read"),
     };
     match fault {
         Some(fault) => write!(f, "{prefix}: {fault}"),

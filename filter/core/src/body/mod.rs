@@ -27,11 +27,11 @@ use std::borrow::Cow;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
 
 use crate::prompt::{Media, Prompt, VideoHints};
-pub use api::{Api, Parser, Parsers, request_path};
+pub use api::{Api, Parser, Parsers, opens_tunnel, request_path};
 pub use beginning::complete;
 pub use error::{BodyError, Fault};
 use field::{IfString, IsTrue, NameField, Scope};
-use value::{Number, Read, Reader, Str, key, pass_array, value};
+use value::{Number, Pass, Read, Reader, Str, key, pass_array, value};
 
 /// A reader of JSON text, which the shell brings along.
 pub trait Json {
@@ -82,12 +82,16 @@ pub struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Reads the body of a request to `api` as it came, which need not be text where it is not [read](Api::is_read).
+    /// Reads the body of a request to `api` as it came.
     pub fn read_bytes<J: Json>(bytes: &'a [u8], api: Api, options: &Options) -> Result<Self, BodyError> {
-        Self::read::<J>(if api.is_read() { utf8(bytes)? } else { "" }, api, options)
+        match utf8(bytes) {
+            Ok(text) => Self::read::<J>(text, api, options),
+            Err(_) if api == Api::Raw || api.reads_only_model() => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Reads the body of a request to `api`. One that is not [read](Api::is_read) says nothing.
+    /// Reads the body of a request to `api`. The body of a request to [`Api::Raw`] is not read.
     pub fn read<J: Json>(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
         match api {
             Api::Chat => read::<J, chat::Chat<'_>>(text, api, options),
@@ -99,7 +103,10 @@ impl<'a> Body<'a> {
             Api::Messages => read::<J, anthropic::Messages<'_>>(text, api, options),
             Api::Generate => read::<J, generate::Generate>(text, api, options),
             Api::SglangGenerate => read::<J, generate::SglangGenerate<'_>>(text, api, options),
-            Api::CountTokens | Api::Raw => Ok(Self::default()),
+            Api::CountTokens | Api::Tokenize => {
+                Ok(read::<J, ModelOnly>(text, api, options).unwrap_or_default())
+            }
+            Api::Raw => Ok(Self::default()),
         }
     }
 }
@@ -131,6 +138,25 @@ trait Input<'a>: Default {
 
     /// The prompt, or nothing if a required field is missing.
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>>;
+}
+
+/// A body of which only the model is read.
+#[derive(Default)]
+struct ModelOnly;
+
+impl<'a> Input<'a> for ModelOnly {
+    fn member<A: MapAccess<'a>>(
+        &mut self,
+        _name: &str,
+        object: &mut A,
+        _scope: &Scope<'_, 'a>,
+    ) -> Result<(), A::Error> {
+        value(object, Pass)
+    }
+
+    fn prompt(self, _scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+        Some(Prompt::default())
+    }
 }
 
 fn read<'a, J: Json, I: Input<'a>>(
@@ -211,7 +237,9 @@ impl<'a, I: Input<'a>> Reader<'a> for Top<'_, '_, 'a, I> {
                     let strict = (api == Api::SglangGenerate).then_some(scope);
                     body.stream = value(&mut object, IsTrue { strict })?;
                 }
-                "cache_salt" if !matches!(api, Api::Images | Api::SglangGenerate) => {
+                "cache_salt"
+                    if !api.reads_only_model() && !matches!(api, Api::Images | Api::SglangGenerate) =>
+                {
                     let rule = "cache_salt must be a string";
                     body.cache_salt = value(&mut object, NameField { scope, rule })?;
                 }

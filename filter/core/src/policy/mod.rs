@@ -89,7 +89,8 @@ impl Policy {
         Ok(Terms { model, priority: objective.unwrap_or(known.priority()), rewrite })
     }
 
-    /// The same for a request to any API: where bodies name no model, none can take its place.
+    /// The same for a request to any API: where bodies name no model, or need not name one and do not, none can take its
+    /// place.
     pub fn terms_at<'a>(
         &'a self,
         api: Api,
@@ -97,11 +98,23 @@ impl Policy {
         asked: Option<&'a str>,
         rng: &mut dyn Rng,
     ) -> Result<Terms<'a>, Rejection> {
-        if api.names_model() {
+        if api.names_model() && (asked.is_some() || !api.reads_only_model()) {
             return self.terms(headers, asked, rng);
         }
         let priority = self.objectives.priority(headers).unwrap_or(0);
         Ok(Terms { model: asked.unwrap_or_default(), priority, rewrite: None })
+    }
+
+    /// Whether the decision for a request needs its body. One that is read for its model only is not needed where nothing
+    /// depends on models.
+    pub fn needs_body(&self, api: Api, headers: Headers<'_>) -> bool {
+        match api {
+            Api::Raw => false,
+            _ if api.reads_only_model() => {
+                !self.inference_models.is_empty() || self.rewrites.may_apply(headers)
+            }
+            _ => true,
+        }
     }
 
     /// Whether a body that names the model `asked` may have to name another one.

@@ -60,6 +60,11 @@ impl Rewrites {
         rewrites
     }
 
+    /// Whether there is a model whose place something takes.
+    pub(super) fn may_apply(&self, headers: Headers<'_>) -> bool {
+        !self.rules.is_empty() || headers.get_either(HEADERS).is_some()
+    }
+
     /// Whether something takes the place of the model `asked`.
     pub(super) fn applies(&self, headers: Headers<'_>, asked: &str) -> bool {
         self.by_model.contains_key(asked)

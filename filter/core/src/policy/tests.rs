@@ -244,3 +244,32 @@ fn a_model_that_a_rule_names_comes_with_the_rules_object() {
     assert_eq!(rewrite(Api::Chat, &by_header, "d"), None);
     assert_eq!(rewrite(Api::Raw, &by_header, "a"), None);
 }
+
+#[test]
+fn what_is_read_for_its_model_only_is_rewritten_if_it_names_one() {
+    let policy = rewriting(&[rule(&["a"], &["b"])]);
+    let model = |policy: &Policy, asked| {
+        let rng = &mut SplitMix64::new(SEED);
+        policy.terms_at(Api::Tokenize, Headers(&[]), asked, rng).map(|terms| terms.model.to_owned())
+    };
+    assert_eq!(model(&policy, Some("a")).unwrap(), "b");
+    assert_eq!(model(&policy, None).unwrap(), "");
+    assert_eq!(model(&early_api(), None).unwrap(), "");
+    assert_eq!(model(&early_api(), Some("nobody")).unwrap_err().code, Code::NotFound);
+}
+
+#[test]
+fn a_body_is_needed_where_something_depends_on_it() {
+    let by_header = headers(&[("x-llm-d-model-name-rewrite", "c")]);
+    for (policy, headers, for_its_model) in [
+        (Policy::default(), &[][..], false),
+        (Policy::default(), &by_header[..], true),
+        (rewriting(&[rule(&["a"], &["b"])]), &[], true),
+        (early_api(), &[], true),
+    ] {
+        assert!(policy.needs_body(Api::Chat, Headers(headers)));
+        assert!(!policy.needs_body(Api::Raw, Headers(headers)));
+        assert_eq!(policy.needs_body(Api::Tokenize, Headers(headers)), for_its_model);
+        assert_eq!(policy.needs_body(Api::CountTokens, Headers(headers)), for_its_model);
+    }
+}

@@ -1,6 +1,7 @@
 //! What chat and completions bodies say.
 
-use endpoint_picker::body::Api;
+use endpoint_picker::body::{Api, Body, Options};
+use endpoint_picker_json::SerdeJson;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -152,9 +153,24 @@ fn the_salt_is_read_from_every_body_that_may_have_one() {
 
 #[test]
 fn bodies_that_are_not_read_say_nothing() {
-    for api in [Api::Raw, Api::CountTokens] {
-        assert!(!api.is_read() && !api.names_model());
-        let body = read(api, "anything").unwrap();
-        assert_eq!((body.model, body.stream, body.prompt.token_count()), (None, false, 0));
+    let body = read(Api::Raw, r#"{"model":"m"}"#).unwrap();
+    assert_eq!((body.model, body.stream, body.prompt.token_count()), (None, false, 0));
+}
+
+#[test]
+fn of_some_bodies_only_the_model_is_read() {
+    for api in [Api::CountTokens, Api::Tokenize] {
+        for (json, model) in [
+            (r#"{"messages":5,"model":"m","prompt":[],"cache_salt":5,"stream":5}"#, Some("m")),
+            (r#"{"prompt":"hi"}"#, None),
+            (r#"{"model":5}"#, None),
+            ("anything", None),
+            ("", None),
+        ] {
+            let body = read(api, json).unwrap();
+            assert_eq!((body.model.as_deref(), body.prompt.token_count()), (model, 0), "{json}");
+        }
+        let bytes = Body::read_bytes::<SerdeJson>(b"\xff", api, &Options::default());
+        assert_eq!(bytes, Ok(Body::default()));
     }
 }

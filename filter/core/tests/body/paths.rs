@@ -1,6 +1,6 @@
 //! From path to API.
 
-use endpoint_picker::body::{Api, Parser, Parsers, request_path};
+use endpoint_picker::body::{Api, Parser, Parsers, opens_tunnel, request_path};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -92,6 +92,28 @@ fn the_path_is_the_first_header_that_has_one() {
     assert_eq!(request_path(Some(""), Some("/b?q"), Some("/c")), "/b");
     assert_eq!(request_path(None, None, Some("/c")), "/c");
     assert_eq!(request_path(None, None, None), "/v1/completions");
+}
+
+#[test]
+fn tokenize_and_detokenize_are_known_where_every_path_is_taken() {
+    for (path, api) in [
+        ("/tokenize", Api::Tokenize),
+        ("/detokenize/", Api::Tokenize),
+        ("/v1/tokenize?x", Api::Tokenize),
+        ("/detokenize_info", Api::Raw),
+        ("/retokenize", Api::Raw),
+    ] {
+        assert_eq!(Parsers::default().api(path), Ok(api), "{path}");
+        assert!(Parsers::new(&[Parser::OpenAi]).api(path).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn connect_and_upgrades_open_tunnels() {
+    assert!(opens_tunnel(Some("CONNECT"), None));
+    assert!(opens_tunnel(Some("GET"), Some("websocket")));
+    assert!(!opens_tunnel(Some("GET"), None));
+    assert!(!opens_tunnel(Some("POST"), Some("websocket")), "its body would reach the server unread");
 }
 
 #[test]
