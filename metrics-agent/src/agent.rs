@@ -9,7 +9,6 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::Clock;
 use crate::credentials::{self, CredentialError};
@@ -24,6 +23,7 @@ use crate::scrape::{self, Scheme, Scraper};
 use crate::served::Pools;
 use crate::server::access::Access;
 use crate::server::{self, Shared, listen};
+use crate::tasks::{TaskEnded, Tasks};
 use crate::telemetry::Telemetry;
 
 /// After the stop signal, `/readyz` says so for this long before the listener closes.
@@ -57,7 +57,7 @@ pub struct Settings {
     pub credentials: credentials::serving::Files,
 }
 
-/// Serves on `listener` until `stop` is cancelled, then drains.
+/// Serves on `listener` until `stop` is cancelled, then drains. Ends at once with an error when one of its tasks ends.
 pub async fn run(
     settings: Settings,
     listener: TcpListener,
@@ -67,18 +67,22 @@ pub async fn run(
         eds.check().map_err(AgentError::Eds)?;
     }
     let telemetry = Arc::new(Telemetry::default());
+    let (tasks, mut ended) = Tasks::new();
     let limits = settings.options.file_limits;
     let credentials =
-        settings.credentials.follow(limits, &telemetry).await.map_err(AgentError::Credentials)?;
-    let scrape_credentials =
-        settings.scrape_credentials.follow(limits, &telemetry).await.map_err(AgentError::Credentials)?;
+        settings.credentials.follow(limits, &tasks, &telemetry).await.map_err(AgentError::Credentials)?;
+    let scrape_credentials = settings
+        .scrape_credentials
+        .follow(limits, &tasks, &telemetry)
+        .await
+        .map_err(AgentError::Credentials)?;
     warn_of_strangers(&listener, &credentials);
     let clock = Clock::start();
-    let pools = Arc::new(Pools::new(clock));
+    let pools = Arc::new(Pools::new(clock, tasks.clone()));
     let file_by_flag = settings.sources.file.is_some();
     let flags_name_endpoints = file_by_flag || !settings.sources.fixed.is_empty();
     let discovery =
-        discovery::start(settings.sources, settings.max_endpoints, limits, Arc::clone(&telemetry));
+        discovery::start(settings.sources, settings.max_endpoints, limits, &tasks, Arc::clone(&telemetry));
     let manifests = match settings.manifests {
         Some(manifests) => {
             let (eds, path) = (settings.eds.clone(), manifests.path.clone());
@@ -87,7 +91,7 @@ pub async fn run(
                 accept_tls(&path, plan, &scrape, speaks_tls)?;
                 accept(&path, plan, eds.as_ref(), flags_name_endpoints)
             };
-            Watch::start(manifests, Arc::clone(&telemetry), accept)
+            Watch::start(manifests, &tasks, Arc::clone(&telemetry), accept)
         }
         None => Watch::of(Plan::without_manifests(&settings.options)),
     };
@@ -95,7 +99,7 @@ pub async fn run(
     let reports = Arc::new(Reports::new(clock, settings.limits.max_proxies));
     let history = Arc::new(History::new(clock));
     let charting = Arc::clone(&history).follow(Arc::clone(&pools), Arc::clone(&reports));
-    let _charting = AbortOnDropHandle::new(tokio::spawn(charting));
+    let _charting = tasks.spawn("history", charting);
     let shared = Arc::new(Shared {
         pools: Arc::clone(&pools),
         plans: manifests.plans(),
@@ -112,14 +116,14 @@ pub async fn run(
         discovery,
         file_by_flag,
         pools,
-        scraper: Scraper::new(clock, Arc::new(scrape_credentials), Arc::clone(&telemetry)),
+        scraper: Scraper::new(clock, Arc::new(scrape_credentials), tasks.clone(), Arc::clone(&telemetry)),
         scrape: settings.scrape,
         max_endpoints: settings.max_endpoints,
         eds: settings.eds,
         eds_files: HashMap::new(),
         telemetry: Arc::clone(&telemetry),
     };
-    let _follower = AbortOnDropHandle::new(tokio::spawn(follower.run(manifests.plans())));
+    let _follower = tasks.spawn("follower", follower.run(manifests.plans()));
 
     let closing = CancellationToken::new();
     let credentials::serving::Credentials { tls, asks_for_certificate, tokens } = credentials;
@@ -136,6 +140,7 @@ pub async fn run(
     tokio::select! {
         () = server => {}
         () = end => {}
+        Some(task) = ended.recv() => return Err(AgentError::Task(task)),
     }
     Ok(())
 }
@@ -197,6 +202,8 @@ pub enum AgentError {
     Eds(EdsError),
     /// A file of certificates, keys or tokens is not as it must be.
     Credentials(CredentialError),
+    /// One of its tasks ended.
+    Task(TaskEnded),
 }
 
 impl fmt::Display for AgentError {
@@ -204,6 +211,7 @@ impl fmt::Display for AgentError {
         match self {
             Self::Eds(error) => error.fmt(f),
             Self::Credentials(error) => error.fmt(f),
+            Self::Task(ended) => ended.fmt(f),
         }
     }
 }
@@ -213,6 +221,7 @@ impl core::error::Error for AgentError {
         match self {
             Self::Eds(error) => error.source(),
             Self::Credentials(error) => error.source(),
+            Self::Task(ended) => ended.source(),
         }
     }
 }

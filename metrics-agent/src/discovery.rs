@@ -17,6 +17,7 @@ pub use fields::LabelLimits;
 pub use file::{FileError, parse};
 
 use crate::file_limits::FileLimits;
+use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 
 /// Where endpoints come from. Both are used together.
@@ -41,6 +42,7 @@ pub struct Discovery {
     limits: FileLimits,
     labels: LabelLimits,
     sets: watch::Sender<Discovered>,
+    tasks: Tasks,
     telemetry: Arc<Telemetry>,
     following: Option<(PathBuf, AbortOnDropHandle<()>)>,
 }
@@ -69,7 +71,8 @@ impl Discovery {
             found: self.sets.clone(),
             telemetry,
         };
-        self.following = Some((path, AbortOnDropHandle::new(tokio::spawn(watcher.run()))));
+        let task = self.tasks.spawn(format!("endpoints file {}", path.display()), watcher.run());
+        self.following = Some((path, task));
     }
 }
 
@@ -78,11 +81,14 @@ pub fn start(
     sources: Sources,
     max_endpoints: usize,
     limits: FileLimits,
+    tasks: &Tasks,
     telemetry: Arc<Telemetry>,
 ) -> Discovery {
     let Sources { fixed, file, labels } = sources;
     let sets = watch::Sender::new(combine(&fixed, &[], max_endpoints));
-    let mut discovery = Discovery { fixed, max_endpoints, limits, labels, sets, telemetry, following: None };
+    let tasks = tasks.clone();
+    let mut discovery =
+        Discovery { fixed, max_endpoints, limits, labels, sets, tasks, telemetry, following: None };
     if let Some(path) = file {
         discovery.follow_file(path);
     }

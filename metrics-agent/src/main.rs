@@ -1,19 +1,19 @@
 //! The metrics agent.
 
 use std::error::Error;
-use std::io::IsTerminal;
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 use metrics_agent::fetch::recorded;
 use metrics_agent::flags::{AskFlags, Command, ExplainFlags, Flags, PolicyFlags};
-use metrics_agent::{agent, explain, manifests};
+use metrics_agent::{agent, explain, logging, manifests};
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 /// Exit code: the request that is explained goes to no endpoint.
 const ANSWERED: u8 = 3;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     match run(Flags::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("metrics-agent: {error}");
+            complain(format_args!("metrics-agent: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -35,6 +35,7 @@ fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
         .build()
         .map_err(|error| format!("cannot start threads: {error}"))?;
     runtime.block_on(async {
+        survive_file_size_limit()?;
         match flags.command.take() {
             Some(Command::Check { path, policy }) => check(&path, policy),
             Some(Command::Snapshot { ask, save, file }) => {
@@ -49,11 +50,11 @@ fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
 fn check(path: &Path, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
     match manifests::check::check(path, &policy.options()?) {
         Ok(summary) => {
-            print!("{summary}");
+            print(summary)?;
             Ok(ExitCode::SUCCESS)
         }
         Err(problems) => {
-            eprintln!("{problems}");
+            complain(problems);
             Ok(ExitCode::FAILURE)
         }
     }
@@ -66,13 +67,13 @@ async fn snapshot(
 ) -> Result<ExitCode, Box<dyn Error>> {
     let pool = ask.pool.as_deref();
     match (file, save) {
-        (Some(file), _) => print!("{}", recorded::status(file)?),
+        (Some(file), _) => print(recorded::status(file)?)?,
         (None, Some(save)) => {
             let snapshot = ask.agent().await?.snapshot(pool).await?;
             std::fs::write(save, snapshot)
                 .map_err(|error| format!("{} (--save): {error}", save.display()))?;
         }
-        (None, None) => print!("{}", ask.agent().await?.status(pool).await?),
+        (None, None) => print(ask.agent().await?.status(pool).await?)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -86,18 +87,12 @@ async fn explain(flags: &ExplainFlags) -> Result<ExitCode, Box<dyn Error>> {
         endpoint_picker_wire::decode(&bytes)?
     };
     let explained = explain::explain(snapshot, &asked)?;
-    print!("{explained}");
+    print(&explained)?;
     Ok(if explained.is_routed() { ExitCode::SUCCESS } else { ExitCode::from(ANSWERED) })
 }
 
 async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
-    let filter = EnvFilter::try_new(&flags.log).map_err(|error| format!("--log {:?}: {error}", flags.log))?;
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(filter)
-        .init();
-
+    let _log = logging::start(&flags.log).map_err(|error| format!("--log {:?}: {error}", flags.log))?;
     let listen = flags.listen;
     let settings = flags.settings()?;
     let stop = stop_on_signals()?;
@@ -106,14 +101,37 @@ async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot listen on {listen} (--listen): {error}"))?;
     let address = listener.local_addr()?;
     // The one line on standard output: it tells whoever started the agent which port was free.
-    println!("listening on {address}");
+    if let Err(error) = print(format_args!("listening on {address}\n")) {
+        tracing::warn!(%error, "the address was not printed");
+    }
     tracing::info!(%address, pool = settings.options.default_pool, "listening");
     agent::run(settings, listener, stop).await?;
     tracing::info!("ended");
     Ok(())
 }
 
-fn stop_on_signals() -> std::io::Result<CancellationToken> {
+/// Prints on standard output. When its reader has closed it, as `head` does, the rest is not wanted.
+fn print(text: impl Display) -> Result<(), String> {
+    let mut output = io::stdout().lock();
+    match write!(output, "{text}").and_then(|()| output.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints a line on standard error, if it can be written.
+fn complain(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Makes a write beyond the limit on file sizes fail with an error; without a handler, the signal for it ends the process.
+fn survive_file_size_limit() -> io::Result<()> {
+    signal(SignalKind::from_raw(libc::SIGXFSZ)).map(drop)
+}
+
+fn stop_on_signals() -> io::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = CancellationToken::new();
     let signalled = stop.clone();

@@ -24,6 +24,7 @@ use crate::dialect::{Dialect, Dialects, MultiEngine};
 use crate::exposition::TextLimits;
 use crate::published::Topology;
 use crate::slot::Slot;
+use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 
 /// Least time between two scrapes of an endpoint, as in the reference.
@@ -89,6 +90,7 @@ pub struct Followed {
 pub struct Scraper {
     clock: Clock,
     credentials: Arc<Credentials>,
+    tasks: Tasks,
     telemetry: Arc<Telemetry>,
     running: HashMap<Job, Running>,
     started: u32,
@@ -112,8 +114,8 @@ struct Running {
 
 impl Scraper {
     /// Nothing is scraped until [`Self::follow`] is called; `credentials` must allow TLS if a pool is to be scraped over it.
-    pub fn new(clock: Clock, credentials: Arc<Credentials>, telemetry: Arc<Telemetry>) -> Self {
-        Self { clock, credentials, telemetry, running: HashMap::new(), started: 0 }
+    pub fn new(clock: Clock, credentials: Arc<Credentials>, tasks: Tasks, telemetry: Arc<Telemetry>) -> Self {
+        Self { clock, credentials, tasks, telemetry, running: HashMap::new(), started: 0 }
     }
 
     /// Scrapes the endpoints of these pools from now on. Those that stay keep their task and their reading.
@@ -153,7 +155,7 @@ impl Scraper {
         let interval = job.settings.interval;
         let first = from_now_on(self.clock.now(), turn(self.started, interval), interval);
         self.started = self.started.wrapping_add(1);
-        let task = AbortOnDropHandle::new(tokio::spawn(task.run(first)));
+        let task = self.tasks.spawn(format!("scraping of {}", job.endpoint), task.run(first));
         Running { slot, readers: Vec::new(), _task: task }
     }
 }

@@ -8,11 +8,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::tasks::Tasks;
 
 /// The pools by name; they come and go with the manifests.
 #[derive(Debug)]
 pub struct Pools {
     clock: Clock,
+    tasks: Tasks,
     served: Mutex<BTreeMap<String, Served>>,
 }
 
@@ -24,8 +26,8 @@ struct Served {
 
 impl Pools {
     /// No pools yet.
-    pub fn new(clock: Clock) -> Self {
-        Self { clock, served: Mutex::default() }
+    pub fn new(clock: Clock, tasks: Tasks) -> Self {
+        Self { clock, tasks, served: Mutex::default() }
     }
 
     /// A pool's board.
@@ -48,8 +50,9 @@ impl Pools {
             if !served.contains_key(*name) {
                 let board = Arc::new(Board::new(self.clock));
                 let publishing = Arc::clone(&board);
-                let publisher = tokio::spawn(async move { publishing.publish_changes().await });
-                let pool = Served { board, _publisher: AbortOnDropHandle::new(publisher) };
+                let publish = async move { publishing.publish_changes().await };
+                let publisher = self.tasks.spawn(format!("publisher of pool {name}"), publish);
+                let pool = Served { board, _publisher: publisher };
                 served.insert((*name).to_owned(), pool);
             }
         }

@@ -9,6 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::CredentialError;
 use crate::file_limits::FileLimits;
 use crate::look;
+use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 
 /// The value that the files last gave; a change for the worse is logged and not used.
@@ -26,22 +27,25 @@ impl<T: Send + Sync + 'static> Followed<T> {
     pub(super) async fn start(
         files: Vec<PathBuf>,
         limits: FileLimits,
+        tasks: &Tasks,
         telemetry: &Arc<Telemetry>,
         make: impl Fn(&[File]) -> Result<T, CredentialError> + Send + Sync + 'static,
     ) -> Result<Self, CredentialError> {
         let files: Arc<[PathBuf]> = files.into();
+        let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        let names = names.join(", ");
+        let name = format!("credentials {names}");
         let first = read(Arc::clone(&files), limits).await;
         let value = make(first.as_ref().map_err(Clone::clone)?)?;
         let (sender, values) = watch::channel(Arc::new(value));
         let telemetry = Arc::clone(telemetry);
         let task = async move {
             let take = |look: &Result<Vec<File>, CredentialError>| {
-                let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
                 let value = look.as_ref().map_err(Clone::clone).and_then(|files| make(files));
                 telemetry.credentials_read(value.is_ok());
                 match value {
                     Ok(value) => {
-                        tracing::info!(files = names.join(", "), "credentials read");
+                        tracing::info!(files = names, "credentials read");
                         sender.send_replace(Arc::new(value));
                     }
                     Err(error) => tracing::error!(%error, "credentials refused; the last good ones stay"),
@@ -49,7 +53,7 @@ impl<T: Send + Sync + 'static> Followed<T> {
             };
             look::follow_from(first, || read(Arc::clone(&files), limits), take).await;
         };
-        Ok(Self { values, _task: AbortOnDropHandle::new(tokio::spawn(task)) })
+        Ok(Self { values, _task: tasks.spawn(name, task) })
     }
 
     /// The value as it is now.

@@ -13,6 +13,7 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use super::files::{File, Followed};
 use super::{CredentialError, Tokens, pem};
 use crate::file_limits::FileLimits;
+use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 
 /// Where the credentials for model servers are.
@@ -53,6 +54,7 @@ impl Files {
     pub async fn follow(
         self,
         limits: FileLimits,
+        tasks: &Tasks,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Credentials, CredentialError> {
         let Self { trust, certificate_and_key, server_name, token } = self;
@@ -60,16 +62,20 @@ impl Files {
             Some(trust) => {
                 let (files, trusts_anyone) = tls_files(trust, certificate_and_key);
                 Some(
-                    Followed::start(files, limits, telemetry, move |files| config(trusts_anyone, files))
-                        .await?,
+                    Followed::start(files, limits, tasks, telemetry, move |files| {
+                        config(trusts_anyone, files)
+                    })
+                    .await?,
                 )
             }
             None => None,
         };
         let authorization = match token {
             Some(file) => Some(
-                Followed::start(vec![file], limits, telemetry, |files| Ok(Tokens::read(&files[0])?.header()))
-                    .await?,
+                Followed::start(vec![file], limits, tasks, telemetry, |files| {
+                    Ok(Tokens::read(&files[0])?.header())
+                })
+                .await?,
             ),
             None => None,
         };

@@ -9,6 +9,7 @@ use rustls::server::WebPkiClientVerifier;
 use super::files::{File, Followed};
 use super::{CredentialError, Tokens, pem};
 use crate::file_limits::FileLimits;
+use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 
 /// Where the credentials of the agent's API are.
@@ -47,20 +48,22 @@ impl Files {
     pub async fn follow(
         self,
         limits: FileLimits,
+        tasks: &Tasks,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Credentials, CredentialError> {
         let asks_for_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         let tls = match self.tls {
             Some(TlsFiles { certificate, key, client_authorities }) => {
                 let files = [certificate, key].into_iter().chain(client_authorities).collect();
-                Some(Followed::start(files, limits, telemetry, config).await?)
+                Some(Followed::start(files, limits, tasks, telemetry, config).await?)
             }
             None => None,
         };
         let tokens = match self.tokens {
-            Some(file) => {
-                Some(Followed::start(vec![file], limits, telemetry, |files| Tokens::read(&files[0])).await?)
-            }
+            Some(file) => Some(
+                Followed::start(vec![file], limits, tasks, telemetry, |files| Tokens::read(&files[0]))
+                    .await?,
+            ),
             None => None,
         };
         Ok(Credentials { tls, asks_for_certificate, tokens })

@@ -10,6 +10,7 @@ use super::source::{self, File};
 use super::{Options, Plan, Problem, Problems};
 use crate::file_limits::FileLimits;
 use crate::look;
+use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 
 /// The last good plan; before the first one, why there is none.
@@ -47,16 +48,17 @@ impl Watch {
     /// itself.
     pub fn start(
         settings: Settings,
+        tasks: &Tasks,
         telemetry: Arc<Telemetry>,
         accepts: impl Fn(&Plan) -> Result<(), Problems> + Send + Sync + 'static,
     ) -> Self {
         let (found, plans) = watch::channel(Err(format!("{} was not read yet", settings.path.display())));
-        let task = tokio::spawn(async move {
+        let task = tasks.spawn("manifests", async move {
             let take = |files: &Look| take(files, &settings.options, &found, &telemetry, &accepts);
             let limits = settings.options.file_limits;
             look::follow(|| read(settings.path.clone(), limits), take).await;
         });
-        Self { plans, _task: Some(AbortOnDropHandle::new(task)) }
+        Self { plans, _task: Some(task) }
     }
 }
 

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 /// However slow the machine, this much is enough for anything here.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Waits until `wanted` gives a value.
 pub(crate) async fn eventually<T>(what: &str, mut wanted: impl AsyncFnMut() -> Option<T>) -> T {

@@ -19,3 +19,4 @@ mod secured_api;
 mod secured_scraping;
 mod snapshot_command;
 mod snapshots;
+mod unwritable_output;

@@ -12,7 +12,7 @@ use crate::authority::Authority;
 use crate::harness::{Answer, ask, eventually, get};
 use crate::scripted::{Behaviour, Scripted, load};
 
-fn command(flags: &[&str]) -> Command {
+pub(crate) fn command(flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metrics-agent"));
     command.args(flags).env_remove("RUST_LOG").kill_on_drop(true);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -20,7 +20,12 @@ fn command(flags: &[&str]) -> Command {
 }
 
 async fn start(flags: &[&str]) -> (Child, SocketAddr) {
-    let mut child = command(flags).spawn().unwrap();
+    started(command(flags)).await
+}
+
+/// Starts an agent, and waits until it serves.
+pub(crate) async fn started(mut command: Command) -> (Child, SocketAddr) {
+    let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).await.unwrap();
     let address = line.trim_end().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line:?}"));
@@ -29,12 +34,12 @@ async fn start(flags: &[&str]) -> (Child, SocketAddr) {
 }
 
 /// Sends a signal by its name to a process this test started.
-async fn signal(child: &Child, name: &str) {
+pub(crate) async fn signal(child: &Child, name: &str) {
     let id = child.id().expect("it runs").to_string();
     assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success());
 }
 
-async fn logs(child: Child) -> (std::process::ExitStatus, String) {
+pub(crate) async fn logs(child: Child) -> (std::process::ExitStatus, String) {
     let output = tokio::time::timeout(Duration::from_secs(10), child.wait_with_output()).await;
     let output = output.expect("it ends within seconds").unwrap();
     (output.status, String::from_utf8(output.stderr).unwrap())
