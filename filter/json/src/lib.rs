@@ -5,7 +5,7 @@ use endpoint_picker::plugin::registry::AnyPlugin;
 use serde::de::DeserializeSeed;
 use serde_json::{Error, Value, json};
 
-/// `serde_json`, which refuses nesting deeper than 128.
+/// `serde_json`, which refuses nesting deeper than 127.
 #[derive(Clone, Copy, Debug)]
 pub struct SerdeJson;
 

@@ -108,7 +108,7 @@ impl Documents {
         for (index, document) in read.enumerate() {
             let origin = Origin { file: Arc::clone(&file.path), document: index + 1, item: None };
             let document = match document {
-                Ok(document) => without_nulls(document),
+                Ok(document) => without_nulls_outside(PARAMETERS, document),
                 Err(error) => {
                     self.problems.push(origin.problem(Fault::new("", yaml_problem(&error))));
                     return;
@@ -177,13 +177,7 @@ impl Documents {
                 self.configs.push(Config { origin: origin.clone(), pool, is_shadow, lowered });
             }
             "InferenceObjective" => self.objectives.push(resource(origin, document)?),
-            "InferenceModelRewrite" => {
-                let rewrite = resource::<InferenceModelRewrite>(origin, document)?;
-                for warning in rewrite.spec.warnings() {
-                    self.warn(origin, warning);
-                }
-                self.rewrites.push(rewrite);
-            }
+            "InferenceModelRewrite" => self.rewrites.push(resource(origin, document)?),
             _ => self.models.push(resource(origin, document)?),
         }
         Ok(())
@@ -228,14 +222,28 @@ fn is_ours(api_version: &str, kind: &str) -> Result<bool, Faults> {
     Err(Faults(vec![fault]))
 }
 
+/// The field with a plugin's parameters, whose names are checked when they are read.
+const PARAMETERS: &str = "parameters";
+
 /// As for Kubernetes, a field that is null is a field that is not there.
-fn without_nulls(value: Json) -> Json {
+pub(super) fn without_nulls(value: Json) -> Json {
+    without_nulls_outside("", value)
+}
+
+/// The same, but fields called `kept` stay as they are unless they are null themselves.
+fn without_nulls_outside(kept: &str, value: Json) -> Json {
     match value {
         Json::Object(fields) => {
             let given = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Json::Object(given.map(|(key, value)| (key, without_nulls(value))).collect())
+            let each = |(key, value): (String, Json)| {
+                let value = if key == kept { value } else { without_nulls_outside(kept, value) };
+                (key, value)
+            };
+            Json::Object(given.map(each).collect())
         }
-        Json::Array(items) => Json::Array(items.into_iter().map(without_nulls).collect()),
+        Json::Array(items) => {
+            Json::Array(items.into_iter().map(|item| without_nulls_outside(kept, item)).collect())
+        }
         plain => plain,
     }
 }

@@ -4,7 +4,7 @@ use deserr::Deserr;
 use endpoint_picker_wire::v1;
 
 use super::fields::{Model, PoolRef, Weight};
-use super::problem::{Fault, Faults};
+use super::problem::{Faults, quoted};
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
@@ -73,6 +73,14 @@ impl Targets {
         if targets.is_empty() {
             return Err("is empty; at least one target is required".to_owned());
         }
+        let bare = targets.iter().position(|target| target.weight.is_none());
+        if let Some(index) = bare.filter(|_| targets.iter().any(|target| target.weight.is_some())) {
+            let model = quoted(&targets[index].model_rewrite.0);
+            return Err(format!(
+                "target {index}, {model}, has no weight although another one has; allowed is a weight for each target or for \
+                 none"
+            ));
+        }
         Ok(Self(targets))
     }
 }
@@ -99,18 +107,6 @@ impl InferenceModelRewrite {
                     weight: target.weight.map(|weight| weight.0),
                 })
                 .collect(),
-        })
-    }
-
-    /// Targets that are never chosen, because others of their rule have a weight and they have not.
-    pub(super) fn warnings(&self) -> impl Iterator<Item = Fault> {
-        let mixed = |rule: &Rule| {
-            let weighted = rule.targets.iter().filter(|target| target.weight.is_some()).count();
-            weighted > 0 && weighted < rule.targets.len()
-        };
-        self.rules.iter().enumerate().filter(move |(_, rule)| mixed(rule)).map(|(index, _)| {
-            let text = "some targets have a weight; those without are never chosen, as in the reference";
-            Fault::new(format!("spec.rules[{index}].targets"), text)
         })
     }
 }

@@ -128,6 +128,9 @@ struct ExtensionRef {
     _name: Name,
     #[deserr(default, rename = "portNumber")]
     _port_number: Option<Port>,
+    /// What the API's early documents call it.
+    #[deserr(default, rename = "port")]
+    _port: Option<Port>,
     #[deserr(default = FailureMode::FailClose)]
     failure_mode: FailureMode,
 }

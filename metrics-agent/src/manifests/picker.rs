@@ -6,6 +6,7 @@
 mod data_layer;
 mod document;
 mod gates;
+mod parameters;
 mod plugins;
 mod scraping;
 

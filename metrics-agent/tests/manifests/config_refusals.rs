@@ -51,6 +51,62 @@ fn plugins() {
 }
 
 #[test]
+fn parameters_are_an_object_of_known_names() {
+    for (plugin, at) in [
+        ("{type: prefix-cache-scorer, parameters: [0.5]}", "plugins[0].parameters"),
+        ("{type: queue-scorer, parameters: []}", "plugins[0].parameters"),
+        (
+            "{type: utilization-filter, parameters: {conditions: [[active-requests, 1]]}}",
+            "plugins[0].parameters.conditions[0]",
+        ),
+    ] {
+        assert_refused(&format!("plugins: [{plugin}]"), &format!("{at}: is a list; allowed is an object"));
+    }
+    assert_refused_with(
+        "plugins: [{type: prefix-cache-scorer, parameters: {weight: null}}]",
+        "plugins[0].parameters.weight: unknown field `weight`, expected",
+        &["`matchLengthWeight`"],
+    );
+    assert_refused_with(
+        "plugins: [{type: utilization-filter, parameters: {conditions: [{metric: waiting-queue, maxValue: 1, unit: null}]}}]",
+        "plugins[0].parameters.conditions[0].unit: unknown field `unit`, expected",
+        &["`maxValue`"],
+    );
+    let nulls = plan(&config(
+        "plugins: [{type: prefix-cache-scorer, parameters: {matchLengthWeight: null, matchLengthScaleTokens: 9}}, \
+         {type: queue-scorer, parameters: null}]",
+    ));
+    let plugins = &nulls.pools[0].policy.picker_config.as_ref().unwrap().plugins;
+    let parameters: Vec<_> = plugins.iter().map(|plugin| plugin.parameters.as_str()).collect();
+    assert_eq!(parameters, [r#"{"matchLengthScaleTokens":9}"#, "{}"]);
+}
+
+#[test]
+fn the_former_names_of_a_prefix_plugin_are_accepted() {
+    let names = "{prefixPluginName: prefix-cache-scorer, prefixPluginType: prefix-cache-scorer, lruSize: 7}";
+    plan(&config(&format!("plugins: [{{type: no-hit-lru-scorer, parameters: {names}}}]")));
+}
+
+#[test]
+fn times_of_flow_control() {
+    for (field, value, shown) in [
+        ("defaultRequestTTL", "abc", "\"abc\""),
+        ("noEndpointRequestTTL", "'5'", "\"5\""),
+        ("defaultRequestTTL", "-1s", "\"-1s\""),
+    ] {
+        assert_refused(
+            &format!("plugins: [{{type: queue-scorer}}]\nflowControl: {{{field}: {value}}}"),
+            &format!(
+                "flowControl.{field}: {shown} is not a duration; allowed is one such as 60s, 1m30s or 0s"
+            ),
+        );
+    }
+    plan(&config(
+        "plugins: [{type: queue-scorer}]\nflowControl: {defaultRequestTTL: 1m30s, noEndpointRequestTTL: 0s}",
+    ));
+}
+
+#[test]
 fn profiles() {
     let scorer = "plugins: [{type: queue-scorer}]\nschedulingProfiles: ";
     let refused = |profiles: &str, want: &str| assert_refused(&format!("{scorer}{profiles}"), want);

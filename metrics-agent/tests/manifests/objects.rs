@@ -20,6 +20,29 @@ fn pair(name: &str, address: &str) -> (String, String) {
     (name.to_owned(), address.to_owned())
 }
 
+/// Word for word as a gateway's integration guide shows it.
+const OF_THE_GUIDE: &str = "
+apiVersion: inference.networking.x-k8s.io/v1alpha2
+kind: InferencePool
+metadata:
+  name: vllm-llama3-8b-instruct
+spec:
+  targetPortNumber: 8000
+  selector:
+    app: vllm-llama3-8b-instruct
+  extensionRef:
+    name: vllm-llama3-8b-instruct-epp
+    port: 9002
+    failureMode: FailClose
+";
+
+#[test]
+fn the_pool_of_the_guide_is_accepted() {
+    let plan = plan(OF_THE_GUIDE);
+    assert_eq!(plan.pools[0].name, "vllm-llama3-8b-instruct");
+    assert_eq!(plan.pools[0].policy.failure_mode(), v1::FailureMode::FailClose);
+}
+
 const TWO_PORTS: &str = "
 apiVersion: inference.networking.k8s.io/v1
 kind: InferencePool

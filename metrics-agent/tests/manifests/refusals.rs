@@ -163,6 +163,11 @@ fn specs_of_policies() {
         ),
         (
             "InferenceModelRewrite",
+            "{poolRef: {name: p}, rules: [{targets: [{modelRewrite: a, weight: 9}, {modelRewrite: b}]}]}",
+            "rules[0].targets: target 1, \"b\", has no weight although another one has; allowed is a weight for each target or for none",
+        ),
+        (
+            "InferenceModelRewrite",
             "{poolRef: {name: p}, rules: [{targets: [{weight: 1}]}]}",
             "rules[0].targets[0].modelRewrite: is missing; it is required",
         ),

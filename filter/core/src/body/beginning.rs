@@ -1,7 +1,7 @@
 //! The beginning of a body whose rest has not come yet.
 
-/// Deeper than this no reader of JSON goes.
-const MOST_NESTED: usize = 128;
+/// Readers of JSON refuse a text that is nested deeper.
+const MOST_NESTED: usize = 127;
 
 /// Completes the beginning of a JSON text, so that it can be read as if it ended there: strings, arrays and objects that
 /// are open are closed; a member or number that has just begun is left out. `None` if nothing can be read yet, or if the

@@ -19,6 +19,10 @@ pub struct NoHitLruScorer {
     lru_size: usize,
     /// Whose matches tell whether a request is cold.
     prefix_match_info_producer_name: String,
+    /// Accepted, without effect: what earlier releases called the producer.
+    prefix_plugin_type: String,
+    /// Accepted, without effect.
+    prefix_plugin_name: String,
 }
 
 const DEFAULT_SIZE: usize = 1024;
@@ -26,7 +30,12 @@ const DEFAULT_SIZE: usize = 1024;
 impl Default for NoHitLruScorer {
     fn default() -> Self {
         let prefix_match_info_producer_name = "approx-prefix-cache-producer".to_owned();
-        Self { lru_size: DEFAULT_SIZE, prefix_match_info_producer_name }
+        Self {
+            lru_size: DEFAULT_SIZE,
+            prefix_match_info_producer_name,
+            prefix_plugin_type: String::new(),
+            prefix_plugin_name: String::new(),
+        }
     }
 }
 

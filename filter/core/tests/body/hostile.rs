@@ -1,6 +1,6 @@
 //! Bodies made to break the reader.
 
-use endpoint_picker::body::{Api, Body, BodyError, Options};
+use endpoint_picker::body::{Api, Body, BodyError, Options, complete};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -53,6 +53,22 @@ fn deep_nesting_is_refused_wherever_it_stands() {
                 too_deep(api, &format!(r#"{{{required},"{field}":{nested}}}"#));
             }
         }
+    }
+}
+
+#[test]
+fn nesting_is_read_to_exactly_the_level_that_the_documents_name() {
+    let nested = |levels: usize| {
+        format!(r#"{{"prompt":"a","x":{}1{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
+    };
+    assert!(read(Api::Completions, &nested(127)).is_ok());
+    too_deep(Api::Completions, &nested(128));
+    let beginning = |levels: usize| nested(levels)[..levels + 17].to_owned();
+    let completed = complete(beginning(127).as_bytes()).unwrap();
+    assert!(read(Api::Completions, &completed).is_ok(), "{completed}");
+    assert_eq!(complete(beginning(128).as_bytes()), None);
+    for document in [include_str!("../../../../README.md"), include_str!("../../../../docs/rules.md")] {
+        assert!(document.contains("127 levels"));
     }
 }
 

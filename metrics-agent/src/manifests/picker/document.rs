@@ -1,6 +1,7 @@
 //! The document as it is written.
 
 use deserr::Deserr;
+use endpoint_picker::config::duration;
 use endpoint_picker_wire::v1;
 use serde_json::Value as Json;
 
@@ -162,7 +163,21 @@ pub(super) struct DataSource {
     pub(super) extractors: Vec<Reference>,
 }
 
-/// Only the detector counts. Quantities and times are not looked at, because nothing is queued here.
+/// A time as Go writes it.
+#[derive(Clone, Copy, Debug, Deserr)]
+#[deserr(error = Faults, try_from(&String) = Self::check -> String)]
+struct Ttl;
+
+impl Ttl {
+    fn check(text: &str) -> Result<Self, String> {
+        let legal = duration::parse(text).map(|_| Self);
+        legal.ok_or_else(|| {
+            format!("{} is not a duration; allowed is one such as 60s, 1m30s or 0s", quoted(text))
+        })
+    }
+}
+
+/// Only the detector counts. Quantities are not looked at, because nothing is queued here.
 #[derive(Debug, Default, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 pub(super) struct FlowControl {
@@ -171,9 +186,9 @@ pub(super) struct FlowControl {
     #[deserr(default)]
     max_requests: Option<Json>,
     #[deserr(default, rename = "defaultRequestTTL")]
-    default_request_ttl: Option<Json>,
+    default_request_ttl: Option<Ttl>,
     #[deserr(default, rename = "noEndpointRequestTTL")]
-    no_endpoint_request_ttl: Option<Json>,
+    no_endpoint_request_ttl: Option<Ttl>,
     #[deserr(default)]
     default_priority_band: Option<PriorityBand>,
     #[deserr(default)]

@@ -8,6 +8,8 @@ use serde_json::Value as Json;
 
 use super::Report;
 use super::document::Plugin;
+use super::parameters::Parameters;
+use crate::manifests::document::without_nulls;
 use crate::manifests::problem::quoted;
 
 /// Old names of types, and what they are called now.
@@ -74,7 +76,7 @@ impl Declared {
             return None;
         }
         let name = if given.name.is_empty() { type_name.to_owned() } else { given.name };
-        Some(Self { name, index, plugin, parameters })
+        Some(Self { name, index, plugin, parameters: without_nulls(parameters) })
     }
 
     /// With its default parameters, named as its type.
@@ -96,7 +98,7 @@ impl Declared {
 /// The error is a path within the plugin, and what is wrong there.
 fn read(type_name: &str, parameters: Json) -> Result<AnyPlugin, (String, String)> {
     // The type comes first, so that parameters are read as they come and the path of a wrong one is known.
-    let fields = [("type", Json::from(type_name)), ("parameters", parameters)];
+    let fields = [("type", Parameters(type_name.into())), ("parameters", Parameters(parameters))];
     let fields = MapDeserializer::<_, serde_json::Error>::new(fields.into_iter());
     let mut track = serde_path_to_error::Track::new();
     let read = AnyPlugin::deserialize(serde_path_to_error::Deserializer::new(fields, &mut track));
