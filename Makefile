@@ -15,6 +15,12 @@ trapping     := target/endpoint_picker_trap.wasm
 alone        := target/endpoint_picker_alone.wasm
 in_filter    := -p endpoint-picker -p endpoint-picker-json -p endpoint-picker-wire -p endpoint-picker-wasm
 
+# What was brought into .tools/ is found too, after what was there before.
+export PATH  := $(PATH):$(CURDIR)/.tools/bin
+
+# What the tests need is brought before anything is built, also with -j.
+.NOTPARALLEL:
+
 .PHONY: help
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,16 +33,16 @@ run: build ## Start demo model servers, the agent and Envoy with the filter; Ctr
 	@$(target_dir)/debug/demo
 
 .PHONY: test
-test: test-unit test-e2e ## Run all tests
+test: test-tools test-unit test-e2e ## Run all tests
 
 .PHONY: test-unit
-test-unit: tools ## Run the tests that need no Envoy
-	$(CARGO) test --workspace --exclude endpoint-picker-tests
-	$(CARGO) test $(programs) --lib --test parity
+test-unit: test-tools tools ## Run the tests that need no Envoy
+	$(CARGO) test --workspace $(addprefix --exclude ,metrics-agent endpoint-picker-tests)
+	$(CARGO) test $(programs) --lib --test agent --test manifests --test parity
 
 .PHONY: test-e2e
-test-e2e: build wasm-trap ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
-	$(CARGO) test $(programs) --test e2e -- $(T)
+test-e2e: test-tools build wasm-trap ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
+	$(CARGO) test $(programs) --test module --test e2e -- $(T)
 
 .PHONY: chaos
 chaos: build ## Break one thing after another under load (SECONDS=300 SEED=n); fails when a servable request is lost
@@ -107,12 +113,13 @@ check-gen: gen ## Check that the committed code of the schema is current
 	git diff --exit-code -- filter/wire/src/gen
 
 .PHONY: check-alerts
-check-alerts: ## Check and test the alert rules of docs/observability with promtool
+check-alerts: test-tools ## Check and test the alert rules of docs/observability with promtool
 	promtool check rules docs/observability/alerts.yaml
 	promtool test rules docs/observability/alerts-test.yaml
 
 .PHONY: bench
 bench: tools wasm-alone wasm ## Measure what the picker costs: proxy, choice, agent, module (less: make bench B='--only sharing')
+	@tools/debian wrk
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench $(B)
 
@@ -125,9 +132,9 @@ bench-epp: tools wasm ## Measure the picker against the reference's and against 
 tools: ## Find or bring the wasm targets, Envoy and func-e (into .tools/)
 	@tools/setup
 
-.PHONY: ci-deps
-ci-deps: ## Install the Debian packages that a bare machine lacks (needs root)
-	@tools/ci-deps
+.PHONY: test-tools
+test-tools: ## Find or bring promtool, Starlette and Chromium for the tests, or say at once what is missing
+	@tools/test-setup
 
 .PHONY: clean
 clean: ## Remove what was built and the kept logs; .tools/ stays

@@ -48,7 +48,7 @@ impl Browser {
         let mut command = Command::new("chromedriver");
         command.args(["--port=0", "--allowed-ips=127.0.0.1"]);
         let mut driver = Process::start("chromedriver", command, &folder.join("chromedriver.log")).context(
-            "no chromedriver: run `make ci-deps`, or install it with Chromium of the same version",
+            "no chromedriver: run `make test-tools`, or install it with Chromium of the same version",
         )?;
         let port = within(STARTED, async || {
             driver.check_running()?;
@@ -71,7 +71,7 @@ impl Browser {
             .capabilities(capabilities)
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
-            .context("Chromium did not start: run `make ci-deps`")?;
+            .context("Chromium did not start: run `make test-tools`")?;
         Ok(Self { page, _driver: driver })
     }
 

@@ -94,6 +94,8 @@ fn the_queries_of_the_dashboard_are_ones_that_prometheus_reads() {
     let file = folder.path().join("rules.yaml");
     fs::write(&file, rules).unwrap();
     let checked = Command::new("promtool").args(["check", "rules"]).arg(&file).output();
-    let checked = checked.expect("promtool is needed: run `make ci-deps`, or install Prometheus");
+    let checked = checked.expect(
+        "promtool is needed: run `make test`, which finds it in .tools/bin too, or install Prometheus",
+    );
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }

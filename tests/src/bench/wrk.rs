@@ -51,7 +51,7 @@ pub fn version() -> Result<String> {
     let output = match output {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             bail!(
-                "no wrk on PATH, which sends the load: on Debian and Ubuntu `make ci-deps`, otherwise https://github.com/wg/wrk"
+                "no wrk on PATH, which sends the load: `make bench` brings it on Debian and Ubuntu, otherwise https://github.com/wg/wrk"
             )
         }
         output => output.context("start wrk")?,

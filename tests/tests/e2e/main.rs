@@ -17,6 +17,7 @@ mod ladder;
 mod large_bodies;
 mod manifests;
 mod membership;
+mod newcomer;
 mod one_view;
 mod original_dst;
 mod page;

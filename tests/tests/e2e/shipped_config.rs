@@ -89,7 +89,8 @@ fn promtool(what: &[&str], at: &str) -> Command {
 
 fn run(command: &mut Command) -> Result<()> {
     let program = command.get_program().display().to_string();
-    let advice = "promtool comes with `make ci-deps` or Prometheus, the agent with `make build`";
+    let advice =
+        "promtool comes with `make test-tools` (into .tools/bin) or Prometheus, the agent with `make build`";
     let output = command.output().with_context(|| format!("{program} does not start; {advice}"))?;
     let said = [output.stdout, output.stderr].concat();
     ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&said));
