@@ -79,6 +79,15 @@ impl Config {
         Ok(())
     }
 
+    /// Passes paths on as clients write them.
+    pub fn remove_path_normalization(&mut self) -> Result<()> {
+        let manager = self.connection_manager()?.as_object_mut().context("an HTTP connection manager")?;
+        for field in ["normalize_path", "merge_slashes", "path_with_escaped_slashes_action"] {
+            manager.remove(field).with_context(|| format!("the configuration has no {field}"))?;
+        }
+        Ok(())
+    }
+
     /// Puts `filter` right before the endpoint picker.
     pub fn insert_before_picker(&mut self, filter: Value) -> Result<()> {
         let at = self.picker_position()?;

@@ -4,6 +4,7 @@
 //! - [`model_server`]: an OpenAI-style server over real sockets that says what it received and does what a test asks of it.
 //! - [`stack`]: model servers, agent and Envoy, started together and stopped together.
 //! - [`envoy`], [`agent`], [`process`], [`tools`]: one started program each, and where its binary comes from.
+//! - [`asgi`]: a model server's routes on the Python stack of real ones.
 //! - [`process_tree`]: what such a program takes, those that it starts among it.
 //! - [`scripted_agent`]: an agent that says what a test wants.
 //! - [`config`]: the shipped `envoy.yaml` with other ports and paths in it.
@@ -16,6 +17,7 @@
 //! Everything listens on loopback and on ports that the kernel chose, so tests run side by side.
 
 pub mod agent;
+pub mod asgi;
 pub mod bench;
 pub mod browser;
 pub mod chaos;

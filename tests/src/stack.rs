@@ -208,7 +208,8 @@ impl Stack {
         .await;
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A file of this stack by its name, kept with the logs when the test fails.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 }

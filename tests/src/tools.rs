@@ -26,6 +26,13 @@ pub fn func_e() -> Option<PathBuf> {
     Some(root().join(".tools/bin/func-e")).filter(|path| path.is_file())
 }
 
+/// Python with the packages of `tests/asgi/requirements.txt`.
+pub fn asgi_python() -> Result<PathBuf> {
+    let path = root().join(".tools/asgi/bin/python");
+    ensure!(path.is_file(), "no Python with Starlette at {}: run `make test-tools`", path.display());
+    Ok(path)
+}
+
 /// The filter.
 pub fn filter_wasm() -> Result<PathBuf> {
     let path = root().join("target/endpoint_picker.wasm");

@@ -35,6 +35,7 @@ pub struct Builder {
     picker_fields: Vec<(String, Value)>,
     agent_cluster: Option<Value>,
     shut: Option<&'static str>,
+    normalizes_paths: bool,
     filters: Vec<Value>,
     accepts_connect: bool,
 }
@@ -65,6 +66,7 @@ impl Default for Builder {
             picker_fields: Vec::new(),
             agent_cluster: None,
             shut: None,
+            normalizes_paths: true,
             filters: Vec::new(),
             accepts_connect: false,
         }
@@ -176,6 +178,12 @@ impl Builder {
         self
     }
 
+    /// Envoy passes paths on as clients write them.
+    pub fn without_path_normalization(mut self) -> Self {
+        self.normalizes_paths = false;
+        self
+    }
+
     /// One more HTTP filter, right before the picker.
     pub fn filter_before_picker(mut self, filter: Value) -> Self {
         self.filters.push(filter);
@@ -271,6 +279,9 @@ impl Builder {
         }
         if let Some(function) = self.shut {
             config.shut(function)?;
+        }
+        if !self.normalizes_paths {
+            config.remove_path_normalization()?;
         }
         if let Some(cluster) = &self.agent_cluster {
             config.replace_agent_cluster(cluster.clone())?;

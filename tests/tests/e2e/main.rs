@@ -21,6 +21,7 @@ mod newcomer;
 mod one_view;
 mod original_dst;
 mod page;
+mod paths;
 mod picking;
 mod policies;
 mod prefix;

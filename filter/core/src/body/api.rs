@@ -1,6 +1,7 @@
 //! From a request's path to the parser and the API its body belongs to.
 
 use super::BodyError;
+use super::path::{as_served, without_query};
 
 /// What a request body is expected to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,11 +131,12 @@ impl Parsers {
         Self(parsers)
     }
 
-    /// The API of a path. The longest claim that the path ends with decides, whether or not it begins at a `/`; among
-    /// equals the parser configured first.
+    /// The API of a path, [as the server reads it](as_served). The longest claim that the path ends with decides, whether
+    /// or not it begins at a `/`; among equals the parser configured first.
     pub fn api(&self, path: &str) -> Result<Api, BodyError> {
         let path = without_query(path);
-        let end = path.trim();
+        let served_path = as_served(path);
+        let end = served_path.trim();
         let end = end.strip_suffix('/').unwrap_or(end);
 
         let mut best: Option<(&str, Api)> = None;
@@ -146,7 +148,7 @@ impl Parsers {
             }
         }
         match best {
-            Some((_, api)) if served(api, path) => Ok(api),
+            Some((_, api)) if served(api, &served_path) => Ok(api),
             Some((_, api)) => Err(BodyError::UnsupportedPath { api, path: path.to_owned() }),
             None if !self.0.contains(&Parser::Passthrough) => {
                 Err(BodyError::NoParser { path: path.to_owned() })
@@ -171,23 +173,8 @@ fn served(api: Api, path: &str) -> bool {
     }
 }
 
-/// The path that decides: the first of `:path`, `x-original-path` and `x-forwarded-path` that is not empty, without its
-/// query; completions if there is none.
-pub fn request_path<'h>(
-    path: Option<&'h str>,
-    original: Option<&'h str>,
-    forwarded: Option<&'h str>,
-) -> &'h str {
-    let found = [path, original, forwarded].into_iter().flatten().find(|path| !path.is_empty());
-    found.map_or("/v1/completions", without_query)
-}
-
 /// Whether a request asks for a tunnel: `CONNECT`, or an upgrade such as that of a WebSocket, which only `GET` can ask for.
 /// What a tunnel carries is not a body, whatever the path, and need not end before the server answers.
 pub fn opens_tunnel(method: Option<&str>, upgrade: Option<&str>) -> bool {
     method == Some("CONNECT") || method == Some("GET") && upgrade.is_some()
-}
-
-fn without_query(path: &str) -> &str {
-    path.split_once('?').map_or(path, |(path, _)| path)
 }

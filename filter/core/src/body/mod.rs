@@ -17,6 +17,7 @@ mod generate;
 mod given;
 mod items;
 mod json_text;
+mod path;
 mod span;
 pub(crate) mod value;
 
@@ -27,10 +28,11 @@ use std::borrow::Cow;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
 
 use crate::prompt::{Media, Prompt, VideoHints};
-pub use api::{Api, Parser, Parsers, opens_tunnel, request_path};
+pub use api::{Api, Parser, Parsers, opens_tunnel};
 pub use beginning::complete;
 pub use error::{BodyError, Fault};
 use field::{IfString, IsTrue, NameField, Scope};
+pub use path::request_path;
 use value::{Number, Pass, Read, Reader, Str, key, pass_array, value};
 
 /// A reader of JSON text, which the shell brings along.

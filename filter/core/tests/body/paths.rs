@@ -32,7 +32,42 @@ fn the_query_and_one_slash_at_the_end_do_not_matter() {
     let parsers = Parsers::default();
     assert_eq!(parsers.api("/v1/completions?api-version=2/messages"), Ok(Api::Completions));
     assert_eq!(parsers.api("/v1/completions/"), Ok(Api::Completions));
-    assert_eq!(parsers.api("/v1/completions//"), Ok(Api::Raw));
+    assert_eq!(parsers.api("/v1/completions/#x"), Ok(Api::Completions));
+}
+
+#[test]
+fn a_path_is_matched_as_servers_read_it() {
+    let parsers = Parsers::new(&[Parser::OpenAi, Parser::Anthropic, Parser::SglangHttp, Parser::Passthrough]);
+    for (path, api) in [
+        ("/v1/chat/completion%73", Api::Chat),
+        ("/v1/%63hat/%63ompletions?x=%3F", Api::Chat),
+        ("/v1%2Fchat%2fcompletions", Api::Chat),
+        ("/v1/chat/completions%2F", Api::Chat),
+        ("//v1///chat//completions//", Api::Chat),
+        ("/v1/chat/./completions/.", Api::Chat),
+        ("/v1/chat/x/%2e%2E/completions", Api::Chat),
+        ("/v1/chat/completions/x/..", Api::Chat),
+        ("/../../v1/embeddings", Api::Embeddings),
+        ("/v1/message%73", Api::Messages),
+        ("/v1/messages/x/../count_tokens", Api::CountTokens),
+        ("//generate", Api::SglangGenerate),
+        // Decoded once: no server has a route for these.
+        ("/v1/chat/completion%2573", Api::Raw),
+        ("/v1/chat/completions%3Fx", Api::Raw),
+        ("/v1/chat/completions/..", Api::Raw),
+        // Not percent-encoded, or not in UTF-8.
+        ("/v1/chat/completion%7", Api::Raw),
+        ("/v1/chat/completion%ff", Api::Raw),
+        ("/v1/chat%ff/completions", Api::Completions),
+    ] {
+        assert_eq!(parsers.api(path), Ok(api), "{path}");
+    }
+}
+
+#[test]
+fn a_refusal_shows_the_path_as_the_client_wrote_it() {
+    let error = Parsers::new(&[Parser::OpenAi]).api("/v1//message%73?x=1").unwrap_err();
+    assert_eq!(error.to_string(), "no parser registered matching path suffix for: /v1//message%73");
 }
 
 #[test]
