@@ -61,5 +61,45 @@ fn bodies(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, bodies);
+/// `before` and `after` around as many equal parts as make 8 MiB.
+fn repeated(before: &str, part: &str, after: &str) -> String {
+    before.to_owned() + &part.repeat((8 << 20) / part.len()) + after
+}
+
+/// Bodies that are made to cost much.
+fn hostile(c: &mut Criterion) {
+    let options = Options::default();
+    let mut group = c.benchmark_group("hostile");
+    group.sample_size(10);
+    let mut keys = r#"{"messages":[{}],"tools":[{"#.to_owned();
+    for count in 0_u32..800_000 {
+        write!(keys, r#""{:x}":1,"#, count.wrapping_mul(0x9e37_79b1) & 0xff_ffff).unwrap();
+    }
+    keys.push_str(r#""z":1}]}"#);
+    for (name, api, json) in [
+        ("keys of a tool", Api::Chat, keys),
+        ("messages", Api::Chat, repeated(r#"{"messages":["#, r#"{"role":"u"},"#, "{}]}")),
+        ("token ids", Api::Completions, repeated(r#"{"prompt":["#, "12345,", "1]}")),
+        ("numbers of an input", Api::Responses, repeated(r#"{"input":["#, "12345,", "1]}")),
+        ("prompts", Api::Completions, repeated(r#"{"prompt":["#, r#""a","#, r#""a"]}"#)),
+        (
+            "escapes",
+            Api::Completions,
+            repeated(
+                r#"{"prompt":""#,
+                r"
+",
+                r#""}"#,
+            ),
+        ),
+    ] {
+        group.throughput(Throughput::Bytes(json.len() as u64));
+        group.bench_function(BenchmarkId::new("read", name), |b| {
+            b.iter(|| Body::read::<SerdeJson>(black_box(&json), api, &options).unwrap());
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bodies, hostile);
 criterion_main!(benches);

@@ -115,7 +115,7 @@ pub(crate) fn by_beginning(
 ) -> host::Result<Look> {
     let headers = Headers(&head.all);
     let Ok(api) = api(pool, head) else { return Ok(Look::TooLittle) };
-    let text = complete(&host::request_body(length)?);
+    let text = complete(host::request_body(length)?);
     let options = pool.body_options(headers);
     let read = |text| Body::read::<SerdeJson>(text, api, &options).ok();
     let Some(body) = text.as_deref().and_then(read) else {

@@ -8,8 +8,17 @@ const MOST_NESTED: usize = 127;
 /// bytes are no text or nested too deep.
 ///
 /// A text that is wrong in any other way stays wrong.
-pub fn complete(beginning: &[u8]) -> Option<String> {
-    let text = whole_characters(beginning)?;
+pub fn complete(mut beginning: Vec<u8>) -> Option<String> {
+    let (end, closers) = last_whole_value(whole_characters(&beginning)?)?;
+    beginning.truncate(end);
+    // The text is long and the room for it exact: it must not be doubled for a few bytes.
+    beginning.reserve_exact(closers.len());
+    beginning.extend(closers);
+    String::from_utf8(beginning).ok()
+}
+
+/// Where the last value ends that can be read, and what closes all that is open there.
+fn last_whole_value(text: &str) -> Option<(usize, Vec<u8>)> {
     let bytes = text.as_bytes();
     let mut open = Vec::new();
     // Where the last value ended that came whole, and how many of `open` were open there.
@@ -44,21 +53,18 @@ pub fn complete(beginning: &[u8]) -> Option<String> {
                     whole = Some((end, open.len()));
                 }
                 Err(_) if wants_key => break,
-                Err(end) => return Some(closed(&text[..end], "\"", &open)),
+                Err(end) => return Some((end, closers(b"\"", &open))),
             },
             _ => {}
         }
     }
     let (end, depth) = whole?;
-    Some(closed(&text[..end], "", &open[..depth]))
+    Some((end, closers(b"", &open[..depth])))
 }
 
-fn closed(text: &str, quote: &str, open: &[u8]) -> String {
-    let mut closed = String::with_capacity(text.len() + quote.len() + open.len());
-    closed.push_str(text);
-    closed.push_str(quote);
-    closed.extend(open.iter().rev().map(|&opener| if opener == b'{' { '}' } else { ']' }));
-    closed
+fn closers(quote: &[u8], open: &[u8]) -> Vec<u8> {
+    let closers = open.iter().rev().map(|&opener| if opener == b'{' { b'}' } else { b']' });
+    quote.iter().copied().chain(closers).collect()
 }
 
 /// The bytes as text, without the last character if it has not come whole.
@@ -102,7 +108,7 @@ mod tests {
     use crate::test;
 
     fn read(beginning: &str) -> Option<Value> {
-        complete(beginning.as_bytes()).map(|text| serde_json::from_str(&text).expect(&text))
+        complete(beginning.into()).map(|text| serde_json::from_str(&text).expect(&text))
     }
 
     #[test]
@@ -135,9 +141,9 @@ mod tests {
     fn nothing_is_made_of_what_cannot_be_read() {
         let deep = "[".repeat(200);
         for beginning in ["", " ", "12", "tru", "}", deep.as_str()] {
-            assert_eq!(complete(beginning.as_bytes()), None, "{beginning}");
+            assert_eq!(complete(beginning.into()), None, "{beginning}");
         }
-        assert_eq!(complete(b"{\"a\":\"\xff\",\"b\":1,"), None);
+        assert_eq!(complete(b"{\"a\":\"\xff\",\"b\":1,".into()), None);
     }
 
     #[test]
@@ -152,7 +158,7 @@ mod tests {
             serde_json::to_string_pretty(&whole).unwrap(),
         ] {
             for cut in 1..=text.len() {
-                let completed = complete(&text.as_bytes()[..cut]).unwrap();
+                let completed = complete(text.as_bytes()[..cut].into()).unwrap();
                 let value: Value =
                     serde_json::from_str(&completed).unwrap_or_else(|error| panic!("{completed}: {error}"));
                 assert!(is_beginning(&value, &whole), "{completed}");

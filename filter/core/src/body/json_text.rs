@@ -68,7 +68,9 @@ impl JsonText {
 /// Appends what fits of `bytes`; gives the length of all of it.
 pub(super) fn put(out: &mut Vec<u8>, end: usize, bytes: &[u8]) -> u64 {
     let room = end.saturating_sub(out.len());
-    out.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    if room > 0 {
+        out.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
     bytes.len() as u64
 }
 

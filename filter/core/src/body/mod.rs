@@ -17,6 +17,7 @@ mod generate;
 mod given;
 mod items;
 mod json_text;
+mod members;
 mod path;
 mod span;
 pub(crate) mod value;

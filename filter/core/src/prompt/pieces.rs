@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use super::{BYTES_PER_TOKEN, Piece};
 
+/// Texts that are together no longer than this become one piece, because a piece takes more memory than a short text.
+const JOINED: usize = 256;
+
 /// A text of which only the beginning may have been kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Text<'a> {
@@ -146,6 +149,23 @@ impl<'a> Pieces<'a> {
                 return;
             }
         }
-        self.pieces.push(piece);
+        match (self.pieces.last_mut(), &piece) {
+            (Some(Piece::Text(last)), Piece::Text(text)) if last.len() + text.len() <= JOINED => {
+                join(last, text);
+            }
+            _ => self.pieces.push(piece),
+        }
     }
+}
+
+/// Appends `text` to `joined`.
+fn join(joined: &mut Cow<'_, [u8]>, text: &[u8]) {
+    if let Cow::Owned(joined) = joined {
+        joined.extend_from_slice(text);
+        return;
+    }
+    let mut both = Vec::with_capacity(JOINED);
+    both.extend_from_slice(joined);
+    both.extend_from_slice(text);
+    *joined = Cow::Owned(both);
 }

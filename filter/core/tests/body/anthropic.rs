@@ -114,10 +114,7 @@ fn pictures_of_tool_results_come_after_the_texts_and_are_known_by_their_data_url
           {{"type":"text","text":"c"}}]"#
     );
     let expected = [
-        words("user"),
-        words("a"),
-        words("\n"),
-        words("b"),
+        words("usera\nb"),
         picture(&format!("data:image/gif;base64,{GIF}"), 4),
         picture(&format!("data:image/jpeg;base64,{GIF}"), 4),
         picture(&format!("data:text/plain;base64,{GIF}"), 225),

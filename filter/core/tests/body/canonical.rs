@@ -74,3 +74,30 @@ fn any_beginning_that_is_kept_is_that_of_the_whole_text() {
         assert_eq!(String::from_utf8_lossy(&kept), whole[..keep], "{keep} bytes");
     }
 }
+
+#[test]
+fn of_an_object_with_too_many_members_the_first_in_order_are_kept_and_all_are_counted() {
+    let names = |count: usize| (0..count).map(|at| at * 7_919 % 20_011);
+    let member = |name: usize| format!(r#""{name:05}":1"#);
+    let object = |members: Vec<String>| format!("{{{}}}", members.join(","));
+    let mut sorted: Vec<usize> = names(20_000).collect();
+    sorted.sort_unstable();
+    let whole = format!("[{}]", object(sorted.into_iter().map(member).collect()));
+    let written = object(names(20_000).map(member).collect());
+    // Deeper objects share the room with those around them.
+    for (before, after) in [("", ""), (r#"{"b":1,"a":"#, "}"), (r#"{"x":1,"a":{"a":"#, "}}")] {
+        let json = format!(r#"{{"messages":[{{}}],"tools":[{before}{written}{after}]}}"#);
+        let body = read_limited(Api::Chat, &json, 1 << 20);
+        let kept = bytes(&body.prompt).concat();
+        let inner = before
+            .rfind(':')
+            .map_or("", |at| &before[..=at])
+            .replace(r#""b":1,"#, "")
+            .replace(r#""x":1,"#, "");
+        let whole = format!("[{inner}{}", &whole[1..]);
+        assert!(whole.as_bytes().starts_with(&kept), "{before}");
+        assert!(kept.len() > 2_000 * 10, "{before}: {} bytes", kept.len());
+        let bytes = "[]".len() + before.len() + written.len() + after.len();
+        assert_eq!(body.prompt.token_count(), bytes.div_ceil(4) as u64, "{before}");
+    }
+}

@@ -1,0 +1,234 @@
+//! The beginning of a JSON text whose objects' members are put in order.
+//!
+//! What is kept is always a beginning of the whole text: behind a part that is cut, nothing more is kept. The memory is bounded
+//! whatever the text: by the bytes of all members that may still change places, and by their number. When one of
+//! the bounds is reached, the members that come last in order are left out, and the text is cut where they would begin.
+
+use core::ops::Range;
+use std::borrow::Cow;
+
+use super::json_text;
+
+/// The most members of all open objects together.
+const MOST_MEMBERS: usize = 8_192;
+
+/// The members that may still change places take this many times what is kept of the text at most.
+const MOST_TIMES: usize = 4;
+
+/// An object with less than this in its buffer is not put in order before its end.
+const LEAST_BUFFER: usize = 4_096;
+
+/// What is kept of a text that is being written.
+pub(super) struct Kept<'a> {
+    bytes: Vec<u8>,
+    /// Where `bytes` ends at most, for the value that is being written.
+    end: usize,
+    /// Where `bytes` ends at most, for all values.
+    most: usize,
+    /// The members of the objects that are open, outermost first.
+    members: Vec<Member<'a>>,
+}
+
+/// One member of an object, as it is in the buffer for now.
+struct Member<'a> {
+    name: Cow<'a, str>,
+    kept: Range<usize>,
+    /// Its whole length.
+    bytes: u64,
+}
+
+impl Member<'_> {
+    fn is_cut(&self) -> bool {
+        (self.kept.len() as u64) < self.bytes
+    }
+}
+
+/// An object whose members are being written.
+pub(super) struct Open<'a> {
+    /// Where it begins in the buffer, and where what is kept of it ends at most.
+    start: usize,
+    end: usize,
+    /// Its first one in the list of members.
+    first: usize,
+    is_sorted: bool,
+    /// The least name of a member that was left out: no member from there on is written.
+    left_out: Option<Cow<'a, str>>,
+    length: u64,
+}
+
+/// A member whose value comes next.
+pub(super) struct Begun<'a> {
+    /// Its name, if it is kept.
+    name: Option<Cow<'a, str>>,
+    from: usize,
+    bytes: u64,
+}
+
+impl<'a> Kept<'a> {
+    /// A text of which `limit` bytes will be kept.
+    pub(super) fn new(limit: usize) -> Self {
+        let most = limit.saturating_mul(MOST_TIMES).saturating_add(LEAST_BUFFER);
+        Self { bytes: Vec::new(), end: limit, most, members: Vec::new() }
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn truncate(&mut self, length: usize) {
+        self.bytes.truncate(length);
+    }
+
+    /// Appends what fits of `bytes`; returns the length of all of it.
+    pub(super) fn put(&mut self, bytes: &[u8]) -> u64 {
+        json_text::put(&mut self.bytes, self.end, bytes)
+    }
+
+    /// Appends a string with its quotes, as `put` does.
+    pub(super) fn string(&mut self, text: &str) -> u64 {
+        json_text::string(&mut self.bytes, self.end, text.as_bytes())
+    }
+
+    pub(super) fn open_object(&mut self) -> Open<'a> {
+        let (start, end) = (self.bytes.len(), self.end);
+        let length = self.put(b"{");
+        Open { start, end, first: self.members.len(), is_sorted: true, left_out: None, length }
+    }
+
+    pub(super) fn begin_member(&mut self, open: &mut Open<'a>, name: Cow<'a, str>) -> Begun<'a> {
+        let room = open.room();
+        let mut is_kept = room > 0 && open.left_out.as_ref().is_none_or(|least| name < *least);
+        if is_kept && self.members.len() >= MOST_MEMBERS {
+            is_kept = self.make_room(open, &name);
+        }
+        if is_kept && open.length > 1 {
+            self.bytes.push(b',');
+        }
+        let from = self.bytes.len();
+        self.end = if is_kept { from.saturating_add(room).min(self.most.max(from)) } else { from };
+        let bytes = self.string(&name) + self.put(b":");
+        Begun { name: is_kept.then_some(name), from, bytes }
+    }
+
+    pub(super) fn end_member(
+        &mut self,
+        open: &mut Open<'a>,
+        Begun { name, from, bytes }: Begun<'a>,
+        value: u64,
+    ) {
+        let bytes = bytes + value;
+        open.length += bytes + 1;
+        let Some(name) = name else { return };
+        let kept = from..self.bytes.len();
+        if let Some(last) = self.members.get_mut(open.first..).and_then(<[_]>::last_mut) {
+            open.is_sorted &= last.name < name && !last.is_cut();
+            if last.name == name {
+                open.length -= last.bytes + 1;
+                *last = Member { name, kept, bytes };
+                self.keep_within_buffer(open);
+                return;
+            }
+        }
+        self.members.push(Member { name, kept, bytes });
+        self.keep_within_buffer(open);
+    }
+
+    /// Makes room where members that are not wanted any more take most of it.
+    fn keep_within_buffer(&mut self, open: &mut Open<'a>) {
+        let buffer = self.bytes.len() - open.start;
+        if buffer > LEAST_BUFFER && buffer / 2 > open.room() {
+            self.put_in_order(open);
+        }
+    }
+
+    /// Returns the length of the whole object.
+    pub(super) fn close_object(&mut self, mut open: Open<'a>) -> u64 {
+        if open.length == 1 {
+            self.end = open.end;
+            return 1 + self.put(b"}");
+        }
+        let last_is_cut = self.members.get(open.first..).and_then(<[_]>::last).is_some_and(Member::is_cut);
+        let is_cut = if open.is_sorted && open.left_out.is_none() {
+            last_is_cut
+        } else {
+            self.put_in_order(&mut open) || open.left_out.is_some()
+        };
+        self.members.truncate(open.first);
+        self.end = if is_cut { self.bytes.len().min(open.end) } else { open.end };
+        if !is_cut {
+            self.put(b"}");
+        }
+        self.bytes.truncate(open.end.max(open.start));
+        open.length
+    }
+
+    /// Leaves members out until there is room for one called `name`; returns whether it can be kept.
+    fn make_room(&mut self, open: &mut Open<'a>, name: &str) -> bool {
+        // Where other objects hold most of the members, making room would cost each member of this one too much.
+        if self.members.len() - open.first >= MOST_MEMBERS / 2 {
+            self.sort(open);
+            let half = open.first + MOST_MEMBERS / 4;
+            self.leave_out_from(open, half);
+        } else {
+            open.left_out = Some(Cow::Owned(name.to_owned()));
+        }
+        open.left_out.as_deref().is_none_or(|least| name < least)
+    }
+
+    fn leave_out_from(&mut self, open: &mut Open<'a>, first: usize) {
+        if let Some(member) = self.members.drain(first.min(self.members.len())..).next() {
+            open.left_out = Some(member.name);
+        }
+    }
+
+    /// Sorts the object's members and drops all but the last of equal ones.
+    fn sort(&mut self, open: &mut Open<'a>) {
+        open.is_sorted = false;
+        // A stable sort keeps equal keys in their order.
+        self.members[open.first..].sort_by(|a, b| a.name.cmp(&b.name));
+        let mut kept = open.first;
+        for at in open.first..self.members.len() {
+            if self.members.get(at + 1).is_some_and(|next| next.name == self.members[at].name) {
+                open.length -= self.members[at].bytes + 1;
+            } else {
+                self.members.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.members.truncate(kept);
+    }
+
+    /// Writes the object's members in order, as far as they are kept; returns whether the last of them is cut.
+    fn put_in_order(&mut self, open: &mut Open<'a>) -> bool {
+        self.sort(open);
+        let room = open.room();
+        let mut object = Vec::with_capacity((self.bytes.len() - open.start).min(room.saturating_mul(2)));
+        let mut written = open.first;
+        let mut is_cut = false;
+        for member in &mut self.members[open.first..] {
+            if is_cut || object.len() >= room {
+                break;
+            }
+            object.push(if object.is_empty() { b'{' } else { b',' });
+            let from = open.start + object.len();
+            object.extend_from_slice(&self.bytes[member.kept.clone()]);
+            member.kept = from..open.start + object.len();
+            is_cut = member.is_cut();
+            written += 1;
+        }
+        self.leave_out_from(open, written);
+        self.bytes.truncate(open.start);
+        self.bytes.extend_from_slice(&object);
+        is_cut
+    }
+}
+
+impl Open<'_> {
+    fn room(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+}
