@@ -13,6 +13,8 @@ use hyper_util::server::conn::auto;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -26,7 +28,15 @@ const SCRAPE_INTERVAL: Duration = Duration::from_millis(20);
 pub struct ScriptedAgent {
     address: SocketAddr,
     pools: watch::Sender<Pools>,
+    answers: Arc<Answers>,
     _stop: DropGuard,
+}
+
+/// How often the agent was asked for a snapshot.
+#[derive(Debug, Default)]
+struct Answers {
+    all: AtomicUsize,
+    with_topology: AtomicUsize,
 }
 
 /// What the agent says of a pool.
@@ -50,13 +60,25 @@ impl ScriptedAgent {
         let address = listener.local_addr()?;
         let pools = watch::Sender::new(Pools::new());
         let stop = CancellationToken::new();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, pools.subscribe())));
-        Ok(Self { address, pools, _stop: stop.drop_guard() })
+        let answers = Arc::<Answers>::default();
+        let serving = accept(listener, pools.subscribe(), answers.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
+        Ok(Self { address, pools, answers, _stop: stop.drop_guard() })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many snapshots it has sent.
+    pub fn snapshots(&self) -> usize {
+        self.answers.all.load(Ordering::Relaxed)
+    }
+
+    /// How many of them had endpoints and policy in them.
+    pub fn topologies(&self) -> usize {
+        self.answers.with_topology.load(Ordering::Relaxed)
     }
 
     /// Says something else of a pool from now on.
@@ -68,11 +90,11 @@ impl ScriptedAgent {
     }
 }
 
-async fn accept(listener: TcpListener, pools: watch::Receiver<Pools>) {
+async fn accept(listener: TcpListener, pools: watch::Receiver<Pools>, answers: Arc<Answers>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let pools = pools.clone();
-        let service = service_fn(move |request| answer(request, pools.clone()));
+        let (pools, answers) = (pools.clone(), answers.clone());
+        let service = service_fn(move |request| answer(request, pools.clone(), answers.clone()));
         // Connections end with their clients; an error is the client's way to end.
         tokio::spawn(async move {
             let _ = auto::Builder::new(TokioExecutor::new())
@@ -85,6 +107,7 @@ async fn accept(listener: TcpListener, pools: watch::Receiver<Pools>) {
 async fn answer<B>(
     request: Request<B>,
     mut pools: watch::Receiver<Pools>,
+    answers: Arc<Answers>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let name =
         request.uri().path().strip_prefix("/v1/pools/").and_then(|rest| rest.strip_suffix("/snapshot"));
@@ -102,7 +125,11 @@ async fn answer<B>(
         .context("no such pool")
         .map(|(version, pool)| snapshot(&name, version, pool, topology, has("readings").unwrap_or(0)));
     Ok(match snapshot {
-        Ok(snapshot) => Response::new(Full::new(snapshot.encode_to_vec().into())),
+        Ok(snapshot) => {
+            answers.all.fetch_add(1, Ordering::Relaxed);
+            answers.with_topology.fetch_add(snapshot.topology.is_some().into(), Ordering::Relaxed);
+            Response::new(Full::new(snapshot.encode_to_vec().into()))
+        }
         Err(reason) => {
             let mut response = Response::new(Full::new(reason.to_string().into()));
             *response.status_mut() = StatusCode::NOT_FOUND;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use endpoint_picker_wire as wire;
 
 use crate::board::{Board, Lease};
+use crate::compiled::Compiled;
 use crate::host;
 
 /// How long a lease lasts. A VM that vanishes is replaced after this and [`LOOK_EVERY`] at most.
@@ -37,6 +38,15 @@ pub(crate) struct Fetcher {
     not_before: Duration,
     /// Why the last poll failed; `None` if it did not.
     trouble: Option<String>,
+    /// The last topology, if this filter cannot use it.
+    refused: Option<Refused>,
+}
+
+/// A topology that the agent has and this filter cannot use.
+#[derive(Debug)]
+struct Refused {
+    version: u64,
+    reason: String,
 }
 
 /// What a finished poll brought.
@@ -62,6 +72,7 @@ impl Fetcher {
             poll: None,
             not_before: Duration::ZERO,
             trouble: None,
+            refused: None,
         }
     }
 
@@ -73,15 +84,22 @@ impl Fetcher {
             self.look_at_lease(board, now)?;
         }
         if self.holds_lease(now) && self.poll.is_none() && now >= self.not_before {
-            let versions = have
-                .map(|(topology, readings)| format!("&topology={topology}&readings={readings}"))
-                .unwrap_or_default();
+            let versions = self.versions_to_name(have);
             let path = format!("{}?wait_ms={}{versions}", self.path, WAIT.as_millis());
             // Not again at once if Envoy refuses to send it, as it does while it knows no such cluster.
             self.not_before = now + RETRY_AFTER;
             self.poll = Some(host::get(&self.cluster, &path, TIMEOUT)?);
         }
         Ok(())
+    }
+
+    /// The query that names the versions this VM has. A refused topology is named too, so that the agent sends another one or none.
+    fn versions_to_name(&self, have: Option<(u64, u64)>) -> String {
+        let topology =
+            self.refused.as_ref().map(|refused| refused.version).or(have.map(|(topology, _)| topology));
+        let topology = topology.map(|version| format!("&topology={version}"));
+        let readings = have.map(|(_, version)| format!("&readings={version}"));
+        [topology, readings].into_iter().flatten().collect()
     }
 
     /// Whether this VM speaks with the agent for all.
@@ -102,13 +120,19 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Takes the answer to a poll and hangs a snapshot up for all VMs.
-    pub(crate) fn finish(&mut self, token: u32, board: &Board, now: Duration) -> Poll {
+    /// Takes the answer to a poll and publishes a snapshot for all VMs, if this filter can use it. `have` as for [`Self::run`].
+    pub(crate) fn finish(
+        &mut self,
+        token: u32,
+        board: &Board,
+        have: Option<(u64, u64)>,
+        now: Duration,
+    ) -> Poll {
         if self.poll != Some(token) {
             return Poll::Unknown;
         }
         self.poll = None;
-        match hang_up(board, now) {
+        match self.publish(board, have.map(|(topology, _)| topology), now) {
             Ok(fresh) => {
                 self.trouble = None;
                 self.not_before = now;
@@ -121,23 +145,37 @@ impl Fetcher {
             }
         }
     }
-}
 
-/// Publishes the snapshot in the answer being delivered; false if there was none.
-fn hang_up(board: &Board, now: Duration) -> Result<bool, String> {
-    let refused = |error: host::HostError| error.to_string();
-    match host::call_status().map_err(refused)? {
-        Some(200) => {}
-        Some(204) => return Ok(false),
-        Some(status) => {
-            let mut said = host::call_body().map_err(refused)?;
-            said.truncate(MAX_SAID);
-            return Err(format!("the agent answered {status}: {:?}", String::from_utf8_lossy(&said)));
+    /// Publishes the snapshot in the answer being delivered; false if there was none.
+    fn publish(&mut self, board: &Board, topology: Option<u64>, now: Duration) -> Result<bool, String> {
+        let failed = |error: host::HostError| error.to_string();
+        match host::call_status().map_err(failed)? {
+            Some(200) => {}
+            Some(204) => return Ok(false),
+            Some(status) => {
+                let mut said = host::call_body().map_err(failed)?;
+                said.truncate(MAX_SAID);
+                return Err(format!("the agent answered {status}: {:?}", String::from_utf8_lossy(&said)));
+            }
+            None => return Err("the agent did not answer".to_owned()),
         }
-        None => return Err("the agent did not answer".to_owned()),
+        let bytes = host::call_body().map_err(failed)?;
+        let snapshot = wire::decode(&bytes).map_err(|error| error.to_string())?;
+        let version = snapshot.topology_version;
+        let has_topology = snapshot.topology.is_some();
+        if let Some(topology) = snapshot.topology {
+            // Every VM is going to compile it: what one refuses must not reach them.
+            self.refused = Compiled::new(topology).err().map(|reason| Refused { version, reason });
+        }
+        if let Some(Refused { reason, .. }) =
+            self.refused.as_ref().filter(|refused| refused.version == version)
+        {
+            return Err(format!("the agent's endpoints and policy cannot be used: {reason}"));
+        }
+        if !has_topology && topology != Some(version) {
+            return Err("the agent left out endpoints and policy that this filter does not have".to_owned());
+        }
+        board.publish(&bytes, snapshot.readings_version, has_topology, now).map_err(failed)?;
+        Ok(true)
     }
-    let bytes = host::call_body().map_err(refused)?;
-    let snapshot = wire::decode(&bytes).map_err(|error| error.to_string())?;
-    board.publish(&bytes, snapshot.readings_version, snapshot.topology.is_some(), now).map_err(refused)?;
-    Ok(true)
 }

@@ -10,6 +10,7 @@
 
 mod answer_tokens;
 mod board;
+mod compiled;
 mod config;
 mod decide;
 mod error_body;

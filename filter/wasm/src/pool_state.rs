@@ -18,6 +18,7 @@ use endpoint_picker_wire as wire;
 use endpoint_picker_wire::report::EndpointReport;
 
 use crate::board::Board;
+use crate::compiled::Compiled;
 use crate::one_view::OneView;
 use crate::pick::{Charged, Pick};
 use crate::policy;
@@ -36,6 +37,8 @@ pub(crate) struct PoolState {
     /// Until the policy says.
     failure_mode: FailureMode,
     known: Known,
+    /// A version of the readings that cannot be used.
+    refused: Option<u64>,
     view: OneView,
     /// Whether any plugin has a header for answers.
     marks_answers: bool,
@@ -61,6 +64,7 @@ impl PoolState {
             policy: Rc::default(),
             failure_mode,
             known: Known::default(),
+            refused: None,
             rng: SplitMix64::new(seed),
             trial: Trial::new(seed),
         }
@@ -210,16 +214,27 @@ impl PoolState {
 
     /// Takes over what the board shows, if it is newer. Returns what to log when the topology changed.
     ///
-    /// Nothing changes when it cannot be read; the error says why.
+    /// A version that cannot be used changes nothing; the error gives the reason, and the version is not read again.
     pub(crate) fn catch_up(&mut self, board: &Board) -> Result<Option<String>, String> {
         let version = board.version().map_err(|error| error.to_string())?;
-        if version.is_none() || version == self.known.versions.map(|(_, readings)| readings) {
+        let known = self.known.versions.map(|(_, readings)| readings);
+        if version.is_none() || version == known || version == self.refused {
             return Ok(None);
         }
         let Some((arrived, bytes)) = board.readings().map_err(|error| error.to_string())? else {
             return Ok(None);
         };
-        let snapshot = wire::decode(&bytes).map_err(|error| error.to_string())?;
+        let snapshot = wire::decode(&bytes).map_err(|error| error.to_string());
+        let taken = snapshot.and_then(|snapshot| self.take(snapshot, board, arrived));
+        taken.inspect_err(|_| self.refused = version)
+    }
+
+    fn take(
+        &mut self,
+        snapshot: wire::v1::Snapshot,
+        board: &Board,
+        arrived: Duration,
+    ) -> Result<Option<String>, String> {
         let mut news = None;
         if self.known.versions.map(|(topology, _)| topology) != Some(snapshot.topology_version) {
             let bytes = board.topology().map_err(|error| error.to_string())?;
@@ -230,7 +245,7 @@ impl PoolState {
                 // Another VM is between two writes; the next look finds both.
                 return Ok(None);
             };
-            self.adopt(topology)?;
+            self.adopt(Compiled::new(topology)?);
             news = Some(format!(
                 "pool {} has {} endpoints",
                 self.known.pool.name(),
@@ -246,10 +261,7 @@ impl PoolState {
 
     /// Puts endpoints and policy in force. What is known about endpoints that stay, and what plugins that stay remember,
     /// is kept.
-    fn adopt(&mut self, mut topology: wire::v1::Topology) -> Result<(), String> {
-        let mut policy = topology.policy.take().unwrap_or_default();
-        let pool = wire::topology_into_core(topology).map_err(|error| error.to_string())?;
-        let pipeline = wire::pipeline_into_core(&mut policy).map_err(|error| error.to_string())?;
+    fn adopt(&mut self, Compiled { pool, pipeline, mut policy }: Compiled) {
         self.trial.adopt(&mut policy, &pipeline);
         let policy = wire::policy_into_core(policy);
         let pipelines = core::iter::once(&pipeline).chain(self.trial.pipeline());
@@ -258,7 +270,6 @@ impl PoolState {
         self.pipeline = pipeline;
         self.policy = Rc::new(policy);
         self.known = Known { pool, ..Known::default() };
-        Ok(())
     }
 }
 

@@ -38,8 +38,8 @@ struct Running {
     roster: Roster,
     /// When statistics are told next.
     tells_next: Duration,
-    /// The last trouble that was logged, so that it is logged once.
-    trouble: Option<String>,
+    /// The last troubles, so that each is logged once.
+    troubles: Vec<String>,
 }
 
 /// What a root context and its streams have in common.
@@ -73,32 +73,53 @@ impl Root {
             reporter: Reporter::new(&config.pool, &config.agent_cluster, seed),
             roster: Roster::new(&config.pool, vm),
             tells_next: Duration::ZERO,
-            trouble: None,
+            troubles: Vec::new(),
         };
         // A VM that takes the place of another one knows the pool from its first request on.
-        let known = running.catch_up();
-        running.note(known);
+        let caught_up = running.catch_up();
+        running.note(vec![caught_up]);
         Ok(running)
     }
 }
 
 impl Running {
-    fn tick(&mut self) -> Result<(), String> {
-        self.catch_up()?;
-        let now = host::now().map_err(|error| error.to_string())?;
-        self.tell(now);
-        let news = self.roster.sign_in(now).map_err(|error| error.to_string())?;
-        if self.shared.pool.borrow_mut().keep_up(news) {
+    /// Does what is due. Each step is taken whatever becomes of the others.
+    fn tick(&mut self) {
+        let mut results = vec![self.catch_up()];
+        match host::now() {
+            Ok(now) => {
+                self.tell(now);
+                results.extend([self.meet_others(now), self.fetch(now), self.report(now)]);
+            }
+            Err(error) => results.push(Err(error.to_string())),
+        }
+        self.note(results);
+    }
+
+    fn meet_others(&mut self, now: Duration) -> Result<(), String> {
+        let (news, result) = match self.roster.sign_in(now) {
+            Ok(news) => (news, Ok(())),
+            Err(error) => (None, Err(error.to_string())),
+        };
+        let mut pool = self.shared.pool.borrow_mut();
+        if pool.keep_up(news) {
             self.roster.ask();
         }
+        self.shared.stats.in_flight.set(pool.requests_in_flight());
+        result
+    }
+
+    fn fetch(&mut self, now: Duration) -> Result<(), String> {
         let have = self.shared.pool.borrow().versions();
-        self.shared.stats.in_flight.set(self.shared.pool.borrow().requests_in_flight());
-        self.fetcher.run(&self.board, have, now).map_err(|error| error.to_string())?;
-        if self.fetcher.holds_lease(now) {
-            let Shared { pool, stats, .. } = &*self.shared;
-            self.reporter.run(&pool.borrow(), stats, now).map_err(|error| error.to_string())?;
+        self.fetcher.run(&self.board, have, now).map_err(|error| error.to_string())
+    }
+
+    fn report(&mut self, now: Duration) -> Result<(), String> {
+        if !self.fetcher.holds_lease(now) {
+            return Ok(());
         }
-        Ok(())
+        let Shared { pool, stats, .. } = &*self.shared;
+        self.reporter.run(&pool.borrow(), stats, now).map_err(|error| error.to_string())
     }
 
     /// Tells Envoy how things stand, if it is time to: this VM what it did, and the one that fetches what all know alike.
@@ -129,12 +150,16 @@ impl Running {
         Ok(())
     }
 
-    fn finish_poll(&mut self, token: u32) -> Result<(), String> {
-        let now = host::now().map_err(|error| error.to_string())?;
-        match self.fetcher.finish(token, &self.board, now) {
+    fn finish_poll(&mut self, token: u32) {
+        let now = match host::now() {
+            Ok(now) => now,
+            Err(error) => return self.note(vec![Err(error.to_string())]),
+        };
+        let have = self.shared.pool.borrow().versions();
+        match self.fetcher.finish(token, &self.board, have, now) {
             Poll::News => {
                 self.shared.stats.snapshots.increment();
-                self.tick()
+                self.tick();
             }
             Poll::Nothing => self.tick(),
             Poll::Failed { reason, is_new } => {
@@ -142,21 +167,18 @@ impl Running {
                 if is_new {
                     log::warn!("no snapshot: {reason}; deciding by what is known, trying on");
                 }
-                Ok(())
             }
-            Poll::Unknown => Ok(()),
+            Poll::Unknown => {}
         }
     }
 
-    /// Logs a trouble when it is not the last one again.
-    fn note(&mut self, result: Result<(), String>) {
-        let trouble = result.err();
-        if let Some(text) = &trouble
-            && self.trouble != trouble
-        {
-            log::warn!("{text}");
+    /// Logs troubles, but for those that were there the last time.
+    fn note(&mut self, results: Vec<Result<(), String>>) {
+        let troubles: Vec<String> = results.into_iter().filter_map(Result::err).collect();
+        for trouble in troubles.iter().filter(|trouble| !self.troubles.contains(trouble)) {
+            log::warn!("{trouble}");
         }
-        self.trouble = trouble;
+        self.troubles = troubles;
     }
 }
 
@@ -165,8 +187,7 @@ impl Context for Root {
         if let Some(running) = &mut self.running
             && !running.reporter.finish(token)
         {
-            let result = running.finish_poll(token);
-            running.note(result);
+            running.finish_poll(token);
         }
     }
 }
@@ -187,8 +208,7 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         if let Some(running) = &mut self.running {
-            let result = running.tick();
-            running.note(result);
+            running.tick();
         }
     }
 

@@ -26,6 +26,7 @@ mod picking;
 mod policies;
 mod prefix;
 mod privileges;
+mod refused_snapshots;
 mod reports;
 mod rewriting;
 mod scene;
