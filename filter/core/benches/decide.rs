@@ -91,7 +91,7 @@ impl Scene {
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &self.in_flight,
-            avoided_until: &[],
+            avoided: &[],
             memories: &self.memories,
         }
     }

@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use hashbrown::HashMap;
 
+use crate::period::Period;
 use crate::pool::Pool;
 
 /// How often the first time doubles: with the default of 250 ms an endpoint is avoided for 2 s at most.
@@ -20,7 +21,7 @@ pub struct Avoidance {
     /// By [key](crate::pool::Endpoint::key).
     failing: HashMap<u64, Failing>,
     /// In the order of the pool adopted last; empty while nobody fails.
-    until: Vec<Duration>,
+    avoided: Vec<Period>,
     /// For how long an endpoint is avoided after its first failure; zero: not at all.
     first: Duration,
     places: HashMap<u64, usize>,
@@ -31,7 +32,7 @@ struct Failing {
     failures: u32,
     /// When it last failed.
     at: Duration,
-    until: Duration,
+    avoided: Period,
 }
 
 impl Avoidance {
@@ -50,21 +51,23 @@ impl Avoidance {
         if self.first.is_zero() || !self.places.contains_key(&endpoint) {
             return;
         }
-        let never = Failing { failures: 0, at, until: Duration::ZERO };
+        let never = Failing { failures: 0, at, avoided: Period::default() };
         let failing = self.failing.entry(endpoint).or_insert(never);
-        failing.at = failing.at.max(at);
-        if at < failing.until {
+        if failing.avoided.contains(at) {
+            failing.at = failing.at.max(at);
             return;
         }
+        failing.at = at;
         let doublings = failing.failures.min(MOST_DOUBLINGS);
         failing.failures = failing.failures.saturating_add(1);
-        failing.until = at + self.first * (1 << doublings);
+        failing.avoided = Period::new(at, self.first * (1 << doublings));
         self.order();
     }
 
     /// An endpoint answered at this time: if it has not failed since, it is as good as any other again.
     pub fn answered(&mut self, endpoint: u64, at: Duration) {
-        if self.failing.get(&endpoint).is_some_and(|failing| failing.at <= at) {
+        let failed_since = |failing: &Failing| failing.avoided.from(failing.at).begins_soon_after(at);
+        if self.failing.get(&endpoint).is_some_and(|failing| !failed_since(failing)) {
             self.failing.remove(&endpoint);
             self.order();
         }
@@ -75,19 +78,19 @@ impl Avoidance {
         self.failing.contains_key(&endpoint)
     }
 
-    /// Until when each endpoint is avoided, in the order of the pool adopted last; those missing at the end are not.
-    pub fn until(&self) -> &[Duration] {
-        &self.until
+    /// When each endpoint is avoided, in the order of the pool adopted last; those missing at the end are not.
+    pub fn avoided(&self) -> &[Period] {
+        &self.avoided
     }
 
     fn order(&mut self) {
-        self.until.clear();
+        self.avoided.clear();
         if self.failing.is_empty() {
             return;
         }
-        self.until.resize(self.places.len(), Duration::ZERO);
+        self.avoided.resize(self.places.len(), Period::default());
         for (key, failing) in &self.failing {
-            self.until[self.places[key]] = failing.until;
+            self.avoided[self.places[key]] = failing.avoided;
         }
     }
 }
@@ -122,8 +125,9 @@ mod tests {
         let mut at = START;
         for expected in [250, 500, 1000, 2000, 2000] {
             avoidance.failed(key(2), at);
-            assert_eq!(avoidance.until(), [Duration::ZERO, at + Duration::from_millis(expected)]);
-            at = avoidance.until()[1];
+            let length = Duration::from_millis(expected);
+            assert_eq!(avoidance.avoided(), [Period::default(), Period::new(at, length)]);
+            at += length;
         }
     }
 
@@ -133,7 +137,7 @@ mod tests {
         for late in 0..100 {
             avoidance.failed(key(1), START + Duration::from_millis(late));
         }
-        assert_eq!(avoidance.until(), [START + FIRST]);
+        assert_eq!(avoidance.avoided(), [Period::new(START, FIRST)]);
     }
 
     #[test]
@@ -145,9 +149,23 @@ mod tests {
         assert!(avoidance.is_failing(key(1)), "that was before the last failure");
         avoidance.answered(key(1), START + FIRST);
         assert!(!avoidance.is_failing(key(1)));
-        assert_eq!(avoidance.until(), []);
+        assert_eq!(avoidance.avoided(), []);
         avoidance.failed(key(1), START);
-        assert_eq!(avoidance.until(), [START + FIRST]);
+        assert_eq!(avoidance.avoided(), [Period::new(START, FIRST)]);
+    }
+
+    #[test]
+    fn an_answer_after_the_clock_was_set_back_ends_it_and_a_failure_begins_a_new_period() {
+        let back = START - Duration::from_secs(100);
+        let mut avoidance = avoidance(&[1, 2]);
+        avoidance.failed(key(1), START);
+        avoidance.failed(key(2), START);
+        assert!(!avoidance.avoided()[1].contains(back));
+        avoidance.answered(key(1), back);
+        assert!(!avoidance.is_failing(key(1)));
+        avoidance.failed(key(2), back);
+        assert!(avoidance.avoided()[1].contains(back));
+        assert!(!avoidance.avoided()[1].contains(back + 2 * FIRST));
     }
 
     #[test]
@@ -164,12 +182,12 @@ mod tests {
     fn strangers_and_endpoints_that_leave_are_not_kept() {
         let mut avoidance = avoidance(&[1, 2]);
         avoidance.failed(key(3), START);
-        assert_eq!(avoidance.until(), []);
+        assert_eq!(avoidance.avoided(), []);
         avoidance.failed(key(2), START);
         avoidance.adopt(&pool(&[2, 1]), FIRST);
-        assert_eq!(avoidance.until(), [START + FIRST, Duration::ZERO]);
+        assert_eq!(avoidance.avoided(), [Period::new(START, FIRST), Period::default()]);
         avoidance.adopt(&pool(&[1]), FIRST);
         avoidance.adopt(&pool(&[1, 2]), FIRST);
-        assert_eq!(avoidance.until(), []);
+        assert_eq!(avoidance.avoided(), []);
     }
 }

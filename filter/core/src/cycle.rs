@@ -6,6 +6,7 @@ use core::time::Duration;
 use crate::body::Body;
 use crate::decision::PromptSeen;
 use crate::memory::{Memories, Memory};
+use crate::period::Period;
 use crate::plugin::InflightLoadProducer;
 use crate::policy::Terms;
 use crate::pool::{Endpoint, Pool};
@@ -112,8 +113,8 @@ pub struct View<'a> {
     pub readings_arrived: Duration,
     /// What is under way at each endpoint.
     pub in_flight: &'a [Load],
-    /// Until when each endpoint is [avoided](crate::avoidance), on the shell's clock.
-    pub avoided_until: &'a [Duration],
+    /// When each endpoint is [avoided](crate::avoidance), on the shell's clock.
+    pub avoided: &'a [Period],
     /// What the pipeline's plugin instances remember.
     pub memories: &'a Memories,
 }
@@ -121,12 +122,12 @@ pub struct View<'a> {
 impl View<'_> {
     /// Whether the endpoint failed a moment ago.
     pub fn avoids(&self, endpoint: usize, now: Duration) -> bool {
-        self.avoided_until.get(endpoint).is_some_and(|&until| now < until)
+        self.avoided.get(endpoint).is_some_and(|period| period.contains(now))
     }
 
     /// Those of the endpoints that did not fail a moment ago; `None` if that is all of them, or none.
     pub(crate) fn unavoided(&self, endpoints: &[usize], now: Duration) -> Option<Vec<usize>> {
-        if self.avoided_until.is_empty() {
+        if self.avoided.is_empty() {
             return None;
         }
         let fine: Vec<usize> =

@@ -20,6 +20,7 @@ pub mod in_flight;
 pub mod memory;
 mod opinion;
 pub mod packed;
+pub mod period;
 pub mod pipeline;
 pub mod plugin;
 pub mod policy;

@@ -11,6 +11,7 @@ use endpoint_picker::cycle::{Request, View};
 use endpoint_picker::decision::{Abstention, Decision, FailureMode, Outcome};
 use endpoint_picker::explanation::{Exclusion, Explanation, Verdict};
 use endpoint_picker::memory::{Change, Memories};
+use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
 use endpoint_picker::pool::{Endpoint, Pool};
@@ -30,7 +31,7 @@ struct Bench {
     pipeline: Pipeline,
     pool: Pool,
     readings: Vec<Reading>,
-    avoided_until: Vec<Duration>,
+    avoided: Vec<Period>,
     memories: Memories,
     rng: SplitMix64,
     now: Duration,
@@ -55,7 +56,7 @@ impl Bench {
             pipeline,
             pool: Pool::new("default".to_owned(), endpoints.collect()).unwrap(),
             readings: readings.collect(),
-            avoided_until: vec![],
+            avoided: vec![],
             rng: SplitMix64::new(1),
             now: NOW,
         }
@@ -67,7 +68,7 @@ impl Bench {
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &[],
-            avoided_until: &self.avoided_until,
+            avoided: &self.avoided,
             memories: &self.memories,
         }
     }
@@ -257,7 +258,8 @@ fn a_decision_without_readings_says_so() {
 #[test]
 fn an_endpoint_that_failed_a_moment_ago_is_picked_only_when_nothing_else_is_left() {
     let mut bench = Bench::new(&[(0, 0.0), (50, 0.9), (50, 0.9)]);
-    bench.avoided_until = vec![NOW + Duration::from_millis(250)];
+    let avoided = Period::new(NOW, Duration::from_millis(250));
+    bench.avoided = vec![avoided];
     for _ in 0..32 {
         assert_ne!(bench.send("a prompt"), [0]);
     }
@@ -269,9 +271,10 @@ fn an_endpoint_that_failed_a_moment_ago_is_picked_only_when_nothing_else_is_left
     assert_eq!(explanation.endpoints[0].verdict, Verdict::Excluded(Exclusion::Avoided));
     let only = bench.decide(&subset(&["192.168.1.1:8000"]));
     assert_eq!(only.outcome, Outcome::Route(vec![0]), "nothing else is left");
-    bench.avoided_until = vec![NOW + Duration::from_millis(250); 3];
+    bench.avoided = vec![avoided; 3];
     assert_eq!(bench.send("another prompt"), [0], "all are avoided: the best of them");
-    bench.avoided_until = vec![NOW];
+    bench.avoided = vec![avoided];
+    bench.now = NOW + Duration::from_millis(250);
     assert_eq!(bench.send("a third prompt"), [0], "its time is over");
 }
 

@@ -4,7 +4,7 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `…/lease` | owner (8 bytes), expiry in ns since the epoch (8 bytes) |
+//! | `…/lease` | owner (8 bytes), its last renewal in ns since the epoch (8 bytes) |
 //! | `…/version` | the readings' version (8 bytes): cheap to look at |
 //! | `…/topology` | the last snapshot that carried a topology, as it came |
 //! | `…/readings` | arrival in ns since the epoch (8 bytes), then the last snapshot, as it came |
@@ -30,8 +30,8 @@ pub(crate) struct Board {
 pub(crate) struct Lease {
     /// The VM that fetches.
     pub(crate) owner: u64,
-    /// Until when, since the epoch.
-    pub(crate) expires: Duration,
+    /// When it took the lease or renewed it, since the epoch.
+    pub(crate) renewed: Duration,
 }
 
 impl Board {
@@ -60,15 +60,15 @@ impl Board {
     /// The lease as it stands.
     pub(crate) fn lease(&self) -> Result<(Option<Lease>, Option<u32>)> {
         let (value, cas) = host::shared_get(&self.lease)?;
-        let lease = value.split_at_checked(8).and_then(|(owner, expires)| {
-            Some(Lease { owner: number(owner)?, expires: Duration::from_nanos(number(expires)?) })
+        let lease = value.split_at_checked(8).and_then(|(owner, renewed)| {
+            Some(Lease { owner: number(owner)?, renewed: Duration::from_nanos(number(renewed)?) })
         });
         Ok((lease, cas))
     }
 
     /// Puts a lease in the place of the one of this version; says whether that worked.
     pub(crate) fn swap_lease(&self, lease: Lease, cas: Option<u32>) -> Result<bool> {
-        let bytes = [lease.owner.to_le_bytes(), nanoseconds(lease.expires).to_le_bytes()].concat();
+        let bytes = [lease.owner.to_le_bytes(), nanoseconds(lease.renewed).to_le_bytes()].concat();
         host::shared_swap(&self.lease, &bytes, cas)
     }
 

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use endpoint_picker::period::Period;
 use endpoint_picker_wire as wire;
 
 use crate::board::{Board, Lease};
@@ -32,10 +33,13 @@ pub(crate) struct Fetcher {
     vm: u64,
     path: String,
     cluster: String,
-    next_look: Duration,
-    lease_until: Duration,
+    /// Until the next look at the lease.
+    look_pause: Period,
+    /// Held by this VM.
+    lease: Period,
     poll: Option<u32>,
-    not_before: Duration,
+    /// Until the next poll.
+    pause: Period,
     /// Why the last poll failed; `None` if it did not.
     trouble: Option<String>,
     /// The last topology, if this filter cannot use it.
@@ -67,10 +71,10 @@ impl Fetcher {
             vm,
             path: format!("/v1/pools/{pool}/snapshot"),
             cluster: cluster.to_owned(),
-            next_look: Duration::ZERO,
-            lease_until: Duration::ZERO,
+            look_pause: Period::default(),
+            lease: Period::default(),
             poll: None,
-            not_before: Duration::ZERO,
+            pause: Period::default(),
             trouble: None,
             refused: None,
         }
@@ -79,15 +83,15 @@ impl Fetcher {
     /// Looks after the lease, and starts a poll if this VM holds it and none is under way. `have` are the versions of
     /// topology and readings this VM has.
     pub(crate) fn run(&mut self, board: &Board, have: Option<(u64, u64)>, now: Duration) -> host::Result<()> {
-        if now >= self.next_look {
-            self.next_look = now + LOOK_EVERY;
+        if !self.look_pause.contains(now) {
+            self.look_pause = Period::new(now, LOOK_EVERY);
             self.look_at_lease(board, now)?;
         }
-        if self.holds_lease(now) && self.poll.is_none() && now >= self.not_before {
+        if self.holds_lease(now) && self.poll.is_none() && !self.pause.contains(now) {
             let versions = self.versions_to_name(have);
             let path = format!("{}?wait_ms={}{versions}", self.path, WAIT.as_millis());
             // Not again at once if Envoy refuses to send it, as it does while it knows no such cluster.
-            self.not_before = now + RETRY_AFTER;
+            self.pause = Period::new(now, RETRY_AFTER);
             self.poll = Some(host::get(&self.cluster, &path, TIMEOUT)?);
         }
         Ok(())
@@ -104,18 +108,17 @@ impl Fetcher {
 
     /// Whether this VM speaks with the agent for all.
     pub(crate) fn holds_lease(&self, now: Duration) -> bool {
-        now < self.lease_until
+        self.lease.contains(now)
     }
 
     fn look_at_lease(&mut self, board: &Board, now: Duration) -> host::Result<()> {
         let (lease, cas) = board.lease()?;
-        if lease.is_some_and(|lease| lease.owner != self.vm && lease.expires > now) {
-            self.lease_until = Duration::ZERO;
-            return Ok(());
-        }
-        let mine = Lease { owner: self.vm, expires: now + LEASE };
-        if board.swap_lease(mine, cas)? {
-            self.lease_until = mine.expires;
+        let is_others =
+            |lease: Lease| lease.owner != self.vm && Period::new(lease.renewed, LEASE).contains(now);
+        if lease.is_some_and(is_others) {
+            self.lease = Period::default();
+        } else if board.swap_lease(Lease { owner: self.vm, renewed: now }, cas)? {
+            self.lease = Period::new(now, LEASE);
         }
         Ok(())
     }
@@ -135,11 +138,11 @@ impl Fetcher {
         match self.publish(board, have.map(|(topology, _)| topology), now) {
             Ok(fresh) => {
                 self.trouble = None;
-                self.not_before = now;
+                self.pause = Period::default();
                 if fresh { Poll::News } else { Poll::Nothing }
             }
             Err(reason) => {
-                self.not_before = now + RETRY_AFTER;
+                self.pause = Period::new(now, RETRY_AFTER);
                 let is_new = self.trouble.replace(reason.clone()).as_ref() != Some(&reason);
                 Poll::Failed { reason, is_new }
             }

@@ -147,7 +147,7 @@ impl PoolState {
             readings: &self.known.readings,
             readings_arrived: self.known.arrived,
             in_flight: shared.in_flight.loads(),
-            avoided_until: shared.avoidance.until(),
+            avoided: shared.avoidance.avoided(),
             memories: &shared.memories,
         };
         let decision = if how.has_body {
@@ -214,10 +214,11 @@ impl PoolState {
 
     /// Takes over what the board shows, if it is newer. Returns what to log when the topology changed.
     ///
-    /// A version that cannot be used changes nothing; the error gives the reason, and the version is not read again.
-    pub(crate) fn catch_up(&mut self, board: &Board) -> Result<Option<String>, String> {
+    /// A version that cannot be used changes nothing; the error gives the reason, and the version is not read again. One that
+    /// arrived later than now did so before the clock was set back; from now on it counts as having arrived now.
+    pub(crate) fn catch_up(&mut self, board: &Board, now: Duration) -> Result<Option<String>, String> {
         let version = board.version().map_err(|error| error.to_string())?;
-        let known = self.known.versions.map(|(_, readings)| readings);
+        let known = self.known.versions.filter(|_| self.known.arrived <= now).map(|(_, readings)| readings);
         if version.is_none() || version == known || version == self.refused {
             return Ok(None);
         }
@@ -225,7 +226,7 @@ impl PoolState {
             return Ok(None);
         };
         let snapshot = wire::decode(&bytes).map_err(|error| error.to_string());
-        let taken = snapshot.and_then(|snapshot| self.take(snapshot, board, arrived));
+        let taken = snapshot.and_then(|snapshot| self.take(snapshot, board, arrived.min(now)));
         taken.inspect_err(|_| self.refused = version)
     }
 

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use endpoint_picker::period::Period;
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::REPORT_FORMAT;
 use endpoint_picker_wire::report::{EndpointReport, Report};
@@ -23,7 +24,8 @@ pub(crate) struct Reporter {
     cluster: String,
     proxy: String,
     generation: u64,
-    not_before: Duration,
+    /// Until the next report.
+    pause: Period,
     call: Option<u32>,
     failing: bool,
 }
@@ -40,7 +42,7 @@ impl Reporter {
             cluster: cluster.to_owned(),
             proxy: proxy.unwrap_or_default(),
             generation,
-            not_before: Duration::ZERO,
+            pause: Period::default(),
             call: None,
             failing: false,
         }
@@ -48,10 +50,10 @@ impl Reporter {
 
     /// Sends a report, if it is time to.
     pub(crate) fn run(&mut self, pool: &PoolState, stats: &Stats, now: Duration) -> host::Result<()> {
-        if self.call.is_some() || now < self.not_before || pool.versions().is_none() {
+        if self.call.is_some() || self.pause.contains(now) || pool.versions().is_none() {
             return Ok(());
         }
-        self.not_before = now + EVERY;
+        self.pause = Period::new(now, EVERY);
         let is_tried = pool.tries_a_shadow();
         let report = Report {
             format: REPORT_FORMAT,

@@ -4,6 +4,7 @@ use core::cell::RefCell;
 use core::time::Duration;
 use std::rc::Rc;
 
+use endpoint_picker::period::Period;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
@@ -36,8 +37,8 @@ struct Running {
     fetcher: Fetcher,
     reporter: Reporter,
     roster: Roster,
-    /// When statistics are told next.
-    tells_next: Duration,
+    /// Until statistics are flushed next.
+    stats_pause: Period,
     /// The last troubles, so that each is logged once.
     troubles: Vec<String>,
 }
@@ -72,11 +73,11 @@ impl Root {
             fetcher: Fetcher::new(vm, &config.pool, &config.agent_cluster),
             reporter: Reporter::new(&config.pool, &config.agent_cluster, seed),
             roster: Roster::new(&config.pool, vm),
-            tells_next: Duration::ZERO,
+            stats_pause: Period::default(),
             troubles: Vec::new(),
         };
         // A VM that takes the place of another one knows the pool from its first request on.
-        let caught_up = running.catch_up();
+        let caught_up = running.catch_up(now);
         running.note(vec![caught_up]);
         Ok(running)
     }
@@ -85,14 +86,14 @@ impl Root {
 impl Running {
     /// Does what is due. Each step is taken whatever becomes of the others.
     fn tick(&mut self) {
-        let mut results = vec![self.catch_up()];
-        match host::now() {
+        let results = match host::now() {
             Ok(now) => {
+                let caught_up = self.catch_up(now);
                 self.tell(now);
-                results.extend([self.meet_others(now), self.fetch(now), self.report(now)]);
+                vec![caught_up, self.meet_others(now), self.fetch(now), self.report(now)]
             }
-            Err(error) => results.push(Err(error.to_string())),
-        }
+            Err(error) => vec![Err(error.to_string())],
+        };
         self.note(results);
     }
 
@@ -124,10 +125,10 @@ impl Running {
 
     /// Tells Envoy how things stand, if it is time to: this VM what it did, and the one that fetches what all know alike.
     fn tell(&mut self, now: Duration) {
-        if now < self.tells_next {
+        if self.stats_pause.contains(now) {
             return;
         }
-        self.tells_next = now + TELLING_PERIOD;
+        self.stats_pause = Period::new(now, TELLING_PERIOD);
         let Shared { pool, stats, .. } = &*self.shared;
         stats.tell();
         if self.fetcher.holds_lease(now) {
@@ -140,8 +141,8 @@ impl Running {
         }
     }
 
-    fn catch_up(&mut self) -> Result<(), String> {
-        let news = self.shared.pool.borrow_mut().catch_up(&self.board)?;
+    fn catch_up(&mut self, now: Duration) -> Result<(), String> {
+        let news = self.shared.pool.borrow_mut().catch_up(&self.board, now)?;
         if let Some(news) = news {
             log::info!("{news}");
             // Others have known these endpoints for longer, and said things of them that meant nothing here.

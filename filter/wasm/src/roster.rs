@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
+use endpoint_picker::period::Period;
 use endpoint_picker_wire::Message;
+use endpoint_picker_wire::membership;
 use endpoint_picker_wire::shared::{self, Member};
 
 use crate::board;
@@ -22,7 +24,8 @@ const TRIES: u32 = 4;
 pub(crate) struct Roster {
     key: String,
     vm: u64,
-    next: Duration,
+    /// Until the next heartbeat.
+    pause: Period,
     asked: u64,
     /// How often all VMs together had asked when this one answered last.
     answered: u64,
@@ -38,29 +41,27 @@ pub(crate) struct News {
 
 impl Roster {
     pub(crate) fn new(pool: &str, vm: u64) -> Self {
-        Self { key: board::key(pool, "roster"), vm, next: Duration::ZERO, asked: 1, answered: 0 }
+        Self { key: board::key(pool, "roster"), vm, pause: Period::default(), asked: 1, answered: 0 }
     }
 
     /// Asks the other VMs for what this one may have missed, with the next signing in.
     pub(crate) fn ask(&mut self) {
         self.asked += 1;
-        self.next = Duration::ZERO;
+        self.pause = Period::default();
     }
 
     /// Signs in, if it is time to.
     pub(crate) fn sign_in(&mut self, now: Duration) -> Result<Option<News>> {
-        if now < self.next {
+        if self.pause.contains(now) {
             return Ok(None);
         }
-        self.next = now + EVERY;
+        self.pause = Period::new(now, EVERY);
         for _ in 0..TRIES {
             let (bytes, version) = host::shared_get(&self.key)?;
-            let mut members = shared::Roster::decode(bytes.as_slice()).unwrap_or_default().members;
-            let gone = |member: &Member| Duration::from_nanos(member.heartbeat_ns) + GONE_AFTER < now;
-            members.retain(|member| member.vm != self.vm && !gone(member));
+            let roster = shared::Roster::decode(bytes.as_slice()).unwrap_or_default();
             let heartbeat_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-            members.push(Member { vm: self.vm, heartbeat_ns, asked: self.asked });
-            let roster = shared::Roster { members };
+            let own = Member { vm: self.vm, heartbeat_ns, asked: self.asked };
+            let roster = membership::after_heartbeat(roster, own, GONE_AFTER);
             if host::shared_swap(&self.key, &roster.encode_to_vec(), version)? {
                 return Ok(Some(self.news(&roster.members)));
             }

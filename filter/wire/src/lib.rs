@@ -6,6 +6,7 @@
 
 mod convert;
 pub mod log;
+pub mod membership;
 mod policy;
 mod scores;
 

@@ -164,7 +164,7 @@ impl Scene {
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &[],
-            avoided_until: &[],
+            avoided: &[],
             memories: &self.memories,
         }
     }

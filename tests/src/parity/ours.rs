@@ -102,7 +102,7 @@ impl Ours {
             readings: &readings,
             readings_arrived: NOW,
             in_flight: &self.in_flight,
-            avoided_until: &[],
+            avoided: &[],
             memories: &self.memories,
         };
         let mut headers: Vec<(String, Vec<u8>)> =

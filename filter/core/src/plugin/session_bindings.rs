@@ -36,12 +36,12 @@ impl SessionBindings {
     /// The endpoint the session is bound to at `now`.
     pub(super) fn endpoint(&self, session: u64, now: Duration) -> Option<usize> {
         let binding = self.young.get(&session).or_else(|| self.old.get(&session))?;
-        (now.saturating_sub(binding.used) <= self.lifetime).then_some(binding.endpoint)
+        (now.abs_diff(binding.used) <= self.lifetime).then_some(binding.endpoint)
     }
 
     /// Binds the session to an endpoint, or keeps it bound.
     pub(crate) fn bind(&mut self, session: u64, endpoint: usize, at: Duration) {
-        let is_past = at.saturating_sub(self.since) > self.lifetime;
+        let is_past = at.abs_diff(self.since) > self.lifetime;
         if is_past || self.young.len() >= SESSIONS && !self.young.contains_key(&session) {
             self.old = core::mem::take(&mut self.young);
             self.since = at;
@@ -83,6 +83,16 @@ mod tests {
         assert_eq!(bindings.endpoint(8, at(1_000)), None);
         bindings.bind(7, 2, at(1_250));
         assert_eq!(bindings.endpoint(7, at(1_550)), Some(2));
+    }
+
+    #[test]
+    fn a_binding_ends_when_the_clock_is_set_back_by_more_than_it_lives() {
+        let mut bindings = SessionBindings::new(LIFETIME);
+        bindings.bind(7, 2, at(10_000));
+        assert_eq!(bindings.endpoint(7, at(9_999)), Some(2));
+        assert_eq!(bindings.endpoint(7, at(1_000)), None);
+        bindings.bind(7, 1, at(1_000));
+        assert_eq!(bindings.endpoint(7, at(1_000)), Some(1));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use endpoint_picker::body::{Api, Body};
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Charge, Decision};
 use endpoint_picker::memory::Memories;
+use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
@@ -140,14 +141,14 @@ impl Bench {
             },
             priority: ask.priority,
         };
-        let until = |&avoided: &bool| if avoided { self.now + Duration::from_nanos(1) } else { self.now };
-        let avoided_until: Vec<Duration> = self.avoided.iter().map(until).collect();
+        let period = |&avoided: &bool| Period::new(self.now, Duration::from_nanos(avoided.into()));
+        let avoided: Vec<Period> = self.avoided.iter().map(period).collect();
         let view = View {
             pool: &self.pool,
             readings: &self.readings,
             readings_arrived: self.readings_arrived,
             in_flight: &self.loads,
-            avoided_until: &avoided_until,
+            avoided: &avoided,
             memories: &self.memories,
         };
         use_it(&request, &view)
