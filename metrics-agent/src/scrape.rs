@@ -2,6 +2,7 @@
 
 mod connection;
 mod error;
+mod head_limit;
 mod task;
 
 use core::time::Duration;

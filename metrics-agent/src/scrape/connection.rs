@@ -18,22 +18,31 @@ use tokio_util::either::Either;
 
 use super::Scheme;
 use super::error::ScrapeError;
+use super::head_limit::{HeadLimit, HeadLimited};
 use crate::credentials::scraping::Credentials;
 
-/// Most that one connection buffers, its response head included.
-const MAX_BUFFER: usize = 128 * 1024;
+/// Most that one connection buffers, its response head included. A task that reads a buffer does not hold up others for long.
+const MAX_BUFFER: usize = 32 * 1024;
+
+/// Bytes before the head of an answer is complete, interim answers included. The last read of a head may hold the beginning of the
+/// body, and hyper may read twice more before it hands over the head.
+const MAX_HEAD: usize = 3 * MAX_BUFFER;
+
+/// After so much of a body, other tasks have their turn.
+const TURN_BYTES: usize = 64 * 1024;
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("metrics-agent/", env!("CARGO_PKG_VERSION")));
 const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
 type Stream = Either<TcpStream, TlsStream<TcpStream>>;
-type Io = Pin<Box<http1::Connection<TokioIo<Stream>, Empty<Bytes>>>>;
+type Io = Pin<Box<http1::Connection<TokioIo<HeadLimited<Stream>>, Empty<Bytes>>>>;
 
 /// A connection. Its I/O runs within [`Connection::get`], so dropping that future stops everything.
 pub(super) struct Connection {
     sender: http1::SendRequest<Empty<Bytes>>,
     /// `None` once the connection has ended. hyper tells the sender so only when this is dropped.
     io: Option<Io>,
+    head_limit: HeadLimit,
     host: HeaderValue,
 }
 
@@ -49,13 +58,14 @@ impl Connection {
             Scheme::Http => Either::Left(stream),
             Scheme::Https => Either::Right(secured(stream, address, credentials).await?),
         };
+        let head_limit = HeadLimit::new();
         let (sender, io) = http1::Builder::new()
             .max_buf_size(MAX_BUFFER)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(HeadLimited::new(stream, head_limit.clone())))
             .await
             .map_err(ScrapeError::Http)?;
         let host = HeaderValue::try_from(address.to_string()).expect("an address is a legal header value");
-        Ok(Self { sender, io: Some(Box::pin(io)), host })
+        Ok(Self { sender, io: Some(Box::pin(io)), head_limit, host })
     }
 
     /// Asks for `path` and hands over the body as it comes, until `each` refuses. After an error the connection is not to be used again.
@@ -73,10 +83,19 @@ impl Connection {
         headers.insert(ACCEPT, PROMETHEUS_TEXT);
         headers.insert(USER_AGENT, AGENT);
         headers.extend(authorization.map(|shown| (AUTHORIZATION, shown.clone())));
-        let Self { sender, io, .. } = self;
+        let Self { sender, io, head_limit, .. } = self;
+        let before_answer = |error| {
+            if head_limit.is_reached() {
+                GetError::Answered(ScrapeError::LongHead(MAX_HEAD))
+            } else {
+                GetError::BeforeAnswer(error)
+            }
+        };
+        head_limit.start(MAX_HEAD);
         let exchange = async {
-            sender.ready().await.map_err(GetError::BeforeAnswer)?;
-            let answer = sender.send_request(request).await.map_err(GetError::BeforeAnswer)?;
+            sender.ready().await.map_err(before_answer)?;
+            let answer = sender.send_request(request).await.map_err(before_answer)?;
+            head_limit.stop();
             read(answer, max_bytes, each).await.map_err(GetError::Answered)
         };
         tokio::pin!(exchange);
@@ -117,7 +136,7 @@ async fn read(
         return Err(ScrapeError::Status(answer.status()));
     }
     let mut body = answer.into_body();
-    let mut received = 0_usize;
+    let (mut received, mut next_turn) = (0_usize, TURN_BYTES);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(ScrapeError::Http)?;
         let Some(data) = frame.data_ref() else { continue };
@@ -126,6 +145,10 @@ async fn read(
             return Err(ScrapeError::TooLarge(max_bytes));
         }
         each(data)?;
+        if received >= next_turn {
+            next_turn = received + TURN_BYTES;
+            tokio::task::yield_now().await;
+        }
     }
     Ok(())
 }

@@ -18,6 +18,8 @@ pub enum ScrapeError {
     Http(hyper::Error),
     /// Another status than 200.
     Status(StatusCode),
+    /// More than this came before the head of the answer was complete.
+    LongHead(usize),
     /// The text is larger than this.
     TooLarge(usize),
     /// The text has more series than this.
@@ -52,11 +54,18 @@ impl ScrapeError {
             Self::Tls(_) => Reason::Tls,
             Self::Http(_) => Reason::Http,
             Self::Status(_) => Reason::Status,
-            Self::TooLarge(_) => Reason::TooLarge,
+            Self::LongHead(_) | Self::TooLarge(_) => Reason::TooLarge,
             Self::TooManySeries(_) => Reason::TooManySeries,
             Self::Timeout(_) => Reason::Timeout,
             Self::NoMetrics => Reason::NoMetrics,
         }
+    }
+}
+
+impl Reason {
+    /// Whether such a scrape takes as long, or as much, as one can.
+    pub(super) fn is_costly(self) -> bool {
+        matches!(self, Self::TooLarge | Self::TooManySeries | Self::Timeout)
     }
 }
 
@@ -67,6 +76,12 @@ impl fmt::Display for ScrapeError {
             Self::Tls(error) => write!(f, "no TLS connection: {error}"),
             Self::Http(error) => write!(f, "the exchange failed: {error}"),
             Self::Status(status) => write!(f, "the answer has status {status}; allowed is 200"),
+            Self::LongHead(max) => {
+                write!(
+                    f,
+                    "the head of the answer, with answers of status 1xx before it, has more than {max} bytes"
+                )
+            }
             Self::TooLarge(max) => write!(f, "the text has more than {max} bytes (--max-metrics-bytes)"),
             Self::TooManySeries(max) => {
                 write!(f, "the text has more than {max} series (--max-metrics-series)")

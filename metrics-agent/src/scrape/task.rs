@@ -4,7 +4,8 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::time::{MissedTickBehavior, interval_at, timeout};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::connection::{Connection, GetError};
 use super::error::{Reason, ScrapeError};
@@ -19,6 +20,9 @@ use crate::telemetry::Telemetry;
 /// So many refused connections in a row, and the endpoint is no longer ready.
 const REFUSALS_TO_UNREADY: u32 = 3;
 
+/// Longest pause after a scrape that timed out or sent too much; up to as much again is added by chance.
+const MAX_PAUSE: Duration = Duration::from_millis(2500);
+
 /// Scrapes one endpoint until dropped.
 pub(super) struct Task {
     endpoint: String,
@@ -30,6 +34,8 @@ pub(super) struct Task {
     client: Client,
     /// Scrapes that failed since the last good one.
     failures: u32,
+    /// Pauses after further costly failures, each twice as long as the one before.
+    pauses: ExponentialBackoff,
 }
 
 impl Task {
@@ -43,26 +49,31 @@ impl Task {
         let Job { endpoint, address, settings, dialect } = job.clone();
         let reader = Reader::with_limits(&dialect, settings.engines, settings.text);
         let client = Client { reader, credentials, connection: None, refusals: 0 };
-        Self { endpoint, address, settings, slot, clock, telemetry, client, failures: 0 }
+        let pauses = pauses(settings.interval);
+        Self { endpoint, address, settings, slot, clock, telemetry, client, failures: 0, pauses }
     }
 
-    /// Scrapes at `first` by the clock, then once each interval; ticks that a slow scrape missed are left out.
+    /// Scrapes at `first` by the clock, then once each interval; ticks that a slow scrape or a pause missed are left out.
     pub(super) async fn run(mut self, first: Duration) {
         let mut ticks = interval_at(self.clock.at(first), self.settings.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
-            self.scrape().await;
+            if let Some(pause) = self.scrape().await {
+                sleep(pause).await;
+            }
         }
     }
 
-    async fn scrape(&mut self) {
+    /// Returns the pause before the next scrape, if there is one.
+    async fn scrape(&mut self) -> Option<Duration> {
         let started = self.clock.now();
         let limit = self.settings.timeout;
         let scrape = self.client.scrape(self.address, &self.settings);
         let outcome = timeout(limit, scrape).await.unwrap_or(Err(ScrapeError::Timeout(limit)));
         let ended = self.clock.now();
         self.telemetry.scraped(ended.saturating_sub(started));
+        let is_costly = outcome.as_ref().is_err_and(|error| error.reason().is_costly());
         let mut changed = match outcome {
             Ok(extraction) => self.succeeded(extraction, ended),
             Err(error) => self.failed(&error),
@@ -80,6 +91,10 @@ impl Task {
         if changed {
             self.slot.tell_readers();
         }
+        if !is_costly {
+            self.pauses = pauses(self.settings.interval);
+        }
+        is_costly.then(|| self.pauses.next()).flatten()
     }
 
     fn succeeded(&mut self, extraction: Extraction, now: Duration) -> bool {
@@ -103,6 +118,15 @@ impl Task {
         }
         false
     }
+}
+
+fn pauses(interval: Duration) -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(interval.min(MAX_PAUSE))
+        .with_max_delay(MAX_PAUSE)
+        .without_max_times()
+        .with_jitter()
+        .build()
 }
 
 /// The endpoint's connection and what reads its texts.

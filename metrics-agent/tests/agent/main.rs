@@ -4,6 +4,7 @@
 
 mod agreement;
 mod authority;
+mod costly_servers;
 mod explain_command;
 mod golden;
 mod harness;

@@ -28,6 +28,8 @@ pub(crate) enum Behaviour {
     Status(u16),
     /// Nothing at all.
     Hang,
+    /// `100 Continue` without an end, as fast as it is read.
+    Continues,
     /// A chunked body without an end, as fast as it is read.
     Endless,
     /// These bytes instead of HTTP.
@@ -188,6 +190,12 @@ async fn answer(stream: &mut (impl AsyncWrite + Unpin), behaviour: Behaviour) ->
             stream.write_all(format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n").as_bytes()).await?;
         }
         Behaviour::Hang => {}
+        Behaviour::Continues => {
+            let many = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100);
+            loop {
+                stream.write_all(&many).await?;
+            }
+        }
         Behaviour::Endless => {
             stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
             loop {
