@@ -105,12 +105,6 @@ impl Config {
     /// Adds an endpoint picker for another pool, which gets the requests whose path begins with `path_prefix`;
     /// servers see the path without it.
     pub fn add_pool(&mut self, pool: &str, path_prefix: &str) -> Result<()> {
-        let only = |switched_off: &str| {
-            serde_json::json!({switched_off: {
-                "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig",
-                "disabled": true,
-            }})
-        };
         let at = self.picker_position()?;
         let mut picker = self.http_filters()?[at].clone();
         let name = format!("{PICKER}-{pool}");
@@ -118,12 +112,21 @@ impl Config {
         set_field(&mut picker, "pool", pool.into())?;
         self.http_filters()?.insert(at, picker);
 
-        let routes = &mut self.connection_manager()?["route_config"]["virtual_hosts"][0]["routes"];
-        let routes =
-            routes.as_array_mut().context("the configuration has no routes where they are expected")?;
-        let mut route = routes[0].clone();
-        routes[0]["typed_per_filter_config"] = only(&name);
-        route["typed_per_filter_config"] = only(PICKER);
+        self.routes()?[0]["typed_per_filter_config"] = disabled(&name);
+        self.add_route(path_prefix, disabled(PICKER))
+    }
+
+    /// Adds a route without the endpoint picker, for the requests whose path begins with `path_prefix`; servers see the
+    /// path without it.
+    pub fn add_route_without_picker(&mut self, path_prefix: &str) -> Result<()> {
+        self.add_route(path_prefix, disabled(PICKER))
+    }
+
+    /// Adds a route like the last one, with its own configuration of filters.
+    fn add_route(&mut self, path_prefix: &str, filters: Value) -> Result<()> {
+        let routes = self.routes()?;
+        let mut route = routes.last().context("the configuration has no route")?.clone();
+        route["typed_per_filter_config"] = filters;
         route["match"]["prefix"] = path_prefix.into();
         route["route"]["prefix_rewrite"] = "/".into();
         routes.insert(0, route);
@@ -199,6 +202,11 @@ impl Config {
         filters.context("the configuration has no HTTP filters where they are expected")
     }
 
+    fn routes(&mut self) -> Result<&mut Vec<Value>> {
+        let routes = self.connection_manager()?["route_config"]["virtual_hosts"][0]["routes"].as_array_mut();
+        routes.context("the configuration has no routes where they are expected")
+    }
+
     fn picker_position(&mut self) -> Result<usize> {
         let position = self.http_filters()?.iter().position(|filter| filter["name"] == PICKER);
         position.with_context(|| format!("the configuration has no HTTP filter {PICKER}"))
@@ -211,6 +219,14 @@ impl Config {
         ensure!(found == 1, "{from} stands {found} times in the configuration, expected once");
         Ok(())
     }
+}
+
+/// A route's configuration that switches a filter off.
+fn disabled(filter: &str) -> Value {
+    serde_json::json!({filter: {
+        "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig",
+        "disabled": true,
+    }})
 }
 
 /// Sets a field of an endpoint picker's own configuration.

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use endpoint_picker_tests::module::Module;
-use endpoint_picker_tests::tools;
+use endpoint_picker_tests::{snippets, tools};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -59,19 +59,30 @@ fn the_module_asks_for_what_the_list_names() {
 }
 
 #[test]
-fn envoy_allows_what_the_list_allows() {
-    let config = fs::read_to_string(tools::root().join("envoy.yaml")).unwrap();
-    let config: Value = serde_saphyr::from_str(&config).unwrap();
+fn every_shipped_configuration_allows_what_the_list_allows() {
+    let listed = list().into_iter().filter_map(|(name, allowed)| allowed.then_some(name)).collect();
+    let mut pickers = 0;
+    for file in snippets::of_files().unwrap() {
+        for document in serde_saphyr::from_multiple::<Value>(&file.text).unwrap() {
+            for picker in pickers_of(&document) {
+                let allowed = picker
+                    .pointer("/typed_config/config/capability_restriction_config/allowed_capabilities")
+                    .and_then(Value::as_object)
+                    .unwrap_or_else(|| panic!("{} does not restrict the module", file.at));
+                let allowed = allowed.keys().cloned().collect();
+                assert_same((&file.at, &allowed), (LIST, &listed), "The list says what is right.");
+                pickers += 1;
+            }
+        }
+    }
+    assert!(pickers >= 2, "envoy.yaml and examples/original-dst.yaml have a picker each");
+}
+
+/// The HTTP filters of an Envoy configuration that run a module.
+fn pickers_of(config: &Value) -> impl Iterator<Item = &Value> {
     let filters = config
         .pointer("/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters")
-        .unwrap();
-    let picker =
-        filters.as_array().unwrap().iter().find(|filter| filter["name"] == "endpoint-picker").unwrap();
-    let allowed = picker
-        .pointer("/typed_config/config/capability_restriction_config/allowed_capabilities")
-        .and_then(Value::as_object)
-        .expect("envoy.yaml restricts the module");
-    let in_envoy = allowed.keys().cloned().collect();
-    let listed = list().into_iter().filter_map(|(name, allowed)| allowed.then_some(name)).collect();
-    assert_same(("envoy.yaml", &in_envoy), (LIST, &listed), "The list says what is right.");
+        .and_then(Value::as_array);
+    let runs_module = |filter: &&Value| filter.pointer("/typed_config/config/vm_config").is_some();
+    filters.into_iter().flatten().filter(runs_module)
 }

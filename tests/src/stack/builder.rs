@@ -31,6 +31,7 @@ pub struct Builder {
     manifests: Option<String>,
     own_agent: Option<SocketAddr>,
     second_pool: Option<(&'static str, &'static str)>,
+    route_without_picker: Option<&'static str>,
     request_timeout: Option<Duration>,
     picker_fields: Vec<(String, Value)>,
     agent_cluster: Option<Value>,
@@ -62,6 +63,7 @@ impl Default for Builder {
             manifests: None,
             own_agent: None,
             second_pool: None,
+            route_without_picker: None,
             request_timeout: None,
             picker_fields: Vec::new(),
             agent_cluster: None,
@@ -157,6 +159,12 @@ impl Builder {
     /// One more picker, for this pool and the paths that begin like this.
     pub fn second_pool(mut self, pool: &'static str, path_prefix: &'static str) -> Self {
         self.second_pool = Some((pool, path_prefix));
+        self
+    }
+
+    /// One more route, without the picker, for the paths that begin like this.
+    pub fn route_without_picker(mut self, path_prefix: &'static str) -> Self {
+        self.route_without_picker = Some(path_prefix);
         self
     }
 
@@ -296,6 +304,9 @@ impl Builder {
             config.set_picker_module(&module()?)?;
             if let Some((pool, path_prefix)) = self.second_pool {
                 config.add_pool(pool, path_prefix)?;
+            }
+            if let Some(path_prefix) = self.route_without_picker {
+                config.add_route_without_picker(path_prefix)?;
             }
         } else {
             config.remove_picker()?;

@@ -36,7 +36,12 @@ fn attempts(request: impl Fn() -> RequestBuilder, wanted: &str) -> Vec<RequestBu
 
 /// All attempts as a chat and as a request without a body, over HTTP/1.1 and h2c.
 fn all_attempts(stack: &Stack, path: &str, wanted: &str) -> Vec<RequestBuilder> {
-    let (path, models) = (stack.url(path), stack.url("/v1/models"));
+    all_attempts_under(stack, "", path, wanted)
+}
+
+/// The same for the route of a path prefix.
+fn all_attempts_under(stack: &Stack, prefix: &str, path: &str, wanted: &str) -> Vec<RequestBuilder> {
+    let (path, models) = (stack.url(&format!("{prefix}{path}")), stack.url(&format!("{prefix}/v1/models")));
     let (http1, h2c) = (client::http1(), client::h2c());
     let mut all = Vec::new();
     for client in [&http1, &h2c] {
@@ -45,6 +50,15 @@ fn all_attempts(stack: &Stack, path: &str, wanted: &str) -> Vec<RequestBuilder> 
     }
     all.extend(attempts(|| http1.post(&path).header("connection", DESTINATION).json(&fresh_chat()), wanted));
     all
+}
+
+/// Envoy alone has spread these requests over the servers.
+fn assert_balanced(stack: &Stack, sent: usize) {
+    let counts = request_counts(stack);
+    assert_eq!(counts.iter().sum::<usize>(), sent);
+    // Each worker goes round; with chance at the start of the round no server is more than two rounds ahead.
+    let fair = sent / counts.len();
+    assert!(counts.iter().all(|count| count.abs_diff(fair) <= 2), "{counts:?} of {sent}");
 }
 
 async fn send(request: RequestBuilder) -> Response {
@@ -140,16 +154,49 @@ async fn when_the_picker_abstains_no_destination_is_left_and_the_client_does_not
             assert_eq!(received.header(DESTINATION), None, "{received:?}");
         }
     }
-    let counts = request_counts(&stack);
-    assert_eq!(counts.iter().sum::<usize>(), sent);
-    // Each worker goes round; with chance at the start of the round no server is more than two rounds ahead.
-    let fair = sent / counts.len();
-    assert!(counts.iter().all(|count| count.abs_diff(fair) <= 2), "{counts:?} of {sent}");
+    assert_balanced(&stack, sent);
 
     let entry = stack.logged("/v1/chat/completions?abstained").await;
     for field in ["header", "metadata"] {
         assert_eq!(entry[field], Value::Null, "field {field} of {entry}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_cannot_choose_a_server_on_a_route_without_the_picker() {
+    const EXPLANATION: &str = "x-endpoint-picker-explanation";
+    const SCORES: &str = "x-gateway-destination-endpoint-scores";
+    let stack = Stack::builder().route_without_picker("/unpicked/").start().await;
+    let wanted = stack.servers()[2].endpoint();
+    let requests = all_attempts_under(&stack, "/unpicked", "/v1/chat/completions?unpicked", &wanted);
+    let sent = requests.len();
+    for request in requests {
+        // base64 of a protobuf value: `{"a": 1}`.
+        let request = request.header(EXPLANATION, "forged").header(SCORES, "KgwKCgoBYRIFEQAAAAA=");
+        assert_eq!(send(request).await.status(), StatusCode::OK);
+    }
+    for server in stack.servers() {
+        for received in server.requests() {
+            assert_eq!(received.header(DESTINATION), None, "{received:?}");
+        }
+    }
+    assert_balanced(&stack, sent);
+    let entry = stack.logged("/v1/chat/completions?unpicked").await;
+    for field in ["header", "metadata", "scores", "explanation"] {
+        assert_eq!(entry[field], Value::Null, "field {field} of {entry}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_original_dst_cluster_is_no_open_proxy_on_a_route_without_the_picker() {
+    let builder = Stack::builder().config("examples/original-dst.yaml").route_without_picker("/unpicked/");
+    let stack = builder.start().await;
+    let outside = ModelServer::start().unwrap();
+    for request in all_attempts_under(&stack, "/unpicked", "/v1/chat/completions", &outside.endpoint()) {
+        assert_eq!(send(request).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+    assert_eq!(outside.requests().len(), 0);
+    assert_eq!(request_counts(&stack), [0, 0, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,6 +30,7 @@ async fn requests_go_to_the_best_server_and_header_and_upstream_agree() {
                 assert_eq!(received[0].body, body.to_string());
                 let entry = stack.logged(&path).await;
                 assert_eq!(entry["header"], served.endpoint(), "{entry}");
+                assert_eq!(entry["metadata"], served.endpoint(), "{entry}");
                 assert_eq!(entry["upstream"], served.endpoint(), "{entry}");
                 if path.starts_with(CHAT) {
                     assert_eq!(served.endpoint(), endpoint);
@@ -59,6 +60,28 @@ async fn streamed_answers_bodiless_requests_and_new_endpoints_work() {
         if served == extra.endpoint() { Ok(()) } else { Err(format!("{served:?} does")) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_endpoint_of_a_list_serves() {
+    const CONFIG: &str = "
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+  - { type: queue-scorer }
+  - { type: max-score-picker, parameters: { maxNumOfEndpoints: 3 } }
+";
+    let builder = Stack::builder().config("examples/original-dst.yaml").manifests(CONFIG);
+    let stack = builder.start().await;
+    prefer(&stack, 1).await;
+    let path = format!("{CHAT}?list");
+    let response = stack.post(&path, &fresh_chat()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(stack.served_by(&response), 1);
+    let entry = stack.logged(&path).await;
+    let list: Vec<_> = entry["header"].as_str().unwrap().split(',').collect();
+    assert_eq!((list.len(), list[0]), (3, stack.servers()[1].endpoint().as_str()), "{entry}");
+    assert_eq!(entry["metadata"], entry["header"], "{entry}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -63,6 +63,12 @@ async fn works(snippet: &Snippet) -> Result<()> {
         start("envoy.yaml", folder.path(), |config| put_filters(config, first)).await
     } else if has("tracing") {
         start("envoy.yaml", folder.path(), |config| put_tracing(config, first)).await
+    } else if let Some(extensions) = first.get("early_header_mutation_extensions") {
+        let put = |config: &mut Config| {
+            manager(config)?["early_header_mutation_extensions"] = extensions.clone();
+            Ok(())
+        };
+        start("envoy.yaml", folder.path(), put).await
     } else if has("apiVersion") {
         run(Command::new(tools::metrics_agent()?).arg("check").arg(&file))
     } else if has("endpoints") {
