@@ -5,10 +5,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use endpoint_picker::pool::Endpoint;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
 const LOAD_ASSIGNMENT: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+/// The namespace of metadata that Envoy's subset load balancer compares.
+const LB_NAMESPACE: &str = "envoy.lb";
+/// The key of an endpoint's address there, the same as that of the picker's choice among a request's metadata.
+const DESTINATION: &str = "x-gateway-destination-endpoint";
 
 /// What stands for the pool's name in a path or a cluster's name.
 const POOL: &str = "{pool}";
@@ -54,7 +59,8 @@ impl Target {
 #[derive(Debug)]
 pub struct EdsFile {
     target: Target,
-    written: Option<Vec<String>>,
+    /// The hosts last written.
+    written: Option<Value>,
 }
 
 impl EdsFile {
@@ -63,19 +69,19 @@ impl EdsFile {
         Self { target, written: None }
     }
 
-    /// Writes the file if the addresses differ from those last written, and tells whether it did.
+    /// Writes the file if addresses or labels differ from those last written; true if it did.
     ///
     /// `version` is Envoy's `version_info`. Envoy sees the old file or the new one, never a part: it watches for
     /// files moved into place.
     pub fn write(&mut self, endpoints: &[Endpoint], version: &str) -> Result<bool, EdsError> {
-        let addresses: Vec<_> = endpoints.iter().map(|e| e.printed_address().to_owned()).collect();
-        if self.written.as_ref() == Some(&addresses) {
+        let hosts: Value = endpoints.iter().map(host).collect();
+        if self.written.as_ref() == Some(&hosts) {
             return Ok(false);
         }
-        let response = discovery_response(&self.target.cluster, endpoints, version);
+        let response = discovery_response(&self.target.cluster, &hosts, version);
         replace(&self.target.path, response.to_string().as_bytes())
             .map_err(|error| EdsError { path: self.target.path.clone(), error })?;
-        self.written = Some(addresses);
+        self.written = Some(hosts);
         Ok(true)
     }
 
@@ -90,14 +96,19 @@ impl EdsFile {
     }
 }
 
-fn discovery_response(cluster: &str, endpoints: &[Endpoint], version: &str) -> Value {
-    let hosts: Vec<_> = endpoints
-        .iter()
-        .map(|endpoint| {
-            let (ip, port) = (endpoint.address().ip().to_string(), endpoint.address().port());
-            json!({"endpoint": {"address": {"socket_address": {"address": ip, "port_value": port}}}})
-        })
-        .collect();
+/// An endpoint as Envoy's `LbEndpoint`. Its metadata has the labels and the address, for a subset load balancer.
+fn host(endpoint: &Endpoint) -> Value {
+    let (ip, port) = (endpoint.address().ip().to_string(), endpoint.address().port());
+    let labels = endpoint.labels().map(|(key, value)| (key.to_owned(), value.into()));
+    let mut metadata: Map<String, Value> = labels.collect();
+    metadata.insert(DESTINATION.to_owned(), endpoint.printed_address().into());
+    json!({
+        "endpoint": {"address": {"socket_address": {"address": ip, "port_value": port}}},
+        "metadata": {"filter_metadata": {LB_NAMESPACE: metadata}},
+    })
+}
+
+fn discovery_response(cluster: &str, hosts: &Value, version: &str) -> Value {
     json!({
         "version_info": version,
         "type_url": LOAD_ASSIGNMENT,
@@ -180,6 +191,28 @@ mod tests {
         let sockets: Vec<_> = hosts.iter().map(|h| &h["endpoint"]["address"]["socket_address"]).collect();
         assert_eq!(*sockets[0], json!({"address": "10.0.0.1", "port_value": 8000}));
         assert_eq!(*sockets[1], json!({"address": "2001:db8::1", "port_value": 9}));
+    }
+
+    #[test]
+    fn hosts_carry_their_labels_and_address_for_the_subset_load_balancer() {
+        let labelled = |zone: &str| {
+            // A label cannot take the address's place.
+            let labels = [("zone", zone), ("x-gateway-destination-endpoint", "10.9.9.9:1")];
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+            [Endpoint::new("a".to_owned(), "10.0.0.1:8000".parse().unwrap(), labels)]
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path());
+        let mut file = EdsFile::new(target.clone());
+        for (version, zone) in [("1", "a"), ("2", "b")] {
+            assert!(file.write(&labelled(zone), version).unwrap(), "a label that changes is written");
+            assert!(!file.write(&labelled(zone), "3").unwrap());
+            let response = read(&target.path);
+            assert_eq!(response["version_info"], version);
+            let host = &response["resources"][0]["endpoints"][0]["lb_endpoints"][0];
+            let expected = json!({"zone": zone, "x-gateway-destination-endpoint": "10.0.0.1:8000"});
+            assert_eq!(host["metadata"]["filter_metadata"]["envoy.lb"], expected);
+        }
     }
 
     #[test]
