@@ -41,6 +41,7 @@ pub(crate) fn scorers() -> Vec<Value> {
         json!({"type": "no-hit-lru-scorer", "parameters": {"prefixMatchInfoProducerName": OWN_PREFIXES}}),
         json!({"type": "lora-affinity-scorer"}),
         json!({"type": "lora-affinity-scorer", "parameters": {"countTwice": true}}),
+        json!({"type": "lora-affinity-scorer", "parameters": {"unreportedAsEmpty": false}}),
         json!({"type": "context-length-aware"}),
         json!({"type": "context-length-aware", "parameters": {"label": "range", "enableFiltering": true}}),
         json!({"type": "header-label-affinity-scorer", "parameters": {

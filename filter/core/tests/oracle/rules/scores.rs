@@ -1,5 +1,6 @@
 //! How each scorer rates.
 
+use endpoint_picker::reading::Lora;
 use serde_json::Value;
 
 use super::cycle::Cycle;
@@ -110,7 +111,10 @@ fn no_hit_lru(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f
 }
 
 fn lora_affinity(cycle: &Cycle<'_>, plugin: &Plugin, endpoint: usize) -> f64 {
-    let lora = cycle.reading(endpoint).lora.unwrap_or_default();
+    let pool = 0..cycle.scene.pool.endpoints().len();
+    let largest = pool.filter_map(|other| cycle.reading(other).lora.map(|lora| lora.max)).max();
+    let room = if plugin.flag("unreportedAsEmpty", true) { largest.unwrap_or(0) } else { 0 };
+    let lora = cycle.reading(endpoint).lora.unwrap_or(Lora { max: room, ..Lora::default() });
     let model = cycle.ask.model.to_owned();
     let both = lora.waiting.iter().filter(|adapter| lora.running.contains(adapter)).count();
     let counted = lora.running.len() + lora.waiting.len();

@@ -64,6 +64,10 @@ fn lora_affinity_scorer() {
     let half_full = [adapters(&["a", "b"], &["a", "b"], 4)];
     assert_near(&scores(&plain("lora-affinity-scorer"), &half_full), &[0.8]);
     assert_near(&scores(&only("lora-affinity-scorer", &json!({"countTwice": true})), &half_full), &[0.0]);
+    let fresh_one = [adapters(&["a"], &[], 2), fresh()];
+    assert_near(&scores(&plain("lora-affinity-scorer"), &fresh_one), &[0.8, 0.8]);
+    let as_the_epp = only("lora-affinity-scorer", &json!({"unreportedAsEmpty": false}));
+    assert_near(&scores(&as_the_epp, &fresh_one), &[0.8, 0.0]);
 }
 
 #[test]
