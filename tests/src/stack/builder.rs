@@ -36,9 +36,18 @@ pub struct Builder {
     picker_fields: Vec<(String, Value)>,
     agent_cluster: Option<Value>,
     shut: Option<&'static str>,
-    normalizes_paths: bool,
+    paths: Paths,
     filters: Vec<Value>,
     accepts_connect: bool,
+}
+
+/// How Envoy passes paths on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Paths {
+    /// As the shipped configuration says.
+    Normalized,
+    /// As clients write them.
+    Unchanged,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +77,7 @@ impl Default for Builder {
             picker_fields: Vec::new(),
             agent_cluster: None,
             shut: None,
-            normalizes_paths: true,
+            paths: Paths::Normalized,
             filters: Vec::new(),
             accepts_connect: false,
         }
@@ -188,7 +197,7 @@ impl Builder {
 
     /// Envoy passes paths on as clients write them.
     pub fn without_path_normalization(mut self) -> Self {
-        self.normalizes_paths = false;
+        self.paths = Paths::Unchanged;
         self
     }
 
@@ -288,7 +297,7 @@ impl Builder {
         if let Some(function) = self.shut {
             config.shut(function)?;
         }
-        if !self.normalizes_paths {
+        if self.paths == Paths::Unchanged {
             config.remove_path_normalization()?;
         }
         if let Some(cluster) = &self.agent_cluster {
