@@ -44,6 +44,10 @@ test-unit: test-tools tools ## Run the tests that need no Envoy
 test-e2e: test-tools build wasm-trap ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
 	$(CARGO) test $(programs) --test module --test e2e -- $(T)
 
+.PHONY: test-envoys
+test-envoys: test-tools build ## Run a short set of the end-to-end tests with each older Envoy that is supported
+	@CARGO=$(CARGO) tools/envoys
+
 .PHONY: chaos
 chaos: build ## Break one thing after another under load (SECONDS=300 SEED=n); fails when a servable request is lost
 	@$(target_dir)/debug/chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED))
