@@ -120,6 +120,25 @@ async fn rewrites_are_counted_by_their_object_and_target() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_name_of_a_model_cannot_forge_another_label() {
+    let names = ["x.rejected_503", "x.abstained_no_snapshot", "x.routed", "a|x.rejected_503"];
+    let stack = Stack::builder().start().await;
+    for name in names {
+        let body = json!({"model": name, "prompt": "hi", "max_tokens": 1});
+        assert_eq!(stack.post(TEXT, &body).await.status(), StatusCode::OK);
+    }
+    eventually("each model is shown by its own name and has no label of another statistic", async || {
+        let shown = Shown::by(stack.envoy()).await;
+        for name in names.map(|name| name.replace('|', "_")) {
+            let labels = format!(r#"pool="default",model_name="{name}",target_model="{name}""#);
+            shown.value(&format!("endpoint_picker_model_requests{{{labels}}}"))?;
+        }
+        Ok::<_, String>(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_model_may_be_named_anything_and_a_client_cannot_make_series_without_end() {
     const NAMES: usize = 1_100;
     let stack = Stack::builder().start().await;
