@@ -132,6 +132,11 @@ bench-epp: tools wasm ## Measure the picker against the reference's and against 
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench-epp
 	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench-epp $(if $(QUICK),--quick) $(if $(WRITE),--write)
 
+.PHONY: bench-intervals
+bench-intervals: tools wasm ## Measure the choices at scrape intervals of 50 to 500 ms beside round robin, without an EPP (QUICK=1: less)
+	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench-epp
+	@$(target_dir)/release/bench-epp --only intervals $(if $(QUICK),--quick)
+
 .PHONY: tools
 tools: ## Find or bring the wasm targets, Envoy and func-e (into .tools/)
 	@tools/setup

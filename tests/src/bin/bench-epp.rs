@@ -5,7 +5,8 @@ use clap::{Parser, ValueEnum};
 use endpoint_picker_tests::parity::reference;
 use endpoint_picker_tests::tools;
 use endpoint_picker_tests::versus::{
-    self, ALL_ROUNDS, CostPlan, Machine, Progress, QUICK_ROUND, QualityPlan, ScalePlan, document,
+    self, ALL_ROUNDS, CostPlan, INTERVAL_ROUNDS, Machine, Progress, QUICK_ROUND, QualityPlan, ScalePlan,
+    document,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,13 +36,38 @@ enum Part {
     Cost,
     Quality,
     Scale,
+    /// Our choices at several scrape intervals, beside round robin; needs no EPP, and is not part of the whole.
+    Intervals,
+}
+
+async fn intervals(plan: QualityPlan) -> Result<()> {
+    let machine = Machine::look(None)?;
+    let progress = Progress::begin(versus::intervals_expected(&plan));
+    let table = versus::intervals(plan, &progress).await?;
+    let took = progress.took().as_secs();
+    println!(
+        "{machine}. Seed {}. The run took {}:{:02} minutes.\n\n{table}",
+        plan.seed,
+        took / 60,
+        took % 60
+    );
+    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let Flags { epp, quick, seed, only, write } = Flags::parse();
-    let epp = reference::binary(&epp)?;
     let seconds = Duration::from_secs;
+    if only == Some(Part::Intervals) {
+        return intervals(QualityPlan {
+            rounds: if quick { QUICK_ROUND } else { INTERVAL_ROUNDS },
+            phase: seconds(if quick { 5 } else { 10 }),
+            warm_up: seconds(4),
+            seed,
+        })
+        .await;
+    }
+    let epp = reference::binary(&epp)?;
     let (cost, quality, scale) = if quick {
         (
             CostPlan { rounds: 1, turn: seconds(2) },
@@ -60,7 +86,7 @@ async fn main() -> Result<()> {
         [(Part::Cost, cost.expected()), (Part::Quality, quality.expected()), (Part::Scale, scale.expected())];
     let expected = expected.into_iter().filter(|(part, _)| has(*part)).map(|(_, expected)| expected).sum();
 
-    let machine = Machine::look(&epp)?;
+    let machine = Machine::look(Some(&epp))?;
     let progress = Progress::begin(expected);
     let mut parts = Vec::new();
     if has(Part::Cost) {

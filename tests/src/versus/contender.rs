@@ -49,8 +49,8 @@ pub(super) struct Setting<'a> {
     pub(super) rules: &'static str,
     /// Between two scrapes of an endpoint.
     pub(super) interval: Duration,
-    /// The reference's binary.
-    pub(super) epp: &'a Path,
+    /// The EPP's binary, which only the variant of that name needs.
+    pub(super) epp: Option<&'a Path>,
 }
 
 /// A proxy and its picker; they end when dropped.
@@ -113,7 +113,7 @@ impl Contender {
             }
             Self::Reference => {
                 let reference = Reference::start(
-                    epp,
+                    epp.context("this variant needs the EPP's binary")?,
                     &rules_file,
                     folder,
                     &[&format!("--refresh-metrics-interval={interval}")],

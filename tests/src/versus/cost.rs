@@ -126,8 +126,13 @@ pub(super) async fn measure(plan: Plan, epp: &Path, progress: &Progress) -> Resu
             let upstreams = Upstreams::start(cells[0].endpoints).await?;
             for contender in Contender::in_round(round) {
                 let endpoints = upstreams.addresses();
-                let setting =
-                    Setting { endpoints, workers: 1, rules: "default", interval: USUAL_INTERVAL, epp };
+                let setting = Setting {
+                    endpoints,
+                    workers: 1,
+                    rules: "default",
+                    interval: USUAL_INTERVAL,
+                    epp: Some(epp),
+                };
                 let mut running = contender.start(setting).await?;
                 let turns = Turns { running: &running, upstreams: &upstreams, folder: dir.path(), contender };
                 // Connections to every endpoint, and what else the first requests are spent on.

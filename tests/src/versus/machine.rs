@@ -23,7 +23,7 @@ pub struct Machine {
 
 impl Machine {
     /// Looks at this machine; an error when a program is missing that a run needs.
-    pub fn look(epp: &Path) -> Result<Self> {
+    pub fn look(epp: Option<&Path>) -> Result<Self> {
         let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
         let field = |text: &str, name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -37,10 +37,14 @@ impl Machine {
         let model = field(&read("/proc/cpuinfo")?, "model name");
         let versions = vec![
             envoy_version()?,
-            format!("the reference {}", reference_version(epp)),
+            epp.map_or_else(
+                || "no EPP".to_owned(),
+                |epp| format!("the reference {}", reference_version(epp)),
+            ),
             first_line("rustc", "--version"),
             first_line("go", "version"),
-            bench::wrk_version()?,
+            // Only the parts that need the EPP load their servers with wrk.
+            epp.map_or_else(|| Ok("no wrk".to_owned()), |_| bench::wrk_version())?,
         ];
         Ok(Self {
             date: first_line("date", "--iso-8601"),

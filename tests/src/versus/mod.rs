@@ -10,6 +10,7 @@ mod contender;
 mod cost;
 mod cost_report;
 pub mod document;
+mod intervals;
 mod machine;
 mod markdown;
 mod open_loop;
@@ -22,11 +23,12 @@ mod workload;
 pub use cost::Plan as CostPlan;
 pub use machine::Machine;
 pub use progress::Progress;
-pub use quality::{ALL_ROUNDS, Plan as QualityPlan, QUICK_ROUND};
+pub use quality::{ALL_ROUNDS, INTERVAL_ROUNDS, Plan as QualityPlan, QUICK_ROUND};
 pub use scale::Plan as ScalePlan;
 
 use anyhow::Result;
 use std::path::Path;
+use std::time::Duration;
 
 /// Measures what a request costs and gives that part of the report.
 pub async fn cost(plan: CostPlan, epp: &Path, progress: &Progress) -> Result<String> {
@@ -38,6 +40,16 @@ pub async fn cost(plan: CostPlan, epp: &Path, progress: &Progress) -> Result<Str
 pub async fn quality(plan: QualityPlan, epp: &Path, progress: &Progress) -> Result<String> {
     let found = quality::measure(plan, epp, progress).await?;
     Ok(quality_report::Report(&found).to_string())
+}
+
+/// Measures what rarer scrapes cost in choices, without the EPP, and gives that part of the report.
+pub async fn intervals(plan: QualityPlan, progress: &Progress) -> Result<String> {
+    Ok(intervals::measure(plan, progress).await?.to_string())
+}
+
+/// How long [`intervals`] should take.
+pub fn intervals_expected(plan: &QualityPlan) -> Duration {
+    intervals::expected(plan)
 }
 
 /// Measures what the size of the pool does and gives that part of the report.

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const SERVERS: usize = 12;
+pub(super) const SERVERS: usize = 12;
 /// Parts of the capacity that are asked for.
 pub(super) const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
 /// The load at which more workers are compared.
@@ -74,17 +74,22 @@ const MORE_WORKERS: Phases = (4, &[USUAL_LOAD]);
 /// Three rounds; two with more workers, for which there is not more time.
 pub const ALL_ROUNDS: &[&[Phases]] =
     &[&[ONE_WORKER, MORE_WORKERS], &[ONE_WORKER, MORE_WORKERS], &[ONE_WORKER]];
+/// The usual and the highest load, three times, for the comparison of scrape intervals.
+pub const INTERVAL_ROUNDS: &[&[Phases]] = &[INTERVAL_ROUND; 3];
+const INTERVAL_ROUND: &[Phases] = &[(1, &[USUAL_LOAD, 0.95])];
 /// The load that matters most, once.
 pub const QUICK_ROUND: &[&[Phases]] = &[&[(1, &[USUAL_LOAD])]];
 
 impl Plan {
+    /// How long one turn with these loads should take.
+    pub(super) fn turn(&self, loads: &[f64]) -> Duration {
+        let phases = (self.phase + AFTERMATH) * u32::try_from(loads.len()).unwrap_or(u32::MAX);
+        START + self.warm_up + AFTERMATH + phases
+    }
+
     /// How long it should take.
     pub fn expected(&self) -> Duration {
-        let run = |loads: &[f64]| {
-            let phases = (self.phase + AFTERMATH) * u32::try_from(loads.len()).unwrap_or(u32::MAX);
-            START + self.warm_up + AFTERMATH + phases
-        };
-        let turns = self.rounds.iter().copied().flatten().map(|(_, loads)| run(loads));
+        let turns = self.rounds.iter().copied().flatten().map(|(_, loads)| self.turn(loads));
         turns.sum::<Duration>() * 9
     }
 }
@@ -113,7 +118,8 @@ pub(super) async fn measure(plan: Plan, epp: &Path, progress: &Progress) -> Resu
             for &(workers, loads) in *runs {
                 let phases = phases(plan, found.capacity(workload), workload, loads, round);
                 for contender in Contender::in_round(round) {
-                    let turn = Turn { contender, workload, workers, epp };
+                    let turn =
+                        Turn { contender, workload, workers, interval: USUAL_INTERVAL, epp: Some(epp) };
                     for sample in turn.run(&phases).await? {
                         progress.say(&format!("round {}: {sample}", round + 1));
                         found.samples.push(sample);
@@ -126,7 +132,7 @@ pub(super) async fn measure(plan: Plan, epp: &Path, progress: &Progress) -> Resu
 }
 
 /// The warm-up and what follows it: one and the same for all contenders.
-fn phases(
+pub(super) fn phases(
     plan: Plan,
     capacity: f64,
     workload: Workload,
@@ -142,22 +148,27 @@ fn phases(
     std::iter::once(warm_up).chain(measured).collect()
 }
 
-struct Turn<'a> {
-    contender: Contender,
-    workload: Workload,
-    workers: u32,
-    epp: &'a Path,
+/// One variant in front of servers of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn<'a> {
+    pub(super) contender: Contender,
+    pub(super) workload: Workload,
+    /// Envoy's.
+    pub(super) workers: u32,
+    /// Between two scrapes of an endpoint.
+    pub(super) interval: Duration,
+    pub(super) epp: Option<&'a Path>,
 }
 
 impl Turn<'_> {
     /// Starts servers with empty caches, and the contender in front of them.
-    async fn run(&self, phases: &[(Option<f64>, Schedule)]) -> Result<Vec<Sample>> {
-        let Self { contender, workload, workers, epp } = *self;
+    pub(super) async fn run(&self, phases: &[(Option<f64>, Schedule)]) -> Result<Vec<Sample>> {
+        let Self { contender, workload, workers, interval, epp } = *self;
         let start = |_| ModelServer::start_with_service_times("server", workload.service_times());
         let servers = (0..SERVERS).map(start).collect::<Result<Vec<_>>>()?;
         let endpoints: Vec<SocketAddr> = servers.iter().map(ModelServer::address).collect();
         let rules = workload.rules();
-        let setting = Setting { endpoints: &endpoints, workers, rules, interval: USUAL_INTERVAL, epp };
+        let setting = Setting { endpoints: &endpoints, workers, rules, interval, epp };
         let mut running = contender.start(setting).await?;
         let mut samples = Vec::new();
         for (load, schedule) in phases {

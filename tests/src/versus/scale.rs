@@ -71,8 +71,13 @@ pub(super) async fn measure(plan: Plan, epp: &Path, progress: &Progress) -> Resu
         let upstreams = Upstreams::start(endpoints).await?;
         for contender in Contender::ALL {
             let interval = interval(endpoints);
-            let setting =
-                Setting { endpoints: upstreams.addresses(), workers: 1, rules: "default", interval, epp };
+            let setting = Setting {
+                endpoints: upstreams.addresses(),
+                workers: 1,
+                rules: "default",
+                interval,
+                epp: Some(epp),
+            };
             let mut running = contender.start(setting).await?;
             let turns = Turns { running: &running, upstreams: &upstreams, folder: dir.path(), contender };
             let busy = |rate| Cell { endpoints, asked: Asked::Chat(KB), rate };
