@@ -41,21 +41,31 @@ fn in_chunks(mut restore: Restore, chunks: &[&[u8]]) -> Vec<u8> {
 }
 
 fn replaced(answer: &[u8], target: &str, name: &str) -> Vec<u8> {
-    let spellings = ["\"model\":", "\"model\": "]
-        .map(|before| (format!("{before}{}", quoted(target)), format!("{before}{}", quoted(name))));
     let mut out = Vec::new();
     let mut left = answer;
     while let Some((first, rest)) = left.split_first() {
-        let found = spellings.iter().find(|(from, _)| left.starts_with(from.as_bytes()));
-        if let Some((from, to)) = found {
-            out.extend(to.bytes());
-            left = &left[from.len()..];
+        if let Some((before, after)) = around_name(left, target) {
+            out.extend_from_slice(before);
+            out.extend(quoted(name).bytes());
+            left = after;
         } else {
             out.push(*first);
             left = rest;
         }
     }
     out
+}
+
+/// What stands before and after the target's name in a text that begins with its key.
+fn around_name<'t>(text: &'t [u8], target: &str) -> Option<(&'t [u8], &'t [u8])> {
+    let blanks = |text: &'t [u8]| text.trim_ascii_start();
+    let colon = blanks(text.strip_prefix(b"\"model\"")?);
+    // A form feed is a blank to Rust and not to JSON.
+    let value = blanks(colon.strip_prefix(b":")?);
+    let before = &text[..text.len() - value.len()];
+    let mut strings = serde_json::Deserializer::from_slice(value).into_iter::<String>();
+    let is_found = !before.contains(&b'\x0c') && strings.next()?.ok()? == target;
+    is_found.then(|| (before, &value[strings.byte_offset()..]))
 }
 
 /// As JSON, with nothing escaped that need not be.

@@ -18,17 +18,16 @@ fn sent(mut restore: Restore, chunks: &[&[u8]]) -> Vec<Vec<u8>> {
     sent
 }
 
-/// The same answer by the rule in its plainest form: at every place, look for either spelling.
+/// The same answer by the rule in its plainest form: at every place, look for the key, a colon among blanks, and a JSON string
+/// that is the target's name.
 fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
-    let json = |name: &str| serde_json::to_string(name).unwrap();
-    let spellings = [r#""model":"#, r#""model": "#].map(|key| (format!("{key}{}", json(target)), key));
     let mut out = Vec::new();
     let mut at = 0;
     while at < text.len() {
-        let found = spellings.iter().find(|(spelling, _)| text[at..].starts_with(spelling.as_bytes()));
-        if let Some((spelling, key)) = found {
-            out.extend(format!("{key}{}", json(name)).bytes());
-            at += spelling.len();
+        if let Some((from, to)) = find_name(&text[at..], target) {
+            out.extend_from_slice(&text[at..at + from]);
+            out.extend(serde_json::to_string(name).unwrap().bytes());
+            at += to;
         } else {
             out.push(text[at]);
             at += 1;
@@ -37,8 +36,19 @@ fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
     out
 }
 
+/// Where the name stands in a text that begins with its key.
+fn find_name(text: &[u8], target: &str) -> Option<(usize, usize)> {
+    let colon = text.strip_prefix(KEY)?.trim_ascii_start();
+    let value = colon.strip_prefix(b":")?.trim_ascii_start();
+    let from = text.len() - value.len();
+    let mut strings = serde_json::Deserializer::from_slice(value).into_iter::<String>();
+    // A form feed is a blank to Rust and not to JSON.
+    let found = !text[..from].contains(&b'\x0c') && strings.next()?.ok()? == target;
+    found.then(|| (from, from + strings.byte_offset()))
+}
+
 #[test]
-fn every_occurrence_in_either_spelling_is_replaced_and_nothing_else() {
+fn every_occurrence_in_any_spelling_is_replaced_and_nothing_else() {
     for (text, expected) in [
         (r#"{"id":"1","model":"llama-canary"}"#, r#"{"id":"1","model":"llama"}"#),
         (r#"{"model": "llama-canary"}"#, r#"{"model": "llama"}"#),
@@ -47,8 +57,14 @@ fn every_occurrence_in_either_spelling_is_replaced_and_nothing_else() {
         (r#""model""model":"llama-canary""#, r#""model""model":"llama""#),
         (r#"{"model":"llama"}"#, r#"{"model":"llama"}"#),
         (r#"{"model":"llama-canary-2"}"#, r#"{"model":"llama-canary-2"}"#),
-        (r#"{"model":  "llama-canary"}"#, r#"{"model":  "llama-canary"}"#),
-        (r#"{"model" :"llama-canary"}"#, r#"{"model" :"llama-canary"}"#),
+        (r#"{"model":  "llama-canary"}"#, r#"{"model":  "llama"}"#),
+        (r#"{"model" :"llama-canary"}"#, r#"{"model" :"llama"}"#),
+        ("{\"model\"\n:\r\n\t\"llama-canary\"}", "{\"model\"\n:\r\n\t\"llama\"}"),
+        (r#"{"model":"llama\u002dcan\u0061ry"}"#, r#"{"model":"llama"}"#),
+        (r#"{"model"model":"llama-canary"}"#, r#"{"model"model":"llama"}"#),
+        (r#"{"model":"model":"llama-canary"}"#, r#"{"model":"model":"llama"}"#),
+        (r#"{"model" "model" : "llama-canary"}"#, r#"{"model" "model" : "llama"}"#),
+        (r#"{"model"::"llama-canary"}"#, r#"{"model"::"llama-canary"}"#),
         (r#"{"text":"\"model\":\"llama-canary\""}"#, r#"{"text":"\"model\":\"llama-canary\""}"#),
         (r#"{"root":"llama-canary"}"#, r#"{"root":"llama-canary"}"#),
         (r#"{"model":"llama-cana"#, r#"{"model":"llama-cana"#),
@@ -70,7 +86,7 @@ fn a_chunk_that_stays_the_same_is_not_copied() {
 #[test]
 fn an_event_cut_at_any_two_places_comes_out_like_a_whole_one() {
     let text =
-        b"data: {\"model\":\"llama-canary\",\"a\":\"model\"}\n\ndata: {\"model\": \"llama-canary\"}\n\n";
+        b"data: {\"model\":\"llama-canary\",\"a\":\"model\"}\n\ndata: {\"model\" :\t\"lla\\u006da-canary\"}\n\n";
     let expected = replaced(text, "llama-canary", "llama");
     for first in 0..=text.len() {
         for second in first..=text.len() {
@@ -88,14 +104,15 @@ fn an_event_in_single_bytes_comes_out_like_a_whole_one() {
 }
 
 #[test]
-fn only_the_beginning_of_what_is_looked_for_waits_for_the_next_chunk() {
+fn only_the_beginning_of_the_name_waits_for_the_next_chunk() {
     for (at_once, held) in [
-        ("data: {", "\"mod"),
-        ("data: {", "\"model\":\"llama-canar"),
-        ("data: {", "\"model\": "),
+        ("data: {\"mod", ""),
+        ("data: {\"model\":", "\"llama-canar"),
+        ("data: {\"model\":", "\"llama\\u002"),
+        ("data: {\"model\": \n\n", ""),
         ("data: {\"model\":\"llama-cx", ""),
-        ("data: {\"a\":", "\""),
-        ("data: {\"model\":\"", "\""),
+        ("data: {\"a\":\"", ""),
+        ("data: {\"model\":", "\""),
         ("data: {}\n\n", ""),
     ] {
         let mut restore = restore();
@@ -128,19 +145,30 @@ fn name(letters: &str, longest: usize) -> impl Strategy<Value = String> + use<> 
     proptest::collection::vec(letter, 1..=longest).prop_map(|letters| letters.into_iter().collect())
 }
 
+/// A name with every letter escaped.
+fn spelled(name: &str) -> String {
+    let escapes: String =
+        name.encode_utf16().flat_map(|unit| format!("\\u{unit:04X}").into_bytes()).map(char::from).collect();
+    format!("\"{escapes}\"")
+}
+
 /// Texts that come close to what is looked for, or are it.
 fn texts(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
     let json = serde_json::to_string(target).unwrap();
     let near = vec![
         format!("\"model\":{json}"),
         format!("\"model\": {json}"),
+        format!("\"model\"\n:\t {json}"),
+        format!("\"model\":{}", spelled(target)),
         "\"model\"".to_owned(),
         "\"model\":".to_owned(),
         json.clone(),
         json[..json.len() - 1].to_owned(),
         "\"".to_owned(),
         "\\".to_owned(),
+        spelled(target),
         " ".to_owned(),
+        ":".to_owned(),
         "data: {}\n\n".to_owned(),
     ];
     let part = prop_oneof![
@@ -153,7 +181,7 @@ fn texts(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
 proptest! {
     #[test]
     fn any_text_in_any_chunks_comes_out_as_replaced_in_one(
-        (target, text) in name("am\"\\", 6).prop_flat_map(|target| (Just(target.clone()), texts(&target))),
+        (target, text) in name("am\"\\/é😀", 6).prop_flat_map(|target| (Just(target.clone()), texts(&target))),
         name in name("ax\"", 3),
         sizes in proptest::collection::vec(0usize..12, 1..40),
     ) {
@@ -167,8 +195,8 @@ proptest! {
         }
         chunks.push(rest);
         let restore = Restore::new(&target, &name).unwrap();
-        // Escapes double a letter at most.
-        let longest_hold = "\"model\": \"".len() + target.len() * 2;
+        // The longest escape of a byte has six.
+        let longest_hold = 1 + target.len() * 6;
         let got = sent(restore, &chunks);
         prop_assert_eq!(got.concat(), replaced(&text, &target, &name));
         // Never behind by more than a part of what is looked for (names may differ in length, so only where none is).
