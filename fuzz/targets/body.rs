@@ -31,10 +31,9 @@ fuzz_target!(|input: &[u8]| {
         (Err(whole), Err(cut)) => return assert_eq!(whole.to_string(), cut.to_string()),
         (whole, cut) => panic!("{whole:?} is not {cut:?}"),
     };
-    // Some texts stand in the prompt as JSON: of a part that is not kept, what would be escaped is not counted, and of equal
-    // keys not only the last.
+    // Of equal keys in a part that is not kept not only the last is counted.
     let (all, some) = (whole.prompt.token_count(), cut.prompt.token_count());
-    assert!(if cut.prompt.is_cut() { all <= 6 * some } else { some == all }, "{some} of {all}");
+    assert!(all == some || cut.prompt.is_cut() && all < some, "{some} of {all}");
     assert_eq!((&whole.model, &whole.model_span), (&cut.model, &cut.model_span));
     let hashes = |body: &Body<'_>| block_hashes(&body.prompt, "m", body.cache_salt.as_deref(), 16, 10_000);
     let (all, some) = (hashes(&whole), hashes(&cut));

@@ -258,8 +258,8 @@ mod tests {
     use crate::test;
 
     #[test]
-    fn a_header_is_found_in_any_case_and_skips_empty_and_unreadable_values() {
-        let headers = [("a", &b""[..]), ("a", &[0xff]), ("a", b"1"), ("b", b"2")];
+    fn the_first_header_is_found_in_any_case_and_skips_empty_and_unreadable_values() {
+        let headers = [("a", &b""[..]), ("a", &[0xff]), ("a", b"1"), ("b", b"2"), ("a", b"3")];
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_vec()));
         assert_eq!(Headers(&headers).get("A"), Some("1"));
         assert_eq!(Headers(&headers).get("b"), Some("2"));

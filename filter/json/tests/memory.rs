@@ -64,6 +64,7 @@ fn shapes() -> Vec<(&'static str, (Api, String))> {
         ("prompts", repeated(Api::Completions, r#"{"prompt":["#, r#""a","#, r#""a"]}"#)),
         ("empty prompts", repeated(Api::Completions, r#"{"prompt":["#, r#""","#, r#""a"]}"#)),
         ("token ids", repeated(Api::Completions, r#"{"prompt":["#, "1,", "1]}")),
+        ("lists of token ids", repeated(Api::Completions, r#"{"prompt":["#, "[1],", "[1]]}")),
         ("inputs", repeated(Api::Embeddings, r#"{"input":["#, r#""a","#, r#""a"]}"#)),
         ("numbers of an input", repeated(Api::Responses, r#"{"input":["#, "1,", "1]}")),
         ("keys of an input", members(Api::Responses, r#"{"input":{"#, scattered, r#""z":1}}"#)),
@@ -76,6 +77,10 @@ fn shapes() -> Vec<(&'static str, (Api, String))> {
         ("a prompt of one string", repeated(Api::Completions, r#"{"prompt":""#, "The quick ", r#""}"#)),
         ("escapes in a prompt", repeated(Api::Completions, r#"{"prompt":""#, r"\n", r#""}"#)),
         ("some escapes in a prompt", repeated(Api::Completions, r#"{"prompt":""#, r"The quick\n", r#""}"#)),
+        (
+            "escapes in a prompt, of halves of pairs",
+            repeated(Api::Completions, r#"{"prompt":""#, r"\ud83d", r#""}"#),
+        ),
         ("escapes in a key", repeated(Api::Completions, r#"{"prompt":"a",""#, r"\n", r#"":1}"#)),
         (
             "escapes in a URL",

@@ -1,6 +1,6 @@
 //! Bodies of every size and framing come through unchanged, and so do the answers.
 
-use crate::scene::{DESTINATION, forget_requests, fresh_chat};
+use crate::scene::{DESTINATION, TEXT, forget_requests, fresh_chat};
 use bytes::Bytes;
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::SOON;
@@ -124,6 +124,18 @@ async fn trailers_after_an_h2_body_do_not_keep_it_from_being_picked() {
         assert_eq!(received.len(), 1, "{path}");
         assert!(received[0].body == body, "{path}");
         assert!(received[0].header(DESTINATION).is_some(), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_with_half_an_emoji_arrives_unchanged_and_picked() {
+    let stack = Stack::builder().start().await;
+    for length in [10, 2 * KIB * KIB] {
+        let prompt = r"cut \ud83d".repeat(length / 10);
+        let body = format!(r#"{{"model":"m","prompt":"{prompt}"}}"#);
+        let received = send(&stack, &client::http1(), TEXT, Framing::ContentLength, body.as_bytes()).await;
+        assert!(received.body == body.as_bytes(), "{length} bytes");
+        assert!(received.header(DESTINATION).is_some(), "{length} bytes");
     }
 }
 

@@ -88,8 +88,12 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
             return Ok(at + 1);
         }
         let length = match (bytes.get(at + 1), bytes.get(at + 2..at + 4)) {
-            // The first half of a surrogate pair means nothing without the second.
-            (Some(b'u'), Some([b'd' | b'D', b'8' | b'9' | b'a'..=b'b' | b'A'..=b'B'])) => 12,
+            // The first half of a surrogate pair means something else without the second, which may yet come.
+            (Some(b'u'), Some([b'd' | b'D', b'8' | b'9' | b'a'..=b'b' | b'A'..=b'B']))
+                if matches!(bytes.get(at + 6..), None | Some([] | [b'\\'] | [b'\\', b'u', ..])) =>
+            {
+                12
+            }
             (Some(b'u'), _) => 6,
             _ => 2,
         };
@@ -130,6 +134,7 @@ mod tests {
             (r#"{"a":"x\u00e"#, json!({"a": "x"})),
             (r#"{"a":"x\ud83d\ude0"#, json!({"a": "x"})),
             (r#"{"a":"x\ud83d\ude00"#, json!({"a": "x😀"})),
+            (r#"{"a":"x\ud83d\"#, json!({"a": "x"})),
             (r#"{"a":"{[,:"#, json!({"a": "{[,:"})),
             (r#" { "a" : "x" } "#, json!({"a": "x"})),
         ] {
@@ -164,6 +169,14 @@ mod tests {
                 assert!(is_beginning(&value, &whole), "{completed}");
             }
             assert_eq!(read(&text), Some(whole.clone()));
+        }
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_does_not_hide_the_end_of_its_string() {
+        for text in [r#"{"a":"\ud83d","b":"#, r#"{"a":"\ud83d\n","b":"#, r#"{"a":"\ud83d\u0041","b":"#] {
+            let end = text.find(',').unwrap();
+            assert_eq!(complete(text.into()), Some(text[..end].to_owned() + "}"));
         }
     }
 

@@ -1,15 +1,12 @@
-//! APIs whose prompt is one string, several strings, or token ids.
-
-use std::borrow::Cow;
+//! APIs whose prompt is one string, token ids, or several of either.
 
 use serde::de::MapAccess;
 
 use super::Input;
 use super::field::{IfCount, Kind, Scope, TextField, Typed};
-use super::given::{Given, GivenReader};
-use super::json_text::JsonText;
+use super::given::{Encoded, Given, GivenReader, Prompts};
 use super::value::{Pass, value};
-use crate::prompt::{Pieces, Prompt, Text};
+use crate::prompt::Prompt;
 
 #[derive(Default)]
 pub(super) struct Completions<'a> {
@@ -25,7 +22,9 @@ impl<'a> Input<'a> for Completions<'a> {
         scope: &Scope<'_, 'a>,
     ) -> Result<(), A::Error> {
         match name {
-            "prompt" => self.prompt = value(object, GivenReader { scope })?,
+            "prompt" => {
+                self.prompt = value(object, GivenReader { scope, strings: Prompts::default() })?;
+            }
             "max_tokens" => self.max_tokens = value(object, IfCount)?,
             _ => value(object, Pass)?,
         }
@@ -37,16 +36,7 @@ impl<'a> Input<'a> for Completions<'a> {
     }
 
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
-        let mut pieces = Pieces::new(scope.options.keep_bytes);
-        match self.prompt? {
-            Given::Text(text) => pieces.text(text),
-            Given::Ids { ids, count } => pieces.ids(ids, count),
-            Given::Texts { mut texts, count: 1, .. } => pieces.text(texts.pop().unwrap_or_default()),
-            Given::Texts { texts, tokens, .. } => {
-                return Some(Prompt::several(texts, scope.options.keep_bytes, tokens));
-            }
-        }
-        Some(Prompt::one(pieces))
+        self.prompt.map(|given| given.prompt(scope))
     }
 }
 
@@ -63,42 +53,14 @@ impl<'a> Input<'a> for Embeddings<'a> {
         scope: &Scope<'_, 'a>,
     ) -> Result<(), A::Error> {
         match name {
-            "input" => self.input = value(object, GivenReader { scope })?,
+            "input" => self.input = value(object, GivenReader { scope, strings: Encoded::default() })?,
             _ => value(object, Pass)?,
         }
         Ok(())
     }
 
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
-        let mut pieces = Pieces::new(scope.options.keep_bytes);
-        let (raw, texts) = match self.input? {
-            Given::Ids { ids, count } => {
-                pieces.ids(ids, count);
-                return Some(Prompt::one(pieces));
-            }
-            Given::Text(text) => (text, None),
-            Given::Texts { texts, dropped, .. } => (Text::default(), Some((texts, dropped))),
-        };
-        // The reference encodes its own structure here, under the names its fields have in Go.
-        let mut json = JsonText::new(scope.options.keep_bytes);
-        json.json(r#"{"Raw":"#);
-        json.string(&raw);
-        json.json(r#","Strings":"#);
-        if let Some((texts, dropped)) = texts {
-            let mut before = "[";
-            for text in texts {
-                json.json(before);
-                json.string(&text);
-                before = ",";
-            }
-            json.part(&Text { kept: Cow::Borrowed(b""), bytes: dropped });
-            json.json("]");
-        } else {
-            json.json("null");
-        }
-        json.json(r#","TokenIDs":null}"#);
-        pieces.text(json.finish());
-        Some(Prompt::one(pieces))
+        self.input.map(|given| given.prompt(scope))
     }
 }
 

@@ -5,26 +5,12 @@ use std::borrow::Cow;
 use serde::de::{MapAccess, SeqAccess};
 
 use super::field::{IfCount, NameField, Scope};
-use super::given::token_id;
+use super::given::{Ids, token_id};
 use super::value::{Number, Pass, Reader, element, key, value};
 use super::{Fault, Input};
 use crate::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};
 
-/// The kept ones of `count` token ids.
-#[derive(Default)]
-struct Ids {
-    ids: Vec<u32>,
-    count: u64,
-}
-
 impl Ids {
-    fn add(&mut self, id: u32, scope: &Scope<'_, '_>) {
-        self.count += 1;
-        if self.ids.len() < scope.options.keep_bytes / BYTES_PER_TOKEN {
-            self.ids.push(id);
-        }
-    }
-
     fn prompt<'a>(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         pieces.ids(self.ids, self.count);
@@ -126,6 +112,7 @@ impl<'a> Reader<'a> for TokenIds<'_, '_, 'a> {
 
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Ids, A::Error> {
         let mut ids = Ids::default();
+        let room = self.scope.options.keep_bytes / BYTES_PER_TOKEN;
         while let Some(number) = element(&mut array, IfNumber)? {
             let id = number.and_then(token_id).unwrap_or_else(|| {
                 self.scope.fault(match number {
@@ -134,7 +121,7 @@ impl<'a> Reader<'a> for TokenIds<'_, '_, 'a> {
                 });
                 0
             });
-            ids.add(id, self.scope);
+            ids.add(id, room);
         }
         Ok(ids)
     }
@@ -159,6 +146,7 @@ impl<'a> Reader<'a> for InputIds<'_, '_, 'a> {
 
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
         let mut ids = Ids::default();
+        let room = self.scope.options.keep_bytes / BYTES_PER_TOKEN;
         let mut wrong = false;
         while let Some(number) = element(&mut array, IfNumber)? {
             let id = match number {
@@ -166,7 +154,7 @@ impl<'a> Reader<'a> for InputIds<'_, '_, 'a> {
                 _ => None,
             };
             match id {
-                Some(id) => ids.add(id, self.scope),
+                Some(id) => ids.add(id, room),
                 None => wrong = true,
             }
         }

@@ -1,37 +1,74 @@
-//! A prompt that is one string, several strings, or token ids.
+//! A prompt that is one string, one list of token ids, or several of either.
 
 use serde::de::SeqAccess;
 
 use super::Fault;
 use super::field::Scope;
+use super::json_text::JsonText;
 use super::value::{Number, Reader, Str, element, pass_array};
-use crate::prompt::{BYTES_PER_TOKEN, LEAST_PROMPT, Text, WHOLE_PROMPTS};
+use crate::prompt::{BYTES_PER_TOKEN, LEAST_PROMPT, Part, Pieces, Prompt, Text, WHOLE_PROMPTS};
+
+/// The kept ones of `count` token ids.
+#[derive(Default)]
+pub(super) struct Ids {
+    pub(super) ids: Vec<u32>,
+    pub(super) count: u64,
+}
+
+impl Ids {
+    /// Keeps the id if fewer than `room` are kept.
+    pub(super) fn add(&mut self, id: u32, room: usize) {
+        self.count += 1;
+        if self.ids.len() < room {
+            self.ids.push(id);
+        }
+    }
+}
 
 /// What the client gave for a prompt; never empty.
 pub(super) enum Given<'a> {
     Text(Text<'a>),
-    /// The kept ones of `count` strings, and the tokens of all.
-    Texts {
-        texts: Vec<Text<'a>>,
-        count: u64,
+    Ids(Ids),
+    /// The kept ones of several prompts, and the tokens of all.
+    Several {
+        parts: Vec<Part<'a>>,
         tokens: u64,
-        /// Bytes of the others, as they would stand in an array.
-        dropped: u64,
-    },
-    /// The kept ones of `count` token ids.
-    Ids {
-        ids: Vec<u32>,
-        count: u64,
     },
 }
 
-pub(super) struct GivenReader<'s, 'c, 'a> {
+impl<'a> Given<'a> {
+    pub(super) fn prompt(self, scope: &Scope<'_, 'a>) -> Prompt<'a> {
+        let limit = scope.options.keep_bytes;
+        let mut pieces = Pieces::new(limit);
+        match self {
+            Given::Text(text) => pieces.text(text),
+            Given::Ids(Ids { ids, count }) => pieces.ids(ids, count),
+            Given::Several { parts, tokens } => return Prompt::several(parts, limit, tokens),
+        }
+        Prompt::one(pieces)
+    }
+}
+
+/// What becomes of an array of strings.
+pub(super) trait Strings<'a>: Default {
+    /// Takes the only string, which is not in an array.
+    fn only(text: Str<'a, '_>, scope: &Scope<'_, 'a>) -> Text<'a>;
+
+    /// Takes the next string of an array.
+    fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_, 'a>);
+
+    /// What the strings of an array are together.
+    fn given(self) -> Given<'a>;
+}
+
+pub(super) struct GivenReader<'s, 'c, 'a, S> {
     pub(super) scope: &'s Scope<'c, 'a>,
+    pub(super) strings: S,
 }
 
-const RULE: &str = "must be a string, an array of strings, or an array of token ids";
+const RULE: &str = "must be a string, an array of strings, an array of token ids, or an array of such arrays";
 
-impl<'a> Reader<'a> for GivenReader<'_, '_, 'a> {
+impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
     type Value = Option<Given<'a>>;
 
     fn other(self) -> Self::Value {
@@ -40,96 +77,177 @@ impl<'a> Reader<'a> for GivenReader<'_, '_, 'a> {
     }
 
     fn string(self, value: Str<'a, '_>) -> Self::Value {
-        (!value.is_empty()).then(|| Given::Text(self.scope.text_of(value)))
+        (!value.is_empty()).then(|| Given::Text(S::only(value, self.scope)))
     }
 
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-        let scope = self.scope;
+        let Self { scope, mut strings } = self;
+        let room = scope.options.keep_bytes / BYTES_PER_TOKEN;
+        let (mut ids, mut lists) = (Ids::default(), Several::new(scope));
         // The first element decides what all of them must be.
-        let given = match element(&mut array, Element { scope })? {
-            None => return Ok(None),
-            Some(Item::Text(first)) => texts(first, &mut array, scope)?,
-            Some(Item::Id(first)) => ids(first, &mut array, scope)?,
-            Some(Item::Other) => None,
-        };
-        pass_array(array)?;
-        if given.is_none() {
-            scope.fault(Fault::Field(RULE));
+        let mut first = None;
+        loop {
+            let item = Element { scope, strings: &mut strings, room: room.min(lists.room / BYTES_PER_TOKEN) };
+            let Some(item) = element(&mut array, item)? else { break };
+            let kind = core::mem::discriminant(&item);
+            match item {
+                _ if *first.get_or_insert(kind) != kind => {
+                    pass_array(array)?;
+                    return Ok(Self { scope, strings }.other());
+                }
+                Item::Text => {}
+                Item::Id(id) => ids.add(id, room),
+                Item::Ids(Ids { ids, count }) => lists.add(Part::Ids { ids, count }, count),
+                Item::Other => {
+                    pass_array(array)?;
+                    return Ok(Self { scope, strings }.other());
+                }
+            }
         }
-        Ok(given)
+        Ok(match first {
+            None => None,
+            Some(_) if ids.count > 0 => Some(Given::Ids(ids)),
+            Some(_) if lists.count > 0 => Some(lists.given()),
+            Some(_) => Some(strings.given()),
+        })
     }
 }
 
-fn texts<'a, A: SeqAccess<'a>>(
-    first: Text<'a>,
-    array: &mut A,
-    scope: &Scope<'_, 'a>,
-) -> Result<Option<Given<'a>>, A::Error> {
-    let mut texts = Vec::new();
-    let limit = scope.options.keep_bytes;
-    let mut room = limit.saturating_mul(WHOLE_PROMPTS);
-    let (mut count, mut tokens, mut dropped) = (0, 0, 0);
-    let mut next = Some(Item::Text(first));
-    while let Some(item) = next {
-        let Item::Text(text) = item else { return Ok(None) };
-        count += 1;
-        tokens += text.bytes.div_ceil(BYTES_PER_TOKEN as u64);
-        // The first one may be the only one, and is then a prompt like a plain string, also where nothing is kept of it.
-        if room > 0 || texts.is_empty() {
-            room = room.saturating_sub(text.kept.len().min(limit).max(LEAST_PROMPT));
-            texts.push(text);
-        } else {
-            dropped += text.bytes + 3;
-        }
-        next = element(array, Element { scope })?;
-    }
-    Ok(Some(Given::Texts { texts, count, tokens, dropped }))
+/// Several prompts, of which as many are kept as the bound for all allows.
+pub(super) struct Several<'a> {
+    parts: Vec<Part<'a>>,
+    count: u64,
+    tokens: u64,
+    limit: usize,
+    room: usize,
 }
 
-fn ids<'a, A: SeqAccess<'a>>(
-    first: u32,
-    array: &mut A,
-    scope: &Scope<'_, 'a>,
-) -> Result<Option<Given<'a>>, A::Error> {
-    let room = scope.options.keep_bytes / BYTES_PER_TOKEN;
-    let mut ids = Vec::new();
-    let mut count = 0;
-    let mut next = Some(Item::Id(first));
-    while let Some(item) = next {
-        let Item::Id(id) = item else { return Ok(None) };
-        count += 1;
-        if ids.len() < room {
-            ids.push(id);
-        }
-        next = element(array, Element { scope })?;
+impl<'a> Several<'a> {
+    fn new(scope: &Scope<'_, 'a>) -> Self {
+        let limit = scope.options.keep_bytes;
+        Self { parts: Vec::new(), count: 0, tokens: 0, limit, room: limit.saturating_mul(WHOLE_PROMPTS) }
     }
-    Ok(Some(Given::Ids { ids, count }))
+
+    fn add(&mut self, part: Part<'a>, tokens: u64) {
+        self.count += 1;
+        self.tokens += tokens;
+        if self.room > 0 {
+            self.room = self.room.saturating_sub(part.kept_bytes().min(self.limit).max(LEAST_PROMPT));
+            self.parts.push(part);
+        }
+    }
+
+    fn given(self) -> Given<'a> {
+        Given::Several { parts: self.parts, tokens: self.tokens }
+    }
+}
+
+/// Strings that are prompts of their own; one in an array is a prompt like a plain string.
+#[derive(Default)]
+pub(super) struct Prompts<'a> {
+    several: Option<Several<'a>>,
+}
+
+impl<'a> Strings<'a> for Prompts<'a> {
+    fn only(text: Str<'a, '_>, scope: &Scope<'_, 'a>) -> Text<'a> {
+        scope.text_of(text)
+    }
+
+    fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_, 'a>) {
+        let text = scope.text_of(text);
+        let tokens = text.bytes.div_ceil(BYTES_PER_TOKEN as u64);
+        self.several.get_or_insert_with(|| Several::new(scope)).add(Part::Text(text), tokens);
+    }
+
+    fn given(self) -> Given<'a> {
+        self.several.map_or_else(|| Given::Text(Text::default()), Several::given)
+    }
+}
+
+/// Strings of which the reference makes JSON: its own structure, under the names its fields have in Go.
+#[derive(Default)]
+pub(super) struct Encoded {
+    json: Option<JsonText>,
+}
+
+impl<'a> Strings<'a> for Encoded {
+    fn only(text: Str<'a, '_>, scope: &Scope<'_, 'a>) -> Text<'a> {
+        let mut json = JsonText::new(scope.options.keep_bytes);
+        json.json(r#"{"Raw":"#);
+        json.string(&text);
+        json.json(r#","Strings":null,"TokenIDs":null}"#);
+        json.finish()
+    }
+
+    fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_, 'a>) {
+        let json = self.json.get_or_insert_with(|| JsonText::new(scope.options.keep_bytes));
+        json.json(if json.is_empty() { r#"{"Raw":"","Strings":["# } else { "," });
+        json.string(&text);
+    }
+
+    fn given(self) -> Given<'a> {
+        let mut json = self.json.unwrap_or_else(|| JsonText::new(0));
+        json.json(r#"],"TokenIDs":null}"#);
+        Given::Text(json.finish())
+    }
 }
 
 /// An element of a prompt array.
-enum Item<'a> {
-    Text(Text<'a>),
+enum Item {
+    /// A string, which has been taken.
+    Text,
     Id(u32),
+    Ids(Ids),
     Other,
 }
 
-struct Element<'s, 'c, 'a> {
+struct Element<'e, 's, 'c, 'a, S> {
     scope: &'s Scope<'c, 'a>,
+    strings: &'e mut S,
+    /// Of an array of token ids so many are kept.
+    room: usize,
 }
 
-impl<'a> Reader<'a> for Element<'_, '_, 'a> {
-    type Value = Item<'a>;
+impl<'a, S: Strings<'a>> Reader<'a> for Element<'_, '_, '_, 'a, S> {
+    type Value = Item;
 
-    fn other(self) -> Item<'a> {
+    fn other(self) -> Item {
         Item::Other
     }
 
-    fn number(self, value: Number) -> Item<'a> {
+    fn number(self, value: Number) -> Item {
         token_id(value).map_or(Item::Other, Item::Id)
     }
 
-    fn string(self, value: Str<'a, '_>) -> Item<'a> {
-        Item::Text(self.scope.text_of(value))
+    fn string(self, value: Str<'a, '_>) -> Item {
+        self.strings.add(value, self.scope);
+        Item::Text
+    }
+
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Item, A::Error> {
+        let mut ids = Ids::default();
+        while let Some(id) = element(&mut array, IfTokenId)? {
+            let Some(id) = id else {
+                pass_array(array)?;
+                return Ok(Item::Other);
+            };
+            ids.add(id, self.room);
+        }
+        Ok(Item::Ids(ids))
+    }
+}
+
+struct IfTokenId;
+
+impl Reader<'_> for IfTokenId {
+    type Value = Option<u32>;
+
+    fn other(self) -> Self::Value {
+        None
+    }
+
+    fn number(self, value: Number) -> Self::Value {
+        token_id(value)
     }
 }
 

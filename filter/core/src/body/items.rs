@@ -3,8 +3,8 @@
 use serde::de::{MapAccess, SeqAccess};
 
 use super::canonical;
-use super::field::{IfCount, Kind, Scope, TextField, Typed};
-use super::json_text::JsonText;
+use super::field::{IfCount, Kind, Scope, Typed};
+use super::json_text::{JsonField, JsonText};
 use super::value::{Pass, Reader, element, key, value};
 use super::{Fault, Input};
 use crate::prompt::{Pieces, Prompt, Text};
@@ -181,12 +181,7 @@ impl<'a> Reader<'a> for Item<'_, '_, 'a> {
                 }
             };
             let rule = "an item's type and role must be strings";
-            let text = value(&mut object, TextField { scope, rule })?;
-            *field = (!text.is_empty()).then(|| {
-                let mut json = JsonText::new(scope.options.keep_bytes);
-                json.string(&text);
-                json.finish()
-            });
+            *field = value(&mut object, JsonField { scope, rule })?;
         }
         Ok(item)
     }

@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::Fault;
+use super::field::Scope;
+use super::value::{Reader, Str};
 use crate::prompt::Text;
 
 /// A JSON text being put together.
@@ -22,16 +25,23 @@ impl JsonText {
         self.bytes += put(&mut self.out, self.end, json.as_bytes());
     }
 
-    /// Appends JSON of which only a beginning may be at hand.
+    /// Appends JSON of which only a beginning may be at hand; behind that nothing more is kept.
     pub(super) fn part(&mut self, json: &Text<'_>) {
         put(&mut self.out, self.end, &json.kept);
+        if (json.kept.len() as u64) < json.bytes {
+            self.end = self.out.len();
+        }
         self.bytes += json.bytes;
     }
 
     /// Appends a string.
-    pub(super) fn string(&mut self, text: &Text<'_>) {
-        self.bytes += string(&mut self.out, self.end, &text.kept);
-        self.bytes += text.bytes - text.kept.len() as u64;
+    pub(super) fn string(&mut self, text: &str) {
+        self.bytes += string(&mut self.out, self.end, text.as_bytes());
+    }
+
+    /// Nothing has been appended.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
     }
 
     /// Appends JSON as it is but for blanks between its parts, and with `<`, `>`, `&`, U+2028 and U+2029 escaped.
@@ -62,6 +72,33 @@ impl JsonText {
 
     pub(super) fn finish(self) -> Text<'static> {
         Text { kept: Cow::Owned(self.out), bytes: self.bytes }
+    }
+}
+
+/// A string as JSON, or nothing for null and the empty one; anything else breaks `rule`.
+pub(super) struct JsonField<'s, 'c, 'a> {
+    pub(super) scope: &'s Scope<'c, 'a>,
+    pub(super) rule: &'static str,
+}
+
+impl<'a> Reader<'a> for JsonField<'_, '_, 'a> {
+    type Value = Option<Text<'a>>;
+
+    fn other(self) -> Self::Value {
+        self.scope.fault(Fault::Field(self.rule));
+        None
+    }
+
+    fn null(self) -> Self::Value {
+        None
+    }
+
+    fn string(self, value: Str<'a, '_>) -> Self::Value {
+        (!value.is_empty()).then(|| {
+            let mut json = JsonText::new(self.scope.options.keep_bytes);
+            json.string(&value);
+            json.finish()
+        })
     }
 }
 

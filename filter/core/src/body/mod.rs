@@ -2,8 +2,8 @@
 //!
 //! The [path](Parsers::api) says which [`Api`] a body belongs to, [`Body::read`] reads it. Strings without escapes are
 //! borrowed from the body. Rules, field names and messages are the reference's; these differ on purpose:
-//! bodies that are not UTF-8 or hold half a surrogate pair are refused instead of repaired, nesting is limited by the
-//! deserializer, and field names have to be spelled exactly.
+//! bodies that are not UTF-8 are refused instead of repaired, nesting is limited by the deserializer, and field names have
+//! to be spelled exactly.
 
 mod anthropic;
 mod api;
@@ -20,6 +20,7 @@ mod json_text;
 mod members;
 mod path;
 mod span;
+mod surrogates;
 pub(crate) mod value;
 
 use core::fmt::Display;
@@ -94,8 +95,32 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Reads the body of a request to `api`. The body of a request to [`Api::Raw`] is not read.
+    /// Reads the body of a request to `api`. The body of a request to [`Api::Raw`] is not read. Half a surrogate pair is read
+    /// as U+FFFD.
     pub fn read<J: Json>(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
+        let mut read = Self::read_text::<J>(text, api, options);
+        // Halves of pairs are rare, and a reader of JSON refuses them: only then they are looked for.
+        if let Err(BodyError::NotAnObject { .. }) = read
+            && let Some(text) = surrogates::replaced(text)
+        {
+            read = Body::read_text::<J>(&text, api, options).map(Body::into_owned);
+        }
+        if api.reads_only_model() { Ok(read.unwrap_or_default()) } else { read }
+    }
+
+    fn into_owned(self) -> Body<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        Body {
+            model: self.model.map(owned),
+            model_span: self.model_span,
+            stream: self.stream,
+            max_output_tokens: self.max_output_tokens,
+            cache_salt: self.cache_salt.map(owned),
+            prompt: self.prompt.into_owned(),
+        }
+    }
+
+    fn read_text<J: Json>(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
         match api {
             Api::Chat => read::<J, chat::Chat<'_>>(text, api, options),
             Api::Completions => read::<J, completions::Completions<'_>>(text, api, options),
@@ -106,9 +131,7 @@ impl<'a> Body<'a> {
             Api::Messages => read::<J, anthropic::Messages<'_>>(text, api, options),
             Api::Generate => read::<J, generate::Generate>(text, api, options),
             Api::SglangGenerate => read::<J, generate::SglangGenerate<'_>>(text, api, options),
-            Api::CountTokens | Api::Tokenize => {
-                Ok(read::<J, ModelOnly>(text, api, options).unwrap_or_default())
-            }
+            Api::CountTokens | Api::Tokenize => read::<J, ModelOnly>(text, api, options),
             Api::Raw => Ok(Self::default()),
         }
     }

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 pub use hash::{BlockHashes, block_hashes};
 pub(crate) use media::sound_tokens;
 pub use media::{Frames, Media, Resolution, TokensPerPicture, VideoEstimate, VideoHints};
-pub(crate) use pieces::{Pieces, Text};
+pub(crate) use pieces::{Part, Pieces, Text};
 
 pub(crate) use image::{resolution_of_base64, resolution_of_data_url};
 
@@ -75,16 +75,19 @@ impl<'a> Prompt<'a> {
         Self { lists, tokens, is_cut, has_media }
     }
 
-    /// Independent prompts of `tokens` altogether, of which the first are `texts`; empty ones have no tokens and are left out.
+    /// Independent prompts of `tokens` altogether, of which the first are `parts`; empty ones have no tokens and are left out.
     /// Of each one `limit` bytes are kept, as far as the [bound for all](WHOLE_PROMPTS) allows.
-    pub(crate) fn several(texts: Vec<Text<'a>>, limit: usize, tokens: u64) -> Self {
+    pub(crate) fn several(parts: Vec<Part<'a>>, limit: usize, tokens: u64) -> Self {
         let mut room = limit.saturating_mul(WHOLE_PROMPTS);
-        let mut lists = Vec::with_capacity(texts.len());
+        let mut lists = Vec::with_capacity(parts.len());
         let (mut seen, mut cut) = (0, false);
-        for text in texts {
+        for part in parts {
             let mut list = Pieces::new(limit.min(room));
-            room = room.saturating_sub(text.kept.len().min(limit).max(LEAST_PROMPT));
-            list.text(text);
+            room = room.saturating_sub(part.kept_bytes().min(limit).max(LEAST_PROMPT));
+            match part {
+                Part::Text(text) => list.text(text),
+                Part::Ids { ids, count } => list.ids(ids, count),
+            }
             seen += list.tokens();
             let (pieces, is_cut) = list.into_parts();
             cut |= is_cut;
@@ -95,8 +98,21 @@ impl<'a> Prompt<'a> {
         Self { lists, tokens, is_cut: cut || seen < tokens, has_media: false }
     }
 
-    /// How many tokens the prompt has, counting those that were not kept. Texts that stand in it as JSON, such as those of
-    /// embeddings and conversations, count as if nothing had to be escaped in what was not kept.
+    /// The same prompt, which borrows nothing.
+    pub(crate) fn into_owned(self) -> Prompt<'static> {
+        let owned = |piece| match piece {
+            Piece::Text(text) => Piece::Text(Cow::Owned(text.into_owned())),
+            Piece::Media { token, count } => Piece::Media { token, count },
+            Piece::Ids(ids) => Piece::Ids(ids),
+        };
+        let lists = self
+            .lists
+            .into_iter()
+            .map(|List { pieces, is_cut }| List { pieces: pieces.into_iter().map(owned).collect(), is_cut });
+        Prompt { lists: lists.collect(), tokens: self.tokens, is_cut: self.is_cut, has_media: self.has_media }
+    }
+
+    /// How many tokens the prompt has, counting those that were not kept.
     pub fn token_count(&self) -> u64 {
         self.tokens
     }

@@ -31,6 +31,25 @@ impl<'a> Text<'a> {
     }
 }
 
+/// One of several prompts.
+pub(crate) enum Part<'a> {
+    Text(Text<'a>),
+    /// The first of `count` token ids.
+    Ids {
+        ids: Vec<u32>,
+        count: u64,
+    },
+}
+
+impl Part<'_> {
+    pub(crate) fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.kept.len(),
+            Self::Ids { ids, .. } => ids.len() * BYTES_PER_TOKEN,
+        }
+    }
+}
+
 /// How long a sequence of pieces is, wherever it may be appended: `head` bytes up to the first asset, which starts at a
 /// token boundary, and the bytes from there on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,6 +113,9 @@ impl<'a> Pieces<'a> {
 
     /// `ids` are the first of `count` token ids.
     pub(crate) fn ids(&mut self, ids: Vec<u32>, count: u64) {
+        if count == 0 {
+            return;
+        }
         self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
         let whole = ids.len() as u64 == count;
         self.keep(Piece::Ids(ids));

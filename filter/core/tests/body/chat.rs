@@ -174,3 +174,16 @@ fn of_some_bodies_only_the_model_is_read() {
         assert_eq!(bytes, Ok(Body::default()));
     }
 }
+
+#[test]
+fn keys_are_spelled_exactly_and_the_last_of_equal_ones_counts() {
+    let body = read(Api::Chat, r#"{"messages":[{}],"Model":"a","model":"b","MODEL":"c"}"#).unwrap();
+    assert_eq!(body.model.as_deref(), Some("b"));
+    assert!(read(Api::Chat, r#"{"Messages":[{"role":"user"}]}"#).is_err());
+    for (json, expected) in [
+        (r#"{"messages":[{"role":"a","content":"x"}],"messages":[{"role":"b"}]}"#, "b"),
+        (r#"{"messages":[{"role":"a","Role":"b","content":"x","content":"y"}]}"#, "ay"),
+    ] {
+        assert_eq!(text(Api::Chat, json), expected, "{json}");
+    }
+}

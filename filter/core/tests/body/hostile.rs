@@ -93,16 +93,26 @@ fn every_truncation_is_refused_as_a_syntax_error() {
 }
 
 #[test]
-fn half_a_surrogate_pair_is_refused() {
-    for escape in [r"\ud800", r"\udc00", r"\ud800\ud800", r"\ud800x", r"\ud83d\n"] {
-        for json in [
-            format!(r#"{{"prompt":"{escape}"}}"#),
-            format!(r#"{{"prompt":"a","x":"{escape}"}}"#),
-            format!(r#"{{"prompt":"a","{escape}":1}}"#),
-        ] {
-            assert!(matches!(read(Api::Completions, &json), Err(BodyError::NotAnObject { .. })), "{json}");
-        }
+fn half_a_surrogate_pair_is_read_as_the_replacement_character() {
+    for (escape, expected) in [
+        (r"\ud800", "\u{fffd}"),
+        (r"\udc00", "\u{fffd}"),
+        (r"\ud800\ud800", "\u{fffd}\u{fffd}"),
+        (r"\ud800x", "\u{fffd}x"),
+        (r"\ud83d\n", "\u{fffd}\n"),
+        (r"\ud83d\ude00\ude00", "😀\u{fffd}"),
+    ] {
+        let json =
+            format!(r#"{{"x{escape}":1,"model":"{escape}","prompt":"{escape}","cache_salt":"{escape}"}}"#);
+        let body = read(Api::Completions, &json).unwrap();
+        assert_eq!(body.model.as_deref(), Some(expected), "{json}");
+        assert_eq!(body.cache_salt.as_deref(), Some(expected), "{json}");
+        assert_eq!(json[body.model_span.unwrap()], format!("\"{escape}\""));
+        assert_eq!(text(Api::Completions, &json), expected);
     }
+    let message = refusal(Api::Completions, r#"{"prompt":"\ud800","model":}"#);
+    assert!(message.contains("expected value"), "{message}");
+    assert!(read(Api::CountTokens, r#"{"model":"\ud800"}"#).unwrap().model.is_some());
 }
 
 #[test]

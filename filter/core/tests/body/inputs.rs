@@ -75,3 +75,51 @@ fn beyond_the_limit_strings_and_ids_are_only_counted() {
         assert_eq!(body.prompt.token_count(), tokens as u64);
     }
 }
+
+#[test]
+fn what_is_not_kept_counts_as_the_json_that_the_reference_makes_of_it() {
+    let tabs = r"\t".repeat(40);
+    for (api, json, tokens) in [
+        // {"Raw":"…","Strings":null,"TokenIDs":null} has 41 bytes around the 80 of the tabs.
+        (Api::Embeddings, format!(r#"{{"input":"{tabs}"}}"#), 31),
+        (Api::Embeddings, format!(r#"{{"input":["{tabs}","<"]}}"#), (39 + 2 + 80 + 1 + 8_usize).div_ceil(4)),
+        (Api::Conversations, format!(r#"{{"items":[{{"type":"{tabs}","role":"\n"}}]}}"#), 27),
+        (Api::Responses, format!(r#"{{"input":"{tabs}"}}"#), 24),
+        (Api::Messages, format!(r#"{{"messages":[{{}}],"tools":[{{"name":"{tabs}"}}]}}"#), 24),
+    ] {
+        let counts = [0, 3, 50, usize::MAX].map(|keep| read_limited(api, &json, keep).prompt.token_count());
+        assert_eq!(counts, [tokens as u64; 4], "{json}");
+    }
+}
+
+#[test]
+fn arrays_of_token_ids_are_independent_prompts() {
+    for (api, field) in [(Api::Completions, "prompt"), (Api::Embeddings, "input")] {
+        for (value, lists, tokens) in [
+            ("[[5,6],[],[9]]", &[&[5, 0, 0, 0, 6, 0, 0, 0][..], &[9, 0, 0, 0]][..], 3),
+            ("[[1]]", &[&[1, 0, 0, 0]], 1),
+            ("[[]]", &[], 0),
+        ] {
+            let json = format!(r#"{{"{field}":{value}}}"#);
+            let body = read(api, &json).unwrap();
+            assert_eq!((bytes(&body.prompt), body.prompt.token_count()), (lists_of(lists), tokens), "{json}");
+        }
+        let mixed = ["[[1],2]", "[1,[2]]", r#"[[1],"a"]"#, r#"["a",[1]]"#];
+        for value in mixed.into_iter().chain([r#"[["a"]]"#, "[[[1]]]", "[[1.5]]", "[[1],[-1]]", "[{}]"]) {
+            let json = format!(r#"{{"{field}":{value}}}"#);
+            assert!(read(api, &json).is_err(), "{json}");
+        }
+    }
+}
+
+fn lists_of(lists: &[&[u8]]) -> Vec<Vec<u8>> {
+    lists.iter().map(|list| list.to_vec()).collect()
+}
+
+#[test]
+fn many_arrays_of_token_ids_stay_within_the_limit() {
+    let json = format!(r#"{{"prompt":[{}[7,8]]}}"#, "[1],".repeat(100_000));
+    let body = read_limited(Api::Completions, &json, 1_000);
+    assert_eq!((body.prompt.token_count(), body.prompt.is_cut()), (100_002, true));
+    assert!(body.prompt.lists().len() <= 16, "each costs a block's 256 bytes");
+}

@@ -72,7 +72,7 @@ fn completions_without_a_prompt_are_refused() {
             r#"{"prompt":[1,"a"]}"#,
             r#"{"prompt":[1,null]}"#,
             r#"{"prompt":[null]}"#,
-            r#"{"prompt":[[1,2],[3]]}"#,
+            r#"{"prompt":[[1,2],3]}"#,
             r#"{"prompt":[["a"]]}"#,
             r#"{"prompt":[1.5]}"#,
             r#"{"prompt":[-1]}"#,
@@ -88,7 +88,7 @@ fn embeddings_without_an_input_are_refused() {
     all_refused(
         Api::Embeddings,
         EMBEDDINGS,
-        &[r"{}", r#"{"input":""}"#, r#"{"input":[]}"#, r#"{"input":[[1]]}"#, r#"{"input":{}}"#],
+        &[r"{}", r#"{"input":""}"#, r#"{"input":[]}"#, r#"{"input":[[1],1]}"#, r#"{"input":{}}"#],
     );
 }
 

@@ -2,8 +2,8 @@
 
 use serde::de::{MapAccess, SeqAccess};
 
-use crate::body::field::{Scope, TextField};
-use crate::body::json_text::JsonText;
+use crate::body::field::Scope;
+use crate::body::json_text::{JsonField, JsonText};
 use crate::body::value::{Pass, Reader, element, key, value};
 use crate::body::{Fault, span};
 use crate::prompt::Text;
@@ -43,8 +43,8 @@ impl<'a> Reader<'a> for Tools<'_, '_, 'a> {
 
 #[derive(Default)]
 struct Tool<'a> {
-    name: Text<'a>,
-    description: Text<'a>,
+    name: Option<Text<'a>>,
+    description: Option<Text<'a>>,
     input_schema: Option<&'a str>,
     strict: Option<bool>,
     defer_loading: Option<bool>,
@@ -53,10 +53,13 @@ struct Tool<'a> {
 impl Tool<'_> {
     fn write(&self, json: &mut JsonText) {
         json.json(r#"{"name":"#);
-        json.string(&self.name);
-        if !self.description.is_empty() {
+        match &self.name {
+            Some(name) => json.part(name),
+            None => json.json(r#""""#),
+        }
+        if let Some(description) = &self.description {
             json.json(r#","description":"#);
-            json.string(&self.description);
+            json.part(description);
         }
         if let Some(schema) = self.input_schema {
             json.json(r#","input_schema":"#);
@@ -91,7 +94,7 @@ impl<'a> Reader<'a> for ToolReader<'_, '_, 'a> {
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
         let scope = self.scope;
-        let text = |rule| TextField { scope, rule };
+        let text = |rule| JsonField { scope, rule };
         let mut tool = Tool::default();
         while let Some(name) = key(&mut object)? {
             match &*name {

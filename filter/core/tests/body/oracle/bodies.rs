@@ -145,7 +145,8 @@ pub(super) fn given(name: &'static str) -> impl Strategy<Value = Json> {
     let given = prop_oneof![
         3 => text(),
         2 => vec(text(), 0..4).prop_map(Json::Array),
-        2 => vec(ids, 0..70).prop_map(Json::Array),
+        2 => vec(ids.clone(), 0..70).prop_map(Json::Array),
+        1 => vec(vec(ids, 0..20).prop_map(Json::Array), 0..4).prop_map(Json::Array),
         1 => anything(),
     ];
     (vec(common(), 0..6), option::weighted(0.9, given), 0..7_usize).prop_map(

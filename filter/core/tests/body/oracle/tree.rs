@@ -76,9 +76,16 @@ fn completions_bytes(prompt: &Value) -> Option<Vec<Vec<u8>>> {
     if elements[0].is_string() {
         return elements.iter().map(|text| Some(text.as_str()?.as_bytes().to_vec())).collect();
     }
+    if elements[0].is_array() {
+        return elements.iter().map(|ids| id_bytes(ids.as_array()?)).collect();
+    }
+    Some(vec![id_bytes(elements)?])
+}
+
+fn id_bytes(ids: &[Value]) -> Option<Vec<u8>> {
     let id = |element: &Value| u32::try_from(whole(element)?).ok();
-    let ids: Option<Vec<u32>> = elements.iter().map(id).collect();
-    Some(vec![ids?.iter().flat_map(|id| id.to_le_bytes()).collect()])
+    let ids: Option<Vec<u32>> = ids.iter().map(id).collect();
+    Some(ids?.iter().flat_map(|id| id.to_le_bytes()).collect())
 }
 
 /// The tree is sorted by key already and has only the last of equal keys.
