@@ -18,6 +18,7 @@ mod given;
 mod items;
 mod json_text;
 mod members;
+mod model_only;
 mod path;
 mod span;
 mod surrogates;
@@ -35,7 +36,7 @@ pub use beginning::complete;
 pub use error::{BodyError, Fault};
 use field::{IfString, IsTrue, NameField, Scope};
 pub use path::request_path;
-use value::{Number, Pass, Read, Reader, Str, key, pass_array, value};
+use value::{Number, Read, Reader, Str, key, pass_array, value};
 
 /// A reader of JSON text, which the shell brings along.
 pub trait Json {
@@ -131,7 +132,7 @@ impl<'a> Body<'a> {
             Api::Messages => read::<J, anthropic::Messages<'_>>(text, api, options),
             Api::Generate => read::<J, generate::Generate>(text, api, options),
             Api::SglangGenerate => read::<J, generate::SglangGenerate<'_>>(text, api, options),
-            Api::CountTokens | Api::Tokenize => read::<J, ModelOnly>(text, api, options),
+            Api::CountTokens | Api::Tokenize => read::<J, model_only::ModelOnly>(text, api, options),
             Api::Raw => Ok(Self::default()),
         }
     }
@@ -164,25 +165,6 @@ trait Input<'a>: Default {
 
     /// The prompt, or nothing if a required field is missing.
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>>;
-}
-
-/// A body of which only the model is read.
-#[derive(Default)]
-struct ModelOnly;
-
-impl<'a> Input<'a> for ModelOnly {
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        _name: &str,
-        object: &mut A,
-        _scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
-        value(object, Pass)
-    }
-
-    fn prompt(self, _scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
-        Some(Prompt::default())
-    }
 }
 
 fn read<'a, J: Json, I: Input<'a>>(
