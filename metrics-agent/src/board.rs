@@ -87,7 +87,7 @@ impl Board {
         match &mut *members {
             Some(known) if *known.topology == topology => known.slots = slots,
             known => {
-                let topology_version = self.version();
+                let topology_version = topology.version();
                 *known = Some(Members { topology: Arc::new(topology), slots, topology_version });
             }
         }

@@ -9,6 +9,7 @@ use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_core, v1};
 use parking_lot::Mutex;
+use xxhash_rust::xxh64::xxh64;
 
 use crate::clock::Clock;
 
@@ -30,6 +31,17 @@ pub struct Topology {
     pub pool: Pool,
     /// `None`: the reference's defaults.
     pub policy: Option<v1::Policy>,
+}
+
+impl Topology {
+    /// Equal topologies have equal versions, whichever agent they are of.
+    pub fn version(&self) -> u64 {
+        xxh64(&self.encoded().encode_to_vec(), 0)
+    }
+
+    fn encoded(&self) -> v1::Topology {
+        v1::Topology { policy: self.policy.clone(), ..topology_from_core(&self.pool) }
+    }
 }
 
 impl PartialEq for Topology {
@@ -121,10 +133,7 @@ impl Published {
             format: FORMAT,
             topology_version: self.versions.topology,
             readings_version: self.versions.readings,
-            topology: with_topology.then(|| {
-                let Topology { pool, policy } = &*self.topology;
-                v1::Topology { policy: policy.clone(), ..topology_from_core(pool) }
-            }),
+            topology: with_topology.then(|| self.topology.encoded()),
             readings: self.readings.iter().map(|reading| reading_from_core(reading, now)).collect(),
             kv_usage_metrics: if with_topology { self.metric_uses() } else { Vec::new() },
         };
@@ -158,6 +167,20 @@ mod tests {
         assert_eq!(decode(&published.bytes(false)).unwrap().readings[0].age_ms, Some(0));
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(decode(&published.bytes(false)).unwrap().readings[0].age_ms, Some(7000));
+    }
+
+    #[test]
+    fn a_topologys_version_is_of_its_content() {
+        let topology = |address: &str, failure_mode| {
+            let endpoint =
+                endpoint_picker::pool::Endpoint::new("n".to_owned(), address.parse().unwrap(), vec![]);
+            let policy = v1::Policy { failure_mode, ..v1::Policy::default() };
+            Topology { pool: Pool::new("p".to_owned(), vec![endpoint]).unwrap(), policy: Some(policy) }
+        };
+        let version = topology("10.0.0.1:1", 1).version();
+        assert_eq!(topology("10.0.0.1:1", 1).version(), version);
+        assert_ne!(topology("10.0.0.2:1", 1).version(), version);
+        assert_ne!(topology("10.0.0.1:1", 2).version(), version);
     }
 
     #[tokio::test(start_paused = true)]

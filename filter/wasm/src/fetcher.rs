@@ -21,6 +21,10 @@ const WAIT: Duration = Duration::from_secs(5);
 /// How long a poll may take at all.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Least time from one poll to the next, however soon an answer comes: an agent publishes no more often, but of two each has readings
+/// that the other does not know.
+const POLL_EVERY: Duration = Duration::from_millis(20);
+
 /// Pause after a poll that failed.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -38,6 +42,8 @@ pub(crate) struct Fetcher {
     /// Held by this VM.
     lease: Period,
     poll: Option<u32>,
+    /// Since the last poll began.
+    since_poll: Period,
     /// Until the next poll.
     pause: Period,
     /// Why the last poll failed; `None` if it did not.
@@ -74,6 +80,7 @@ impl Fetcher {
             look_pause: Period::default(),
             lease: Period::default(),
             poll: None,
+            since_poll: Period::default(),
             pause: Period::default(),
             trouble: None,
             refused: None,
@@ -92,6 +99,7 @@ impl Fetcher {
             let path = format!("{}?wait_ms={}{versions}", self.path, WAIT.as_millis());
             // Not again at once if Envoy refuses to send it, as it does while it knows no such cluster.
             self.pause = Period::new(now, RETRY_AFTER);
+            self.since_poll = Period::new(now, POLL_EVERY);
             self.poll = Some(host::get(&self.cluster, &path, TIMEOUT)?);
         }
         Ok(())
@@ -138,7 +146,7 @@ impl Fetcher {
         match self.publish(board, have.map(|(topology, _)| topology), now) {
             Ok(fresh) => {
                 self.trouble = None;
-                self.pause = Period::default();
+                self.pause = self.since_poll;
                 if fresh { Poll::News } else { Poll::Nothing }
             }
             Err(reason) => {

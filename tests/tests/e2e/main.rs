@@ -33,6 +33,7 @@ mod scene;
 mod secured_agent;
 mod shadow;
 mod shipped_config;
+mod spare_agent;
 mod statistics;
 mod steady_load;
 mod streams;

@@ -4,7 +4,7 @@ pub struct Snapshot {
     /// Always 1. Raised only when an old reader would misread the rest.
     #[prost(uint32, tag = "1")]
     pub format: u32,
-    /// Names the pool's endpoints and policy. Another value means another topology; values are not ordered.
+    /// Names the pool's endpoints and policy, by a hash of them. Another value means another topology; values are not ordered.
     #[prost(fixed64, tag = "2")]
     pub topology_version: u64,
     /// Names the readings below. Another value means other readings; values are not ordered.
