@@ -95,10 +95,20 @@ impl Config {
         Ok(())
     }
 
-    /// Takes the endpoint picker out.
+    /// Takes the endpoint picker out, and lets clients play its part.
     pub fn remove_picker(&mut self) -> Result<()> {
         let at = self.picker_position()?;
         self.http_filters()?.remove(at);
+        let manager = self.connection_manager()?.as_object_mut().context("a connection manager")?;
+        let strips = manager.remove("early_header_mutation_extensions");
+        strips.map(drop).context("the configuration takes no headers away")
+    }
+
+    /// Sets how often a request is tried again.
+    pub fn set_retries(&mut self, retries: u32) -> Result<()> {
+        let route = self.connection_manager()?.pointer_mut("/route_config/virtual_hosts/0/routes/0/route");
+        let policy = route.and_then(|route| route.pointer_mut("/retry_policy"));
+        policy.context("the route has no retry policy")?["num_retries"] = retries.into();
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use prost::Message;
 use prost_types::value::Kind;
-use prost_types::{ListValue, Value};
+use prost_types::{ListValue, Struct, Value};
 
 /// The header a test sends the hint in.
 pub const HEADER: &str = "x-test-subset-hint";
@@ -43,9 +43,26 @@ pub fn string(hint: &str) -> String {
     encode(&string_value(hint.to_owned()))
 }
 
-/// The header's value for something that is no hint at all.
-pub fn number(hint: f64) -> String {
-    encode(&Value { kind: Some(Kind::NumberValue(hint)) })
+/// The header's value for any JSON value.
+pub fn json(hint: &serde_json::Value) -> String {
+    encode(&value(hint))
+}
+
+fn value(json: &serde_json::Value) -> Value {
+    let kind = match json {
+        serde_json::Value::Null => Kind::NullValue(0),
+        serde_json::Value::Bool(value) => Kind::BoolValue(*value),
+        serde_json::Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap_or(f64::NAN)),
+        serde_json::Value::String(text) => Kind::StringValue(text.clone()),
+        serde_json::Value::Array(items) => {
+            Kind::ListValue(ListValue { values: items.iter().map(value).collect() })
+        }
+        serde_json::Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, field)| (name.clone(), value(field)));
+            Kind::StructValue(Struct { fields: fields.collect() })
+        }
+    };
+    Value { kind: Some(kind) }
 }
 
 fn string_value(text: String) -> Value {

@@ -1,9 +1,13 @@
 //! What was decided.
 
+use core::net::SocketAddr;
+
 use crate::cycle::Load;
 use crate::memory::Event;
 use crate::profile::ProfileRun;
 use crate::rejection::Rejection;
+use crate::rng::Rng;
+use crate::subset::Subset;
 
 /// What becomes of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,8 +17,24 @@ pub enum Outcome {
     Route(Vec<usize>),
     /// Is answered here.
     Reject(Rejection),
-    /// Is left to the proxy's own balancing.
-    Abstain(Abstention),
+    /// Is left to the proxy.
+    Abstain {
+        /// Why.
+        reason: Abstention,
+        /// The addresses that the subset hint names, in the order in which the proxy tries them, never empty; `None` without a hint:
+        /// the proxy balances.
+        within: Option<Vec<SocketAddr>>,
+    },
+}
+
+impl Outcome {
+    /// Leaves a request to the proxy. A hint is obeyed all the same: its addresses in random order, and 503 if it has none.
+    pub fn abstain(reason: Abstention, subset: &Subset, rng: &mut dyn Rng) -> Self {
+        match subset.shuffled(rng) {
+            Some(addresses) if addresses.is_empty() => Self::Reject(Rejection::no_candidates()),
+            within => Self::Abstain { reason, within },
+        }
+    }
 }
 
 /// Why no decision was made.
@@ -40,7 +60,7 @@ impl Abstention {
 /// What to do when there is no snapshot to decide by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum FailureMode {
-    /// Leave the request to the proxy's balancing.
+    /// Leave the request to the proxy, inside its hint.
     #[default]
     FailOpen,
     /// Answer 503.
@@ -49,9 +69,9 @@ pub enum FailureMode {
 
 impl FailureMode {
     /// The outcome while no snapshot of the pool has arrived.
-    pub fn without_snapshot(self) -> Outcome {
+    pub fn without_snapshot(self, subset: &Subset, rng: &mut dyn Rng) -> Outcome {
         match self {
-            Self::FailOpen => Outcome::Abstain(Abstention::NoSnapshot),
+            Self::FailOpen => Outcome::abstain(Abstention::NoSnapshot, subset, rng),
             Self::FailClose => Outcome::Reject(Rejection::no_candidates()),
         }
     }

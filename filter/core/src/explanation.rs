@@ -121,7 +121,7 @@ impl Explanation {
         let mut text = match &self.outcome {
             Outcome::Route(_) => "routed".to_owned(),
             Outcome::Reject(rejection) => format!("rejected: {rejection}"),
-            Outcome::Abstain(abstention) => format!("abstained: {}", abstention.as_str()),
+            Outcome::Abstain { reason, .. } => format!("abstained: {}", reason.as_str()),
         };
         if self.is_stale {
             text.push_str("; readings are stale");

@@ -30,6 +30,7 @@ pub mod profile;
 pub mod prompt;
 pub mod reading;
 pub mod rejection;
+mod rest_of_hint;
 pub mod restore;
 pub mod rng;
 pub mod scheduler;

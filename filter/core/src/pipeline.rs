@@ -14,7 +14,7 @@ use crate::pool::Endpoint;
 use crate::profile::{Instance, Profile, ProfileRun};
 use crate::prompt::{BlockHashes, Media, VideoHints};
 use crate::rejection::Rejection;
-use crate::rng::Rng;
+use crate::rng::{Rng, shuffle};
 use crate::scheduler::{Schedule, Scheduler};
 
 /// Everything that decides for one pool, ready to run. Made from a
@@ -132,14 +132,23 @@ impl Pipeline {
         if candidates.is_empty() {
             return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
         }
-        let candidates = view.unavoided(&candidates, now).unwrap_or(candidates);
-        let endpoint = candidates[rng.below(candidates.len())];
+        let first = view.unavoided(&candidates, now);
+        let first = first.as_deref().unwrap_or(&candidates);
+        let endpoint = first[rng.below(first.len())];
+        let mut endpoints = vec![endpoint];
+        if request.subset.is_hint() {
+            let mut rest = candidates.clone();
+            rest.retain(|&other| other != endpoint);
+            shuffle(&mut rest, rng);
+            rest.sort_by_key(|&endpoint| view.avoids(endpoint, now));
+            endpoints.extend(rest);
+        }
         let charge = Charge {
             endpoint,
             until_first_byte: Load::default(),
             until_end: Load { requests: 1, tokens: 0 },
         };
-        Decision { charges: vec![charge], ..Decision::without_run(Outcome::Route(vec![endpoint])) }
+        Decision { charges: vec![charge], ..Decision::without_run(Outcome::Route(endpoints)) }
     }
 
     /// Headers that an answer from `endpoint` carries, beyond the decision's own.
@@ -208,14 +217,21 @@ impl Pipeline {
             ..Decision::without_run(Outcome::Route(vec![]))
         };
         match schedule {
-            Ok(schedule) => self.route(schedule, &cycle, &mut decision),
+            Ok(schedule) => self.route(schedule, &cycle, view, rng, &mut decision),
             Err(rejection) => decision.outcome = Outcome::Reject(rejection),
         }
         decision
     }
 
     /// Fills in what follows from a schedule.
-    fn route(&self, schedule: Schedule, cycle: &Cycle<'_>, decision: &mut Decision) {
+    fn route(
+        &self,
+        schedule: Schedule,
+        cycle: &Cycle<'_>,
+        view: &View<'_>,
+        rng: &mut dyn Rng,
+        decision: &mut Decision,
+    ) {
         let stages = self.stages(&decision.runs);
         let picks = |stage: &Stage<'_>| stage.profile == schedule.primary && !stage.picked.is_empty();
         let Some(primary) = stages.iter().position(picks) else {
@@ -233,7 +249,11 @@ impl Pipeline {
             None => rank,
         };
         decision.prompt = cycle.prompt_seen(stages[primary].picked[0]);
-        decision.outcome = Outcome::Route(stages[primary].picked.iter().map(through).collect());
+        let mut endpoints = stages[primary].picked.to_vec();
+        if cycle.request.subset.is_hint() {
+            endpoints.extend(self.rest_of_hint(&decision.runs[primary], cycle, view, rng));
+        }
+        decision.outcome = Outcome::Route(endpoints.iter().map(through).collect());
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
     }

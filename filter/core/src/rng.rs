@@ -20,6 +20,13 @@ pub trait Rng {
     }
 }
 
+/// Puts the items into random order, each order equally likely (Fisher and Yates).
+pub(crate) fn shuffle<T>(items: &mut [T], rng: &mut dyn Rng) {
+    for at in (1..items.len()).rev() {
+        items.swap(at, rng.below(at + 1));
+    }
+}
+
 /// The `SplitMix64` generator (Steele, Lea and Flood, 2014): one addition and a mix per number, any seed is good.
 #[derive(Clone, Debug)]
 pub struct SplitMix64 {

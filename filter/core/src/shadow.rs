@@ -36,7 +36,7 @@ impl Opinion {
                 format!("picks {}", pool.endpoints()[*endpoints.first()?].printed_address())
             }
             Outcome::Reject(rejection) => format!("rejects: {rejection}"),
-            Outcome::Abstain(abstention) => format!("abstains: {}", abstention.as_str()),
+            Outcome::Abstain { reason, .. } => format!("abstains: {}", reason.as_str()),
         };
         (!self.agrees).then(|| format!("; the shadow {would}"))
     }

@@ -6,6 +6,7 @@ use hashbrown::HashSet;
 
 use crate::packed;
 use crate::pool::Endpoint;
+use crate::rng::{Rng, shuffle};
 
 /// Which endpoints of the pool may be candidates.
 ///
@@ -43,6 +44,21 @@ impl Subset {
         }
     }
 
+    /// Whether there is a hint.
+    pub fn is_hint(&self) -> bool {
+        *self != Self::All
+    }
+
+    /// The addresses of the hint in random order; `None` without a hint.
+    pub fn shuffled(&self, rng: &mut dyn Rng) -> Option<Vec<SocketAddr>> {
+        let Self::Only(addresses) = self else { return None };
+        let mut addresses: Vec<SocketAddr> = addresses.iter().copied().collect();
+        // The set's own order differs between runs.
+        addresses.sort_unstable();
+        shuffle(&mut addresses, rng);
+        Some(addresses)
+    }
+
     /// Whether the hint allows this endpoint.
     pub fn allows(&self, endpoint: &Endpoint) -> bool {
         match self {
@@ -55,6 +71,7 @@ impl Subset {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::SplitMix64;
     use crate::test;
 
     fn allowed(subset: &Subset, address: &str) -> bool {
@@ -94,6 +111,20 @@ mod tests {
     fn a_string_in_metadata_is_a_list() {
         let subset = Subset::from_metadata(b"10.0.0.1:8000,10.0.0.2:8000");
         assert!(allowed(&subset, "10.0.0.2:8000"));
+    }
+
+    #[test]
+    fn every_address_of_a_hint_comes_first_equally_often() {
+        let items: Vec<String> = (0..4).map(|port| format!("10.0.0.1:{port}")).collect();
+        let subset = Subset::from_items(items.iter().map(String::as_str));
+        let mut first = [0; 4];
+        for seed in 0..8_000 {
+            let addresses = subset.shuffled(&mut SplitMix64::new(seed)).unwrap();
+            assert_eq!(addresses.iter().collect::<HashSet<_>>().len(), 4, "seed {seed}");
+            first[usize::from(addresses[0].port())] += 1;
+        }
+        assert!(first.iter().all(|count| (1_850..2_150).contains(count)), "{first:?}");
+        assert_eq!(Subset::All.shuffled(&mut SplitMix64::new(1)), None);
     }
 
     #[test]

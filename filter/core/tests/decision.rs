@@ -158,8 +158,36 @@ fn of_a_prompt_that_was_sent_a_moment_ago_only_what_is_new_is_told() {
 fn the_choice_stays_inside_the_subset_hint() {
     let mut bench = Bench::new(&[(0, 0.2), (0, 0.1), (10, 0.2)]);
     let all = ["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000"];
-    assert_eq!(bench.decide(&subset(&all)).outcome, Outcome::Route(vec![1]));
+    assert_eq!(bench.decide(&subset(&all)).outcome, Outcome::Route(vec![1, 0, 2]));
     assert_eq!(bench.decide(&subset(&all[2..])).outcome, Outcome::Route(vec![2]));
+}
+
+#[test]
+fn the_list_of_a_hint_names_all_of_its_endpoints_best_first() {
+    let mut bench = Bench::new(&[(3, 0.2), (0, 0.1), (10, 0.2), (5, 0.2), (0, 0.0)]);
+    let all = ["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000", "192.168.1.4:8000"];
+    assert_eq!(bench.decide(&subset(&all)).outcome, Outcome::Route(vec![1, 0, 3, 2]));
+    bench.readings[0].ready = false;
+    assert_eq!(bench.decide(&subset(&all)).outcome, Outcome::Route(vec![1, 3, 2]), "no candidate");
+    bench.avoided = vec![Period::default(), Period::new(NOW, Duration::from_millis(250))];
+    assert_eq!(bench.decide(&subset(&all)).outcome, Outcome::Route(vec![3, 2, 1]), "failed a moment ago");
+    assert_eq!(bench.decide(&Request::default()).outcome, Outcome::Route(vec![4]), "without a hint");
+}
+
+#[test]
+fn without_a_body_a_hint_gives_all_of_its_endpoints_in_random_order() {
+    let mut bench = Bench::new(&[(0, 0.0), (50, 0.9), (0, 0.0), (0, 0.0)]);
+    bench.avoided = vec![Period::new(NOW, Duration::from_millis(250))];
+    let hint = subset(&["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000"]);
+    let mut first = [0; 4];
+    for seed in 0..200 {
+        let rng = &mut SplitMix64::new(seed);
+        let decision = bench.pipeline.decide_without_body(&hint, &bench.view(), NOW, rng);
+        let Outcome::Route(endpoints) = &decision.outcome else { panic!("{decision:?}") };
+        assert!(endpoints.len() == 3 && endpoints.ends_with(&[0]), "{endpoints:?}");
+        first[endpoints[0]] += 1;
+    }
+    assert!(first[1] > 50 && first[2] > 50, "{first:?}");
 }
 
 #[test]
@@ -301,10 +329,20 @@ fn without_a_body_any_candidate_may_be_picked() {
 
 #[test]
 fn without_a_snapshot_the_failure_mode_decides() {
-    assert_eq!(FailureMode::FailOpen.without_snapshot(), Outcome::Abstain(Abstention::NoSnapshot));
-    assert!(
-        matches!(FailureMode::FailClose.without_snapshot(), Outcome::Reject(r) if r.code.status() == 503)
-    );
+    let outcome = |mode: FailureMode, subset| mode.without_snapshot(&subset, &mut SplitMix64::new(1));
+    let abstained = |within| Outcome::Abstain { reason: Abstention::NoSnapshot, within };
+    let hint = Subset::from_items(["192.168.1.1:8000", "no address"]);
+    assert_eq!(outcome(FailureMode::FailOpen, Subset::All), abstained(None));
+    let named = Some(vec!["192.168.1.1:8000".parse().unwrap()]);
+    assert_eq!(outcome(FailureMode::FailOpen, hint.clone()), abstained(named), "a hint is obeyed");
+    let refused = [
+        (FailureMode::FailOpen, Subset::from_items(["no address"])),
+        (FailureMode::FailClose, Subset::All),
+        (FailureMode::FailClose, hint),
+    ];
+    for (mode, subset) in refused {
+        assert!(matches!(outcome(mode, subset), Outcome::Reject(r) if r.code.status() == 503), "{mode:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use endpoint_picker::body::{Api, Body, BodyError, complete};
 use endpoint_picker::cycle::{Headers, Request};
-use endpoint_picker::decision::Outcome;
+use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::packed;
 use endpoint_picker::policy::{Terms, name_model};
 use endpoint_picker::restore::Restore;
@@ -66,7 +66,7 @@ fn api(pool: &PoolState, head: &RequestHead) -> Result<Api, BodyError> {
 
 /// Decides for a request without a body.
 fn without_body(pool: &mut PoolState, stats: &Stats, head: &RequestHead) -> host::Result<Verdict> {
-    let request = Request { headers: Headers(&head.all), subset: subset_hint()?, ..Request::default() };
+    let request = Request { headers: Headers(&head.all), subset: subset_hint(), ..Request::default() };
     timed(pool, stats, &request, How { has_body: false, explains: head.explains })
 }
 
@@ -141,7 +141,7 @@ fn verdict(
     body: &Body<'_>,
     terms: Terms<'_>,
 ) -> host::Result<Verdict> {
-    let request = Request::new(body, terms, Headers(&head.all), subset_hint()?);
+    let request = Request::new(body, terms, Headers(&head.all), subset_hint());
     let mut verdict = timed(pool, stats, &request, How { has_body: true, explains: head.explains })?;
     if let Act::Route { prompt, .. } = &verdict.act {
         stats.count_prompt(*prompt);
@@ -163,14 +163,35 @@ fn timed(pool: &mut PoolState, stats: &Stats, request: &Request<'_>, how: How) -
     Ok(verdict)
 }
 
-/// The subset hint: a list, or a comma-separated string. Any other value names no endpoint.
-fn subset_hint() -> host::Result<Subset> {
-    // Most requests have nothing in this namespace, and a look at it tells so at half the price of a look at the key. It also
-    // tells an empty string from an absent value, which Envoy hands over alike.
-    let Some(namespace) = host::filter_metadata_namespace(SUBSET_NAMESPACE)? else { return Ok(Subset::All) };
-    let Some(value) = host::filter_metadata(SUBSET_NAMESPACE, SUBSET_KEY)? else {
-        let is_empty = packed::strings(&namespace).is_some_and(|keys| keys.contains(&SUBSET_KEY));
-        return Ok(if is_empty { Subset::from_items([]) } else { Subset::All });
+/// Leaves a request to the proxy for this reason.
+pub(crate) fn abstain(pool: &mut PoolState, reason: Abstention) -> Outcome {
+    Outcome::abstain(reason, &subset_hint(), &mut pool.rng)
+}
+
+/// Decides for a request of which nothing could be read.
+pub(crate) fn by_failure_mode(pool: &mut PoolState) -> Outcome {
+    pool.failure_mode().without_snapshot(&subset_hint(), &mut pool.rng)
+}
+
+/// The subset hint: a list, or a comma-separated string. Any other value names no endpoint, and neither does one that Envoy
+/// cannot hand over, such as a list with `null` in it.
+fn subset_hint() -> Subset {
+    // Most requests have nothing in this namespace, and to ask for it costs half as much as to ask for the key.
+    let namespace = match host::filter_metadata_namespace(SUBSET_NAMESPACE) {
+        Ok(None) => return Subset::All,
+        Ok(namespace) => namespace,
+        Err(_) => None,
     };
-    Ok(Subset::from_metadata(&value))
+    match host::filter_metadata(SUBSET_NAMESPACE, SUBSET_KEY) {
+        Ok(Some(value)) => Subset::from_metadata(&value),
+        // Envoy hands an empty string over like an absent value; the namespace's keys tell them apart, if they can be read.
+        Ok(None) => match namespace.as_deref().and_then(packed::strings) {
+            Some(keys) if !keys.contains(&SUBSET_KEY) => Subset::All,
+            _ => Subset::from_items([]),
+        },
+        Err(error) => {
+            log::debug!("{error}; the subset hint names no endpoint");
+            Subset::from_items([])
+        }
+    }
 }

@@ -15,13 +15,19 @@ pub(crate) const SCORES: &str = "x-gateway-destination-endpoint-scores";
 /// Why this endpoint, endpoint by endpoint.
 pub(crate) const EXPLANATION: &str = "x-endpoint-picker-explanation";
 
+/// What Envoy does when every endpoint of the list has failed: with [`NO_FALLBACK`] it answers 503, otherwise it balances over
+/// the whole pool.
+pub(crate) const FALLBACK: &str = "x-endpoint-picker-fallback";
+const NO_FALLBACK: &str = "none";
+
 /// Why a request was dropped.
 pub(crate) const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
 /// Headers that steer the request behind this filter. A client that could set one could choose its own server; with an
 /// original-destination cluster it could reach any address.
-const CONTROL: [&str; 10] = [
+const CONTROL: [&str; 11] = [
     DESTINATION,
+    FALLBACK,
     SCORES,
     EXPLANATION,
     "x-gateway-destination-endpoint-subset",
@@ -36,6 +42,29 @@ const CONTROL: [&str; 10] = [
 /// Those of them that only this filter may put on an answer.
 const OF_ANSWERS: [&str; 5] =
     [DESTINATION, SCORES, EXPLANATION, "x-gateway-destination-endpoint-served", DROPPED_REASON];
+
+/// Envoy's `header_to_metadata` passes over values of 8 KiB and more.
+const LONGEST_LIST: usize = 8191;
+
+/// The headers that send a request to the first of these addresses that takes it, and to no other if a hint restricts it. A list
+/// that is too long is cut at its end.
+pub(crate) fn destination(addresses: &[impl ToString], is_hint: bool) -> Vec<(&'static str, String)> {
+    let mut list = String::new();
+    for address in addresses.iter().map(ToString::to_string) {
+        if list.len() + 1 + address.len() > LONGEST_LIST {
+            break;
+        }
+        if !list.is_empty() {
+            list.push(',');
+        }
+        list.push_str(&address);
+    }
+    let mut headers = vec![(DESTINATION, list)];
+    if is_hint {
+        headers.push((FALLBACK, NO_FALLBACK.to_owned()));
+    }
+    headers
+}
 
 /// What an answer's headers tell.
 #[derive(Debug)]

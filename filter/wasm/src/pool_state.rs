@@ -123,7 +123,7 @@ impl PoolState {
     /// Decides, remembers where the request goes, and counts it as under way there.
     pub(crate) fn decide(&mut self, request: &Request<'_>, how: How, now: Duration) -> Verdict {
         if self.known.versions.is_none() {
-            return self.failure_mode().without_snapshot().into();
+            return self.failure_mode().without_snapshot(&request.subset, &mut self.rng).into();
         }
         self.view.sync(&self.known.pool);
         let pending = self.view.pending();
@@ -163,7 +163,7 @@ impl PoolState {
             let why = Explanation::of(&decision, &self.pipeline, request, &view, now);
             why.within(LONGEST_EXPLANATION.saturating_sub(last.len())) + &last
         });
-        let act = self.act(decision, now);
+        let act = self.act(decision, request.subset.is_hint(), now);
         let shadow_agrees = opinion.as_ref().map(|opinion| opinion.agrees);
         for event in opinion.iter().flat_map(|opinion| &opinion.decision.events) {
             self.view.remember(event, &self.known.pool);
@@ -171,7 +171,7 @@ impl PoolState {
         Verdict { act, explanation, shadow_agrees, models: None }
     }
 
-    fn act(&mut self, decision: Decision, now: Duration) -> Act {
+    fn act(&mut self, decision: Decision, is_hint: bool, now: Duration) -> Act {
         let tells_scores = self.policy.emit_endpoint_scores;
         let scores = tells_scores.then(|| policy::scores(&decision, &self.known.pool)).flatten();
         let endpoints = match decision.outcome {
@@ -179,10 +179,10 @@ impl PoolState {
             other => return Act::Other(other),
         };
         let pool = &self.known.pool;
-        let addresses: Vec<&str> =
+        let addresses: Vec<_> =
             endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].printed_address()).collect();
         let mut headers = decision.headers;
-        headers.push((crate::headers::DESTINATION, addresses.join(",")));
+        headers.extend(crate::headers::destination(&addresses, is_hint));
         headers.extend(scores.map(|scores| (crate::headers::SCORES, scores)));
         for event in &decision.events {
             self.view.remember(event, pool);

@@ -151,8 +151,10 @@ impl Stats {
                 503 => self.rejected_503.increment(),
                 _ => self.rejected_400.increment(),
             },
-            Outcome::Abstain(Abstention::BodyTooLarge) => self.abstained_body_too_large.increment(),
-            Outcome::Abstain(_) => self.abstained_no_snapshot.increment(),
+            Outcome::Abstain { reason: Abstention::BodyTooLarge, .. } => {
+                self.abstained_body_too_large.increment();
+            }
+            Outcome::Abstain { .. } => self.abstained_no_snapshot.increment(),
             _ => self.routed.increment(),
         }
     }

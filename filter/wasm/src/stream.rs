@@ -101,9 +101,15 @@ impl Stream {
             Act::Other(outcome) => {
                 self.shared.stats.count(&outcome);
                 match outcome {
-                    Outcome::Reject(rejection) => self.reject(&rejection),
-                    _ => Ok(Action::Continue),
+                    Outcome::Reject(rejection) => return self.reject(&rejection),
+                    Outcome::Abstain { within: Some(addresses), .. } => {
+                        for (name, value) in headers::destination(&addresses, true) {
+                            host::set_request_header(name, &value)?;
+                        }
+                    }
+                    _ => {}
                 }
+                Ok(Action::Continue)
             }
         }
     }
@@ -133,7 +139,8 @@ impl Stream {
                     self.progress = Progress::Held { until: until.saturating_mul(2).min(most) };
                 }
                 Look::TooLittle if self.shared.limits.unread_body == UnreadBody::Abstain => {
-                    return self.act(Outcome::Abstain(Abstention::BodyTooLarge).into());
+                    let outcome = decide::abstain(&mut pool.borrow_mut(), Abstention::BodyTooLarge);
+                    return self.act(outcome.into());
                 }
                 Look::TooLittle => break,
                 Look::NeedsWhole => self.progress = Progress::HeldWhole,
@@ -184,13 +191,9 @@ impl Stream {
     fn settle(&mut self, result: host::Result<Action>) -> Action {
         result
             .or_else(|error| {
-                self.progress = Progress::Decided;
-                let outcome = self.shared.pool.borrow().failure_mode().without_snapshot();
+                let outcome = decide::by_failure_mode(&mut self.shared.pool.borrow_mut());
                 log::error!("{error}; the request meets the failure mode: {outcome:?}");
-                match outcome {
-                    Outcome::Reject(rejection) => self.reject(&rejection),
-                    _ => Ok(Action::Continue),
-                }
+                self.act(outcome.into())
             })
             .unwrap_or(Action::Continue)
     }

@@ -37,6 +37,7 @@ pub struct Builder {
     agent_cluster: Option<Value>,
     shut: Option<&'static str>,
     paths: Paths,
+    change: Option<Change>,
     filters: Vec<Value>,
     accepts_connect: bool,
 }
@@ -49,6 +50,9 @@ enum Paths {
     /// As clients write them.
     Unchanged,
 }
+
+/// A change to a shipped configuration.
+pub(crate) type Change = fn(&mut Config) -> Result<()>;
 
 #[derive(Clone, Copy, Debug)]
 enum AccessLog {
@@ -78,6 +82,7 @@ impl Default for Builder {
             agent_cluster: None,
             shut: None,
             paths: Paths::Normalized,
+            change: None,
             filters: Vec::new(),
             accepts_connect: false,
         }
@@ -201,6 +206,12 @@ impl Builder {
         self
     }
 
+    /// A change to Envoy's configuration.
+    pub fn change(mut self, change: Change) -> Self {
+        self.change = Some(change);
+        self
+    }
+
     /// One more HTTP filter, right before the picker.
     pub fn filter_before_picker(mut self, filter: Value) -> Self {
         self.filters.push(filter);
@@ -302,6 +313,9 @@ impl Builder {
         }
         if let Some(cluster) = &self.agent_cluster {
             config.replace_agent_cluster(cluster.clone())?;
+        }
+        if let Some(change) = self.change {
+            change(&mut config)?;
         }
         for filter in &self.filters {
             config.insert_before_picker(filter.clone())?;

@@ -36,7 +36,8 @@ impl Plugin for MaxScorePicker {
 
 impl Picker for MaxScorePicker {
     fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Vec<usize> {
-        if list_length(self.max_num_of_endpoints) == 1 {
+        let length = self.max_endpoints();
+        if length == 1 {
             return best(candidates, totals, rng).into_iter().collect();
         }
         // A random key for each candidate is the shuffle; sorting by (total, key) keeps equal totals shuffled.
@@ -46,9 +47,9 @@ impl Picker for MaxScorePicker {
             .map(|(&endpoint, &total)| (total, rng.next_u64(), endpoint))
             .collect();
         let better = |a: &(f64, u64, usize), b: &(f64, u64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        if list_length(self.max_num_of_endpoints) < ranked.len() {
-            ranked.select_nth_unstable_by(list_length(self.max_num_of_endpoints), better);
-            ranked.truncate(list_length(self.max_num_of_endpoints));
+        if length < ranked.len() {
+            ranked.select_nth_unstable_by(length, better);
+            ranked.truncate(length);
         }
         ranked.sort_unstable_by(better);
         ranked.into_iter().map(|(_, _, endpoint)| endpoint).collect()
@@ -56,6 +57,10 @@ impl Picker for MaxScorePicker {
 
     fn takes_the_highest(&self) -> bool {
         true
+    }
+
+    fn max_endpoints(&self) -> usize {
+        list_length(self.max_num_of_endpoints)
     }
 }
 

@@ -233,6 +233,9 @@ pub trait Picker {
     /// weighted score of `candidates[i]`, never NaN.
     fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Vec<usize>;
 
+    /// The most endpoints that it chooses.
+    fn max_endpoints(&self) -> usize;
+
     /// Whether the first is always one of the highest total, and chance decides only among these.
     fn takes_the_highest(&self) -> bool {
         false

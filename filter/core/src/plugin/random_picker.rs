@@ -34,7 +34,7 @@ impl Plugin for RandomPicker {
 
 impl Picker for RandomPicker {
     fn pick(&self, candidates: &[usize], _: &[f64], rng: &mut dyn Rng) -> Vec<usize> {
-        let length = list_length(self.max_num_of_endpoints).min(candidates.len());
+        let length = self.max_endpoints().min(candidates.len());
         if length == 1 {
             return vec![candidates[rng.below(candidates.len())]];
         }
@@ -46,6 +46,10 @@ impl Picker for RandomPicker {
         }
         picked.truncate(length);
         picked
+    }
+
+    fn max_endpoints(&self) -> usize {
+        list_length(self.max_num_of_endpoints)
     }
 }
 

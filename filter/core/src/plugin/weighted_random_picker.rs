@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{Picker, Plugin, RandomPicker, list_length};
-use crate::rng::Rng;
+use crate::rng::{Rng, shuffle};
 
 /// Draws `max_num_of_endpoints` candidates without replacement, each draw in proportion to the totals; those of 0 or less
 /// come last. If no total is above 0, every candidate is as likely as any other.
@@ -25,7 +25,7 @@ impl Plugin for WeightedRandomPicker {
 
 impl Picker for WeightedRandomPicker {
     fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Vec<usize> {
-        let length = list_length(self.max_num_of_endpoints);
+        let length = self.max_endpoints();
         if !totals.iter().any(|&total| total > 0.0) {
             return RandomPicker::of(length).pick(candidates, totals, rng);
         }
@@ -36,11 +36,13 @@ impl Picker for WeightedRandomPicker {
         }
         let mut ranked: Vec<(f64, usize)> = keyed.collect();
         // Shuffled before, those whose totals are 0 or less stay in random order.
-        for at in (1..ranked.len()).rev() {
-            ranked.swap(at, rng.below(at + 1));
-        }
+        shuffle(&mut ranked, rng);
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
         ranked.into_iter().take(length).map(|(_, endpoint)| endpoint).collect()
+    }
+
+    fn max_endpoints(&self) -> usize {
+        list_length(self.max_num_of_endpoints)
     }
 }
 

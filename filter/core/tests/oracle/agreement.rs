@@ -27,8 +27,11 @@ fn every_decision_is_one_that_the_oracle_allows() {
             bench.advance(step);
             let decision = bench.decide(&step.ask, seed);
             let picks: Vec<Vec<usize>> = decision.runs.iter().map(|run| run.picked.clone()).collect();
-            let is_rejected = matches!(decision.outcome, Outcome::Reject(_));
-            let expected = oracle.decide(&bench.scene(), &step.ask, &picks, is_rejected);
+            let routed = match &decision.outcome {
+                Outcome::Route(endpoints) => Some(&endpoints[..]),
+                _ => None,
+            };
+            let expected = oracle.decide(&bench.scene(), &step.ask, &picks, routed);
             let expected = expected.map_err(TestCaseError::fail)?;
             agree(&decision, &expected)?;
             *outcomes.borrow_mut().entry(kind(&decision)).or_insert(0) += 1;

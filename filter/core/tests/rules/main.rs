@@ -5,6 +5,7 @@
 mod admission;
 mod config;
 mod disaggregation;
+mod hints;
 mod load;
 mod reference_cases;
 mod sessions;

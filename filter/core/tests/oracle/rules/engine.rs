@@ -74,15 +74,16 @@ impl Oracle {
         all.filter(|&endpoint| scene.readings[endpoint].ready && is_listed(endpoint)).collect()
     }
 
-    /// What must come out, given what chance decided: the choice of each run, and whether the request was turned away.
+    /// What must come out, given what chance decided: the choice of each run, and where the request was routed, if it was.
     /// Fails where the choice cannot be right.
     pub(crate) fn decide(
         &mut self,
         scene: &Scene<'_>,
         ask: &Ask,
         picks: &[Vec<usize>],
-        is_rejected: bool,
+        routed: Option<&[usize]>,
     ) -> Result<Expected, String> {
+        let is_rejected = routed.is_none();
         let candidates = Self::candidates(scene, ask);
         let Some(&first) = candidates.first() else {
             return Ok(rejected(503, Some("rejected-no-endpoints")));
@@ -118,13 +119,18 @@ impl Oracle {
                 return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], charges: vec![] });
             }
         };
+        let run = scheduling.runs.iter().find(|run| run.profile == primary).unwrap();
+        let mut destination = run.picked.clone();
+        if ask.subset.is_some() && !destination.is_empty() {
+            let rest = routed.and_then(|routed| routed.strip_prefix(&destination[..])).unwrap_or_default();
+            scheduling.check_rest_of_hint(run, rest)?;
+            destination.extend(rest);
+        }
         let (runs, asked) = (scheduling.runs, scheduling.asked);
-        let destination = &runs.iter().find(|run| run.profile == primary).unwrap().picked;
         if destination.is_empty() {
             let rejection = Rejection { status: 429, reason: Some("rejected-saturated") };
             return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], charges: vec![] });
         }
-        let destination = destination.clone();
         let charges = runs.iter().filter(|run| !run.picked.is_empty()).map(|run| cycle.charge(run)).collect();
         let memories = cycle.remember(destination[0], &runs, &asked);
         self.memories = memories;

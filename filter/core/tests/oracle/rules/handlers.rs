@@ -133,6 +133,29 @@ impl Scheduling<'_> {
         (asked, kept)
     }
 
+    /// Behind the choice stand all others of the hint that the filters keep, best first, and last those that failed a moment ago.
+    pub(super) fn check_rest_of_hint(&self, run: &Run, rest: &[usize]) -> Result<(), String> {
+        let profile = self.plan.profiles.iter().find(|profile| profile.name == run.profile).unwrap();
+        let others = |endpoint: &usize| !run.picked.contains(endpoint);
+        let kept: Vec<usize> = run.kept.iter().copied().filter(others).collect();
+        let total = |endpoint: &usize| run.totals[run.kept.iter().position(|kept| kept == endpoint).unwrap()];
+        let totals: Vec<f64> = kept.iter().map(total).collect();
+        let (first, last) = rest.split_at_checked(kept.len()).ok_or("the list is too short")?;
+        pickers::check_order(&kept, &totals, first)?;
+
+        let failed = |endpoint: &usize| self.cycle.scene.avoided[*endpoint];
+        let failed: Vec<usize> = self.candidates.iter().copied().filter(failed).collect();
+        let was_left_out = !run.kept.iter().any(|kept| failed.contains(kept));
+        let (_, kept) = self.filter(profile, if was_left_out { failed } else { vec![] });
+        let mut totals = vec![0.0; kept.len()];
+        for (plugin, weight) in profile.scorers.iter().filter(|_| !kept.is_empty()) {
+            for (total, score) in totals.iter_mut().zip(shares(self.cycle, plugin, &kept)) {
+                *total += score * weight;
+            }
+        }
+        pickers::check_order(&kept, &totals, last)
+    }
+
     fn run(&mut self, name: &str) -> Result<Vec<usize>, String> {
         let profile = self.plan.profiles.iter().find(|profile| profile.name == name).unwrap();
         // Endpoints that failed a moment ago come into it only if the filters leave no other.

@@ -21,26 +21,39 @@ pub(super) fn check(
     if picked.len() != length {
         return Err(format!("{} endpoints are picked, not {length}", picked.len()));
     }
+    let rank = |total: f64| match picker.kind.as_str() {
+        "max-score-picker" => total,
+        "weighted-random-picker" => f64::from(u8::from(total > NEAR)),
+        _ => 0.0,
+    };
+    let ranks: Vec<f64> = totals.iter().map(|&total| rank(total)).collect();
+    check_ranks(candidates, &ranks, picked)
+}
+
+/// Says why `listed` is not all candidates, best first.
+pub(super) fn check_order(candidates: &[usize], totals: &[f64], listed: &[usize]) -> Result<(), String> {
+    if listed.len() != candidates.len() {
+        return Err(format!("{listed:?} are listed, not all of {candidates:?}"));
+    }
+    check_ranks(candidates, totals, listed)
+}
+
+/// Nobody may be passed over by a lesser one.
+fn check_ranks(candidates: &[usize], ranks: &[f64], picked: &[usize]) -> Result<(), String> {
     for (at, endpoint) in picked.iter().enumerate() {
         if !candidates.contains(endpoint) || picked[..at].contains(endpoint) {
             return Err(format!("endpoint {endpoint} is no candidate, or picked twice"));
         }
     }
-    let total =
-        |endpoint: usize| totals[candidates.iter().position(|&candidate| candidate == endpoint).unwrap()];
-    let rank = |endpoint: usize| match picker.kind.as_str() {
-        "max-score-picker" => total(endpoint),
-        "weighted-random-picker" => f64::from(u8::from(total(endpoint) > NEAR)),
-        _ => 0.0,
-    };
-    // Nobody may be passed over by a lesser one.
+    let rank =
+        |endpoint: usize| ranks[candidates.iter().position(|&candidate| candidate == endpoint).unwrap()];
     for (at, &endpoint) in picked.iter().enumerate() {
         let better = candidates
             .iter()
             .find(|other| !picked[..at].contains(other) && rank(**other) > rank(endpoint) + NEAR);
         if let Some(better) = better {
             return Err(format!(
-                "endpoint {endpoint} is picked before {better}; totals {totals:?} of {candidates:?}"
+                "endpoint {endpoint} is picked before {better}; ranks {ranks:?} of {candidates:?}"
             ));
         }
     }
