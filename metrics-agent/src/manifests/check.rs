@@ -10,6 +10,9 @@ use super::{Options, Plan, Problems, source};
 use crate::columns::counted;
 use crate::dialect::{Dialect, MetricSpec};
 
+/// How many endpoints a request is tried at with the shipped `envoy.yaml`: the first, and `num_retries` more.
+const SHIPPED_ATTEMPTS: usize = 4;
+
 /// A summary of the manifests, or all that is wrong with them.
 pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
     let files = source::read(path, options.file_limits)?;
@@ -20,6 +23,9 @@ pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
         let _ = writeln!(summary, "pool {:?}: {}", pool.name, members(&pool.members));
         let _ = writeln!(summary, "  {}", policy(&pool.policy));
         let _ = writeln!(summary, "  {}", kv_usage(pool.default_dialect()));
+        if let Some(warning) = long_list(&pool.policy) {
+            let _ = writeln!(summary, "  warning: {warning}");
+        }
     }
     if let Some(path) = &plan.endpoints_file {
         let _ = writeln!(summary, "endpoints: {}", path.display());
@@ -28,6 +34,23 @@ pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
         let _ = writeln!(summary, "warning: {warning}");
     }
     Ok(summary)
+}
+
+/// What to say of a picker whose list is longer than the shipped Envoy configuration walks.
+fn long_list(policy: &v1::Policy) -> Option<String> {
+    let pipeline = endpoint_picker_wire::pipeline_into_core(&mut policy.clone()).ok()?;
+    let pickers =
+        pipeline.plugins().iter().filter_map(|instance| Some((instance, instance.plugin.as_picker()?)));
+    let (instance, endpoints) = pickers
+        .map(|(instance, picker)| (instance, picker.max_endpoints()))
+        .max_by_key(|&(_, endpoints)| endpoints)
+        .filter(|&(_, endpoints)| endpoints > SHIPPED_ATTEMPTS)?;
+    Some(format!(
+        "plugin {:?}: maxNumOfEndpoints is {endpoints}, and the shipped envoy.yaml tries a request at {SHIPPED_ATTEMPTS} endpoints; \
+         set num_retries of the route's retry_policy to {}",
+        instance.name,
+        endpoints - 1
+    ))
 }
 
 fn members(members: &Members) -> String {
@@ -72,4 +95,17 @@ fn policy(policy: &v1::Policy) -> String {
         counted(policy.inference_models.len(), "model"),
         shadow.unwrap_or_default()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SHIPPED_ATTEMPTS;
+
+    #[test]
+    fn the_shipped_configuration_retries_as_often_as_the_check_says() {
+        let shipped = include_str!("../../../envoy.yaml");
+        let retries: Vec<_> =
+            shipped.lines().filter_map(|line| line.trim().strip_prefix("num_retries: ")).collect();
+        assert_eq!(retries, [(SHIPPED_ATTEMPTS - 1).to_string()]);
+    }
 }

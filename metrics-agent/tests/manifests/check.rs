@@ -45,6 +45,23 @@ fn a_shadow_is_summed_up_too() {
 }
 
 #[test]
+fn a_list_that_is_longer_than_the_shipped_retries_walk_is_a_warning() {
+    let summary = |endpoints: u32| {
+        let config = format!(
+            "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nmetadata: {{name: p}}\n\
+             plugins: [{{type: queue-scorer}}, {{type: max-score-picker, parameters: {{maxNumOfEndpoints: {endpoints}}}}}]\n"
+        );
+        let (output, _) = check(&format!("{POOL}\n---\n{config}"), &[]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let warning = "\n  warning: plugin \"max-score-picker\": maxNumOfEndpoints is 6, and the shipped envoy.yaml tries a request at 4 \
+                   endpoints; set num_retries of the route's retry_policy to 5\n";
+    assert!(summary(6).contains(warning), "{}", summary(6));
+    assert!(!summary(4).contains("warning"), "{}", summary(4));
+}
+
+#[test]
 fn all_that_is_wrong_is_told_and_the_exit_code_is_1() {
     let text = format!("{}{POOL}", POOL.replace("8000", "0").replace("app: a", "app: 1"));
     let (output, path) = check(&text, &[]);

@@ -3,7 +3,7 @@
 use endpoint_picker_tests::client::{self, Ending};
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::{Behaviour, ModelServer};
-use endpoint_picker_tests::stack::Stack;
+use endpoint_picker_tests::stack::{Builder, Stack};
 use reqwest::{Response, StatusCode};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -57,6 +57,23 @@ async fn when_the_whole_list_refuses_the_fallback_finds_a_server_that_does_not()
         let response = chat_at(&stack, &format!("/v1/chat/completions?only={attempt}"), &[0]).await;
         assert_eq!(response.status(), StatusCode::OK, "attempt {attempt}");
         assert_ne!(stack.served_by(&response), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_walked_as_far_as_there_are_retries() {
+    let walk: fn() -> Builder = || Stack::builder().bare().servers(6);
+    for (builder, status, attempts) in [
+        (walk(), StatusCode::SERVICE_UNAVAILABLE, 4),
+        (walk().change(|config| config.set_retries(5)), StatusCode::OK, 5),
+    ] {
+        let stack = builder.start().await;
+        for server in &stack.servers()[..4] {
+            server.behave(Behaviour::Reset);
+        }
+        let response = chat_at(&stack, "/v1/chat/completions?six", &[0, 1, 2, 3, 4, 5]).await;
+        assert_eq!(response.status(), status);
+        assert_eq!(stack.logged("/v1/chat/completions?six").await["attempts"], attempts);
     }
 }
 
