@@ -8,7 +8,8 @@ use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
 /// What else a client must not say: each of these means something to Envoy or to a model server.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
+    "x-endpoint-picker-fallback",
     "x-gateway-destination-endpoint-subset",
     "x-gateway-destination-endpoint-served",
     "x-llm-d-request-dropped-reason",
