@@ -75,7 +75,7 @@ pub struct Tally {
     pub requests: u64,
     /// Their tokens.
     pub tokens: u64,
-    /// Whether a request failed there and none was answered since.
+    /// Whether the proxy avoids it, because a request failed there.
     pub failing: bool,
 }
 

@@ -62,7 +62,7 @@ pub struct EndpointStatus {
 pub enum State {
     /// No candidate for requests.
     NotReady,
-    /// Ready as far as known; the last request that a proxy sent there failed.
+    /// Ready as far as known; a proxy avoids it, because a request failed there.
     Failing,
     /// Ready as far as known; never scraped.
     NoReading,
@@ -112,7 +112,7 @@ pub struct Sent {
     pub requests: u64,
     /// Their tokens.
     pub tokens: u64,
-    /// Whether a request of some proxy failed there and none of it was answered since.
+    /// Whether some proxy avoids it, because a request failed there.
     pub failing: bool,
 }
 

@@ -78,6 +78,11 @@ impl Avoidance {
         self.failing.contains_key(&endpoint)
     }
 
+    /// Whether the endpoint is avoided at this time.
+    pub fn is_avoided(&self, endpoint: u64, now: Duration) -> bool {
+        self.failing.get(&endpoint).is_some_and(|failing| failing.avoided.contains(now))
+    }
+
     /// When each endpoint is avoided, in the order of the pool adopted last; those missing at the end are not.
     pub fn avoided(&self) -> &[Period] {
         &self.avoided
@@ -129,6 +134,16 @@ mod tests {
             assert_eq!(avoidance.avoided(), [Period::default(), Period::new(at, length)]);
             at += length;
         }
+    }
+
+    #[test]
+    fn an_endpoint_is_avoided_until_its_time_is_over_also_without_an_answer() {
+        let mut avoidance = avoidance(&[1, 2]);
+        avoidance.failed(key(1), START);
+        assert!(avoidance.is_avoided(key(1), START + FIRST / 2));
+        assert!(!avoidance.is_avoided(key(2), START));
+        assert!(!avoidance.is_avoided(key(1), START + FIRST));
+        assert!(avoidance.is_failing(key(1)), "the next failure is not a first one");
     }
 
     #[test]

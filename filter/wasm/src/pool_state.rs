@@ -80,13 +80,19 @@ impl PoolState {
         self.trial.pipeline().is_some()
     }
 
-    /// What was sent to each endpoint, and what of it is under way.
-    pub(crate) fn tallies(&self) -> impl Iterator<Item = EndpointReport> {
+    /// What was sent to each endpoint, what of it is under way, and whether the endpoint is avoided now.
+    pub(crate) fn tallies(&self, now: Duration) -> impl Iterator<Item = EndpointReport> {
         let view = self.view.known();
         let counts = view.in_flight.loads().iter().zip(view.in_flight.picks());
-        self.known.pool.endpoints().iter().zip(counts).map(|(endpoint, (load, &picks))| {
+        self.known.pool.endpoints().iter().zip(counts).map(move |(endpoint, (load, &picks))| {
             let (endpoint, Load { requests, tokens }) = (endpoint.key(), *load);
-            EndpointReport { endpoint, picks, requests, tokens, failing: view.avoidance.is_failing(endpoint) }
+            EndpointReport {
+                endpoint,
+                picks,
+                requests,
+                tokens,
+                failing: view.avoidance.is_avoided(endpoint, now),
+            }
         })
     }
 

@@ -59,7 +59,7 @@ impl Reporter {
             format: REPORT_FORMAT,
             proxy: self.proxy.clone(),
             generation: self.generation,
-            endpoints: pool.tallies().filter(says_something).collect(),
+            endpoints: pool.tallies(now).filter(says_something).collect(),
             routed: stats.routed.value(),
             abstained: stats.abstained_no_snapshot.value() + stats.abstained_body_too_large.value(),
             rejected: stats.rejected(),

@@ -15,8 +15,8 @@ use crate::fetch::Agent;
 /// Which agent a command asks.
 #[derive(Args, Debug)]
 pub struct AskFlags {
-    /// The agent to ask; https needs --agent-ca.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9095", value_parser = agent)]
+    /// The agent to ask, as a URL or as HOST:PORT, which is asked over http; https needs --agent-ca.
+    #[arg(long, value_name = "URL|HOST:PORT", default_value = "http://127.0.0.1:9095", value_parser = agent)]
     agent: Uri,
 
     /// The pool; needed when the agent has several.

@@ -45,11 +45,14 @@ pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Where an agent is.
+/// Where an agent is; without a scheme, over http.
 pub(super) fn agent(text: &str) -> Result<Uri, String> {
+    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let is_known = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/";
-    let uri = text.parse::<Uri>().ok().filter(is_known);
-    uri.ok_or_else(|| "allowed is a URL such as http://127.0.0.1:9095 or https://agent:9095".to_owned())
+    let uri = url.parse::<Uri>().ok().filter(is_known);
+    uri.ok_or_else(|| {
+        "allowed is 127.0.0.1:9095, http://127.0.0.1:9095 or https://agent:9095, for example".to_owned()
+    })
 }
 
 /// A path, and a query if any, without a host.

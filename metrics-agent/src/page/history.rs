@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use crate::clock::Clock;
 use crate::report::Reports;
 use crate::served::Pools;
-use crate::status::{EndpointStatus, PoolStatus};
+use crate::status::{EndpointStatus, PoolStatus, State};
 
 /// Time between two points.
 const EVERY: Duration = Duration::from_secs(2);
@@ -123,9 +123,11 @@ impl Line {
 
     fn add(&mut self, endpoint: &EndpointStatus) {
         let count = |count: Option<u64>| count.map_or(f32::NAN, |count| count as f32);
-        self.waiting.push_back(count(endpoint.waiting));
-        self.running.push_back(count(endpoint.running));
-        self.kv_usage.push_back(thousandths(endpoint.kv_usage));
+        // The last values of an endpoint that is not ready are not those of this moment.
+        let is_ready = endpoint.state != State::NotReady;
+        self.waiting.push_back(count(endpoint.waiting.filter(|_| is_ready)));
+        self.running.push_back(count(endpoint.running.filter(|_| is_ready)));
+        self.kv_usage.push_back(thousandths(endpoint.kv_usage.filter(|_| is_ready)));
         self.in_flight.push_back(count(endpoint.sent.map(|sent| sent.requests)));
         self.picks_per_second.push_back(thousandths(endpoint.sent.and_then(|sent| sent.picks_per_second)));
     }
@@ -147,7 +149,7 @@ fn thousandths(value: Option<f64>) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Sent, State};
+    use crate::status::Sent;
 
     fn endpoint(name: &str, waiting: u64) -> EndpointStatus {
         EndpointStatus {
@@ -194,6 +196,17 @@ mod tests {
         assert!(told(&history)["endpoints"].get("a").is_none());
         history.add(&[]);
         assert_eq!(told(&history), serde_json::json!({"ages_ms": [], "endpoints": {}}));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_values_of_an_endpoint_that_is_not_ready_are_no_points() {
+        let history = History::new(Clock::start());
+        let gone = EndpointStatus { state: State::NotReady, running: Some(4), ..endpoint("a", 1) };
+        history.add(&[pool(vec![gone])]);
+        let line = &told(&history)["endpoints"]["a"];
+        let unknown = serde_json::json!([null]);
+        assert_eq!([&line["waiting"], &line["running"], &line["kv_usage"]], [&unknown; 3]);
+        assert_eq!(line["in_flight"], serde_json::json!([3.0]), "what proxies sent there is counted on");
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use endpoint_picker::plugin::UtilizationDetector;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::Reading;
+use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
 
 use super::{EndpointStatus, LoraStatus, PoolStatus, ProxyStatus, Sent, State};
@@ -117,16 +117,19 @@ fn of_endpoint(
         running: reading.running,
         kv_usage: reading.kv_usage,
         kv_usage_metric: None,
-        lora: reading.lora.clone().map(|lora| LoraStatus {
-            running: lora.running,
-            waiting: lora.waiting,
-            max: lora.max,
-        }),
+        lora: reading.lora.as_ref().map(of_adapters),
         block_size: reading.block_size,
         num_blocks: reading.num_blocks,
         attributes: reading.attributes.iter().cloned().collect(),
         sent,
     }
+}
+
+/// A server also lists an adapter as waiting when it runs and further requests for it wait.
+fn of_adapters(lora: &Lora) -> LoraStatus {
+    let only_waits = |name: &&String| !lora.running.contains(name);
+    let waiting = lora.waiting.iter().filter(only_waits).cloned().collect();
+    LoraStatus { running: lora.running.clone(), waiting, max: lora.max }
 }
 
 fn of_proxy(proxy: &str, heard: &Heard, now: Duration) -> ProxyStatus {

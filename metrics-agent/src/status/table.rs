@@ -5,12 +5,14 @@ use core::fmt;
 use super::{EndpointStatus, LoraStatus, PoolStatus, Sent, ShadowCounts, State};
 use crate::columns::{self, NOTHING, printable};
 
-const HEADER: [&str; 10] = [
+const HEADER: [&str; 12] = [
     "ENDPOINT",
     "STATE",
     "QUEUE",
     "RUNNING",
     "KV CACHE",
+    "BLOCKS",
+    "BLOCK SIZE",
     "IN FLIGHT",
     "TOKENS",
     "PICKS/S",
@@ -25,7 +27,7 @@ impl fmt::Display for PoolStatus {
             writeln!(f, "{}", agreement(shadow))?;
         }
         writeln!(f)?;
-        columns::write(f, HEADER, self.endpoints.iter().map(row), 2..9)?;
+        columns::write(f, HEADER, self.endpoints.iter().map(row), 2..11)?;
         if !self.proxies.is_empty() {
             writeln!(f)?;
         }
@@ -51,7 +53,7 @@ impl PoolStatus {
     }
 }
 
-fn row(endpoint: &EndpointStatus) -> [String; 10] {
+fn row(endpoint: &EndpointStatus) -> [String; 12] {
     let sent = |say: fn(Sent) -> Option<String>| endpoint.sent.and_then(say);
     let texts = [
         Some(printable(&endpoint.name)),
@@ -59,6 +61,8 @@ fn row(endpoint: &EndpointStatus) -> [String; 10] {
         endpoint.waiting.map(|count| count.to_string()),
         endpoint.running.map(|count| count.to_string()),
         endpoint.kv_usage.map(|usage| format!("{:.0} %", usage * 100.0)),
+        endpoint.num_blocks.map(|count| count.to_string()),
+        endpoint.block_size.map(|tokens| tokens.to_string()),
         sent(|sent| Some(sent.requests.to_string())),
         sent(|sent| Some(sent.tokens.to_string())),
         sent(|sent| sent.picks_per_second.map(|rate| format!("{rate:.1}"))),
@@ -129,6 +133,8 @@ mod tests {
             waiting: Some(12),
             running: Some(3),
             kv_usage: Some(0.426),
+            block_size: Some(16),
+            num_blocks: Some(27_120),
             lora: Some(LoraStatus {
                 running: vec!["sql".to_owned()],
                 waiting: vec!["de".to_owned()],
@@ -156,9 +162,9 @@ mod tests {
         let expected = "\
 pool p: 1 saturated, 1 no reading
 
-ENDPOINT     STATE       QUEUE  RUNNING  KV CACHE  IN FLIGHT  TOKENS  PICKS/S    AGE  LORA ADAPTERS
-default/a    saturated      12        3      43 %          4    1300      2.2  1.2 s  sql, de (waiting)
-default/new  no reading      -        -         -          -       -        -      -  -
+ENDPOINT     STATE       QUEUE  RUNNING  KV CACHE  BLOCKS  BLOCK SIZE  IN FLIGHT  TOKENS  PICKS/S    AGE  LORA ADAPTERS
+default/a    saturated      12        3      43 %   27120          16          4    1300      2.2  1.2 s  sql, de (waiting)
+default/new  no reading      -        -         -       -           -          -       -        -      -  -
 
 proxy \"envoy-1\": 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
 ";

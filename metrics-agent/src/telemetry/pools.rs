@@ -36,7 +36,7 @@ pub(super) fn registry(pools: &[PoolStatus]) -> Registry {
 /// The reference's pool metrics under its names. Where no endpoint is fresh there are no averages, in place of old ones.
 fn register_reference(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry);
-    let ready = families.gauge("ready_endpoints", "Endpoints whose values are at most 2 s old");
+    let ready = families.gauge("ready_endpoints", "Ready endpoints whose values are at most 2 s old");
     let kinds: [(&str, &str, Value); 3] = [
         ("kv_cache_utilization", "share of the KV cache in use", |it| it.kv_usage),
         ("queue_size", "waiting requests", |it| it.waiting.map(|count| count as f64)),
@@ -185,8 +185,10 @@ impl Room {
     }
 }
 
+/// An endpoint that is not ready keeps its last values; they are left out at once.
 fn is_fresh(endpoint: &EndpointStatus) -> bool {
-    endpoint.age_ms.is_some_and(|age_ms| Duration::from_millis(age_ms) <= FRESH)
+    endpoint.state != State::NotReady
+        && endpoint.age_ms.is_some_and(|age_ms| Duration::from_millis(age_ms) <= FRESH)
 }
 
 fn named(pool: &PoolStatus) -> Labels {

@@ -59,6 +59,8 @@ async fn the_pool_of_a_live_agent_is_printed_also_under_an_odd_name() {
         assert!(table.starts_with(&format!("pool {pool}: 1 ready\n")), "{table}");
         assert_eq!(row(&table, &server), expected);
         assert_eq!(row(&printed(&["--agent", &url, "--pool", pool]).await, &server), expected);
+        let address = agent.address.to_string();
+        assert_eq!(row(&printed(&["--agent", &address]).await, &server), expected);
     }
 }
 

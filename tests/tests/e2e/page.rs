@@ -111,6 +111,74 @@ async fn it_shows_what_servers_and_proxies_report_and_follows_a_change() {
     assert!(page.contains("endpoint-picker</td>"), "the proxy by its node id");
 }
 
+/// The value of a fact above the charts.
+async fn fact(browser: &Browser, name: &str) -> Result<String> {
+    let fact = format!(
+        "[...document.querySelectorAll('#summary div')].find(it => it.children[0].innerText === '{name}')\
+         ?.children[1].innerText ?? ''"
+    );
+    browser.evaluate(&fact).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sums_leave_out_the_values_of_an_endpoint_that_is_not_ready() {
+    let servers: Vec<ModelServer> = (0..2).map(|_| ModelServer::start().unwrap()).collect();
+    for (server, waiting) in servers.iter().zip([3, 40]) {
+        server.update_metrics(|metrics| (metrics.waiting, metrics.running) = (waiting, waiting));
+    }
+    let logs = TempDir::new().unwrap();
+    let flags = servers.iter().flat_map(|server| ["--endpoint".to_owned(), server.endpoint()]);
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
+    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    browser.open(agent.address()).await.unwrap();
+    let shows = async |sum: &str| {
+        eventually(&format!("a sum of {sum}"), async || {
+            let facts = [fact(&browser, "Waiting").await?, fact(&browser, "Running").await?];
+            ensure!(facts == [sum, sum], "{facts:?}");
+            anyhow::Ok(())
+        })
+        .await;
+    };
+    shows("43").await;
+    servers[1].refuse().await.unwrap();
+    shows("3").await;
+    assert_eq!(
+        row(&browser, &servers[1]).await.unwrap().values()[..2],
+        ["not ready", "40"],
+        "its last values stay"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_table_fits_a_window_of_1300_pixels() {
+    let stack = Stack::builder().start().await;
+    for server in stack.servers() {
+        server.update_metrics(|metrics| {
+            (metrics.waiting, metrics.running, metrics.kv_cache_usage) = (12_345, 12_345, 1.0);
+            let running = vec!["sql".to_owned(), "support".to_owned()];
+            metrics.lora = Some(Lora { max: 4, running, waiting: vec![] });
+        });
+    }
+    let logs = TempDir::new().unwrap();
+    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    browser.page.set_window_size(1300, 1000).await.unwrap();
+    browser.open(stack.agent_address()).await.unwrap();
+    is_true(&browser, "innerWidth <= 1300").await;
+    is_true(&browser, "document.querySelectorAll('#endpoints .spark canvas').length === 9").await;
+    is_true(&browser, "document.documentElement.scrollWidth <= innerWidth").await;
+    // The frame around the table would scroll.
+    is_true(&browser, "(frame => frame.scrollWidth <= frame.clientWidth)(document.querySelector('.frame'))")
+        .await;
+    let cut = "[...document.querySelectorAll('#endpoints th, #endpoints td:not(.spark)')]\
+               .filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.innerText)";
+    assert_eq!(
+        browser.evaluate::<Vec<String>>(cut).await.unwrap(),
+        Vec::<String>::new(),
+        "cells that are cut off"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_endpoints_are_sorted_filtered_and_looked_at_with_the_keyboard() {
     let servers: Vec<ModelServer> = (0..200).map(|_| ModelServer::start().unwrap()).collect();

@@ -39,7 +39,7 @@ pub struct EndpointReport {
     pub requests: u64,
     #[prost(uint64, tag = "4")]
     pub tokens: u64,
-    /// A request failed there, and none was answered since.
+    /// A request failed there, and the endpoint is avoided because of it.
     #[prost(bool, tag = "5")]
     pub failing: bool,
 }

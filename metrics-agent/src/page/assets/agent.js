@@ -58,8 +58,10 @@ export class Lines {
     const endpoints = new Map();
     for (const endpoint of status.endpoints) {
       const line = this.endpoints.get(endpoint.name) ?? unknown(before);
+      // The last values of an endpoint that is not ready are not those of this moment.
+      const values = endpoint.state === "not_ready" ? {} : endpoint;
       const now = {
-        ...endpoint,
+        ...values,
         in_flight: endpoint.sent?.requests,
         picks_per_second: endpoint.sent?.picks_per_second,
       };

@@ -104,7 +104,7 @@ export function panel(parent, { title, lines, say, least = 1, height = 120 }) {
 // A line without anything around it, in a cell of a table.
 export function spark(place, least) {
   return new Chart((data) => new uPlot({
-    width: 96,
+    width: 84,
     height: 28,
     padding: [3, 0, 2, 0],
     legend: { show: false },

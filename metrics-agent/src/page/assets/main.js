@@ -60,17 +60,20 @@ function agreement(proxies) {
 }
 
 function showSummary(status) {
-  const said = (value) => status.endpoints.map(value).filter((it) => it !== null && it !== undefined);
+  const known = (endpoints, value) => endpoints.map(value).filter((it) => it !== null && it !== undefined);
+  // An endpoint that is not ready keeps its last values, which count for nothing; what proxies sent there is still in flight.
+  const reported = (value) => known(status.endpoints.filter(({ state }) => state !== "not_ready"), value);
+  const sent = (value) => known(status.endpoints.flatMap((it) => it.sent ?? []), value);
   const total = (values, say) => (values.length > 0 ? say(sum(values)) : NOTHING);
   const isFresh = ({ state }) => state === "ready" || state === "saturated";
   const usages = status.endpoints.filter(isFresh).map((it) => it.kv_usage).filter((it) => it !== null);
-  const ages = said((it) => it.age_ms);
+  const ages = reported((it) => it.age_ms);
   const facts = [
     ["Endpoints ready", status.endpoints.filter(isFresh).length, `of ${status.endpoints.length}`],
-    ["Picks per second", total(said((it) => it.sent?.picks_per_second), asRate)],
-    ["Waiting", total(said((it) => it.waiting), asCount)],
-    ["Running", total(said((it) => it.running), asCount)],
-    ["In flight", total(said((it) => it.sent?.requests), asCount)],
+    ["Picks per second", total(sent((it) => it.picks_per_second), asRate)],
+    ["Waiting", total(reported((it) => it.waiting), asCount)],
+    ["Running", total(reported((it) => it.running), asCount)],
+    ["In flight", total(sent((it) => it.requests), asCount)],
     ["KV cache", usages.length > 0 ? asShare(mean(usages)) : NOTHING, "mean"],
     ["Oldest reading", ages.length > 0 ? asAge(most(ages)) : NOTHING],
     ...agreement(status.proxies),

@@ -27,8 +27,8 @@ export function asAdapters(lora) {
 // `value` sorts, `text` shows; a series is charted beside it, up to `least` at least. The one column without a
 // width, in pixels, takes what is left.
 const COLUMNS = [
-  { label: "State", value: (it) => STATE_RANKS[it.state], fill: fillState, width: 124 },
-  { label: "Endpoint", value: (it) => it.name, fill: fillName, width: 210 },
+  { label: "State", value: (it) => STATE_RANKS[it.state], fill: fillState, width: 112 },
+  { label: "Endpoint", value: (it) => it.name, fill: fillName, width: 194 },
   { label: "Queue", value: (it) => it.waiting, text: asCount, series: "waiting", least: 5, width: 62 },
   { label: "Running", value: (it) => it.running, text: asCount, width: 82 },
   { label: "KV cache", value: (it) => it.kv_usage, text: asShare, series: "kv_usage", least: 1, width: 74 },
@@ -38,7 +38,7 @@ const COLUMNS = [
   { label: "LoRA adapters", value: (it) => it.lora?.running.length, fill: fillAdapters },
   { label: "Age", value: (it) => it.age_ms, text: asAge, width: 86 },
 ];
-const CHART_WIDTH = 116;
+const CHART_WIDTH = 96;
 
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;

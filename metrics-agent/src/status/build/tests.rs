@@ -50,6 +50,14 @@ fn a_state_is_the_worst_that_applies() {
 }
 
 #[test]
+fn an_adapter_that_runs_is_not_listed_as_waiting_too() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let lora = Lora { running: names(&["a", "b"]), waiting: names(&["b", "c", "a"]), max: 2 };
+    let status = of_adapters(&lora);
+    assert_eq!((status.running, status.waiting, status.max), (names(&["a", "b"]), names(&["c"]), 2));
+}
+
+#[test]
 fn the_thresholds_are_those_of_the_pools_detector() {
     let plugin = |name: &str, r#type: &str, parameters: &str| v1::Plugin {
         name: name.to_owned(),

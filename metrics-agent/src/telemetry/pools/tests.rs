@@ -68,6 +68,15 @@ fn averages_are_over_the_fresh_endpoints_and_rounded_as_in_the_reference() {
 }
 
 #[test]
+fn an_endpoint_that_is_not_ready_is_left_out_of_averages_at_once() {
+    let gone = EndpointStatus { state: State::NotReady, ..endpoint("gone", 100, 1.0, Some(0)) };
+    let text = text(vec![endpoint("a", 1, 0.1, Some(0)), gone]);
+    assert_has(&text, r#"llm_d_epp_ready_endpoints{name="p"} 1.0"#);
+    assert_has(&text, r#"llm_d_epp_average_queue_size{name="p"} 1.0"#);
+    assert_has(&text, r#"llm_d_epp_average_kv_cache_utilization{name="p"} 0.1"#);
+}
+
+#[test]
 fn without_a_fresh_endpoint_there_is_no_average() {
     let text = text(vec![endpoint("a", 1, 0.1, Some(9000))]);
     assert_has(&text, r#"llm_d_epp_ready_endpoints{name="p"} 0.0"#);
