@@ -69,13 +69,13 @@ impl EdsFile {
         Self { target, written: None }
     }
 
-    /// Writes the file if addresses or labels differ from those last written; true if it did.
+    /// Writes the file if addresses or labels differ from those last written, or the file is gone; true if it did.
     ///
     /// `version` is Envoy's `version_info`. Envoy sees the old file or the new one, never a part: it watches for
     /// files moved into place.
     pub fn write(&mut self, endpoints: &[Endpoint], version: &str) -> Result<bool, EdsError> {
         let hosts: Value = endpoints.iter().map(host).collect();
-        if self.written.as_ref() == Some(&hosts) {
+        if self.written.as_ref() == Some(&hosts) && !self.is_gone() {
             return Ok(false);
         }
         let response = discovery_response(&self.target.cluster, &hosts, version);
@@ -83,6 +83,11 @@ impl EdsFile {
             .map_err(|error| EdsError { path: self.target.path.clone(), error })?;
         self.written = Some(hosts);
         Ok(true)
+    }
+
+    /// Whether the file was written and no longer exists.
+    pub fn is_gone(&self) -> bool {
+        self.written.is_some() && !self.target.path.exists()
     }
 
     /// Removes the file; Envoy keeps the hosts it has.
@@ -226,6 +231,20 @@ mod tests {
         assert!(file.write(&endpoints(&["10.0.0.1:1"]), "3").unwrap());
         assert_eq!(read(&target.path)["version_info"], "3");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_somebody_deleted_is_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path());
+        let mut file = EdsFile::new(target.clone());
+        assert!(!file.is_gone(), "it was never there");
+        assert!(file.write(&endpoints(&["10.0.0.1:1"]), "1").unwrap());
+        assert!(!file.is_gone());
+        std::fs::remove_file(&target.path).unwrap();
+        assert!(file.is_gone());
+        assert!(file.write(&endpoints(&["10.0.0.1:1"]), "2").unwrap());
+        assert_eq!(read(&target.path)["version_info"], "2");
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::scrape::{self, Followed, Scraper};
 use crate::served::Pools;
 use crate::telemetry::Telemetry;
 
-/// Time between two tries to write the EDS files.
-const EDS_RETRY: Duration = Duration::from_secs(1);
+/// Time between two checks whether an EDS file is to be written again, because it was not written or is gone.
+const EDS_CHECK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Follower {
     pub(crate) discovery: Discovery,
@@ -55,7 +55,17 @@ impl Follower {
             tokio::select! {
                 () = changed(&mut plans) => {}
                 () = changed(&mut sets) => {}
-                () = tokio::time::sleep(EDS_RETRY), if !written => {}
+                () = self.eds_is_to_be_written(written) => {}
+            }
+        }
+    }
+
+    /// Waits until the EDS files are to be written again.
+    async fn eds_is_to_be_written(&self, written: bool) {
+        loop {
+            tokio::time::sleep(EDS_CHECK).await;
+            if !written || self.eds_files.values().any(EdsFile::is_gone) {
+                return;
             }
         }
     }

@@ -9,7 +9,7 @@ use metrics_agent::discovery::Sources;
 use metrics_agent::eds::Target;
 use tempfile::TempDir;
 
-use crate::harness::{Agent, eventually, settings};
+use crate::harness::{Agent, eventually, scraping, settings};
 use crate::scripted::{Behaviour, Scripted, load};
 
 fn file(servers: &[&Scripted]) -> String {
@@ -208,4 +208,22 @@ async fn envoys_file_follows_and_is_never_seen_half_written() {
         versions.insert(version.await);
     }
     assert_eq!(versions.len(), 4, "each set has its own version");
+}
+
+#[tokio::test]
+async fn an_eds_file_that_somebody_deleted_is_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let eds = directory.path().join("eds.json");
+    let server = server(1).await;
+    let target = Target { path: eds.clone(), cluster: "model-servers".to_owned() };
+    let agent = Agent::start(Settings { eds: Some(target), ..scraping(&[server.address()]) }).await;
+    agent.reading_where("a reading", |r| r.waiting == Some(1)).await;
+    let port = u64::from(server.address().port());
+    for _ in 0..2 {
+        std::fs::remove_file(&eds).unwrap();
+        eventually("the file again", async || eds.exists().then_some(())).await;
+        let file: serde_json::Value = serde_json::from_slice(&std::fs::read(&eds).unwrap()).unwrap();
+        let host = &file["resources"][0]["endpoints"][0]["lb_endpoints"][0];
+        assert_eq!(host["endpoint"]["address"]["socket_address"]["port_value"], port);
+    }
 }
