@@ -65,6 +65,18 @@ impl<'a> Headers<'a> {
         named.filter_map(|(_, value)| core::str::from_utf8(value).ok()).find(|value| !value.is_empty())
     }
 
+    /// Whether a `Prefer` header (RFC 7240) has this preference, in any case and whatever its value and parameters.
+    pub fn prefers(&self, preference: &str) -> bool {
+        let named = self.0.iter().filter(|(header, _)| header.eq_ignore_ascii_case("prefer"));
+        let mut preferences = named
+            .filter_map(|(_, value)| core::str::from_utf8(value).ok())
+            .flat_map(|value| value.split(','));
+        preferences.any(|one| {
+            let token = one.find(['=', ';']).map_or(one, |end| &one[..end]);
+            token.trim().eq_ignore_ascii_case(preference)
+        })
+    }
+
     /// The value under the first of two names that has one: a header and its older spelling.
     pub fn get_either(&self, names: [&str; 2]) -> Option<&'a str> {
         names.into_iter().find_map(|name| self.get(name))

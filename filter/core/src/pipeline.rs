@@ -17,6 +17,11 @@ use crate::rejection::Rejection;
 use crate::rng::{Rng, shuffle};
 use crate::scheduler::{Schedule, Scheduler};
 
+/// The preference of a client that wants an answer only from an endpoint that has some of its prompt cached.
+const IF_AVAILABLE: &str = "if-available";
+/// The producer whose matches that preference is about, by the EPP's rule.
+const DEFAULT_PREFIX_PRODUCER: &str = "approx-prefix-cache-producer";
+
 /// Everything that decides for one pool, ready to run. Made from a
 /// [`PickerConfig`](crate::config::PickerConfig); plugins are given by their index among the instances.
 #[derive(Clone, Debug)]
@@ -238,6 +243,13 @@ impl Pipeline {
             decision.outcome = Outcome::Reject(Rejection::filtered_out());
             return;
         };
+        let first = stages[primary].picked[0];
+        if cycle.request.headers.prefers(IF_AVAILABLE)
+            && cycle.prefix(DEFAULT_PREFIX_PRODUCER).blocks(first) == 0
+        {
+            decision.outcome = Outcome::Reject(Rejection::not_cached());
+            return;
+        }
         let routed = Routed { stages: &stages, primary, asked: None, hashes: None };
         decision.response_headers = self.headers_of_stages(cycle, &routed);
         decision.charges =
@@ -248,7 +260,7 @@ impl Pipeline {
             }
             None => rank,
         };
-        decision.prompt = cycle.prompt_seen(stages[primary].picked[0]);
+        decision.prompt = cycle.prompt_seen(first);
         let mut endpoints = stages[primary].picked.to_vec();
         if cycle.request.subset.is_hint() {
             endpoints.extend(self.rest_of_hint(&decision.runs[primary], cycle, view, rng));

@@ -16,6 +16,8 @@ pub enum Code {
     BadRequest,
     /// There is no such model.
     NotFound,
+    /// The client set a condition that the picked endpoint does not meet.
+    PreconditionFailed,
     /// The body is larger than the proxy may hold while the choice waits for it.
     PayloadTooLarge,
     /// The request was dropped on purpose.
@@ -30,6 +32,7 @@ impl Code {
         match self {
             Self::BadRequest => 400,
             Self::NotFound => 404,
+            Self::PreconditionFailed => 412,
             Self::PayloadTooLarge => 413,
             Self::ResourceExhausted => 429,
             Self::ServiceUnavailable => 503,
@@ -41,6 +44,7 @@ impl Code {
         match self {
             Self::BadRequest => "BadRequest",
             Self::NotFound => "NotFound",
+            Self::PreconditionFailed => "PreconditionFailed",
             Self::PayloadTooLarge => "PayloadTooLarge",
             Self::ResourceExhausted => "ResourceExhausted",
             Self::ServiceUnavailable => "ServiceUnavailable",
@@ -134,6 +138,15 @@ impl Rejection {
             code: Code::ServiceUnavailable,
             reason: Some(DroppedReason::NoEndpoints),
             message: "failed to find endpoint candidates for serving the request".into(),
+        }
+    }
+
+    /// The client wants an answer only from an endpoint that has its prompt cached, and the picked one has not.
+    pub(crate) fn not_cached() -> Self {
+        Self {
+            code: Code::PreconditionFailed,
+            reason: None,
+            message: "no decode worker has the requested KV cache".into(),
         }
     }
 

@@ -22,6 +22,7 @@ pub(crate) struct Stats {
     pub(crate) abstained_body_too_large: Counter,
     pub(crate) rejected_400: Counter,
     pub(crate) rejected_404: Counter,
+    pub(crate) rejected_412: Counter,
     pub(crate) rejected_413: Counter,
     pub(crate) rejected_429: Counter,
     pub(crate) rejected_503: Counter,
@@ -92,6 +93,7 @@ impl Stats {
             abstained_body_too_large: counter("abstained_body_too_large"),
             rejected_400: counter("rejected_400"),
             rejected_404: counter("rejected_404"),
+            rejected_412: counter("rejected_412"),
             rejected_413: counter("rejected_413"),
             rejected_429: counter("rejected_429"),
             rejected_503: counter("rejected_503"),
@@ -122,6 +124,7 @@ impl Stats {
         [
             (400, self.rejected_400),
             (404, self.rejected_404),
+            (412, self.rejected_412),
             (413, self.rejected_413),
             (429, self.rejected_429),
             (503, self.rejected_503),
@@ -146,6 +149,7 @@ impl Stats {
         match outcome {
             Outcome::Reject(rejection) => match rejection.code.status() {
                 404 => self.rejected_404.increment(),
+                412 => self.rejected_412.increment(),
                 413 => self.rejected_413.increment(),
                 429 => self.rejected_429.increment(),
                 503 => self.rejected_503.increment(),

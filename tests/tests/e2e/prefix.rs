@@ -1,10 +1,11 @@
 //! A request goes to the server that has its prompt's beginning in its cache.
 
-use crate::scene::{fresh_prompt, until_all_go_to};
+use crate::scene::{CHAT, fresh_prompt, openai_error, until_all_go_to};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::Metrics;
 use endpoint_picker_tests::stack::Stack;
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -35,6 +36,29 @@ async fn the_same_long_prompt_goes_to_the_same_server_and_others_are_free_to_go_
         used.insert(first);
     }
     assert!(used.len() > 1, "all prompts went to {used:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_can_ask_for_an_answer_only_where_its_prompt_is_cached() {
+    let stack = stack().await;
+    let (cached, cold) = (client::chat(&long_prompt()), client::chat(&long_prompt()));
+    let first = chat(&stack, &cached).await;
+    let ask = async |body: &Value| {
+        let request = client::http1().post(stack.url(CHAT)).header("prefer", "if-available").json(body);
+        request.send().await.unwrap()
+    };
+    for _ in 0..5 {
+        let answer = ask(&cached).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(stack.served_by(&answer), first);
+        // A refusal leaves nothing behind that would make the prompt count as cached.
+        let refused = ask(&cold).await;
+        assert_eq!(refused.status(), StatusCode::PRECONDITION_FAILED);
+        let message = openai_error(refused.status(), &refused.text().await.unwrap());
+        assert_eq!(message, "no decode worker has the requested KV cache");
+    }
+    let refused = "wasmcustom.endpoint_picker.default.rejected_412";
+    assert_eq!(stack.envoy().stat(refused).await.unwrap(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

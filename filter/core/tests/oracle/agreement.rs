@@ -49,6 +49,7 @@ fn every_decision_is_one_that_the_oracle_allows() {
         "503 rejected-no-endpoints",
         "429 rejected-saturated",
         "429",
+        "412",
     ];
     assert!(kinds.into_iter().all(is_common), "{outcomes:?}");
 }

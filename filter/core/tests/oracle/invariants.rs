@@ -39,7 +39,7 @@ fn is_sound(decision: &Decision, candidates: &[usize]) -> TestCaseResult {
     match &decision.outcome {
         Outcome::Route(endpoints) => prop_assert!(!endpoints.is_empty()),
         Outcome::Reject(rejection) => {
-            prop_assert!([429, 503].contains(&rejection.code.status()), "{rejection}");
+            prop_assert!([412, 429, 503].contains(&rejection.code.status()), "{rejection}");
         }
         other => prop_assert!(false, "{other:?}"),
     }

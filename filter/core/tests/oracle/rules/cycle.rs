@@ -83,6 +83,14 @@ impl<'a> Cycle<'a> {
         values.find(|value| !value.is_empty())
     }
 
+    /// Whether the client wants an answer only from where its prompt is cached.
+    pub(super) fn wants_cached(&self) -> bool {
+        let values = self.ask.headers.iter().filter(|(name, _)| name == "prefer");
+        values
+            .map(|(_, value)| String::from_utf8_lossy(value).to_lowercase())
+            .any(|value| value.split(',').any(|preference| preference.trim() == "if-available"))
+    }
+
     pub(super) fn tokens(&self) -> u64 {
         token_count(&self.ask.prompt)
     }

@@ -121,6 +121,11 @@ impl Oracle {
         };
         let run = scheduling.runs.iter().find(|run| run.profile == primary).unwrap();
         let mut destination = run.picked.clone();
+        let is_cached = |&first: &usize| cycle.matches("approx-prefix-cache-producer").tokens(first) > 0;
+        if cycle.wants_cached() && destination.first().is_some_and(|first| !is_cached(first)) {
+            let (rejection, runs) = (Rejection { status: 412, reason: None }, scheduling.runs);
+            return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], charges: vec![] });
+        }
         if ask.subset.is_some() && !destination.is_empty() {
             let rest = routed.and_then(|routed| routed.strip_prefix(&destination[..])).unwrap_or_default();
             scheduling.check_rest_of_hint(run, rest)?;
