@@ -22,6 +22,7 @@ use crate::report::Reports;
 use crate::scrape::{self, Scheme, Scraper};
 use crate::served::Pools;
 use crate::server::access::Access;
+use crate::server::hosts::AllowedHosts;
 use crate::server::{self, Shared, listen};
 use crate::tasks::{TaskEnded, Tasks};
 use crate::telemetry::Telemetry;
@@ -53,6 +54,8 @@ pub struct Settings {
     pub max_waiters: usize,
     /// What clients may take.
     pub limits: listen::Limits,
+    /// By which names clients may ask, beside the agent's address.
+    pub allowed_hosts: AllowedHosts,
     /// What is shown to clients, and asked of them.
     pub credentials: credentials::serving::Files,
 }
@@ -127,7 +130,10 @@ pub async fn run(
 
     let closing = CancellationToken::new();
     let credentials::serving::Credentials { tls, asks_for_certificate, tokens } = credentials;
-    let router = server::router(shared, Access { asks_for_certificate, tokens, telemetry });
+    let router = server::router(
+        shared,
+        Access { hosts: settings.allowed_hosts, asks_for_certificate, tokens, telemetry },
+    );
     let server = listen::serve(listener, router, tls, settings.limits, closing.clone());
     let end = async {
         stop.cancelled().await;

@@ -114,6 +114,7 @@ impl Flags {
             max_endpoints: endpoints.max_endpoints(),
             max_waiters: serve.max_waiters(),
             limits: serve.limits(),
+            allowed_hosts: serve.allowed_hosts(),
             credentials: serve.credentials(),
         })
     }

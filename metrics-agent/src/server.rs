@@ -3,6 +3,7 @@
 pub mod access;
 mod answer;
 mod health;
+pub mod hosts;
 pub mod listen;
 mod snapshot;
 

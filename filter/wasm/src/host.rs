@@ -163,9 +163,12 @@ pub(crate) fn shared_swap(key: &str, value: &[u8], cas: Option<u32>) -> Result<b
     }
 }
 
+/// The name by which the agent is asked: one that every agent allows, whatever Envoy calls its cluster.
+const AGENT: &str = "metrics-agent";
+
 /// Starts a GET; the answer comes to `on_http_call_response` under the returned token.
 pub(crate) fn get(cluster: &str, path: &str, timeout: Duration) -> Result<u32> {
-    let headers = vec![(":method", "GET"), (":path", path), (":authority", cluster)];
+    let headers = vec![(":method", "GET"), (":path", path), (":authority", AGENT)];
     hostcalls::dispatch_http_call(cluster, headers, None, vec![], timeout)
         .map_err(refused("dispatch_http_call"))
 }
@@ -175,7 +178,7 @@ pub(crate) fn post(cluster: &str, path: &str, body: &[u8], timeout: Duration) ->
     let headers = vec![
         (":method", "POST"),
         (":path", path),
-        (":authority", cluster),
+        (":authority", AGENT),
         ("content-type", "application/x-protobuf"),
     ];
     hostcalls::dispatch_http_call(cluster, headers, Some(body), vec![], timeout)

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::values::{count, duration, header_bytes};
 use crate::credentials::serving::{Files, TlsFiles};
+use crate::server::hosts::{AllowedHosts, allowed_host};
 use crate::server::listen::Limits;
 
 /// How the agent's own API is served.
@@ -46,6 +47,11 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
     max_proxies: usize,
 
+    /// A name or an IP address by which the agent may be asked (`host: …`), without a port; may be repeated. Its own address,
+    /// localhost on a loopback address, and metrics-agent, the name that filters use, are always allowed.
+    #[arg(long, value_name = "NAME", value_parser = allowed_host)]
+    allowed_host: Vec<String>,
+
     /// Certificate chain of the agent's API, in PEM: the API is then served over TLS. Read again when it changes, as are
     /// all files of certificates, keys and tokens.
     #[arg(long, value_name = "PATH", requires = "tls_key")]
@@ -79,6 +85,10 @@ impl ServeFlags {
             max_report_bytes: self.max_report_bytes,
             max_proxies: self.max_proxies,
         }
+    }
+
+    pub(super) fn allowed_hosts(&self) -> AllowedHosts {
+        AllowedHosts(self.allowed_host.clone())
     }
 
     pub(super) fn credentials(self) -> Files {

@@ -1,5 +1,6 @@
 //! Who may ask.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -7,6 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use super::hosts::AllowedHosts;
 use super::refuse;
 use crate::credentials::{Followed, Tokens};
 use crate::telemetry::Telemetry;
@@ -14,6 +16,8 @@ use crate::telemetry::Telemetry;
 /// What a request must show, but for those of health checks.
 #[derive(Debug)]
 pub struct Access {
+    /// By which names the agent may be asked.
+    pub hosts: AllowedHosts,
     /// Whether its connection must be by a client with a certificate.
     pub asks_for_certificate: bool,
     /// Of which it must show one.
@@ -27,10 +31,17 @@ pub struct Access {
 pub struct Peer {
     /// Whether it showed a certificate, which was then found to be good.
     pub has_certificate: bool,
+    /// The agent's own address on this connection.
+    pub own_address: IpAddr,
 }
 
 impl Access {
     fn refusal(&self, peer: Option<Peer>, headers: &HeaderMap) -> Option<Response> {
+        if !peer.is_some_and(|peer| self.hosts.allow(headers, peer.own_address)) {
+            self.telemetry.refused("unknown_host");
+            let problem = "the header host is neither the agent's address nor a name of --allowed-host";
+            return Some(refuse(StatusCode::FORBIDDEN, problem));
+        }
         if self.asks_for_certificate && !peer.is_some_and(|peer| peer.has_certificate) {
             self.telemetry.refused("no_certificate");
             let problem = "a client certificate is needed, by an authority of --tls-client-ca";

@@ -87,17 +87,21 @@ async fn connection(
     limits: Limits,
     watcher: Watcher,
 ) {
+    let own_address = match stream.local_addr() {
+        Ok(address) => address.ip(),
+        Err(error) => return tracing::debug!(%error, "a connection has no address of its own"),
+    };
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps Nagle's delay");
     }
     let mut stream = Box::pin(TimeoutStream::new(stream));
     stream.as_mut().set_write_timeout_pinned(Some(limits.write_timeout));
     let (stream, peer) = match tls {
-        None => (Either::Left(stream), Peer { has_certificate: false }),
+        None => (Either::Left(stream), Peer { has_certificate: false, own_address }),
         Some(tls) => match timeout(limits.idle_timeout, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let has_certificate = stream.get_ref().1.peer_certificates().is_some();
-                (Either::Right(stream), Peer { has_certificate })
+                (Either::Right(stream), Peer { has_certificate, own_address })
             }
             Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => return tracing::debug!("a TLS handshake took too long"),

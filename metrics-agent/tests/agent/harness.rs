@@ -13,6 +13,7 @@ use metrics_agent::exposition::TextLimits;
 use metrics_agent::file_limits::FileLimits;
 use metrics_agent::manifests::Options;
 use metrics_agent::scrape::{self, Scheme};
+use metrics_agent::server::hosts::AllowedHosts;
 use metrics_agent::server::listen::{Limits, MIN_HEADER_BYTES};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -57,7 +58,8 @@ pub(crate) async fn ask(
     path: &str,
     headers: &str,
 ) -> std::io::Result<Answer> {
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n{headers}\r\n").as_bytes()).await?;
+    let host = if headers.contains("host: ") { "" } else { "host: localhost\r\n" };
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n{host}{headers}\r\n").as_bytes()).await?;
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -114,6 +116,7 @@ pub(crate) fn settings() -> Settings {
             max_report_bytes: 100_000,
             max_proxies: 2,
         },
+        allowed_hosts: AllowedHosts::default(),
         credentials: credentials::serving::Files::default(),
     }
 }

@@ -38,7 +38,7 @@ async fn who_says_nothing_or_says_it_too_slowly_is_disconnected_and_others_are_s
     let agent = agent(|settings| settings.limits.idle_timeout = Duration::from_millis(300)).await;
     let silent = connect(agent.address).await;
     let mut slow = connect(agent.address).await;
-    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-slow: ").await.unwrap();
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await.unwrap();
     let mut idle = connect(agent.address).await;
     assert_eq!(ask(&mut idle, "/healthz", "").await.unwrap().status, 200);
     assert_eq!(agent.get("/healthz").await.status, 200);
@@ -51,7 +51,7 @@ async fn who_says_nothing_or_says_it_too_slowly_is_disconnected_and_others_are_s
 async fn a_body_that_comes_too_slowly_is_refused() {
     let agent = agent(|settings| settings.limits.idle_timeout = Duration::from_millis(300)).await;
     let mut slow = connect(agent.address).await;
-    let head = "POST /v1/pools/default/report HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-protobuf\r\n\
+    let head = "POST /v1/pools/default/report HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-protobuf\r\n\
                 content-length: 1000\r\n\r\nx";
     slow.write_all(head.as_bytes()).await.unwrap();
     let said = until_closed(slow).await;
@@ -63,7 +63,9 @@ async fn a_body_that_comes_too_slowly_is_refused() {
 async fn a_body_that_nobody_asked_for_does_not_keep_the_connection_open() {
     let agent = agent(|settings| settings.limits.idle_timeout = Duration::from_millis(300)).await;
     let mut slow = connect(agent.address).await;
-    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nx").await.unwrap();
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\nx")
+        .await
+        .unwrap();
     assert!(until_closed(slow).await.starts_with(b"HTTP/1.1 200"));
 }
 
@@ -109,7 +111,7 @@ async fn who_takes_nothing_of_its_answers_is_disconnected() {
         socket.set_recv_buffer_size(4096).unwrap();
         let mut stuck = socket.connect(agent.address).await.unwrap();
         // Asks until nothing more is taken: the agent then waits for this client to read.
-        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").repeat(1000);
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").repeat(1000);
         while timeout(Duration::from_secs(1), stuck.write_all(request.as_bytes()))
             .await
             .is_ok_and(|sent| sent.is_ok())
@@ -137,7 +139,7 @@ async fn who_takes_an_answer_little_by_little_is_disconnected_too() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut slow = socket.connect(agent.address).await.unwrap();
-    slow.write_all(b"GET /v1/pools/default HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    slow.write_all(b"GET /v1/pools/default HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     // At most 400 KB a second: all 16 MiB would take twice as long as the other client waits.
     let steadily = async {
         let mut every = tokio::time::interval(Duration::from_millis(5));

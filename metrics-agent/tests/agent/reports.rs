@@ -12,7 +12,7 @@ use crate::scripted::{Behaviour, Scripted, load};
 async fn post(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(agent.address).await.unwrap();
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use metrics_agent::agent::Settings;
 use metrics_agent::credentials::serving::{Files, TlsFiles};
+use metrics_agent::server::hosts::AllowedHosts;
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 
 use crate::authority::{Authority, Issued};
-use crate::harness::{Agent, Answer, ask, eventually, get, scraping};
+use crate::harness::{Agent, Answer, ask, eventually, get, scraping, settings};
 use crate::scripted::{Behaviour, Scripted, load};
 
 const SNAPSHOT: &str = "/v1/pools/default/snapshot";
@@ -96,7 +98,7 @@ fn tokens(text: &str) -> (TempDir, Files) {
 }
 
 async fn status(agent: &Agent, path: &str, authorization: &str) -> u16 {
-    let mut stream = tokio::net::TcpStream::connect(agent.address).await.unwrap();
+    let mut stream = TcpStream::connect(agent.address).await.unwrap();
     ask(&mut stream, path, &format!("authorization: {authorization}\r\n")).await.unwrap().status
 }
 
@@ -123,7 +125,7 @@ async fn without_a_token_only_health_is_told() {
             assert_eq!(status(&agent, path, authorization).await, wanted, "{path} {authorization}");
         }
     }
-    let mut stream = tokio::net::TcpStream::connect(agent.address).await.unwrap();
+    let mut stream = TcpStream::connect(agent.address).await.unwrap();
     let metrics = ask(&mut stream, "/metrics", "authorization: Bearer right\r\n").await.unwrap().text();
     assert!(metrics.contains("metrics_agent_refused_requests_total{reason=\"no_token\"} 2\n"), "{metrics}");
     assert!(
@@ -145,7 +147,7 @@ async fn a_changed_token_counts_from_the_next_request_on_and_a_bad_file_changes_
     assert_eq!(status(&agent, SNAPSHOT, "Bearer old").await, 401);
     replace(&path, "");
     eventually("the refusal of the file", async || {
-        let mut stream = tokio::net::TcpStream::connect(agent.address).await.ok()?;
+        let mut stream = TcpStream::connect(agent.address).await.ok()?;
         let metrics = ask(&mut stream, "/metrics", "authorization: Bearer new\r\n").await.ok()?;
         metrics.text().contains(REFUSED_ONCE).then_some(())
     })
@@ -181,4 +183,26 @@ async fn a_new_certificate_is_shown_to_new_connections_and_the_old_ones_go_on() 
     eventually("the new certificate", async || next.connect(agent.address, None).await.ok()).await;
     assert!(authority.connect(agent.address, None).await.is_err(), "the old one is gone");
     assert_eq!(ask(&mut kept, SNAPSHOT, "").await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_name_that_the_agent_was_not_given_is_refused_but_for_health_checks() {
+    let allowed_hosts = AllowedHosts(vec!["agent.example".to_owned()]);
+    let agent = Agent::start(Settings { allowed_hosts, ..settings() }).await;
+    let status = async |path: &str, host: &str| {
+        let mut stream = TcpStream::connect(agent.address).await.unwrap();
+        ask(&mut stream, path, &format!("host: {host}\r\n")).await.unwrap().status
+    };
+    let rebound = format!("rebound.example:{}", agent.address.port());
+    for path in ["/", "/metrics", "/v1/pools", SNAPSHOT] {
+        assert_eq!(status(path, &rebound).await, 403, "{path}");
+        for host in [&agent.address.to_string(), "localhost", "agent.example:9095", "metrics-agent"] {
+            assert_ne!(status(path, host).await, 403, "{path} {host}");
+        }
+    }
+    for path in OPEN {
+        assert_ne!(status(path, &rebound).await, 403, "{path}");
+    }
+    let refused = agent.metric("metrics_agent_refused_requests_total{reason=\"unknown_host\"}").await;
+    assert!((refused - 4.0).abs() < 0.5, "{refused}");
 }

@@ -1,0 +1,106 @@
+//! By which names the agent may be asked.
+
+use std::net::IpAddr;
+
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, header};
+
+/// The name by which filters ask, whatever they call the agent's cluster.
+const FILTERS_NAME: &str = "metrics-agent";
+
+/// The values of `Host` that the agent answers to.
+///
+/// A web page may let its own name point to the agent's address and so read the API with the browser of somebody who reaches
+/// it. The browser's `Host` then is the page's name.
+#[derive(Clone, Debug, Default)]
+pub struct AllowedHosts(pub Vec<String>);
+
+impl AllowedHosts {
+    /// Whether a request that came to this address names it, `localhost` where that is one of the host itself, or one of the
+    /// allowed names. Ports are not compared: they change on the way through tunnels.
+    pub(super) fn allow(&self, headers: &HeaderMap, address: IpAddr) -> bool {
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+        let Some(name) = host.to_str().ok().and_then(name_of) else { return false };
+        let address = address.to_canonical();
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        name.parse::<IpAddr>().is_ok_and(|named| named.to_canonical() == address)
+            || is(FILTERS_NAME)
+            || (is("localhost") && address.is_loopback())
+            || self.0.iter().any(|allowed| is(allowed))
+    }
+}
+
+/// The host without its port, an IPv6 address without its brackets.
+fn name_of(host: &str) -> Option<String> {
+    let authority: Authority = host.parse().ok().filter(|_| !host.contains('@'))?;
+    Some(authority.host().trim_matches(['[', ']']).to_owned())
+}
+
+/// Reads a host name or an IP address, without a port.
+pub fn allowed_host(text: &str) -> Result<String, String> {
+    let bare = text.trim_matches(['[', ']']);
+    let is_name = name_of(text).is_some_and(|name| name == text) && !text.contains('*');
+    if bare.parse::<IpAddr>().is_ok() || is_name {
+        Ok(bare.to_owned())
+    } else {
+        Err("must be a host name or an IP address, without a port".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allows(given: &[&str], hosts: &[&str], address: &str) -> bool {
+        let allowed = AllowedHosts(given.iter().map(|name| allowed_host(name).unwrap()).collect());
+        let mut headers = HeaderMap::new();
+        for host in hosts {
+            headers.append(header::HOST, host.parse().unwrap());
+        }
+        allowed.allow(&headers, address.parse().unwrap())
+    }
+
+    #[test]
+    fn its_own_address_is_allowed_whatever_the_port() {
+        for (host, address) in [
+            ("127.0.0.1:9095", "127.0.0.1"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("127.0.0.1:1234", "::ffff:127.0.0.1"),
+            ("[::1]:9095", "::1"),
+            ("10.0.0.7:9095", "10.0.0.7"),
+            ("localhost:9095", "127.0.0.1"),
+            ("LocalHost", "::1"),
+            ("metrics-agent", "10.0.0.7"),
+        ] {
+            assert!(allows(&[], &[host], address), "{host} at {address}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_allowed_only_if_it_was_given() {
+        for host in [
+            "rebound.example",
+            "rebound.example:9095",
+            "127.0.0.1.rebound.example",
+            "10.0.0.8",
+            "",
+            "a@127.0.0.1",
+            "localhost",
+        ] {
+            assert!(!allows(&["agent.example"], &[host], "10.0.0.7"), "{host}");
+        }
+        assert!(!allows(&[], &[], "127.0.0.1"));
+        assert!(!allows(&[], &["127.0.0.1", "rebound.example"], "127.0.0.1"));
+        assert!(allows(&["agent.example"], &["Agent.Example:9095"], "10.0.0.7"));
+        assert!(allows(&["10.0.0.8"], &["10.0.0.8:9095"], "10.0.0.7"));
+        assert!(allows(&["[2001:db8::1]"], &["[2001:db8::1]:9095"], "10.0.0.7"));
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for text in ["", "a:1", "10.0.0.1:80", "http://a", "a/b", "a@b", "*.example", "*"] {
+            assert!(allowed_host(text).is_err(), "{text}");
+        }
+    }
+}
