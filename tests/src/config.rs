@@ -51,17 +51,16 @@ impl Config {
         self.replace_once(10000, places.port)?;
         self.replace_once(9901, places.admin_port)?;
         self.replace_once(9095, places.agent_port)?;
-        // An ORIGINAL_DST cluster has no list of endpoints.
-        if self.0["static_resources"]["clusters"][0]["type"] == "EDS" {
-            self.replace_once("target/run", text(&places.folder.join(EDS_FOLDER))?)?;
-            self.replace_once("target/run/model-servers.yaml", text(&places.folder.join(EDS_FILE))?)?;
-        }
+        let eds = places.folder.join(EDS_FOLDER);
+        move_files(&mut self.0, "target/run", text(&eds)?);
         Ok(())
     }
 
-    /// Names the endpoint picker's module.
+    /// Names the endpoint pickers' module.
     pub fn set_picker_module(&mut self, module: &Path) -> Result<()> {
-        self.replace_once("target/endpoint_picker.wasm", text(module)?)
+        let found = replace(&mut self.0, &"target/endpoint_picker.wasm".into(), &text(module)?.into());
+        ensure!(found > 0, "the configuration has no endpoint picker");
+        Ok(())
     }
 
     /// Keeps Envoy from calling this function of the endpoint picker's, or the picker from calling this one of Envoy's.
@@ -263,5 +262,19 @@ fn replace(value: &mut Value, from: &Value, to: &Value) -> usize {
             1
         }
         _ => 0,
+    }
+}
+
+/// Puts another folder in place of `from` wherever a text begins with it.
+fn move_files(value: &mut Value, from: &str, to: &str) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| move_files(item, from, to)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| move_files(field, from, to)),
+        Value::String(text) => {
+            if let Some(rest) = text.strip_prefix(from) {
+                *text = format!("{to}{rest}");
+            }
+        }
+        _ => {}
     }
 }

@@ -113,7 +113,7 @@ impl Stack {
     pub async fn start_agent(&mut self) {
         assert!(self.agent.is_none(), "the stack has an agent");
         self.agent_port = None;
-        let started = start_agent(self.agent_address, self.dir.path(), true, &[]).await;
+        let started = start_agent(self.agent_address, self.dir.path(), Some(Eds::ONE_POOL), &[]).await;
         self.agent = Some(started.unwrap_or_else(|reason| panic!("{reason:?}")));
     }
 
@@ -214,13 +214,25 @@ impl Stack {
     }
 }
 
-/// Starts the agent, with these flags beside its own; `writes_eds`: Envoy has its endpoints from it.
-async fn start_agent(listen: SocketAddr, dir: &Path, writes_eds: bool, more: &[&str]) -> Result<Agent> {
-    let (discovery, eds) = (dir.join(DISCOVERY_FILE), dir.join(EDS_FILE));
+/// What the agent writes for Envoy.
+#[derive(Clone, Copy, Debug)]
+struct Eds {
+    file: &'static str,
+    cluster: &'static str,
+}
+
+impl Eds {
+    const ONE_POOL: Self = Self { file: EDS_FILE, cluster: "model-servers" };
+    const EACH_POOL: Self = Self { file: "eds/{pool}.yaml", cluster: "{pool}" };
+}
+
+/// Starts the agent, with these flags beside its own; with `eds` Envoy has its endpoints from it.
+async fn start_agent(listen: SocketAddr, dir: &Path, eds: Option<Eds>, more: &[&str]) -> Result<Agent> {
+    let discovery = dir.join(DISCOVERY_FILE);
+    let eds = eds.map(|eds| (dir.join(eds.file), eds.cluster));
     let mut flags: Vec<&OsStr> = vec!["--endpoints-file".as_ref(), discovery.as_os_str()];
-    if writes_eds {
-        flags.extend(["--eds-file".as_ref(), eds.as_os_str(), "--eds-cluster".as_ref()]);
-        flags.push("model-servers".as_ref());
+    if let Some((file, cluster)) = &eds {
+        flags.extend(["--eds-file".as_ref(), file.as_os_str(), "--eds-cluster".as_ref(), cluster.as_ref()]);
     }
     let manifests = dir.join(MANIFESTS_FILE);
     if manifests.exists() {

@@ -1,13 +1,13 @@
 //! What a stack is made of, and how it starts.
 
-use super::{DISCOVERY_FILE, MANIFESTS_FILE, Stack, start_agent};
+use super::{DISCOVERY_FILE, Eds, MANIFESTS_FILE, Stack, start_agent};
 use crate::config::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, Places};
 use crate::endpoint_files::{write_discovery, write_eds};
 use crate::envoy::Envoy;
 use crate::model_server::ModelServer;
 use crate::run_dir::RunDir;
 use crate::tools;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -32,6 +32,9 @@ pub struct Builder {
     own_agent: Option<SocketAddr>,
     second_pool: Option<(&'static str, &'static str)>,
     route_without_picker: Option<&'static str>,
+    /// What the agent writes, if it writes Envoy's endpoints.
+    eds: Eds,
+    values: Vec<(&'static str, Value)>,
     request_timeout: Option<Duration>,
     picker_fields: Vec<(String, Value)>,
     agent_cluster: Option<Value>,
@@ -77,6 +80,8 @@ impl Default for Builder {
             own_agent: None,
             second_pool: None,
             route_without_picker: None,
+            eds: Eds::ONE_POOL,
+            values: Vec::new(),
             request_timeout: None,
             picker_fields: Vec::new(),
             agent_cluster: None,
@@ -176,6 +181,18 @@ impl Builder {
         self
     }
 
+    /// The agent writes a file for each pool, for the clusters that have the pools' names.
+    pub fn one_eds_file_per_pool(mut self) -> Self {
+        self.eds = Eds::EACH_POOL;
+        self
+    }
+
+    /// Another value at this JSON pointer of the configuration.
+    pub fn value_at(mut self, pointer: &'static str, value: impl Into<Value>) -> Self {
+        self.values.push((pointer, value.into()));
+        self
+    }
+
     /// One more route, without the picker, for the paths that begin like this.
     pub fn route_without_picker(mut self, path_prefix: &'static str) -> Self {
         self.route_without_picker = Some(path_prefix);
@@ -255,13 +272,12 @@ impl Builder {
         let (mut agent, mut agent_port) = (None, None);
         // The agent writes a file for each pool, but the pools share the one cluster.
         let agent_writes_eds = self.has_agent && self.second_pool.is_none();
+        let eds = agent_writes_eds.then_some(self.eds);
         if !agent_writes_eds {
             write_eds(&dir.path().join(EDS_FILE), &endpoints)?;
         }
         let agent_address = if self.has_agent {
-            agent
-                .insert(start_agent(any_port, dir.path(), agent_writes_eds, self.agent_flags).await?)
-                .address()
+            agent.insert(start_agent(any_port, dir.path(), eds, self.agent_flags).await?).address()
         } else if let Some(address) = self.own_agent {
             address
         } else {
@@ -327,6 +343,11 @@ impl Builder {
             config.set_picker_module(&module()?)?;
             if let Some((pool, path_prefix)) = self.second_pool {
                 config.add_pool(pool, path_prefix)?;
+            }
+            for (pointer, value) in &self.values {
+                let place = config.document().pointer_mut(pointer);
+                *place.with_context(|| format!("the configuration has nothing at {pointer}"))? =
+                    value.clone();
             }
             if let Some(path_prefix) = self.route_without_picker {
                 config.add_route_without_picker(path_prefix)?;

@@ -10,6 +10,7 @@ mod chaos;
 mod closed_loop;
 mod control_headers;
 mod demo;
+mod examples;
 mod explanations;
 mod failure_feedback;
 mod harness;

@@ -13,11 +13,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Started by the tests of `secured_agent`, because they need certificates, and of `spare_agent`.
-const STARTED_ELSEWHERE: [&str; 3] = [
+/// Started by tests of their own: those of the secured agent need certificates, a spare agent a cluster around it, two pools a
+/// file of endpoints each.
+const STARTED_ELSEWHERE: [&str; 4] = [
     "examples/secured-agent/cluster.yaml",
     "examples/secured-agent/token.yaml",
     "examples/spare-agent/cluster.yaml",
+    "examples/two-pools/envoy.yaml",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
