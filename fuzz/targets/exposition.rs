@@ -33,6 +33,7 @@ fn everything_is(spec: &Option<MetricSpec>) -> Dialect {
         cache_info: spec.clone().map(cache_info),
         block_size: spec.clone(),
         num_blocks: spec.clone(),
+        counter: spec.clone(),
         engine_label: Some("engine".to_owned()),
         attributes: spec.clone().map(|spec| ("a".to_owned(), spec)).into_iter().collect(),
     }

@@ -1,12 +1,18 @@
 //! The agent's clock.
 
 use core::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
 /// Time since the agent started; readings are stamped with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
+
+/// Time since the Unix epoch, by which agents on several hosts agree.
+pub fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
 
 impl Clock {
     /// A clock that starts at zero now.

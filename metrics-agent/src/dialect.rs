@@ -37,6 +37,8 @@ pub struct Dialect {
     pub block_size: Option<MetricSpec>,
     /// Blocks in the cache, as a gauge.
     pub num_blocks: Option<MetricSpec>,
+    /// A counter that goes back only when the server restarts.
+    pub counter: Option<MetricSpec>,
     /// The label that tells the engines of one data-parallel server apart.
     pub engine_label: Option<String>,
     /// Other numbers, by the names they are to have.
@@ -87,7 +89,7 @@ impl Dialects {
     }
 
     /// The reference's engines and an operator's; one of the same name replaces the built-in one, but for the label that
-    /// tells data-parallel engines apart, which an operator cannot give.
+    /// tells data-parallel engines apart and the counter, which an operator cannot give.
     ///
     /// `label_key` is the label that names an endpoint's engine, `default` the engine of those without; empty texts are
     /// the reference's defaults.
@@ -103,8 +105,10 @@ impl Dialects {
         let mut by_engine: HashMap<_, _> =
             built_in.map(|(name, dialect)| (name.to_owned(), Arc::new(dialect))).collect();
         for (name, dialect) in engines {
-            let engine_label = by_engine.get(&name).and_then(|replaced| replaced.engine_label.clone());
-            by_engine.insert(name, Arc::new(Dialect { engine_label, ..dialect }));
+            let replaced = by_engine.get(&name);
+            let engine_label = replaced.and_then(|replaced| replaced.engine_label.clone());
+            let counter = replaced.and_then(|replaced| replaced.counter.clone());
+            by_engine.insert(name, Arc::new(Dialect { counter, engine_label, ..dialect }));
         }
         let Some(default) = by_engine.get(default).map(Arc::clone) else {
             let mut known: Vec<_> = by_engine.into_keys().collect();

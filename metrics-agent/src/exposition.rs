@@ -9,4 +9,4 @@ mod reader;
 mod sample;
 mod wanted;
 
-pub use reader::{Extraction, Fault, Field, Reader, TextLimits};
+pub use reader::{Extraction, Fault, Field, Process, Reader, TextLimits};

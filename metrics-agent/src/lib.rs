@@ -29,6 +29,7 @@ pub mod manifests;
 pub mod page;
 pub mod published;
 pub mod report;
+mod restart;
 pub mod scrape;
 pub mod served;
 pub mod server;

@@ -6,7 +6,7 @@ mod head_limit;
 mod task;
 
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
@@ -19,11 +19,12 @@ use tokio_util::task::AbortOnDropHandle;
 pub use error::{Reason, ScrapeError};
 
 use crate::board::Board;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::credentials::scraping::Credentials;
 use crate::dialect::{Dialect, Dialects, MultiEngine};
 use crate::exposition::TextLimits;
 use crate::published::Topology;
+use crate::restart::RestartWatch;
 use crate::slot::Slot;
 use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
@@ -94,6 +95,8 @@ pub struct Scraper {
     tasks: Tasks,
     telemetry: Arc<Telemetry>,
     running: HashMap<Job, Running>,
+    /// The endpoints of all pools, by name and address; `None` until there are pools.
+    endpoints: Option<HashSet<(String, SocketAddr)>>,
     started: u32,
 }
 
@@ -116,22 +119,27 @@ struct Running {
 impl Scraper {
     /// Nothing is scraped until [`Self::follow`] is called; `credentials` must allow TLS if a pool is to be scraped over it.
     pub fn new(clock: Clock, credentials: Arc<Credentials>, tasks: Tasks, telemetry: Arc<Telemetry>) -> Self {
-        Self { clock, credentials, tasks, telemetry, running: HashMap::new(), started: 0 }
+        Self { clock, credentials, tasks, telemetry, running: HashMap::new(), endpoints: None, started: 0 }
     }
 
     /// Scrapes the endpoints of these pools from now on. Those that stay keep their task and their reading.
     pub fn follow(&mut self, pools: Vec<Followed>) {
         let mut before = core::mem::take(&mut self.running);
+        let endpoints_before = self.endpoints.take();
+        let mut endpoints = HashSet::new();
         let mut installed = Vec::with_capacity(pools.len());
         for Followed { board, topology, how } in pools {
             let mut slots = Vec::with_capacity(topology.pool.endpoints().len());
             for endpoint in topology.pool.endpoints() {
                 let job = how.job(endpoint);
+                let identity = (endpoint.name().to_owned(), endpoint.address());
+                let is_new = endpoints_before.as_ref().is_some_and(|before| !before.contains(&identity));
+                endpoints.insert(identity);
                 let mut running = match self.running.remove(&job) {
                     Some(shared) => shared,
                     None => match before.remove(&job) {
                         Some(old) => Running { readers: Vec::new(), ..old },
-                        None => self.start(&job),
+                        None => self.start(&job, is_new),
                     },
                 };
                 running.readers.push(board.changes());
@@ -140,6 +148,7 @@ impl Scraper {
             }
             installed.push((board, topology, slots));
         }
+        self.endpoints = Some(endpoints);
         for running in self.running.values() {
             running.slot.set_readers(running.readers.clone());
         }
@@ -148,11 +157,13 @@ impl Scraper {
         }
     }
 
-    fn start(&mut self, job: &Job) -> Running {
-        let slot = Slot::new();
+    /// An endpoint that joins the pools later may have been there before: what proxies know of its caches is out of date.
+    fn start(&mut self, job: &Job, is_new: bool) -> Running {
+        let came_back = is_new.then(clock::since_epoch);
+        let slot = Slot::of_returned(came_back);
         let credentials = Arc::clone(&self.credentials);
-        let task =
-            task::Task::new(job, Arc::clone(&slot), self.clock, credentials, Arc::clone(&self.telemetry));
+        let (telemetry, restarts) = (Arc::clone(&self.telemetry), RestartWatch::new(came_back));
+        let task = task::Task::new(job, Arc::clone(&slot), self.clock, credentials, telemetry, restarts);
         let interval = job.settings.interval;
         let first = from_now_on(self.clock.now(), turn(self.started, interval), interval);
         self.started = self.started.wrapping_add(1);

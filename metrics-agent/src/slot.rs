@@ -32,7 +32,12 @@ pub enum Standing {
 impl Slot {
     /// An endpoint that was never scraped; as in the reference, it is ready until shown otherwise.
     pub fn new() -> Arc<Self> {
-        let reading = Reading { ready: true, ..Reading::default() };
+        Self::of_returned(None)
+    }
+
+    /// The same for one that came back into its pool at this time since the Unix epoch.
+    pub fn of_returned(came_back: Option<Duration>) -> Arc<Self> {
+        let reading = Reading { ready: true, cached_since: came_back, ..Reading::default() };
         Arc::new(Self {
             reading: Mutex::new(reading),
             kv_usage_metric: Mutex::default(),

@@ -259,6 +259,7 @@ pub(crate) static NOTHING_SAID: Reading = Reading {
     lora: None,
     block_size: None,
     num_blocks: None,
+    cached_since: None,
     attributes: Vec::new(),
 };
 

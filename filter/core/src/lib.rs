@@ -31,6 +31,7 @@ pub mod prompt;
 pub mod reading;
 pub mod rejection;
 mod rest_of_hint;
+pub mod restarts;
 pub mod restore;
 pub mod rng;
 pub mod scheduler;

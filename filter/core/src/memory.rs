@@ -136,6 +136,12 @@ impl Memories {
         self.0.iter_mut().for_each(|(_, memory)| memory.tell_again());
     }
 
+    /// Drops everything about one endpoint of a pool of this many: it has restarted, and its caches are empty.
+    pub fn forget(&mut self, endpoint: usize, endpoints: usize) {
+        let moves: Vec<_> = (0..endpoints).map(|other| (other != endpoint).then_some(other)).collect();
+        self.remap(&moves);
+    }
+
     /// Follows a change of the pool, as [`Memory::remap`].
     pub fn remap(&mut self, moves: &[Option<usize>]) {
         self.0.iter_mut().for_each(|(_, memory)| memory.remap(moves));
@@ -145,5 +151,25 @@ impl Memories {
     #[cfg(test)]
     pub(crate) fn only(memory: Memory) -> Self {
         Self(vec![(0, memory)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    #[test]
+    fn what_a_restarted_endpoint_was_sent_is_dropped_and_all_else_stays() {
+        let mut memories = Memories::only(Memory::Prefixes(PrefixIndex::default()));
+        for endpoint in [1, 2] {
+            let change = Change::SentPrompt { endpoint, capacity: 9, chain: vec![7, 8] };
+            memories.apply(&Event { plugin: 0, change });
+        }
+        memories.forget(1, 4);
+        let Memory::Prefixes(index) = memories.of(0) else { panic!("the index of prompts") };
+        let mut matched = [0; 4];
+        index.count_matches(&[7, 8], &mut matched);
+        assert_eq!(matched, [0, 0, 2, 0]);
     }
 }

@@ -23,6 +23,9 @@ pub struct Reading {
     pub block_size: Option<u32>,
     /// Blocks in the server's KV cache.
     pub num_blocks: Option<u32>,
+    /// Since when the server has the caches it has, since the Unix epoch: when its process started, or when it came back.
+    /// `None`: not known.
+    pub cached_since: Option<Duration>,
     /// Numbers that the operator has asked for, by the names they were given.
     pub attributes: Vec<(String, f64)>,
 }

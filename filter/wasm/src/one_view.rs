@@ -9,6 +9,8 @@ use endpoint_picker::in_flight::InFlight;
 use endpoint_picker::memory::{Event, Memories};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
+use endpoint_picker::reading::Reading;
+use endpoint_picker::restarts::Restarts;
 use endpoint_picker_wire::log::{Entry, What};
 
 use crate::roster::News;
@@ -34,6 +36,7 @@ pub(crate) struct Known {
     pub(crate) memories: Memories,
     pub(crate) in_flight: InFlight,
     pub(crate) avoidance: Avoidance,
+    restarts: Restarts,
     /// Requests, and parts of them, that were routed since this VM began.
     routed: u64,
 }
@@ -56,11 +59,12 @@ impl OneView {
         pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     ) {
-        let Known { memories, in_flight, avoidance, .. } = &mut self.known;
+        let Known { memories, in_flight, avoidance, restarts, .. } = &mut self.known;
         memories.adopt(pipelines);
         memories.remap(&older.moves_to(newer));
         in_flight.adopt(newer);
         avoidance.adopt(newer, avoid_failing);
+        restarts.adopt(newer.endpoints().len(), |endpoint| newer.index_of(endpoint).is_some());
     }
 
     /// A plugin is to remember something.
@@ -97,6 +101,27 @@ impl OneView {
     /// The endpoint answered.
     pub(crate) fn answered(&mut self, endpoint: u64, at: Duration) {
         self.say(endpoint, What::Answered { at });
+    }
+
+    /// Reports the restarts that new readings show, unless another VM has done so.
+    pub(crate) fn report_restarts(&mut self, readings: &[Reading], pool: &Pool) {
+        let mut restarted = Vec::new();
+        for (endpoint, reading) in pool.endpoints().iter().zip(readings) {
+            let (key, mark) = (endpoint.key(), reading.cached_since);
+            if self.known.restarts.read(key, mark, reading.updated.is_some()) {
+                restarted.extend(mark.map(|mark| (key, mark)));
+            }
+        }
+        if restarted.is_empty() {
+            return;
+        }
+        self.sync(pool);
+        for (endpoint, since) in restarted {
+            if self.known.restarts.is_unreported(endpoint, since) {
+                self.say(endpoint, What::Restarted { since });
+            }
+        }
+        self.flush(pool);
     }
 
     fn say(&mut self, endpoint: u64, what: What<'_>) {
@@ -203,6 +228,13 @@ impl Known {
             }
             What::Failed { at } => self.avoidance.failed(endpoint, at),
             What::Answered { at } => self.avoidance.answered(endpoint, at),
+            What::Restarted { since } => {
+                if self.restarts.report(endpoint, since)
+                    && let Some(index) = pool.index_of(endpoint)
+                {
+                    self.memories.forget(index, pool.endpoints().len());
+                }
+            }
             What::SentPrompt { .. } | What::SentCold { .. } | What::BoundSession { .. } => {
                 if let Some(event) = entry.event(pool) {
                     self.memories.apply(&event);

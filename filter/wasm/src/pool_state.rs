@@ -263,6 +263,7 @@ impl PoolState {
         self.known.readings =
             snapshot.readings.into_iter().map(|reading| wire::reading_into_core(reading, arrived)).collect();
         self.known.arrived = arrived;
+        self.view.report_restarts(&self.known.readings, &self.known.pool);
         Ok(news)
     }
 

@@ -58,6 +58,11 @@ pub enum What<'a> {
         /// When.
         at: Duration,
     },
+    /// It has restarted, and its caches are empty.
+    Restarted {
+        /// Since when it has the caches it has now.
+        since: Duration,
+    },
     /// It was sent a list of a prompt's tokens.
     SentPrompt {
         /// The key of the plugin that remembers it.
@@ -106,6 +111,7 @@ const ANSWERED: u32 = 6;
 const SENT_PROMPT: u32 = 7;
 const SENT_COLD: u32 = 8;
 const BOUND_SESSION: u32 = 9;
+const RESTARTED: u32 = 10;
 
 /// The words that bytes hold; what is left over at their end is none.
 pub fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> {
@@ -162,6 +168,7 @@ impl<'a> Entry<'a> {
             What::Loads(loads) => put(LOADS, &[], loads.as_flattened()),
             What::Failed { at } => put(FAILED, &[nanoseconds(at)], &[]),
             What::Answered { at } => put(ANSWERED, &[nanoseconds(at)], &[]),
+            What::Restarted { since } => put(RESTARTED, &[nanoseconds(since)], &[]),
             What::SentPrompt { plugin, capacity, chain } => put(SENT_PROMPT, &[plugin, capacity], chain),
             What::SentCold { plugin } => put(SENT_COLD, &[plugin], &[]),
             What::BoundSession { plugin, session, at } => {
@@ -200,6 +207,7 @@ impl<'a> Iterator for Entries<'a> {
             (LOADS, loads) if loads.len() % 3 == 0 => What::Loads(loads.as_chunks().0),
             (FAILED, &[at]) => What::Failed { at: Duration::from_nanos(at) },
             (ANSWERED, &[at]) => What::Answered { at: Duration::from_nanos(at) },
+            (RESTARTED, &[since]) => What::Restarted { since: Duration::from_nanos(since) },
             (SENT_PROMPT, &[plugin, capacity, ref chain @ ..]) => {
                 What::SentPrompt { plugin, capacity, chain }
             }

@@ -21,6 +21,7 @@ fn vllm() -> Dialect {
         kv_usage: specs(&["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"]),
         lora: spec("vllm:lora_requests_info"),
         cache_info: cache_info("vllm:cache_config_info", "block_size", "num_gpu_blocks"),
+        counter: spec("vllm:prompt_tokens_total"),
         engine_label: Some("engine".to_owned()),
         ..Dialect::default()
     }
@@ -32,6 +33,7 @@ fn sglang() -> Dialect {
         running: spec("sglang:num_running_reqs"),
         kv_usage: specs(&["sglang:token_usage"]),
         cache_info: cache_info("sglang:cache_config_info", "page_size", "num_pages"),
+        counter: spec("sglang:prompt_tokens_total"),
         ..Dialect::default()
     }
 }
@@ -43,6 +45,7 @@ fn trtllm_serve() -> Dialect {
         kv_usage: specs(&["trtllm_kv_cache_utilization"]),
         block_size: spec("trtllm_kv_cache_tokens_per_block"),
         num_blocks: spec("trtllm_kv_cache_max_blocks"),
+        counter: spec("trtllm_request_success_total"),
         ..Dialect::default()
     }
 }
@@ -54,6 +57,7 @@ fn triton_tensorrt_llm() -> Dialect {
         kv_usage: specs(&["nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}"]),
         block_size: spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}"),
         num_blocks: spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
+        counter: spec("nv_inference_request_success"),
         ..Dialect::default()
     }
 }
@@ -62,6 +66,7 @@ fn triton() -> Dialect {
     Dialect {
         waiting: spec("nv_inference_pending_request_count"),
         running: spec("nv_inference_exec_count"),
+        counter: spec("nv_inference_request_success"),
         ..Dialect::default()
     }
 }

@@ -98,6 +98,20 @@ impl Number {
     }
 }
 
+/// The sum of all series.
+#[derive(Debug, Default)]
+pub(super) struct Sum(Option<f64>);
+
+impl Sum {
+    pub(super) fn offer(&mut self, sample: &Sample<'_>) {
+        *self.0.get_or_insert(0.0) += sample.value;
+    }
+
+    pub(super) fn total(&self) -> Option<f64> {
+        self.0.filter(|total| total.is_finite())
+    }
+}
+
 /// LoRA adapters: the labels of the series with the largest value, which is vLLM's time of writing it.
 #[derive(Debug, Default)]
 pub(super) struct LoraLists {

@@ -44,10 +44,21 @@ impl Default for TextLimits {
 pub struct Extraction {
     /// The values; `ready` and `updated` are left at their defaults.
     pub reading: Reading,
+    /// What tells whether the server has restarted.
+    pub process: Process,
     /// The metric that `reading.kv_usage` is from.
     pub kv_usage_metric: Option<Arc<str>>,
     /// The fields of the dialect that the text gave no value for, and why.
     pub faults: Vec<(Field, Fault)>,
+}
+
+/// What a text says of the server's process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Process {
+    /// When it started, in seconds since the Unix epoch.
+    pub start_time: Option<f64>,
+    /// The sum of a counter's series.
+    pub counter: Option<f64>,
 }
 
 impl Extraction {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::collect::{CacheShape, Engines, Invalid, LoraLists, Number, Said};
+use super::collect::{CacheShape, Engines, Invalid, LoraLists, Number, Said, Sum};
 use super::reader::{Extraction, Fault, Field, TextLimits};
 use super::sample::{Sample, quoted_name, sample, sample_in_braces, type_line};
 use crate::dialect::{Dialect, MetricSpec, MultiEngine};
@@ -13,6 +13,9 @@ pub(super) struct Wanted {
     families: Vec<Family>,
     max_labels: usize,
 }
+
+/// The metric of Prometheus' client libraries with the time at which the process started.
+const START_TIME: &str = "process_start_time_seconds";
 
 /// One metric: several fields may be read from it, by their labels.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ enum Kept {
     BlockSize(Number),
     NumBlocks(Number),
     Attribute(String, Number),
+    StartTime(Number),
+    Counter(Sum),
 }
 
 impl Wanted {
@@ -66,13 +71,19 @@ impl Wanted {
         for (name, spec) in &dialect.attributes {
             wanted.want(Some(spec), || Kept::Attribute(name.clone(), Number::new(None)));
         }
+        wanted.want(dialect.counter.as_ref(), || Kept::Counter(Sum::default()));
+        wanted.want_named(START_TIME, &[], Kept::StartTime(Number::new(None)));
         wanted
     }
 
     fn want(&mut self, spec: Option<&MetricSpec>, kept: impl FnOnce() -> Kept) {
-        let Some(spec) = spec else { return };
-        let want = Want { labels: spec.labels().to_vec(), malformed: false, kept: kept() };
-        let name = spec.name();
+        if let Some(spec) = spec {
+            self.want_named(spec.name(), spec.labels(), kept());
+        }
+    }
+
+    fn want_named(&mut self, name: &str, labels: &[(String, String)], kept: Kept) {
+        let want = Want { labels: labels.to_vec(), malformed: false, kept };
         match self.families.iter_mut().find(|family| *family.name == *name) {
             Some(family) => family.wants.push(want),
             None => {
@@ -168,7 +179,7 @@ impl Want {
     }
 
     fn extract(&self, into: &mut Extraction) {
-        let Extraction { reading, faults, .. } = into;
+        let Extraction { reading, process, faults, .. } = into;
         let mut say = Say { malformed: self.malformed, faults };
         match &self.kept {
             Kept::Waiting(number) => reading.waiting = say.value(Field::Waiting, number.count()),
@@ -180,6 +191,9 @@ impl Want {
                 let value = say.value(Field::Attribute, number.any());
                 reading.attributes.extend(value.map(|value| (name.clone(), value)));
             }
+            // A server need not have these two.
+            Kept::StartTime(number) => process.start_time = number.any().and_then(Result::ok),
+            Kept::Counter(sum) => process.counter = sum.total().filter(|_| !self.malformed),
             Kept::Cache(cache) => {
                 reading.block_size = say.value(Field::BlockSize, cache.block_size());
                 reading.num_blocks = say.value(Field::NumBlocks, cache.num_blocks());
@@ -224,9 +238,11 @@ impl Kept {
             | Self::KvUsage(n)
             | Self::BlockSize(n)
             | Self::NumBlocks(n)
+            | Self::StartTime(n)
             | Self::Attribute(_, n) => {
                 n.clear();
             }
+            Self::Counter(sum) => *sum = Sum::default(),
             Self::Lora(lists) => lists.clear(),
             Self::Cache(cache) => cache.clear(),
         }
@@ -239,9 +255,11 @@ impl Kept {
             | Self::KvUsage(n)
             | Self::BlockSize(n)
             | Self::NumBlocks(n)
+            | Self::StartTime(n)
             | Self::Attribute(_, n) => {
                 n.offer(sample);
             }
+            Self::Counter(sum) => sum.offer(sample),
             Self::Lora(lists) => lists.offer(sample),
             Self::Cache(cache) => cache.offer(sample),
         }

@@ -5,15 +5,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use endpoint_picker::reading::Reading;
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::connection::{Connection, GetError};
 use super::error::{Reason, ScrapeError};
 use super::{Job, Scheme, Settings};
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::credentials::Followed;
 use crate::credentials::scraping::Credentials;
 use crate::exposition::{Extraction, Reader};
+use crate::restart::RestartWatch;
 use crate::slot::Slot;
 use crate::telemetry::Telemetry;
 
@@ -32,6 +34,7 @@ pub(super) struct Task {
     clock: Clock,
     telemetry: Arc<Telemetry>,
     client: Client,
+    restarts: RestartWatch,
     /// Scrapes that failed since the last good one.
     failures: u32,
     /// Pauses after further costly failures, each twice as long as the one before.
@@ -45,12 +48,13 @@ impl Task {
         clock: Clock,
         credentials: Arc<Credentials>,
         telemetry: Arc<Telemetry>,
+        restarts: RestartWatch,
     ) -> Self {
         let Job { endpoint, address, settings, dialect } = job.clone();
         let reader = Reader::with_limits(&dialect, settings.engines, settings.text);
         let client = Client { reader, credentials, connection: None, refusals: 0 };
         let pauses = pauses(settings.interval);
-        Self { endpoint, address, settings, slot, clock, telemetry, client, failures: 0, pauses }
+        Self { endpoint, address, settings, slot, clock, telemetry, client, restarts, failures: 0, pauses }
     }
 
     /// Scrapes at `first` by the clock, then once each interval; ticks that a slow scrape or a pause missed are left out.
@@ -78,7 +82,11 @@ impl Task {
             Ok(extraction) => self.succeeded(extraction, ended),
             Err(error) => self.failed(&error),
         };
-        changed |= self.slot.set_ready(self.client.refusals < REFUSALS_TO_UNREADY);
+        let accepts = self.client.refusals < REFUSALS_TO_UNREADY;
+        if !accepts {
+            self.restarts.gone();
+        }
+        changed |= self.slot.set_ready(accepts);
         let are_too_many = self.settings.unready_after.is_some_and(|most| self.failures >= most.get());
         if self.slot.set_failing(are_too_many) {
             changed = true;
@@ -101,7 +109,8 @@ impl Task {
         for (field, fault) in extraction.faults {
             self.telemetry.extract_error(field, fault);
         }
-        self.slot.set_values(extraction.reading, now);
+        let cached_since = self.restarts.scraped(extraction.process, clock::since_epoch());
+        self.slot.set_values(Reading { cached_since, ..extraction.reading }, now);
         self.slot.set_kv_usage_metric(extraction.kv_usage_metric);
         if core::mem::take(&mut self.failures) > 0 {
             tracing::info!(endpoint = self.endpoint, "scraping works again");

@@ -166,3 +166,14 @@ fn triton_says_only_its_queue_and_its_count() {
     let reading = Reading { waiting: Some(7), running: Some(8), ..Reading::default() };
     assert_whole(&read("triton", MultiEngine::Sum, text), &reading);
 }
+
+#[test]
+fn the_process_is_known_by_its_start_time_and_a_counter() {
+    for (engine, text, start_time, counter) in [
+        ("vllm", &capture!("vllm-0.32.0-dp2-lora-busy")[..], Some(1.795_180_699_95e9), Some(2535.0 + 1791.0)),
+        ("sglang", capture!("sglang-0.5.23-busy"), None, Some(50.0)),
+    ] {
+        let process = read(engine, MultiEngine::Sum, text).process;
+        assert_eq!((process.start_time, process.counter), (start_time, counter), "{engine}");
+    }
+}

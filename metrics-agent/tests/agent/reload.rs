@@ -227,3 +227,20 @@ async fn an_eds_file_that_somebody_deleted_is_written_again() {
         assert_eq!(host["endpoint"]["address"]["socket_address"]["port_value"], port);
     }
 }
+
+#[tokio::test]
+async fn an_endpoint_that_comes_back_counts_as_restarted_and_one_that_stays_does_not() {
+    let Setup { path, one, two, agent, directory: _directory } = setup().await;
+    rename_into_place(&path, &file(&[&two]));
+    agent.snapshot_where("the other endpoint alone", |s| shows(s, &[&two])).await;
+    rename_into_place(&path, &file(&[&one, &two]));
+    let both = |s: &Snapshot| shows(s, &[&one, &two]) && s.readings.iter().all(|r| r.waiting.is_some());
+    let before = agent.snapshot_where("both", both).await;
+    assert!(before.readings[0].cached_since_ms.is_some());
+    rename_into_place(&path, &file(&[&one]));
+    agent.snapshot_where("the first one alone", |s| shows(s, &[&one])).await;
+    rename_into_place(&path, &file(&[&one, &two]));
+    let after = agent.snapshot_where("both again", both).await;
+    assert_eq!(after.readings[0].cached_since_ms, before.readings[0].cached_since_ms);
+    assert!(after.readings[1].cached_since_ms > before.readings[1].cached_since_ms);
+}

@@ -116,6 +116,7 @@ impl Engine {
             running: batch.running() as u64,
             kv_cache_usage: batch.cache_usage().min(1.0),
             lora: (max > 0).then_some(Lora { max, running, waiting }),
+            start_time: None,
             cache: Some(CacheConfig { block_size: BLOCK_TOKENS, num_gpu_blocks: self.times.kv_blocks }),
         }
     }

@@ -13,6 +13,8 @@ pub struct Metrics {
     pub kv_cache_usage: f64,
     /// `None` leaves the LoRA family out, as a server without adapters does.
     pub lora: Option<Lora>,
+    /// When the server's process started, in seconds since the Unix epoch; `None` leaves it out.
+    pub start_time: Option<f64>,
     /// `None` leaves the cache's size out.
     pub cache: Option<CacheConfig>,
 }
@@ -45,6 +47,7 @@ impl Default for Metrics {
             running: 0,
             kv_cache_usage: 0.0,
             lora: None,
+            start_time: Some(1_795_179_084.79),
             cache: Some(CacheConfig { block_size: 16, num_gpu_blocks: 2048 }),
         }
     }
@@ -70,6 +73,13 @@ impl Metrics {
             gauge(&mut text, "lora_requests_info", "Running stats on lora requests.");
             // The value is the time of the last change; there is only one series here, so any time will do.
             series(&mut text, "lora_requests_info", &labels, 1.0);
+        }
+        if let Some(start_time) = self.start_time {
+            text.push_str(
+                "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.\n",
+            );
+            text.push_str("# TYPE process_start_time_seconds gauge\n");
+            writeln!(text, "process_start_time_seconds {start_time:?}").expect("a String takes all");
         }
         if let Some(cache) = self.cache {
             let labels = format!(

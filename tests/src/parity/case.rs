@@ -108,6 +108,7 @@ impl ServerState {
                 running: lora.running.clone(),
                 waiting: lora.waiting.clone(),
             }),
+            start_time: None,
             cache: self.cache.map(|(block_size, num_gpu_blocks)| CacheConfig { block_size, num_gpu_blocks }),
         }
     }

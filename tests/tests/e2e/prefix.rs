@@ -1,6 +1,6 @@
 //! A request goes to the server that has its prompt's beginning in its cache.
 
-use crate::scene::{CHAT, fresh_prompt, openai_error, until_all_go_to};
+use crate::scene::{CHAT, fresh_chat, fresh_prompt, openai_error, until_all_go_to, until_every_worker};
 use endpoint_picker_tests::client;
 use endpoint_picker_tests::eventually::eventually;
 use endpoint_picker_tests::model_server::Metrics;
@@ -114,4 +114,45 @@ async fn a_cached_prompt_outweighs_a_queue_but_not_a_queue_and_a_full_cache() {
         if served == other { Ok(()) } else { Err(format!("it went to server {served}")) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_restarted_is_not_taken_for_one_that_has_the_prompt() {
+    let stack = stack().await;
+    let body = client::chat(&long_prompt());
+    let first = chat(&stack, &body).await;
+    let server = &stack.servers()[first];
+    server.update_metrics(|metrics| metrics.waiting = 1);
+    until_every_worker("avoids the queue", async || {
+        let served = chat(&stack, &fresh_chat()).await;
+        if served == first { Err("a fresh prompt went to the queue") } else { Ok(()) }
+    })
+    .await;
+    for again in 0..20 {
+        assert_eq!(chat(&stack, &body).await, first, "time {again}");
+    }
+    server.update_metrics(|metrics| metrics.start_time = metrics.start_time.map(|time| time + 600.0));
+    let second = eventually("the prompt leaves the server without its cache", async || {
+        let served = chat(&stack, &body).await;
+        if served == first { Err("it stayed") } else { Ok(served) }
+    })
+    .await;
+    // What is remembered from then on stays, also of the server that restarted.
+    for again in 0..20 {
+        assert_eq!(chat(&stack, &body).await, second, "time {again}");
+    }
+    server.update_metrics(|metrics| metrics.waiting = 0);
+    for (index, server) in stack.servers().iter().enumerate().filter(|(index, _)| *index != first) {
+        server.update_metrics(|metrics| metrics.waiting = 5 + index as u64);
+    }
+    until_all_go_to(&stack, first).await;
+    let body = client::chat(&long_prompt());
+    assert_eq!(chat(&stack, &body).await, first);
+    stack.servers()[first].update_metrics(|metrics| metrics.waiting = 6);
+    for server in stack.servers().iter().filter(|other| other.address() != stack.servers()[first].address()) {
+        server.update_metrics(|metrics| metrics.waiting = 5);
+    }
+    for again in 0..20 {
+        assert_eq!(chat(&stack, &body).await, first, "time {again}");
+    }
 }

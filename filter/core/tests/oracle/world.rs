@@ -106,6 +106,7 @@ pub(crate) fn readings(odd: Vec<f64>) -> impl Strategy<Value = Reading> {
             lora,
             block_size,
             num_blocks,
+            cached_since: None,
             attributes: vec![],
         })
 }

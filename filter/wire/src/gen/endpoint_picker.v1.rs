@@ -186,6 +186,10 @@ pub struct Reading {
     pub num_blocks: ::core::option::Option<u32>,
     #[prost(message, repeated, tag = "9")]
     pub attributes: ::prost::alloc::vec::Vec<Attribute>,
+    /// Since when the server has the caches it has, since the Unix epoch: when its process started, or when the agent saw it come back.
+    /// A mark to compare with earlier ones of the same endpoint; a later one, by more than 5 s, is a restart. Absent: not known.
+    #[prost(uint64, optional, tag = "10")]
+    pub cached_since_ms: ::core::option::Option<u64>,
 }
 /// A number that the operator has asked for.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -17,6 +17,7 @@ fn all() -> Vec<Entry<'static>> {
         entry(What::Loads(&[[1, 2, 3], [4, 5, u64::MAX]])),
         entry(What::Failed { at: AT }),
         entry(What::Answered { at: Duration::ZERO }),
+        entry(What::Restarted { since: AT }),
         entry(What::SentPrompt { plugin, capacity: 31_250, chain: &[] }),
         entry(What::SentPrompt { plugin, capacity: 1, chain: &[u64::MAX, 0, 5] }),
         entry(What::SentCold { plugin }),
@@ -45,7 +46,7 @@ fn an_entry_that_is_not_understood_costs_no_other() {
     let mut words = written(&[*first]);
     // Kinds that there are not, and kinds with other contents than theirs.
     let strange =
-        [(0, 1), (10, 0), (u32::MAX, 3), (STARTED, 3), (LOADS, 2), (SENT_PROMPT, 1), (SENT_COLD, 0_usize)];
+        [(0, 1), (11, 0), (u32::MAX, 3), (STARTED, 3), (LOADS, 2), (SENT_PROMPT, 1), (SENT_COLD, 0_usize)];
     for (kind, length) in strange {
         words.extend([u64::from(kind) << 32 | length as u64, 1, 2]);
         words.extend(vec![3; length]);

@@ -107,6 +107,7 @@ impl EngineReader<'_> {
             cache_info,
             block_size: self.spec("cacheBlockSizeSpec", &engine.cache_block_size_spec),
             num_blocks: self.spec("cacheNumBlocksSpec", &engine.cache_num_blocks_spec),
+            counter: None,
             engine_label: None,
             attributes,
         }

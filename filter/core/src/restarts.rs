@@ -1,0 +1,150 @@
+//! Which endpoints have restarted, and so lost their caches.
+//!
+//! Every replica reads the same marks from the snapshot ([`Reading::cached_since`](crate::reading::Reading::cached_since)), but not at the same
+//! time. What is remembered of an endpoint must go at the same place among all changes, everywhere. So a replica that reads a later mark
+//! than before reports it, once, to all replicas; and all drop what they remember when the first report of that mark reaches them.
+//!
+//! Marks only grow: an agent that knows of an older start, or of none, changes nothing.
+
+use core::time::Duration;
+
+use hashbrown::HashMap;
+
+/// Marks that differ by less are of one restart: two agents that watch a server return do not see it at the same moment.
+const SAME_RESTART: Duration = Duration::from_secs(5);
+
+/// Endpoints that left are remembered until there are this many more than in the pool.
+const MOST_DEPARTED: usize = 1024;
+
+/// The newest marks of endpoints, by their keys.
+#[derive(Debug, Default)]
+pub struct Restarts {
+    /// As this replica read them from snapshots; zero where a server that was scraped has none.
+    read: HashMap<u64, Duration>,
+    /// As replicas reported them.
+    reported: HashMap<u64, Duration>,
+}
+
+impl Restarts {
+    /// Takes in an endpoint's mark from a snapshot. Returns whether it shows a restart since the last one.
+    pub fn read(&mut self, endpoint: u64, mark: Option<Duration>, is_scraped: bool) -> bool {
+        let mark = match mark {
+            Some(mark) => mark,
+            None if is_scraped => Duration::ZERO,
+            None => return false,
+        };
+        // The first mark is what later ones are compared with: the caches of that start are what others have told of.
+        let known = *self.read.entry(endpoint).or_insert(mark);
+        let has_restarted = is_later(mark, known);
+        if has_restarted {
+            self.read.insert(endpoint, mark);
+        }
+        has_restarted
+    }
+
+    /// Whether nobody has reported this restart yet.
+    pub fn is_unreported(&self, endpoint: u64, mark: Duration) -> bool {
+        self.reported.get(&endpoint).is_none_or(|&reported| is_later(mark, reported))
+    }
+
+    /// Takes in a report. Returns whether it is the first of this restart: then what is remembered of the endpoint is to be dropped.
+    pub fn report(&mut self, endpoint: u64, mark: Duration) -> bool {
+        let is_first = self.is_unreported(endpoint, mark);
+        if is_first {
+            self.reported.insert(endpoint, mark);
+        }
+        is_first
+    }
+
+    /// Follows a change of the pool, which has this many endpoints now. One that left may come back, so it is remembered for a while.
+    pub fn adopt(&mut self, endpoints: usize, is_in_pool: impl Fn(u64) -> bool) {
+        for marks in [&mut self.read, &mut self.reported] {
+            if marks.len() > endpoints + MOST_DEPARTED {
+                marks.retain(|&key, _| is_in_pool(key));
+            }
+        }
+    }
+}
+
+fn is_later(mark: Duration, known: Duration) -> bool {
+    mark > known.saturating_add(SAME_RESTART)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    const SERVER: u64 = 7;
+
+    fn at(seconds: u64) -> Option<Duration> {
+        Some(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn the_first_mark_is_no_restart_and_a_later_one_is_one_once() {
+        let mut restarts = Restarts::default();
+        assert!(!restarts.read(SERVER, at(1_000), true));
+        assert!(!restarts.read(SERVER, at(1_000), true));
+        assert!(restarts.read(SERVER, at(2_000), true));
+        assert!(!restarts.read(SERVER, at(2_000), true));
+        assert!(!restarts.read(8, at(2_000), true), "another endpoint");
+    }
+
+    #[test]
+    fn two_agents_in_turn_show_one_restart() {
+        let mut restarts = Restarts::default();
+        restarts.read(SERVER, at(1_000), true);
+        assert!(restarts.read(SERVER, at(2_000), true));
+        // The other agent saw the server return a moment later, knows only of its first start, or has not scraped it.
+        for mark in [at(2_001), at(2_000), at(1_000), None, at(2_000)] {
+            assert!(!restarts.read(SERVER, mark, true), "{mark:?}");
+        }
+        assert!(!restarts.read(SERVER, None, false));
+    }
+
+    #[test]
+    fn a_server_without_a_start_time_restarts_when_it_gets_a_mark() {
+        let mut restarts = Restarts::default();
+        assert!(!restarts.read(SERVER, None, false));
+        assert!(!restarts.read(SERVER, None, true));
+        assert!(restarts.read(SERVER, at(2_000), true));
+        // A server that was not scraped yet may have a start time.
+        let mut restarts = Restarts::default();
+        assert!(!restarts.read(SERVER, None, false));
+        assert!(!restarts.read(SERVER, at(2_000), true));
+    }
+
+    #[test]
+    fn only_the_first_report_of_a_restart_drops_anything() {
+        let mut restarts = Restarts::default();
+        let [first, same, second] = [2_000, 2_001, 3_000].map(Duration::from_secs);
+        assert!(restarts.is_unreported(SERVER, first));
+        assert!(restarts.report(SERVER, first));
+        assert!(!restarts.is_unreported(SERVER, same));
+        assert!(!restarts.report(SERVER, first) && !restarts.report(SERVER, same));
+        assert!(restarts.report(SERVER, second));
+        assert!(!restarts.report(SERVER, first), "an older one that comes late");
+    }
+
+    #[test]
+    fn a_replica_that_began_with_a_later_snapshot_applies_a_report_all_the_same() {
+        let mut late = Restarts::default();
+        assert!(!late.read(SERVER, at(2_000), true));
+        assert!(late.report(SERVER, Duration::from_secs(2_000)));
+    }
+
+    #[test]
+    fn an_endpoint_that_left_is_remembered_but_not_any_number() {
+        let mut restarts = Restarts::default();
+        restarts.read(SERVER, at(1_000), true);
+        restarts.adopt(1, |key| key == 8);
+        assert!(restarts.read(SERVER, at(2_000), true), "it came back");
+        for key in 0..3_000 {
+            restarts.read(key, at(1_000), true);
+        }
+        restarts.adopt(2, |key| [SERVER, 8].contains(&key));
+        assert_eq!(restarts.read.len(), 2);
+        assert!(restarts.read(SERVER, at(3_000), true));
+    }
+}
