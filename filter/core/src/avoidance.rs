@@ -101,6 +101,7 @@ impl Avoidance {
 }
 
 #[cfg(test)]
+#[expect(clippy::unchecked_time_subtraction, reason = "the tests begin long after the epoch")]
 mod tests {
     use super::*;
     use crate::pool::Endpoint;

@@ -37,6 +37,7 @@ impl Period {
 }
 
 #[cfg(test)]
+#[expect(clippy::unchecked_time_subtraction, reason = "the tests begin long after the epoch")]
 mod tests {
     use super::*;
     use crate::test;
