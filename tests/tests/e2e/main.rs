@@ -34,6 +34,7 @@ mod scene;
 mod secured_agent;
 mod shadow;
 mod shipped_config;
+mod shipped_listeners;
 mod spare_agent;
 mod statistics;
 mod steady_load;

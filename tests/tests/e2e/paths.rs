@@ -4,7 +4,6 @@ use crate::scene::{openai_error, until_every_worker};
 use anyhow::ensure;
 use endpoint_picker_tests::asgi::AsgiServer;
 use endpoint_picker_tests::client::{self, Ending, raw};
-use endpoint_picker_tests::snippets;
 use endpoint_picker_tests::stack::{Builder, Stack};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -95,31 +94,4 @@ async fn an_asgi_server_gets_no_request_past_the_rules_however_its_path_is_writt
 async fn the_rules_hold_too_where_envoy_passes_paths_on_unchanged() {
     let (_server, stack) = start(Stack::builder().without_path_normalization()).await;
     assert_the_rules_reach(&stack, &DECODED).await;
-}
-
-#[test]
-fn every_shipped_listener_normalizes_paths() {
-    let mut listeners = 0;
-    for file in snippets::of_files().unwrap() {
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&file.text).unwrap();
-        for manager in documents.iter().flat_map(connection_managers) {
-            listeners += 1;
-            assert_eq!(manager["normalize_path"], true, "{}", file.at);
-            assert_eq!(manager["merge_slashes"], true, "{}", file.at);
-            assert_eq!(manager["path_with_escaped_slashes_action"], "UNESCAPE_AND_FORWARD", "{}", file.at);
-        }
-    }
-    assert!(listeners >= 2, "{listeners} listeners");
-}
-
-/// Everything in a document that is an HTTP connection manager.
-fn connection_managers(document: &Value) -> Vec<&Value> {
-    let is_one = document["@type"].as_str().is_some_and(|kind| kind.ends_with(".HttpConnectionManager"));
-    let inner: Vec<&Value> = match document {
-        Value::Array(items) => items.iter().collect(),
-        Value::Object(fields) => fields.values().collect(),
-        _ => Vec::new(),
-    };
-    let own = is_one.then_some(document);
-    own.into_iter().chain(inner.into_iter().flat_map(connection_managers)).collect()
 }
