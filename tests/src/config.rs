@@ -125,6 +125,15 @@ impl Config {
         self.add_route(path_prefix, disabled(PICKER))
     }
 
+    /// Adds the endpoint picker once more, right behind itself.
+    pub fn repeat_picker(&mut self) -> Result<()> {
+        let at = self.picker_position()?;
+        let mut picker = self.http_filters()?[at].clone();
+        picker["name"] = format!("{PICKER}-again").into();
+        self.http_filters()?.insert(at + 1, picker);
+        Ok(())
+    }
+
     /// Adds a route without the endpoint picker, for the requests whose path begins with `path_prefix`; servers see the
     /// path without it.
     pub fn add_route_without_picker(&mut self, path_prefix: &str) -> Result<()> {

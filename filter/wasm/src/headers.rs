@@ -107,9 +107,16 @@ pub(crate) struct RequestHead {
     pub(crate) explains: bool,
 }
 
-/// Takes away the control headers and reads the rest.
-pub(crate) fn take(explain: &Explain) -> Result<RequestHead> {
+/// Takes away the control headers and reads the rest. `None`: another filter of the same chain has picked for this pool
+/// already, and its headers stay.
+pub(crate) fn take(pool: &str, explain: &Explain) -> Result<Option<RequestHead>> {
     let headers = host::request_headers()?;
+    // Only a picker or a client sets this header, so the usual request is spared the second look.
+    if headers.iter().any(|(name, _)| name == DESTINATION)
+        && host::picked_for()?.is_some_and(|picked| picked == pool.as_bytes())
+    {
+        return Ok(None);
+    }
     #[cfg(feature = "trap")]
     assert!(!headers.iter().any(|(name, _)| name == "x-test-trap"), "the VM ends here, as asked");
     for name in CONTROL {
@@ -128,5 +135,6 @@ pub(crate) fn take(explain: &Explain) -> Result<RequestHead> {
             host::remove_request_header(name)?;
         }
     }
-    Ok(RequestHead { path, opens_tunnel, all: headers, asks_why, explains: asks_why || explain.access_log })
+    let explains = asks_why || explain.access_log;
+    Ok(Some(RequestHead { path, opens_tunnel, all: headers, asks_why, explains }))
 }

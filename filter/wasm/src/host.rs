@@ -135,6 +135,19 @@ pub(crate) fn filter_metadata_namespace(namespace: &str) -> Result<Option<Vec<u8
         .map_err(refused("get_property(metadata)"))
 }
 
+/// State of the request that only filters see: its name. A client cannot set it.
+const PICKED_FOR: &str = "endpoint-picker.pool";
+
+/// Marks the request at hand as picked for this pool.
+pub(crate) fn mark_picked(pool: &str) -> Result<()> {
+    hostcalls::set_property(vec![PICKED_FOR], Some(pool.as_bytes())).map_err(refused("set_property"))
+}
+
+/// The pool that a filter before this one has picked for, if any.
+pub(crate) fn picked_for() -> Result<Option<Vec<u8>>> {
+    hostcalls::get_property(vec![PICKED_FOR]).map_err(refused("get_property(picked)"))
+}
+
 /// Answers the request here.
 pub(crate) fn send_response(status: u16, headers: Vec<(&str, &str)>, body: &[u8]) -> Result<()> {
     hostcalls::send_http_response(status.into(), headers, Some(body)).map_err(refused("send_http_response"))

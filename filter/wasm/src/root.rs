@@ -45,6 +45,7 @@ struct Running {
 
 /// What a root context and its streams have in common.
 pub(crate) struct Shared {
+    pub(crate) pool_name: String,
     pub(crate) pool: RefCell<PoolState>,
     pub(crate) stats: Stats,
     pub(crate) limits: Limits,
@@ -64,6 +65,7 @@ impl Root {
         let log = SharedLog::new(&config.pool).map_err(refused)?;
         let mut running = Running {
             shared: Rc::new(Shared {
+                pool_name: config.pool.clone(),
                 pool: RefCell::new(PoolState::new(config.failure_mode, seed, vm, log)),
                 stats: Stats::new(&config.pool, config.count_tokens),
                 limits: config.limits,

@@ -89,9 +89,7 @@ impl Stream {
                 self.response.headers.extend(answer_headers);
                 self.pick = pick;
                 self.response.models = verdict.models;
-                for (name, value) in headers {
-                    host::set_request_header(name, &value)?;
-                }
+                self.direct(headers)?;
                 stats.routed.increment();
                 if is_stale {
                     stats.routed_stale.increment();
@@ -103,15 +101,23 @@ impl Stream {
                 match outcome {
                     Outcome::Reject(rejection) => return self.reject(&rejection),
                     Outcome::Abstain { within: Some(addresses), .. } => {
-                        for (name, value) in headers::destination(&addresses, true) {
-                            host::set_request_header(name, &value)?;
-                        }
+                        self.direct(headers::destination(&addresses, true))?;
                     }
                     _ => {}
                 }
                 Ok(Action::Continue)
             }
         }
+    }
+
+    /// Sets the headers by which the request is steered, so that no picker behind this one picks again.
+    fn direct(&self, headers: impl IntoIterator<Item = (&'static str, String)>) -> host::Result<()> {
+        for (name, value) in headers {
+            host::set_request_header(name, &value)?;
+        }
+        // An operator may not have allowed this call yet. Without it only a second picker is not recognized.
+        let _ = host::mark_picked(&self.shared.pool_name);
+        Ok(())
     }
 
     /// Sends another body than the client's. Its length matters where it was said; a chunked one says its own.
@@ -203,8 +209,12 @@ impl Context for Stream {}
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        match headers::take(&self.shared.explain) {
-            Ok(head) => self.head = head,
+        match headers::take(&self.shared.pool_name, &self.shared.explain) {
+            Ok(Some(head)) => self.head = head,
+            Ok(None) => {
+                self.progress = Progress::Decided;
+                return Action::Continue;
+            }
             Err(error) => {
                 // Control headers may still be there, so the request must not go on.
                 log::error!("{error}; the request is refused");

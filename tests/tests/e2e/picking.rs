@@ -2,7 +2,9 @@
 
 use crate::scene::{DESTINATION, assert_one_within, fresh_chat, until_all_go_to};
 use endpoint_picker_tests::client;
-use endpoint_picker_tests::model_server::Metrics;
+use endpoint_picker_tests::config::Config;
+use endpoint_picker_tests::eventually::eventually;
+use endpoint_picker_tests::model_server::{Behaviour, Metrics};
 use endpoint_picker_tests::stack::Stack;
 use reqwest::{Method, StatusCode};
 use std::time::Duration;
@@ -62,4 +64,37 @@ async fn header_metadata_and_serving_endpoint_agree() {
             assert_eq!(entry[field], server.endpoint(), "field {field} of {entry}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_picker_that_is_twice_in_a_chain_counts_each_request_once() {
+    const ROUTED: &str = "wasmcustom.endpoint_picker.default.routed";
+    const IN_FLIGHT: &str = "wasmcustom.endpoint_picker.default.in_flight";
+    let stack = Stack::builder().change(Config::repeat_picker).start().await;
+    let before = stack.envoy().stat(ROUTED).await.unwrap();
+    for client in [client::http1(), client::h2c()] {
+        for request in [
+            client.post(stack.url("/v1/chat/completions")).json(&fresh_chat()),
+            client.get(stack.url("/v1/models")),
+        ] {
+            let response = request.send().await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            let server = &stack.servers()[stack.served_by(&response)];
+            assert_eq!(server.take_requests()[0].header(DESTINATION), Some(server.endpoint().as_str()));
+        }
+    }
+    assert_eq!(stack.envoy().stat(ROUTED).await.unwrap() - before, 4);
+
+    for server in stack.servers() {
+        server.behave(Behaviour::Hang);
+    }
+    let request = client::http1().post(stack.url("/v1/chat/completions")).json(&fresh_chat());
+    let request = tokio::spawn(request.send());
+    let in_flight = eventually("a request is in flight", async || {
+        let in_flight = stack.envoy().stat(IN_FLIGHT).await.unwrap();
+        if in_flight > 0 { Ok(in_flight) } else { Err("none is") }
+    })
+    .await;
+    assert_eq!(in_flight, 1);
+    request.abort();
 }
