@@ -129,8 +129,20 @@ impl LabelledGauge {
             *left.entry(if is_told_apart { value } else { Labels::new(&[OTHER]).0 }).or_default() += amount;
         }
         for (value, amount) in left {
-            let define = || Gauge::define(&format!("{}{value}", self.name));
-            self.gauges.entry(value.clone()).or_insert_with(define).set(amount);
+            self.gauge(&value).set(amount);
         }
+    }
+
+    /// Sets the gauges of these values to zero for good, also those that another VM has set.
+    pub(crate) fn remove<'a>(&mut self, values: impl Iterator<Item = &'a str>) {
+        for Labels(value) in values.map(|value| Labels::new(&[value])) {
+            self.gauge(&value).set(0);
+            self.gauges.remove(&value);
+        }
+    }
+
+    fn gauge(&mut self, value: &str) -> &mut Gauge {
+        let Self { name, gauges } = self;
+        gauges.entry_ref(value).or_insert_with(|| Gauge::define(&format!("{name}{value}")))
     }
 }

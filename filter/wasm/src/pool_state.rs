@@ -54,6 +54,15 @@ struct Known {
     arrived: Duration,
 }
 
+/// What a newer topology changed.
+#[derive(Debug)]
+pub(crate) struct TopologyChange {
+    /// A line for the log.
+    pub(crate) summary: String,
+    /// The `ip:port` of each endpoint that left the pool.
+    pub(crate) left: Vec<String>,
+}
+
 impl PoolState {
     pub(crate) fn new(failure_mode: FailureMode, seed: u64, vm: u64, log: SharedLog) -> Self {
         let pipeline = Pipeline::default();
@@ -218,11 +227,15 @@ impl PoolState {
         self.known.versions.is_some() && self.view.keep_up(news, &self.known.pool)
     }
 
-    /// Takes over what the board shows, if it is newer. Returns what to log when the topology changed.
+    /// Takes over what the board shows, if it is newer. Returns what changed in the topology.
     ///
     /// A version that cannot be used changes nothing; the error gives the reason, and the version is not read again. One that
     /// arrived later than now did so before the clock was set back; from now on it counts as having arrived now.
-    pub(crate) fn catch_up(&mut self, board: &Board, now: Duration) -> Result<Option<String>, String> {
+    pub(crate) fn catch_up(
+        &mut self,
+        board: &Board,
+        now: Duration,
+    ) -> Result<Option<TopologyChange>, String> {
         let version = board.version().map_err(|error| error.to_string())?;
         let known = self.known.versions.filter(|_| self.known.arrived <= now).map(|(_, readings)| readings);
         if version.is_none() || version == known || version == self.refused {
@@ -241,8 +254,8 @@ impl PoolState {
         snapshot: wire::v1::Snapshot,
         board: &Board,
         arrived: Duration,
-    ) -> Result<Option<String>, String> {
-        let mut news = None;
+    ) -> Result<Option<TopologyChange>, String> {
+        let mut change = None;
         if self.known.versions.map(|(topology, _)| topology) != Some(snapshot.topology_version) {
             let bytes = board.topology().map_err(|error| error.to_string())?;
             let carrier = wire::decode(&bytes).map_err(|error| error.to_string())?;
@@ -252,24 +265,19 @@ impl PoolState {
                 // Another VM is between two writes; the next look finds both.
                 return Ok(None);
             };
-            self.adopt(Compiled::new(topology)?);
-            news = Some(format!(
-                "pool {} has {} endpoints",
-                self.known.pool.name(),
-                self.known.pool.endpoints().len()
-            ));
+            change = Some(self.adopt(Compiled::new(topology)?));
         }
         self.known.versions = Some((snapshot.topology_version, snapshot.readings_version));
         self.known.readings =
             snapshot.readings.into_iter().map(|reading| wire::reading_into_core(reading, arrived)).collect();
         self.known.arrived = arrived;
         self.view.report_restarts(&self.known.readings, &self.known.pool);
-        Ok(news)
+        Ok(change)
     }
 
     /// Puts endpoints and policy in force. What is known about endpoints that stay, and what plugins that stay remember,
     /// is kept.
-    fn adopt(&mut self, Compiled { pool, pipeline, mut policy }: Compiled) {
+    fn adopt(&mut self, Compiled { pool, pipeline, mut policy }: Compiled) -> TopologyChange {
         self.trial.adopt(&mut policy, &pipeline);
         let policy = wire::policy_into_core(policy);
         let pipelines = core::iter::once(&pipeline).chain(self.trial.pipeline());
@@ -277,7 +285,13 @@ impl PoolState {
         self.marks_answers = marks_answers(&pipeline);
         self.pipeline = pipeline;
         self.policy = Rc::new(policy);
-        self.known = Known { pool, ..Known::default() };
+        let older = core::mem::replace(&mut self.known, Known { pool, ..Known::default() }).pool;
+        let newer = &self.known.pool;
+        let left = older.endpoints().iter().filter(|endpoint| newer.index_at(endpoint.address()).is_none());
+        TopologyChange {
+            summary: format!("pool {} has {} endpoints", newer.name(), newer.endpoints().len()),
+            left: left.map(|endpoint| endpoint.printed_address().to_owned()).collect(),
+        }
     }
 }
 

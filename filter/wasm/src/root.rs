@@ -12,7 +12,7 @@ use crate::board::Board;
 use crate::config::{Config, Explain, Limits};
 use crate::fetcher::{Fetcher, Poll};
 use crate::host;
-use crate::pool_state::PoolState;
+use crate::pool_state::{PoolState, TopologyChange};
 use crate::reporter::Reporter;
 use crate::roster::Roster;
 use crate::shared_log::SharedLog;
@@ -144,9 +144,10 @@ impl Running {
     }
 
     fn catch_up(&mut self, now: Duration) -> Result<(), String> {
-        let news = self.shared.pool.borrow_mut().catch_up(&self.board, now)?;
-        if let Some(news) = news {
-            log::info!("{news}");
+        let change = self.shared.pool.borrow_mut().catch_up(&self.board, now)?;
+        if let Some(TopologyChange { summary, left }) = change {
+            log::info!("{summary}");
+            self.shared.stats.remove_endpoints(left.iter().map(String::as_str));
             // Others have known these endpoints for longer, and said things of them that meant nothing here.
             self.roster.ask();
         }

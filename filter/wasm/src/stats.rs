@@ -211,6 +211,13 @@ impl Stats {
         }
     }
 
+    /// These endpoints left the pool. Every VM that sees it sets their gauges to zero: the one that set them may be gone.
+    pub(crate) fn remove_endpoints<'a>(&self, endpoints: impl Iterator<Item = &'a str> + Clone) {
+        let told = &mut *self.told.borrow_mut();
+        told.in_flight_requests.remove(endpoints.clone());
+        told.in_flight_tokens.remove(endpoints);
+    }
+
     /// Tells Envoy what is under way, by the endpoints' `ip:port`: requests and tokens, of all VMs together.
     pub(crate) fn tell_in_flight<'a>(&self, loads: impl Iterator<Item = (&'a str, u64, u64)> + Clone) {
         let told = &mut *self.told.borrow_mut();
