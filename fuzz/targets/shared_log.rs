@@ -11,6 +11,7 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::AnyPlugin;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
+use endpoint_picker::restarts::Restarts;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_wire::log::{self, Entry, What};
 use libfuzzer_sys::fuzz_target;
@@ -26,6 +27,7 @@ fuzz_target!(|input: &[u8]| {
     in_flight.adopt(&pool);
     let mut avoidance = Avoidance::default();
     avoidance.adopt(&pool, Duration::from_millis(250));
+    let mut restarts = Restarts::default();
     for mut entry in log::read(&words).flatten() {
         let mut written = Vec::new();
         entry.write(&mut written);
@@ -49,6 +51,11 @@ fuzz_target!(|input: &[u8]| {
                 let load = |&[endpoint, requests, tokens]: &[u64; 3]| (endpoint, Load { requests, tokens });
                 in_flight.set(vm, loads.iter().map(load));
             }
+            What::Restarted { since } => {
+                if restarts.report(endpoint, *since) {
+                    memories.forget(pool.index_of(endpoint).expect("one of them"), pool.endpoints().len());
+                }
+            }
             What::SentPrompt { plugin, .. }
             | What::SentCold { plugin }
             | What::BoundSession { plugin, .. } => {
@@ -64,7 +71,7 @@ fuzz_target!(|input: &[u8]| {
         readings: &[],
         readings_arrived: Duration::ZERO,
         in_flight: in_flight.loads(),
-        avoided_until: avoidance.until(),
+        avoided: avoidance.avoided(),
         memories: &memories,
     };
     let headers = [("x-session-id".to_owned(), b"a".to_vec())];

@@ -6,6 +6,7 @@ use core::time::Duration;
 use endpoint_picker::body::{Api, Body};
 use endpoint_picker::cycle::{Headers, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
+use endpoint_picker::period::Period;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::shadow::Shadow;
@@ -51,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
             readings: &readings,
             readings_arrived: NOW,
             in_flight: &[],
-            avoided_until: &[Duration::MAX],
+            avoided: &[Period::new(NOW, Duration::MAX)],
             memories: &memories,
         };
         is_sound(&pipeline.decide_without_body(&request, &view, NOW, &mut rng), &pool);
