@@ -33,7 +33,7 @@ impl Restarts {
             None if is_scraped => Duration::ZERO,
             None => return false,
         };
-        // The first mark is what later ones are compared with: the caches of that start are what others have told of.
+        // The first mark is what later ones are compared with: what other replicas remember is of the caches of that start.
         let known = *self.read.entry(endpoint).or_insert(mark);
         let has_restarted = is_later(mark, known);
         if has_restarted {
@@ -42,7 +42,7 @@ impl Restarts {
         has_restarted
     }
 
-    /// Whether nobody has reported this restart yet.
+    /// Whether no replica has reported this restart yet.
     pub fn is_unreported(&self, endpoint: u64, mark: Duration) -> bool {
         self.reported.get(&endpoint).is_none_or(|&reported| is_later(mark, reported))
     }
