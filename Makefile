@@ -57,7 +57,7 @@ soak: build ## The same load for long (SECONDS=600): fails when memory grows or 
 	@$(target_dir)/debug/soak --seconds $(or $(SECONDS),600)
 
 .PHONY: parity
-parity: build ## Compare decisions with the reference's epp (Go builds it, or EPP=/path/to/epp), side by side in Envoy
+parity: build ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy
 	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/debug/parity
 
 .PHONY: fuzz
@@ -128,7 +128,7 @@ bench: tools wasm-alone wasm ## Measure what the picker costs: proxy, choice, ag
 	@$(target_dir)/release/bench $(B)
 
 .PHONY: bench-epp
-bench-epp: tools wasm ## Measure the picker against the reference's and against round robin, 25 minutes (QUICK=1: 5; WRITE=1 into docs)
+bench-epp: tools wasm ## Measure the picker against the EPP's and against round robin, 25 minutes (QUICK=1: 5; WRITE=1 into docs)
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench-epp
 	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench-epp $(if $(QUICK),--quick) $(if $(WRITE),--write)
 

@@ -16,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
         allow_experimental_plugins: true,
         default_pool: "default".to_owned(),
         emit_endpoint_scores: false,
-        no_opinion_after: None,
+        neutral_score_after: None,
         avoid_failing: Duration::ZERO,
         file_limits: FileLimits::default(),
     };

@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
     let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), Vec::new());
     let pool = Pool::new("p".to_owned(), (0..3).map(endpoint).collect()).expect("three endpoints");
     let pipeline = remembering();
-    let mut memories = pipeline.new_memories();
+    let mut states = pipeline.new_states();
     let mut in_flight = InFlight::default();
     in_flight.adopt(&pool);
     let mut avoidance = Avoidance::default();
@@ -53,7 +53,7 @@ fuzz_target!(|input: &[u8]| {
             }
             What::Restarted { since } => {
                 if restarts.report(endpoint, *since) {
-                    memories.forget(pool.index_of(endpoint).expect("one of them"), pool.endpoints().len());
+                    states.forget(pool.index_of(endpoint).expect("one of them"), pool.endpoints().len());
                 }
             }
             What::SentPrompt { plugin, .. }
@@ -61,7 +61,7 @@ fuzz_target!(|input: &[u8]| {
             | What::BoundSession { plugin, .. } => {
                 *plugin = key_of(*plugin);
                 if let Some(event) = entry.event(&pool) {
-                    memories.apply(&event);
+                    states.apply(&event);
                 }
             }
         }
@@ -72,18 +72,18 @@ fuzz_target!(|input: &[u8]| {
         readings_arrived: Duration::ZERO,
         in_flight: in_flight.loads(),
         avoided: avoidance.avoided(),
-        memories: &memories,
+        states: &states,
     };
     let headers = [("x-session-id".to_owned(), b"a".to_vec())];
     let request = Request { headers: Headers(&headers), ..Request::default() };
     let decision = pipeline.decide(&request, &view, Duration::from_secs(1), &mut SplitMix64::new(1));
     assert!(decision.destination().is_some_and(|endpoint| endpoint < 3));
-    memories.remap(&[Some(1), None, Some(0)]);
+    states.remap(&[Some(1), None, Some(0)]);
     let senders: Vec<u64> = in_flight.senders().collect();
     for sender in senders {
         in_flight.forget(sender);
     }
-    assert_eq!(in_flight.loads(), [Load::default(); 3], "nobody is left who has anything under way");
+    assert_eq!(in_flight.loads(), [Load::default(); 3], "nobody is left who has anything in flight");
 });
 
 /// All plugins that remember anything.

@@ -29,8 +29,8 @@ fuzz_target!(|input: &[u8]| {
     let policy = policy_into_core(policy);
     let readings: Vec<_> =
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, NOW)).collect();
-    let mut memories = pipeline.new_memories();
-    memories.adopt([&pipeline].into_iter().chain(shadow.as_ref().map(Shadow::pipeline)));
+    let mut states = pipeline.new_states();
+    states.adopt([&pipeline].into_iter().chain(shadow.as_ref().map(Shadow::pipeline)));
     let headers = [("x-session-id", "a"), ("x-llm-d-inference-objective", "batch")]
         .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
     let headers = Headers(&headers);
@@ -38,13 +38,13 @@ fuzz_target!(|input: &[u8]| {
     for _ in 0..2 {
         let options = pipeline.body_options(headers);
         let body = Body::read::<SerdeJson>(BODY, Api::Completions, &options).expect("a good body");
-        let Ok(terms) = policy.terms(headers, body.model.as_deref(), &mut rng) else { return };
+        let Ok(resolution) = policy.resolve(headers, body.model.as_deref(), &mut rng) else { return };
         let request = Request {
-            model: terms.model,
+            model: resolution.model,
             prompt: Some(&body.prompt),
             max_output_tokens: body.max_output_tokens,
             headers,
-            priority: terms.priority,
+            priority: resolution.priority,
             ..Request::default()
         };
         let view = View {
@@ -53,7 +53,7 @@ fuzz_target!(|input: &[u8]| {
             readings_arrived: NOW,
             in_flight: &[],
             avoided: &[Period::new(NOW, Duration::MAX)],
-            memories: &memories,
+            states: &states,
         };
         is_sound(&pipeline.decide_without_body(&request, &view, NOW, &mut rng), &pool);
         let decision = pipeline.decide(&request, &view, NOW, &mut rng);
@@ -63,11 +63,11 @@ fuzz_target!(|input: &[u8]| {
             let opinion =
                 shadow.decide((&pipeline, &decision), &request, &view, NOW, &mut SplitMix64::new(1));
             is_sound(&opinion.decision, &pool);
-            assert!(opinion.agrees || opinion.objection(&pool).is_some());
+            assert!(opinion.agrees || opinion.difference(&pool).is_some());
             events.extend(opinion.decision.events);
         }
         for event in events {
-            memories.apply(&event);
+            states.apply(&event);
         }
     }
 });

@@ -61,8 +61,8 @@ async fn measure(binary: &str, endpoints: &[String]) -> Outcome<String> {
     Ok(format!(
         "{scrapes:9.0}  {core:.3}  {:9.1}  {:7.1}  {:8.1}",
         core / scrapes * 1e6,
-        agent.memory("VmRSS")?,
-        agent.memory("VmHWM")?,
+        agent.state("VmRSS")?,
+        agent.state("VmHWM")?,
     ))
 }
 
@@ -154,7 +154,7 @@ impl Agent {
     }
 
     /// A line of /proc/PID/status, in MiB.
-    fn memory(&self, key: &str) -> Outcome<f64> {
+    fn state(&self, key: &str) -> Outcome<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
         let line = status.lines().find(|line| line.starts_with(key)).ok_or("no such line")?;
         Ok(line.split_whitespace().nth(1).ok_or("no value")?.parse::<f64>()? / 1024.0)

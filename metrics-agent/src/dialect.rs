@@ -1,6 +1,6 @@
 //! What each engine calls the metrics we read.
 //!
-//! A dialect is data in the reference's own notation, so an operator's engine is one more value of [`Dialect`].
+//! A dialect is data in the EPP's own notation, so an operator's engine is one more value of [`Dialect`].
 
 mod engines;
 mod spec;
@@ -13,7 +13,7 @@ use endpoint_picker::pool::Endpoint;
 
 pub use spec::{MetricSpec, SpecError};
 
-/// The labels that name an endpoint's engine, the first one found decides (the reference's key and its alias).
+/// The labels that name an endpoint's engine, the first one found decides (the EPP's key and its alias).
 pub const ENGINE_LABELS: [&str; 2] = ["llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"];
 
 /// The engine of an endpoint that names none, or one that is not known, unless another is chosen.
@@ -58,8 +58,8 @@ pub struct CacheInfo {
 
 /// How a server that shows one series per engine is read.
 ///
-/// The reference reads only the first series, so a server with eight engines looks as busy as one of them. We add
-/// up by default; `First` is the reference's way.
+/// The EPP reads only the first series, so a server with eight engines looks as busy as one of them. We add
+/// up by default; `First` is the EPP's way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MultiEngine {
     /// Waiting and running requests of all engines are added up, and KV usage is their mean.
@@ -79,7 +79,7 @@ pub struct Dialects {
 }
 
 impl Dialects {
-    /// The reference's engines.
+    /// The EPP's engines.
     ///
     /// # Panics
     ///
@@ -88,11 +88,11 @@ impl Dialects {
         Self::with_engines("", "", []).expect("the default engine is built in")
     }
 
-    /// The reference's engines and an operator's; one of the same name replaces the built-in one, but for the label that
+    /// The EPP's engines and an operator's; one of the same name replaces the built-in one, but for the label that
     /// tells data-parallel engines apart and the counter, which an operator cannot give.
     ///
     /// `label_key` is the label that names an endpoint's engine, `default` the engine of those without; empty texts are
-    /// the reference's defaults.
+    /// the EPP's defaults.
     pub fn with_engines(
         label_key: &str,
         default: &str,

@@ -25,7 +25,7 @@ use crate::telemetry::Telemetry;
 pub struct Sources {
     /// Given once and for all.
     pub fixed: Vec<Endpoint>,
-    /// A file in the reference's file-discovery format.
+    /// A file in the EPP's file-discovery format.
     pub file: Option<PathBuf>,
     /// What the file may say of each.
     pub labels: LabelLimits,

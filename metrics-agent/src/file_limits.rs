@@ -21,7 +21,7 @@ pub struct FileLimits {
 }
 
 impl Default for FileLimits {
-    /// The reference reads endpoints files of a mebibyte, and the YAML library that many nodes.
+    /// The EPP reads endpoints files of a mebibyte, and the YAML library that many nodes.
     fn default() -> Self {
         Self { bytes: 1024 * 1024, yaml_nodes: 250_000, manifest_files: 256, manifests: 4096 }
     }

@@ -99,7 +99,7 @@ pub enum Command {
 }
 
 impl Flags {
-    /// What the agent is to do. An interval that is too short is raised, with a warning, as in the reference.
+    /// What the agent is to do. An interval that is too short is raised, with a warning, as in the EPP.
     pub fn settings(self) -> Result<Settings, FlagError> {
         let Self { sources, policy, endpoints, scrape, eds, serve, .. } = self;
         let (scrape, scrape_credentials) = scrape.settings()?;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_the_references() {
+    fn the_defaults_are_the_epps() {
         let settings = settings("--endpoint 10.0.0.1:8000 --endpoint [2001:db8::1]:8000");
         assert_eq!(settings.scrape.interval, Duration::from_millis(50));
         assert_eq!(settings.scrape.timeout, Duration::from_secs(1));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_references_reading_of_a_data_parallel_server_can_be_asked_for() {
+    fn the_epps_reading_of_a_data_parallel_server_can_be_asked_for() {
         let settings = settings("--endpoint 10.0.0.1:1 --data-parallel=first");
         assert_eq!(settings.scrape.engines, MultiEngine::First);
     }

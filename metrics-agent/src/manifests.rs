@@ -33,14 +33,14 @@ use crate::file_limits::FileLimits;
 /// How manifests are read, and what every pool's policy has from the agent's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether plugins that the reference calls alpha may be used.
+    /// Whether plugins that the EPP calls alpha may be used.
     pub allow_experimental_plugins: bool,
     /// The one pool's name when no `InferencePool` is among the manifests.
     pub default_pool: String,
     /// Whether filters behind the picker are told the score of every rated endpoint.
     pub emit_endpoint_scores: bool,
-    /// Age of readings from which scorers have no opinion of an endpoint; `None`: as in the reference.
-    pub no_opinion_after: Option<Duration>,
+    /// Age of readings from which scorers have no opinion of an endpoint; `None`: as in the EPP.
+    pub neutral_score_after: Option<Duration>,
     /// For how long an endpoint is left alone after its first failure; zero: not at all.
     pub avoid_failing: Duration,
     /// How much of each file is read.
@@ -53,7 +53,7 @@ impl Options {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         v1::Policy {
             emit_endpoint_scores: self.emit_endpoint_scores,
-            no_opinion_after_ms: self.no_opinion_after.map(milliseconds),
+            neutral_score_after_ms: self.neutral_score_after.map(milliseconds),
             avoid_failing_ms: milliseconds(self.avoid_failing),
             ..v1::Policy::default()
         }

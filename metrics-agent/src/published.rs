@@ -29,7 +29,7 @@ pub struct Versions {
 pub struct Topology {
     /// The endpoints.
     pub pool: Pool,
-    /// `None`: the reference's defaults.
+    /// `None`: the EPP's defaults.
     pub policy: Option<v1::Policy>,
 }
 

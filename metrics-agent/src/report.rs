@@ -71,7 +71,7 @@ pub struct Tally {
     pub picks: u64,
     /// How often per second since the report before; `None` when there is none to compare with.
     pub picks_per_second: Option<f64>,
-    /// Requests under way.
+    /// Requests in flight.
     pub requests: u64,
     /// Their tokens.
     pub tokens: u64,

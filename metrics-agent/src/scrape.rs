@@ -29,7 +29,7 @@ use crate::slot::Slot;
 use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 
-/// Least time between two scrapes of an endpoint, as in the reference.
+/// Least time between two scrapes of an endpoint, as in the EPP.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Endpoints are asked in turns so far apart. Waking up costs as much as asking, so those of one turn share it.
@@ -52,7 +52,7 @@ pub struct Settings {
     pub max_series: usize,
     /// What one line of a text may be.
     pub text: TextLimits,
-    /// So many scrapes failed in a row, and the endpoint is out while others are not; `None`: as in the reference, never.
+    /// So many scrapes failed in a row, and the endpoint is out while others are not; `None`: as in the EPP, never.
     pub unready_after: Option<NonZeroU32>,
     /// How a data-parallel server is read.
     pub engines: MultiEngine,

@@ -30,7 +30,7 @@ pub enum Standing {
 }
 
 impl Slot {
-    /// An endpoint that was never scraped; as in the reference, it is ready until shown otherwise.
+    /// An endpoint that was never scraped; as in the EPP, it is ready until shown otherwise.
     pub fn new() -> Arc<Self> {
         Self::of_returned(None)
     }

@@ -108,7 +108,7 @@ pub struct Sent {
     pub picks: u64,
     /// How often per second, over the last second; absent until two reports tell.
     pub picks_per_second: Option<f64>,
-    /// Requests under way.
+    /// Requests in flight.
     pub requests: u64,
     /// Their tokens.
     pub tokens: u64,

@@ -8,9 +8,9 @@
 //! - [`process_tree`]: what such a program takes, those that it starts among it.
 //! - [`scripted_agent`]: an agent that says what a test wants.
 //! - [`config`]: the shipped `envoy.yaml` with other ports and paths in it.
-//! - [`parity`]: the reference endpoint picker beside ours, decision by decision.
+//! - [`parity`]: the EPP endpoint picker beside ours, decision by decision.
 //! - [`module`]: what the built filter asks of Envoy.
-//! - [`bench`]: what the picker costs. [`versus`]: the same for the reference, and how good their choices are.
+//! - [`bench`]: what the picker costs. [`versus`]: the same for the EPP, and how good their choices are.
 //! - [`chaos`]: what is lost while something breaks. [`soak`]: what grows under long load.
 //! - [`client`], [`subset_hint`], [`eventually`]: what a test says to the stack, and how it waits for an effect.
 //!

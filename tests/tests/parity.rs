@@ -1,4 +1,4 @@
-//! The reference's recorded answers against our rules: needs neither Envoy nor the reference.
+//! The EPP's recorded answers against our rules: needs neither Envoy nor the EPP.
 
 use endpoint_picker_tests::parity::ours::Ours;
 use endpoint_picker_tests::parity::recording::Recording;
@@ -7,7 +7,7 @@ use endpoint_picker_tests::parity::setup::SETUPS;
 use endpoint_picker_tests::parity::verdict::Verdict;
 
 #[test]
-fn our_rules_agree_with_every_recorded_answer_of_the_reference() {
+fn our_rules_agree_with_every_recorded_answer_of_the_epp() {
     for setup in SETUPS {
         let recording = Recording::read(setup).unwrap();
         assert_eq!(recording.run.reference, reference::VERSION, "{}", setup.name);

@@ -8,18 +8,18 @@ use core::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use endpoint_picker::body::{Api, Body, Options};
-use endpoint_picker::config::{PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::Decision;
-use endpoint_picker::memory::Memories;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::AnyPlugin;
 use endpoint_picker::plugin::{KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer};
+use endpoint_picker::plugin_state::PluginStates;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker::shadow::{Opinion, Shadow};
+use endpoint_picker::shadow::{ShadowDecision, Shadow};
 use endpoint_picker_json::{SerdeJson, read_plugin};
 
 const NOW: Duration = Duration::from_secs(1_000);
@@ -33,7 +33,7 @@ struct Scene {
     pool: Pool,
     readings: Vec<Reading>,
     in_flight: Vec<Load>,
-    memories: Memories,
+    states: PluginStates,
     rng: SplitMix64,
 }
 
@@ -55,7 +55,7 @@ impl Scene {
             ..Reading::default()
         });
         let mut scene = Self {
-            memories: pipeline.new_memories(),
+            states: pipeline.new_states(),
             pipeline,
             pool: Pool::new("default".to_owned(), (0..endpoints).map(endpoint).collect()).unwrap(),
             readings: readings.collect(),
@@ -70,12 +70,12 @@ impl Scene {
 
     /// Lets a shadow see the prompts, too.
     fn try_out(&mut self, shadow: &Shadow, prompt_bytes: usize) {
-        self.memories.adopt([&self.pipeline, shadow.pipeline()]);
+        self.states.adopt([&self.pipeline, shadow.pipeline()]);
         for json in prompts(prompt_bytes) {
             let body = self.read(&json);
             let decision = self.decide(&body);
             for event in self.opinion(shadow, &decision, &body).decision.events {
-                self.memories.apply(&event);
+                self.states.apply(&event);
             }
         }
     }
@@ -92,7 +92,7 @@ impl Scene {
             readings_arrived: NOW,
             in_flight: &self.in_flight,
             avoided: &[],
-            memories: &self.memories,
+            states: &self.states,
         }
     }
 
@@ -104,7 +104,7 @@ impl Scene {
     }
 
     /// What a shadow would have done, after the acting pipeline has decided.
-    fn opinion(&self, shadow: &Shadow, decision: &Decision, body: &Body<'_>) -> Opinion {
+    fn opinion(&self, shadow: &Shadow, decision: &Decision, body: &Body<'_>) -> ShadowDecision {
         let acted = (&self.pipeline, decision);
         shadow.decide(acted, &request(body), &self.view(), NOW, &mut SplitMix64::new(7))
     }
@@ -113,7 +113,7 @@ impl Scene {
         let body = self.read(json);
         let decision = self.decide(&body);
         for event in &decision.events {
-            self.memories.apply(event);
+            self.states.apply(event);
         }
         decision
     }
@@ -153,7 +153,7 @@ fn chat(bytes: usize, shared: usize, own: usize) -> String {
     serde_json::json!({"model": model, "messages": messages, "max_tokens": 256, "stream": true}).to_string()
 }
 
-/// The reference's recommended scorers for an approximate prefix cache: the default ones and `no-hit-lru-scorer`.
+/// The EPP's recommended scorers for an approximate prefix cache: the default ones and `no-hit-lru-scorer`.
 fn optimized_baseline() -> Pipeline {
     compile(baseline_scorers())
 }
@@ -178,8 +178,8 @@ fn baseline_scorers() -> [(AnyPlugin, Option<f64>); 4] {
 fn compile(plugins: impl IntoIterator<Item = (AnyPlugin, Option<f64>)>) -> Pipeline {
     let (plugins, weights): (Vec<_>, Vec<_>) = plugins.into_iter().unzip();
     let weighted = plugins.iter().zip(&weights).filter(|(_, weight)| weight.is_some());
-    let refs =
-        weighted.map(|(plugin, weight)| PluginRef { name: plugin.type_name().to_owned(), weight: *weight });
+    let refs = weighted
+        .map(|(plugin, weight)| ProfilePlugin { name: plugin.type_name().to_owned(), weight: *weight });
     let profile = ProfileConfig { name: "default".to_owned(), plugins: refs.collect() };
     let plugins = plugins.into_iter().map(Instance::unnamed).collect();
     Pipeline::compile(PickerConfig { plugins, profiles: vec![profile], ..PickerConfig::default() }).unwrap()
@@ -202,7 +202,7 @@ fn decisions(criterion: &mut Criterion) {
             let body = scene.read(json);
             group.bench_function(kind, |bencher| bencher.iter(|| scene.decide(black_box(&body))));
         }
-        group.bench_function("body to memory", |bencher| {
+        group.bench_function("body to state", |bencher| {
             bencher.iter(|| scene.decide_and_remember(black_box(&known)));
         });
         group.finish();

@@ -53,8 +53,8 @@ fn answers(c: &mut Criterion) {
     group.finish();
 }
 
-fn terms(c: &mut Criterion) {
-    let mut group = c.benchmark_group("terms");
+fn resolution(c: &mut Criterion) {
+    let mut group = c.benchmark_group("resolution");
     for rules in [1, 1000] {
         let target = |model: &str, weight| Target { model: model.to_owned(), weight: Some(weight) };
         let rule = |index| RewriteRule {
@@ -68,12 +68,12 @@ fn terms(c: &mut Criterion) {
         let mut rng = SplitMix64::new(1);
         group.bench_function(BenchmarkId::new("of rules", rules), |b| {
             b.iter(|| {
-                policy.terms(Headers(&headers), Some(black_box(&asked)), &mut rng).unwrap().model.len()
+                policy.resolve(Headers(&headers), Some(black_box(&asked)), &mut rng).unwrap().model.len()
             });
         });
     }
     group.finish();
 }
 
-criterion_group!(benches, bodies, answers, terms);
+criterion_group!(benches, bodies, answers, resolution);
 criterion_main!(benches);

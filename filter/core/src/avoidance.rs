@@ -1,6 +1,6 @@
 //! Endpoints that failed a moment ago, and are left alone for a while.
 //!
-//! The reference has no such rule: it learns of a dead server with the next scrapes. Here an endpoint that refused a
+//! The EPP has no such rule: it learns of a dead server with the next scrapes. Here an endpoint that refused a
 //! connection, broke one off or answered 5xx is avoided at once, for a short time that doubles with every failure up to
 //! [`MOST_DOUBLINGS`] times, and that any answer ends. Avoided is not excluded: where nothing else is left, an avoided
 //! endpoint is still picked.

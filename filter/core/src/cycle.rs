@@ -4,11 +4,11 @@ use core::ops::{AddAssign, SubAssign};
 use core::time::Duration;
 
 use crate::body::Body;
-use crate::decision::PromptSeen;
-use crate::memory::{Memories, Memory};
+use crate::decision::PromptBlocks;
 use crate::period::Period;
 use crate::plugin::InflightLoadProducer;
-use crate::policy::Terms;
+use crate::plugin_state::{PluginState, PluginStates};
+use crate::policy::ModelResolution;
 use crate::pool::{Endpoint, Pool};
 use crate::prefix::PrefixMatch;
 use crate::prompt::Prompt;
@@ -35,16 +35,21 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// What a body asks for under these terms.
-    pub fn new(body: &'a Body<'_>, terms: Terms<'a>, headers: Headers<'a>, subset: Subset) -> Self {
+    /// What a body asks for under these resolution.
+    pub fn new(
+        body: &'a Body<'_>,
+        resolution: ModelResolution<'a>,
+        headers: Headers<'a>,
+        subset: Subset,
+    ) -> Self {
         Self {
-            model: terms.model,
+            model: resolution.model,
             cache_salt: body.cache_salt.as_deref(),
             prompt: Some(&body.prompt),
             max_output_tokens: body.max_output_tokens,
             headers,
             subset,
-            priority: terms.priority,
+            priority: resolution.priority,
         }
     }
 
@@ -83,7 +88,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// What is under way at one endpoint.
+/// What is in flight at one endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Requests sent and not finished.
@@ -123,12 +128,12 @@ pub struct View<'a> {
     pub readings: &'a [Reading],
     /// When the readings arrived, on the shell's clock.
     pub readings_arrived: Duration,
-    /// What is under way at each endpoint.
+    /// What is in flight at each endpoint.
     pub in_flight: &'a [Load],
     /// When each endpoint is [avoided](crate::avoidance), on the shell's clock.
     pub avoided: &'a [Period],
     /// What the pipeline's plugin instances remember.
-    pub memories: &'a Memories,
+    pub states: &'a PluginStates,
 }
 
 impl View<'_> {
@@ -159,14 +164,14 @@ pub struct Cycle<'a> {
     pub now: Duration,
     pub(crate) readings: &'a [Reading],
     pub(crate) in_flight: &'a [Load],
-    pub(crate) memories: &'a Memories,
+    pub(crate) states: &'a PluginStates,
     /// Of all plugin instances, in their order.
     pub(crate) keys: &'a [u64],
     pub(crate) prefixes: &'a [Prefix],
     pub(crate) sessions: &'a [Session<'a>],
     pub(crate) load_producer: &'a InflightLoadProducer,
     /// Age from which readings give no opinion; `None`: they always do.
-    pub(crate) no_opinion_after: Option<Duration>,
+    pub(crate) neutral_score_after: Option<Duration>,
     /// The plugin instance at work.
     pub(crate) own: usize,
 }
@@ -207,23 +212,23 @@ impl<'a> Cycle<'a> {
 
     /// Whether a scorer that goes by readings has an opinion of the endpoint.
     pub(crate) fn is_known(&self, endpoint: usize) -> bool {
-        self.no_opinion_after
+        self.neutral_score_after
             .is_none_or(|limit| self.reading(endpoint).age(self.now).is_some_and(|age| age <= limit))
     }
 
-    /// What is under way at the endpoint.
+    /// What is in flight at the endpoint.
     pub fn load(&self, endpoint: usize) -> Load {
         self.in_flight.get(endpoint).copied().unwrap_or_default()
     }
 
     /// What the plugin instance at work remembers.
-    pub fn memory(&self) -> &'a Memory {
-        self.keys.get(self.own).map_or(&Memory::None, |&key| self.memories.of(key))
+    pub fn state(&self) -> &'a PluginState {
+        self.keys.get(self.own).map_or(&PluginState::None, |&key| self.states.of(key))
     }
 
     /// What of the prompt an endpoint was sent before, by the first prefix producer.
-    pub(crate) fn prompt_seen(&self, endpoint: usize) -> PromptSeen {
-        let seen = |Prefix { matches, .. }: &Prefix| PromptSeen {
+    pub(crate) fn prompt_blocks(&self, endpoint: usize) -> PromptBlocks {
+        let seen = |Prefix { matches, .. }: &Prefix| PromptBlocks {
             matched: matches.blocks(endpoint),
             total: matches.total,
         };

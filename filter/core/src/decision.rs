@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::cycle::Load;
-use crate::memory::Event;
+use crate::plugin_state::Event;
 use crate::profile::ProfileRun;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
@@ -89,7 +89,7 @@ pub struct Decision {
     /// The readings were too old to be used.
     pub is_stale: bool,
     /// What of the prompt the destination had been sent before, by the first prefix producer; nothing without one.
-    pub prompt: PromptSeen,
+    pub prompt: PromptBlocks,
     /// Request headers for the destination, telling it about other stages.
     pub headers: Vec<(&'static str, String)>,
     /// Headers for the answer that tell the client the endpoints of named stages; what it is told of the endpoint that
@@ -98,27 +98,27 @@ pub struct Decision {
     /// What the plugins are to remember.
     pub events: Vec<Event>,
     /// What the request adds to the load of each endpoint that will work on it.
-    pub charges: Vec<Charge>,
+    pub reservations: Vec<Reservation>,
 }
 
 /// Blocks of a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PromptSeen {
+pub struct PromptBlocks {
     /// Those that were sent to the endpoint before.
     pub matched: u32,
     /// All of them.
     pub total: u32,
 }
 
-/// What a request adds to an endpoint's load while it is under way.
+/// What a request adds to an endpoint's load while it is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charge {
+pub struct Reservation {
     /// The endpoint's index in the pool.
     pub endpoint: usize,
     /// What is over when the answer begins, such as the computing of the prompt.
-    pub until_first_byte: Load,
+    pub prefill: Load,
     /// What is over when the answer ends.
-    pub until_end: Load,
+    pub response: Load,
 }
 
 impl Decision {
@@ -129,11 +129,11 @@ impl Decision {
             runs: vec![],
             primary: None,
             is_stale: false,
-            prompt: PromptSeen::default(),
+            prompt: PromptBlocks::default(),
             headers: vec![],
             response_headers: vec![],
             events: vec![],
-            charges: vec![],
+            reservations: vec![],
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is under way at each endpoint, counted by everyone who sends requests there.
+//! What is in flight at each endpoint, counted by everyone who sends requests there.
 
 use hashbrown::HashMap;
 
@@ -8,7 +8,7 @@ use crate::pool::Pool;
 /// The loads that several *senders* (the VMs of one proxy) put on the endpoints, and how often they chose them.
 ///
 /// Senders are kept apart, so that one that vanishes takes its loads with it. Endpoints are named by
-/// [key](crate::pool::Endpoint::key). Those that left the pool are kept while something is under way there: they may be back
+/// [key](crate::pool::Endpoint::key). Those that left the pool are kept while something is in flight there: they may be back
 /// before it ends.
 ///
 /// Every VM counts what all do. So a change looks its endpoint up once, and all else lies in arrays.
@@ -53,13 +53,13 @@ impl InFlight {
         &self.picks[..self.in_pool]
     }
 
-    /// Counts that `sender` chose an endpoint, and adds to what it has under way there.
+    /// Counts that `sender` chose an endpoint, and adds to what it has in flight there.
     pub fn start(&mut self, sender: u64, endpoint: u64, load: Load) {
         let place = self.add(sender, endpoint, load);
         self.picks[place] += 1;
     }
 
-    /// Takes from what `sender` has under way at an endpoint, never more than is there.
+    /// Takes from what `sender` has in flight at an endpoint, never more than is there.
     pub fn end(&mut self, sender: u64, endpoint: u64, load: Load) {
         let Some(&place) = self.places.get(&endpoint) else { return };
         let Some(known) = self.senders.get_mut(&sender).and_then(|loads| loads.get_mut(place)) else {
@@ -70,13 +70,13 @@ impl InFlight {
         self.sums[place] -= load;
     }
 
-    /// Takes what `sender` has under way at one endpoint to another.
+    /// Takes what `sender` has in flight at one endpoint to another.
     pub fn transfer(&mut self, sender: u64, from: u64, to: u64, load: Load) {
         self.end(sender, from, load);
         self.add(sender, to, load);
     }
 
-    /// Replaces all that `sender` has under way.
+    /// Replaces all that `sender` has in flight.
     pub fn set(&mut self, sender: u64, loads: impl IntoIterator<Item = (u64, Load)>) {
         self.forget(sender);
         for (endpoint, load) in loads {
@@ -84,26 +84,26 @@ impl InFlight {
         }
     }
 
-    /// Drops all that `sender` has under way: it is gone.
+    /// Drops all that `sender` has in flight: it is gone.
     pub fn forget(&mut self, sender: u64) {
         for (sum, load) in self.sums.iter_mut().zip(self.senders.remove(&sender).unwrap_or_default()) {
             *sum -= load;
         }
     }
 
-    /// What `sender` has under way, by endpoint.
+    /// What `sender` has in flight, by endpoint.
     pub fn of(&self, sender: u64) -> impl Iterator<Item = (u64, Load)> {
         let loads = self.senders.get(&sender).into_iter().flatten();
         let loads = self.keys.iter().zip(loads).filter(|(_, load)| **load != Load::default());
         loads.map(|(&endpoint, &load)| (endpoint, load))
     }
 
-    /// Everyone who has, or had, something under way.
+    /// Everyone who has, or had, something in flight.
     pub fn senders(&self) -> impl Iterator<Item = u64> {
         self.senders.keys().copied()
     }
 
-    /// Adds to what `sender` has under way at an endpoint, and says where that stands.
+    /// Adds to what `sender` has in flight at an endpoint, and says where that stands.
     fn add(&mut self, sender: u64, endpoint: u64, load: Load) -> usize {
         let place = self.place(endpoint);
         let loads = self.senders.entry(sender).or_default();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_is_transferred_is_under_way_elsewhere() {
+    fn a_load_that_is_transferred_is_in_flight_elsewhere() {
         let mut in_flight = InFlight::default();
         in_flight.adopt(&pool(&[1, 2]));
         in_flight.start(7, key(1), ONE);

@@ -4,7 +4,7 @@
 //! shell (the proxy-wasm filter, a test, a simulation) owns the state, says what time it is and hands in a random
 //! number generator, so the same inputs always give the same [`Decision`](decision::Decision).
 //!
-//! The rules are those of the Kubernetes Gateway API Inference Extension's endpoint picker (the *reference*), under
+//! The rules are those of the Kubernetes Gateway API Inference Extension's endpoint picker (the EPP), under
 //! its plugin names and parameters; `docs/rules.md` lists every deliberate difference.
 //!
 //! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
@@ -15,14 +15,14 @@ pub mod config;
 pub mod cycle;
 pub mod decision;
 pub mod explanation;
-mod found;
 pub mod in_flight;
-pub mod memory;
-mod opinion;
+mod lookup;
+mod neutral_score;
 pub mod packed;
 pub mod period;
 pub mod pipeline;
 pub mod plugin;
+pub mod plugin_state;
 pub mod policy;
 pub mod pool;
 pub mod prefix;

@@ -4,12 +4,12 @@ use core::time::Duration;
 
 use crate::body::{Api, BodyError, Options, Parsers};
 use crate::cycle::{Cycle, Headers, Load, Request, View};
-use crate::decision::{Charge, Decision, Outcome};
+use crate::decision::{Decision, Outcome, Reservation};
 use crate::explanation::Exclusion;
-use crate::memory::{Event, Memories};
 use crate::plugin::{
     ApproxPrefixCacheProducer, InflightLoadProducer, Recorder, ResponseMarker, Routed, Stage, TokenProducer,
 };
+use crate::plugin_state::{Event, PluginStates};
 use crate::pool::Endpoint;
 use crate::profile::{Instance, Profile, ProfileRun};
 use crate::prompt::{BlockHashes, Media, VideoHints};
@@ -37,15 +37,15 @@ pub struct Pipeline {
     pub(crate) load_producer: InflightLoadProducer,
     pub(crate) parsers: Parsers,
     pub(crate) stale_after: Duration,
-    pub(crate) no_opinion_after: Option<Duration>,
+    pub(crate) neutral_score_after: Option<Duration>,
 }
 
 impl Pipeline {
     /// Gives endpoints whose readings are older than this, or that were never scraped, a neutral score by all scorers that go by
-    /// readings. `None`, the reference's rule: the last values count however old they are, and none count as idle.
+    /// readings. `None`, the EPP's rule: the last values count however old they are, and none count as idle.
     #[must_use]
-    pub fn with_no_opinion_after(self, age: Option<Duration>) -> Self {
-        Self { no_opinion_after: age, ..self }
+    pub fn with_neutral_score_after(self, age: Option<Duration>) -> Self {
+        Self { neutral_score_after: age, ..self }
     }
 
     /// The plugin instances, those that were added by default included.
@@ -92,10 +92,10 @@ impl Pipeline {
     }
 
     /// What the plugins remember at first.
-    pub fn new_memories(&self) -> Memories {
-        let mut memories = Memories::default();
-        memories.adopt([self]);
-        memories
+    pub fn new_states(&self) -> PluginStates {
+        let mut states = PluginStates::default();
+        states.adopt([self]);
+        states
     }
 
     /// Decides for a request with a body.
@@ -148,12 +148,9 @@ impl Pipeline {
             rest.sort_by_key(|&endpoint| view.avoids(endpoint, now));
             endpoints.extend(rest);
         }
-        let charge = Charge {
-            endpoint,
-            until_first_byte: Load::default(),
-            until_end: Load { requests: 1, tokens: 0 },
-        };
-        Decision { charges: vec![charge], ..Decision::without_run(Outcome::Route(endpoints)) }
+        let reservation =
+            Reservation { endpoint, prefill: Load::default(), response: Load { requests: 1, tokens: 0 } };
+        Decision { reservations: vec![reservation], ..Decision::without_run(Outcome::Route(endpoints)) }
     }
 
     /// Headers that an answer from `endpoint` carries, beyond the decision's own.
@@ -170,12 +167,12 @@ impl Pipeline {
             now,
             readings: if self.is_stale(view, now) { &[] } else { view.readings },
             in_flight: view.in_flight,
-            memories: view.memories,
+            states: view.states,
             keys: &self.keys,
             prefixes: &[],
             sessions: &[],
             load_producer: &self.load_producer,
-            no_opinion_after: self.no_opinion_after,
+            neutral_score_after: self.neutral_score_after,
             own: self.detector,
         }
     }
@@ -252,15 +249,15 @@ impl Pipeline {
         }
         let routed = Routed { stages: &stages, primary, asked: None, hashes: None };
         decision.response_headers = self.headers_of_stages(cycle, &routed);
-        decision.charges =
-            stages.iter().filter_map(|stage| self.load_producer.charge(cycle, stage)).collect();
+        decision.reservations =
+            stages.iter().filter_map(|stage| self.load_producer.reserve(cycle, stage)).collect();
         let through = |&rank: &usize| match schedule.primary_port {
             Some(port) => {
                 cycle.pool.index_at((cycle.endpoint(rank).address().ip(), port).into()).unwrap_or(rank)
             }
             None => rank,
         };
-        decision.prompt = cycle.prompt_seen(first);
+        decision.prompt = cycle.prompt_blocks(first);
         let mut endpoints = stages[primary].picked.to_vec();
         if cycle.request.subset.is_hint() {
             endpoints.extend(self.rest_of_hint(&decision.runs[primary], cycle, view, rng));

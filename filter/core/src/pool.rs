@@ -20,7 +20,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// `name` is the reference's endpoint id, `namespace/name`; it identifies the endpoint across reloads.
+    /// `name` is the EPP's endpoint id, `namespace/name`; it identifies the endpoint across reloads.
     pub fn new(name: String, address: SocketAddr, mut labels: Vec<(String, String)>) -> Self {
         labels.sort_unstable();
         labels.dedup_by(|later, earlier| later.0 == earlier.0);
@@ -29,7 +29,7 @@ impl Endpoint {
         Self { name, address, printed, key, labels }
     }
 
-    /// The reference's endpoint id, `namespace/name`.
+    /// The EPP's endpoint id, `namespace/name`.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use xxhash_rust::xxh64::xxh64;
 
 use crate::cycle::Cycle;
-use crate::opinion;
+use crate::neutral_score;
 use crate::plugin::registry::AnyPlugin;
 use crate::rng::Rng;
 
@@ -103,7 +103,7 @@ impl Profile {
             self.scorers.iter().zip(run.scores.chunks_exact_mut(candidates.len()))
         {
             let Some(scorer) = plugins[index].plugin.as_scorer() else { continue };
-            opinion::score(scorer, &cycle.of(index), &candidates, scores);
+            neutral_score::score(scorer, &cycle.of(index), &candidates, scores);
             for (score, total) in scores.iter().zip(&mut run.totals) {
                 *total += score * weight;
             }

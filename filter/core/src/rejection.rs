@@ -8,7 +8,7 @@ use crate::body::BodyError;
 /// Characters of a name that are repeated to the client; names come from clients and may be as long as a body.
 const LONGEST_NAME: usize = 256;
 
-/// The reference's error codes that a decision can end in.
+/// The EPP's error codes that a decision can end in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Code {
@@ -39,7 +39,7 @@ impl Code {
         }
     }
 
-    /// The reference's name of the code.
+    /// The EPP's name of the code.
     pub fn name(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",
@@ -77,9 +77,9 @@ impl DroppedReason {
 pub struct Rejection {
     /// Decides the status.
     pub code: Code,
-    /// Sent as a header where the reference sends it.
+    /// Sent as a header where the EPP sends it.
     pub reason: Option<DroppedReason>,
-    /// The reference's text where it has one.
+    /// The EPP's text where it has one.
     pub message: Cow<'static, str>,
 }
 
@@ -150,7 +150,7 @@ impl Rejection {
         }
     }
 
-    /// An admitter turned the request away. A real 429, where the reference flattens it to a 500.
+    /// An admitter turned the request away. A real 429, where the EPP flattens it to a 500.
     pub(crate) fn not_admitted(reason: &str) -> Self {
         Self {
             code: Code::ResourceExhausted,

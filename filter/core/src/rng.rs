@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::test;
 
-    /// The first outputs for seed 1234567, as published with the reference implementation's test vectors.
+    /// The first outputs for seed 1234567, as published with the EPP implementation's test vectors.
     #[test]
     fn splitmix_gives_the_published_sequence() {
         let mut rng = SplitMix64::new(1_234_567);

@@ -18,7 +18,7 @@ pub struct Shadow(Pipeline);
 
 /// What a shadow would have done.
 #[derive(Clone, Debug)]
-pub struct Opinion {
+pub struct ShadowDecision {
     /// Its decision; the events in it are of where the request really goes, and are to be remembered.
     pub decision: Decision,
     /// Whether it would have done the same.
@@ -28,9 +28,9 @@ pub struct Opinion {
     pub agrees: bool,
 }
 
-impl Opinion {
+impl ShadowDecision {
     /// What it would have done, if that is something else: the end of an [explanation](crate::explanation) in words.
-    pub fn objection(&self, pool: &Pool) -> Option<String> {
+    pub fn difference(&self, pool: &Pool) -> Option<String> {
         let would = match &self.decision.outcome {
             Outcome::Route(endpoints) => {
                 format!("picks {}", pool.endpoints()[*endpoints.first()?].printed_address())
@@ -70,7 +70,7 @@ impl Shadow {
         view: &View<'_>,
         now: Duration,
         rng: &mut dyn Rng,
-    ) -> Opinion {
+    ) -> ShadowDecision {
         let pipeline = &self.0;
         let candidates = candidates(request, view);
         let bare = pipeline.cycle(request, view, now);
@@ -86,7 +86,7 @@ impl Shadow {
             let routed = Routed { stages: &stages, primary, asked: None, hashes: None };
             decision.events = pipeline.record(&cycle, &found.hashes, &routed, &decision.runs);
         }
-        Opinion { agrees: self.agrees(&decision, acted), decision }
+        ShadowDecision { agrees: self.agrees(&decision, acted), decision }
     }
 
     fn agrees(&self, own: &Decision, acted: &Decision) -> bool {

@@ -10,7 +10,7 @@ use crate::rng::{Rng, shuffle};
 
 /// Which endpoints of the pool may be candidates.
 ///
-/// Entries are `ip:port` and match with their port, unlike the reference, which ignores it (the endpoint picker
+/// Entries are `ip:port` and match with their port, unlike the EPP, which ignores it (the endpoint picker
 /// protocol says `ip:port`, and ranks of one server differ only there). An entry that is no such address matches
 /// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Whole decisions of the default pipeline, with the reference's published cases where it has them.
+//! Whole decisions of the default pipeline, with the EPP's published cases where it has them.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -10,10 +10,10 @@ use endpoint_picker::config::PickerConfig;
 use endpoint_picker::cycle::{Request, View};
 use endpoint_picker::decision::{Abstention, Decision, FailureMode, Outcome};
 use endpoint_picker::explanation::{Exclusion, Explanation, Verdict};
-use endpoint_picker::memory::{Change, Memories};
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
+use endpoint_picker::plugin_state::{Change, PluginStates};
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
@@ -32,7 +32,7 @@ struct Bench {
     pool: Pool,
     readings: Vec<Reading>,
     avoided: Vec<Period>,
-    memories: Memories,
+    states: PluginStates,
     rng: SplitMix64,
     now: Duration,
 }
@@ -52,7 +52,7 @@ impl Bench {
         });
         let pipeline = Pipeline::default();
         Self {
-            memories: pipeline.new_memories(),
+            states: pipeline.new_states(),
             pipeline,
             pool: Pool::new("default".to_owned(), endpoints.collect()).unwrap(),
             readings: readings.collect(),
@@ -69,7 +69,7 @@ impl Bench {
             readings_arrived: NOW,
             in_flight: &[],
             avoided: &self.avoided,
-            memories: &self.memories,
+            states: &self.states,
         }
     }
 
@@ -78,7 +78,7 @@ impl Bench {
         let decision = self.pipeline.decide(request, &self.view(), self.now, &mut rng);
         self.rng = rng;
         for event in &decision.events {
-            self.memories.apply(event);
+            self.states.apply(event);
         }
         decision
     }
@@ -149,7 +149,7 @@ fn of_a_prompt_that_was_sent_a_moment_ago_only_what_is_new_is_told() {
     assert_eq!(told(&mut bench, 4), [4]);
     assert_eq!(told(&mut bench, 4), [0; 0], "nothing is new");
     assert_eq!(told(&mut bench, 6), [2], "a conversation goes on");
-    bench.memories.tell_again();
+    bench.states.resend();
     assert_eq!(told(&mut bench, 6), [6], "somebody may have missed it");
     assert_eq!(told(&mut bench, 6), [0; 0]);
 }

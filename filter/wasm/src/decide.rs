@@ -6,7 +6,7 @@ use endpoint_picker::body::{Api, Body, BodyError, complete};
 use endpoint_picker::cycle::{Headers, Request};
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::packed;
-use endpoint_picker::policy::{Terms, name_model};
+use endpoint_picker::policy::{ModelResolution, name_model};
 use endpoint_picker::restore::Restore;
 use endpoint_picker::subset::Subset;
 use endpoint_picker_json::SerdeJson;
@@ -52,8 +52,8 @@ pub(crate) fn by_headers(
         Err(error) => return Ok(Some(Outcome::Reject(error.into()).into())),
     };
     let policy = Rc::clone(&pool.policy);
-    match policy.terms_at(api, headers, None, &mut pool.rng) {
-        Ok(terms) => verdict(pool, stats, head, &Body::default(), terms).map(Some),
+    match policy.resolve_at(api, headers, None, &mut pool.rng) {
+        Ok(resolution) => verdict(pool, stats, head, &Body::default(), resolution).map(Some),
         Err(rejection) => Ok(Some(Outcome::Reject(rejection).into())),
     }
 }
@@ -90,17 +90,17 @@ pub(crate) fn by_whole(
     };
     let policy = Rc::clone(&pool.policy);
     let asked = body.model.as_deref();
-    let terms = match policy.terms_at(api, headers, asked, &mut pool.rng) {
-        Ok(terms) => terms,
+    let resolution = match policy.resolve_at(api, headers, asked, &mut pool.rng) {
+        Ok(resolution) => resolution,
         Err(rejection) => return rejected(rejection),
     };
-    let verdict = verdict(pool, stats, head, &body, terms)?;
+    let verdict = verdict(pool, stats, head, &body, resolution)?;
     let is_renamed = api.names_model()
-        && asked.unwrap_or_default() != terms.model
+        && asked.unwrap_or_default() != resolution.model
         && matches!(verdict.act, Act::Route { .. });
     let renamed = is_renamed.then(|| Renamed {
-        restore: Restore::new(terms.model, asked.unwrap_or_default()),
-        body: name_model(&bytes, body.model_span.clone(), terms.model),
+        restore: Restore::new(resolution.model, asked.unwrap_or_default()),
+        body: name_model(&bytes, body.model_span.clone(), resolution.model),
     });
     Ok((verdict, renamed))
 }
@@ -128,8 +128,8 @@ pub(crate) fn by_beginning(
         Some(asked) if policy.may_rename(headers, asked) => return Ok(Look::NeedsWhole),
         _ => {}
     }
-    Ok(Look::Enough(match policy.terms_at(api, headers, asked, &mut pool.rng) {
-        Ok(terms) => verdict(pool, stats, head, &body, terms)?,
+    Ok(Look::Enough(match policy.resolve_at(api, headers, asked, &mut pool.rng) {
+        Ok(resolution) => verdict(pool, stats, head, &body, resolution)?,
         Err(rejection) => Verdict::from(Outcome::Reject(rejection)),
     }))
 }
@@ -139,13 +139,13 @@ fn verdict(
     stats: &Stats,
     head: &RequestHead,
     body: &Body<'_>,
-    terms: Terms<'_>,
+    resolution: ModelResolution<'_>,
 ) -> host::Result<Verdict> {
-    let request = Request::new(body, terms, Headers(&head.all), subset_hint());
+    let request = Request::new(body, resolution, Headers(&head.all), subset_hint());
     let mut verdict = timed(pool, stats, &request, How { has_body: true, explains: head.explains })?;
     if let Act::Route { prompt, .. } = &verdict.act {
         stats.count_prompt(*prompt);
-        let Terms { model, rewrite, .. } = terms;
+        let ModelResolution { model, rewrite, .. } = resolution;
         verdict.models = stats.count_models(&RoutedRequest { asked: body.model.as_deref(), model, rewrite });
     }
     Ok(verdict)

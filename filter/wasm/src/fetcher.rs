@@ -87,7 +87,7 @@ impl Fetcher {
         }
     }
 
-    /// Looks after the lease, and starts a poll if this VM holds it and none is under way. `have` are the versions of
+    /// Looks after the lease, and starts a poll if this VM holds it and none is in flight. `have` are the versions of
     /// topology and readings this VM has.
     pub(crate) fn run(&mut self, board: &Board, have: Option<(u64, u64)>, now: Duration) -> host::Result<()> {
         if !self.look_pause.contains(now) {

@@ -1,7 +1,7 @@
 //! Statistics that are told apart by values from outside: endpoints, models, names of objects.
 //!
 //! The values stand behind the name, each after a [`SEPARATOR`]; the `stats_tags` of envoy.yaml make labels of them. A VM tells at
-//! most [`MAX_SERIES`] of one statistic apart, as the reference does; the rest is added up under [`OTHER`].
+//! most [`MAX_SERIES`] of one statistic apart, as the EPP does; the rest is added up under [`OTHER`].
 
 use hashbrown::HashMap;
 

@@ -1,4 +1,4 @@
-//! What every VM of one Envoy knows alike, because all apply the same log: what plugins remember, what is under way, and
+//! What every VM of one Envoy knows alike, because all apply the same log: what plugins remember, what is in flight, and
 //! who failed.
 
 use core::time::Duration;
@@ -6,8 +6,8 @@ use core::time::Duration;
 use endpoint_picker::avoidance::Avoidance;
 use endpoint_picker::cycle::Load;
 use endpoint_picker::in_flight::InFlight;
-use endpoint_picker::memory::{Event, Memories};
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin_state::{Event, PluginStates};
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::restarts::Restarts;
@@ -26,14 +26,14 @@ pub(crate) struct OneView {
     vm: u64,
     log: SharedLog,
     known: Known,
-    /// Another VM, which has missed something, has asked for all that this one has under way.
+    /// Another VM, which has missed something, has asked for all that this one has in flight.
     owes_loads: bool,
 }
 
 /// What the log's entries change.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    pub(crate) memories: Memories,
+    pub(crate) states: PluginStates,
     pub(crate) in_flight: InFlight,
     pub(crate) avoidance: Avoidance,
     restarts: Restarts,
@@ -42,8 +42,8 @@ pub(crate) struct Known {
 }
 
 impl OneView {
-    pub(crate) fn new(vm: u64, log: SharedLog, memories: Memories) -> Self {
-        Self { vm, log, known: Known { memories, ..Known::default() }, owes_loads: false }
+    pub(crate) fn new(vm: u64, log: SharedLog, states: PluginStates) -> Self {
+        Self { vm, log, known: Known { states, ..Known::default() }, owes_loads: false }
     }
 
     pub(crate) fn known(&self) -> &Known {
@@ -59,9 +59,9 @@ impl OneView {
         pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     ) {
-        let Known { memories, in_flight, avoidance, restarts, .. } = &mut self.known;
-        memories.adopt(pipelines);
-        memories.remap(&older.moves_to(newer));
+        let Known { states, in_flight, avoidance, restarts, .. } = &mut self.known;
+        states.adopt(pipelines);
+        states.remap(&older.moves_to(newer));
         in_flight.adopt(newer);
         avoidance.adopt(newer, avoid_failing);
         restarts.adopt(newer.endpoints().len(), |endpoint| newer.index_of(endpoint).is_some());
@@ -74,7 +74,7 @@ impl OneView {
         }
     }
 
-    /// A request, or a part of it, is under way at an endpoint.
+    /// A request, or a part of it, is in flight at an endpoint.
     pub(crate) fn start(&mut self, endpoint: u64, load: Load) {
         if load != Load::default() {
             self.say(endpoint, What::Started(load));
@@ -88,7 +88,7 @@ impl OneView {
         }
     }
 
-    /// What is under way at one endpoint is so at another one instead.
+    /// What is in flight at one endpoint is so at another one instead.
     pub(crate) fn transfer(&mut self, from: u64, to: u64, load: Load) {
         self.say(from, What::Moved { to, load });
     }
@@ -195,7 +195,7 @@ impl OneView {
             }
             if is_asked {
                 self.owes_loads = true;
-                self.known.memories.tell_again();
+                self.known.states.resend();
             }
         }
         // What is still unsaid is not counted yet, and must not be said before the count.
@@ -232,12 +232,12 @@ impl Known {
                 if self.restarts.report(endpoint, since)
                     && let Some(index) = pool.index_of(endpoint)
                 {
-                    self.memories.forget(index, pool.endpoints().len());
+                    self.states.forget(index, pool.endpoints().len());
                 }
             }
             What::SentPrompt { .. } | What::SentCold { .. } | What::BoundSession { .. } => {
                 if let Some(event) = entry.event(pool) {
-                    self.memories.apply(&event);
+                    self.states.apply(&event);
                 }
             }
         }

@@ -12,7 +12,7 @@ use crate::host;
 pub(crate) struct Pick {
     /// Keys of the endpoints that it goes to, in the order in which they are tried.
     pub(crate) destinations: Vec<u64>,
-    pub(crate) charges: Vec<Charged>,
+    pub(crate) reservations: Vec<Charged>,
     /// When, since the epoch.
     pub(crate) at: Duration,
 }
@@ -22,8 +22,8 @@ pub(crate) struct Pick {
 pub(crate) struct Charged {
     /// The endpoint's key.
     pub(crate) endpoint: u64,
-    pub(crate) until_first_byte: Load,
-    pub(crate) until_end: Load,
+    pub(crate) prefill: Load,
+    pub(crate) response: Load,
 }
 
 /// An answer that begins, as Envoy tells of it.

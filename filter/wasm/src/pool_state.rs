@@ -1,13 +1,13 @@
 //! A VM's copy of the pool, and what it decides with.
 
-mod under_way;
+mod in_flight;
 
 use core::time::Duration;
 use std::rc::Rc;
 
 use endpoint_picker::body::Options;
 use endpoint_picker::cycle::{Headers, Load, Request, View};
-use endpoint_picker::decision::{Charge, Decision, FailureMode, Outcome};
+use endpoint_picker::decision::{Decision, FailureMode, Outcome, Reservation};
 use endpoint_picker::explanation::Explanation;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::Policy;
@@ -67,7 +67,7 @@ impl PoolState {
     pub(crate) fn new(failure_mode: FailureMode, seed: u64, vm: u64, log: SharedLog) -> Self {
         let pipeline = Pipeline::default();
         Self {
-            view: OneView::new(vm, log, pipeline.new_memories()),
+            view: OneView::new(vm, log, pipeline.new_states()),
             marks_answers: marks_answers(&pipeline),
             pipeline,
             policy: Rc::default(),
@@ -89,7 +89,7 @@ impl PoolState {
         self.trial.pipeline().is_some()
     }
 
-    /// What was sent to each endpoint, what of it is under way, and whether the endpoint is avoided now.
+    /// What was sent to each endpoint, what of it is in flight, and whether the endpoint is avoided now.
     pub(crate) fn tallies(&self, now: Duration) -> impl Iterator<Item = EndpointReport> {
         let view = self.view.known();
         let counts = view.in_flight.loads().iter().zip(view.in_flight.picks());
@@ -105,7 +105,7 @@ impl PoolState {
         })
     }
 
-    /// What is under way at each endpoint, of all VMs together: its `ip:port`, requests and tokens.
+    /// What is in flight at each endpoint, of all VMs together: its `ip:port`, requests and tokens.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = (&str, u64, u64)> + Clone {
         let loads = self.view.known().in_flight.loads();
         let endpoints = self.known.pool.endpoints().iter().zip(loads);
@@ -135,7 +135,7 @@ impl PoolState {
         Options { keep_bytes: options.keep_bytes.max(tried), ..options }
     }
 
-    /// Decides, remembers where the request goes, and counts it as under way there.
+    /// Decides, remembers where the request goes, and counts it as in flight there.
     pub(crate) fn decide(&mut self, request: &Request<'_>, how: How, now: Duration) -> Verdict {
         if self.known.versions.is_none() {
             return self.failure_mode().without_snapshot(&request.subset, &mut self.rng).into();
@@ -163,7 +163,7 @@ impl PoolState {
             readings_arrived: self.known.arrived,
             in_flight: shared.in_flight.loads(),
             avoided: shared.avoidance.avoided(),
-            memories: &shared.memories,
+            states: &shared.states,
         };
         let decision = if how.has_body {
             self.pipeline.decide(request, &view, now, &mut self.rng)
@@ -173,8 +173,8 @@ impl PoolState {
         let acted = (&self.pipeline, &decision);
         let opinion = how.has_body.then(|| self.trial.opinion(acted, request, &view, now)).flatten();
         let explanation = how.explains.then(|| {
-            let objection = opinion.as_ref().and_then(|opinion| opinion.objection(&self.known.pool));
-            let last = objection.unwrap_or_default();
+            let difference = opinion.as_ref().and_then(|opinion| opinion.difference(&self.known.pool));
+            let last = difference.unwrap_or_default();
             let why = Explanation::of(&decision, &self.pipeline, request, &view, now);
             why.within(LONGEST_EXPLANATION.saturating_sub(last.len())) + &last
         });
@@ -202,21 +202,21 @@ impl PoolState {
         for event in &decision.events {
             self.view.remember(event, pool);
         }
-        let mut charges = Vec::with_capacity(decision.charges.len());
-        for Charge { endpoint, until_first_byte, until_end } in decision.charges {
+        let mut reservations = Vec::with_capacity(decision.reservations.len());
+        for Reservation { endpoint, prefill, response } in decision.reservations {
             let endpoint = pool.endpoints()[endpoint].key();
-            let mut load = until_first_byte;
-            load += until_end;
+            let mut load = prefill;
+            load += response;
             self.view.start(endpoint, load);
-            charges.push(Charged { endpoint, until_first_byte, until_end });
+            reservations.push(Charged { endpoint, prefill, response });
         }
         let destinations = endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].key()).collect();
-        let pick = Pick { destinations, charges, at: now };
+        let pick = Pick { destinations, reservations, at: now };
         let Decision { response_headers: answer_headers, prompt, is_stale, .. } = decision;
         Act::Route { headers, answer_headers, pick, prompt, is_stale }
     }
 
-    /// Requests under way at the pool's endpoints, of all VMs together.
+    /// Requests in flight at the pool's endpoints, of all VMs together.
     pub(crate) fn requests_in_flight(&self) -> u64 {
         self.view.known().in_flight.loads().iter().map(|load| load.requests).sum()
     }

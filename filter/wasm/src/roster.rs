@@ -35,7 +35,7 @@ pub(crate) struct Roster {
 pub(crate) struct News {
     /// The VMs there are.
     pub(crate) members: Vec<u64>,
-    /// One of them has missed something, and asks the others for all they have under way and to tell prompts in full again.
+    /// One of them has missed something, and asks the others for all they have in flight and to tell prompts in full again.
     pub(crate) is_asked: bool,
 }
 

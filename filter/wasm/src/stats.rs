@@ -5,7 +5,7 @@
 
 use core::cell::RefCell;
 
-use endpoint_picker::decision::{Abstention, Outcome, PromptSeen};
+use endpoint_picker::decision::{Abstention, Outcome, PromptBlocks};
 use endpoint_picker_wire::report::Rejected;
 
 use crate::labels::{LabelledCounter, LabelledGauge, Labels};
@@ -31,7 +31,7 @@ pub(crate) struct Stats {
     /// Requests that the shadow configuration would have treated alike, and others.
     pub(crate) shadow_agreed: Counter,
     pub(crate) shadow_disagreed: Counter,
-    /// Requests under way at the pool's endpoints, of all workers together.
+    /// Requests in flight at the pool's endpoints, of all workers together.
     pub(crate) in_flight: Gauge,
     /// Milliseconds since the newest snapshot arrived.
     pub(crate) snapshot_age: Gauge,
@@ -53,18 +53,18 @@ struct Told {
     requests: LabelledCounter,
     /// Models named by a rewrite rule, by the rule's object and the model.
     rewrites: LabelledCounter,
-    /// Requests under way, by endpoint.
+    /// Requests in flight, by endpoint.
     in_flight_requests: LabelledGauge,
     /// Tokens of these, by endpoint.
     in_flight_tokens: LabelledGauge,
     prompt_blocks: Counter,
     prompt_blocks_matched: Counter,
-    prompt: PromptBlocks,
+    prompt: PromptSums,
 }
 
 /// Blocks of prompts that were not told yet.
 #[derive(Clone, Copy, Debug, Default)]
-struct PromptBlocks {
+struct PromptSums {
     total: u64,
     matched: u64,
 }
@@ -113,7 +113,7 @@ impl Stats {
                 in_flight_tokens: LabelledGauge::new(full("endpoint_in_flight_tokens")),
                 prompt_blocks: counter("prompt_blocks"),
                 prompt_blocks_matched: counter("prompt_blocks_matched"),
-                prompt: PromptBlocks::default(),
+                prompt: PromptSums::default(),
             }),
             tokens: counts_tokens.then(|| RefCell::new(TokenStats::new(full))),
         }
@@ -189,7 +189,7 @@ impl Stats {
     }
 
     /// Counts how much of a prompt its endpoint had been sent before.
-    pub(crate) fn count_prompt(&self, prompt: PromptSeen) {
+    pub(crate) fn count_prompt(&self, prompt: PromptBlocks) {
         let blocks = &mut self.told.borrow_mut().prompt;
         blocks.total += u64::from(prompt.total);
         blocks.matched += u64::from(prompt.matched);
@@ -201,7 +201,7 @@ impl Stats {
         for counter in [&mut told.picks, &mut told.requests, &mut told.rewrites] {
             counter.tell();
         }
-        let PromptBlocks { total, matched } = core::mem::take(&mut told.prompt);
+        let PromptSums { total, matched } = core::mem::take(&mut told.prompt);
         if total > 0 {
             told.prompt_blocks.add(total);
             told.prompt_blocks_matched.add(matched);
@@ -218,7 +218,7 @@ impl Stats {
         told.in_flight_tokens.remove(endpoints);
     }
 
-    /// Tells Envoy what is under way, by the endpoints' `ip:port`: requests and tokens, of all VMs together.
+    /// Tells Envoy what is in flight, by the endpoints' `ip:port`: requests and tokens, of all VMs together.
     pub(crate) fn tell_in_flight<'a>(&self, loads: impl Iterator<Item = (&'a str, u64, u64)> + Clone) {
         let told = &mut *self.told.borrow_mut();
         told.in_flight_requests.set_all(loads.clone().map(|(endpoint, requests, _)| (endpoint, requests)));

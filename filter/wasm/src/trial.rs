@@ -6,7 +6,7 @@ use endpoint_picker::cycle::{Request, View};
 use endpoint_picker::decision::Decision;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::shadow::{Opinion, Shadow};
+use endpoint_picker::shadow::{Shadow, ShadowDecision};
 use endpoint_picker_wire as wire;
 
 /// The shadow, if there is one.
@@ -43,7 +43,7 @@ impl Trial {
         request: &Request<'_>,
         view: &View<'_>,
         now: Duration,
-    ) -> Option<Opinion> {
+    ) -> Option<ShadowDecision> {
         let Self { shadow, rng } = self;
         Some(shadow.as_ref()?.decide(acted, request, view, now, rng))
     }

@@ -1,6 +1,6 @@
 //! A decision as the filter acts on it.
 
-use endpoint_picker::decision::{Outcome, PromptSeen};
+use endpoint_picker::decision::{Outcome, PromptBlocks};
 
 use crate::labels::Labels;
 use crate::pick::Pick;
@@ -40,7 +40,7 @@ pub(crate) enum Act {
         headers: Vec<(&'static str, String)>,
         answer_headers: Vec<(String, String)>,
         pick: Pick,
-        prompt: PromptSeen,
+        prompt: PromptBlocks,
         /// The agent has been silent for so long that no readings were used.
         is_stale: bool,
     },

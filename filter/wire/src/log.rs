@@ -17,7 +17,7 @@ use core::fmt;
 use core::time::Duration;
 
 use endpoint_picker::cycle::Load;
-use endpoint_picker::memory::{Change, Event};
+use endpoint_picker::plugin_state::{Change, Event};
 use endpoint_picker::pool::Pool;
 
 /// What one VM says.
@@ -34,18 +34,18 @@ pub struct Entry<'a> {
 /// What happened at an endpoint. Times are those since the epoch, in nanoseconds until the year 2554.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What<'a> {
-    /// A request, or a part of it, is under way there.
+    /// A request, or a part of it, is in flight there.
     Started(Load),
     /// ... and over.
     Ended(Load),
-    /// A request that was under way there is so at another endpoint instead.
+    /// A request that was in flight there is so at another endpoint instead.
     Moved {
         /// The key of the other endpoint.
         to: u64,
-        /// What was under way.
+        /// What was in flight.
         load: Load,
     },
-    /// Everything the VM has under way anywhere, in place of what was said before: keys of endpoints, each with requests and
+    /// Everything the VM has in flight anywhere, in place of what was said before: keys of endpoints, each with requests and
     /// tokens. The entry's endpoint means nothing.
     Loads(&'a [[u64; 3]]),
     /// It refused a connection, broke one off or answered with an error before the answer's first byte.

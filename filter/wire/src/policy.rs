@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker::config::{ConfigError, ConfigErrors, PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::config::{ConfigError, ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::FailureMode;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::{
@@ -31,7 +31,7 @@ fn compile(config: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
 }
 
 fn with_options(pipeline: Pipeline, policy: &v1::Policy) -> Pipeline {
-    pipeline.with_no_opinion_after(policy.no_opinion_after_ms.map(Duration::from_millis))
+    pipeline.with_neutral_score_after(policy.neutral_score_after_ms.map(Duration::from_millis))
 }
 
 /// Reads a configuration.
@@ -47,7 +47,7 @@ pub fn picker_config_into_core(config: v1::PickerConfig) -> Result<PickerConfig,
         plugins: profile
             .plugins
             .into_iter()
-            .map(|plugin| PluginRef { name: plugin.name, weight: plugin.weight })
+            .map(|plugin| ProfilePlugin { name: plugin.name, weight: plugin.weight })
             .collect(),
     });
     Ok(PickerConfig {
@@ -115,7 +115,7 @@ mod tests {
                 targets: vec![target("n", Some(u32::MAX))],
             }],
             emit_endpoint_scores: true,
-            no_opinion_after_ms: Some(2000),
+            neutral_score_after_ms: Some(2000),
             avoid_failing_ms: 250,
         };
         let read = policy_into_core(v1::Policy::decode(&*sent.encode_to_vec()).unwrap());

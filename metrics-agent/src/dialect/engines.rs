@@ -1,8 +1,8 @@
-//! The dialects the reference knows.
+//! The dialects the EPP knows.
 
 use super::{CacheInfo, Dialect, MetricSpec};
 
-/// Name and dialect of each built-in engine, as in the reference's table of default engine mappings.
+/// Name and dialect of each built-in engine, as in the EPP's table of default engine mappings.
 pub(super) fn built_in() -> [(&'static str, Dialect); 5] {
     [
         ("vllm", vllm()),

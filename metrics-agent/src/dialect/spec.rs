@@ -1,4 +1,4 @@
-//! The reference's notation for "which series": `name{label=value,…}`.
+//! The EPP's notation for "which series": `name{label=value,…}`.
 
 use core::fmt;
 

@@ -1,10 +1,10 @@
-//! The reference's file-discovery format.
+//! The EPP's file-discovery format.
 //!
 //! ```yaml
 //! endpoints:
 //!   - name: a            # required, unique with its namespace
 //!     namespace: default # the default
-//!     address: 10.0.0.1  # an IP address; the reference allows IPv4 only
+//!     address: 10.0.0.1  # an IP address; the EPP allows IPv4 only
 //!     port: "8000"       # or a number
 //!     labels: {llm-d.ai/engine-type: vllm}
 //! ```

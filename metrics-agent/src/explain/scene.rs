@@ -7,14 +7,14 @@ use endpoint_picker::body::{Api, Body, Options, request_path};
 use endpoint_picker::cycle::{Headers, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::explanation::Explanation;
-use endpoint_picker::memory::Memories;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::policy::{Policy, Terms};
+use endpoint_picker::plugin_state::PluginStates;
+use endpoint_picker::policy::{ModelResolution, Policy};
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rejection::Rejection;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::shadow::{Opinion, Shadow};
+use endpoint_picker::shadow::{Shadow, ShadowDecision};
 use endpoint_picker::subset::Subset;
 use endpoint_picker_json::SerdeJson;
 use endpoint_picker_wire::{
@@ -34,7 +34,7 @@ pub(super) struct Scene {
     shadow: Option<Result<Shadow, String>>,
     policy: Policy,
     readings: Vec<Reading>,
-    memories: Memories,
+    states: PluginStates,
 }
 
 impl Scene {
@@ -44,13 +44,13 @@ impl Scene {
         let pipeline = pipeline_into_core(&mut policy).map_err(|error| error.to_string())?;
         let shadow = shadow_into_core(&mut policy, &pipeline).map_err(|error| error.to_string()).transpose();
         let tried = shadow.as_ref().and_then(|shadow| shadow.as_ref().ok());
-        let mut memories = Memories::default();
-        memories.adopt(core::iter::once(&pipeline).chain(tried.map(Shadow::pipeline)));
+        let mut states = PluginStates::default();
+        states.adopt(core::iter::once(&pipeline).chain(tried.map(Shadow::pipeline)));
         Ok(Self {
             pool: topology_into_core(topology).map_err(|error| error.to_string())?,
             policy: policy_into_core(policy),
             readings: snapshot.readings.into_iter().map(|it| reading_into_core(it, NOW)).collect(),
-            memories,
+            states,
             pipeline,
             shadow,
         })
@@ -77,7 +77,7 @@ impl Scene {
             Ok((Decision { outcome: Outcome::Route(_), events, .. }, opinion)) => {
                 let tried = opinion.into_iter().flat_map(|opinion| opinion.decision.events);
                 for event in events.into_iter().chain(tried) {
-                    self.memories.apply(&event);
+                    self.states.apply(&event);
                 }
                 Ok(())
             }
@@ -90,7 +90,8 @@ impl Scene {
 
     pub(super) fn tell(&self, asked: &Asked, headers: Headers<'_>) -> Result<Told, Rejection> {
         let read = self.read(&asked.path, headers, &asked.body)?;
-        let Drawn { terms, decision, opinion } = self.decide(&read, headers, &asked.subset, asked.seed)?;
+        let Drawn { resolution, decision, opinion } =
+            self.decide(&read, headers, &asked.subset, asked.seed)?;
         let mut draws = vec![0; self.pool.endpoints().len()];
         let (mut tried_draws, mut agreed) = (draws.clone(), 0);
         for seed in (1..=DRAWS).map(|draw| asked.seed.wrapping_add(draw)) {
@@ -101,7 +102,7 @@ impl Scene {
                 agreed += u64::from(opinion.agrees);
             }
         }
-        let request = Request::new(&read.body, terms, headers, asked.subset.clone());
+        let request = Request::new(&read.body, resolution, headers, asked.subset.clone());
         let choice = |decision: Decision, pipeline: &Pipeline, draws| Choice {
             explanation: Explanation::of(&decision, pipeline, &request, &self.view(), NOW),
             headers: decision.headers,
@@ -109,13 +110,13 @@ impl Scene {
         };
         let shadow = self.shadow.as_ref().map(|shadow| {
             let shadow = shadow.as_ref().map_err(String::clone)?;
-            let Opinion { decision, agrees } = opinion.ok_or("it was not tried")?;
+            let ShadowDecision { decision, agrees } = opinion.ok_or("it was not tried")?;
             Ok(Tried { choice: choice(decision, shadow.pipeline(), tried_draws), agrees, agreed })
         });
         Ok(Told {
             asked: read.body.model.as_deref().map(str::to_owned),
-            model: terms.model.to_owned(),
-            priority: terms.priority,
+            model: resolution.model.to_owned(),
+            priority: resolution.priority,
             prompt_tokens: request.input_tokens(),
             acting: choice(decision, &self.pipeline, draws),
             shadow,
@@ -143,15 +144,15 @@ impl Scene {
         seed: u64,
     ) -> Result<Drawn<'a>, Rejection> {
         let mut rng = SplitMix64::new(seed);
-        let terms = self.policy.terms_at(read.api, headers, read.body.model.as_deref(), &mut rng)?;
-        let request = Request::new(&read.body, terms, headers, subset.clone());
+        let resolution = self.policy.resolve_at(read.api, headers, read.body.model.as_deref(), &mut rng)?;
+        let request = Request::new(&read.body, resolution, headers, subset.clone());
         let view = self.view();
         let decision = self.pipeline.decide(&request, &view, NOW, &mut rng);
         // A generator of its own, so that a shadow changes nothing.
         let rng = &mut SplitMix64::new(!seed);
         let acted = (&self.pipeline, &decision);
         let opinion = self.shadow().map(|shadow| shadow.decide(acted, &request, &view, NOW, rng));
-        Ok(Drawn { terms, decision, opinion })
+        Ok(Drawn { resolution, decision, opinion })
     }
 
     fn shadow(&self) -> Option<&Shadow> {
@@ -165,7 +166,7 @@ impl Scene {
             readings_arrived: NOW,
             in_flight: &[],
             avoided: &[],
-            memories: &self.memories,
+            states: &self.states,
         }
     }
 }
@@ -178,13 +179,13 @@ struct Read<'a> {
 
 /// What was decided, and what the shadow would have done.
 struct Drawn<'a> {
-    terms: Terms<'a>,
+    resolution: ModelResolution<'a>,
     decision: Decision,
-    opinion: Option<Opinion>,
+    opinion: Option<ShadowDecision>,
 }
 
 impl Drawn<'_> {
-    fn what(self) -> (Decision, Option<Opinion>) {
+    fn what(self) -> (Decision, Option<ShadowDecision>) {
         (self.decision, self.opinion)
     }
 }

@@ -11,7 +11,7 @@ use endpoint_picker_wire::v1;
 use super::{Choice, DRAWS, Explained, Told, Tried};
 use crate::columns::{self, NOTHING, counted, printable};
 
-const LIMITS: &str = "Nothing but the snapshot is known here. A filter also knows the prompts, sessions and requests under way \
+const LIMITS: &str = "Nothing but the snapshot is known here. A filter also knows the prompts, sessions and requests in flight \
 that went\nthrough it, and who failed a moment ago: scorers that go by these rate all endpoints alike.";
 
 impl fmt::Display for Explained {

@@ -28,7 +28,7 @@ pub(super) struct Engines {
 /// A number: of each engine, the series with the largest timestamp, the first of equals.
 #[derive(Debug)]
 pub(super) struct Number {
-    /// `None`: all series belong to one engine, as in the reference.
+    /// `None`: all series belong to one engine, as in the EPP.
     told_apart: Option<Engines>,
     engines: Vec<EngineValue>,
     overflow: bool,

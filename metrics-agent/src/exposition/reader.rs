@@ -10,7 +10,7 @@ use crate::dialect::{Dialect, MultiEngine};
 
 /// Reads the texts of one endpoint, one after the other.
 ///
-/// The rules are the reference's: whole metric names match, a series must carry all labels of its spec, the largest
+/// The rules are the EPP's: whole metric names match, a series must carry all labels of its spec, the largest
 /// timestamp wins and the first of equals, a metric that is neither gauge nor counter reads 0, integers are cut off.
 /// Differently from it, [`MultiEngine::Sum`] adds up the engines of a data-parallel server, and a field that a good
 /// scrape does not say, or says as a negative number, NaN or infinity, becomes `None` instead of keeping an old

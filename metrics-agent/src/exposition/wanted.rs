@@ -21,7 +21,7 @@ const START_TIME: &str = "process_start_time_seconds";
 #[derive(Debug)]
 struct Family {
     name: Arc<str>,
-    /// Gauge or counter; the reference reads every other kind as 0.
+    /// Gauge or counter; the EPP reads every other kind as 0.
     has_values: bool,
     wants: Vec<Want>,
 }

@@ -16,7 +16,7 @@ pub struct PolicyFlags {
     #[arg(long, value_name = "NAME", default_value = "default")]
     pool: String,
 
-    /// Allow plugins that the reference endpoint picker calls alpha.
+    /// Allow plugins that the EPP endpoint picker calls alpha.
     #[arg(long)]
     allow_experimental_plugins: bool,
 
@@ -25,12 +25,12 @@ pub struct PolicyFlags {
     emit_endpoint_scores: bool,
 
     /// Age of metrics from which scorers have no opinion of an endpoint, 2s for example; also of one never scraped. Without
-    /// it the last values count, and none as idle, as in the reference endpoint picker.
+    /// it the last values count, and none as idle, as in the EPP endpoint picker.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    no_opinion_after: Option<Duration>,
+    neutral_score_after: Option<Duration>,
 
     /// For how long an endpoint that fails a request is left alone while there are others; twice as long with each further
-    /// failure, up to eight times. 0s: not at all, as the reference does it.
+    /// failure, up to eight times. 0s: not at all, as the EPP does it.
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
 
@@ -62,7 +62,7 @@ impl PolicyFlags {
             allow_experimental_plugins: self.allow_experimental_plugins,
             default_pool: self.pool,
             emit_endpoint_scores: self.emit_endpoint_scores,
-            no_opinion_after: self.no_opinion_after,
+            neutral_score_after: self.neutral_score_after,
             avoid_failing: self.avoid_failing,
             file_limits: FileLimits {
                 bytes: self.max_file_bytes,

@@ -82,7 +82,7 @@ pub(super) struct ScrapeFlags {
     max_metrics_engines: usize,
 
     /// So many scrapes of an endpoint failed in a row, and it is not ready until one succeeds, as long as others are. Without it
-    /// an endpoint that hangs stays a candidate, as in the reference endpoint picker.
+    /// an endpoint that hangs stays a candidate, as in the EPP endpoint picker.
     #[arg(long, value_name = "N")]
     unready_after_failed_scrapes: Option<NonZeroU32>,
 
@@ -101,12 +101,12 @@ enum SchemeName {
 enum DataParallel {
     /// Waiting and running requests of all engines are added up, KV usage is their mean.
     Sum,
-    /// Only the first engine counts, as in the reference endpoint picker.
+    /// Only the first engine counts, as in the EPP endpoint picker.
     First,
 }
 
 impl ScrapeFlags {
-    /// An interval that is too short is raised, with a warning, as in the reference.
+    /// An interval that is too short is raised, with a warning, as in the EPP.
     pub(super) fn settings(self) -> Result<(scrape::Settings, Files), FlagError> {
         if self.interval < MIN_INTERVAL {
             tracing::warn!("--interval {:?} is too short; {MIN_INTERVAL:?} is used", self.interval);

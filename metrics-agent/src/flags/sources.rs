@@ -24,7 +24,7 @@ pub(super) struct SourceFlags {
     #[arg(long = "endpoint", value_name = "IP:PORT", value_parser = values::endpoint)]
     endpoint: Vec<SocketAddr>,
 
-    /// Model servers in the reference endpoint picker's file-discovery format (YAML or JSON); read again when it
+    /// Model servers in the EPP endpoint picker's file-discovery format (YAML or JSON); read again when it
     /// changes.
     #[arg(long, value_name = "PATH")]
     endpoints_file: Option<PathBuf>,

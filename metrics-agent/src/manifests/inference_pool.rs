@@ -100,7 +100,7 @@ enum AppProtocol {
     H2c,
 }
 
-/// Where the reference's picker runs. Here it runs in Envoy, so only the failure mode counts.
+/// Where the EPP's picker runs. Here it runs in Envoy, so only the failure mode counts.
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 struct EndpointPickerRef {

@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use endpoint_picker::pool::Endpoint;
 
 /// The labels by which an endpoint says which of its pool's target ports it serves, the first one found decides. On pods
-/// these are annotations (the reference's key and its alias); endpoints of a file have labels only.
+/// these are annotations (the EPP's key and its alias); endpoints of a file have labels only.
 pub const ACTIVE_PORTS: [&str; 2] = ["llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"];
 
 /// Who belongs to a pool.
@@ -29,7 +29,7 @@ pub enum Members {
 impl Members {
     /// The pool's endpoints, in the order in which they were found.
     ///
-    /// An endpoint keeps the port it was found with, as in the reference's file discovery. Only one that says by a label
+    /// An endpoint keeps the port it was found with, as in the EPP's file discovery. Only one that says by a label
     /// which target ports are active becomes one endpoint for each of these, named `<name>-rank-<i>` after the port's
     /// place in the pool; ports that the pool does not have are passed over.
     pub fn among(&self, found: &[Endpoint]) -> Vec<Endpoint> {

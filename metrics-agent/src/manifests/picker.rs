@@ -1,6 +1,6 @@
 //! `EndpointPickerConfig`: from the document to what the filter decides by and what the agent scrapes.
 //!
-//! The rules of validation and defaulting are the reference's. Those of deciding are [`Pipeline::compile`]'s, so that agent and
+//! The rules of validation and defaulting are the EPP's. Those of deciding are [`Pipeline::compile`]'s, so that agent and
 //! filter cannot differ; what is the agent's own is here.
 
 mod data_layer;
@@ -76,7 +76,7 @@ pub(super) fn lower(
     let parsers = if new.is_empty() { config.parser.into_iter().collect() } else { new };
     let parsers: Vec<String> = parsers.into_iter().map(|parser| parser.plugin_ref).collect();
     let is_declared = |name: &str, declared: &[Declared]| declared.iter().any(|plugin| plugin.name == name);
-    // As in the reference, parsers and the default detector need not be declared to be referred to by their types.
+    // As in the EPP, parsers and the default detector need not be declared to be referred to by their types.
     for parser in &parsers {
         if !is_declared(parser, &declared) {
             declared.extend(Declared::by_type(parser));
@@ -88,7 +88,7 @@ pub(super) fn lower(
         .filter(|name| !name.is_empty() && (name != DEFAULT_DETECTOR || is_declared(name, &declared)));
     let mut profiles: Vec<_> = config.scheduling_profiles.into_iter().map(Profile::on_the_wire).collect();
     if profiles.is_empty() && !declared.iter().any(|declared| decides(&declared.plugin)) {
-        let text = "none filters, scores or picks; endpoints are picked at random, as in the reference";
+        let text = "none filters, scores or picks; endpoints are picked at random, as in the EPP";
         report.warn("plugins", text);
         profiles.push(v1::Profile { name: "default".to_owned(), plugins: Vec::new() });
     }

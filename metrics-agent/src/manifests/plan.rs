@@ -62,7 +62,7 @@ impl PoolPlan {
 }
 
 impl Plan {
-    /// One pool of all endpoints, decided for by the reference's defaults.
+    /// One pool of all endpoints, decided for by the EPP's defaults.
     pub fn without_manifests(options: &Options) -> Self {
         let pool = PoolPlan {
             name: options.default_pool.clone(),

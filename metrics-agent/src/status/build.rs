@@ -11,7 +11,7 @@ use super::{EndpointStatus, LoraStatus, PoolStatus, ProxyStatus, Sent, State};
 use crate::published::Published;
 use crate::report::{Heard, PoolReports, Tally};
 
-/// Up to this age the reference counts values as fresh in its gauges.
+/// Up to this age the EPP counts values as fresh in its gauges.
 pub const FRESH: Duration = Duration::from_secs(2);
 
 /// From where on an endpoint counts as saturated.

@@ -13,7 +13,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::status::{EndpointStatus, FRESH, PoolStatus, State};
 
-/// As in the reference.
+/// As in the EPP.
 pub(super) const MAX_SERIES: usize = 1000;
 
 /// The label of those that are not told apart.
@@ -33,7 +33,7 @@ pub(super) fn registry(pools: &[PoolStatus]) -> Registry {
     registry
 }
 
-/// The reference's pool metrics under its names. Where no endpoint is fresh there are no averages, in place of old ones.
+/// The EPP's pool metrics under its names. Where no endpoint is fresh there are no averages, in place of old ones.
 fn register_reference(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry);
     let ready = families.gauge("ready_endpoints", "Ready endpoints whose values are at most 2 s old");
@@ -98,8 +98,8 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let age = families.gauge_of("report_age", "Age of a proxy's last report", Some(Unit::Seconds));
     let tried = families.counter("shadow_decisions", "Requests that a shadow configuration was tried on");
     let picks = families.counter("picks", "How often an endpoint was sent a request, or a part of one");
-    let in_flight = families.gauge("in_flight_requests", "Requests under way at an endpoint");
-    let tokens = families.gauge("in_flight_tokens", "Tokens of the requests under way at an endpoint");
+    let in_flight = families.gauge("in_flight_requests", "Requests in flight at an endpoint");
+    let tokens = families.gauge("in_flight_tokens", "Tokens of the requests in flight at an endpoint");
     let mut room = Room::default();
     for pool in pools {
         for proxy in &pool.proxies {
@@ -195,7 +195,7 @@ fn named(pool: &PoolStatus) -> Labels {
     vec![("name", pool.pool.clone())]
 }
 
-/// Mean and sample standard deviation (n - 1; of one value 0), as in the reference; `None` of no values.
+/// Mean and sample standard deviation (n - 1; of one value 0), as in the EPP; `None` of no values.
 fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
     let count = values.len() as f64;
     let mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)?;

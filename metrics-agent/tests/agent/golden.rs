@@ -132,7 +132,7 @@ fn llama_cpp_is_read_by_a_dialect_of_ones_own_and_by_no_built_in_one() {
     assert_whole(&Reader::new(&own, MultiEngine::Sum).read(text), &busy);
 }
 
-// No recording of TensorRT-LLM exists; these texts are written after the reference's table of metrics.
+// No recording of TensorRT-LLM exists; these texts are written after the EPP's table of metrics.
 
 #[test]
 fn tensorrt_llm_says_its_cache_in_gauges() {

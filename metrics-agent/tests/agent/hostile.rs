@@ -58,7 +58,7 @@ fn only_the_whole_name_matches() {
 }
 
 #[test]
-fn a_metric_of_no_known_kind_reads_zero_as_in_the_reference() {
+fn a_metric_of_no_known_kind_reads_zero_as_in_the_epp() {
     for kind in
         ["", "# TYPE vllm:num_requests_waiting untyped\n", "# TYPE vllm:num_requests_waiting histogram\n"]
     {

@@ -80,7 +80,7 @@ async fn a_removed_endpoint_is_no_longer_scraped() {
     agent.reading_where("its value", |r| r.waiting == Some(2)).await;
     let (requests, others) = (one.requests(), two.requests());
     eventually("more scrapes of the other", async || (two.requests() > others + 5).then_some(())).await;
-    assert!(one.requests() <= requests + 1, "one may have been under way");
+    assert!(one.requests() <= requests + 1, "one may have been in flight");
 }
 
 #[tokio::test]

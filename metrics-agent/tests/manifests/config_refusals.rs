@@ -1,4 +1,4 @@
-//! `EndpointPickerConfig`: every way to be wrong that the reference knows.
+//! `EndpointPickerConfig`: every way to be wrong that the EPP knows.
 
 use crate::reading::{config, plan, refusal};
 

@@ -139,7 +139,7 @@ fn a_configuration_without_scheduling_plugins_picks_at_random_with_a_warning() {
     assert_eq!(
         warnings(&text),
         [
-            "m.yaml: document 1: plugins: none filters, scores or picks; endpoints are picked at random, as in the reference"
+            "m.yaml: document 1: plugins: none filters, scores or picks; endpoints are picked at random, as in the EPP"
         ]
     );
     let profiles = policy(&text).picker_config.unwrap().profiles;

@@ -106,11 +106,11 @@ fn the_age_from_which_readings_give_no_opinion_is_the_flags() {
     let of = |options: &Options| {
         let plan =
             Plan::read(&[file("m.yaml", POOL)], options).unwrap_or_else(|problems| panic!("{problems}"));
-        [&plan, &Plan::without_manifests(options)].map(|plan| plan.pools[0].policy.no_opinion_after_ms)
+        [&plan, &Plan::without_manifests(options)].map(|plan| plan.pools[0].policy.neutral_score_after_ms)
     };
     assert_eq!(of(&options()), [None; 2]);
-    let no_opinion_after = Some(Duration::from_secs(2));
-    assert_eq!(of(&Options { no_opinion_after, ..options() }), [Some(2000); 2]);
+    let neutral_score_after = Some(Duration::from_secs(2));
+    assert_eq!(of(&Options { neutral_score_after, ..options() }), [Some(2000); 2]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub(crate) fn options() -> Options {
         allow_experimental_plugins: false,
         default_pool: "default".to_owned(),
         emit_endpoint_scores: false,
-        no_opinion_after: None,
+        neutral_score_after: None,
         avoid_failing: Duration::ZERO,
         file_limits: FileLimits::default(),
     }

@@ -1,4 +1,4 @@
-//! `make bench-epp`: our picker against the reference's and against none.
+//! `make bench-epp`: our picker against the EPP's and against none.
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -11,10 +11,10 @@ use endpoint_picker_tests::versus::{
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Compares what our picker costs and how well it chooses with the reference (llm-d-router's epp) and with round robin.
+/// Compares what our picker costs and how well it chooses with the EPP (llm-d-router's epp) and with round robin.
 #[derive(Debug, Parser)]
 struct Flags {
-    /// The reference's binary, a path or a name on PATH.
+    /// The EPP's binary, a path or a name on PATH.
     #[arg(long, env = "EPP", default_value = "epp")]
     epp: PathBuf,
     /// Less of everything, in 5 minutes.

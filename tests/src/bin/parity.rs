@@ -1,4 +1,4 @@
-//! Compares our picker with the reference, decision by decision, in a real Envoy.
+//! Compares our picker with the EPP, decision by decision, in a real Envoy.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Compares our picker with the reference (llm-d-router's epp).
+/// Compares our picker with the EPP (llm-d-router's epp).
 #[derive(Parser, Debug)]
 struct Flags {
-    /// The reference's binary, a path or a name on PATH.
+    /// The EPP's binary, a path or a name on PATH.
     #[arg(long, env = "EPP", default_value = "epp")]
     epp: PathBuf,
     /// Seed of the cases.
@@ -26,7 +26,7 @@ struct Flags {
     /// Only this setup.
     #[arg(long)]
     setup: Option<String>,
-    /// Keep the reference's answers in tests/parity/recorded.
+    /// Keep the EPP's answers in tests/parity/recorded.
     #[arg(long)]
     record: bool,
 }

@@ -23,7 +23,7 @@ spec:
   priority: -1
 ";
 
-/// How servers answer when nothing is wrong: fast, and with some answers under way at any time.
+/// How servers answer when nothing is wrong: fast, and with some answers in flight at any time.
 pub(super) const AS_USUAL: Behaviour = Behaviour::SlowChunks(Duration::from_millis(10));
 
 const SLOW_CLIENTS: usize = 200;

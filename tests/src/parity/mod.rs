@@ -1,11 +1,11 @@
-//! The reference endpoint picker beside ours: the same requests, the same model servers, and whether both send them to the
+//! The EPP endpoint picker beside ours: the same requests, the same model servers, and whether both send them to the
 //! same place.
 //!
 //! - [`setup`]: the configurations that are compared. [`generator`]: their cases, drawn from a seed.
 //! - [`ours`]: what our rules expect of a case, without any process; its set of best endpoints is what chance may choose from.
-//! - [`stage`]: both pickers live, in one Envoy with two listeners. [`reference`]: the reference's process.
+//! - [`stage`]: both pickers live, in one Envoy with two listeners. [`reference`]: the EPP's process.
 //! - [`verdict`]: whether answers agree, and the differences that are known by name.
-//! - [`recording`]: the reference's answers in a file, so that they can be checked without it.
+//! - [`recording`]: the EPP's answers in a file, so that they can be checked without it.
 
 pub mod case;
 pub mod generator;

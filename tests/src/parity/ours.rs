@@ -5,10 +5,10 @@ use crate::parity::setup::Setup;
 use anyhow::{Result, ensure};
 use endpoint_picker::body::{Body, BodyError, request_path};
 use endpoint_picker::cycle::{self, Headers, Load, View};
-use endpoint_picker::decision::{Charge, Decision, Outcome};
+use endpoint_picker::decision::{Decision, Outcome, Reservation};
 use endpoint_picker::explanation::Explanation;
-use endpoint_picker::memory::{Event, Memories};
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin_state::{Event, PluginStates};
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker::rejection::Rejection;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Totals this close are equal: sums of the same terms in another order differ by less.
+/// Totals this close are equal: sums of the same resolution in another order differ by less.
 pub const SAME_SCORE: f64 = 1e-9;
 
 /// Any moment will do; all readings are of the same one.
@@ -30,7 +30,7 @@ const NOW: Duration = Duration::from_secs(1_000);
 pub struct Ours {
     pipeline: Pipeline,
     pool: Pool,
-    memories: Memories,
+    states: PluginStates,
     in_flight: Vec<Load>,
 }
 
@@ -43,7 +43,7 @@ pub struct Opinion {
     pub explanation: String,
     /// What is remembered when the best endpoint is chosen, and what the request adds to its load.
     events: Vec<Event>,
-    charges: Vec<Charge>,
+    reservations: Vec<Reservation>,
 }
 
 /// What may come of a case.
@@ -70,7 +70,7 @@ impl Ours {
         });
         let pool = Pool::new("default".to_owned(), endpoints.collect())?;
         Ok(Self {
-            memories: pipeline.new_memories(),
+            states: pipeline.new_states(),
             in_flight: vec![Load::default(); setup.servers],
             pipeline,
             pool,
@@ -84,10 +84,10 @@ impl Ours {
             let held = Case { request: Request::held(server), ..case.clone() };
             let opinion = self.judge(&held)?;
             self.remember(&opinion);
-            for charge in &opinion.charges {
-                let load = &mut self.in_flight[charge.endpoint];
-                load.requests += charge.until_first_byte.requests + charge.until_end.requests;
-                load.tokens += charge.until_first_byte.tokens + charge.until_end.tokens;
+            for reservation in &opinion.reservations {
+                let load = &mut self.in_flight[reservation.endpoint];
+                load.requests += reservation.prefill.requests + reservation.response.requests;
+                load.tokens += reservation.prefill.tokens + reservation.response.tokens;
             }
         }
         Ok(())
@@ -103,7 +103,7 @@ impl Ours {
             readings_arrived: NOW,
             in_flight: &self.in_flight,
             avoided: &[],
-            memories: &self.memories,
+            states: &self.states,
         };
         let mut headers: Vec<(String, Vec<u8>)> =
             vec![(":path".to_owned(), case.request.path.clone().into())];
@@ -129,7 +129,7 @@ impl Ours {
                     expected: Expected::Refused(refusal),
                     explanation,
                     events: vec![],
-                    charges: vec![],
+                    reservations: vec![],
                 });
             }
         };
@@ -156,7 +156,7 @@ impl Ours {
             "chance must not decide what is remembered"
         );
         for event in &opinion.events {
-            self.memories.apply(event);
+            self.states.apply(event);
         }
     }
 
@@ -216,7 +216,12 @@ fn opinion(decision: &Decision, unrated: Vec<usize>, explanation: String) -> Opi
         Outcome::Reject(rejection) => Expected::Refused(refusal(rejection)),
         _ => served(decision, unrated),
     };
-    Opinion { expected, explanation, events: decision.events.clone(), charges: decision.charges.clone() }
+    Opinion {
+        expected,
+        explanation,
+        events: decision.events.clone(),
+        reservations: decision.reservations.clone(),
+    }
 }
 
 fn served(decision: &Decision, unrated: Vec<usize>) -> Expected {

@@ -1,4 +1,4 @@
-//! One Envoy, two listeners: the shipped one, and a copy of it with the reference in our filter's place.
+//! One Envoy, two listeners: the shipped one, and a copy of it with the EPP in our filter's place.
 
 use crate::config::{Config, PICKER, Places};
 use crate::envoy::Envoy;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Name of the reference's listener and of its cluster.
+/// Name of the EPP's listener and of its cluster.
 pub(crate) const REFERENCE: &str = "reference";
 
-/// Header of an answer with the scores that the reference told Envoy.
+/// Header of an answer with the scores that the EPP told Envoy.
 pub(super) const SCORES: &str = "x-test-scores";
 
 /// The configuration of both listeners.
@@ -28,7 +28,7 @@ pub(super) fn config(folder: &Path, agent_port: u16, reference_port: u16) -> Res
     Ok(config)
 }
 
-/// Where clients connect: for our filter, and for the reference.
+/// Where clients connect: for our filter, and for the EPP.
 pub(super) async fn listeners(envoy: &Envoy) -> Result<(SocketAddr, SocketAddr)> {
     let listeners: Value = serde_json::from_str(&envoy.admin_text("/listeners?format=json").await?)?;
     let of = |name: &str| {
@@ -45,7 +45,7 @@ fn reference_listener(mut listener: Value) -> Result<Value> {
     let filters = manager["http_filters"].as_array_mut().context("HTTP filters")?;
     let picker = filters.iter_mut().find(|filter| filter["name"] == PICKER).context("our filter")?;
     *picker = external_processor();
-    // The reference writes the metadata itself.
+    // The EPP writes the metadata itself.
     filters.retain(|filter| filter["name"] != "destination-metadata");
     let host = manager.pointer_mut("/route_config/virtual_hosts/0").context("a virtual host")?;
     host["response_headers_to_add"] = json!([{
@@ -57,7 +57,7 @@ fn reference_listener(mut listener: Value) -> Result<Value> {
     Ok(listener)
 }
 
-/// As the reference recommends where it runs without Kubernetes, and with the metadata in which it is told the subset and tells
+/// As the EPP recommends where it runs without Kubernetes, and with the metadata in which it is told the subset and tells
 /// its choice.
 pub(crate) fn external_processor() -> Value {
     json!({
@@ -82,14 +82,14 @@ pub(crate) fn external_processor() -> Value {
     })
 }
 
-/// Where the reference listens.
+/// Where the EPP listens.
 pub(crate) fn reference_cluster(port: u16) -> Value {
     let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
     json!({
         "name": REFERENCE,
         "type": "STATIC",
         "connect_timeout": "1s",
-        // As in the reference's chart; Envoy's own are below what a loaded proxy has under way.
+        // As in the EPP's chart; Envoy's own are below what a loaded proxy has in flight.
         "circuit_breakers": {
             "thresholds": [{"max_connections": 40_000, "max_pending_requests": 40_000, "max_requests": 40_000}],
         },

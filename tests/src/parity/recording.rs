@@ -1,4 +1,4 @@
-//! The reference's answers in a file: one line about the run, then one line for each case.
+//! The EPP's answers in a file: one line about the run, then one line for each case.
 
 use super::case::{Answer, Case};
 use super::setup::{self, Setup};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
 
-/// The reference's answers to the cases of one setup.
+/// The EPP's answers to the cases of one setup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// How it came about.
@@ -20,7 +20,7 @@ pub struct Recording {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Version of the reference.
+    /// Version of the EPP.
     pub reference: String,
     /// Seed of the cases.
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! The reference's process, with endpoints from a file in Kubernetes' place.
+//! The EPP's process, with endpoints from a file in Kubernetes' place.
 
 use crate::client;
 use crate::eventually::within;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 /// The version that recordings are of.
 pub const VERSION: &str = "v0.10.0";
 
-/// How the reference's scrapes call themselves: it leaves that to Go.
+/// How the EPP's scrapes call themselves: it leaves that to Go.
 pub(super) const USER_AGENT: &str = "Go-http-client";
 
 const READY_DEADLINE: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ pub(crate) struct Reference {
     metrics: u16,
 }
 
-/// The reference's binary: this path, or this name in one of the folders of `PATH`.
+/// The EPP's binary: this path, or this name in one of the folders of `PATH`.
 pub fn binary(name: &Path) -> Result<PathBuf> {
     let folders = env::var_os("PATH").unwrap_or_default();
     let found = if name.components().count() > 1 {
@@ -37,7 +37,7 @@ pub fn binary(name: &Path) -> Result<PathBuf> {
     };
     found.with_context(|| {
         format!(
-            "{} is not there: the reference's epp, {VERSION} of github.com/llm-d/llm-d-router/cmd/epp, is built by make \
+            "{} is not there: the EPP, {VERSION} of github.com/llm-d/llm-d-router/cmd/epp, is built by make \
              parity, or named with EPP=/path/to/epp, or on PATH",
             name.display()
         )
@@ -68,7 +68,7 @@ impl Reference {
             anyhow::Ok(Ok(()))
         });
         if let Err(reason) = ready.await.map_err(anyhow::Error::msg).and_then(|ready| ready) {
-            bail!("the reference is not ready; its log is {}: {reason:#}", log.display());
+            bail!("the EPP is not ready; its log is {}: {reason:#}", log.display());
         }
         Ok(Self { process, port, metrics })
     }
@@ -95,7 +95,7 @@ impl Reference {
     }
 }
 
-/// Ports that are free now. The reference listens on every address.
+/// Ports that are free now. The EPP listens on every address.
 fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let listeners: Vec<TcpListener> =
         (0..N).map(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).collect::<Result<_, _>>()?;

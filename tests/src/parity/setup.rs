@@ -20,7 +20,7 @@ pub struct Setup {
     pub servers: usize,
     /// Every server's labels; the last ones may have none.
     pub labels: &'static [&'static [(&'static str, &'static str)]],
-    /// Tokens in a block and blocks in the cache, as every server says; the reference lets any one decide for all.
+    /// Tokens in a block and blocks in the cache, as every server says; the EPP lets any one decide for all.
     pub cache: Option<(u32, u32)>,
     /// What cases vary beside metrics and prompts.
     pub varies: &'static [Varies],
@@ -125,7 +125,7 @@ impl Setup {
         labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// Whether our side is given a configuration. By default it is not, and must do what the reference's document says.
+    /// Whether our side is given a configuration. By default it is not, and must do what the EPP's document says.
     pub(crate) fn has_config(&self) -> bool {
         self.name != "default"
     }
@@ -141,7 +141,7 @@ impl Setup {
             allow_experimental_plugins: true,
             default_pool: String::from("default"),
             emit_endpoint_scores: false,
-            no_opinion_after: None,
+            neutral_score_after: None,
             avoid_failing: Duration::ZERO,
             file_limits: FileLimits::default(),
         };

@@ -1,4 +1,4 @@
-//! Both pickers, live: model servers, the metrics agent, the reference, and one Envoy with a listener for each.
+//! Both pickers, live: model servers, the metrics agent, the EPP, and one Envoy with a listener for each.
 
 use super::case::{Answer, Case, Refusal, Request};
 use super::proxy;
@@ -47,7 +47,7 @@ pub struct Stage {
     _dir: RunDir,
 }
 
-/// Requests under way; they end when dropped.
+/// Requests in flight; they end when dropped.
 #[derive(Debug, Default)]
 pub struct Held(JoinSet<reqwest::Result<Response>>);
 
@@ -56,7 +56,7 @@ pub struct Held(JoinSet<reqwest::Result<Response>>);
 pub enum Side {
     /// Our filter.
     Ours,
-    /// The reference.
+    /// The EPP.
     Theirs,
 }
 
@@ -65,7 +65,7 @@ impl Stage {
     pub async fn start(setup: &Setup, epp: &Path) -> Result<Self> {
         let mut dir = RunDir::new()?;
         fs::create_dir(dir.path().join(EDS_FOLDER))?;
-        // Each on an address of its own: the reference's subset hint does not look at ports.
+        // Each on an address of its own: the EPP's subset hint does not look at ports.
         let hosts = (1..).map(|host| Ipv4Addr::new(127, 0, 1, host)).take(setup.servers);
         let servers = hosts.map(ModelServer::start_at).collect::<Result<Vec<_>>>()?;
         let endpoints = dir.path().join("endpoints.yaml");
@@ -91,7 +91,7 @@ impl Stage {
         self.wait("both pickers are idle", async |stage: &Self| {
             for cluster in ["model-servers", proxy::REFERENCE] {
                 let active = stage.envoy.stat(&format!("cluster.{cluster}.upstream_rq_active")).await?;
-                ensure!(active == 0, "{active} requests are under way to {cluster}");
+                ensure!(active == 0, "{active} requests are in flight to {cluster}");
             }
             Ok(())
         })
@@ -103,7 +103,7 @@ impl Stage {
         self.wait("both pickers have read the new metrics", async |stage: &Self| {
             let now = stage.scrapes();
             let read = before.iter().zip(&now).all(|(before, now)| *now >= before + SCRAPES_UNTIL_READ);
-            ensure!(read, "scrapes by the agent and the reference were {before:?}, are {now:?}");
+            ensure!(read, "scrapes by the agent and the EPP were {before:?}, are {now:?}");
             Ok(())
         })
         .await?;
@@ -167,7 +167,7 @@ impl Stage {
         sent
     }
 
-    /// How often each server was scraped by the agent, then by the reference.
+    /// How often each server was scraped by the agent, then by the EPP.
     fn scrapes(&self) -> Vec<usize> {
         let by = |program| self.servers.iter().map(move |server| server.scrapes_by(program));
         by(AGENT).chain(by(reference::USER_AGENT)).collect()
@@ -218,7 +218,7 @@ impl Stage {
     }
 }
 
-/// The message of an error: ours is in a JSON object, the reference's follows a fixed text and the code's name.
+/// The message of an error: ours is in a JSON object, the EPP's follows a fixed text and the code's name.
 fn message(body: &str) -> String {
     if let Ok(Value::Object(answer)) = serde_json::from_str(body) {
         return answer["error"]["message"].as_str().unwrap_or(body).to_owned();
@@ -229,11 +229,11 @@ fn message(body: &str) -> String {
 
 async fn start_agent(setup: &Setup, folder: &Path, config: &Path, endpoints: &Path) -> Result<Agent> {
     let eds = folder.join(EDS_FILE);
-    // Endpoints that fail are not avoided: the reference has no such rule.
+    // Endpoints that fail are not avoided: the EPP has no such rule.
     let mut flags: Vec<&OsStr> =
         ["--avoid-failing".as_ref(), "0s".as_ref(), "--eds-file".as_ref(), eds.as_os_str()].into();
     if setup.has_config() {
-        // The very document that the reference reads; it names the endpoints as well.
+        // The very document that the EPP reads; it names the endpoints as well.
         flags.extend(["--allow-experimental-plugins", "--manifests"].map(OsStr::new));
         flags.push(config.as_os_str());
     } else {

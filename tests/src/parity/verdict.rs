@@ -1,4 +1,4 @@
-//! Whether the reference and our rules agree on a case.
+//! Whether the EPP and our rules agree on a case.
 
 use super::case::{Answer, Case, Refusal};
 use super::ours::{Expected, SAME_SCORE};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::ops::AddAssign;
 
-/// How an answer of the reference compares with what our rules say.
+/// How an answer of the EPP compares with what our rules say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// The same.
@@ -17,24 +17,24 @@ pub enum Verdict {
     Disagree,
 }
 
-/// The differences between what we do and version v0.10.0 of the reference.
+/// The differences between what we do and version v0.10.0 of the EPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
-    /// A path that no parser claims: the reference's later versions let it pass, as we do.
+    /// A path that no parser claims: the EPP's later versions let it pass, as we do.
     UnclaimedPath,
-    /// SGLang's own path: the reference has a parser for it in later versions.
+    /// SGLang's own path: the EPP has a parser for it in later versions.
     SglangPath,
-    /// No candidate: the reference's later versions name the reason, as we do.
+    /// No candidate: the EPP's later versions name the reason, as we do.
     NoCandidatesReason,
-    /// Filters leave nothing: the reference's later versions have another message and name the reason, as we do.
+    /// Filters leave nothing: the EPP's later versions have another message and name the reason, as we do.
     FilteredOutReason,
-    /// A request without a body: the reference does not look at the subset hint.
+    /// A request without a body: the EPP does not look at the subset hint.
     HintWithoutBody,
     /// What is wrong with a body that is no JSON, told in the words of another decoder.
     DecoderWords,
 }
 
-/// What the reference writes before the words of its JSON decoder.
+/// What the EPP writes before the words of its JSON decoder.
 const DECODER_PREFIXES: [&str; 3] = [
     "error unmarshaling request bodyMap: ",
     "error unmarshaling request body: ",
@@ -42,7 +42,7 @@ const DECODER_PREFIXES: [&str; 3] = [
 ];
 
 impl Verdict {
-    /// Compares what our rules say of a case with what came of it at the reference.
+    /// Compares what our rules say of a case with what came of it at the EPP.
     pub fn on(case: &Case, expected: &Expected, answer: &Answer) -> Self {
         if expected.allows(answer) && same_scores(expected, answer) {
             return Self::Agree;
@@ -109,7 +109,7 @@ impl Expected {
     }
 }
 
-/// Whether the reference rated the same endpoints, and all of them the same.
+/// Whether the EPP rated the same endpoints, and all of them the same.
 fn same_scores(expected: &Expected, answer: &Answer) -> bool {
     let (Expected::Served { totals, .. }, Answer::Served { scores, .. }) = (expected, answer) else {
         return true;
@@ -140,18 +140,18 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts the reference's answer to a case, and whether our filter did what our rules say.
+    /// Counts the EPP's answer to a case, and whether our filter did what our rules say.
     pub fn count(&mut self, verdict: Verdict, filter_follows_rules: bool) {
         *self.verdicts.entry(verdict).or_default() += 1;
         self.filter_strays += usize::from(!filter_follows_rules);
     }
 
-    /// Counts a body that went through the reference.
+    /// Counts a body that went through the EPP.
     pub fn count_body(&mut self, unchanged: bool) {
         self.rewritten_bodies += usize::from(!unchanged);
     }
 
-    /// Cases in which the reference does not agree with our rules, and those in which our filter does not.
+    /// Cases in which the EPP does not agree with our rules, and those in which our filter does not.
     pub fn disagreements(&self) -> usize {
         self.verdicts.get(&Verdict::Disagree).copied().unwrap_or_default() + self.filter_strays
     }
@@ -185,6 +185,6 @@ impl Display for Tally {
         for (difference, count) in known {
             write!(f, ", {difference}: {count}")?;
         }
-        write!(f, ", {} bodies re-marshalled by the reference", self.rewritten_bodies)
+        write!(f, ", {} bodies re-marshalled by the EPP", self.rewritten_bodies)
     }
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// Requests under way at once; above it the load waits, which the report shows.
+/// Requests in flight at once; above it the load waits, which the report shows.
 const MOST_AT_ONCE: usize = 2000;
 
 /// What was sent in one phase, such as a fault with the recovery from it.
@@ -64,7 +64,7 @@ impl Load {
         lock(&self.ledger).tally.values().map(|phase| phase.sent).sum()
     }
 
-    /// Sends no more, and waits for what is under way.
+    /// Sends no more, and waits for what is in flight.
     pub(crate) async fn stop(self) -> Tally {
         self.stop.cancel();
         self.sender.await.expect("the sender does not panic");
@@ -76,14 +76,14 @@ async fn send(range: Range, rate: u32, seed: u64, ledger: Arc<Mutex<Ledger>>, st
     let mut rng = SplitMix64::new(!seed);
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut under_way = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     for id in 0.. {
         if stop.run_until_cancelled(ticks.tick()).await.is_none() {
             break;
         }
-        while under_way.try_join_next().is_some() {}
-        if under_way.len() >= MOST_AT_ONCE {
-            under_way.join_next().await;
+        while in_flight.try_join_next().is_some() {}
+        if in_flight.len() >= MOST_AT_ONCE {
+            in_flight.join_next().await;
         }
         let shot = range.shot(id, &mut rng);
         let phase = {
@@ -93,7 +93,7 @@ async fn send(range: Range, rate: u32, seed: u64, ledger: Arc<Mutex<Ledger>>, st
             phase
         };
         let ledger = Arc::clone(&ledger);
-        under_way.spawn(async move {
+        in_flight.spawn(async move {
             let sent = Instant::now();
             let result = shot.fire().await;
             let mut ledger = lock(&ledger);
@@ -104,7 +104,7 @@ async fn send(range: Range, rate: u32, seed: u64, ledger: Arc<Mutex<Ledger>>, st
             }
         });
     }
-    under_way.join_all().await;
+    in_flight.join_all().await;
 }
 
 fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {

@@ -1,6 +1,6 @@
 //! How many requests a second the servers can answer at most, by the model of their service times alone.
 //!
-//! As many requests as fit are always under way, and each goes where it is finished first, with everything known: what every
+//! As many requests as fit are always in flight, and each goes where it is finished first, with everything known: what every
 //! server holds, how long every answer will be. No clock runs: time is counted.
 
 use super::workload::Workload;
@@ -48,7 +48,7 @@ pub(super) fn of(workload: Workload, servers: usize, seed: u64) -> f64 {
 struct Server {
     batch: Batch<Duration>,
     now: Duration,
-    /// When the step under way ends.
+    /// When the step in flight ends.
     end: Option<Duration>,
     /// Work that is there.
     backlog: Duration,

@@ -35,7 +35,7 @@ pub(super) enum Contender {
     Bare,
     /// Our filter, told by the metrics agent.
     Ours,
-    /// The reference, asked by `ext_proc`.
+    /// The EPP, asked by `ext_proc`.
     Reference,
 }
 
@@ -222,7 +222,7 @@ fn without_picker(folder: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// With the reference in our filter's place, which writes the metadata itself.
+/// With the EPP in our filter's place, which writes the metadata itself.
 fn asking(folder: &Path, port: u16) -> Result<Config> {
     let mut config = shipped(folder, 1)?;
     let filters = http_filters(&mut config)?;
@@ -248,7 +248,7 @@ async fn start_agent(
     let mut flags: Vec<&OsStr> = ["--eds-cluster".as_ref(), "model-servers".as_ref()].into();
     flags.extend(["--eds-file".as_ref(), eds.as_os_str(), "--interval".as_ref(), interval.as_ref()]);
     match rules {
-        // The very document that the reference reads; it names the endpoints as well.
+        // The very document that the EPP reads; it names the endpoints as well.
         Some(rules) => flags.extend(["--manifests".as_ref(), rules.as_os_str()]),
         None => flags.extend(["--endpoints-file".as_ref(), list.as_os_str()]),
     }

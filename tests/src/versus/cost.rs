@@ -191,7 +191,7 @@ impl Turns<'_> {
     }
 }
 
-/// So few where a request takes long that those under way at the end do not count.
+/// So few where a request takes long that those in flight at the end do not count.
 fn connections(asked: Asked) -> u32 {
     match asked {
         Asked::Chat(bytes) if bytes <= 8 * KB => 32,

@@ -6,7 +6,7 @@ use super::markdown::{table, verdict};
 use crate::bench::{median, rounded};
 use std::fmt;
 
-/// The most that ours may take of what the reference takes.
+/// The most that ours may take of what the EPP takes.
 const MOST_AT_1_KB: f64 = 1.0 / 5.0;
 const MOST_STREAMED_OR_IDLE: f64 = 1.0 / 10.0;
 const MOST_ADDED: f64 = 1.0 / 10.0;

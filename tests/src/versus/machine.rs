@@ -37,10 +37,7 @@ impl Machine {
         let model = field(&read("/proc/cpuinfo")?, "model name");
         let versions = vec![
             envoy_version()?,
-            epp.map_or_else(
-                || "no EPP".to_owned(),
-                |epp| format!("the reference {}", reference_version(epp)),
-            ),
+            epp.map_or_else(|| "no EPP".to_owned(), |epp| format!("the EPP {}", reference_version(epp))),
             first_line("rustc", "--version"),
             first_line("go", "version"),
             // Only the parts that need the EPP load their servers with wrk.

@@ -1,5 +1,5 @@
 //! The picker against what else there is, for `make bench-epp`: (A) Envoy alone with round robin, (B) our filter with its agent,
-//! (C) the reference's endpoint picker over `ext_proc`.
+//! (C) the EPP's endpoint picker over `ext_proc`.
 //!
 //! All three run in the same Envoy binary with the shipped configuration around them, in front of the same model servers and
 //! under the same load, one at a time: an idle picker works as well, and what the others do must not disturb the one that is

@@ -45,15 +45,15 @@ impl Schedule {
         let client = Client::builder().no_proxy().http1_only().build()?;
         let url = format!("http://{proxy}/v1/chat/completions");
         let begin = Instant::now();
-        let mut under_way = JoinSet::new();
+        let mut in_flight = JoinSet::new();
         for (at, body) in &self.0 {
             let at = begin + *at;
             sleep_until(at).await;
             let sent = client.post(&url).header("content-type", "application/json").body(body.clone()).send();
-            under_way.spawn(async move { Ok::<_, anyhow::Error>((answer(sent).await?, at)) });
+            in_flight.spawn(async move { Ok::<_, anyhow::Error>((answer(sent).await?, at)) });
         }
         let mut outcome = Outcome::default();
-        while let Some(answered) = under_way.join_next().await {
+        while let Some(answered) = in_flight.join_next().await {
             match answered.context("a request's task")? {
                 Ok((first_byte, at)) => outcome.first_byte.push(first_byte - at),
                 Err(reason) => outcome.failures.push(format!("{reason:#}")),

@@ -20,7 +20,7 @@ pub(super) const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
 pub(super) const USUAL_LOAD: f64 = 0.8;
 /// Starting and ending a contender takes about this long.
 const START: Duration = Duration::from_millis(2_500);
-/// So do answers that are still under way when the last request of a phase has been sent.
+/// So do answers that are still in flight when the last request of a phase has been sent.
 const AFTERMATH: Duration = Duration::from_millis(1_300);
 const MOST_FAILURES_SHOWN: usize = 3;
 

@@ -23,10 +23,10 @@ async fn in_flight(stack: &Stack) -> u64 {
     stack.envoy().stat(IN_FLIGHT).await.unwrap()
 }
 
-/// Waits until this many requests count as under way; gives the time that took.
+/// Waits until this many requests count as in flight; gives the time that took.
 async fn until_in_flight(stack: &Stack, expected: u64) -> Duration {
     let begin = Instant::now();
-    eventually(&format!("{expected} requests are under way"), async || match in_flight(stack).await {
+    eventually(&format!("{expected} requests are in flight"), async || match in_flight(stack).await {
         found if found == expected => Ok(()),
         found => Err(format!("{found} are")),
     })
@@ -73,7 +73,7 @@ async fn four_workers_find_cached_prompts_as_often_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parallel_requests_spread_evenly_by_what_is_under_way_on_all_workers() {
+async fn parallel_requests_spread_evenly_by_what_is_in_flight_on_all_workers() {
     const REQUESTS: usize = 400;
     let stack = Stack::builder().workers(4).servers(4).manifests(LEAST_LOADED).start().await;
     until_in_flight(&stack, 0).await;
@@ -99,7 +99,7 @@ async fn parallel_requests_spread_evenly_by_what_is_under_way_on_all_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_counts_as_under_way_after_requests_that_ended_in_every_way() {
+async fn nothing_counts_as_in_flight_after_requests_that_ended_in_every_way() {
     const ROUNDS: usize = 4;
     const REQUESTS_PER_ROUND: usize = 5_000;
     const AT_ONCE: usize = 64;
@@ -150,7 +150,7 @@ async fn nothing_counts_as_under_way_after_requests_that_ended_in_every_way() {
         result = asking => result,
         () = flapping => unreachable!("it goes on for ever"),
     };
-    assert!(most > 0, "nothing was ever under way");
+    assert!(most > 0, "nothing was ever in flight");
     assert_one_within(Duration::from_secs(2), &took);
     let retries = stack.envoy().stat("cluster.model-servers.upstream_rq_retry").await.unwrap();
     let resets = stack.envoy().stat("cluster.model-servers.upstream_rq_rx_reset").await.unwrap()
@@ -162,7 +162,7 @@ async fn nothing_counts_as_under_way_after_requests_that_ended_in_every_way() {
     let aborts = stack.envoy().stat("http.inference.downstream_rq_rx_reset").await.unwrap()
         + stack.envoy().stat("http.inference.downstream_cx_destroy_remote_active_rq").await.unwrap();
     eprintln!(
-        "up to {most} seen under way; none {took:?} after the end of each round; {retries} retries, {resets} resets, {aborts} aborts"
+        "up to {most} seen in flight; none {took:?} after the end of each round; {retries} retries, {resets} resets, {aborts} aborts"
     );
     for (what, count) in [("retry", retries), ("upstream reset", resets), ("client abort", aborts)] {
         assert!(count > 50, "{count} is hardly any {what}");
@@ -187,7 +187,7 @@ fn random_request(stack: &Stack, client: &Client, rng: &mut SplitMix64) -> reqwe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trap_costs_what_its_worker_has_under_way_and_nothing_after_it() {
+async fn a_trap_costs_what_its_worker_has_in_flight_and_nothing_after_it() {
     const HELD: u64 = 40;
     const STREAMED: usize = 20;
     let stack = Stack::builder().workers(4).can_trap().start().await;

@@ -272,7 +272,7 @@ async fn scores_reach_the_filters_behind_only_when_the_policy_asks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_stale_readings_there_is_no_opinion_when_the_policy_asks() {
     let policy =
-        v1::Policy { emit_endpoint_scores: true, no_opinion_after_ms: Some(0), ..v1::Policy::default() };
+        v1::Policy { emit_endpoint_scores: true, neutral_score_after_ms: Some(0), ..v1::Policy::default() };
     let scene = Scene::start(policy).await;
     let path = "/v1/completions?scores";
     scene.post(&client::http1(), path, client::completion("hi").to_string()).await;

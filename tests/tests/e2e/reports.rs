@@ -30,7 +30,7 @@ async fn reported(stack: &Stack, what: &str, passes: impl Fn(&Value) -> bool) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_learns_what_all_workers_sent_where_and_what_is_under_way() {
+async fn the_agent_learns_what_all_workers_sent_where_and_what_is_in_flight() {
     let stack = Stack::builder().workers(2).start().await;
     let quiet = reported(&stack, "a first report", |pool| pool["proxies"][0]["routed"].is_u64()).await;
     assert_eq!(quiet["proxies"][0]["proxy"], "endpoint-picker", "the node id of envoy.yaml");
@@ -69,12 +69,12 @@ async fn the_agent_learns_what_all_workers_sent_where_and_what_is_under_way() {
             tokio::spawn(async move { client.post(url).json(&fresh_chat()).send().await })
         })
         .collect();
-    reported(&stack, "3 requests under way", |pool| sum(pool, "requests") == 3 && sum(pool, "tokens") > 0)
+    reported(&stack, "3 requests in flight", |pool| sum(pool, "requests") == 3 && sum(pool, "tokens") > 0)
         .await;
     for request in &hanging {
         request.abort();
     }
-    reported(&stack, "nothing under way", |pool| sum(pool, "requests") == 0).await;
+    reported(&stack, "nothing in flight", |pool| sum(pool, "requests") == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +95,7 @@ async fn an_endpoint_that_fails_requests_is_reported_until_it_is_no_longer_avoid
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_another_server_takes_over_is_under_way_there() {
+async fn a_request_that_another_server_takes_over_is_in_flight_there() {
     let stack = Stack::builder().start().await;
     prefer(&stack, 1).await;
     for (index, server) in stack.servers().iter().enumerate() {
@@ -108,7 +108,7 @@ async fn a_request_that_another_server_takes_over_is_under_way_there() {
     let answer = stack.post(CHAT, &body).await;
     let served = stack.served_by(&answer);
     assert_ne!(served, 1);
-    let told = reported(&stack, "one request under way", |pool| sum(pool, "requests") == 1).await;
+    let told = reported(&stack, "one request in flight", |pool| sum(pool, "requests") == 1).await;
     let endpoints = told["endpoints"].as_array().unwrap();
     let at = |server: usize| {
         let address = stack.servers()[server].endpoint();
@@ -117,5 +117,5 @@ async fn a_request_that_another_server_takes_over_is_under_way_there() {
     };
     assert_eq!((at(served), at(1)), (1, 0), "{told}");
     drop(answer);
-    reported(&stack, "nothing under way", |pool| sum(pool, "requests") == 0).await;
+    reported(&stack, "nothing in flight", |pool| sum(pool, "requests") == 0).await;
 }

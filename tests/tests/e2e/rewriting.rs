@@ -55,7 +55,7 @@ async fn a_body_without_a_model_gets_the_one_the_header_names() {
     assert_eq!(answer.status(), StatusCode::OK);
     let received = scene.received();
     assert_eq!(received.body, r#"{"prompt":"hi","model":"by-header"}"#);
-    assert_eq!(received.header(REWRITE), Some("by-header"), "like the reference, the header goes on");
+    assert_eq!(received.header(REWRITE), Some("by-header"), "like the EPP, the header goes on");
     // The client named no model, so there is none to put back.
     assert_eq!(answer.json::<Value>().await.unwrap()["model"], "by-header");
 

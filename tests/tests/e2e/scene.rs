@@ -18,7 +18,7 @@ pub(crate) const TEXT: &str = "/v1/completions";
 /// The member of a chat's body that the picker needs beside the model.
 pub(crate) const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
 
-/// Balances by nothing but the requests under way.
+/// Balances by nothing but the requests in flight.
 pub(crate) const LEAST_LOADED: &str = r"
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig

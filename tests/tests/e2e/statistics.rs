@@ -93,8 +93,8 @@ async fn picks_models_and_prompts_are_told_apart_and_times_are_histograms() {
             let endpoint = server.endpoint();
             let of =
                 |name: &str| format!(r#"endpoint_picker_{name}{{pool="default",endpoint="{endpoint}"}}"#);
-            is("requests under way", shown.value(&of("endpoint_in_flight"))?, 0)?;
-            is("tokens under way", shown.value(&of("endpoint_in_flight_tokens"))?, 0)?;
+            is("requests in flight", shown.value(&of("endpoint_in_flight"))?, 0)?;
+            is("tokens in flight", shown.value(&of("endpoint_in_flight_tokens"))?, 0)?;
         }
         let age = shown.value(r#"endpoint_picker_snapshot_age_ms{pool="default"}"#)?;
         if age < 5_000 { Ok(()) } else { Err(format!("the snapshot is {age} ms old")) }

@@ -44,7 +44,7 @@ impl Api {
     }
 }
 
-/// A request parser of the reference, under its plugin type's name.
+/// A request parser of the EPP, under its plugin type's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Parser {
     /// `openai-parser`
@@ -64,7 +64,7 @@ impl Parser {
     pub const ALL: [Self; 5] =
         [Self::OpenAi, Self::Anthropic, Self::VllmHttp, Self::SglangHttp, Self::Passthrough];
 
-    /// The plugin type's name in the reference's configuration.
+    /// The plugin type's name in the EPP's configuration.
     pub fn type_name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai-parser",
@@ -106,7 +106,7 @@ impl Parser {
 pub struct Parsers(Vec<Parser>);
 
 impl Default for Parsers {
-    /// The reference's list when the configuration has none.
+    /// The EPP's list when the configuration has none.
     fn default() -> Self {
         Self(vec![Parser::OpenAi, Parser::Anthropic, Parser::VllmHttp, Parser::Passthrough])
     }

@@ -1,4 +1,4 @@
-//! JSON as the reference's encoder writes it: no blanks, members sorted by key and the last of equal ones kept, `<`, `>`,
+//! JSON as the EPP's encoder writes it: no blanks, members sorted by key and the last of equal ones kept, `<`, `>`,
 //! `&`, U+2028 and U+2029 escaped, every number through a 64-bit float.
 //!
 //! Only a beginning of the text is kept, the rest is counted. The members of an object may still change places, so each of

@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::Api;
 
-/// Why a request body is refused with 400. The text is the message for the client, the reference's own wherever it has
-/// one; where the reference passes on the words of Go's decoder, the deserializer's stand.
+/// Why a request body is refused with 400. The text is the message for the client, the EPP's own wherever it has
+/// one; where the EPP passes on the words of Go's decoder, the deserializer's stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BodyError {

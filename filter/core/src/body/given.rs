@@ -164,7 +164,7 @@ impl<'a> Strings<'a> for Prompts<'a> {
     }
 }
 
-/// Strings of which the reference makes JSON: its own structure, under the names its fields have in Go.
+/// Strings of which the EPP makes JSON: its own structure, under the names its fields have in Go.
 #[derive(Default)]
 pub(super) struct Encoded {
     json: Option<JsonText>,

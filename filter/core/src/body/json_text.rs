@@ -1,4 +1,4 @@
-//! Writing JSON text as the reference's encoder does, as far as it is kept; all of it is counted.
+//! Writing JSON text as the EPP's encoder does, as far as it is kept; all of it is counted.
 
 use std::borrow::Cow;
 

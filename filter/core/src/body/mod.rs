@@ -1,7 +1,7 @@
 //! What a request body says that matters for the decision, read in one pass and without a tree.
 //!
 //! The [path](Parsers::api) says which [`Api`] a body belongs to, [`Body::read`] reads it. Strings without escapes are
-//! borrowed from the body. Rules, field names and messages are the reference's; these differ on purpose:
+//! borrowed from the body. Rules, field names and messages are the EPP's; these differ on purpose:
 //! bodies that are not UTF-8 are refused instead of repaired, nesting is limited by the deserializer, and field names have
 //! to be spelled exactly.
 
@@ -60,7 +60,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Keeps as many tokens as the reference's prefix producer looks at by default, 131 072.
+    /// Keeps as many tokens as the EPP's prefix producer looks at by default, 131 072.
     fn default() -> Self {
         let keep_bytes = 131_072 * crate::prompt::BYTES_PER_TOKEN;
         Self { keep_bytes, media: Media::default(), video: VideoHints::default() }
@@ -210,7 +210,7 @@ impl<'a, I: Input<'a>> Reader<'a> for Top<'_, '_, 'a, I> {
         Self::not("another value")
     }
 
-    // The reference takes null for an object without members.
+    // The EPP takes null for an object without members.
     fn null(self) -> Self::Value {
         Ok((self.body, self.input))
     }

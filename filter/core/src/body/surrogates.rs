@@ -1,6 +1,6 @@
 //! Halves of surrogate pairs in a JSON text, which clients write that cut a text within a letter.
 //!
-//! JSON can spell them and UTF-8 cannot. The reference reads each as U+FFFD.
+//! JSON can spell them and UTF-8 cannot. The EPP reads each as U+FFFD.
 
 /// The text with every escape of half a surrogate pair replaced by that of U+FFFD, which is as long; `None` if there is none.
 pub(super) fn replaced(json: &str) -> Option<String> {

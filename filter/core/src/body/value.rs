@@ -2,7 +2,7 @@
 //!
 //! A [`Reader`] says what it does with each type of value it wants; any other value is read past and left to
 //! [`Reader::other`]. A value of the wrong type therefore never ends the reading: a syntax error further on is found
-//! all the same, and takes precedence as it does in the reference, which decodes the whole text first.
+//! all the same, and takes precedence as it does in the EPP, which decodes the whole text first.
 //!
 //! Everything goes through [`Deserializer::deserialize_any`], also what is read past: the deserializer's depth limit
 //! holds for every value, which it need not for `serde::de::IgnoredAny`.
@@ -54,7 +54,7 @@ pub(crate) enum Number {
 }
 
 impl Number {
-    /// The number as the reference sees every number.
+    /// The number as the EPP sees every number.
     pub(crate) fn as_f64(self) -> f64 {
         match self {
             Self::Unsigned(number) => number as f64,
@@ -161,7 +161,7 @@ pub(crate) fn element<'a, A: SeqAccess<'a>, R: Reader<'a>>(
     array.next_element_seed(Read(reader))
 }
 
-/// A [`Reader`] in serde's terms.
+/// A [`Reader`] in serde's resolution.
 pub(crate) struct Read<R>(pub(crate) R);
 
 impl<'a, R: Reader<'a>> DeserializeSeed<'a> for Read<R> {

@@ -1,9 +1,9 @@
-//! From a configuration to a pipeline, by the reference's validation and defaulting rules.
+//! From a configuration to a pipeline, by the EPP's validation and defaulting rules.
 
 use core::time::Duration;
 
 use super::plugins::Plugins;
-use super::{ConfigErrors, PickerConfig, PluginRef, ProfileConfig};
+use super::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use crate::pipeline::Pipeline;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{KvCacheUtilizationScorer, PrefixCacheScorer, QueueScorer};
@@ -13,7 +13,7 @@ use crate::profile::Instance;
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
 impl Default for Pipeline {
-    /// The reference's configuration when none is given: `queue-scorer` 2, `kv-cache-utilization-scorer` 2,
+    /// The EPP's configuration when none is given: `queue-scorer` 2, `kv-cache-utilization-scorer` 2,
     /// `prefix-cache-scorer` 3, `max-score-picker`.
     fn default() -> Self {
         Self::compile(PickerConfig::default()).expect("the default configuration is valid")
@@ -50,12 +50,12 @@ impl Pipeline {
             load_producer,
             parsers,
             stale_after: STALE_AFTER,
-            no_opinion_after: None,
+            neutral_score_after: None,
         })
     }
 }
 
-/// What the reference runs when it is given no configuration.
+/// What the EPP runs when it is given no configuration.
 fn with_defaults(config: PickerConfig) -> PickerConfig {
     let scorers: [(AnyPlugin, f64); 3] = [
         (QueueScorer {}.into(), 2.0),
@@ -64,7 +64,7 @@ fn with_defaults(config: PickerConfig) -> PickerConfig {
     ];
     let refs = scorers
         .iter()
-        .map(|(plugin, weight)| PluginRef { name: plugin.type_name().to_owned(), weight: Some(*weight) })
+        .map(|(plugin, weight)| ProfilePlugin { name: plugin.type_name().to_owned(), weight: Some(*weight) })
         .collect();
     PickerConfig {
         plugins: scorers.into_iter().map(|(plugin, _)| Instance::unnamed(plugin)).collect(),
@@ -73,7 +73,7 @@ fn with_defaults(config: PickerConfig) -> PickerConfig {
     }
 }
 
-/// The profile when none is declared: every filter, scorer and picker, at weight 1. The reference takes them in random
+/// The profile when none is declared: every filter, scorer and picker, at weight 1. The EPP takes them in random
 /// order, this in the order of their declaration.
 fn profile_of_all(plugins: &[Instance]) -> ProfileConfig {
     let has_part = |plugin: &AnyPlugin| {
@@ -82,6 +82,6 @@ fn profile_of_all(plugins: &[Instance]) -> ProfileConfig {
     let refs = plugins
         .iter()
         .filter(|instance| has_part(&instance.plugin))
-        .map(|instance| PluginRef { name: instance.name.clone(), weight: None });
+        .map(|instance| ProfilePlugin { name: instance.name.clone(), weight: None });
     ProfileConfig { name: "default".to_owned(), plugins: refs.collect() }
 }

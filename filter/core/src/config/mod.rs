@@ -10,10 +10,10 @@ use core::fmt;
 
 use crate::profile::Instance;
 
-/// The parts of the reference's `EndpointPickerConfig` that decide. The default is the reference's default.
+/// The parts of the EPP's `EndpointPickerConfig` that decide. The default is the EPP's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PickerConfig {
-    /// `plugins`. Empty: the reference's default plugins and profile.
+    /// `plugins`. Empty: the EPP's default plugins and profile.
     pub plugins: Vec<Instance>,
     /// `schedulingProfiles`. Empty: one profile of every filter, scorer and picker declared.
     pub profiles: Vec<ProfileConfig>,
@@ -29,12 +29,12 @@ pub struct ProfileConfig {
     /// Its name.
     pub name: String,
     /// Its filters, scorers and picker.
-    pub plugins: Vec<PluginRef>,
+    pub plugins: Vec<ProfilePlugin>,
 }
 
 /// A plugin in a profile.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PluginRef {
+pub struct ProfilePlugin {
     /// The instance's name.
     pub name: String,
     /// What its score counts; 1 if not given.
@@ -44,7 +44,7 @@ pub struct PluginRef {
 /// What is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where, as a path in the reference's document: `schedulingProfiles[0].plugins[2].pluginRef`.
+    /// Where, as a path in the EPP's document: `schedulingProfiles[0].plugins[2].pluginRef`.
     pub at: String,
     /// What is there and what is allowed.
     pub problem: String,

@@ -4,7 +4,7 @@ use core::fmt::Display;
 
 use hashbrown::HashSet;
 
-use super::{ConfigError, ConfigErrors, PluginRef, ProfileConfig};
+use super::{ConfigError, ConfigErrors, ProfileConfig, ProfilePlugin};
 use crate::body::{Parser, Parsers};
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
@@ -121,7 +121,7 @@ impl Plugins {
 
     fn profile(&mut self, profile: &ProfileConfig, at: &str) -> Profile {
         let (mut filters, mut scorers, mut picker) = (Vec::new(), Vec::new(), None);
-        for (index, PluginRef { name, weight }) in profile.plugins.iter().enumerate() {
+        for (index, ProfilePlugin { name, weight }) in profile.plugins.iter().enumerate() {
             let at = format!("{at}.plugins[{index}]");
             if weight.is_some_and(|weight| !weight.is_finite()) {
                 self.refuse(format_args!("{at}.weight"), "a weight is a finite number");
@@ -191,7 +191,7 @@ impl Plugins {
         }
     }
 
-    /// How the load of endpoints is counted. The reference counts once for each producer declared, here there is one count
+    /// How the load of endpoints is counted. The EPP counts once for each producer declared, here there is one count
     /// for all who read it.
     pub(super) fn load_producer(&mut self) -> InflightLoadProducer {
         let mut found: Option<(String, InflightLoadProducer)> = None;

@@ -1,7 +1,7 @@
 //! Whether the instances that plugins name are there, and fit.
 
 use super::plugins::Plugins;
-use crate::plugin::{Reference, Role};
+use crate::plugin::{PluginRef, Role};
 
 /// One reference, apart from the plugin that has it.
 struct Named {
@@ -15,7 +15,7 @@ impl Plugins {
     pub(super) fn check_references(&mut self) {
         for index in 0..self.instances.len() {
             let own = &self.instances[index];
-            let named = |Reference { parameter, name, role }: Reference<'_>| Named {
+            let named = |PluginRef { parameter, name, role }: PluginRef<'_>| Named {
                 at: format!("plugins[{index}].parameters.{parameter}"),
                 name: name.to_owned(),
                 role,

@@ -1,11 +1,11 @@
-//! `active-request-scorer`: the fewer requests are under way at an endpoint, the better.
+//! `active-request-scorer`: the fewer requests are in flight at an endpoint, the better.
 
 use serde::Deserialize;
 
 use super::{Plugin, Scorer, inflight_load_producer};
 use crate::cycle::Cycle;
 
-/// 1 for an endpoint with at most `idle_threshold` requests under way, else (max − c) / max · `max_busy_score`, c the
+/// 1 for an endpoint with at most `idle_threshold` requests in flight, else (max − c) / max · `max_busy_score`, c the
 /// endpoint's requests, max the most of any candidate.
 ///
 /// The counts are this proxy's own and always fresh. The busiest candidate scores 0, also when it is the only one.
@@ -18,7 +18,7 @@ pub struct ActiveRequestScorer {
     max_busy_score: f64,
     /// Whose counts are read; empty: those of the only producer there is.
     in_flight_load_producer_name: String,
-    /// Accepted, without effect, as in the reference.
+    /// Accepted, without effect, as in the EPP.
     request_timeout: String,
 }
 

@@ -4,12 +4,12 @@ use serde::Deserialize;
 
 use super::{Plugin, Recorder, Routed, allow};
 use crate::cycle::Cycle;
-use crate::memory::{Change, Memory};
+use crate::plugin_state::{Change, PluginState};
 use crate::prefix::PrefixIndex;
 use crate::reading::Reading;
 
 /// Tokens per block never go below this: smaller blocks make an index of many times the size and no better choice.
-/// The reference's floor.
+/// The EPP's floor.
 const MIN_BLOCK_TOKENS: u32 = 64;
 
 /// How prompts are cut into blocks and how many blocks are remembered.
@@ -61,13 +61,13 @@ impl Plugin for ApproxPrefixCacheProducer {
 }
 
 impl Recorder for ApproxPrefixCacheProducer {
-    fn new_memory(&self) -> Memory {
-        Memory::Prefixes(PrefixIndex::default())
+    fn new_state(&self) -> PluginState {
+        PluginState::Prefixes(PrefixIndex::default())
     }
 
-    /// Remembers the prompt when it is routed; whether the server answers is not waited for, as in the reference.
+    /// Remembers the prompt when it is routed; whether the server answers is not waited for, as in the EPP.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
-        let (Some(hashes), Memory::Prefixes(index)) = (routed.hashes, cycle.memory()) else {
+        let (Some(hashes), PluginState::Prefixes(index)) = (routed.hashes, cycle.state()) else {
             return Vec::new();
         };
         let sent = |endpoint| {
@@ -82,7 +82,7 @@ impl Recorder for ApproxPrefixCacheProducer {
 }
 
 impl ApproxPrefixCacheProducer {
-    /// Tokens per block for the whole pool. `first` is the reading of the first candidate: the reference lets it decide
+    /// Tokens per block for the whole pool. `first` is the reading of the first candidate: the EPP lets it decide
     /// for all.
     pub fn block_size(&self, first: &Reading) -> u32 {
         let reported = first.block_size.filter(|&tokens| self.auto_tune && tokens > 0);

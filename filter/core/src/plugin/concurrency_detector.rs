@@ -1,4 +1,4 @@
-//! `concurrency-detector`: saturation from what is under way, by this proxy's own count.
+//! `concurrency-detector`: saturation from what is in flight, by this proxy's own count.
 
 use serde::Deserialize;
 
@@ -6,16 +6,16 @@ use super::{Filter, Plugin, SaturationDetector, allow, inflight_load_producer};
 use crate::cycle::{Cycle, Load};
 use crate::rng::Rng;
 
-/// As a detector: the load under way at all endpoints / what they are to have at most. In `hybrid` mode the mean over
+/// As a detector: the load in flight at all endpoints / what they are to have at most. In `hybrid` mode the mean over
 /// the endpoints of the greater of requests / `max_concurrency` and tokens / `max_token_concurrency`.
 ///
 /// As a filter: keeps endpoints below their limits times (1 + `headroom`); none, if there are none.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConcurrencyDetector {
-    /// Requests under way at which an endpoint counts as saturated, above 0.
+    /// Requests in flight at which an endpoint counts as saturated, above 0.
     max_concurrency: i64,
-    /// Tokens under way at which an endpoint counts as saturated, above 0.
+    /// Tokens in flight at which an endpoint counts as saturated, above 0.
     max_token_concurrency: i64,
     /// What counts.
     concurrency_mode: Mode,
@@ -72,7 +72,7 @@ impl Plugin for ConcurrencyDetector {
 
 impl Filter for ConcurrencyDetector {
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
-        // Limits are whole numbers, cut off, as in the reference.
+        // Limits are whole numbers, cut off, as in the EPP.
         let limit = |most: i64| (most as f64 * (1.0 + self.headroom)).floor();
         let (requests, tokens) = (limit(self.max_concurrency), limit(self.max_token_concurrency));
         candidates.retain(|&endpoint| {
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// (requests, tokens) under way.
+    /// (requests, tokens) in flight.
     fn fixture(loads: &[(u64, u64)]) -> Fixture {
         let mut fixture = Fixture::of(loads.len());
         fixture.in_flight = loads.iter().map(|&(requests, tokens)| Load { requests, tokens }).collect();

@@ -1,4 +1,4 @@
-//! The reference's data-layer plugins: how readings and endpoints come in. They have no part in decisions; the agent
+//! The EPP's data-layer plugins: how readings and endpoints come in. They have no part in decisions; the agent
 //! does what their parameters say.
 
 use core::time::Duration;

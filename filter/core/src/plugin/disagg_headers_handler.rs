@@ -1,6 +1,6 @@
 //! `disagg-headers-handler` and its first name `prefill-header-handler`: accepted, without effect.
 //!
-//! In the reference they write the headers that tell the destination of other stages where the profile handler does not.
+//! In the EPP they write the headers that tell the destination of other stages where the profile handler does not.
 //! Here profile handlers do.
 
 use serde::Deserialize;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{PREFILL, PREFIX_PRODUCER, Plugin, ProfileHandler, Reference, Role, or_default};
+use super::{PREFILL, PREFIX_PRODUCER, Plugin, PluginRef, ProfileHandler, Role, or_default};
 use crate::rejection::Rejection;
 use crate::scheduler::{Schedule, Scheduler};
 
@@ -106,11 +106,11 @@ impl Plugin for DisaggProfileHandler {
         Some(PREFIX_PRODUCER)
     }
 
-    fn references(&self) -> Vec<Reference<'_>> {
+    fn references(&self) -> Vec<PluginRef<'_>> {
         let deciders =
             [("deciders.prefill", self.prefill_decider()), ("deciders.encode", self.encode_decider())];
         let named = deciders.into_iter().filter(|(_, name)| !name.is_empty());
-        named.map(|(parameter, name)| Reference { parameter, name, role: Role::Decider }).collect()
+        named.map(|(parameter, name)| PluginRef { parameter, name, role: Role::Decider }).collect()
     }
 }
 

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_an_attribute_too() {
+    fn what_is_in_flight_is_an_attribute_too() {
         let algorithm = json!({"type": "linear_lower_is_better"});
         for (attribute, expected) in [("InFlightRequests", [1.0, 0.0]), ("InFlightTokens", [0.0, 1.0])] {
             let scorer: EndpointAttributeScorer = serde_json::from_value(json!({

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::{Filter, InflightLoadProducer, PREFIX_PRODUCER, Scorer};
 use crate::cycle::{Cycle, Headers, Load, Prefix, Request, Session};
-use crate::memory::Memories;
+use crate::plugin_state::PluginStates;
 use crate::pool::{Endpoint, Pool};
 use crate::prefix::PrefixMatch;
 use crate::prompt::{Pieces, Prompt};
@@ -20,7 +20,7 @@ pub(crate) struct Fixture {
     pub(crate) now: Duration,
     pub(crate) readings: Vec<Reading>,
     pub(crate) in_flight: Vec<Load>,
-    pub(crate) memories: Memories,
+    pub(crate) states: PluginStates,
     pub(crate) load_producer: InflightLoadProducer,
     labels: Vec<Vec<(String, String)>>,
     prefixes: Vec<Prefix>,
@@ -35,7 +35,7 @@ impl Fixture {
             now: NOW,
             readings: vec![Reading::default(); endpoints],
             in_flight: vec![],
-            memories: Memories::default(),
+            states: PluginStates::default(),
             load_producer: InflightLoadProducer::default(),
             labels: vec![vec![]; endpoints],
             prefixes: vec![],
@@ -78,12 +78,12 @@ impl Fixture {
             now: self.now,
             readings: &self.readings,
             in_flight: &self.in_flight,
-            memories: &self.memories,
+            states: &self.states,
             keys: &[0],
             prefixes: &self.prefixes,
             sessions: &sessions,
             load_producer: &self.load_producer,
-            no_opinion_after: None,
+            neutral_score_after: None,
             own: 0,
         })
     }

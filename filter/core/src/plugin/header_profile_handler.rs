@@ -8,7 +8,7 @@ use crate::scheduler::{Schedule, Scheduler};
 
 /// Runs the profile that a header names, or `default_profile` without the header; the only profile, if there is one.
 ///
-/// A name that is no profile's is 429, as in the reference.
+/// A name that is no profile's is 429, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct HeaderProfileHandler {

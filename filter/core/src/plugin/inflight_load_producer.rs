@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use super::{LOAD_PRODUCER, PREFILL, PREFIX_PRODUCER, Plugin, Reference, Role, Stage, allow, or_default};
+use super::{LOAD_PRODUCER, PREFILL, PREFIX_PRODUCER, Plugin, PluginRef, Role, Stage, allow, or_default};
 use crate::cycle::{Cycle, Load};
-use crate::decision::Charge;
+use crate::decision::Reservation;
 
 /// A request adds one request, and these tokens, to the first endpoint of every profile that ran:
 ///
@@ -44,10 +44,10 @@ impl Plugin for InflightLoadProducer {
         Some(self)
     }
 
-    fn references(&self) -> Vec<Reference<'_>> {
+    fn references(&self) -> Vec<PluginRef<'_>> {
         let name = self.prefix_match_info_producer_name.as_str();
         let parameter = "prefixMatchInfoProducerName";
-        let named = Some(Reference { parameter, name, role: Role::PrefixProducer });
+        let named = Some(PluginRef { parameter, name, role: Role::PrefixProducer });
         named.filter(|named| !named.name.is_empty()).into_iter().collect()
     }
 }
@@ -64,18 +64,18 @@ impl InflightLoadProducer {
     }
 
     /// What a stage of the request adds to the load of the first endpoint it picked.
-    pub(crate) fn charge(&self, cycle: &Cycle<'_>, stage: &Stage<'_>) -> Option<Charge> {
+    pub(crate) fn reserve(&self, cycle: &Cycle<'_>, stage: &Stage<'_>) -> Option<Reservation> {
         let &endpoint = stage.picked.first()?;
         let tokens = self.request_tokens(cycle, endpoint);
         let all = Load { requests: 1, tokens };
-        let (until_first_byte, until_end) = if stage.profile == PREFILL {
+        let (prefill, response) = if stage.profile == PREFILL {
             (all, Load::default())
         } else if self.add_estimated_output_tokens {
             (Load::default(), all)
         } else {
             (Load { requests: 0, tokens }, Load { requests: 1, tokens: 0 })
         };
-        Some(Charge { endpoint, until_first_byte, until_end })
+        Some(Reservation { endpoint, prefill, response })
     }
 
     #[expect(
@@ -148,23 +148,24 @@ mod tests {
 
     #[test]
     fn each_part_of_a_charge_is_held_as_long_as_it_lasts() {
-        let charge = |producer: &InflightLoadProducer, profile| {
+        let reservation = |producer: &InflightLoadProducer, profile| {
             let stage = Stage { profile, picked: &[1] };
-            let charge = fixture(10).with_cycle(|cycle| producer.charge(cycle, &stage)).unwrap();
-            assert_eq!(charge.endpoint, 1);
-            [charge.until_first_byte, charge.until_end].map(|load| (load.requests, load.tokens))
+            let reservation = fixture(10).with_cycle(|cycle| producer.reserve(cycle, &stage)).unwrap();
+            assert_eq!(reservation.endpoint, 1);
+            [reservation.prefill, reservation.response].map(|load| (load.requests, load.tokens))
         };
-        assert_eq!(charge(&InflightLoadProducer::default(), "default"), [(0, 10), (1, 0)]);
-        assert_eq!(charge(&InflightLoadProducer::default(), "prefill"), [(1, 10), (0, 0)]);
-        assert_eq!(charge(&with_output(), "default"), [(0, 0), (1, 25)]);
-        assert_eq!(charge(&with_output(), "prefill"), [(1, 25), (0, 0)]);
+        assert_eq!(reservation(&InflightLoadProducer::default(), "default"), [(0, 10), (1, 0)]);
+        assert_eq!(reservation(&InflightLoadProducer::default(), "prefill"), [(1, 10), (0, 0)]);
+        assert_eq!(reservation(&with_output(), "default"), [(0, 0), (1, 25)]);
+        assert_eq!(reservation(&with_output(), "prefill"), [(1, 25), (0, 0)]);
     }
 
     #[test]
     fn a_stage_that_picked_nothing_charges_nobody() {
         let stage = Stage { profile: "prefill", picked: &[] };
-        let charge = fixture(10).with_cycle(|cycle| InflightLoadProducer::default().charge(cycle, &stage));
-        assert_eq!(charge, None);
+        let reservation =
+            fixture(10).with_cycle(|cycle| InflightLoadProducer::default().reserve(cycle, &stage));
+        assert_eq!(reservation, None);
     }
 
     #[test]

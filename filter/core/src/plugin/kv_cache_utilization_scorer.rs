@@ -7,7 +7,7 @@ use crate::cycle::Cycle;
 
 /// 1 − the share of the endpoint's KV cache in use.
 ///
-/// A server that did not say counts as unused, as in the reference.
+/// A server that did not say counts as unused, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KvCacheUtilizationScorer {}

@@ -1,10 +1,10 @@
-//! Plugins: the pieces a scheduling profile is put together from, under the reference's type names.
+//! Plugins: the pieces a scheduling profile is put together from, under the EPP's type names.
 //!
 //! To add one: a file of its own with the parameters as a struct, its rule, and `impl Plugin` naming the roles it can
 //! play; a line in [`registry`]; a section in `docs/rules.md`. A plugin that remembers something from request to request
-//! also has a [`Memory`] of its own and a [`Change`] for it.
+//! also has a [`PluginState`] of its own and a [`Change`] for it.
 //!
-//! A parameter out of range falls back to its default where the reference does so, and is refused otherwise.
+//! A parameter out of range falls back to its default where the EPP does so, and is refused otherwise.
 
 mod active_request_scorer;
 mod approx_prefix_cache_producer;
@@ -29,12 +29,12 @@ mod no_hit_lru_scorer;
 mod parameter;
 mod parsers;
 mod pd_profile_handler;
+mod plugin_ref;
 mod prefix_cache_affinity_filter;
 mod prefix_cache_scorer;
 mod probabilistic_admitter;
 mod queue_scorer;
 mod random_picker;
-mod reference;
 pub mod registry;
 mod role_filters;
 mod routed;
@@ -76,12 +76,12 @@ pub use max_score_picker::MaxScorePicker;
 pub use no_hit_lru_scorer::{ColdOrder, NoHitLruScorer};
 pub use parsers::{AnthropicParser, OpenaiParser, PassthroughParser, SglanghttpParser, VllmhttpParser};
 pub use pd_profile_handler::PdProfileHandler;
+pub use plugin_ref::{PluginRef, Role};
 pub use prefix_cache_affinity_filter::PrefixCacheAffinityFilter;
 pub use prefix_cache_scorer::PrefixCacheScorer;
 pub use probabilistic_admitter::ProbabilisticAdmitter;
 pub use queue_scorer::QueueScorer;
 pub use random_picker::RandomPicker;
-pub use reference::{Reference, Role};
 pub use role_filters::{DecodeFilter, EncodeFilter, PrefillFilter};
 pub use routed::{Routed, Stage};
 pub use running_requests_size_scorer::RunningRequestsSizeScorer;
@@ -100,7 +100,7 @@ use routed::PREFILL;
 
 use crate::body::Parser;
 use crate::cycle::Cycle;
-use crate::memory::{Change, Memory};
+use crate::plugin_state::{Change, PluginState};
 use crate::pool::Endpoint;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
@@ -193,7 +193,7 @@ pub trait Plugin: Debug {
         None
     }
 
-    /// Whether the reference counts it as experimental and wants that to be acknowledged.
+    /// Whether the EPP counts it as experimental and wants that to be acknowledged.
     fn is_alpha(&self) -> bool {
         false
     }
@@ -204,7 +204,7 @@ pub trait Plugin: Debug {
     }
 
     /// Other instances it needs, beyond the producers it reads.
-    fn references(&self) -> Vec<Reference<'_>> {
+    fn references(&self) -> Vec<PluginRef<'_>> {
         Vec::new()
     }
 }
@@ -272,7 +272,7 @@ pub trait Decider {
 /// Remembers where requests went.
 pub trait Recorder {
     /// The memory of a new instance.
-    fn new_memory(&self) -> Memory;
+    fn new_state(&self) -> PluginState;
 
     /// What to remember of a request that was routed.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change>;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Plugin, Recorder, Routed, Scorer};
 use crate::cycle::Cycle;
-use crate::memory::{Change, Memory};
+use crate::plugin_state::{Change, PluginState};
 
 /// Spreads cold requests, those of whose prompt no candidate has seen a block.
 ///
@@ -70,7 +70,7 @@ impl Scorer for NoHitLruScorer {
             scores.fill(1.0);
             return;
         };
-        let Memory::ColdOrder(order) = cycle.memory() else { return };
+        let PluginState::ColdOrder(order) = cycle.state() else { return };
         let last = (candidates.len() - 1) as f64;
         let by_rank = |rank: usize| (1.0 - rank as f64 / last).max(0.0);
         let positions = order.positions(cycle.pool.endpoints().len());
@@ -90,8 +90,8 @@ impl Scorer for NoHitLruScorer {
 }
 
 impl Recorder for NoHitLruScorer {
-    fn new_memory(&self) -> Memory {
-        Memory::ColdOrder(ColdOrder::new(if self.lru_size == 0 { DEFAULT_SIZE } else { self.lru_size }))
+    fn new_state(&self) -> PluginState {
+        PluginState::ColdOrder(ColdOrder::new(if self.lru_size == 0 { DEFAULT_SIZE } else { self.lru_size }))
     }
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
@@ -145,9 +145,9 @@ impl ColdOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memories;
     use crate::plugin::Stage;
     use crate::plugin::fixture::Fixture;
+    use crate::plugin_state::PluginStates;
     use crate::prefix::PrefixMatch;
     use crate::test;
 
@@ -157,7 +157,7 @@ mod tests {
             order.touch(endpoint);
         }
         let mut fixture = Fixture::of(matched.len());
-        fixture.memories = Memories::only(Memory::ColdOrder(order));
+        fixture.states = PluginStates::only(PluginState::ColdOrder(order));
         fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
         fixture.scores(&NoHitLruScorer::default())
     }

@@ -23,7 +23,7 @@ pub(super) fn allow(
     if is_allowed { Ok(()) } else { Err(format!("{parameter} is {value}; allowed is {allowed}")) }
 }
 
-/// The length of a picker's list: 0 and less count as 1, as in the reference.
+/// The length of a picker's list: 0 and less count as 1, as in the EPP.
 pub(super) fn list_length(configured: i64) -> usize {
     usize::try_from(configured).unwrap_or(0).max(1)
 }

@@ -4,14 +4,14 @@ use serde::Deserialize;
 
 use super::disagg_profile_handler::{prefiller, run_decode, run_if_agreed};
 use super::parameter::port;
-use super::{PREFILL, PREFIX_PRODUCER, Plugin, ProfileHandler, Reference, Role, or_default};
+use super::{PREFILL, PREFIX_PRODUCER, Plugin, PluginRef, ProfileHandler, Role, or_default};
 use crate::rejection::Rejection;
 use crate::scheduler::{Schedule, Scheduler};
 
 /// Runs the decode profile, which names the destination, and then the prefill profile if the decider agrees. The destination
 /// learns the first endpoint of the latter from `x-prefiller-host-port`.
 ///
-/// Deprecated for `disagg-profile-handler`. In the reference the header is the work of `prefill-header-handler`, without
+/// Deprecated for `disagg-profile-handler`. In the EPP the header is the work of `prefill-header-handler`, without
 /// which this handler makes no sense.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -55,8 +55,8 @@ impl Plugin for PdProfileHandler {
         Some(or_default(&self.prefix_match_info_producer_name, PREFIX_PRODUCER))
     }
 
-    fn references(&self) -> Vec<Reference<'_>> {
-        vec![Reference { parameter: "deciderPluginName", name: self.decider(), role: Role::Decider }]
+    fn references(&self) -> Vec<PluginRef<'_>> {
+        vec![PluginRef { parameter: "deciderPluginName", name: self.decider(), role: Role::Decider }]
     }
 }
 

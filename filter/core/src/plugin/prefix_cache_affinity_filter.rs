@@ -11,7 +11,7 @@ use crate::rng::Rng;
 /// - if there is one candidate, no sticky one, or the threshold is 0 or less;
 /// - with probability `exploration_probability`;
 /// - if the sticky endpoint that answers first would do so more than `max_ttft_penalty_ms` after the first of the others,
-///   an endpoint's time being tokens under way / `peak_prefill_throughput`.
+///   an endpoint's time being tokens in flight / `peak_prefill_throughput`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrefixCacheAffinityFilter {
@@ -30,7 +30,7 @@ pub struct PrefixCacheAffinityFilter {
     prefix_match_info_producer_name: String,
     /// Whose counts are read; empty: those of the only producer there is.
     in_flight_load_producer_name: String,
-    /// Of the reference's latency predictor; accepted empty only.
+    /// Of the EPP's latency predictor; accepted empty only.
     latency_prediction_info_producer_name: String,
 }
 
@@ -43,7 +43,7 @@ enum TtftSource {
 }
 
 impl Default for PrefixCacheAffinityFilter {
-    /// The throughput is the reference's, measured with a 32-billion-parameter model on two H100.
+    /// The throughput is the EPP's, measured with a 32-billion-parameter model on two H100.
     fn default() -> Self {
         Self {
             affinity_threshold: 0.8,

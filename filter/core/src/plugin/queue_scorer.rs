@@ -7,7 +7,7 @@ use crate::cycle::Cycle;
 
 /// (max − q) / (max − min) over the candidates, q the requests waiting at the endpoint; all equal → 1.
 ///
-/// A server that did not say counts as an empty queue, as in the reference.
+/// A server that did not say counts as an empty queue, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueScorer {}

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::Plugin;
 
-/// Declares the types, one a line: the variant, the parameters' struct, the reference's type name.
+/// Declares the types, one a line: the variant, the parameters' struct, the EPP's type name.
 macro_rules! registry {
     ($($variant:ident = $name:literal,)*) => {
         /// A plugin of any type, read from `{type: …, parameters: {…}}`.
@@ -19,7 +19,7 @@ macro_rules! registry {
         pub const TYPES: &[&str] = &[$($name),*];
 
         impl AnyPlugin {
-            /// The reference's name of the plugin's type.
+            /// The EPP's name of the plugin's type.
             pub fn type_name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => $name,)* }
             }

@@ -7,7 +7,7 @@ use crate::cycle::Cycle;
 
 /// (max − r) / (max − min) over the candidates, r the requests running at the endpoint; all equal → 1.
 ///
-/// A server that did not say counts as running none, as in the reference.
+/// A server that did not say counts as running none, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunningRequestsSizeScorer {}

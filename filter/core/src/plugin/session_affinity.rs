@@ -8,9 +8,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use xxhash_rust::xxh64::xxh64;
 
-use super::{Reference, Role, Routed, SessionBindings, allow, or_default};
+use super::{PluginRef, Role, Routed, SessionBindings, allow, or_default};
 use crate::cycle::Cycle;
-use crate::memory::{Change, Memory};
+use crate::plugin_state::{Change, PluginState};
 use crate::pool::Endpoint;
 
 /// How the endpoint of a session is known.
@@ -100,10 +100,10 @@ impl SessionAffinity {
         seconds("evictionSweepSeconds", self.session_id_config.eviction_sweep_seconds)
     }
 
-    pub(super) fn references(&self) -> Vec<Reference<'_>> {
+    pub(super) fn references(&self) -> Vec<PluginRef<'_>> {
         let producers = self.session_id_config.sources.iter().filter(|source| source.header.is_empty());
         let parameter = "sessionIdConfig.sources";
-        let named = producers.map(|source| Reference {
+        let named = producers.map(|source| PluginRef {
             parameter,
             name: &source.producer,
             role: Role::SessionProducer,
@@ -120,17 +120,17 @@ impl SessionAffinity {
                 candidates.iter().copied().find(is_named)
             }
             Strategy::SessionId => {
-                let Memory::Sessions(bindings) = cycle.memory() else { return None };
+                let PluginState::Sessions(bindings) = cycle.state() else { return None };
                 let bound = bindings.endpoint(self.session(cycle)?, cycle.now)?;
                 candidates.contains(&bound).then_some(bound)
             }
         }
     }
 
-    pub(super) fn new_memory(&self) -> Memory {
+    pub(super) fn new_state(&self) -> PluginState {
         match self.strategy {
-            Strategy::EncodedEndpointHeader => Memory::None,
-            Strategy::SessionId => Memory::Sessions(SessionBindings::new(self.lifetime())),
+            Strategy::EncodedEndpointHeader => PluginState::None,
+            Strategy::SessionId => PluginState::Sessions(SessionBindings::new(self.lifetime())),
         }
     }
 
@@ -138,7 +138,7 @@ impl SessionAffinity {
     /// was passed over this once, or that was not looked for.
     pub(super) fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
         let binding = || {
-            let Memory::Sessions(bindings) = cycle.memory() else { return None };
+            let PluginState::Sessions(bindings) = cycle.state() else { return None };
             let session = self.session(cycle)?;
             let stage = routed.stage(&self.profile_name)?;
             let &endpoint = stage.picked.first()?;

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::session_affinity::SessionAffinity;
-use super::{Filter, Plugin, Recorder, Reference, ResponseMarker, Routed, Scorer};
+use super::{Filter, Plugin, PluginRef, Recorder, ResponseMarker, Routed, Scorer};
 use crate::cycle::Cycle;
-use crate::memory::{Change, Memory};
+use crate::plugin_state::{Change, PluginState};
 use crate::pool::Endpoint;
 use crate::rng::Rng;
 
@@ -33,7 +33,7 @@ macro_rules! session_affinity_plugins {
                 self.0.tells_endpoint().then_some(self)
             }
 
-            fn references(&self) -> Vec<Reference<'_>> {
+            fn references(&self) -> Vec<PluginRef<'_>> {
                 self.0.references()
             }
 
@@ -43,8 +43,8 @@ macro_rules! session_affinity_plugins {
         }
 
         impl Recorder for $name {
-            fn new_memory(&self) -> Memory {
-                self.0.new_memory()
+            fn new_state(&self) -> PluginState {
+                self.0.new_state()
             }
 
             fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
@@ -91,9 +91,9 @@ impl Filter for SessionAffinityFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Event, Memories};
     use crate::plugin::Stage;
     use crate::plugin::fixture::{Fixture, headers};
+    use crate::plugin_state::{Event, PluginStates};
     use crate::test;
     use serde_json::json;
 
@@ -150,50 +150,50 @@ mod tests {
     }
 
     /// Sends a request of a session to `picked` out of `candidates`, `later` seconds after the start.
-    fn send(memory: &mut Memories, later: u64, picked: usize, candidates: &[usize]) {
+    fn send(state: &mut PluginStates, later: u64, picked: usize, candidates: &[usize]) {
         let scorer = scorer(json!({"strategy": "session_id"}));
         let mut fixture = sent(&[("x-session-id", "abc")]);
         fixture.now += core::time::Duration::from_secs(later);
-        fixture.memories = core::mem::take(memory);
+        fixture.states = core::mem::take(state);
         let changes =
             routed(picked, candidates, |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)));
-        *memory = fixture.memories;
+        *state = fixture.states;
         for change in changes {
-            memory.apply(&Event { plugin: 0, change });
+            state.apply(&Event { plugin: 0, change });
         }
     }
 
-    fn bound(memory: &mut Memories, later: u64) -> Vec<usize> {
+    fn bound(state: &mut PluginStates, later: u64) -> Vec<usize> {
         let mut fixture = sent(&[("x-session-id", "abc")]);
         fixture.now += core::time::Duration::from_secs(later);
-        fixture.memories = core::mem::take(memory);
+        fixture.states = core::mem::take(state);
         let kept = fixture.kept(&filter(json!({"strategy": "session_id"})), 1);
-        *memory = fixture.memories;
+        *state = fixture.states;
         kept
     }
 
-    fn new_memory() -> Memories {
-        Memories::only(scorer(json!({"strategy": "session_id"})).new_memory())
+    fn new_state() -> PluginStates {
+        PluginStates::only(scorer(json!({"strategy": "session_id"})).new_state())
     }
 
     #[test]
     fn a_session_stays_with_the_endpoint_of_its_first_request() {
-        let mut memory = new_memory();
-        assert_eq!(bound(&mut memory, 0), [0, 1, 2]);
-        send(&mut memory, 0, 1, &[0, 1, 2]);
-        assert_eq!(bound(&mut memory, 0), [1]);
-        send(&mut memory, 1, 2, &[0, 1, 2]);
-        assert_eq!(bound(&mut memory, 1), [1], "passed over once");
-        assert_eq!(bound(&mut memory, 300), [1]);
-        assert_eq!(bound(&mut memory, 301), [0, 1, 2], "the request that went elsewhere was no use of it");
+        let mut state = new_state();
+        assert_eq!(bound(&mut state, 0), [0, 1, 2]);
+        send(&mut state, 0, 1, &[0, 1, 2]);
+        assert_eq!(bound(&mut state, 0), [1]);
+        send(&mut state, 1, 2, &[0, 1, 2]);
+        assert_eq!(bound(&mut state, 1), [1], "passed over once");
+        assert_eq!(bound(&mut state, 300), [1]);
+        assert_eq!(bound(&mut state, 301), [0, 1, 2], "the request that went elsewhere was no use of it");
     }
 
     #[test]
     fn a_session_whose_endpoint_is_no_candidate_moves() {
-        let mut memory = new_memory();
-        send(&mut memory, 0, 1, &[0, 1, 2]);
-        send(&mut memory, 1, 2, &[0, 2]);
-        assert_eq!(bound(&mut memory, 1), [2]);
+        let mut state = new_state();
+        send(&mut state, 0, 1, &[0, 1, 2]);
+        send(&mut state, 1, 2, &[0, 2]);
+        assert_eq!(bound(&mut state, 1), [2]);
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         let record = |fixture: &Fixture| {
             routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
         };
-        fixture.memories = Memories::only(scorer.new_memory());
+        fixture.states = PluginStates::only(scorer.new_state());
         assert_eq!(record(&fixture), []);
         fixture.session("cookies", "abc");
         let by_cookie = record(&fixture);

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::{Plugin, Scorer, inflight_load_producer};
 use crate::cycle::Cycle;
 
-/// 1 − min(L, t) / t, L the tokens under way at the endpoint and those this request would add, t =
+/// 1 − min(L, t) / t, L the tokens in flight at the endpoint and those this request would add, t =
 /// `queue_threshold_tokens`.
 ///
 /// Tokens are counted by `inflight-load-producer`; prompt tokens that the endpoint has cached cost nothing.
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_score_falls_with_the_tokens_under_way_and_those_to_come() {
+    fn the_score_falls_with_the_tokens_in_flight_and_those_to_come() {
         assert_near(&fixture(&[0, 400, 900, 5_000], 100).scores(&scorer(1_000)), &[0.9, 0.5, 0.0, 0.0]);
     }
 

@@ -9,7 +9,7 @@ use crate::prompt::{Frames, Media, Resolution, TokensPerPicture, VideoEstimate};
 /// The `estimate` back end, four bytes to a token ([`crate::prompt`]). Its parameters say how pictures and videos are
 /// counted; a number of 0 or less is the default's.
 ///
-/// The reference's other back ends ask a model server or a tokenizer process; there are none here.
+/// The EPP's other back ends ask a model server or a tokenizer process; there are none here.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenProducer {

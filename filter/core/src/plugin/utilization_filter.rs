@@ -8,7 +8,7 @@ use crate::rng::Rng;
 
 /// Keeps the endpoints of which every condition's value is at most its `max_value`.
 ///
-/// A value that the server did not say, or that is old, counts as it stands; never said is 0, as in the reference.
+/// A value that the server did not say, or that is old, counts as it stands; never said is 0, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct UtilizationFilter {
@@ -30,7 +30,7 @@ struct Condition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Metric {
-    /// Requests under way, by this proxy's count.
+    /// Requests in flight, by this proxy's count.
     ActiveRequests,
     /// Requests running, by the server's.
     RunningRequests,

@@ -50,7 +50,7 @@ pub struct Policy {
 
 /// What the policy makes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms<'a> {
+pub struct ModelResolution<'a> {
     /// The model that is to serve it, never empty.
     pub model: &'a str,
     /// Below zero: sheddable while the pool is saturated.
@@ -60,15 +60,15 @@ pub struct Terms<'a> {
 }
 
 impl Policy {
-    /// The terms of a request whose body could name a model and names `asked`.
+    /// The resolution of a request whose body could name a model and names `asked`.
     ///
     /// 400 if there is no model to serve it, 404 if there are [`InferenceModels`] and none is its.
-    pub fn terms<'a>(
+    pub fn resolve<'a>(
         &'a self,
         headers: Headers<'a>,
         asked: Option<&'a str>,
         rng: &mut dyn Rng,
-    ) -> Result<Terms<'a>, Rejection> {
+    ) -> Result<ModelResolution<'a>, Rejection> {
         let asked = asked.unwrap_or_default();
         let rewritten = self.rewrites.target(headers, asked, rng);
         let model = rewritten.map_or(asked, |rewritten| rewritten.model);
@@ -78,7 +78,7 @@ impl Policy {
         }
         let objective = self.objectives.priority(headers);
         if self.inference_models.is_empty() {
-            return Ok(Terms { model, priority: objective.unwrap_or(0), rewrite });
+            return Ok(ModelResolution { model, priority: objective.unwrap_or(0), rewrite });
         }
         let found = self.inference_models.get(asked).or_else(|| self.inference_models.get(model));
         let known = found.ok_or_else(|| Rejection::unknown_model(model))?;
@@ -86,23 +86,23 @@ impl Policy {
             Some(target) => target.model,
             None => known.target(asked, rng).ok_or_else(|| Rejection::no_target_model(asked))?,
         };
-        Ok(Terms { model, priority: objective.unwrap_or(known.priority()), rewrite })
+        Ok(ModelResolution { model, priority: objective.unwrap_or(known.priority()), rewrite })
     }
 
     /// The same for a request to any API: where bodies name no model, or need not name one and do not, none can take its
     /// place.
-    pub fn terms_at<'a>(
+    pub fn resolve_at<'a>(
         &'a self,
         api: Api,
         headers: Headers<'a>,
         asked: Option<&'a str>,
         rng: &mut dyn Rng,
-    ) -> Result<Terms<'a>, Rejection> {
+    ) -> Result<ModelResolution<'a>, Rejection> {
         if api.names_model() && (asked.is_some() || !api.reads_only_model()) {
-            return self.terms(headers, asked, rng);
+            return self.resolve(headers, asked, rng);
         }
         let priority = self.objectives.priority(headers).unwrap_or(0);
-        Ok(Terms { model: asked.unwrap_or_default(), priority, rewrite: None })
+        Ok(ModelResolution { model: asked.unwrap_or_default(), priority, rewrite: None })
     }
 
     /// Whether the decision for a request needs its body. One that is read for its model only is not needed where nothing

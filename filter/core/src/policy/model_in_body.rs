@@ -8,7 +8,7 @@ use super::quoted::quoted;
 ///
 /// `body` is the text of a JSON object and `span` the place of its model's value, both as
 /// [`Body`](crate::body::Body) was read from it. Where there is no span, a member is added at the end: of several with
-/// one name the last counts. The reference writes the whole body anew instead, with its members sorted and its numbers
+/// one name the last counts. The EPP writes the whole body anew instead, with its members sorted and its numbers
 /// rounded.
 pub fn name_model(body: &[u8], span: Option<Range<usize>>, model: &str) -> Vec<u8> {
     let value = quoted(model);

@@ -38,9 +38,9 @@ fn outcome(
     asked: Option<&str>,
 ) -> Result<(String, i32), (u16, String)> {
     let request_headers = headers(request_headers);
-    let terms = policy.terms(Headers(&request_headers), asked, &mut SplitMix64::new(SEED));
-    terms
-        .map(|terms| (terms.model.to_owned(), terms.priority))
+    let resolution = policy.resolve(Headers(&request_headers), asked, &mut SplitMix64::new(SEED));
+    resolution
+        .map(|resolution| (resolution.model.to_owned(), resolution.priority))
         .map_err(|rejection| (rejection.code.status(), rejection.message.into_owned()))
 }
 
@@ -94,8 +94,8 @@ fn an_objective_is_chosen_by_header_alone_and_an_unknown_one_is_0() {
         assert_eq!(outcome(&policy, request_headers, Some("m")).unwrap().1, priority, "{request_headers:?}");
         let request_headers = headers(request_headers);
         let rng = &mut SplitMix64::new(SEED);
-        let terms = policy.terms_at(Api::Raw, Headers(&request_headers), None, rng).unwrap();
-        assert_eq!((terms.model, terms.priority), ("", priority), "{request_headers:?}");
+        let resolution = policy.resolve_at(Api::Raw, Headers(&request_headers), None, rng).unwrap();
+        assert_eq!((resolution.model, resolution.priority), ("", priority), "{request_headers:?}");
     }
 }
 
@@ -227,7 +227,7 @@ fn with_both_generations_the_newer_names_target_and_priority_and_either_name_may
 #[test]
 fn unknown_models_have_the_code_of_their_status() {
     let known = early_api();
-    let rejection = known.terms(Headers(&[]), Some("nobody"), &mut SplitMix64::new(SEED)).unwrap_err();
+    let rejection = known.resolve(Headers(&[]), Some("nobody"), &mut SplitMix64::new(SEED)).unwrap_err();
     assert_eq!((rejection.code, rejection.code.name(), rejection.reason), (Code::NotFound, "NotFound", None));
 }
 
@@ -237,7 +237,7 @@ fn a_model_that_a_rule_names_comes_with_the_rules_object() {
     let by_header = headers(&[("x-llm-d-model-name-rewrite", "c")]);
     let rewrite = |api, headers: &[(String, Vec<u8>)], asked| {
         let rng = &mut SplitMix64::new(SEED);
-        policy.terms_at(api, Headers(headers), Some(asked), rng).unwrap().rewrite.map(str::to_owned)
+        policy.resolve_at(api, Headers(headers), Some(asked), rng).unwrap().rewrite.map(str::to_owned)
     };
     assert_eq!(rewrite(Api::Chat, &[], "a").as_deref(), Some("canary"));
     assert_eq!(rewrite(Api::Chat, &[], "d"), None);
@@ -250,7 +250,9 @@ fn what_is_read_for_its_model_only_is_rewritten_if_it_names_one() {
     let policy = rewriting(&[rule(&["a"], &["b"])]);
     let model = |policy: &Policy, asked| {
         let rng = &mut SplitMix64::new(SEED);
-        policy.terms_at(Api::Tokenize, Headers(&[]), asked, rng).map(|terms| terms.model.to_owned())
+        policy
+            .resolve_at(Api::Tokenize, Headers(&[]), asked, rng)
+            .map(|resolution| resolution.model.to_owned())
     };
     assert_eq!(model(&policy, Some("a")).unwrap(), "b");
     assert_eq!(model(&policy, None).unwrap(), "");

@@ -1,9 +1,9 @@
 //! The prefix index: block hash → endpoints, with a least-recently-added bound per endpoint.
 //!
-//! The reference keeps a map from hash to a set of endpoints and an LRU of hashes per endpoint. Here each endpoint has a log
+//! The EPP keeps a map from hash to a set of endpoints and an LRU of hashes per endpoint. Here each endpoint has a log
 //! of its hashes in order of use, and one table finds where the runs of the logs begin; the blocks of a run are compared in
 //! place. Looking a prompt up therefore costs a look into the table for each block that is known anywhere, and adding one a
-//! look for each of its runs and one for the first block that is new. Memory per (block, endpoint): 8.2 bytes in the log, up
+//! look for each of its runs and one for the first block that is new. PluginState per (block, endpoint): 8.2 bytes in the log, up
 //! to a quarter more for places vacated since the last rewrite, and, for each run, 4.6 to 9.2 bytes in the table.
 
 use core::fmt;
@@ -30,7 +30,7 @@ pub struct PrefixIndex {
 
 #[derive(Default)]
 struct EndpointLog {
-    /// Fixed when the endpoint is first added, as in the reference. 0: not added yet.
+    /// Fixed when the endpoint is first added, as in the EPP. 0: not added yet.
     capacity: usize,
     log: Log,
     /// Places at the log's end that may be [fresh](PrefixIndex::fresh).
@@ -134,7 +134,7 @@ impl PrefixIndex {
 
     /// Counts, for each endpoint, the blocks of one prompt that it was sent before: `matched[endpoint]` grows by one
     /// for each. Stops at the first block that no endpoint has, so a count need not be contiguous for an endpoint
-    /// whose early blocks were forgotten (the reference's rule).
+    /// whose early blocks were forgotten (the EPP's rule).
     pub fn count_matches(&self, chain: &[u64], matched: &mut [u32]) {
         // How far there is a block at any endpoint, and at each of them. A block that stands twice counts once.
         let (mut known, mut counted) = (0, vec![0; matched.len()]);

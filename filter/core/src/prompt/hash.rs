@@ -27,7 +27,7 @@ impl BlockHashes {
 
 /// Hashes `prompt` in blocks of `block_size` tokens, at most `max_blocks` of each list.
 ///
-/// XXH64 with seed 0 throughout, as in the reference: a chain starts from the hash of `model` followed by `salt`; the
+/// XXH64 with seed 0 throughout, as in the EPP: a chain starts from the hash of `model` followed by `salt`; the
 /// hash of a block is that of its tokens' bytes followed by the previous link, both as little-endian 64-bit numbers. A
 /// shorter last block is hashed too, unless the list was [cut](super::List::is_cut): what was not kept could be part of it. A `block_size` of 0 gives no blocks.
 pub fn block_hashes(

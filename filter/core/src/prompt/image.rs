@@ -1,6 +1,6 @@
 //! The resolution of a picture inside a base64 text, read from the file's header.
 //!
-//! The three formats are those the reference decodes; any other picture has no resolution of its own. Bytes are
+//! The three formats are those the EPP decodes; any other picture has no resolution of its own. Bytes are
 //! decoded one by one as they are asked for, so that a picture of megabytes costs no more than its header.
 
 use super::Resolution;
@@ -55,7 +55,7 @@ fn jpeg(file: &mut Decoded<'_>) -> Option<Resolution> {
         match marker {
             // Start of image, restart and stand-alone markers carry no length.
             0x01 | 0xd0..=0xd8 => {}
-            // The three frame types the reference decodes.
+            // The three frame types the EPP decodes.
             0xc0..=0xc2 => {
                 let [_, _, _, h1, h0, w1, w0] = file.array()?;
                 let height = u16::from_be_bytes([h1, h0]).into();

@@ -1,6 +1,6 @@
 //! How many tokens a picture, a video or a sound stands for.
 //!
-//! The formulas and defaults are those of the reference's `estimate` tokenizer.
+//! The formulas and defaults are those of the EPP's `estimate` tokenizer.
 
 use super::BYTES_PER_TOKEN;
 
@@ -162,7 +162,7 @@ fn whole(number: f64) -> u64 {
     number as u64
 }
 
-/// How the assets of a request are counted; [`Media::default`] is the reference's default.
+/// How the assets of a request are counted; [`Media::default`] is the EPP's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Media {
     /// Tokens of a picture.

@@ -1,4 +1,4 @@
-//! The prompt of a request as the reference's `estimate` tokenizer sees it, and the hashes of its blocks.
+//! The prompt of a request as the EPP's `estimate` tokenizer sees it, and the hashes of its blocks.
 //!
 //! A *token* here is four bytes of prompt, little-endian, the last one padded with zeros: no vocabulary is involved,
 //! equal beginnings simply give equal tokens. Prompts that arrive as token ids are taken as they are, and an image, a

@@ -106,7 +106,7 @@ impl<'a> Pieces<'a> {
     pub(crate) fn media(&mut self, content_hash: u64, count: u64) {
         self.has_media = true;
         self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
-        // The reference's placeholder is the low half of the hash.
+        // The EPP's placeholder is the low half of the hash.
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
         self.keep(Piece::Media { token: content_hash as u32, count });
     }

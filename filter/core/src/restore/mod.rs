@@ -1,7 +1,7 @@
 //! The client's model name, put back into answers of a model that took its place.
 //!
-//! As in the reference it is a replacement of bytes, `"model":"TARGET"` by `"model":"CLIENT'S"`, wherever it stands,
-//! in plain and in streamed answers alike. Unlike in the reference any blanks may stand around the colon, the server may
+//! As in the EPP it is a replacement of bytes, `"model":"TARGET"` by `"model":"CLIENT'S"`, wherever it stands,
+//! in plain and in streamed answers alike. Unlike in the EPP any blanks may stand around the colon, the server may
 //! escape its name in any way that JSON allows, the name is found however the answer is cut into chunks, and the client's name
 //! is escaped as JSON wants it.
 

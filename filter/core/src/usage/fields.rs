@@ -28,7 +28,7 @@ impl<'a> Reader<'a> for Fields {
         let (mut input, mut output, mut cached) = ([None; 2], [None; 2], [None; 3]);
         while let Some(name) = key(&mut object)? {
             match &*name {
-                // The first of each wins, as in the reference.
+                // The first of each wins, as in the EPP.
                 "prompt_tokens" => input[0] = value(&mut object, Tokens)?,
                 "input_tokens" => input[1] = value(&mut object, Tokens)?,
                 "completion_tokens" => output[0] = value(&mut object, Tokens)?,

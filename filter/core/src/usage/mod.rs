@@ -1,9 +1,9 @@
 //! The tokens that an answer says it took, read while it passes.
 //!
-//! As in the reference: `usage` of a plain answer, and of each event of a streamed one, in the words of chat, completions and
+//! As in the EPP: `usage` of a plain answer, and of each event of a streamed one, in the words of chat, completions and
 //! responses (`prompt_tokens` or `input_tokens`, `completion_tokens` or `output_tokens`, `cached_tokens` of their details) or of
 //! Anthropic's messages (`cache_read_input_tokens`); of events also the usage of `response` and of `message`. Later fields that
-//! are not zero take the place of earlier ones. Unlike the reference it is found however the answer is cut into pieces.
+//! are not zero take the place of earlier ones. Unlike the EPP it is found however the answer is cut into pieces.
 //!
 //! Nothing of an answer is kept but its usage, so there is no limit to an answer, or to a line of it.
 
@@ -30,13 +30,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The time of each token, by the time of all from the request on: the reference's `request_ntpot_seconds`. `None` without
+    /// The time of each token, by the time of all from the request on: the EPP's `request_ntpot_seconds`. `None` without
     /// tokens.
     pub fn time_per_token(&self, whole: Duration) -> Option<Duration> {
         shared(whole, self.output)
     }
 
-    /// The time of each token after the first, by the time from the first to the last: the reference's
+    /// The time of each token after the first, by the time from the first to the last: the EPP's
     /// `request_streaming_tpot_seconds`. `None` with fewer than two.
     pub fn time_per_further_token(&self, since_first: Duration) -> Option<Duration> {
         shared(since_first, self.output.saturating_sub(1))

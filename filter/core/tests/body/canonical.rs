@@ -1,4 +1,4 @@
-//! Tools as the reference's encoder writes them; the expected texts come from Go's `encoding/json`.
+//! Tools as the EPP's encoder writes them; the expected texts come from Go's `encoding/json`.
 
 use endpoint_picker::body::Api;
 

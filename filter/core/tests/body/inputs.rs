@@ -33,7 +33,7 @@ fn token_ids_are_taken_as_they_are() {
 }
 
 #[test]
-fn other_embeddings_are_the_json_of_the_references_structure() {
+fn other_embeddings_are_the_json_of_the_epps_structure() {
     for (input, expected) in [
         (r#""a<b""#, r#"{"Raw":"a\u003cb","Strings":null,"TokenIDs":null}"#),
         (r#"["a","b"]"#, r#"{"Raw":"","Strings":["a","b"],"TokenIDs":null}"#),

@@ -267,7 +267,7 @@ fn a_body_that_is_not_utf8_is_refused_with_the_place() {
 }
 
 #[test]
-fn a_missing_model_has_the_references_message() {
+fn a_missing_model_has_the_epps_message() {
     assert_eq!(BodyError::NoModel.to_string(), "model not found in request body");
 }
 

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use endpoint_picker::body::{Api, Body};
 use endpoint_picker::cycle::{Headers, Load, Request, View};
-use endpoint_picker::decision::{Charge, Decision};
-use endpoint_picker::memory::Memories;
+use endpoint_picker::decision::{Decision, Reservation};
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin_state::PluginStates;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
@@ -16,7 +16,7 @@ use endpoint_picker::subset::Subset;
 use endpoint_picker_json::SerdeJson;
 use serde_json::{Value, json};
 
-use crate::document::{for_core, no_opinion_after};
+use crate::document::{for_core, neutral_score_after};
 use crate::rules::Scene;
 use crate::world::{Ask, Prompt, Step};
 
@@ -26,22 +26,22 @@ pub(crate) struct Bench {
     readings: Vec<Reading>,
     loads: Vec<Load>,
     avoided: Vec<bool>,
-    pub(crate) memories: Memories,
+    pub(crate) states: PluginStates,
     now: Duration,
     readings_arrived: Duration,
-    /// What the requests under way cost still, oldest first.
-    under_way: VecDeque<Vec<Charge>>,
+    /// What the requests in flight cost still, oldest first.
+    in_flight: VecDeque<Vec<Reservation>>,
 }
 
 impl Bench {
     pub(crate) fn new(document: &Value, pool: Pool) -> Self {
         let pipeline =
             Pipeline::compile(for_core(document)).unwrap_or_else(|error| panic!("{error}: {document}"));
-        let pipeline = pipeline.with_no_opinion_after(no_opinion_after(document));
+        let pipeline = pipeline.with_neutral_score_after(neutral_score_after(document));
         let now = Duration::from_secs(1_000);
         let endpoints = pool.endpoints().len();
         Self {
-            memories: pipeline.new_memories(),
+            states: pipeline.new_states(),
             pipeline,
             pool,
             readings: vec![Reading { ready: true, ..Reading::default() }; endpoints],
@@ -49,7 +49,7 @@ impl Bench {
             avoided: vec![false; endpoints],
             now,
             readings_arrived: now,
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
         }
     }
 
@@ -67,14 +67,14 @@ impl Bench {
                 self.readings[endpoint] = Reading { updated, ..reading.clone() };
             }
         }
-        for charge in self.under_way.iter_mut().take(step.begin).flatten() {
-            let load = core::mem::take(&mut charge.until_first_byte);
-            subtract(&mut self.loads[charge.endpoint], load);
+        for reservation in self.in_flight.iter_mut().take(step.begin).flatten() {
+            let load = core::mem::take(&mut reservation.prefill);
+            subtract(&mut self.loads[reservation.endpoint], load);
         }
         for _ in 0..step.end {
-            for charge in self.under_way.pop_front().into_iter().flatten() {
-                subtract(&mut self.loads[charge.endpoint], charge.until_first_byte);
-                subtract(&mut self.loads[charge.endpoint], charge.until_end);
+            for reservation in self.in_flight.pop_front().into_iter().flatten() {
+                subtract(&mut self.loads[reservation.endpoint], reservation.prefill);
+                subtract(&mut self.loads[reservation.endpoint], reservation.response);
             }
         }
     }
@@ -114,15 +114,15 @@ impl Bench {
     /// Sends the request where it was routed.
     pub(crate) fn send(&mut self, decision: &Decision) {
         for event in &decision.events {
-            self.memories.apply(event);
+            self.states.apply(event);
         }
-        for charge in &decision.charges {
-            for load in [charge.until_first_byte, charge.until_end] {
-                self.loads[charge.endpoint].requests += load.requests;
-                self.loads[charge.endpoint].tokens += load.tokens;
+        for reservation in &decision.reservations {
+            for load in [reservation.prefill, reservation.response] {
+                self.loads[reservation.endpoint].requests += load.requests;
+                self.loads[reservation.endpoint].tokens += load.tokens;
             }
         }
-        self.under_way.push_back(decision.charges.clone());
+        self.in_flight.push_back(decision.reservations.clone());
     }
 
     fn with_request<T>(&self, ask: &Ask, use_it: impl FnOnce(&Request<'_>, &View<'_>) -> T) -> T {
@@ -149,7 +149,7 @@ impl Bench {
             readings_arrived: self.readings_arrived,
             in_flight: &self.loads,
             avoided: &avoided,
-            memories: &self.memories,
+            states: &self.states,
         };
         use_it(&request, &view)
     }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker::config::{PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::profile::Instance;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -78,7 +78,7 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
 const NO_OPINION_AFTER_MS: &str = "noOpinionAfterMs";
 
 /// The age of readings from which scorers have no opinion.
-pub(crate) fn no_opinion_after(document: &Value) -> Option<Duration> {
+pub(crate) fn neutral_score_after(document: &Value) -> Option<Duration> {
     document[NO_OPINION_AFTER_MS].as_u64().map(Duration::from_millis)
 }
 
@@ -174,9 +174,10 @@ pub(crate) fn for_core(document: &Value) -> PickerConfig {
         Instance { name: name(&plugin["name"]), plugin: serde_json::from_value(typed).unwrap() }
     });
     let profiles = list(&document["schedulingProfiles"]).into_iter().map(|profile| {
-        let refs = list(&profile["plugins"])
-            .into_iter()
-            .map(|member| PluginRef { name: name(&member["pluginRef"]), weight: member["weight"].as_f64() });
+        let refs = list(&profile["plugins"]).into_iter().map(|member| ProfilePlugin {
+            name: name(&member["pluginRef"]),
+            weight: member["weight"].as_f64(),
+        });
         ProfileConfig { name: name(&profile["name"]), plugins: refs.collect() }
     });
     PickerConfig {

@@ -53,7 +53,7 @@ fn is_sound(decision: &Decision, candidates: &[usize]) -> TestCaseResult {
         prop_assert!(run.scores.iter().all(|score| (0.0..=1.0).contains(score)), "{run:?}");
         prop_assert!(run.totals.iter().all(|total| total.is_finite()), "{run:?}");
     }
-    let charged = decision.charges.iter().map(|charge| &charge.endpoint);
+    let charged = decision.reservations.iter().map(|reservation| &reservation.endpoint);
     for endpoint in decision.destination().iter().chain(charged) {
         prop_assert!(candidates.contains(endpoint), "{endpoint} is none of {candidates:?}");
     }

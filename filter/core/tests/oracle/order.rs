@@ -4,7 +4,7 @@
 //! `no-hit-lru-scorer` ranks endpoints that were never used as they are listed.
 
 use endpoint_picker::decision::{Decision, Outcome};
-use endpoint_picker::memory::{Change, Event};
+use endpoint_picker::plugin_state::{Change, Event};
 use endpoint_picker::pool::Pool;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ fn the_order_of_the_pool_does_not_matter_for_scores() {
             one.send(&decision);
             for event in &decision.events {
                 let change = in_order(&event.change, &order);
-                other.memories.apply(&Event { plugin: event.plugin, change });
+                other.states.apply(&Event { plugin: event.plugin, change });
             }
         }
         Ok(())

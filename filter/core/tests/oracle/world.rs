@@ -44,7 +44,7 @@ pub(crate) struct Step {
     pub(crate) news: Vec<(usize, Reading, Option<Duration>)>,
     /// Whether the agent keeps silent.
     pub(crate) silence: bool,
-    /// Requests under way (from the oldest) of which the answer begins, and of which it ends.
+    /// Requests in flight (from the oldest) of which the answer begins, and of which it ends.
     pub(crate) begin: usize,
     pub(crate) end: usize,
     /// Endpoints that failed a moment ago.

@@ -2,7 +2,7 @@
 
 use endpoint_picker::body::Api;
 use endpoint_picker::cycle::Load;
-use endpoint_picker::decision::Charge;
+use endpoint_picker::decision::Reservation;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -13,10 +13,10 @@ use crate::{Scene, compile};
 const PROMPT: &str =
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
-fn charges(plugins: &Value) -> Vec<(usize, Load, Load)> {
-    let charges = Scene::idle(&json!({"plugins": plugins}), 1).send(PROMPT, &[]).charges;
-    let parts = |Charge { endpoint, until_first_byte, until_end }| (endpoint, until_first_byte, until_end);
-    charges.into_iter().map(parts).collect()
+fn reservations(plugins: &Value) -> Vec<(usize, Load, Load)> {
+    let reservations = Scene::idle(&json!({"plugins": plugins}), 1).send(PROMPT, &[]).reservations;
+    let parts = |Reservation { endpoint, prefill, response }| (endpoint, prefill, response);
+    reservations.into_iter().map(parts).collect()
 }
 
 fn load(requests: u64, tokens: u64) -> Load {
@@ -25,7 +25,7 @@ fn load(requests: u64, tokens: u64) -> Load {
 
 #[test]
 fn the_prompt_is_over_at_the_first_byte_and_the_request_at_the_end() {
-    assert_eq!(charges(&json!([{"type": "queue-scorer"}])), [(0, load(0, 25), load(1, 0))]);
+    assert_eq!(reservations(&json!([{"type": "queue-scorer"}])), [(0, load(0, 25), load(1, 0))]);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_video_counts_as_long_as_the_headers_say() {
     let video = json!([{"type": "video_url", "video_url": {"url": "https://example.com/a.mp4"}}]);
     let body = json!({"model": "m", "messages": [{"role": "user", "content": video}]}).to_string();
     let tokens = |headers: &[(&str, &str)]| {
-        Scene::idle(&config, 1).send_body(Api::Chat, &body, headers).charges[0].until_first_byte.tokens
+        Scene::idle(&config, 1).send_body(Api::Chat, &body, headers).reservations[0].prefill.tokens
     };
     assert_eq!(tokens(&[]), 1 + 20 * 225, "the role, and 10 s of 2 frames");
     let headers = [("x-llm-d-video-duration-seconds", "3"), ("x-llm-d-video-resolution", "64x64")];
@@ -45,7 +45,10 @@ fn a_video_counts_as_long_as_the_headers_say() {
 fn with_the_answer_estimated_all_is_held_to_the_end() {
     let producer =
         json!({"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": true}});
-    assert_eq!(charges(&json!([{"type": "queue-scorer"}, producer])), [(0, load(0, 0), load(1, 25 + 38))]);
+    assert_eq!(
+        reservations(&json!([{"type": "queue-scorer"}, producer])),
+        [(0, load(0, 0), load(1, 25 + 38))]
+    );
 }
 
 #[test]
@@ -60,7 +63,7 @@ fn only_the_prefix_producer_that_is_named_makes_tokens_cheaper() {
     let second = |config: &Value| {
         let mut scene = Scene::idle(config, 1);
         scene.send(PROMPT, &[]);
-        scene.send(PROMPT, &[]).charges[0].until_first_byte.tokens
+        scene.send(PROMPT, &[]).reservations[0].prefill.tokens
     };
     assert_eq!(second(&config(json!({}))), 25, "there is no producer of the default name");
     assert_eq!(second(&config(json!({"prefixMatchInfoProducerName": "mine"}))), 0);
@@ -102,8 +105,10 @@ fn only_the_profile_named_prefill_is_over_at_the_first_byte() {
         "schedulingProfiles": profiles,
     });
     let mut scene = Scene::idle(&config, 3).label("llm-d.ai/role", &["decode", "prefill", "encode"]);
-    let charges = scene.send(PROMPT, &[]).charges;
-    let until_end: Vec<(usize, u64)> =
-        charges.iter().map(|charge| (charge.endpoint, charge.until_end.requests)).collect();
-    assert_eq!(until_end, [(1, 0), (2, 1), (0, 1)]);
+    let reservations = scene.send(PROMPT, &[]).reservations;
+    let response: Vec<(usize, u64)> = reservations
+        .iter()
+        .map(|reservation| (reservation.endpoint, reservation.response.requests))
+        .collect();
+    assert_eq!(response, [(1, 0), (2, 1), (0, 1)]);
 }

@@ -1,4 +1,4 @@
-//! Whole decisions by configurations of the reference's kind.
+//! Whole decisions by configurations of the EPP's kind.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,12 +20,12 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::body::{Api, Body};
-use endpoint_picker::config::{ConfigErrors, PickerConfig, PluginRef, ProfileConfig};
+use endpoint_picker::config::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
-use endpoint_picker::memory::Memories;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker::plugin_state::PluginStates;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::{Lora, Reading};
@@ -36,7 +36,7 @@ use serde_json::Value;
 /// The time of every decision.
 pub(crate) const NOW: Duration = Duration::from_secs(1_000);
 
-/// Compiles a configuration, written as the reference writes it: `plugins` and `schedulingProfiles`.
+/// Compiles a configuration, written as the EPP writes it: `plugins` and `schedulingProfiles`.
 pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -48,9 +48,10 @@ pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
         Instance { name, plugin: read }
     });
     let profiles = list(&config["schedulingProfiles"]).into_iter().map(|profile| {
-        let plugins = list(&profile["plugins"])
-            .into_iter()
-            .map(|plugin| PluginRef { name: text(&plugin["pluginRef"]), weight: plugin["weight"].as_f64() });
+        let plugins = list(&profile["plugins"]).into_iter().map(|plugin| ProfilePlugin {
+            name: text(&plugin["pluginRef"]),
+            weight: plugin["weight"].as_f64(),
+        });
         ProfileConfig { name: text(&profile["name"]), plugins: plugins.collect() }
     });
     Pipeline::compile(PickerConfig {
@@ -66,7 +67,7 @@ pub(crate) struct Scene {
     pub(crate) pipeline: Pipeline,
     pub(crate) readings: Vec<Reading>,
     pub(crate) in_flight: Vec<Load>,
-    pub(crate) memories: Memories,
+    pub(crate) states: PluginStates,
     labels: Vec<Vec<(String, String)>>,
     addresses: Vec<SocketAddr>,
 }
@@ -74,7 +75,7 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn new(config: &Value, readings: Vec<Reading>) -> Self {
         let pipeline = compile(config).unwrap_or_else(|error| panic!("{config}: {error}"));
-        let memories = pipeline.new_memories();
+        let states = pipeline.new_states();
         let address = |n: usize| ([192, 168, 1, u8::try_from(n + 1).unwrap()], 8000).into();
         Self {
             pipeline,
@@ -82,7 +83,7 @@ impl Scene {
             addresses: (0..readings.len()).map(address).collect(),
             readings,
             in_flight: vec![],
-            memories,
+            states,
         }
     }
 
@@ -118,7 +119,7 @@ impl Scene {
             readings_arrived: NOW,
             in_flight: &self.in_flight,
             avoided: &[],
-            memories: &self.memories,
+            states: &self.states,
         }
     }
 
@@ -126,7 +127,7 @@ impl Scene {
         let pool = self.pool();
         let decision = self.pipeline.decide(request, &self.view(&pool), NOW, &mut SplitMix64::new(seed));
         for event in &decision.events {
-            self.memories.apply(event);
+            self.states.apply(event);
         }
         decision
     }

@@ -1,4 +1,4 @@
-//! The scheduling cases of the reference's integration tests: the same pods, metrics and requests, the same best
+//! The scheduling cases of the EPP's integration tests: the same pods, metrics and requests, the same best
 //! endpoints. All scorers have weight 1; where several endpoints are equal any of them is right.
 
 use endpoint_picker::cycle::Request;

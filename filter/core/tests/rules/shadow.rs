@@ -5,7 +5,7 @@ use endpoint_picker::cycle::{Headers, Request};
 use endpoint_picker::decision::Decision;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::shadow::{Opinion, Shadow};
+use endpoint_picker::shadow::{Shadow, ShadowDecision};
 use endpoint_picker_json::SerdeJson;
 use serde_json::{Value, json};
 
@@ -24,11 +24,11 @@ impl Trial {
     fn new(acting: &Value, shadow: &Value, readings: Vec<Reading>) -> Self {
         let mut scene = Scene::new(acting, readings);
         let shadow = Shadow::new(compile(shadow).unwrap(), &scene.pipeline);
-        scene.memories.adopt([&scene.pipeline, shadow.pipeline()]);
+        scene.states.adopt([&scene.pipeline, shadow.pipeline()]);
         Self { scene, shadow, seed: 1 }
     }
 
-    fn send(&mut self, prompt: &str, headers: &[(&str, &str)], priority: i32) -> (Decision, Opinion) {
+    fn send(&mut self, prompt: &str, headers: &[(&str, &str)], priority: i32) -> (Decision, ShadowDecision) {
         let json = json!({"model": "m", "prompt": prompt}).to_string();
         let headers = owned(headers);
         let mut options = self.scene.pipeline.body_options(Headers(&headers));
@@ -48,7 +48,7 @@ impl Trial {
         let rng = &mut SplitMix64::new(!self.seed);
         let opinion = self.shadow.decide((&self.scene.pipeline, &acted), &request, &view, NOW, rng);
         for event in acted.events.iter().chain(&opinion.decision.events) {
-            self.scene.memories.apply(event);
+            self.scene.states.apply(event);
         }
         (acted, opinion)
     }
@@ -88,13 +88,13 @@ fn another_preference_disagrees_and_says_what_it_would_do() {
     let mut trial = Trial::new(&of("queue-scorer"), &of("kv-cache-utilization-scorer"), readings);
     let (acted, opinion) = trial.send("hi", &[], 0);
     assert_eq!((destinations(&acted), opinion.agrees), (vec![0], false));
-    let objection = opinion.objection(&trial.scene.pool());
-    assert_eq!(objection.as_deref(), Some("; the shadow picks 192.168.1.2:8000"));
+    let difference = opinion.difference(&trial.scene.pool());
+    assert_eq!(difference.as_deref(), Some("; the shadow picks 192.168.1.2:8000"));
     trial.scene.readings.swap(0, 1);
     trial.scene.readings[1].kv_usage = Some(0.05);
     let (acted, opinion) = trial.send("hi", &[], 0);
     assert_eq!((destinations(&acted), opinion.agrees), (vec![1], true));
-    assert_eq!(opinion.objection(&trial.scene.pool()), None);
+    assert_eq!(opinion.difference(&trial.scene.pool()), None);
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn a_request_that_both_turn_away_alike_is_agreed_on() {
     let mut trial = Trial::new(&detector(50), &detector(6), vec![pod(9, 0.1, &[]); 2]);
     let (acted, opinion) = trial.send("hi", &[], -1);
     assert_eq!((destinations(&acted).len(), opinion.agrees), (1, false));
-    let objection = opinion.objection(&trial.scene.pool()).unwrap();
-    assert!(objection.starts_with("; the shadow rejects: ") && objection.contains("429"), "{objection}");
+    let difference = opinion.difference(&trial.scene.pool()).unwrap();
+    assert!(difference.starts_with("; the shadow rejects: ") && difference.contains("429"), "{difference}");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_plugin_that_both_have_remembers_once() {
     let (acted, opinion) = trial.send(&long(), &[], 0);
     assert_eq!((acted.events.len(), opinion.decision.events.len()), (1, 0));
     let (acted, opinion) = trial.send(&long(), &[], 0);
-    assert_eq!(best(&opinion.decision), destinations(&acted), "the shadow looks at the same memory");
+    assert_eq!(best(&opinion.decision), destinations(&acted), "the shadow looks at the same state");
 }
 
 #[test]
@@ -234,6 +234,6 @@ fn what_a_shadow_learned_stays_when_it_acts() {
     let Trial { mut scene, shadow, .. } = trial;
     scene.pipeline = compile(&of("prefix-cache-scorer")).unwrap();
     drop(shadow);
-    scene.memories.adopt([&scene.pipeline]);
+    scene.states.adopt([&scene.pipeline]);
     assert_eq!(best(&scene.send(&long(), &[])), [1]);
 }

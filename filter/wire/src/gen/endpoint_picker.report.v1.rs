@@ -34,7 +34,7 @@ pub struct EndpointReport {
     /// How often it was sent a request, or a part of one.
     #[prost(uint64, tag = "2")]
     pub picks: u64,
-    /// What is under way there.
+    /// What is in flight there.
     #[prost(uint64, tag = "3")]
     pub requests: u64,
     #[prost(uint64, tag = "4")]

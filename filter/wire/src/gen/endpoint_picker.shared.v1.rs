@@ -12,7 +12,7 @@ pub struct Member {
     /// Since the epoch.
     #[prost(fixed64, tag = "2")]
     pub heartbeat_ns: u64,
-    /// How often it has asked the others for all they have under way.
+    /// How often it has asked the others for all they have in flight.
     #[prost(uint64, tag = "3")]
     pub asked: u64,
 }

@@ -35,7 +35,7 @@ pub struct Topology {
     pub pool: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub endpoints: ::prost::alloc::vec::Vec<Endpoint>,
-    /// Absent: the reference's defaults.
+    /// Absent: the EPP's defaults.
     #[prost(message, optional, tag = "3")]
     pub policy: ::core::option::Option<Policy>,
 }
@@ -44,7 +44,7 @@ pub struct Topology {
 pub struct Policy {
     #[prost(enumeration = "FailureMode", tag = "1")]
     pub failure_mode: i32,
-    /// Absent: the reference's default configuration.
+    /// Absent: the EPP's default configuration.
     #[prost(message, optional, tag = "2")]
     pub picker_config: ::core::option::Option<PickerConfig>,
     #[prost(message, repeated, tag = "3")]
@@ -60,7 +60,7 @@ pub struct Policy {
     pub emit_endpoint_scores: bool,
     /// Age of readings from which scorers have no opinion of an endpoint. Absent: its last values count, none as idle.
     #[prost(uint64, optional, tag = "7")]
-    pub no_opinion_after_ms: ::core::option::Option<u64>,
+    pub neutral_score_after_ms: ::core::option::Option<u64>,
     /// For how long an endpoint is left alone after its first failure; 0: not at all.
     #[prost(uint64, tag = "10")]
     pub avoid_failing_ms: u64,

@@ -20,7 +20,7 @@ pub(super) fn read(
     declared: &[Declared],
     report: &mut Report,
 ) -> (Scraping, Option<PathBuf>) {
-    // Those that are in use if nothing else is said; the reference adds them if they are not declared.
+    // Those that are in use if nothing else is said; the EPP adds them if they are not declared.
     let mut source = find(declared, SOURCE);
     let mut extractor = find(declared, EXTRACTOR);
     let mut endpoints_file = None;
@@ -100,7 +100,7 @@ fn require<'a>(
     None
 }
 
-/// Replicas of the reference's picker may share state; the agent is one for all.
+/// Replicas of the EPP's picker may share state; the agent is one for all.
 fn refuse_replicas(data_layer: &DataLayer, report: &mut Report) {
     for (field, is_given) in [
         ("peerDiscovery", data_layer.peer_discovery.is_some()),

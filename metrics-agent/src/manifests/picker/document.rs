@@ -36,7 +36,7 @@ pub(in crate::manifests) struct EndpointPickerConfig {
 }
 
 impl EndpointPickerConfig {
-    /// The pool it is for, if it says so. The reference's document has no metadata: there, one picker serves one pool.
+    /// The pool it is for, if it says so. The EPP's document has no metadata: there, one picker serves one pool.
     pub(in crate::manifests) fn pool(&self) -> Option<String> {
         self.metadata.as_ref().map(|metadata| metadata.name.0.clone())
     }

@@ -44,7 +44,7 @@ fn assert_has(text: &str, line: &str) {
 }
 
 #[test]
-fn averages_are_over_the_fresh_endpoints_and_rounded_as_in_the_reference() {
+fn averages_are_over_the_fresh_endpoints_and_rounded_as_in_the_epp() {
     let text = text(vec![
         endpoint("a", 1, 0.1, Some(0)),
         endpoint("b", 4, 0.234_5, Some(2000)),

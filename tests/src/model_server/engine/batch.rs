@@ -54,7 +54,7 @@ struct Sequence<T> {
     asked: Asked,
     waits: T,
     held: Held,
-    /// Prompt tokens still to be read, and those of them that the step under way reads.
+    /// Prompt tokens still to be read, and those of them that the step in flight reads.
     unread: usize,
     reading: usize,
     made: u64,

@@ -141,7 +141,7 @@ async fn tokens_come_at_their_time_and_an_abandoned_request_makes_room() {
         (second.tokens().await, second.tokens().await, second.tokens().await),
         (Some(1), Some(1), None)
     );
-    // It was noticed at the end of the step that was under way.
+    // It was noticed at the end of the step that was in flight.
     assert_eq!(begin.elapsed(), 3 * 11 * MS + 11 * MS);
     assert_eq!((engine.metrics().running, engine.metrics().waiting), (0, 0));
 }

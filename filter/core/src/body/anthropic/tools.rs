@@ -1,4 +1,4 @@
-//! Tools as the reference encodes them: known fields in a fixed order, the schema letter by letter.
+//! Tools as the EPP encodes them: known fields in a fixed order, the schema letter by letter.
 
 use serde::de::{MapAccess, SeqAccess};
 

@@ -52,7 +52,7 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
                 pieces.media(image.hash(), tokens);
             }
             b"video_url" => pieces.media(video.hash(), options.media.video.tokens(&options.video)),
-            // The reference looks for the sound under `input_audio` in both cases.
+            // The EPP looks for the sound under `input_audio` in both cases.
             b"input_audio" | b"audio_url" => pieces.media(sound.hash(), sound_tokens(sound.bytes())),
             _ => {}
         }

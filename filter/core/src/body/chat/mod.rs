@@ -27,7 +27,7 @@ impl<'a> Input<'a> for Chat<'a> {
         object: &mut A,
         scope: &Scope<'_, 'a>,
     ) -> Result<(), A::Error> {
-        // The reference decodes these for other tokenizers, and so refuses them when their type is wrong.
+        // The EPP decodes these for other tokenizers, and so refuses them when their type is wrong.
         let typed = |kind| Typed { scope, kind, rule: "a field has the wrong type" };
         match name {
             "messages" => self.messages = value(object, Messages { scope })?,

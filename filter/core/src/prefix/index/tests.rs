@@ -219,7 +219,7 @@ fn memory_stays_within_24_bytes_per_block_however_often_blocks_are_used_again() 
     }
 }
 
-/// The reference's rules, obvious and slow.
+/// The EPP's rules, obvious and slow.
 struct Obvious {
     logs: Vec<VecDeque<u64>>,
 }

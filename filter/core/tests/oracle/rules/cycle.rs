@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use endpoint_picker::cycle::Load;
-use endpoint_picker::decision::Charge;
+use endpoint_picker::decision::Reservation;
 use endpoint_picker::reading::Reading;
 
 use super::engine::Scene;
 use super::handlers::Run;
-use super::memory::Memories;
 use super::plan::{Plan, Plugin};
+use super::plugin_state::PluginStates;
 use super::prompts::{chains, token_count};
 use crate::world::{Ask, Prompt};
 
@@ -45,14 +45,14 @@ impl Matches {
 pub(super) struct Cycle<'a> {
     pub(super) scene: &'a Scene<'a>,
     pub(super) ask: &'a Ask,
-    pub(super) memories: &'a Memories,
+    pub(super) states: &'a PluginStates,
     pub(super) plan: &'a Plan,
     found: BTreeMap<String, Matches>,
 }
 
 impl<'a> Cycle<'a> {
-    pub(super) fn new(plan: &'a Plan, memories: &'a Memories, scene: &'a Scene<'a>, ask: &'a Ask) -> Self {
-        Self { scene, ask, memories, plan, found: BTreeMap::new() }
+    pub(super) fn new(plan: &'a Plan, states: &'a PluginStates, scene: &'a Scene<'a>, ask: &'a Ask) -> Self {
+        Self { scene, ask, states, plan, found: BTreeMap::new() }
     }
 
     /// What the endpoint last said; nothing when the agent has been silent for more than ten seconds.
@@ -63,7 +63,7 @@ impl<'a> Cycle<'a> {
 
     /// Whether the endpoint said something lately enough for an opinion of it.
     pub(super) fn is_known(&self, endpoint: usize) -> bool {
-        let Some(limit) = self.plan.no_opinion_after else { return true };
+        let Some(limit) = self.plan.neutral_score_after else { return true };
         self.reading(endpoint).updated.is_some_and(|updated| self.scene.since(updated) <= limit)
     }
 
@@ -134,7 +134,7 @@ impl<'a> Cycle<'a> {
             };
             let chains = chains(self.ask, block, most);
             let mut counts = BTreeMap::new();
-            if let Some(known) = self.memories.prefixes.get(&producer.name) {
+            if let Some(known) = self.states.prefixes.get(&producer.name) {
                 for (endpoint, count) in chains.iter().flat_map(|chain| known.count(chain)) {
                     *counts.entry(endpoint).or_insert(0) += count;
                 }
@@ -162,18 +162,18 @@ impl<'a> Cycle<'a> {
         missing + (0..=20_000).find(|&n: &u64| n as f64 >= estimate).unwrap()
     }
 
-    pub(super) fn charge(&self, run: &Run) -> Charge {
+    pub(super) fn reserve(&self, run: &Run) -> Reservation {
         let endpoint = run.picked[0];
         let tokens = self.added_tokens(endpoint);
         let load = |requests, tokens| Load { requests, tokens };
-        let (until_first_byte, until_end) = if run.profile == "prefill" {
+        let (prefill, response) = if run.profile == "prefill" {
             (load(1, tokens), load(0, 0))
         } else if self.plan.load.flag("addEstimatedOutputTokens", false) {
             (load(0, 0), load(1, tokens))
         } else {
             (load(0, tokens), load(1, 0))
         };
-        Charge { endpoint, until_first_byte, until_end }
+        Reservation { endpoint, prefill, response }
     }
 
     /// The candidate that the request's session belongs to.
@@ -211,7 +211,7 @@ impl<'a> Cycle<'a> {
         let seconds =
             plugin.value("sessionIdConfig")["evictionTtlSeconds"].as_f64().filter(|&seconds| seconds > 0.0);
         let lifetime = Duration::from_secs_f64(seconds.unwrap_or(300.0));
-        let (endpoint, used) = self.memories.sessions.get(&plugin.name)?.get(session)?;
+        let (endpoint, used) = self.states.sessions.get(&plugin.name)?.get(session)?;
         (self.scene.since(*used) <= lifetime).then_some(*endpoint)
     }
 }

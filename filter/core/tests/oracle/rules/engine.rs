@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use endpoint_picker::cycle::Load;
-use endpoint_picker::decision::Charge;
+use endpoint_picker::decision::Reservation;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use serde_json::Value;
@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::admission::{refusal, saturation};
 use super::cycle::Cycle;
 use super::handlers::{Run, Scheduling};
-use super::memory::Memories;
 use super::plan::Plan;
+use super::plugin_state::PluginStates;
 use crate::world::Ask;
 
 /// What there is to look at when a request comes.
@@ -50,18 +50,18 @@ pub(crate) struct Expected {
     pub(crate) outcome: Result<Vec<usize>, Rejection>,
     pub(crate) runs: Vec<Run>,
     pub(crate) headers: Vec<(String, String)>,
-    pub(crate) charges: Vec<Charge>,
+    pub(crate) reservations: Vec<Reservation>,
 }
 
 /// The second implementation, with its own memory.
 pub(crate) struct Oracle {
     plan: Plan,
-    memories: Memories,
+    states: PluginStates,
 }
 
 impl Oracle {
     pub(crate) fn new(document: &Value) -> Self {
-        Self { plan: Plan::of(document), memories: Memories::default() }
+        Self { plan: Plan::of(document), states: PluginStates::default() }
     }
 
     /// Endpoints that are ready and inside the subset hint.
@@ -88,7 +88,7 @@ impl Oracle {
         let Some(&first) = candidates.first() else {
             return Ok(rejected(503, Some("rejected-no-endpoints")));
         };
-        let mut cycle = Cycle::new(&self.plan, &self.memories, scene, ask);
+        let mut cycle = Cycle::new(&self.plan, &self.states, scene, ask);
         let saturation = saturation(&cycle, &self.plan.detector, &candidates);
         // Sums that are 1 up to rounding may be taken for either.
         let is_saturated = if (saturation - 1.0).abs() < 1e-9 { is_rejected } else { saturation >= 1.0 };
@@ -116,7 +116,7 @@ impl Oracle {
             Ok(schedule) => schedule,
             Err(rejection) => {
                 let runs = scheduling.runs;
-                return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], charges: vec![] });
+                return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], reservations: vec![] });
             }
         };
         let run = scheduling.runs.iter().find(|run| run.profile == primary).unwrap();
@@ -124,7 +124,7 @@ impl Oracle {
         let is_cached = |&first: &usize| cycle.matches("approx-prefix-cache-producer").tokens(first) > 0;
         if cycle.wants_cached() && destination.first().is_some_and(|first| !is_cached(first)) {
             let (rejection, runs) = (Rejection { status: 412, reason: None }, scheduling.runs);
-            return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], charges: vec![] });
+            return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], reservations: vec![] });
         }
         if ask.subset.is_some() && !destination.is_empty() {
             let rest = routed.and_then(|routed| routed.strip_prefix(&destination[..])).unwrap_or_default();
@@ -134,15 +134,21 @@ impl Oracle {
         let (runs, asked) = (scheduling.runs, scheduling.asked);
         if destination.is_empty() {
             let rejection = Rejection { status: 429, reason: Some("rejected-saturated") };
-            return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], charges: vec![] });
+            return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], reservations: vec![] });
         }
-        let charges = runs.iter().filter(|run| !run.picked.is_empty()).map(|run| cycle.charge(run)).collect();
-        let memories = cycle.remember(destination[0], &runs, &asked);
-        self.memories = memories;
-        Ok(Expected { outcome: Ok(destination), runs, headers, charges })
+        let reservations =
+            runs.iter().filter(|run| !run.picked.is_empty()).map(|run| cycle.reserve(run)).collect();
+        let states = cycle.remember(destination[0], &runs, &asked);
+        self.states = states;
+        Ok(Expected { outcome: Ok(destination), runs, headers, reservations })
     }
 }
 
 fn rejected(status: u16, reason: Option<&'static str>) -> Expected {
-    Expected { outcome: Err(Rejection { status, reason }), runs: vec![], headers: vec![], charges: vec![] }
+    Expected {
+        outcome: Err(Rejection { status, reason }),
+        runs: vec![],
+        headers: vec![],
+        reservations: vec![],
+    }
 }

@@ -1,13 +1,13 @@
-//! The whole decision a second time, slow and obvious, by the reference's rules.
+//! The whole decision a second time, slow and obvious, by the EPP's rules.
 
 mod admission;
 mod cycle;
 mod engine;
 mod filters;
 mod handlers;
-mod memory;
 mod pickers;
 mod plan;
+mod plugin_state;
 mod prompts;
 mod scores;
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::document::no_opinion_after;
+use crate::document::neutral_score_after;
 
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
@@ -105,16 +105,16 @@ pub(super) struct Plan {
     pub(super) detector: Plugin,
     pub(super) load: Plugin,
     /// The age from which readings give no opinion.
-    pub(super) no_opinion_after: Option<Duration>,
+    pub(super) neutral_score_after: Option<Duration>,
 }
 
 impl Plan {
     pub(super) fn of(document: &Value) -> Self {
-        let no_opinion_after = no_opinion_after(document);
+        let neutral_score_after = neutral_score_after(document);
         if document["plugins"].as_array().is_none_or(Vec::is_empty)
             && document["schedulingProfiles"].as_array().is_none_or(Vec::is_empty)
         {
-            return Self { no_opinion_after, ..Self::of(&without_configuration()) };
+            return Self { neutral_score_after, ..Self::of(&without_configuration()) };
         }
         let mut plugins: Vec<Plugin> =
             document["plugins"].as_array().unwrap().iter().map(Plugin::new).collect();
@@ -145,7 +145,7 @@ impl Plan {
             ensure(&mut plugins, PREFIXES);
         }
         let load = ensure(&mut plugins.clone(), "inflight-load-producer");
-        Self { plugins, profiles, handler, detector, load, no_opinion_after }
+        Self { plugins, profiles, handler, detector, load, neutral_score_after }
     }
 
     fn profile(name: &str, members: &[(Plugin, f64)], declared: &[Plugin]) -> Profile {

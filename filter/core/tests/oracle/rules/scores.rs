@@ -101,7 +101,7 @@ fn no_hit_lru(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f
     if n == 1 {
         return vec![1.0];
     }
-    let order = cycle.memories.cold.get(&plugin.name).cloned().unwrap_or_default();
+    let order = cycle.states.cold.get(&plugin.name).cloned().unwrap_or_default();
     let never: Vec<usize> = candidates.iter().copied().filter(|endpoint| !order.contains(endpoint)).collect();
     let rank = |endpoint: &usize| match order.iter().position(|known| known == endpoint) {
         Some(position) => never.len() + position,

@@ -52,9 +52,9 @@ fn prefix_cache_affinity_filter() {
         scene.in_flight[first].tokens = tokens;
         let mut copy = Scene::idle(&plain("prefix-cache-affinity-filter"), 2);
         copy.in_flight.clone_from(&scene.in_flight);
-        core::mem::swap(&mut copy.memories, &mut scene.memories);
+        core::mem::swap(&mut copy.states, &mut scene.states);
         let kept = copy.send(&prompt, &[]).primary_run().unwrap().scored.clone();
-        core::mem::swap(&mut copy.memories, &mut scene.memories);
+        core::mem::swap(&mut copy.states, &mut scene.states);
         kept
     };
     assert_eq!(kept_with(280_000), [first]);

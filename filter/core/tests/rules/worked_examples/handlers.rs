@@ -97,7 +97,7 @@ fn data_parallel_profile_handler() {
         let addresses = ranks.iter().map(|&port| ([192, 168, 1, 1], port).into());
         let mut scene = Scene::new(&config, queues.collect()).at(addresses.collect());
         let decision = scene.send("x", &[]);
-        assert_eq!(ranks[decision.charges[0].endpoint], rank, "the rank has the load");
+        assert_eq!(ranks[decision.reservations[0].endpoint], rank, "the rank has the load");
         (ranks[destinations(&decision)[0]], decision.headers[0].clone())
     };
     let told = |rank: &str| ("x-data-parallel-host-port", rank.to_owned());

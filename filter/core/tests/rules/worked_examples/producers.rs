@@ -2,9 +2,9 @@
 
 use endpoint_picker::body::Api;
 use endpoint_picker::config::PickerConfig;
-use endpoint_picker::decision::PromptSeen;
-use endpoint_picker::memory::Change;
+use endpoint_picker::decision::PromptBlocks;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin_state::Change;
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::test;
 use crate::{Scene, compile, destinations, fresh};
 
 fn prompt_tokens(config: &Value, api: Api, body: &Value) -> u64 {
-    Scene::idle(config, 1).send_body(api, &body.to_string(), &[]).charges[0].until_first_byte.tokens
+    Scene::idle(config, 1).send_body(api, &body.to_string(), &[]).reservations[0].prefill.tokens
 }
 
 #[test]
@@ -47,23 +47,23 @@ fn approx_prefix_cache_producer() {
     assert_eq!(blocks(Some(128)), 1);
     let mut scene = Scene::new(&plain("prefix-cache-scorer"), vec![fresh()]);
     let mut seen = |prompt: &str| scene.send(prompt, &[]).prompt;
-    assert_eq!(seen(&"x".repeat(360)), PromptSeen { matched: 0, total: 2 });
-    assert_eq!(seen(&format!("{}y", "x".repeat(359))), PromptSeen { matched: 1, total: 2 });
+    assert_eq!(seen(&"x".repeat(360)), PromptBlocks { matched: 0, total: 2 });
+    assert_eq!(seen(&format!("{}y", "x".repeat(359))), PromptBlocks { matched: 1, total: 2 });
 }
 
 #[test]
 fn inflight_load_producer() {
-    let charge = |parameters: &Value| {
+    let reservation = |parameters: &Value| {
         let plugins = json!([
             {"type": "inflight-load-producer", "parameters": parameters}, {"type": "prefix-cache-scorer"},
         ]);
         let mut scene = Scene::idle(&json!({"plugins": plugins}), 1);
         scene.send(&"x".repeat(256), &[]);
-        let charge = scene.send(&"x".repeat(400), &[]).charges[0];
-        (charge.until_first_byte, charge.until_end)
+        let reservation = scene.send(&"x".repeat(400), &[]).reservations[0];
+        (reservation.prefill, reservation.response)
     };
-    assert_eq!(charge(&json!({})), (load(0, 64), load(1, 0)));
-    assert_eq!(charge(&json!({"addEstimatedOutputTokens": true})), (load(0, 0), load(1, 214)));
+    assert_eq!(reservation(&json!({})), (load(0, 64), load(1, 0)));
+    assert_eq!(reservation(&json!({"addEstimatedOutputTokens": true})), (load(0, 0), load(1, 214)));
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub(super) type Sessions = BTreeMap<String, (usize, Duration)>;
 
 /// Everything remembered, by the name of the plugin that remembers it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memories {
+pub(super) struct PluginStates {
     pub(super) prefixes: BTreeMap<String, Known>,
     /// Endpoints in the order of their last cold request.
     pub(super) cold: BTreeMap<String, Vec<usize>>,
@@ -58,21 +58,21 @@ pub(super) struct Memories {
 }
 
 impl Cycle<'_> {
-    /// The memories after the request was sent.
+    /// The states after the request was sent.
     pub(super) fn remember(
         &self,
         destination: usize,
         runs: &[Run],
         asked: &BTreeMap<String, Vec<usize>>,
-    ) -> Memories {
-        let mut memories = self.memories.clone();
+    ) -> PluginStates {
+        let mut states = self.states.clone();
         let prefill = runs.iter().find(|run| run.profile == "prefill").and_then(|run| run.picked.first());
         let targets: Vec<usize> = [Some(&destination), prefill].into_iter().flatten().copied().collect();
         for plugin in &self.plan.plugins {
             let name = plugin.name.clone();
             match plugin.kind.as_str() {
                 "approx-prefix-cache-producer" => {
-                    let known = memories.prefixes.entry(name).or_default();
+                    let known = states.prefixes.entry(name).or_default();
                     for &target in &targets {
                         for chain in &self.matches(&plugin.name).chains {
                             known.send(target, chain, self.capacity(plugin, target));
@@ -81,7 +81,7 @@ impl Cycle<'_> {
                 }
                 "no-hit-lru-scorer" => {
                     let is_cold = asked.get(&name).is_some_and(|asked| self.is_cold(plugin, asked));
-                    let order = memories.cold.entry(name).or_default();
+                    let order = states.cold.entry(name).or_default();
                     for &target in targets.iter().filter(|_| is_cold) {
                         order.retain(|&known| known != target);
                         order.push(target);
@@ -98,14 +98,14 @@ impl Cycle<'_> {
                     let is_gone =
                         |bound: &usize| asked.get(&name).is_some_and(|asked| !asked.contains(bound));
                     if bound.is_none_or(|bound| bound == destination || is_gone(&bound)) {
-                        let sessions = memories.sessions.entry(name).or_default();
+                        let sessions = states.sessions.entry(name).or_default();
                         sessions.insert(session, (destination, self.scene.now));
                     }
                 }
                 _ => {}
             }
         }
-        memories
+        states
     }
 
     /// Blocks remembered of an endpoint.

@@ -8,18 +8,18 @@ use crate::pick::{Answer, Charged, Pick};
 
 impl PoolState {
     /// The answer has begun: prompts are computed, and stages before the answering one are over. What is left of the request
-    /// is under way where the answer comes from.
+    /// is in flight where the answer comes from.
     pub(crate) fn begin_answer(&mut self, pick: &mut Pick, answer: &Answer) -> host::Result<()> {
         let served = answer.from.and_then(|address| self.known.pool.index_at(address));
         let served = served.map(|index| self.known.pool.endpoints()[index].key());
-        for charge in &mut pick.charges {
-            self.view.end(charge.endpoint, core::mem::take(&mut charge.until_first_byte));
+        for reservation in &mut pick.reservations {
+            self.view.end(reservation.endpoint, core::mem::take(&mut reservation.prefill));
             if let Some(served) = served
-                && pick.destinations.first() == Some(&charge.endpoint)
-                && served != charge.endpoint
+                && pick.destinations.first() == Some(&reservation.endpoint)
+                && served != reservation.endpoint
             {
-                self.view.transfer(charge.endpoint, served, charge.until_end);
-                charge.endpoint = served;
+                self.view.transfer(reservation.endpoint, served, reservation.response);
+                reservation.endpoint = served;
             }
         }
         self.learn(&pick.destinations, served, answer.is_failure)?;
@@ -59,9 +59,9 @@ impl PoolState {
 
     /// The request is over. The next decision of any worker counts it no more.
     pub(crate) fn end(&mut self, pick: &mut Pick) {
-        for Charged { endpoint, until_first_byte, mut until_end } in pick.charges.drain(..) {
-            until_end += until_first_byte;
-            self.view.end(endpoint, until_end);
+        for Charged { endpoint, prefill, mut response } in pick.reservations.drain(..) {
+            response += prefill;
+            self.view.end(endpoint, response);
         }
         self.view.sync_pending(&self.known.pool);
     }

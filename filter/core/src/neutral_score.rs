@@ -11,7 +11,7 @@ const NEUTRAL: f64 = 0.5;
 /// Endpoints that the scorer has [no opinion](Cycle::is_known) of have no part in the comparison of the others, and get the
 /// mean of their scores: no better and no worse than an endpoint drawn blindly from those that are known.
 pub(crate) fn score(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-    if cycle.no_opinion_after.is_none() || !scorer.reads_readings() {
+    if cycle.neutral_score_after.is_none() || !scorer.reads_readings() {
         return clamped(scorer, cycle, candidates, scores);
     }
     let known: Vec<usize> = candidates.iter().copied().filter(|&endpoint| cycle.is_known(endpoint)).collect();
@@ -43,7 +43,7 @@ fn clamped(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores:
     }
 }
 
-/// Into 0..=1. NaN becomes 0, where the reference lets it through and compares it as equal to everything.
+/// Into 0..=1. NaN becomes 0, where the EPP lets it through and compares it as equal to everything.
 fn clamp(score: f64) -> f64 {
     if score > 0.0 { score.min(1.0) } else { 0.0 }
 }
@@ -74,11 +74,12 @@ mod tests {
         of.iter().map(|said| said.map(reading).unwrap_or_default()).collect()
     }
 
-    fn scores(scorer: &dyn Scorer, of: &[Option<(u64, u64)>], no_opinion_after: Option<u64>) -> Vec<f64> {
+    fn scores(scorer: &dyn Scorer, of: &[Option<(u64, u64)>], neutral_score_after: Option<u64>) -> Vec<f64> {
         let candidates: Vec<usize> = (0..of.len()).collect();
         let mut scores = vec![0.0; of.len()];
         Fixture::with_readings(&readings(of)).with_cycle(|cycle| {
-            let cycle = Cycle { no_opinion_after: no_opinion_after.map(Duration::from_millis), ..*cycle };
+            let cycle =
+                Cycle { neutral_score_after: neutral_score_after.map(Duration::from_millis), ..*cycle };
             score(scorer, &cycle, &candidates, &mut scores);
         });
         scores

@@ -4,7 +4,7 @@ use super::Plugin;
 
 /// Another instance that a plugin's parameter names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reference<'a> {
+pub struct PluginRef<'a> {
     /// The parameter, as a path: `deciders.prefill`.
     pub parameter: &'static str,
     /// The instance's name.

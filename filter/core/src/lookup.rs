@@ -1,21 +1,21 @@
 //! What is looked up for a request before it is decided on.
 
 use crate::cycle::{Cycle, NOTHING_SAID, Prefix, Request, Session};
-use crate::memory::Memory;
 use crate::pipeline::Pipeline;
+use crate::plugin_state::PluginState;
 use crate::prefix::PrefixMatch;
 use crate::prompt::{BlockHashes, block_hashes};
 use crate::reading::Reading;
 
 /// What was looked up.
-pub(crate) struct Found<'a> {
+pub(crate) struct Lookup<'a> {
     /// The prompt's blocks, for each prefix producer.
     pub(crate) hashes: Vec<BlockHashes>,
     prefixes: Vec<Prefix>,
     sessions: Vec<Session<'a>>,
 }
 
-impl Found<'_> {
+impl Lookup<'_> {
     /// The decision in progress, with what was found.
     pub(crate) fn seen_by<'a>(&'a self, cycle: Cycle<'a>) -> Cycle<'a> {
         Cycle { prefixes: &self.prefixes, sessions: &self.sessions, ..cycle }
@@ -25,10 +25,10 @@ impl Found<'_> {
 impl Pipeline {
     /// The prompt's blocks and matches for each prefix producer, and the request's session for each session producer that
     /// finds one.
-    pub(crate) fn look_up<'a>(&'a self, cycle: &Cycle<'a>, candidates: &[usize]) -> Found<'a> {
+    pub(crate) fn look_up<'a>(&'a self, cycle: &Cycle<'a>, candidates: &[usize]) -> Lookup<'a> {
         let first = candidates.first().and_then(|&first| cycle.readings.get(first));
         let (hashes, prefixes) = self.look_up_prompt(cycle, first.unwrap_or(&NOTHING_SAID));
-        Found { hashes, prefixes, sessions: self.sessions(cycle.request) }
+        Lookup { hashes, prefixes, sessions: self.sessions(cycle.request) }
     }
 
     /// The request's session for each session producer that finds one.
@@ -52,7 +52,7 @@ impl Pipeline {
             let hashes =
                 block_hashes(prompt, request.model, request.cache_salt, block_size as usize, max_blocks);
             let mut matched = vec![0; cycle.pool.endpoints().len()];
-            if let Memory::Prefixes(known) = cycle.of(index).memory() {
+            if let PluginState::Prefixes(known) = cycle.of(index).state() {
                 for list in hashes.lists() {
                     known.count_matches(list, &mut matched);
                 }

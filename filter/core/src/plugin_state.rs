@@ -13,7 +13,7 @@ use crate::prefix::PrefixIndex;
 /// The memory of one plugin instance. Endpoints are given by their index in the pool.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub enum Memory {
+pub enum PluginState {
     /// The plugin remembers nothing.
     #[default]
     None,
@@ -64,7 +64,7 @@ pub enum Change<Chain = Vec<u64>> {
     },
 }
 
-impl Memory {
+impl PluginState {
     /// Remembers a change. One that does not fit this memory changes nothing.
     pub fn apply(&mut self, change: &Change<impl AsRef<[u64]>>) {
         match (self, change) {
@@ -80,7 +80,7 @@ impl Memory {
     }
 
     /// Somebody who applies the same changes has missed some; what he may lack is told again when it is used again.
-    pub fn tell_again(&mut self) {
+    pub fn resend(&mut self) {
         if let Self::Prefixes(index) = self {
             index.let_nothing_be_fresh();
         }
@@ -100,12 +100,12 @@ impl Memory {
 /// What plugin instances remember, by their [keys](Pipeline::key_of): pipelines that have an instance in common look at the
 /// same memory of it.
 #[derive(Debug, Default)]
-pub struct Memories(Vec<(u64, Memory)>);
+pub struct PluginStates(Vec<(u64, PluginState)>);
 
-impl Memories {
+impl PluginStates {
     /// What this instance remembers.
-    pub fn of(&self, plugin: u64) -> &Memory {
-        self.0.iter().find(|(key, _)| *key == plugin).map_or(&Memory::None, |(_, memory)| memory)
+    pub fn of(&self, plugin: u64) -> &PluginState {
+        self.0.iter().find(|(key, _)| *key == plugin).map_or(&PluginState::None, |(_, state)| state)
     }
 
     /// Has room for all instances of these pipelines that remember anything, and for no others. What those that stay
@@ -114,26 +114,26 @@ impl Memories {
         let mut older = core::mem::take(&mut self.0);
         for (key, recorder) in pipelines.into_iter().flat_map(Pipeline::recorders) {
             if self.0.iter().all(|(known, _)| *known != key) {
-                let new = recorder.new_memory();
+                let new = recorder.new_state();
                 // Under other parameters a plugin may remember something of another kind.
-                let fits = |older: &Memory| discriminant(older) == discriminant(&new);
-                let kept = older.iter().position(|(known, memory)| *known == key && fits(memory));
-                let memory = kept.map_or(new, |at| older.swap_remove(at).1);
-                self.0.push((key, memory));
+                let fits = |older: &PluginState| discriminant(older) == discriminant(&new);
+                let kept = older.iter().position(|(known, state)| *known == key && fits(state));
+                let state = kept.map_or(new, |at| older.swap_remove(at).1);
+                self.0.push((key, state));
             }
         }
     }
 
     /// Remembers what an event says. One of an instance that is not here changes nothing.
     pub fn apply(&mut self, event: &Event<impl AsRef<[u64]>>) {
-        if let Some((_, memory)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
-            memory.apply(&event.change);
+        if let Some((_, state)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
+            state.apply(&event.change);
         }
     }
 
-    /// Tells all again, as [`Memory::tell_again`].
-    pub fn tell_again(&mut self) {
-        self.0.iter_mut().for_each(|(_, memory)| memory.tell_again());
+    /// Tells all again, as [`PluginState::resend`].
+    pub fn resend(&mut self) {
+        self.0.iter_mut().for_each(|(_, state)| state.resend());
     }
 
     /// Drops everything about one endpoint of a pool of this many: it has restarted, and its caches are empty.
@@ -142,15 +142,15 @@ impl Memories {
         self.remap(&moves);
     }
 
-    /// Follows a change of the pool, as [`Memory::remap`].
+    /// Follows a change of the pool, as [`PluginState::remap`].
     pub fn remap(&mut self, moves: &[Option<usize>]) {
-        self.0.iter_mut().for_each(|(_, memory)| memory.remap(moves));
+        self.0.iter_mut().for_each(|(_, state)| state.remap(moves));
     }
 
     /// The one memory of a plugin that is tested by itself.
     #[cfg(test)]
-    pub(crate) fn only(memory: Memory) -> Self {
-        Self(vec![(0, memory)])
+    pub(crate) fn only(state: PluginState) -> Self {
+        Self(vec![(0, state)])
     }
 }
 
@@ -161,13 +161,13 @@ mod tests {
 
     #[test]
     fn what_a_restarted_endpoint_was_sent_is_dropped_and_all_else_stays() {
-        let mut memories = Memories::only(Memory::Prefixes(PrefixIndex::default()));
+        let mut states = PluginStates::only(PluginState::Prefixes(PrefixIndex::default()));
         for endpoint in [1, 2] {
             let change = Change::SentPrompt { endpoint, capacity: 9, chain: vec![7, 8] };
-            memories.apply(&Event { plugin: 0, change });
+            states.apply(&Event { plugin: 0, change });
         }
-        memories.forget(1, 4);
-        let Memory::Prefixes(index) = memories.of(0) else { panic!("the index of prompts") };
+        states.forget(1, 4);
+        let PluginState::Prefixes(index) = states.of(0) else { panic!("the index of prompts") };
         let mut matched = [0; 4];
         index.count_matches(&[7, 8], &mut matched);
         assert_eq!(matched, [0, 0, 2, 0]);
