@@ -26,7 +26,7 @@ pub struct PolicyFlags {
 
     /// Age of metrics from which scorers have no opinion of an endpoint, 2s for example; also of one never scraped. Without
     /// it the last values count, and none as idle, as in the EPP endpoint picker.
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    #[arg(long, alias = "no-opinion-after", value_name = "TIME", value_parser = values::duration)]
     neutral_score_after: Option<Duration>,
 
     /// For how long an endpoint that fails a request is left alone while there are others; twice as long with each further
