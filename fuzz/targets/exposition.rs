@@ -5,8 +5,8 @@
 
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
-use metrics_agent::dialect::{CacheInfo, Dialect, Dialects, MetricSpec, MultiEngine};
-use metrics_agent::exposition::Reader;
+use metrics_agent::catalogue::dialect::{CacheInfo, Dialect, Dialects, MetricSpec, MultiEngine};
+use metrics_agent::scrape::exposition::Reader;
 
 fuzz_target!(|input: &[u8]| {
     // One engine for each input, whichever its length says.

@@ -1,6 +1,7 @@
 //! What the user writes on the command line, and what the agent makes of it.
 
 mod asking;
+mod error;
 mod explain;
 mod policy;
 mod scraping;
@@ -8,7 +9,6 @@ mod serving;
 mod sources;
 mod values;
 
-use core::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 pub use self::asking::AskFlags;
+pub use self::error::FlagError;
 pub use self::explain::ExplainFlags;
 pub use self::policy::PolicyFlags;
 use self::scraping::ScrapeFlags;
@@ -23,7 +24,7 @@ use self::serving::ServeFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 
 use crate::agent::Settings;
-use crate::manifests::watch;
+use crate::catalogue::watch;
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
 #[derive(Debug, Parser)]
@@ -120,18 +121,6 @@ impl Flags {
     }
 }
 
-/// Flags that do not go together.
-#[derive(Debug)]
-pub struct FlagError(String);
-
-impl fmt::Display for FlagError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for FlagError {}
-
 #[cfg(test)]
 mod tests {
     use core::time::Duration;
@@ -140,9 +129,9 @@ mod tests {
     use endpoint_picker::pool::Endpoint;
 
     use super::*;
-    use crate::dialect::MultiEngine;
-    use crate::discovery::LabelLimits;
-    use crate::scrape::MIN_INTERVAL;
+    use crate::catalogue::dialect::MultiEngine;
+    use crate::catalogue::scraping::MIN_INTERVAL;
+    use crate::sources::endpoints::LabelLimits;
 
     fn settings(flags: &str) -> Settings {
         let arguments = core::iter::once("metrics-agent").chain(flags.split_whitespace());

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use metrics_agent::fetch::recorded;
+use metrics_agent::commands::recorded;
+use metrics_agent::commands::{check, explain};
 use metrics_agent::flags::{AskFlags, Command, ExplainFlags, Flags, PolicyFlags};
-use metrics_agent::{agent, explain, logging, manifests};
+use metrics_agent::{agent, logging};
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -48,7 +49,7 @@ fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn check(path: &Path, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
-    match manifests::check::check(path, &policy.options()?) {
+    match check::check(path, &policy.options()?) {
         Ok(summary) => {
             print(summary)?;
             Ok(ExitCode::SUCCESS)

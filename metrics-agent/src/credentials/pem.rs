@@ -7,16 +7,16 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::CredentialError;
+use super::error::CredentialError;
 use super::files::File;
 
 /// The cryptography that all connections use.
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
 /// A chain, the own certificate first.
-pub(super) fn certificates((path, bytes): &File) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
+pub(crate) fn certificates((path, bytes): &File) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -25,13 +25,13 @@ pub(super) fn certificates((path, bytes): &File) -> Result<Vec<CertificateDer<'s
 }
 
 /// The first private key of the file.
-pub(super) fn key((path, bytes): &File) -> Result<PrivateKeyDer<'static>, CredentialError> {
+pub(crate) fn key((path, bytes): &File) -> Result<PrivateKeyDer<'static>, CredentialError> {
     PrivateKeyDer::from_pem_slice(bytes)
         .map_err(|_| CredentialError::new(path, "holds no private key in PEM (PKCS#8, PKCS#1 or SEC1)"))
 }
 
 /// The certificates to trust.
-pub(super) fn roots(file: &File) -> Result<RootCertStore, CredentialError> {
+pub(crate) fn roots(file: &File) -> Result<RootCertStore, CredentialError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
         roots.add(certificate).map_err(|error| {

@@ -5,7 +5,7 @@ use core::fmt;
 use hyper::header::HeaderValue;
 use subtle::{Choice, ConstantTimeEq};
 
-use super::CredentialError;
+use super::error::CredentialError;
 use super::files::File;
 
 /// Longest token.
@@ -22,7 +22,7 @@ impl fmt::Debug for Tokens {
 
 impl Tokens {
     /// One token on each line; empty lines do not count.
-    pub(super) fn read((path, bytes): &File) -> Result<Self, CredentialError> {
+    pub(crate) fn read((path, bytes): &File) -> Result<Self, CredentialError> {
         let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         let tokens: Vec<_> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
         let legal = |token: &Vec<u8>| token.len() <= MAX_BYTES && token.iter().all(u8::is_ascii_graphic);
@@ -44,7 +44,7 @@ impl Tokens {
     }
 
     /// The header that shows the first of the tokens.
-    pub(super) fn header(&self) -> HeaderValue {
+    pub(crate) fn header(&self) -> HeaderValue {
         let value = [b"Bearer ", self.0[0].as_slice()].concat();
         let mut value = HeaderValue::from_maybe_shared(bytes::Bytes::from(value))
             .expect("a token is of visible ASCII characters");

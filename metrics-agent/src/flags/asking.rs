@@ -7,10 +7,10 @@ use clap::Args;
 use hyper::Uri;
 use rustls::pki_types::ServerName;
 
-use super::FlagError;
+use super::error::FlagError;
 use super::values::{agent, server_name};
-use crate::credentials::scraping::{Files, Trust};
-use crate::fetch::Agent;
+use crate::commands::agent_client::Agent;
+use crate::scrape::credentials::{Files, Trust};
 
 /// Which agent a command asks.
 #[derive(Args, Debug)]

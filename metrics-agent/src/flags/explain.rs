@@ -8,8 +8,9 @@ use endpoint_picker::subset::Subset;
 
 use super::asking::AskFlags;
 use super::values::{body_and_endpoint, header, path};
-use crate::explain::Asked;
-use crate::fetch::{FetchError, recorded};
+use crate::commands::agent_client::FetchError;
+use crate::commands::explain::Asked;
+use crate::commands::recorded;
 
 /// What `metrics-agent explain` is told.
 #[derive(Args, Debug)]

@@ -4,9 +4,10 @@ use core::time::Duration;
 
 use clap::Args;
 
-use super::{FlagError, values};
-use crate::file_limits::FileLimits;
-use crate::manifests::Options;
+use super::error::FlagError;
+use super::values;
+use crate::catalogue::Options;
+use crate::files::FileLimits;
 
 /// How manifests are read.
 #[derive(Args, Debug)]

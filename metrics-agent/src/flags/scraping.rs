@@ -8,12 +8,11 @@ use clap::{Args, ValueEnum};
 use hyper::Uri;
 use rustls::pki_types::ServerName;
 
-use super::FlagError;
+use super::error::FlagError;
 use super::values::{count, duration, path, server_name};
-use crate::credentials::scraping::{Files, Trust};
-use crate::dialect::MultiEngine;
-use crate::exposition::TextLimits;
-use crate::scrape::{self, MIN_INTERVAL, Scheme};
+use crate::catalogue::dialect::MultiEngine;
+use crate::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
+use crate::scrape::credentials::{Files, Trust};
 
 /// How model servers are scraped.
 #[derive(Args, Debug)]
@@ -107,7 +106,7 @@ enum DataParallel {
 
 impl ScrapeFlags {
     /// An interval that is too short is raised, with a warning, as in the EPP.
-    pub(super) fn settings(self) -> Result<(scrape::Settings, Files), FlagError> {
+    pub(super) fn settings(self) -> Result<(ScrapeSettings, Files), FlagError> {
         if self.interval < MIN_INTERVAL {
             tracing::warn!("--interval {:?} is too short; {MIN_INTERVAL:?} is used", self.interval);
         }
@@ -120,7 +119,7 @@ impl ScrapeFlags {
                            --model-server-metrics-https-insecure-skip-verify";
             return Err(FlagError(problem.to_owned()));
         }
-        let settings = scrape::Settings {
+        let settings = ScrapeSettings {
             interval: self.interval.max(MIN_INTERVAL),
             timeout: self.timeout,
             scheme: match self.model_server_metrics_scheme {

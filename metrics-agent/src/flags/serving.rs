@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::values::{count, duration, header_bytes};
-use crate::credentials::serving::{Files, TlsFiles};
-use crate::server::hosts::{AllowedHosts, allowed_host};
-use crate::server::listen::Limits;
+use crate::api::access::credentials::{Files, TlsFiles};
+use crate::api::access::hosts::{AllowedHosts, allowed_host};
+use crate::api::connections::listen::Limits;
 
 /// How the agent's own API is served.
 #[derive(Args, Debug)]

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use endpoint_picker::pool::{Endpoint, Pool};
 
-use super::{FlagError, values};
-use crate::discovery::{LabelLimits, Sources};
-use crate::eds::Target;
+use super::error::FlagError;
+use super::values;
+use crate::publish::eds::Target;
+use crate::sources::endpoints::{LabelLimits, Sources};
 
 /// One of these is needed.
 #[derive(Args, Debug)]

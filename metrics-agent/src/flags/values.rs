@@ -8,7 +8,7 @@ use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 
-use crate::server::listen::MIN_HEADER_BYTES;
+use crate::api::connections::listen::MIN_HEADER_BYTES;
 
 /// The longest a duration may be.
 const LONGEST: Duration = Duration::from_secs(3600);

@@ -1,13 +1,9 @@
 //! The files of the page, built into the program.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-
-use crate::server::Shared;
 
 /// What the browser may do with the page: load from here, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -40,7 +36,7 @@ const ASSETS: [Asset; 10] = [
     asset!("/page/uplot.css", "text/css; charset=utf-8", "vendor/uplot/uPlot.min.css"),
 ];
 
-pub(super) fn routes() -> Router<Arc<Shared>> {
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     ASSETS
         .iter()
         .fold(Router::new(), |router, asset| router.route(asset.path, get(|| async { serve(asset) })))

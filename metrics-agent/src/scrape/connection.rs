@@ -16,10 +16,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::Scheme;
+use super::credentials::Credentials;
 use super::error::ScrapeError;
 use super::head_limit::{HeadLimit, HeadLimited};
-use crate::credentials::scraping::Credentials;
+use crate::catalogue::scraping::Scheme;
 
 /// Most that one connection buffers, its response head included. A task that reads a buffer does not hold up others for long.
 const MAX_BUFFER: usize = 32 * 1024;

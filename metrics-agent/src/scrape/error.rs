@@ -63,6 +63,34 @@ impl ScrapeError {
 }
 
 impl Reason {
+    /// All reasons.
+    pub(super) const ALL: [Self; 9] = [
+        Self::Refused,
+        Self::Connect,
+        Self::Tls,
+        Self::Http,
+        Self::Status,
+        Self::TooLarge,
+        Self::TooManySeries,
+        Self::Timeout,
+        Self::NoMetrics,
+    ];
+
+    /// The value of a metric's label.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::Http => "http",
+            Self::Status => "status",
+            Self::TooLarge => "too_large",
+            Self::TooManySeries => "too_many_series",
+            Self::Timeout => "timeout",
+            Self::NoMetrics => "no_metrics",
+        }
+    }
+
     /// Whether such a scrape takes as long, or as much, as one can.
     pub(super) fn is_costly(self) -> bool {
         matches!(self, Self::TooLarge | Self::TooManySeries | Self::Timeout)

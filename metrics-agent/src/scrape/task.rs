@@ -10,14 +10,15 @@ use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::connection::{Connection, GetError};
 use super::error::{Reason, ScrapeError};
-use super::{Job, Scheme, Settings};
+use super::job::Job;
+use super::metrics::ScrapeMetrics;
+use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 use crate::clock::{self, Clock};
-use crate::credentials::Followed;
-use crate::credentials::scraping::Credentials;
-use crate::exposition::{Extraction, Reader};
-use crate::restart::RestartWatch;
-use crate::slot::Slot;
-use crate::telemetry::Telemetry;
+use crate::credentials::Watched;
+use crate::scrape::credentials::Credentials;
+use crate::scrape::exposition::{Extraction, Reader};
+use crate::scrape::restart::RestartWatch;
+use crate::scrape::slot::Slot;
 
 /// So many refused connections in a row, and the endpoint is no longer ready.
 const REFUSALS_TO_UNREADY: u32 = 3;
@@ -29,10 +30,10 @@ const MAX_PAUSE: Duration = Duration::from_millis(2500);
 pub(super) struct Task {
     endpoint: String,
     address: SocketAddr,
-    settings: Arc<Settings>,
+    settings: Arc<ScrapeSettings>,
     slot: Arc<Slot>,
     clock: Clock,
-    telemetry: Arc<Telemetry>,
+    metrics: ScrapeMetrics,
     client: Client,
     restarts: RestartWatch,
     /// Scrapes that failed since the last good one.
@@ -47,14 +48,14 @@ impl Task {
         slot: Arc<Slot>,
         clock: Clock,
         credentials: Arc<Credentials>,
-        telemetry: Arc<Telemetry>,
+        metrics: ScrapeMetrics,
         restarts: RestartWatch,
     ) -> Self {
         let Job { endpoint, address, settings, dialect } = job.clone();
         let reader = Reader::with_limits(&dialect, settings.engines, settings.text);
         let client = Client { reader, credentials, connection: None, refusals: 0 };
         let pauses = pauses(settings.interval);
-        Self { endpoint, address, settings, slot, clock, telemetry, client, restarts, failures: 0, pauses }
+        Self { endpoint, address, settings, slot, clock, metrics, client, restarts, failures: 0, pauses }
     }
 
     /// Scrapes at `first` by the clock, then once each interval; ticks that a slow scrape or a pause missed are left out.
@@ -76,7 +77,7 @@ impl Task {
         let scrape = self.client.scrape(self.address, &self.settings);
         let outcome = timeout(limit, scrape).await.unwrap_or(Err(ScrapeError::Timeout(limit)));
         let ended = self.clock.now();
-        self.telemetry.scraped(ended.saturating_sub(started));
+        self.metrics.count_scrape(ended.saturating_sub(started));
         let is_costly = outcome.as_ref().is_err_and(|error| error.reason().is_costly());
         let mut changed = match outcome {
             Ok(extraction) => self.succeeded(extraction, ended),
@@ -107,7 +108,7 @@ impl Task {
 
     fn succeeded(&mut self, extraction: Extraction, now: Duration) -> bool {
         for (field, fault) in extraction.faults {
-            self.telemetry.extract_error(field, fault);
+            self.metrics.count_extract_error(field, fault);
         }
         let cached_since = self.restarts.scraped(extraction.process, clock::since_epoch());
         self.slot.set_values(Reading { cached_since, ..extraction.reading }, now);
@@ -120,7 +121,7 @@ impl Task {
 
     /// The last values stay, and nothing but their age tells.
     fn failed(&mut self, error: &ScrapeError) -> bool {
-        self.telemetry.scrape_error(error.reason());
+        self.metrics.count_error(error.reason());
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
             tracing::warn!(endpoint = self.endpoint, address = %self.address, %error, "scraping fails");
@@ -148,13 +149,17 @@ struct Client {
 }
 
 impl Client {
-    async fn scrape(&mut self, address: SocketAddr, settings: &Settings) -> Result<Extraction, ScrapeError> {
+    async fn scrape(
+        &mut self,
+        address: SocketAddr,
+        settings: &ScrapeSettings,
+    ) -> Result<Extraction, ScrapeError> {
         let mut reused = self.connection.is_some();
         let mut connection = match self.connection.take() {
             Some(kept) => kept,
             None => self.connect(address, settings.scheme).await?,
         };
-        let authorization = self.credentials.authorization.as_ref().map(Followed::now);
+        let authorization = self.credentials.authorization.as_ref().map(Watched::now);
         loop {
             self.reader.start();
             let read = |chunk: &[u8]| {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use metrics_agent::dialect::{Dialects, MultiEngine};
-use metrics_agent::exposition::Reader;
+use metrics_agent::catalogue::dialect::{Dialects, MultiEngine};
+use metrics_agent::scrape::exposition::Reader;
 use proptest::prelude::*;
 
 /// One series as the slow reader sees it.

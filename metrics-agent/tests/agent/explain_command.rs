@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use metrics_agent::agent::Settings;
-use metrics_agent::manifests::watch;
+use metrics_agent::catalogue::watch;
 use tempfile::TempDir;
 use tokio::process::Command;
 

@@ -1,8 +1,8 @@
 //! The recorded texts mean what the servers' state was when they were recorded.
 
 use endpoint_picker::reading::{Lora, Reading};
-use metrics_agent::dialect::{Dialect, Dialects, MetricSpec, MultiEngine};
-use metrics_agent::exposition::{Extraction, Fault, Field, Reader};
+use metrics_agent::catalogue::dialect::{Dialect, Dialects, MetricSpec, MultiEngine};
+use metrics_agent::scrape::exposition::{Extraction, Fault, Field, Reader};
 
 macro_rules! capture {
     ($name:literal) => {

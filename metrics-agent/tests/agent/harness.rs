@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::{decode, v1};
 use metrics_agent::agent::{self, Settings};
-use metrics_agent::credentials;
-use metrics_agent::dialect::MultiEngine;
-use metrics_agent::discovery::Sources;
-use metrics_agent::exposition::TextLimits;
-use metrics_agent::file_limits::FileLimits;
-use metrics_agent::manifests::Options;
-use metrics_agent::scrape::{self, Scheme};
-use metrics_agent::server::hosts::AllowedHosts;
-use metrics_agent::server::listen::{Limits, MIN_HEADER_BYTES};
+use metrics_agent::api;
+use metrics_agent::api::access::hosts::AllowedHosts;
+use metrics_agent::api::connections::listen::{Limits, MIN_HEADER_BYTES};
+use metrics_agent::catalogue::Options;
+use metrics_agent::catalogue::dialect::MultiEngine;
+use metrics_agent::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
+use metrics_agent::files::FileLimits;
+use metrics_agent::scrape;
+use metrics_agent::sources::endpoints::Sources;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -92,8 +92,8 @@ pub(crate) fn settings() -> Settings {
         options: options_for("default"),
         manifests: None,
         sources: Sources::default(),
-        scrape: scrape::Settings {
-            interval: scrape::MIN_INTERVAL,
+        scrape: ScrapeSettings {
+            interval: MIN_INTERVAL,
             timeout: Duration::from_secs(5),
             scheme: Scheme::Http,
             path: "/metrics".parse().unwrap(),
@@ -103,7 +103,7 @@ pub(crate) fn settings() -> Settings {
             unready_after: None,
             engines: MultiEngine::Sum,
         },
-        scrape_credentials: credentials::scraping::Files::default(),
+        scrape_credentials: scrape::credentials::Files::default(),
         eds: None,
         max_endpoints: 1000,
         max_waiters: 10,
@@ -117,7 +117,7 @@ pub(crate) fn settings() -> Settings {
             max_proxies: 2,
         },
         allowed_hosts: AllowedHosts::default(),
-        credentials: credentials::serving::Files::default(),
+        credentials: api::access::credentials::Files::default(),
     }
 }
 

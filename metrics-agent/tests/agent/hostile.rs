@@ -1,7 +1,8 @@
 //! Texts no honest server writes cost their own field and nothing else.
 
-use metrics_agent::dialect::{Dialects, MultiEngine};
-use metrics_agent::exposition::{Extraction, Fault, Field, Reader, TextLimits};
+use metrics_agent::catalogue::dialect::{Dialects, MultiEngine};
+use metrics_agent::catalogue::scraping::TextLimits;
+use metrics_agent::scrape::exposition::{Extraction, Fault, Field, Reader};
 use proptest::prelude::*;
 
 const REST: &str = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 4\n";

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use endpoint_picker_wire::v1::Snapshot;
 use metrics_agent::agent::Settings;
-use metrics_agent::discovery::Sources;
-use metrics_agent::eds::Target;
+use metrics_agent::publish::eds::Target;
+use metrics_agent::sources::endpoints::Sources;
 use tempfile::TempDir;
 
 use crate::harness::{Agent, eventually, scraping, settings};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
-use metrics_agent::discovery::Sources;
+use metrics_agent::sources::endpoints::Sources;
 
 use crate::harness::{Agent, eventually, scraping, settings};
 use crate::scripted::{Behaviour, Scripted, load};

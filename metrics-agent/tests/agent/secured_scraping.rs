@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use metrics_agent::agent::Settings;
-use metrics_agent::credentials::scraping::{Files, Trust};
-use metrics_agent::scrape::Scheme;
+use metrics_agent::catalogue::scraping::Scheme;
+use metrics_agent::scrape::credentials::{Files, Trust};
 use rustls::pki_types::ServerName;
 
 use crate::authority::{Authority, Issued};

@@ -3,7 +3,7 @@
 use std::process::{Output, Stdio};
 
 use metrics_agent::agent::Settings;
-use metrics_agent::credentials::serving::{Files, TlsFiles};
+use metrics_agent::api::access::credentials::{Files, TlsFiles};
 use tokio::process::Command;
 
 use crate::authority::Authority;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use metrics_agent::agent::{self, Settings};
-use metrics_agent::discovery::Sources;
+use metrics_agent::sources::endpoints::Sources;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -149,8 +149,10 @@ async fn a_task_that_ends_unasked_ends_the_agent_with_its_name_and_reason() {
     let path = directory.path().join("endpoints.yaml");
     std::fs::write(&path, "endpoints: []\n").unwrap();
     let log = || -> std::io::Sink { panic!("the log broke") };
-    let subscriber =
-        tracing_subscriber::fmt().with_writer(log).with_env_filter("metrics_agent::discovery=info").finish();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(log)
+        .with_env_filter("metrics_agent::sources::endpoints=info")
+        .finish();
     let _log = tracing::subscriber::set_default(subscriber);
     let sources = Sources { file: Some(path.clone()), ..Sources::default() };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,6 +1,6 @@
 //! `EndpointPickerConfig`: what is taken.
 
-use metrics_agent::manifests::{Options, Plan};
+use metrics_agent::catalogue::{Options, Plan};
 
 use crate::reading::{POOL, config, file, options, plan, policy, refusal, warnings};
 

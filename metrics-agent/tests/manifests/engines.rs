@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
-use metrics_agent::manifests::{Options, Plan, watch};
-use metrics_agent::scrape::{self, How, Scheme};
+use metrics_agent::catalogue::scraping::{Scheme, ScrapePlan, ScrapeSettings};
+use metrics_agent::catalogue::{Options, Plan, watch};
 
 use crate::harness::{Agent, eventually, scraping, settings};
 use crate::reading::{file, options, plan, refusal};
@@ -17,7 +17,7 @@ fn config(plugins: &str, data_layer: &str) -> String {
     )
 }
 
-fn how(text: &str) -> How {
+fn how(text: &str) -> ScrapePlan {
     plan(text).pools[0].scraping(&settings().scrape)
 }
 
@@ -110,7 +110,7 @@ fn the_scheme_is_https_when_flags_or_manifest_say_so() {
         (http, Scheme::Https, Scheme::Https),
     ] {
         let plugins = format!("- {{type: metrics-data-source, parameters: {manifest}}}");
-        let flags = scrape::Settings { scheme: flags, ..settings().scrape };
+        let flags = ScrapeSettings { scheme: flags, ..settings().scrape };
         let how = plan(&config(&plugins, "")).pools[0].scraping(&flags);
         assert_eq!(how.settings.scheme, want, "{manifest} {flags:?}");
     }

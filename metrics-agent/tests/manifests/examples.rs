@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
-use metrics_agent::discovery::{self, LabelLimits};
-use metrics_agent::file_limits::FileLimits;
-use metrics_agent::manifests::{Plan, source};
+use metrics_agent::catalogue::Plan;
+use metrics_agent::files::FileLimits;
+use metrics_agent::sources::endpoints::{self, LabelLimits};
+use metrics_agent::sources::manifests;
 
 use crate::reading::options;
 
 #[test]
 fn the_examples_are_right_and_mean_what_they_say() {
     let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests"));
-    let plan = Plan::read(&source::read(examples, FileLimits::default()).unwrap(), &options())
+    let plan = Plan::read(&manifests::read(examples, FileLimits::default()).unwrap(), &options())
         .unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((plan.documents, &plan.warnings[..]), (4, &[][..]));
     let pool = &plan.pools[0];
@@ -23,6 +24,6 @@ fn the_examples_are_right_and_mean_what_they_say() {
 
     let root = examples.join("../..");
     let endpoints = std::fs::read(root.join(plan.endpoints_file.unwrap())).unwrap();
-    let found = discovery::parse(&endpoints, FileLimits::default(), LabelLimits::default()).unwrap();
+    let found = endpoints::parse(&endpoints, FileLimits::default(), LabelLimits::default()).unwrap();
     assert_eq!(pool.members.among(&found).len(), found.len(), "each endpoint of the example is the pool's");
 }

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use metrics_agent::file_limits::FileLimits;
-use metrics_agent::manifests::{Options, Plan, source};
+use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent::files::FileLimits;
+use metrics_agent::sources::manifests;
 
 use crate::reading::{POOL, file, options, refusal};
 
@@ -22,7 +23,7 @@ fn hostile_texts_are_refused_briefly() {
         let refusal = refusal(text);
         assert!(!refusal.is_empty() && refusal.len() < 20_000, "{} bytes", refusal.len());
     }
-    let not_text = source::File { path: Path::new("m.yaml").into(), bytes: b"a: \xff".to_vec() };
+    let not_text = manifests::File { path: Path::new("m.yaml").into(), bytes: b"a: \xff".to_vec() };
     assert!(Plan::read(&[not_text], &options()).is_err());
 }
 
@@ -30,7 +31,7 @@ fn hostile_texts_are_refused_briefly() {
 fn files_are_counted_and_measured() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let refusal = || source::read(path, FileLimits::default()).unwrap_err().to_string();
+    let refusal = || manifests::read(path, FileLimits::default()).unwrap_err().to_string();
     assert!(refusal().contains("holds no .yaml, .yml or .json file"), "{}", refusal());
     std::fs::write(path.join("big.yaml"), vec![b'#'; 1024 * 1024 + 1]).unwrap();
     assert!(
@@ -55,7 +56,7 @@ fn files_are_counted_and_measured() {
         "{}",
         refusal()
     );
-    let absent = source::read(&path.join("absent"), FileLimits::default()).unwrap_err().to_string();
+    let absent = manifests::read(&path.join("absent"), FileLimits::default()).unwrap_err().to_string();
     assert!(absent.contains("absent: cannot be read: "), "{absent}");
 }
 
@@ -66,7 +67,7 @@ fn how_many_files_and_manifests_there_may_be_is_for_the_operator_to_say() {
         std::fs::write(directory.path().join(name), POOL).unwrap();
     }
     let read = |manifest_files| {
-        source::read(directory.path(), FileLimits { manifest_files, ..FileLimits::default() })
+        manifests::read(directory.path(), FileLimits { manifest_files, ..FileLimits::default() })
     };
     assert_eq!(read(3).unwrap().len(), 3);
     let refusal = read(2).unwrap_err().to_string();
@@ -95,7 +96,7 @@ fn a_directorys_files_are_read_in_the_order_of_their_names_and_others_passed_ove
         std::fs::write(directory.path().join(name), "").unwrap();
     }
     std::fs::create_dir(directory.path().join("e.yaml")).unwrap();
-    let files = source::read(directory.path(), FileLimits::default()).unwrap();
+    let files = manifests::read(directory.path(), FileLimits::default()).unwrap();
     let names: Vec<_> = files.iter().map(|file| file.path.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(names, ["a.yaml", "b.yml", "c.json"]);
 }

@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::path::Path;
 
 use endpoint_picker_wire::v1;
-use metrics_agent::file_limits::FileLimits;
-use metrics_agent::manifests::source::File;
-use metrics_agent::manifests::{Options, Plan};
+use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent::files::FileLimits;
+use metrics_agent::sources::manifests::File;
 
 pub(crate) fn options() -> Options {
     Options {

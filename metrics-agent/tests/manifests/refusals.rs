@@ -1,6 +1,6 @@
 //! What is refused, word for word.
 
-use metrics_agent::manifests::Plan;
+use metrics_agent::catalogue::Plan;
 
 use crate::reading::{POOL, file, options, refusal};
 

@@ -4,8 +4,9 @@ use crate::tools;
 use anyhow::{Context, Result, anyhow};
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker_wire::picker_config_into_core;
-use metrics_agent::file_limits::FileLimits;
-use metrics_agent::manifests::{Options, Plan, source};
+use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent::files::FileLimits;
+use metrics_agent::sources::manifests;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -136,7 +137,7 @@ impl Setup {
             return Ok(PickerConfig::default());
         }
         let files =
-            source::read(&self.path(), FileLimits::default()).map_err(|problems| anyhow!("{problems}"))?;
+            manifests::read(&self.path(), FileLimits::default()).map_err(|problems| anyhow!("{problems}"))?;
         let options = Options {
             allow_experimental_plugins: true,
             default_pool: String::from("default"),

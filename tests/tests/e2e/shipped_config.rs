@@ -6,8 +6,8 @@ use endpoint_picker_tests::endpoint_files::write_eds;
 use endpoint_picker_tests::envoy::Envoy;
 use endpoint_picker_tests::snippets::{self, Snippet};
 use endpoint_picker_tests::tools;
-use metrics_agent::discovery;
-use metrics_agent::file_limits::FileLimits;
+use metrics_agent::files::FileLimits;
+use metrics_agent::sources::endpoints;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -78,7 +78,7 @@ async fn works(snippet: &Snippet) -> Result<()> {
     } else if has("apiVersion") {
         run(Command::new(tools::metrics_agent()?).arg("check").arg(&file))
     } else if has("endpoints") {
-        discovery::parse(snippet.text.as_bytes(), FileLimits::default(), discovery::LabelLimits::default())?;
+        endpoints::parse(snippet.text.as_bytes(), FileLimits::default(), endpoints::LabelLimits::default())?;
         Ok(())
     } else if has("scrape_configs") {
         run(promtool(&["check", "config"], &snippet.at).arg(&file))

@@ -1,0 +1,43 @@
+//! Whether the agent, with its flags, can serve a plan that is right by itself.
+
+use std::path::Path;
+
+use crate::catalogue::scraping::{Scheme, ScrapeSettings};
+use crate::catalogue::{Plan, PoolPlan, Problem, Problems};
+use crate::publish::eds;
+
+/// What the flags provide for pools.
+#[derive(Debug)]
+pub(super) struct Acceptance {
+    pub(super) eds: Option<eds::Target>,
+    pub(super) scrape: ScrapeSettings,
+    /// Whether the flags set up TLS to model servers.
+    pub(super) has_tls: bool,
+    /// Whether the flags name endpoints, or a file of them.
+    pub(super) has_endpoints: bool,
+}
+
+impl Acceptance {
+    /// Refuses a plan of the manifests at `path` that the agent cannot serve.
+    pub(super) fn check(&self, path: &Path, plan: &Plan) -> Result<(), Problems> {
+        let refuse = |text: String| Err(Problem::of_file(path, text).into());
+        let https = |pool: &&PoolPlan| pool.scraping(&self.scrape).settings.scheme == Scheme::Https;
+        if let Some(pool) = plan.pools.iter().find(https).filter(|_| !self.has_tls) {
+            return refuse(format!(
+                "asks for https to the model servers of pool {:?}; needed is --scrape-ca, or \
+                 --model-server-metrics-https-insecure-skip-verify",
+                pool.name
+            ));
+        }
+        let pools = plan.pools.len();
+        if pools > 1 && self.eds.as_ref().is_some_and(|eds| !eds.tells_pools_apart()) {
+            return refuse(format!("has {pools} pools; allowed is one, unless --eds-file contains {{pool}}"));
+        }
+        if !self.has_endpoints && plan.endpoints_file.is_none() {
+            let text =
+                "names no endpoints; needed is --endpoint, --endpoints-file or a file-discovery plugin";
+            return refuse(text.to_owned());
+        }
+        Ok(())
+    }
+}

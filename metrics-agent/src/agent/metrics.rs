@@ -1,0 +1,37 @@
+//! All counters of the agent in one registry.
+
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::api::metrics::ApiMetrics;
+use crate::scrape::ScrapeMetrics;
+use crate::telemetry::ResultCounter;
+
+/// The counters, each for the stage that counts. None has a label whose values come from outside, so the number of series is fixed.
+pub(super) struct Metrics {
+    pub(super) registry: Registry,
+    pub(super) scrape: ScrapeMetrics,
+    pub(super) api: ApiMetrics,
+    pub(super) endpoints_file_reads: ResultCounter,
+    pub(super) manifest_reads: ResultCounter,
+    pub(super) credential_reads: ResultCounter,
+    pub(super) eds_writes: ResultCounter,
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let mut registry = Registry::with_prefix("metrics_agent");
+        let r = &mut registry;
+        r.register("build", "The agent's version", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        let scrape = ScrapeMetrics::register(r);
+        let api = ApiMetrics::register(r);
+        let mut counter = |name, help| ResultCounter::register(r, name, help);
+        let endpoints_file_reads =
+            counter("config_reloads", "Readings of a changed endpoints file, by result");
+        let manifest_reads = counter("manifest_reloads", "Readings of changed manifests, by result");
+        let help = "Readings of changed certificates, keys and tokens, by result";
+        let credential_reads = counter("credential_reloads", help);
+        let eds_writes = counter("eds_writes", "Writes of the EDS file, by result");
+        Self { registry, scrape, api, endpoints_file_reads, manifest_reads, credential_reads, eds_writes }
+    }
+}

@@ -1,0 +1,144 @@
+//! Starts the stages, connects them, and stops them in order.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::acceptance::Acceptance;
+use super::error::AgentError;
+use super::metrics::Metrics;
+use super::reconciler::Reconciler;
+use super::settings::Settings;
+use crate::api::access::check::Access;
+use crate::api::access::credentials::Credentials;
+use crate::api::connections::listen;
+use crate::api::pools::history::History;
+use crate::api::reports::Reports;
+use crate::api::{self, ApiState};
+use crate::catalogue::Plan;
+use crate::catalogue::watch::Watch;
+use crate::clock::Clock;
+use crate::publish::pools::Pools;
+use crate::scrape::Scraper;
+use crate::sources::endpoints;
+use crate::tasks::Tasks;
+
+/// After the stop signal, `/readyz` fails for this long before the listener closes.
+const DRAIN_NOTICE: Duration = Duration::from_secs(1);
+
+/// Requests that are still in flight after this time are cut off.
+const DRAIN_LIMIT: Duration = Duration::from_secs(3);
+
+/// Serves on `listener` until `stop` is cancelled, then drains. Ends at once with an error when one of its tasks ends.
+pub async fn run(
+    settings: Settings,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> Result<(), AgentError> {
+    if let Some(eds) = &settings.eds {
+        eds.check().map_err(AgentError::Eds)?;
+    }
+    let metrics = Metrics::new();
+    let (tasks, mut ended) = Tasks::new();
+    let limits = settings.options.file_limits;
+    let reads = &metrics.credential_reads;
+    let credentials =
+        settings.credentials.follow(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
+    let scrape_credentials =
+        settings.scrape_credentials.follow(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
+    warn_if_open(&listener, &credentials);
+    let clock = Clock::start();
+    let pools = Arc::new(Pools::new(clock, tasks.clone()));
+    let file_by_flag = settings.sources.file.is_some();
+    let acceptance = Acceptance {
+        eds: settings.eds.clone(),
+        scrape: settings.scrape.clone(),
+        has_tls: scrape_credentials.tls.is_some(),
+        has_endpoints: file_by_flag || !settings.sources.fixed.is_empty(),
+    };
+    let discovery = endpoints::start(
+        settings.sources,
+        settings.max_endpoints,
+        limits,
+        &tasks,
+        metrics.endpoints_file_reads.clone(),
+    );
+    let manifests = match settings.manifests {
+        Some(manifests) => {
+            let path = manifests.path.clone();
+            let accept = move |plan: &Plan| acceptance.check(&path, plan);
+            Watch::start(manifests, &tasks, metrics.manifest_reads.clone(), accept)
+        }
+        None => Watch::of(Plan::without_manifests(&settings.options)),
+    };
+    let draining = CancellationToken::new();
+    let reports = Arc::new(Reports::new(clock, settings.limits.max_proxies));
+    let history = Arc::new(History::new(clock));
+    let record = Arc::clone(&history).record(Arc::clone(&pools), Arc::clone(&reports));
+    let _history = tasks.spawn("history", record);
+    let reconciler = Reconciler {
+        discovery,
+        file_by_flag,
+        pools: Arc::clone(&pools),
+        scraper: Scraper::new(clock, Arc::new(scrape_credentials), tasks.clone(), metrics.scrape.clone()),
+        scrape: settings.scrape,
+        max_endpoints: settings.max_endpoints,
+        eds: settings.eds,
+        eds_files: HashMap::new(),
+        eds_writes: metrics.eds_writes.clone(),
+    };
+    let Credentials { tls, asks_for_certificate, tokens } = credentials;
+    let api_metrics = metrics.api;
+    let access =
+        Access { hosts: settings.allowed_hosts, asks_for_certificate, tokens, metrics: api_metrics.clone() };
+    let state = Arc::new(ApiState {
+        clock,
+        pools,
+        plans: manifests.plans(),
+        endpoints: reconciler.discovery.sets(),
+        waiters: Semaphore::new(settings.max_waiters),
+        reports,
+        history,
+        max_report_bytes: settings.limits.max_report_bytes,
+        body_timeout: settings.limits.idle_timeout,
+        draining: draining.clone(),
+        metrics: api_metrics,
+        registry: metrics.registry,
+    });
+    let _reconciler = tasks.spawn("reconciler", reconciler.run(manifests.plans()));
+
+    let closing = CancellationToken::new();
+    let server = listen::serve(listener, api::router(state, access), tls, settings.limits, closing.clone());
+    let end = async {
+        stop.cancelled().await;
+        tracing::info!("draining");
+        draining.cancel();
+        tokio::time::sleep(DRAIN_NOTICE).await;
+        closing.cancel();
+        tokio::time::sleep(DRAIN_LIMIT).await;
+    };
+    tokio::select! {
+        () = server => {}
+        () = end => {}
+        Some(task) = ended.recv() => return Err(AgentError::Task(task)),
+    }
+    Ok(())
+}
+
+/// Warns when the API is reachable from outside this host without TLS or without authentication.
+fn warn_if_open(listener: &TcpListener, credentials: &Credentials) {
+    let Ok(address) = listener.local_addr() else { return };
+    let authenticates = credentials.tokens.is_some() || credentials.asks_for_certificate;
+    let is_guarded = authenticates && credentials.tls.is_some();
+    if !is_guarded && !address.ip().is_loopback() {
+        tracing::warn!(
+            %address,
+            "everyone who reaches this address can read the pools, or listen in on who may: give --tls-cert and --tls-key, \
+             and --bearer-token-file or --tls-client-ca; or --listen on a loopback address"
+        );
+    }
+}

@@ -1,0 +1,37 @@
+//! The settings of one agent.
+
+use crate::api::access::credentials as api_credentials;
+use crate::api::access::hosts::AllowedHosts;
+use crate::api::connections::listen::Limits;
+use crate::catalogue::scraping::ScrapeSettings;
+use crate::catalogue::{Options, watch};
+use crate::publish::eds;
+use crate::scrape::credentials as scrape_credentials;
+use crate::sources::endpoints::Sources;
+
+/// The settings of one agent.
+#[derive(Debug)]
+pub struct Settings {
+    /// What the flags say about every pool.
+    pub options: Options,
+    /// The manifests with the pools; `None`: one pool of all endpoints.
+    pub manifests: Option<watch::Settings>,
+    /// Where endpoints come from.
+    pub sources: Sources,
+    /// How endpoints are scraped.
+    pub scrape: ScrapeSettings,
+    /// The agent's credentials for model servers, and the authorities that it trusts.
+    pub scrape_credentials: scrape_credentials::Files,
+    /// The endpoint files for Envoy's EDS.
+    pub eds: Option<eds::Target>,
+    /// Most endpoints of all sources together, and of one pool.
+    pub max_endpoints: usize,
+    /// Most snapshot requests that may wait at the same time.
+    pub max_waiters: usize,
+    /// Limits on clients of the API.
+    pub limits: Limits,
+    /// Host names under which clients may address the API, beside the agent's own address.
+    pub allowed_hosts: AllowedHosts,
+    /// The API's certificate, and the credentials that it requires of clients.
+    pub credentials: api_credentials::Files,
+}

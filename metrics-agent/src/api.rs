@@ -1,0 +1,14 @@
+//! The agent's HTTP API: snapshots for filters, reports of proxies, health checks, metrics and the live page.
+
+pub mod access;
+pub mod connections;
+mod error;
+mod health;
+pub mod metrics;
+pub mod pools;
+pub mod reports;
+mod router;
+mod state;
+
+pub use router::router;
+pub use state::ApiState;

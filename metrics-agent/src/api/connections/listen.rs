@@ -1,0 +1,127 @@
+//! Connections, each bounded in size and time.
+
+use core::convert::Infallible;
+use core::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use super::deadline_body::DeadlineBody;
+use super::limit::ConnectionLimit;
+use crate::api::access::check::Peer;
+use crate::credentials::Watched;
+
+/// Pause after the kernel gave no connection, as when there are no more file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Least of [`Limits::max_header_bytes`]: HTTP's library reads in no smaller pieces.
+pub const MIN_HEADER_BYTES: usize = 8192;
+
+/// What one client, or many, may take of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most connections; more wait until one of them ends.
+    pub max_connections: usize,
+    /// Longest request line with its headers, at least [`MIN_HEADER_BYTES`]; a longer one is answered 431.
+    pub max_header_bytes: usize,
+    /// A connection is closed when a handshake takes longer, or when the next request's headers have not come whole in it.
+    pub idle_timeout: Duration,
+    /// A connection is closed when its client takes nothing of an answer for so long.
+    pub write_timeout: Duration,
+    /// The same when it takes longer for all of an answer, however steadily.
+    pub answer_timeout: Duration,
+    /// Largest report of a proxy; a larger one is answered 413.
+    pub max_report_bytes: usize,
+    /// Most proxies that may report on one pool; one more is answered 400.
+    pub max_proxies: usize,
+}
+
+/// Serves until `closing` is cancelled, and then until every request that had begun is answered.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<Watched<ServerConfig>>,
+    limits: Limits,
+    closing: CancellationToken,
+) {
+    let mut open = JoinSet::new();
+    let graceful = GracefulShutdown::new();
+    let mut limit = ConnectionLimit::new(limits.max_connections);
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => break,
+            Some(_) = open.join_next() => {}
+            accepted = listener.accept(), if limit.allows_more_than(open.len()) => match accepted {
+                Ok((stream, _)) => {
+                    let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
+                    open.spawn(connection(stream, tls, router.clone(), limits, graceful.watcher()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            },
+        }
+        limit.update(open.len());
+    }
+    drop(listener);
+    graceful.shutdown().await;
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    limits: Limits,
+    watcher: Watcher,
+) {
+    let own_address = match stream.local_addr() {
+        Ok(address) => address.ip(),
+        Err(error) => return tracing::debug!(%error, "a connection has no address of its own"),
+    };
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection keeps Nagle's delay");
+    }
+    let mut stream = Box::pin(TimeoutStream::new(stream));
+    stream.as_mut().set_write_timeout_pinned(Some(limits.write_timeout));
+    let (stream, peer) = match tls {
+        None => (Either::Left(stream), Peer { has_certificate: false, own_address }),
+        Some(tls) => match timeout(limits.idle_timeout, tls.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let has_certificate = stream.get_ref().1.peer_certificates().is_some();
+                (Either::Right(stream), Peer { has_certificate, own_address })
+            }
+            Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => return tracing::debug!("a TLS handshake took too long"),
+        },
+    };
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        let answer = router.clone().call(request);
+        async move {
+            let answer = answer.await.unwrap_or_else(|never| match never {});
+            Ok::<_, Infallible>(answer.map(|body| DeadlineBody::new(body, limits.answer_timeout)))
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout)
+        .max_buf_size(limits.max_header_bytes)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+}

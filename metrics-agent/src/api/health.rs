@@ -1,0 +1,40 @@
+//! `GET /healthz` and `GET /readyz`
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use super::error::error_response;
+use super::state::ApiState;
+
+pub(super) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// 200 once every pool has an endpoint set and each of its endpoints was tried; never while draining.
+pub(super) async fn ready(State(state): State<Arc<ApiState>>) -> Response {
+    match not_ready(&state) {
+        None => "ok\n".into_response(),
+        Some(reason) => error_response(StatusCode::SERVICE_UNAVAILABLE, &reason),
+    }
+}
+
+fn not_ready(state: &ApiState) -> Option<String> {
+    if state.draining.is_cancelled() {
+        return Some("draining: the agent is about to end".to_owned());
+    }
+    if let Err(reason) = &*state.plans.borrow() {
+        return Some(format!("no pools yet: {reason}"));
+    }
+    if let Err(reason) = &*state.endpoints.borrow() {
+        return Some(format!("no endpoints yet: {reason}"));
+    }
+    let publishers = state.pools.publishers();
+    if publishers.is_empty() {
+        return Some("no pools yet".to_owned());
+    }
+    let untried = publishers.iter().find(|(_, publisher)| !publisher.first_round_done());
+    untried.map(|(name, _)| format!("pool {name:?}: not every endpoint has been tried yet"))
+}

@@ -1,0 +1,7 @@
+//! The agent's metrics: its own counters, and gauges of the pools.
+
+pub(super) mod counters;
+mod pool_gauges;
+pub(super) mod text;
+
+pub use counters::ApiMetrics;

@@ -1,0 +1,213 @@
+//! Gauges of pools and endpoints, taken from the pools when they are asked for.
+//!
+//! Names of endpoints and proxies come from outside: at most [`MAX_SERIES`] of a family are told apart, the rest is added up under
+//! [`OTHER`].
+
+use core::sync::atomic::AtomicU64;
+use core::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry, Unit};
+
+use crate::api::pools::status::{EndpointStatus, FRESH, PoolStatus, State};
+
+/// As in the EPP.
+pub(super) const MAX_SERIES: usize = 1000;
+
+/// The label of those that are not told apart.
+const OTHER: &str = "other";
+
+type Labels = Vec<(&'static str, String)>;
+type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
+type Counts = Family<Labels, Counter>;
+type Value = fn(&EndpointStatus) -> Option<f64>;
+
+/// All gauges of these pools.
+pub(super) fn registry(pools: &[PoolStatus]) -> Registry {
+    let mut registry = Registry::default();
+    register_reference(registry.sub_registry_with_prefix("llm_d_epp"), pools);
+    register_endpoints(registry.sub_registry_with_prefix("metrics_agent"), pools);
+    register_proxies(registry.sub_registry_with_prefix("endpoint_picker"), pools);
+    registry
+}
+
+/// The EPP's pool metrics under its names. Where no endpoint is fresh there are no averages, in place of old ones.
+fn register_reference(registry: &mut Registry, pools: &[PoolStatus]) {
+    let mut families = Families(registry);
+    let ready = families.gauge("ready_endpoints", "Ready endpoints whose values are at most 2 s old");
+    let kinds: [(&str, &str, Value); 3] = [
+        ("kv_cache_utilization", "share of the KV cache in use", |it| it.kv_usage),
+        ("queue_size", "waiting requests", |it| it.waiting.map(|count| count as f64)),
+        ("running_requests", "running requests", |it| it.running.map(|count| count as f64)),
+    ];
+    for (name, what, value) in kinds {
+        let average = families.gauge(&format!("average_{name}"), &format!("Mean {what} of fresh endpoints"));
+        let deviation =
+            families.gauge(&format!("std_dev_{name}"), &format!("Sample standard deviation of the {what}"));
+        for pool in pools {
+            let values: Vec<f64> =
+                pool.endpoints.iter().filter(|it| is_fresh(it)).map(|it| value(it).unwrap_or(0.0)).collect();
+            if let Some((mean, sample)) = mean_and_deviation(&values) {
+                average.get_or_create(&named(pool)).set(hundredths(mean));
+                deviation.get_or_create(&named(pool)).set(hundredths(sample));
+            }
+        }
+    }
+    let queue = families.gauge("per_endpoint_queue_size", "Waiting requests of each endpoint");
+    let mut budget = SeriesBudget::default();
+    for pool in pools {
+        let fresh = pool.endpoints.iter().filter(|it| is_fresh(it)).count();
+        ready.get_or_create(&named(pool)).set(fresh as f64);
+        for endpoint in &pool.endpoints {
+            let labels =
+                [("name", pool.pool.clone()), ("model_server_endpoint", budget.name(&endpoint.name))];
+            queue.get_or_create(&labels.to_vec()).inc_by(endpoint.waiting.unwrap_or(0) as f64);
+        }
+    }
+}
+
+fn register_endpoints(registry: &mut Registry, pools: &[PoolStatus]) {
+    let mut families = Families(registry);
+    let age = families.gauge_of(
+        "reading_age",
+        "Age of an endpoint's values; those never scraped are left out",
+        Some(Unit::Seconds),
+    );
+    let states = families.gauge("endpoint_states", "Endpoints of the pool by state");
+    let mut budget = SeriesBudget::default();
+    for pool in pools {
+        for state in State::ALL {
+            let count = pool.endpoints.iter().filter(|endpoint| endpoint.state == state).count();
+            let labels = [("pool", pool.pool.clone()), ("state", state.name().to_owned())];
+            states.get_or_create(&labels.to_vec()).set(count as f64);
+        }
+        for endpoint in &pool.endpoints {
+            let labels = [("pool", pool.pool.clone()), ("endpoint", budget.name(&endpoint.name))];
+            if let Some(age_ms) = endpoint.age_ms {
+                let age = age.get_or_create(&labels.to_vec());
+                age.set(age.get().max(age_ms as f64 / 1000.0));
+            }
+        }
+    }
+}
+
+fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
+    let mut families = Families(registry);
+    let requests = families.counter("requests", "Requests that a proxy decided on, by outcome");
+    let age = families.gauge_of("report_age", "Age of a proxy's last report", Some(Unit::Seconds));
+    let tried = families.counter("shadow_decisions", "Requests that a shadow configuration was tried on");
+    let picks = families.counter("picks", "How often an endpoint was sent a request, or a part of one");
+    let in_flight = families.gauge("in_flight_requests", "Requests in flight at an endpoint");
+    let tokens = families.gauge("in_flight_tokens", "Tokens of the requests in flight at an endpoint");
+    let mut budget = SeriesBudget::default();
+    for pool in pools {
+        for proxy in &pool.proxies {
+            let of_proxy = |more: &[(&'static str, String)]| {
+                let own = [("pool", pool.pool.clone()), ("proxy", proxy.proxy.clone())];
+                [&own[..], more].concat()
+            };
+            age.get_or_create(&of_proxy(&[])).set(proxy.age_ms as f64 / 1000.0);
+            let count = |outcome: &str, status: String, requests_so_far: u64| {
+                let labels = of_proxy(&[("outcome", outcome.to_owned()), ("status", status)]);
+                requests.get_or_create(&labels).inc_by(requests_so_far);
+            };
+            count("routed", String::new(), proxy.routed);
+            count("abstained", String::new(), proxy.abstained);
+            for (status, requests_so_far) in &proxy.rejected {
+                count("rejected", status.to_string(), *requests_so_far);
+            }
+            let shadow = proxy.shadow.map(|counts| [("true", counts.agreed), ("false", counts.disagreed)]);
+            for (agrees, decisions) in shadow.into_iter().flatten() {
+                let labels = of_proxy(&[("agrees", agrees.to_owned())]);
+                tried.get_or_create(&labels).inc_by(decisions);
+            }
+        }
+        for endpoint in &pool.endpoints {
+            let Some(sent) = endpoint.sent else { continue };
+            let labels = vec![("pool", pool.pool.clone()), ("endpoint", budget.name(&endpoint.name))];
+            picks.get_or_create(&labels).inc_by(sent.picks);
+            in_flight.get_or_create(&labels).inc_by(sent.requests as f64);
+            tokens.get_or_create(&labels).inc_by(sent.tokens as f64);
+        }
+    }
+}
+
+/// Makes families of one registry.
+struct Families<'a>(&'a mut Registry);
+
+impl Families<'_> {
+    fn gauge(&mut self, name: &str, help: &str) -> Numbers {
+        self.gauge_of(name, help, None)
+    }
+
+    fn gauge_of(&mut self, name: &str, help: &str, unit: Option<Unit>) -> Numbers {
+        let family = Numbers::default();
+        self.add(name, help, unit, family.clone());
+        family
+    }
+
+    fn counter(&mut self, name: &str, help: &str) -> Counts {
+        let family = Counts::default();
+        self.add(name, help, None, family.clone());
+        family
+    }
+
+    fn add(&mut self, name: &str, help: &str, unit: Option<Unit>, family: impl Metric) {
+        match unit {
+            Some(unit) => self.0.register_with_unit(name, help, unit, family),
+            None => self.0.register(name, help, family),
+        }
+    }
+}
+
+/// Names that still may be told apart.
+struct SeriesBudget {
+    left: usize,
+}
+
+impl Default for SeriesBudget {
+    fn default() -> Self {
+        Self { left: MAX_SERIES }
+    }
+}
+
+impl SeriesBudget {
+    /// The label of one more endpoint.
+    fn name(&mut self, endpoint: &str) -> String {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                endpoint.to_owned()
+            }
+            None => OTHER.to_owned(),
+        }
+    }
+}
+
+/// An endpoint that is not ready keeps its last values; they are left out at once.
+fn is_fresh(endpoint: &EndpointStatus) -> bool {
+    endpoint.state != State::NotReady
+        && endpoint.age_ms.is_some_and(|age_ms| Duration::from_millis(age_ms) <= FRESH)
+}
+
+fn named(pool: &PoolStatus) -> Labels {
+    vec![("name", pool.pool.clone())]
+}
+
+/// Mean and sample standard deviation (n - 1; of one value 0), as in the EPP; `None` of no values.
+fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
+    let count = values.len() as f64;
+    let mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)?;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let deviation = if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
+    Some((mean, deviation))
+}
+
+fn hundredths(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests;

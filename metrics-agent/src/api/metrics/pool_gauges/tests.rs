@@ -1,0 +1,116 @@
+use std::collections::BTreeMap;
+
+use prometheus_client::encoding::text::encode;
+
+use super::*;
+use crate::api::pools::status::{ProxyStatus, Sent, ShadowCounts};
+
+fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> EndpointStatus {
+    EndpointStatus {
+        name: name.to_owned(),
+        address: String::new(),
+        labels: BTreeMap::new(),
+        state: if age_ms.is_some() { State::Ready } else { State::NoReading },
+        age_ms,
+        waiting: Some(waiting),
+        running: Some(1),
+        kv_usage: Some(kv_usage),
+        kv_usage_metric: None,
+        lora: None,
+        block_size: None,
+        num_blocks: None,
+        attributes: BTreeMap::new(),
+        sent: Some(Sent { picks: waiting, picks_per_second: None, requests: 2, tokens: 300, failing: false }),
+    }
+}
+
+fn text(endpoints: Vec<EndpointStatus>) -> String {
+    let proxies = vec![ProxyStatus {
+        proxy: "envoy \"1\"".to_owned(),
+        age_ms: 500,
+        routed: 7,
+        abstained: 1,
+        rejected: [(503, 2)].into(),
+        shadow: Some(ShadowCounts { agreed: 6, disagreed: 0 }),
+    }];
+    let mut text = String::new();
+    encode(&mut text, &registry(&[PoolStatus { pool: "p".to_owned(), endpoints, proxies }])).unwrap();
+    text
+}
+
+#[track_caller]
+fn assert_has(text: &str, line: &str) {
+    assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
+}
+
+#[test]
+fn averages_are_over_the_fresh_endpoints_and_rounded_as_in_the_epp() {
+    let text = text(vec![
+        endpoint("a", 1, 0.1, Some(0)),
+        endpoint("b", 4, 0.234_5, Some(2000)),
+        endpoint("stale", 100, 1.0, Some(2001)),
+        endpoint("new", 0, 0.0, None),
+    ]);
+    for line in [
+        r#"llm_d_epp_ready_endpoints{name="p"} 2.0"#,
+        r#"llm_d_epp_average_queue_size{name="p"} 2.5"#,
+        r#"llm_d_epp_std_dev_queue_size{name="p"} 2.12"#,
+        r#"llm_d_epp_average_running_requests{name="p"} 1.0"#,
+        r#"llm_d_epp_average_kv_cache_utilization{name="p"} 0.17"#,
+        r#"llm_d_epp_per_endpoint_queue_size{name="p",model_server_endpoint="stale"} 100.0"#,
+        r#"metrics_agent_reading_age_seconds{pool="p",endpoint="stale"} 2.001"#,
+        r#"metrics_agent_endpoint_states{pool="p",state="no_reading"} 1.0"#,
+        r#"metrics_agent_endpoint_states{pool="p",state="not_ready"} 0.0"#,
+    ] {
+        assert_has(&text, line);
+    }
+    assert!(!text.contains(r#"reading_age_seconds{pool="p",endpoint="new""#), "{text}");
+}
+
+#[test]
+fn an_endpoint_that_is_not_ready_is_left_out_of_averages_at_once() {
+    let gone = EndpointStatus { state: State::NotReady, ..endpoint("gone", 100, 1.0, Some(0)) };
+    let text = text(vec![endpoint("a", 1, 0.1, Some(0)), gone]);
+    assert_has(&text, r#"llm_d_epp_ready_endpoints{name="p"} 1.0"#);
+    assert_has(&text, r#"llm_d_epp_average_queue_size{name="p"} 1.0"#);
+    assert_has(&text, r#"llm_d_epp_average_kv_cache_utilization{name="p"} 0.1"#);
+}
+
+#[test]
+fn without_a_fresh_endpoint_there_is_no_average() {
+    let text = text(vec![endpoint("a", 1, 0.1, Some(9000))]);
+    assert_has(&text, r#"llm_d_epp_ready_endpoints{name="p"} 0.0"#);
+    assert!(!text.contains("llm_d_epp_average_queue_size{"), "{text}");
+}
+
+#[test]
+fn proxies_and_what_they_sent_are_told() {
+    let text = text(vec![endpoint("a", 5, 0.1, Some(0))]);
+    for line in [
+        r#"endpoint_picker_requests_total{pool="p",proxy="envoy \"1\"",outcome="routed",status=""} 7"#,
+        r#"endpoint_picker_requests_total{pool="p",proxy="envoy \"1\"",outcome="rejected",status="503"} 2"#,
+        r#"endpoint_picker_shadow_decisions_total{pool="p",proxy="envoy \"1\"",agrees="true"} 6"#,
+        r#"endpoint_picker_shadow_decisions_total{pool="p",proxy="envoy \"1\"",agrees="false"} 0"#,
+        r#"endpoint_picker_report_age_seconds{pool="p",proxy="envoy \"1\""} 0.5"#,
+        r#"endpoint_picker_picks_total{pool="p",endpoint="a"} 5"#,
+        r#"endpoint_picker_in_flight_requests{pool="p",endpoint="a"} 2.0"#,
+        r#"endpoint_picker_in_flight_tokens{pool="p",endpoint="a"} 300.0"#,
+    ] {
+        assert_has(&text, line);
+    }
+}
+
+#[test]
+fn a_thousand_endpoints_are_told_apart_and_the_rest_is_added_up() {
+    let text = text((0..MAX_SERIES + 3).map(|n| endpoint(&format!("e{n}"), 2, 0.1, Some(10))).collect());
+    let of_queue = |line: &&str| line.starts_with("llm_d_epp_per_endpoint_queue_size{");
+    assert_eq!(text.lines().filter(of_queue).count(), MAX_SERIES + 1);
+    for line in [
+        r#"llm_d_epp_per_endpoint_queue_size{name="p",model_server_endpoint="e999"} 2.0"#,
+        r#"llm_d_epp_per_endpoint_queue_size{name="p",model_server_endpoint="other"} 6.0"#,
+        r#"metrics_agent_reading_age_seconds{pool="p",endpoint="other"} 0.01"#,
+        r#"endpoint_picker_picks_total{pool="p",endpoint="other"} 6"#,
+    ] {
+        assert_has(&text, line);
+    }
+}

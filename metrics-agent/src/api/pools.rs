@@ -1,0 +1,9 @@
+//! What the API returns about pools.
+
+pub(super) mod build;
+pub mod history;
+pub(super) mod routes;
+pub(super) mod snapshot;
+pub mod status;
+
+pub use build::of_snapshot;

@@ -1,0 +1,169 @@
+//! Puts a status together.
+
+use core::time::Duration;
+
+use endpoint_picker::plugin::UtilizationDetector;
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::reading::{Lora, Reading};
+use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
+
+use super::status::{EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, Sent, State};
+use crate::api::reports::Reports;
+use crate::api::reports::store::{Heard, PoolReports, Tally};
+use crate::publish::pool_publisher::PoolPublisher;
+use crate::publish::published::Published;
+
+/// From where on an endpoint counts as saturated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Thresholds {
+    /// Waiting requests.
+    waiting: f64,
+    /// Share of the KV cache in use.
+    kv_usage: f64,
+}
+
+impl Thresholds {
+    /// Those of the policy's saturation detector, if it is a `utilization-detector`; otherwise that plugin's defaults.
+    fn of_policy(policy: Option<&v1::Policy>) -> Self {
+        let config = policy.and_then(|policy| policy.picker_config.as_ref());
+        let detector = config.and_then(|config| {
+            let name = config.saturation_detector.as_ref()?;
+            let plugin = config.plugins.iter().find(|plugin| plugin.name == *name)?;
+            let is_ours = plugin.r#type == "utilization-detector";
+            is_ours.then(|| serde_json::from_str::<UtilizationDetector>(&plugin.parameters).ok())?
+        });
+        let detector = detector.unwrap_or_default();
+        Self { waiting: detector.queue_depth_threshold(), kv_usage: detector.kv_cache_util_threshold() }
+    }
+
+    fn are_reached_by(self, reading: &Reading) -> bool {
+        reading.waiting.is_some_and(|waiting| waiting as f64 >= self.waiting)
+            || reading.kv_usage.is_some_and(|usage| usage >= self.kv_usage)
+    }
+}
+
+/// A pool with its proxies' reports; `None` until it has an endpoint set.
+pub(in crate::api) fn of_pool(publisher: &PoolPublisher, reports: &Reports, now: Duration) -> Option<PoolStatus> {
+    let published = publisher.published()?;
+    let reports = reports.of(published.topology().pool.name());
+    Some(of_board(&published, &reports, now))
+}
+
+/// A pool as the agent publishes it, with what proxies reported.
+fn of_board(published: &Published, reports: &PoolReports, now: Duration) -> PoolStatus {
+    let topology = published.topology();
+    let thresholds = Thresholds::of_policy(topology.policy.as_ref());
+    let sent = |endpoint: &Endpoint| {
+        let key = endpoint.key();
+        (!reports.proxies.is_empty()).then(|| {
+            let tallies = reports.proxies.values().filter_map(|heard| heard.endpoints.get(&key));
+            let picks = reports.picks.get(&key).copied().unwrap_or(0);
+            tallies.fold(Sent { picks, ..Sent::default() }, add)
+        })
+    };
+    let pool = &topology.pool;
+    let mut endpoints = endpoints(pool, published.readings(), thresholds, sent, now);
+    for (endpoint, metric) in endpoints.iter_mut().zip(published.kv_usage_metrics()) {
+        endpoint.kv_usage_metric = metric.as_deref().map(str::to_owned);
+    }
+    PoolStatus {
+        pool: pool.name().to_owned(),
+        endpoints,
+        proxies: reports.proxies.iter().map(|(proxy, heard)| of_proxy(proxy, heard, now)).collect(),
+    }
+}
+
+/// A pool as a recorded snapshot tells it. Without a topology there are no endpoints.
+pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> {
+    let mut topology = snapshot.topology.unwrap_or_default();
+    let thresholds = Thresholds::of_policy(topology.policy.take().as_ref());
+    let pool = topology_into_core(topology)?;
+    // Any moment will do, as long as ages fit in before it.
+    let now = Duration::from_secs(u64::from(u32::MAX));
+    let readings: Vec<_> =
+        snapshot.readings.into_iter().map(|reading| reading_into_core(reading, now)).collect();
+    let endpoints = endpoints(&pool, &readings, thresholds, |_| None, now);
+    Ok(PoolStatus { pool: pool.name().to_owned(), endpoints, proxies: Vec::new() })
+}
+
+fn endpoints(
+    pool: &Pool,
+    readings: &[Reading],
+    thresholds: Thresholds,
+    sent: impl Fn(&Endpoint) -> Option<Sent>,
+    now: Duration,
+) -> Vec<EndpointStatus> {
+    let each = pool.endpoints().iter().zip(readings);
+    each.map(|(endpoint, reading)| of_endpoint(endpoint, reading, thresholds, sent(endpoint), now)).collect()
+}
+
+fn of_endpoint(
+    endpoint: &Endpoint,
+    reading: &Reading,
+    thresholds: Thresholds,
+    sent: Option<Sent>,
+    now: Duration,
+) -> EndpointStatus {
+    let age = reading.age(now);
+    let state = match age {
+        _ if !reading.ready => State::NotReady,
+        _ if sent.is_some_and(|sent| sent.failing) => State::Failing,
+        None => State::NoReading,
+        Some(age) if age > FRESH => State::Stale,
+        Some(_) if thresholds.are_reached_by(reading) => State::Saturated,
+        Some(_) => State::Ready,
+    };
+    EndpointStatus {
+        name: endpoint.name().to_owned(),
+        address: endpoint.printed_address().to_owned(),
+        labels: endpoint.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        state,
+        age_ms: age.map(milliseconds),
+        waiting: reading.waiting,
+        running: reading.running,
+        kv_usage: reading.kv_usage,
+        kv_usage_metric: None,
+        lora: reading.lora.as_ref().map(of_adapters),
+        block_size: reading.block_size,
+        num_blocks: reading.num_blocks,
+        attributes: reading.attributes.iter().cloned().collect(),
+        sent,
+    }
+}
+
+/// A server also lists an adapter as waiting when it runs and further requests for it wait.
+fn of_adapters(lora: &Lora) -> LoraStatus {
+    let only_waits = |name: &&String| !lora.running.contains(name);
+    let waiting = lora.waiting.iter().filter(only_waits).cloned().collect();
+    LoraStatus { running: lora.running.clone(), waiting, max: lora.max }
+}
+
+fn of_proxy(proxy: &str, heard: &Heard, now: Duration) -> ProxyStatus {
+    ProxyStatus {
+        proxy: proxy.to_owned(),
+        age_ms: milliseconds(now.saturating_sub(heard.at)),
+        routed: heard.routed,
+        abstained: heard.abstained,
+        rejected: heard.rejected.clone(),
+        shadow: heard.shadow,
+    }
+}
+
+/// Counts come from outside and may be anything.
+fn add(sum: Sent, tally: &Tally) -> Sent {
+    let rates = [sum.picks_per_second, tally.picks_per_second];
+    Sent {
+        picks: sum.picks,
+        picks_per_second: rates.into_iter().flatten().reduce(|a, b| a + b),
+        requests: sum.requests.saturating_add(tally.requests),
+        tokens: sum.tokens.saturating_add(tally.tokens),
+        failing: sum.failing || tally.failing,
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! The last minutes of every endpoint, so that a page opened late shows what happened.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::time::MissedTickBehavior;
+
+use super::build;
+use super::status::{EndpointStatus, PoolStatus, State};
+use crate::api::reports::Reports;
+use crate::clock::Clock;
+use crate::publish::pools::Pools;
+
+/// Time between two points.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Points kept: five minutes.
+const POINTS: usize = 150;
+
+/// Endpoints of a pool that are followed, the first ones: three megabytes.
+const MAX_ENDPOINTS: usize = 1000;
+
+/// Points of all pools.
+#[derive(Debug)]
+pub struct History {
+    clock: Clock,
+    pools: Mutex<HashMap<String, Lines>>,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    at: VecDeque<Duration>,
+    endpoints: BTreeMap<String, Line>,
+}
+
+/// One number for each moment of [`Lines::at`]; NaN, and null in JSON, where nothing was known.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Line {
+    waiting: VecDeque<f32>,
+    running: VecDeque<f32>,
+    kv_usage: VecDeque<f32>,
+    in_flight: VecDeque<f32>,
+    picks_per_second: VecDeque<f32>,
+}
+
+/// The oldest point first.
+#[derive(Serialize)]
+struct Told<'a> {
+    ages_ms: Vec<u128>,
+    endpoints: &'a BTreeMap<String, Line>,
+}
+
+impl History {
+    /// Nothing yet.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, pools: Mutex::default() }
+    }
+
+    /// Adds a point every two seconds, for ever.
+    pub async fn record(self: Arc<Self>, pools: Arc<Pools>, reports: Arc<Reports>) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            let statuses = pools.publishers().into_iter();
+            let now = self.clock.now();
+            let statuses = statuses.filter_map(|(_, publisher)| build::of_pool(&publisher, &reports, now));
+            self.add(&statuses.collect::<Vec<_>>());
+        }
+    }
+
+    /// Adds a point to each of these pools and forgets the others.
+    fn add(&self, statuses: &[PoolStatus]) {
+        let now = self.clock.now();
+        let mut pools = self.pools.lock();
+        pools.retain(|name, _| statuses.iter().any(|status| status.pool == *name));
+        for status in statuses {
+            pools.entry(status.pool.clone()).or_default().add(status, now);
+        }
+    }
+
+    /// One pool's points as JSON.
+    #[expect(clippy::missing_panics_doc, reason = "numbers under text keys are always JSON")]
+    pub fn json(&self, pool: &str) -> String {
+        let now = self.clock.now();
+        let pools = self.pools.lock();
+        let none = Lines::default();
+        let lines = pools.get(pool).unwrap_or(&none);
+        let ages_ms = lines.at.iter().map(|at| now.saturating_sub(*at).as_millis()).collect();
+        let told = Told { ages_ms, endpoints: &lines.endpoints };
+        serde_json::to_string(&told).expect("numbers under text keys are always JSON")
+    }
+}
+
+impl Lines {
+    fn add(&mut self, status: &PoolStatus, now: Duration) {
+        let before = self.at.len();
+        self.at.push_back(now);
+        for endpoint in status.endpoints.iter().take(MAX_ENDPOINTS) {
+            let line = self.endpoints.entry(endpoint.name.clone()).or_insert_with(|| Line::unknown(before));
+            line.add(endpoint);
+        }
+        // Those that got no point have left.
+        self.endpoints.retain(|_, line| line.waiting.len() == before + 1);
+        if self.at.len() > POINTS {
+            self.at.pop_front();
+            self.endpoints.values_mut().for_each(Line::drop_oldest);
+        }
+    }
+}
+
+impl Line {
+    fn unknown(points: usize) -> Self {
+        let values: VecDeque<f32> = core::iter::repeat_n(f32::NAN, points).collect();
+        Self {
+            waiting: values.clone(),
+            running: values.clone(),
+            kv_usage: values.clone(),
+            in_flight: values.clone(),
+            picks_per_second: values,
+        }
+    }
+
+    fn add(&mut self, endpoint: &EndpointStatus) {
+        let count = |count: Option<u64>| count.map_or(f32::NAN, |count| count as f32);
+        // The last values of an endpoint that is not ready are not those of this moment.
+        let is_ready = endpoint.state != State::NotReady;
+        self.waiting.push_back(count(endpoint.waiting.filter(|_| is_ready)));
+        self.running.push_back(count(endpoint.running.filter(|_| is_ready)));
+        self.kv_usage.push_back(thousandths(endpoint.kv_usage.filter(|_| is_ready)));
+        self.in_flight.push_back(count(endpoint.sent.map(|sent| sent.requests)));
+        self.picks_per_second.push_back(thousandths(endpoint.sent.and_then(|sent| sent.picks_per_second)));
+    }
+
+    fn drop_oldest(&mut self) {
+        let Self { waiting, running, kv_usage, in_flight, picks_per_second } = self;
+        for values in [waiting, running, kv_usage, in_flight, picks_per_second] {
+            values.pop_front();
+        }
+    }
+}
+
+/// As exact as a chart needs it, and short in JSON.
+#[expect(clippy::cast_possible_truncation, reason = "a chart needs no more")]
+fn thousandths(value: Option<f64>) -> f32 {
+    value.map_or(f32::NAN, |value| ((value * 1000.0).round() / 1000.0) as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::pools::status::Sent;
+
+    fn endpoint(name: &str, waiting: u64) -> EndpointStatus {
+        EndpointStatus {
+            name: name.to_owned(),
+            address: String::new(),
+            labels: BTreeMap::new(),
+            state: State::Ready,
+            age_ms: Some(0),
+            waiting: Some(waiting),
+            running: None,
+            kv_usage: Some(0.123_456),
+            kv_usage_metric: None,
+            lora: None,
+            block_size: None,
+            num_blocks: None,
+            attributes: BTreeMap::new(),
+            sent: Some(Sent { requests: 3, picks_per_second: Some(2.5), ..Sent::default() }),
+        }
+    }
+
+    fn pool(endpoints: Vec<EndpointStatus>) -> PoolStatus {
+        PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![] }
+    }
+
+    fn told(history: &History) -> serde_json::Value {
+        serde_json::from_str(&history.json("p")).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_that_comes_later_was_unknown_before_and_one_that_left_is_gone() {
+        let history = History::new(Clock::start());
+        history.add(&[pool(vec![endpoint("a", 1)])]);
+        tokio::time::advance(EVERY).await;
+        history.add(&[pool(vec![endpoint("a", 2), endpoint("b", 7)])]);
+        let json = told(&history);
+        assert_eq!(json["ages_ms"], serde_json::json!([2000, 0]));
+        assert_eq!(json["endpoints"]["a"]["waiting"], serde_json::json!([1.0, 2.0]));
+        assert_eq!(json["endpoints"]["b"]["waiting"], serde_json::json!([null, 7.0]));
+        assert_eq!(json["endpoints"]["b"]["running"], serde_json::json!([null, null]));
+        assert_eq!(json["endpoints"]["a"]["kv_usage"], serde_json::json!([0.123, 0.123]));
+        assert_eq!(json["endpoints"]["a"]["in_flight"], serde_json::json!([3.0, 3.0]));
+        assert_eq!(json["endpoints"]["a"]["picks_per_second"], serde_json::json!([2.5, 2.5]));
+        history.add(&[pool(vec![endpoint("b", 8)])]);
+        assert!(told(&history)["endpoints"].get("a").is_none());
+        history.add(&[]);
+        assert_eq!(told(&history), serde_json::json!({"ages_ms": [], "endpoints": {}}));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_values_of_an_endpoint_that_is_not_ready_are_no_points() {
+        let history = History::new(Clock::start());
+        let gone = EndpointStatus { state: State::NotReady, running: Some(4), ..endpoint("a", 1) };
+        history.add(&[pool(vec![gone])]);
+        let line = &told(&history)["endpoints"]["a"];
+        let unknown = serde_json::json!([null]);
+        assert_eq!([&line["waiting"], &line["running"], &line["kv_usage"]], [&unknown; 3]);
+        assert_eq!(line["in_flight"], serde_json::json!([3.0]), "what proxies sent there is counted on");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_five_minutes_and_a_thousand_endpoints_are_kept() {
+        let history = History::new(Clock::start());
+        let many: Vec<_> = (0..MAX_ENDPOINTS + 5).map(|n| endpoint(&n.to_string(), 1)).collect();
+        for _ in 0..POINTS + 5 {
+            history.add(&[pool(many.clone())]);
+        }
+        let json = told(&history);
+        assert_eq!(json["ages_ms"].as_array().unwrap().len(), POINTS);
+        let endpoints = json["endpoints"].as_object().unwrap();
+        assert_eq!(endpoints.len(), MAX_ENDPOINTS);
+        assert_eq!(endpoints["0"]["running"].as_array().unwrap().len(), POINTS);
+    }
+}

@@ -1,0 +1,74 @@
+//! What the page and `metrics-agent snapshot` ask for, as JSON.
+//!
+//! | Path | Answer |
+//! |---|---|
+//! | `GET /v1/pools` | the agent's version and the pools' names |
+//! | `GET /v1/pools/{pool}` | the pool now: [`PoolStatus`] |
+//! | `GET /v1/pools/{pool}/history` | the last minutes: [`History`](super::history::History) |
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+
+use super::status::PoolStatus;
+use crate::api::error::error_response;
+use crate::api::state::ApiState;
+
+pub(in crate::api) fn routes() -> Router<Arc<ApiState>> {
+    Router::new()
+        .route("/v1/pools", get(pools))
+        .route("/v1/pools/{pool}", get(pool))
+        .route("/v1/pools/{pool}/history", get(history))
+}
+
+async fn pools(State(state): State<Arc<ApiState>>) -> Response {
+    let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
+    fresh(Json(serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "pools": names})))
+}
+
+async fn pool(State(state): State<Arc<ApiState>>, pool: Result<Path<String>, PathRejection>) -> Response {
+    match find(&state, pool) {
+        Ok(status) => fresh(Json(status)),
+        Err((code, problem)) => error_response(code, &problem),
+    }
+}
+
+async fn history(State(state): State<Arc<ApiState>>, pool: Result<Path<String>, PathRejection>) -> Response {
+    match find(&state, pool) {
+        Ok(status) => {
+            let json = state.history.json(&status.pool);
+            fresh(([(header::CONTENT_TYPE, "application/json")], json))
+        }
+        Err((code, problem)) => error_response(code, &problem),
+    }
+}
+
+/// The pool's status, or why there is none.
+fn find(
+    state: &ApiState,
+    pool: Result<Path<String>, PathRejection>,
+) -> Result<PoolStatus, (StatusCode, String)> {
+    let Ok(Path(name)) = pool else {
+        return Err((StatusCode::BAD_REQUEST, "the pool's name is not UTF-8".to_owned()));
+    };
+    let Some(publisher) = state.pools.publisher(&name) else {
+        let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
+        let allowed =
+            if names.is_empty() { "none yet; /readyz says why".to_owned() } else { names.join(", ") };
+        return Err((StatusCode::NOT_FOUND, format!("no such pool; allowed: {allowed}")));
+    };
+    state.status(&publisher).ok_or_else(|| {
+        let problem = "the pool's endpoints are not known yet; /readyz says why";
+        (StatusCode::SERVICE_UNAVAILABLE, problem.to_owned())
+    })
+}
+
+/// An answer that nobody may keep.
+fn fresh(answer: impl IntoResponse) -> Response {
+    ([(header::CACHE_CONTROL, "no-store")], answer).into_response()
+}

@@ -1,0 +1,9 @@
+//! Reports of proxies: received over HTTP, kept until they are too old.
+//!
+//! They feed `/metrics` and the page, and no decision depends on them. Any client of the agent can send them, so
+//! everything in them is bounded.
+
+pub(super) mod receive;
+pub mod store;
+
+pub use store::Reports;

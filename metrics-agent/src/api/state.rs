@@ -1,0 +1,55 @@
+//! What all requests share.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::ApiMetrics;
+use super::pools::build;
+use super::pools::history::History;
+use super::pools::status::PoolStatus;
+use super::reports::Reports;
+use crate::catalogue::watch::PlanResult;
+use crate::clock::Clock;
+use crate::publish::pool_publisher::PoolPublisher;
+use crate::publish::pools::Pools;
+use crate::sources::endpoints::EndpointSet;
+
+/// What all requests share.
+#[derive(Debug)]
+pub struct ApiState {
+    /// The clock of readings and reports.
+    pub clock: Clock,
+    /// The pools by name.
+    pub pools: Arc<Pools>,
+    /// The newest plan of the manifests.
+    pub plans: watch::Receiver<PlanResult>,
+    /// The newest endpoint set.
+    pub endpoints: watch::Receiver<EndpointSet>,
+    /// One permit for each snapshot request that may wait for a newer version.
+    pub waiters: Semaphore,
+    /// Reports of proxies.
+    pub reports: Arc<Reports>,
+    /// The last minutes, for the page.
+    pub history: Arc<History>,
+    /// Largest report of a proxy, in bytes.
+    pub max_report_bytes: usize,
+    /// Longest time in which the body of a request must arrive.
+    pub body_timeout: Duration,
+    /// Cancelled when the agent is about to end.
+    pub draining: CancellationToken,
+    /// Counters of the API.
+    pub metrics: ApiMetrics,
+    /// All counters of the agent.
+    pub registry: Registry,
+}
+
+impl ApiState {
+    /// A pool with its proxies' reports; `None` until it has an endpoint set.
+    pub(super) fn status(&self, publisher: &PoolPublisher) -> Option<PoolStatus> {
+        build::of_pool(publisher, &self.reports, self.clock.now())
+    }
+}

@@ -1,0 +1,184 @@
+//! The documents of the files, each checked by itself.
+
+use std::sync::Arc;
+
+use deserr::{Deserr, deserialize};
+use serde_json::Value as Json;
+
+use super::fault::{Fault, Faults, Origin};
+use super::fields::Metadata;
+use super::inference_model::InferenceModel;
+use super::inference_model_rewrite::InferenceModelRewrite;
+use super::inference_objective::InferenceObjective;
+use super::inference_pool::{self, InferencePool};
+use super::kinds::{GIE_V1ALPHA1, LLM_D_CONFIG, POOL, is_ours};
+use super::list;
+use super::nulls::{PARAMETERS, without_nulls_outside};
+use super::picker::{self, EndpointPickerConfig};
+use crate::catalogue::options::Options;
+use crate::files::yaml_problem;
+use crate::sources::manifests::File;
+use crate::sources::problem::Problem;
+
+/// One object and where it stands.
+#[derive(Debug)]
+pub(in crate::catalogue) struct Item<S> {
+    pub(in crate::catalogue) origin: Origin,
+    pub(in crate::catalogue) metadata: Metadata,
+    pub(in crate::catalogue) spec: S,
+}
+
+/// A configuration and where it stands.
+#[derive(Debug)]
+pub(in crate::catalogue) struct Config {
+    pub(in crate::catalogue) origin: Origin,
+    /// The pool it is for; `None`: every pool that has none of its own.
+    pub(in crate::catalogue) pool: Option<String>,
+    /// Whether it is only tried on the pool's requests.
+    pub(in crate::catalogue) is_shadow: bool,
+    pub(in crate::catalogue) lowered: picker::Lowered,
+}
+
+/// All documents that are right by themselves, and what is wrong with the others.
+#[derive(Debug, Default)]
+pub(in crate::catalogue) struct Documents {
+    pub(in crate::catalogue) count: usize,
+    pub(in crate::catalogue) pools: Vec<Item<InferencePool>>,
+    pub(in crate::catalogue) configs: Vec<Config>,
+    pub(in crate::catalogue) objectives: Vec<Item<InferenceObjective>>,
+    pub(in crate::catalogue) rewrites: Vec<Item<InferenceModelRewrite>>,
+    pub(in crate::catalogue) models: Vec<Item<InferenceModel>>,
+    pub(in crate::catalogue) problems: Vec<Problem>,
+    pub(in crate::catalogue) warnings: Vec<Problem>,
+}
+
+#[derive(Deserr)]
+#[deserr(error = Faults, rename_all = camelCase)]
+struct Header {
+    api_version: String,
+    kind: String,
+}
+
+/// The shape that all kinds but the configuration have.
+#[derive(Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields, where_predicate = S: Deserr<Faults>)]
+struct Resource<S> {
+    #[deserr(rename = "apiVersion")]
+    _api_version: String,
+    #[deserr(rename = "kind")]
+    _kind: String,
+    metadata: Metadata,
+    spec: S,
+    /// The cluster's own; not looked at.
+    #[deserr(default, rename = "status")]
+    _status: Option<Json>,
+}
+
+impl Documents {
+    pub(in crate::catalogue) fn read(files: &[File], options: &Options) -> Self {
+        let mut documents = Self::default();
+        for file in files {
+            documents.read_file(file, options);
+        }
+        documents
+    }
+
+    fn read_file(&mut self, file: &File, given: &Options) {
+        // YAML 1.2: `no` is a text.
+        let budget = Some(given.file_limits.yaml());
+        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
+        let mut bytes = &file.bytes[..];
+        let read = serde_saphyr::read_with_options::<_, Json>(&mut bytes, options);
+        for (index, document) in read.enumerate() {
+            let origin = Origin { file: Arc::clone(&file.path), document: index + 1, item: None };
+            let document = match document {
+                Ok(document) => without_nulls_outside(PARAMETERS, document),
+                Err(error) => {
+                    self.problems.push(origin.problem(Fault::new("", yaml_problem(&error))));
+                    return;
+                }
+            };
+            let items = match list::items(&document) {
+                Ok(items) => items,
+                Err(faults) => {
+                    self.problems.extend(faults.0.into_iter().map(|fault| origin.problem(fault)));
+                    continue;
+                }
+            };
+            let items = match items {
+                Some(items) => (1..).map(Some).zip(items).collect(),
+                None => vec![(None, document)],
+            };
+            for (item, document) in items {
+                let origin = Origin { item, ..origin.clone() };
+                self.count += 1;
+                let most = given.file_limits.manifests;
+                if self.count > most {
+                    let text = format!(
+                        "is one too many; allowed are {most} in all files together (--max-manifests)"
+                    );
+                    self.problems.push(origin.problem(Fault::new("", text)));
+                    return;
+                }
+                if let Err(faults) = self.add(&origin, document, given.allow_experimental_plugins) {
+                    self.problems.extend(faults.0.into_iter().map(|fault| origin.problem(fault)));
+                }
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        origin: &Origin,
+        document: Json,
+        allow_experimental_plugins: bool,
+    ) -> Result<(), Faults> {
+        let Header { api_version, kind } = deserialize(document.clone())?;
+        if !is_ours(&api_version, &kind)? {
+            let text = format!("{kind} of {api_version} is none of the agent's and passed over");
+            self.warn(origin, Fault::new("kind", text));
+            return Ok(());
+        }
+        match kind.as_str() {
+            "InferencePool" if api_version == POOL => {
+                self.pools.push(resource::<inference_pool::V1>(origin, document)?.map(InferencePool::from));
+            }
+            "InferencePool" => {
+                self.pools
+                    .push(resource::<inference_pool::V1Alpha2>(origin, document)?.map(InferencePool::from));
+            }
+            "EndpointPickerConfig" => {
+                let config: EndpointPickerConfig = deserialize(document)?;
+                let (pool, is_shadow) = (config.pool(), config.is_shadow());
+                let (lowered, warnings) = picker::lower(config, allow_experimental_plugins)?;
+                if api_version == GIE_V1ALPHA1 {
+                    let text = format!("{api_version:?} is deprecated; {LLM_D_CONFIG:?} takes its place");
+                    self.warn(origin, Fault::new("apiVersion", text));
+                }
+                for warning in warnings {
+                    self.warn(origin, warning);
+                }
+                self.configs.push(Config { origin: origin.clone(), pool, is_shadow, lowered });
+            }
+            "InferenceObjective" => self.objectives.push(resource(origin, document)?),
+            "InferenceModelRewrite" => self.rewrites.push(resource(origin, document)?),
+            _ => self.models.push(resource(origin, document)?),
+        }
+        Ok(())
+    }
+
+    fn warn(&mut self, origin: &Origin, fault: Fault) {
+        self.warnings.push(origin.problem(fault));
+    }
+}
+
+impl<S> Item<S> {
+    fn map<T>(self, change: impl FnOnce(S) -> T) -> Item<T> {
+        Item { origin: self.origin, metadata: self.metadata, spec: change(self.spec) }
+    }
+}
+
+fn resource<S: Deserr<Faults>>(origin: &Origin, document: Json) -> Result<Item<S>, Faults> {
+    let resource: Resource<S> = deserialize(document)?;
+    Ok(Item { origin: origin.clone(), metadata: resource.metadata, spec: resource.spec })
+}

@@ -1,0 +1,162 @@
+//! What is wrong with manifests, and where.
+
+use core::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use deserr::{DeserializeError, ErrorKind, IntoValue, MergeWithError, Value, ValueKind, ValuePointerRef};
+use serde_json::Value as Json;
+
+use crate::sources::problem::Problem;
+
+/// Longer values are cut in messages.
+const MOST_OF_A_VALUE: usize = 120;
+
+/// Where a document stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::catalogue) struct Origin {
+    pub(in crate::catalogue) file: Arc<Path>,
+    /// Counted from 1; empty documents do not count.
+    pub(in crate::catalogue) document: usize,
+    /// Its place in the document's list, counted from 1; `None`: the document is no list.
+    pub(in crate::catalogue) item: Option<usize>,
+}
+
+impl Origin {
+    /// For messages about other documents.
+    pub(in crate::catalogue) fn place(&self) -> String {
+        let item = self.item.map(|item| format!("item {item} of ")).unwrap_or_default();
+        format!("{item}document {} of {}", self.document, self.file.display())
+    }
+
+    pub(in crate::catalogue) fn problem(&self, fault: Fault) -> Problem {
+        let (file, document) = (Arc::clone(&self.file), Some(self.document));
+        Problem { file, document, item: self.item, at: fault.at, text: fault.text }
+    }
+}
+
+/// A problem within one document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::catalogue) struct Fault {
+    pub(in crate::catalogue) at: String,
+    pub(in crate::catalogue) text: String,
+}
+
+impl Fault {
+    pub(in crate::catalogue) fn new(at: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { at: at.into(), text: text.into() }
+    }
+}
+
+/// All problems of one document; what deserr gathers.
+#[derive(Debug, Default)]
+pub(in crate::catalogue) struct Faults(pub(in crate::catalogue) Vec<Fault>);
+
+impl Faults {
+    pub(in crate::catalogue) fn push(&mut self, at: impl Into<String>, text: impl Into<String>) {
+        self.0.push(Fault::new(at, text));
+    }
+
+    pub(in crate::catalogue) fn wrong_kind<V: IntoValue>(
+        value: Value<V>,
+        accepted: &[ValueKind],
+        at: ValuePointerRef<'_>,
+    ) -> Self {
+        let text = format!("{}; allowed is {}", described(value), kinds(accepted));
+        Self(vec![Fault::new(path(at), text)])
+    }
+}
+
+impl MergeWithError<Self> for Faults {
+    fn merge(known: Option<Self>, other: Self, _: ValuePointerRef<'_>) -> ControlFlow<Self, Self> {
+        let mut all = known.unwrap_or_default();
+        all.0.extend(other.0);
+        ControlFlow::Continue(all)
+    }
+}
+
+/// What a conversion of a value has to say; it names the value and what is allowed.
+impl MergeWithError<String> for Faults {
+    fn merge(known: Option<Self>, text: String, at: ValuePointerRef<'_>) -> ControlFlow<Self, Self> {
+        let mut all = known.unwrap_or_default();
+        all.push(path(at), text);
+        ControlFlow::Continue(all)
+    }
+}
+
+impl DeserializeError for Faults {
+    fn error<V: IntoValue>(
+        known: Option<Self>,
+        error: ErrorKind<'_, V>,
+        at: ValuePointerRef<'_>,
+    ) -> ControlFlow<Self, Self> {
+        let mut all = known.unwrap_or_default();
+        match error {
+            ErrorKind::IncorrectValueKind { actual, accepted } => {
+                all.0.extend(Self::wrong_kind(actual, accepted, at).0);
+            }
+            ErrorKind::MissingField { field } => {
+                all.push(path(at.push_key(field)), "is missing; it is required");
+            }
+            ErrorKind::UnknownKey { key, accepted } => {
+                let text = format!("is no known field; allowed: {}", accepted.join(", "));
+                all.push(path(at.push_key(&cut(key))), text);
+            }
+            ErrorKind::UnknownValue { value, accepted } => {
+                let text = format!("{}; allowed: {}", quoted(value), accepted.join(", "));
+                all.push(path(at), text);
+            }
+            ErrorKind::BadSequenceLen { expected, .. } => {
+                all.push(path(at), format!("has another length than the allowed {expected}"));
+            }
+            ErrorKind::Unexpected { msg } => all.push(path(at), msg),
+        }
+        ControlFlow::Continue(all)
+    }
+}
+
+/// A text from a document, as messages show it.
+pub(in crate::catalogue) fn quoted(text: &str) -> String {
+    format!("{:?}", cut(text))
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MOST_OF_A_VALUE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// `spec.rules[0].targets[1].weight`
+fn path(at: ValuePointerRef<'_>) -> String {
+    match at {
+        ValuePointerRef::Origin => String::new(),
+        ValuePointerRef::Key { key, prev } => match path(*prev) {
+            parent if parent.is_empty() => key.to_owned(),
+            parent => format!("{parent}.{key}"),
+        },
+        ValuePointerRef::Index { index, prev } => format!("{}[{index}]", path(*prev)),
+    }
+}
+
+fn described<V: IntoValue>(value: Value<V>) -> String {
+    match Json::from(value) {
+        Json::Null => "nothing".to_owned(),
+        Json::String(text) => format!("{} is a text", quoted(&text)),
+        Json::Array(_) => "is a list".to_owned(),
+        Json::Object(_) => "is an object".to_owned(),
+        plain => plain.to_string(),
+    }
+}
+
+fn kinds(accepted: &[ValueKind]) -> &'static str {
+    match accepted.iter().find(|kind| **kind == ValueKind::Float).or(accepted.last()) {
+        Some(ValueKind::Boolean) => "true or false",
+        Some(ValueKind::Integer | ValueKind::NegativeInteger) => "a whole number",
+        Some(ValueKind::Float) => "a number",
+        Some(ValueKind::String) => "a text",
+        Some(ValueKind::Sequence) => "a list",
+        Some(ValueKind::Map) => "an object",
+        Some(ValueKind::Null) | None => "nothing",
+    }
+}

@@ -1,0 +1,161 @@
+//! Values that stand in several kinds of manifests.
+
+use core::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+
+use deserr::{Deserr, IntoValue, Map, Value, ValueKind, ValuePointerRef};
+use jiff::Timestamp;
+
+use super::fault::{Faults, quoted};
+
+/// An object's name, or its namespace's: a DNS name in lower case, as Kubernetes wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults, try_from(String) = Self::new -> String)]
+pub(in crate::catalogue) struct Name(pub(in crate::catalogue) String);
+
+impl Name {
+    fn new(name: String) -> Result<Self, String> {
+        let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-' || c == b'.';
+        let outer = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        let bytes = name.as_bytes();
+        let legal = name.len() <= 253
+            && outer(bytes.first())
+            && outer(bytes.last())
+            && bytes.iter().all(|&c| inner(c));
+        if legal {
+            return Ok(Self(name));
+        }
+        let allowed =
+            "1 to 253 lower-case letters, digits, - and ., the first and the last a letter or digit";
+        Err(format!("{} is no name; allowed are {allowed}", quoted(&name)))
+    }
+}
+
+/// The metadata of an object. Other fields than these are Kubernetes' own and not looked at.
+#[derive(Clone, Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase)]
+pub(in crate::catalogue) struct Metadata {
+    pub(in crate::catalogue) name: Name,
+    #[deserr(default = Name("default".to_owned()))]
+    pub(in crate::catalogue) namespace: Name,
+    #[deserr(default)]
+    pub(in crate::catalogue) creation_timestamp: Option<Created>,
+    #[deserr(default, rename = "labels")]
+    _labels: Texts,
+    #[deserr(default, rename = "annotations")]
+    _annotations: Texts,
+}
+
+impl Metadata {
+    /// Oldest first, then by namespace and name. An object without a time is older than any that has one, as in the
+    /// reference, where it has the zero time.
+    pub(in crate::catalogue) fn by_age(&self, other: &Self) -> Ordering {
+        let key = |metadata: &Self| metadata.creation_timestamp.as_ref().map(|created| created.0);
+        let id = |metadata: &Self| (metadata.namespace.0.clone(), metadata.name.0.clone());
+        key(self).cmp(&key(other)).then_with(|| id(self).cmp(&id(other)))
+    }
+}
+
+#[derive(Clone, Debug, Deserr)]
+#[deserr(error = Faults, try_from(&String) = Self::new -> String)]
+pub(in crate::catalogue) struct Created(Timestamp);
+
+impl Created {
+    fn new(text: &str) -> Result<Self, String> {
+        let parsed = text.parse().map(Self);
+        parsed.map_err(|_| {
+            format!("{} is no time; allowed is RFC 3339, such as 2026-01-31T12:00:00Z", quoted(text))
+        })
+    }
+}
+
+/// Texts by name, such as labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::catalogue) struct Texts(pub(in crate::catalogue) BTreeMap<String, String>);
+
+/// deserr's own reading of a map loses what is wrong with its values.
+impl Deserr<Faults> for Texts {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        at: ValuePointerRef<'_>,
+    ) -> Result<Self, Faults> {
+        let Value::Map(map) = value else {
+            return Err(Faults::wrong_kind(value, &[ValueKind::Map], at));
+        };
+        let (mut texts, mut faults) = (BTreeMap::new(), Faults::default());
+        for (name, value) in map.into_iter() {
+            match String::deserialize_from_value(value.into_value(), at.push_key(&name)) {
+                Ok(text) => drop(texts.insert(name, text)),
+                Err(Faults(more)) => faults.0.extend(more),
+            }
+        }
+        if faults.0.is_empty() { Ok(Self(texts)) } else { Err(faults) }
+    }
+}
+
+/// 1 to 65535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults, try_from(i64) = Self::new -> String)]
+pub(in crate::catalogue) struct Port(pub(in crate::catalogue) NonZeroU16);
+
+impl Port {
+    fn new(port: i64) -> Result<Self, String> {
+        let legal = u16::try_from(port).ok().and_then(NonZeroU16::new);
+        legal.map(Self).ok_or_else(|| format!("{port} is no port; allowed is 1 to 65535"))
+    }
+}
+
+/// How much of the traffic a target gets, in relation to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults, try_from(i64) = Self::new -> String)]
+pub(in crate::catalogue) struct Weight(pub(in crate::catalogue) u32);
+
+impl Weight {
+    fn new(weight: i64) -> Result<Self, String> {
+        let legal = u32::try_from(weight).ok().filter(|weight| (1..=1_000_000).contains(weight));
+        legal.map(Self).ok_or_else(|| format!("{weight} is no weight; allowed is 1 to 1000000"))
+    }
+}
+
+/// A model's name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults, try_from(String) = Self::new -> String)]
+pub(in crate::catalogue) struct Model(pub(in crate::catalogue) String);
+
+impl Model {
+    fn new(model: String) -> Result<Self, String> {
+        if (1..=256).contains(&model.len()) {
+            Ok(Self(model))
+        } else {
+            Err(format!("{} has {} bytes; allowed are 1 to 256", quoted(&model), model.len()))
+        }
+    }
+}
+
+/// The pool an object is for, in the object's own namespace.
+#[derive(Clone, Debug, Deserr)]
+#[deserr(error = Faults, deny_unknown_fields)]
+pub(in crate::catalogue) struct PoolRef {
+    #[deserr(default)]
+    pub(in crate::catalogue) group: Option<PoolGroup>,
+    #[deserr(default, rename = "kind")]
+    _kind: Option<PoolKind>,
+    pub(in crate::catalogue) name: Name,
+}
+
+#[derive(Clone, Copy, Debug, Deserr)]
+#[deserr(error = Faults)]
+enum PoolKind {
+    InferencePool,
+}
+
+/// The API a pool belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
+#[deserr(error = Faults)]
+pub(in crate::catalogue) enum PoolGroup {
+    #[deserr(rename = "inference.networking.k8s.io")]
+    Stable,
+    #[deserr(rename = "inference.networking.x-k8s.io")]
+    Experimental,
+}

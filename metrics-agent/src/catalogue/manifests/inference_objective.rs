@@ -1,0 +1,26 @@
+//! `InferenceObjective`: the priority a request asks for by the objective's name.
+
+use deserr::Deserr;
+
+use super::fault::Faults;
+use super::fields::PoolRef;
+
+#[derive(Clone, Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(in crate::catalogue) struct InferenceObjective {
+    #[deserr(default)]
+    pub(in crate::catalogue) priority: Priority,
+    pub(in crate::catalogue) pool_ref: PoolRef,
+}
+
+/// Below zero: may be shed. 0 if not given.
+#[derive(Clone, Copy, Debug, Default, Deserr)]
+#[deserr(error = Faults, try_from(i64) = Self::new -> String)]
+pub(in crate::catalogue) struct Priority(pub(in crate::catalogue) i32);
+
+impl Priority {
+    fn new(priority: i64) -> Result<Self, String> {
+        let legal = i32::try_from(priority).map(Self);
+        legal.map_err(|_| format!("{priority} is out of range; allowed is {} to {}", i32::MIN, i32::MAX))
+    }
+}

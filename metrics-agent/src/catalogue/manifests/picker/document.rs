@@ -1,0 +1,234 @@
+//! The document as it is written.
+
+use deserr::Deserr;
+use endpoint_picker::config::duration;
+use endpoint_picker_wire::v1;
+use serde_json::Value as Json;
+
+use crate::catalogue::manifests::fault::{Faults, quoted};
+use crate::catalogue::manifests::fields::{Name, Texts};
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(in crate::catalogue) struct EndpointPickerConfig {
+    #[deserr(rename = "apiVersion")]
+    _api_version: String,
+    #[deserr(rename = "kind")]
+    _kind: String,
+    #[deserr(default)]
+    metadata: Option<ConfigMetadata>,
+    #[deserr(default)]
+    pub(super) feature_gates: Vec<String>,
+    #[deserr(default)]
+    pub(super) plugins: Vec<Plugin>,
+    #[deserr(default)]
+    pub(super) scheduling_profiles: Vec<Profile>,
+    #[deserr(default)]
+    pub(super) data_layer: Option<DataLayer>,
+    #[deserr(default)]
+    pub(super) flow_control: Option<FlowControl>,
+    #[deserr(default)]
+    pub(super) request_handler: Option<RequestHandler>,
+    #[deserr(default)]
+    pub(super) saturation_detector: Option<Detector>,
+    #[deserr(default)]
+    pub(super) parser: Option<Reference>,
+}
+
+impl EndpointPickerConfig {
+    /// The pool it is for, if it says so. The EPP's document has no metadata: there, one picker serves one pool.
+    pub(in crate::catalogue) fn pool(&self) -> Option<String> {
+        self.metadata.as_ref().map(|metadata| metadata.name.0.clone())
+    }
+
+    /// Whether it is only tried.
+    pub(in crate::catalogue) fn is_shadow(&self) -> bool {
+        self.metadata.as_ref().is_some_and(|metadata| metadata.annotations.is_shadow)
+    }
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults)]
+struct ConfigMetadata {
+    name: Name,
+    #[deserr(default)]
+    annotations: Annotations,
+}
+
+/// The annotations that mean something. A misspelt one is refused: what was to be tried would act.
+#[derive(Debug, Default, Deserr)]
+#[deserr(error = Faults, try_from(Texts) = Self::new -> String)]
+struct Annotations {
+    is_shadow: bool,
+}
+
+impl Annotations {
+    const SHADOW: &str = "endpoint-picker/shadow";
+
+    fn new(Texts(texts): Texts) -> Result<Self, String> {
+        let mut annotations = Self::default();
+        for (name, value) in texts.iter().filter(|(name, _)| name.starts_with("endpoint-picker/")) {
+            annotations.is_shadow = match (name.as_str(), value.as_str()) {
+                (Self::SHADOW, "true") => true,
+                (Self::SHADOW, "false") => false,
+                _ => {
+                    let (name, value, allowed) = (quoted(name), quoted(value), Self::SHADOW);
+                    return Err(format!(
+                        "{name}: {value} is unknown; allowed are {allowed}: \"true\" or \"false\""
+                    ));
+                }
+            };
+        }
+        Ok(annotations)
+    }
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, deny_unknown_fields)]
+pub(super) struct Plugin {
+    #[deserr(default)]
+    pub(super) name: String,
+    #[deserr(rename = "type")]
+    pub(super) type_name: String,
+    #[deserr(default = Json::Object(serde_json::Map::new()))]
+    pub(super) parameters: Json,
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, deny_unknown_fields)]
+pub(super) struct Profile {
+    name: String,
+    #[deserr(default)]
+    pub(super) plugins: Vec<ProfilePlugin>,
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(super) struct ProfilePlugin {
+    pub(super) plugin_ref: String,
+    #[deserr(default)]
+    weight: Option<f64>,
+}
+
+impl Profile {
+    pub(super) fn on_the_wire(self) -> v1::Profile {
+        let plugins = self.plugins.into_iter();
+        let plugins = plugins.map(|plugin| v1::PluginRef { name: plugin.plugin_ref, weight: plugin.weight });
+        v1::Profile { name: self.name, plugins: plugins.collect() }
+    }
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(super) struct Reference {
+    pub(super) plugin_ref: String,
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(super) struct Detector {
+    #[deserr(default)]
+    pub(super) plugin_ref: Option<String>,
+}
+
+#[derive(Debug, Default, Deserr)]
+#[deserr(error = Faults, deny_unknown_fields)]
+pub(super) struct RequestHandler {
+    #[deserr(default)]
+    pub(super) parsers: Vec<Reference>,
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(super) struct DataLayer {
+    #[deserr(default = true)]
+    pub(super) inject_defaults: bool,
+    #[deserr(default)]
+    pub(super) sources: Vec<DataSource>,
+    #[deserr(default)]
+    pub(super) discovery: Option<Reference>,
+    #[deserr(default)]
+    pub(super) peer_discovery: Option<Reference>,
+    #[deserr(default)]
+    pub(super) cross_replica_syncer_plugin_ref: Option<String>,
+    #[deserr(default)]
+    pub(super) cross_replica_sync_interval: Option<String>,
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(super) struct DataSource {
+    pub(super) plugin_ref: String,
+    #[deserr(default)]
+    pub(super) extractors: Vec<Reference>,
+}
+
+/// A time as Go writes it.
+#[derive(Clone, Copy, Debug, Deserr)]
+#[deserr(error = Faults, try_from(&String) = Self::check -> String)]
+struct Ttl;
+
+impl Ttl {
+    fn check(text: &str) -> Result<Self, String> {
+        let legal = duration::parse(text).map(|_| Self);
+        legal.ok_or_else(|| {
+            format!("{} is not a duration; allowed is one such as 60s, 1m30s or 0s", quoted(text))
+        })
+    }
+}
+
+/// Only the detector counts. Quantities are not looked at, because nothing is queued here.
+#[derive(Debug, Default, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(super) struct FlowControl {
+    #[deserr(default)]
+    max_bytes: Option<Json>,
+    #[deserr(default)]
+    max_requests: Option<Json>,
+    #[deserr(default, rename = "defaultRequestTTL")]
+    default_request_ttl: Option<Ttl>,
+    #[deserr(default, rename = "noEndpointRequestTTL")]
+    no_endpoint_request_ttl: Option<Ttl>,
+    #[deserr(default)]
+    default_priority_band: Option<PriorityBand>,
+    #[deserr(default)]
+    default_negative_priority_band: Option<PriorityBand>,
+    #[deserr(default)]
+    priority_bands: Vec<PriorityBand>,
+    #[deserr(default)]
+    usage_limit_policy_plugin_ref: Option<String>,
+    #[deserr(default)]
+    pub(super) saturation_detector: Option<Detector>,
+    #[deserr(default)]
+    enable_eviction: bool,
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+struct PriorityBand {
+    #[deserr(default, rename = "priority")]
+    _priority: i64,
+    #[deserr(default, rename = "maxBytes")]
+    _max_bytes: Option<Json>,
+    #[deserr(default, rename = "maxRequests")]
+    _max_requests: Option<Json>,
+    #[deserr(default, rename = "fairnessPolicyRef")]
+    _fairness_policy_ref: Option<String>,
+    #[deserr(default, rename = "orderingPolicyRef")]
+    _ordering_policy_ref: Option<String>,
+}
+
+impl FlowControl {
+    /// Whether anything beside the detector is set.
+    pub(super) fn asks_for_queueing(&self) -> bool {
+        self.max_bytes.is_some()
+            || self.max_requests.is_some()
+            || self.default_request_ttl.is_some()
+            || self.no_endpoint_request_ttl.is_some()
+            || self.default_priority_band.is_some()
+            || self.default_negative_priority_band.is_some()
+            || !self.priority_bands.is_empty()
+            || self.usage_limit_policy_plugin_ref.is_some()
+            || self.enable_eviction
+    }
+}

@@ -1,0 +1,122 @@
+//! What the data-layer plugins mean for the agent.
+
+use core::time::Duration;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use endpoint_picker::plugin::{CoreMetricsExtractor, EngineConfig, MetricsDataSource, Scheme};
+use hyper::Uri;
+
+use super::Report;
+use crate::catalogue::dialect::{CacheInfo, Dialect, Dialects, MetricSpec};
+use crate::catalogue::manifests::fault::quoted;
+use crate::catalogue::scraping::MIN_INTERVAL;
+
+/// How a configuration wants the endpoints of its pools scraped. `None`: as the agent's flags say.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::catalogue) struct Scraping {
+    pub(in crate::catalogue) path: Option<Uri>,
+    /// Over TLS, whatever the flags say.
+    pub(in crate::catalogue) https: bool,
+    pub(in crate::catalogue) port: Option<NonZeroU16>,
+    pub(in crate::catalogue) interval: Option<Duration>,
+    pub(in crate::catalogue) dialects: Arc<Dialects>,
+}
+
+impl Default for Scraping {
+    fn default() -> Self {
+        Self {
+            path: None,
+            https: false,
+            port: None,
+            interval: None,
+            dialects: Arc::new(Dialects::built_in()),
+        }
+    }
+}
+
+impl Scraping {
+    /// `at` is the path of the plugin's parameters.
+    pub(super) fn set_source(&mut self, source: &MetricsDataSource, at: &str, report: &mut Report) {
+        self.https = source.scheme == Scheme::Https;
+        for (parameter, path, flag) in [
+            ("caCertPath", &source.ca_cert_path, "--scrape-ca"),
+            ("clientCertPath", &source.client_cert_path, "--scrape-cert"),
+            ("clientKeyPath", &source.client_key_path, "--scrape-key"),
+        ] {
+            if !path.is_empty() {
+                let text = format!("{} is for the agent's flag {flag}; leave it out here", quoted(path));
+                report.fault(format!("{at}.{parameter}"), text);
+            }
+        }
+        self.path = source.path.parse().ok();
+        if self.path.is_none() {
+            let text = format!("{} is no URL path; allowed is one such as /metrics", quoted(&source.path));
+            report.fault(format!("{at}.path"), text);
+        }
+        let is_legal = |interval: &Duration| {
+            *interval >= MIN_INTERVAL && interval.as_nanos().is_multiple_of(MIN_INTERVAL.as_nanos())
+        };
+        if let Some(interval) = source.interval.filter(|interval| !is_legal(interval)) {
+            let text = format!("{interval:?} is no interval; allowed are multiples of {MIN_INTERVAL:?}");
+            report.fault(format!("{at}.interval"), text);
+        }
+        self.port = source.port.and_then(|port| NonZeroU16::new(u16::try_from(port).ok()?));
+        self.interval = source.interval;
+    }
+
+    /// `at` is the path of the plugin's parameters.
+    pub(super) fn set_extractor(&mut self, extractor: &CoreMetricsExtractor, at: &str, report: &mut Report) {
+        let engines = extractor.engine_configs.iter().enumerate().map(|(index, engine)| {
+            let reader = EngineReader { at: format!("{at}.engineConfigs[{index}]"), report };
+            (engine.name.clone(), reader.dialect(engine))
+        });
+        let engines: Vec<_> = engines.collect();
+        match Dialects::with_engines(&extractor.engine_label_key, &extractor.default_engine, engines) {
+            Ok(dialects) => self.dialects = Arc::new(dialects),
+            Err(error) => report.fault(format!("{at}.defaultEngine"), error.to_string()),
+        }
+    }
+}
+
+/// Reads one engine's specs.
+struct EngineReader<'a> {
+    at: String,
+    report: &'a mut Report,
+}
+
+impl EngineReader<'_> {
+    fn dialect(mut self, engine: &EngineConfig) -> Dialect {
+        let or =
+            |label: &str, default: &str| if label.is_empty() { default.to_owned() } else { label.to_owned() };
+        let cache_info = self.spec("cacheInfoSpec", &engine.cache_info_spec).map(|spec| CacheInfo {
+            spec,
+            block_size_label: or(&engine.cache_block_size_label_name, "block_size"),
+            num_blocks_label: or(&engine.cache_num_blocks_label_name, "num_gpu_blocks"),
+        });
+        let custom = engine.custom_metrics.iter().enumerate().filter_map(|(index, metric)| {
+            let spec = self.spec(&format!("customMetrics[{index}].metricSpec"), &metric.metric_spec)?;
+            Some((metric.attribute_key.clone(), spec))
+        });
+        let attributes = custom.collect();
+        Dialect {
+            waiting: self.spec("queuedRequestsSpec", &engine.queued_requests_spec),
+            running: self.spec("runningRequestsSpec", &engine.running_requests_spec),
+            kv_usage: self.spec("kvUsageSpec", &engine.kv_usage_spec).into_iter().collect(),
+            lora: self.spec("loraSpec", &engine.lora_spec),
+            cache_info,
+            block_size: self.spec("cacheBlockSizeSpec", &engine.cache_block_size_spec),
+            num_blocks: self.spec("cacheNumBlocksSpec", &engine.cache_num_blocks_spec),
+            counter: None,
+            engine_label: None,
+            attributes,
+        }
+    }
+
+    fn spec(&mut self, parameter: &str, text: &str) -> Option<MetricSpec> {
+        MetricSpec::parse(text).unwrap_or_else(|error| {
+            self.report.fault(format!("{}.{parameter}", self.at), error.to_string());
+            None
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! Objectives, rewrites and models, given to the pools they are for.
+
+use endpoint_picker_wire::v1;
+
+use super::manifests::document::{Documents, Item};
+use super::manifests::fault::Fault;
+use super::manifests::fields::PoolRef;
+use super::pool::PoolDraft;
+use crate::sources::problem::Problem;
+
+pub(super) fn apply(pools: &mut [PoolDraft], documents: &mut Documents) {
+    objectives(pools, documents);
+    rewrites(pools, documents);
+    models(pools, documents);
+}
+
+/// Objects oldest first, each with the pools it is for; a warning for each that is for none.
+fn for_each_meant<S>(
+    pools: &mut [PoolDraft],
+    mut items: Vec<Item<S>>,
+    warnings: &mut Vec<Problem>,
+    pool_ref: impl Fn(&S) -> &PoolRef,
+    mut apply: impl FnMut(&mut PoolDraft, &Item<S>, &mut Vec<Problem>),
+) {
+    items.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+    for item in items {
+        let reference = pool_ref(&item.spec);
+        if let Some(pool) = pools.iter_mut().find(|pool| pool.is_meant(&item.metadata, reference)) {
+            apply(pool, &item, warnings);
+        } else {
+            let (name, namespace) = (&reference.name.0, &item.metadata.namespace.0);
+            let text =
+                format!("{name:?} is no pool of namespace {namespace:?} here; the object has no effect");
+            warnings.push(item.origin.problem(Fault::new("spec.poolRef", text)));
+        }
+    }
+}
+
+fn objectives(pools: &mut [PoolDraft], documents: &mut Documents) {
+    let items = core::mem::take(&mut documents.objectives);
+    for_each_meant(
+        pools,
+        items,
+        &mut documents.warnings,
+        |spec| &spec.pool_ref,
+        |pool, item, _| {
+            let (name, priority) = (item.metadata.name.0.clone(), item.spec.priority.0);
+            pool.policy().objectives.push(v1::Objective { name, priority });
+        },
+    );
+}
+
+fn rewrites(pools: &mut [PoolDraft], documents: &mut Documents) {
+    let items = core::mem::take(&mut documents.rewrites);
+    for_each_meant(
+        pools,
+        items,
+        &mut documents.warnings,
+        |spec| &spec.pool_ref,
+        |pool, item, _| {
+            pool.policy().rewrite_rules.extend(item.spec.rules(&item.metadata.name.0));
+        },
+    );
+}
+
+fn models(pools: &mut [PoolDraft], documents: &mut Documents) {
+    let items = core::mem::take(&mut documents.models);
+    for_each_meant(
+        pools,
+        items,
+        &mut documents.warnings,
+        |spec| &spec.pool_ref,
+        |pool, item, warnings| {
+            let known = &mut pool.policy().inference_models;
+            let model = item.spec.on_the_wire();
+            if known.iter().any(|other| other.name == model.name) {
+                let text = format!("{:?} is the model of an older object, which wins", model.name);
+                warnings.push(item.origin.problem(Fault::new("spec.modelName", text)));
+            } else {
+                known.push(model);
+            }
+        },
+    );
+}

@@ -1,0 +1,39 @@
+//! Configurations that are only tried, given to the pools they name.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::manifests::document::{Config, Documents};
+use super::manifests::fault::{Fault, Origin};
+use super::pool::PoolDraft;
+
+/// `endpoints_file` is that of the acting configurations.
+pub(super) fn apply(
+    pools: &mut [PoolDraft],
+    shadows: Vec<Config>,
+    endpoints_file: Option<&Path>,
+    documents: &mut Documents,
+) {
+    let names = pools.iter().map(|pool| pool.plan.name.clone()).collect::<Vec<_>>().join(", ");
+    let mut seen: HashMap<String, Origin> = HashMap::new();
+    for Config { origin, pool, lowered, .. } in shadows {
+        // Annotations stand in the metadata, which has a name.
+        let Some(name) = pool else { continue };
+        let mut refuse = |text| documents.problems.push(origin.problem(Fault::new("metadata.name", text)));
+        if let Some(first) = seen.get(&name) {
+            refuse(format!("is a second shadow of pool {name:?}; the first is {}", first.place()));
+            continue;
+        }
+        let Some(own) = pools.iter_mut().find(|own| own.plan.name == name) else {
+            refuse(format!("{name:?} is no pool; allowed are {names}"));
+            continue;
+        };
+        let other_file = lowered.endpoints_file.as_deref().is_some_and(|file| endpoints_file != Some(file));
+        if other_file || !own.is_scraped(&lowered.scraping) {
+            let text = "of a shadow is not used; endpoints are found and scraped as without it";
+            documents.warnings.push(origin.problem(Fault::new("dataLayer", text)));
+        }
+        own.policy().shadow_config = Some(lowered.picker);
+        seen.insert(name, origin);
+    }
+}

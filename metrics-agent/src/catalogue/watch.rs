@@ -1,0 +1,109 @@
+//! Reading the manifests again whenever they change.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::options::Options;
+use super::plan::Plan;
+use crate::files::FileLimits;
+use crate::files::poll;
+use crate::sources::manifests::{self, File};
+use crate::sources::problem::{Problem, Problems};
+use crate::tasks::Tasks;
+use crate::telemetry::ResultCounter;
+
+/// The last good plan; before the first one, why there is none.
+pub type PlanResult = Result<Arc<Plan>, String>;
+
+/// Where manifests are, and how they are read.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A file or a directory.
+    pub path: PathBuf,
+    /// How they are read.
+    pub options: Options,
+}
+
+/// Plans as they come. Dropping it ends the watching.
+#[derive(Debug)]
+pub struct Watch {
+    plans: watch::Receiver<PlanResult>,
+    _task: Option<AbortOnDropHandle<()>>,
+}
+
+impl Watch {
+    /// Another receiver of the same plans.
+    pub fn plans(&self) -> watch::Receiver<PlanResult> {
+        self.plans.clone()
+    }
+
+    /// A plan that never changes.
+    pub fn of(plan: Plan) -> Self {
+        let (_, plans) = watch::channel(Ok(Arc::new(plan)));
+        Self { plans, _task: None }
+    }
+
+    /// Reads the manifests now and after every change. `accepts` says what the agent cannot do of a plan that is right by
+    /// itself.
+    pub fn start(
+        settings: Settings,
+        tasks: &Tasks,
+        reads: ResultCounter,
+        accepts: impl Fn(&Plan) -> Result<(), Problems> + Send + Sync + 'static,
+    ) -> Self {
+        let (found, plans) = watch::channel(Err(format!("{} was not read yet", settings.path.display())));
+        let task = tasks.spawn("manifests", async move {
+            let take = |files: &Look| take(files, &settings.options, &found, &reads, &accepts);
+            let limits = settings.options.file_limits;
+            poll::follow(|| read(settings.path.clone(), limits), take).await;
+        });
+        Self { plans, _task: Some(task) }
+    }
+}
+
+type Look = Result<Vec<File>, Problems>;
+
+async fn read(path: PathBuf, limits: FileLimits) -> Look {
+    let reading = tokio::task::spawn_blocking({
+        let path = path.clone();
+        move || manifests::read(&path, limits)
+    });
+    reading.await.unwrap_or_else(|error| Err(Problem::of_file(&path, error.to_string()).into()))
+}
+
+fn take(
+    files: &Look,
+    options: &Options,
+    found: &watch::Sender<PlanResult>,
+    reads: &ResultCounter,
+    accepts: &impl Fn(&Plan) -> Result<(), Problems>,
+) {
+    let plan = files.clone().and_then(|files| {
+        let plan = Plan::read(&files, options)?;
+        accepts(&plan)?;
+        Ok(plan)
+    });
+    reads.count(plan.is_ok());
+    match plan {
+        Ok(plan) => {
+            for warning in &plan.warnings {
+                tracing::warn!("{warning}");
+            }
+            tracing::info!(documents = plan.documents, pools = plan.pools.len(), "manifests read");
+            let _ = found.send_replace(Ok(Arc::new(plan)));
+        }
+        Err(problems) => {
+            tracing::error!("manifests refused; the last good ones stay\n{problems}");
+            found.send_if_modified(|known| {
+                let none_yet = known.is_err();
+                if none_yet {
+                    *known = Err(format!("manifests refused: {problems}"));
+                }
+                none_yet
+            });
+        }
+    }
+}

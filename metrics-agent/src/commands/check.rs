@@ -1,0 +1,112 @@
+//! `metrics-agent check`: what the agent would make of manifests.
+
+use core::fmt::Write;
+use std::path::Path;
+
+use endpoint_picker_wire::v1;
+
+use crate::catalogue::dialect::{Dialect, MetricSpec};
+use crate::catalogue::members::Members;
+use crate::catalogue::{Options, Plan, Problems};
+use crate::commands::columns::counted;
+use crate::sources::manifests;
+
+/// How many endpoints a request is tried at with the shipped `envoy.yaml`: the first, and `num_retries` more.
+const SHIPPED_ATTEMPTS: usize = 4;
+
+/// A summary of the manifests, or all that is wrong with them.
+pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
+    let files = manifests::read(path, options.file_limits)?;
+    let plan = Plan::read(&files, options)?;
+    let (documents, files) = (counted(plan.documents, "document"), counted(files.len(), "file"));
+    let mut summary = format!("good: {documents} in {files}\n");
+    for pool in &plan.pools {
+        let _ = writeln!(summary, "pool {:?}: {}", pool.name, members(&pool.members));
+        let _ = writeln!(summary, "  {}", policy(&pool.policy));
+        let _ = writeln!(summary, "  {}", kv_usage(pool.default_dialect()));
+        if let Some(warning) = long_list(&pool.policy) {
+            let _ = writeln!(summary, "  warning: {warning}");
+        }
+    }
+    if let Some(path) = &plan.endpoints_file {
+        let _ = writeln!(summary, "endpoints: {}", path.display());
+    }
+    for warning in &plan.warnings {
+        let _ = writeln!(summary, "warning: {warning}");
+    }
+    Ok(summary)
+}
+
+/// What to say of a picker whose list is longer than the shipped Envoy configuration walks.
+fn long_list(policy: &v1::Policy) -> Option<String> {
+    let pipeline = endpoint_picker_wire::pipeline_into_core(&mut policy.clone()).ok()?;
+    let pickers =
+        pipeline.plugins().iter().filter_map(|instance| Some((instance, instance.plugin.as_picker()?)));
+    let (instance, endpoints) = pickers
+        .map(|(instance, picker)| (instance, picker.max_endpoints()))
+        .max_by_key(|&(_, endpoints)| endpoints)
+        .filter(|&(_, endpoints)| endpoints > SHIPPED_ATTEMPTS)?;
+    Some(format!(
+        "plugin {:?}: maxNumOfEndpoints is {endpoints}, and the shipped envoy.yaml tries a request at {SHIPPED_ATTEMPTS} endpoints; \
+         set num_retries of the route's retry_policy to {}",
+        instance.name,
+        endpoints - 1
+    ))
+}
+
+fn members(members: &Members) -> String {
+    match members {
+        Members::All => "all endpoints".to_owned(),
+        Members::Selected { namespace, labels, target_ports } => {
+            let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let ports: Vec<_> = target_ports.iter().map(ToString::to_string).collect();
+            format!("namespace {namespace}, labels {}, target ports {}", labels.join(","), ports.join(","))
+        }
+    }
+}
+
+/// Where the KV usage of endpoints without an engine label is read from. Which of the names a server gives, `explain` shows.
+fn kv_usage(dialect: &Dialect) -> String {
+    let names: Vec<_> = dialect.kv_usage.iter().map(MetricSpec::name).collect();
+    match names[..] {
+        [] => "KV usage is not read".to_owned(),
+        [first, ref others @ ..] => {
+            let others = others.iter().map(|name| format!(", or {name} where a server lacks it"));
+            format!("KV usage is read from {first}{}", others.collect::<String>())
+        }
+    }
+}
+
+fn policy(policy: &v1::Policy) -> String {
+    let size = |config: &v1::PickerConfig| {
+        let profiles = config.profiles.len().max(1);
+        format!("{}, {}", counted(config.plugins.len(), "plugin"), counted(profiles, "profile"))
+    };
+    let config = policy.picker_config.as_ref().map_or("the default configuration".to_owned(), size);
+    let shadow = policy.shadow_config.as_ref().map(|shadow| format!("; a shadow of {}", size(shadow)));
+    let failure_mode = match policy.failure_mode() {
+        v1::FailureMode::Unspecified => "the filter's failure mode",
+        v1::FailureMode::FailOpen => "FailOpen",
+        v1::FailureMode::FailClose => "FailClose",
+    };
+    format!(
+        "{config}; {failure_mode}; {}, {}, {}{}",
+        counted(policy.objectives.len(), "objective"),
+        counted(policy.rewrite_rules.len(), "rewrite rule"),
+        counted(policy.inference_models.len(), "model"),
+        shadow.unwrap_or_default()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SHIPPED_ATTEMPTS;
+
+    #[test]
+    fn the_shipped_configuration_retries_as_often_as_the_check_says() {
+        let shipped = include_str!("../../../envoy.yaml");
+        let retries: Vec<_> =
+            shipped.lines().filter_map(|line| line.trim().strip_prefix("num_retries: ")).collect();
+        assert_eq!(retries, [(SHIPPED_ATTEMPTS - 1).to_string()]);
+    }
+}

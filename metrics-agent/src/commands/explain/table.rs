@@ -1,0 +1,190 @@
+//! An explanation as people read it.
+
+use core::fmt;
+
+use endpoint_picker::decision::Outcome;
+use endpoint_picker::explanation::{Score, Verdict};
+use endpoint_picker::pool::Pool;
+use endpoint_picker::rejection::Rejection;
+use endpoint_picker_wire::v1;
+
+use super::result::{Choice, DRAWS, Explained, Told, Tried};
+use crate::commands::columns::{self, NOTHING, counted, printable};
+
+const LIMITS: &str = "Nothing but the snapshot is known here. A filter also knows the prompts, sessions and requests in flight \
+that went\nthrough it, and who failed a moment ago: scorers that go by these rate all endpoints alike.";
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pool, path) = (printable(self.pool.name()), printable(&self.path));
+        let Told { asked, model, priority, prompt_tokens, acting, shadow } = match &self.told {
+            Ok(told) => told,
+            Err(rejection) => {
+                writeln!(f, "pool {pool}, POST {path}: refused before any endpoint was looked at\n")?;
+                return answered(f, rejection);
+            }
+        };
+        let model = printable(model);
+        writeln!(
+            f,
+            "pool {pool}, POST {path}: model {model:?}, {prompt_tokens} prompt tokens, priority {priority}\n"
+        )?;
+        let section = |choice| Section { pool: &self.pool, seed: self.seed, choice };
+        section(acting).write(f)?;
+        if let Some(asked) =
+            asked.as_deref().map(printable).filter(|asked| acting.is_routed() && *asked != model)
+        {
+            writeln!(
+                f,
+                "  the server is asked for model {model:?}; the client asked for {asked:?}, and is answered so"
+            )?;
+        }
+        match shadow {
+            None => {}
+            Some(Err(problem)) => {
+                writeln!(f, "\nthe shadow configuration is left out: {}", printable(problem))?;
+            }
+            Some(Ok(tried)) => {
+                writeln!(f, "\nthe shadow configuration would decide:\n")?;
+                section(&tried.choice).write(f)?;
+                agreement(f, tried)?;
+            }
+        }
+        writeln!(f, "\n{LIMITS}")?;
+        kv_usage_metrics(f, &self.kv_usage_metrics)
+    }
+}
+
+/// Which metrics the servers give: releases of one engine name it differently.
+fn kv_usage_metrics(f: &mut fmt::Formatter<'_>, uses: &[v1::MetricUse]) -> fmt::Result {
+    if uses.is_empty() {
+        return Ok(());
+    }
+    let uses = uses.iter().map(|v1::MetricUse { metric, endpoints }| {
+        format!("{} ({})", printable(metric), counted(*endpoints, "endpoint"))
+    });
+    writeln!(f, "KV usage is read from {}.", uses.collect::<Vec<_>>().join(", "))
+}
+
+/// What one configuration makes of the request.
+struct Section<'a> {
+    pool: &'a Pool,
+    seed: u64,
+    choice: &'a Choice,
+}
+
+impl Section<'_> {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.table(f)?;
+        writeln!(f)?;
+        self.outcome(f)
+    }
+
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let explanation = &self.choice.explanation;
+        let scorers = explanation.endpoints.iter().find_map(|endpoint| scores(&endpoint.verdict));
+        let scorers = scorers.unwrap_or_default();
+        let header = ["ENDPOINT".to_owned(), "ADDRESS".to_owned()]
+            .into_iter()
+            .chain(
+                scorers.iter().map(|Score { scorer, weight, .. }| format!("{} x{weight}", printable(scorer))),
+            )
+            .chain(["TOTAL", "CHANCE", "VERDICT"].map(str::to_owned));
+        let rows = explanation.ranked().into_iter().map(|index| self.row(index, scorers.len()));
+        columns::write(f, header.collect::<Vec<_>>(), rows, 2..scorers.len() + 4)
+    }
+
+    fn row(&self, index: usize, scorers: usize) -> Vec<String> {
+        let verdict = &self.choice.explanation.endpoints[index].verdict;
+        let endpoint = &self.pool.endpoints()[index];
+        let mut row = vec![printable(endpoint.name()), endpoint.printed_address().to_owned()];
+        match verdict {
+            Verdict::Scored { scores, total, place } => {
+                row.extend(scores.iter().map(|score| format!("{:.3}", score.score)));
+                let place = match place {
+                    Some(0) => "picked".to_owned(),
+                    Some(place) => format!("picked as number {}, if those before fail", place + 1),
+                    None => String::new(),
+                };
+                row.extend([format!("{total:.3}"), self.chance(index), place]);
+            }
+            other => {
+                row.extend(vec![NOTHING.to_owned(); scorers + 2]);
+                row.push(other.to_string());
+            }
+        }
+        row
+    }
+
+    fn chance(&self, endpoint: usize) -> String {
+        format!("{:.1} %", self.choice.draws[endpoint] as f64 * 100.0 / DRAWS as f64)
+    }
+
+    fn outcome(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Choice { explanation, headers, draws } = self.choice;
+        let endpoints = match &explanation.outcome {
+            Outcome::Route(endpoints) => endpoints,
+            Outcome::Reject(rejection) => return answered(f, rejection),
+            _ => return writeln!(f, "left to Envoy's own balancing"),
+        };
+        writeln!(f, "routed to {}", addresses(self.pool, endpoints))?;
+        for (name, value) in headers {
+            writeln!(f, "  with the header {name}: {value}")?;
+        }
+        self.chances(f, endpoints)?;
+        let refused = DRAWS - draws.iter().sum::<u64>();
+        if refused > 0 {
+            writeln!(f, "  of {DRAWS} such requests {refused} would be refused")?;
+        }
+        Ok(())
+    }
+
+    /// What was left to chance.
+    fn chances(&self, f: &mut fmt::Formatter<'_>, picked: &[usize]) -> fmt::Result {
+        let explanation = &self.choice.explanation;
+        let totals = explanation.endpoints.iter().map(|endpoint| match endpoint.verdict {
+            Verdict::Scored { total, .. } => Some(total),
+            _ => None,
+        });
+        let totals: Vec<Option<f64>> = totals.collect();
+        let highest = totals.iter().flatten().copied().fold(f64::NEG_INFINITY, f64::max);
+        let best: Vec<usize> = (0..totals.len()).filter(|&index| totals[index] == Some(highest)).collect();
+        let (Some(picker), Some(first)) = (&explanation.picker, picked.first()) else { return Ok(()) };
+        let (picker, seed) = (printable(picker), self.seed);
+        if !best.contains(first) {
+            writeln!(f, "  {picker} drew it (--seed {seed}) although others have a higher total")
+        } else if best.len() > 1 {
+            let tied = addresses(self.pool, &best);
+            writeln!(f, "  a tie: {tied} have the highest total; {picker} drew one of them (--seed {seed})")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn agreement(f: &mut fmt::Formatter<'_>, tried: &Tried) -> fmt::Result {
+    write!(f, "the shadow {}", if tried.agrees { "agrees" } else { "disagrees" })?;
+    match tried.agreed {
+        // Chance has no say.
+        0 | DRAWS => writeln!(f),
+        agreed => writeln!(f, "; it agrees on {agreed} of {DRAWS} such requests"),
+    }
+}
+
+fn scores(verdict: &Verdict) -> Option<&[Score]> {
+    match verdict {
+        Verdict::Scored { scores, .. } => Some(scores),
+        _ => None,
+    }
+}
+
+fn addresses(pool: &Pool, endpoints: &[usize]) -> String {
+    let addresses = endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].printed_address());
+    addresses.collect::<Vec<_>>().join(", ")
+}
+
+fn answered(f: &mut fmt::Formatter<'_>, rejection: &Rejection) -> fmt::Result {
+    writeln!(f, "the client is answered {}", printable(&rejection.to_string()))?;
+    let Some(reason) = rejection.reason else { return Ok(()) };
+    writeln!(f, "  with the header x-llm-d-request-dropped-reason: {}", reason.as_str())
+}

@@ -1,0 +1,213 @@
+//! A pool as a table of text.
+
+use core::fmt;
+
+use crate::api::pools::status::{EndpointStatus, LoraStatus, PoolStatus, Sent, ShadowCounts, State};
+use crate::commands::columns::{self, NOTHING, printable};
+
+const HEADER: [&str; 12] = [
+    "ENDPOINT",
+    "STATE",
+    "QUEUE",
+    "RUNNING",
+    "KV CACHE",
+    "BLOCKS",
+    "BLOCK SIZE",
+    "IN FLIGHT",
+    "TOKENS",
+    "PICKS/S",
+    "AGE",
+    "LORA ADAPTERS",
+];
+
+impl fmt::Display for PoolStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "pool {}: {}", printable(&self.pool), self.counts())?;
+        if let Some(shadow) = self.shadow() {
+            writeln!(f, "{}", agreement(shadow))?;
+        }
+        writeln!(f)?;
+        columns::write(f, HEADER, self.endpoints.iter().map(row), 2..11)?;
+        if !self.proxies.is_empty() {
+            writeln!(f)?;
+        }
+        self.proxies.iter().try_for_each(|proxy| {
+            let rejected: u64 = proxy.rejected.values().sum();
+            write!(
+                f,
+                "proxy {:?}: {} routed, {} left to Envoy, ",
+                proxy.proxy, proxy.routed, proxy.abstained
+            )?;
+            writeln!(f, "{rejected} rejected; reported {} ago", age(proxy.age_ms))
+        })
+    }
+}
+
+impl PoolStatus {
+    fn counts(&self) -> String {
+        let count = |state: State| self.endpoints.iter().filter(|endpoint| endpoint.state == state).count();
+        let states = State::ALL.into_iter().rev().map(|state| (count(state), words(state)));
+        let states = states.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}"));
+        let states: Vec<_> = states.collect();
+        if states.is_empty() { "no endpoints".to_owned() } else { states.join(", ") }
+    }
+}
+
+fn row(endpoint: &EndpointStatus) -> [String; 12] {
+    let sent = |say: fn(Sent) -> Option<String>| endpoint.sent.and_then(say);
+    let texts = [
+        Some(printable(&endpoint.name)),
+        Some(words(endpoint.state).to_owned()),
+        endpoint.waiting.map(|count| count.to_string()),
+        endpoint.running.map(|count| count.to_string()),
+        endpoint.kv_usage.map(|usage| format!("{:.0} %", usage * 100.0)),
+        endpoint.num_blocks.map(|count| count.to_string()),
+        endpoint.block_size.map(|tokens| tokens.to_string()),
+        sent(|sent| Some(sent.requests.to_string())),
+        sent(|sent| Some(sent.tokens.to_string())),
+        sent(|sent| sent.picks_per_second.map(|rate| format!("{rate:.1}"))),
+        endpoint.age_ms.map(age),
+        endpoint.lora.as_ref().map(adapters),
+    ];
+    texts.map(|text| text.unwrap_or_else(|| NOTHING.to_owned()))
+}
+
+fn adapters(lora: &LoraStatus) -> String {
+    let waiting = lora.waiting.iter().map(|name| format!("{} (waiting)", printable(name)));
+    let names: Vec<_> = lora.running.iter().map(|name| printable(name)).chain(waiting).collect();
+    if names.is_empty() { format!("none of {}", lora.max) } else { names.join(", ") }
+}
+
+/// Rounded down: 100 % means all.
+fn agreement(ShadowCounts { agreed, disagreed }: ShadowCounts) -> String {
+    let all = agreed.saturating_add(disagreed);
+    match (u128::from(agreed) * 1000).checked_div(all.into()) {
+        Some(share) => format!("shadow agrees on {}.{} % of {all} requests", share / 10, share % 10),
+        None => "shadow is there, and was tried on no request yet".to_owned(),
+    }
+}
+
+fn words(state: State) -> &'static str {
+    match state {
+        State::NotReady => "not ready",
+        State::Failing => "failing",
+        State::NoReading => "no reading",
+        State::Stale => "stale",
+        State::Saturated => "saturated",
+        State::Ready => "ready",
+    }
+}
+
+fn age(ms: u64) -> String {
+    if ms < 1000 { format!("{ms} ms") } else { format!("{:.1} s", ms as f64 / 1000.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::pools::status::ProxyStatus;
+
+    fn endpoint(name: &str, state: State) -> EndpointStatus {
+        EndpointStatus {
+            name: name.to_owned(),
+            address: "10.0.0.1:8000".to_owned(),
+            labels: [].into(),
+            state,
+            age_ms: None,
+            waiting: None,
+            running: None,
+            kv_usage: None,
+            kv_usage_metric: None,
+            lora: None,
+            block_size: None,
+            num_blocks: None,
+            attributes: [].into(),
+            sent: None,
+        }
+    }
+
+    #[test]
+    fn a_pool_is_a_table_with_what_nobody_said_as_a_dash() {
+        let busy = EndpointStatus {
+            age_ms: Some(1250),
+            waiting: Some(12),
+            running: Some(3),
+            kv_usage: Some(0.426),
+            block_size: Some(16),
+            num_blocks: Some(27_120),
+            lora: Some(LoraStatus {
+                running: vec!["sql".to_owned()],
+                waiting: vec!["de".to_owned()],
+                max: 4,
+            }),
+            sent: Some(Sent {
+                picks: 9,
+                picks_per_second: Some(2.25),
+                requests: 4,
+                tokens: 1300,
+                failing: false,
+            }),
+            ..endpoint("default/a", State::Saturated)
+        };
+        let proxy = ProxyStatus {
+            proxy: "envoy-1".to_owned(),
+            age_ms: 300,
+            routed: 41,
+            abstained: 1,
+            rejected: [(429, 2), (503, 3)].into(),
+            shadow: None,
+        };
+        let endpoints = vec![busy, endpoint("default/new", State::NoReading)];
+        let pool = PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![proxy] };
+        let expected = "\
+pool p: 1 saturated, 1 no reading
+
+ENDPOINT     STATE       QUEUE  RUNNING  KV CACHE  BLOCKS  BLOCK SIZE  IN FLIGHT  TOKENS  PICKS/S    AGE  LORA ADAPTERS
+default/a    saturated      12        3      43 %   27120          16          4    1300      2.2  1.2 s  sql, de (waiting)
+default/new  no reading      -        -         -       -           -          -       -        -      -  -
+
+proxy \"envoy-1\": 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
+";
+        assert_eq!(pool.to_string(), expected);
+    }
+
+    #[test]
+    fn a_name_cannot_command_the_terminal() {
+        let pool =
+            PoolStatus { endpoints: vec![endpoint("\u{1b}[2Jx", State::Ready)], ..PoolStatus::default() };
+        assert!(!pool.to_string().contains('\u{1b}'), "{pool}");
+    }
+
+    #[test]
+    fn a_shadow_is_told_of_for_all_proxies_that_try_it_and_only_then() {
+        let proxy = |shadow: Option<(u64, u64)>| ProxyStatus {
+            proxy: String::new(),
+            age_ms: 0,
+            routed: 9,
+            abstained: 0,
+            rejected: [].into(),
+            shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
+        };
+        let told = |proxies: &[Option<(u64, u64)>]| {
+            let proxies = proxies.iter().copied().map(proxy).collect();
+            let pool = PoolStatus { pool: "p".to_owned(), proxies, ..PoolStatus::default() }.to_string();
+            pool.lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(told(&[None]), "");
+        assert_eq!(told(&[Some((0, 0))]), "shadow is there, and was tried on no request yet");
+        assert_eq!(
+            told(&[Some((9000, 345)), None, Some((3000, 0))]),
+            "shadow agrees on 97.2 % of 12345 requests"
+        );
+        assert_eq!(told(&[Some((9999, 1))]), "shadow agrees on 99.9 % of 10000 requests");
+        assert_eq!(told(&[Some((7, 0))]), "shadow agrees on 100.0 % of 7 requests");
+        let most = format!("shadow agrees on 100.0 % of {} requests", u64::MAX);
+        assert_eq!(told(&[Some((u64::MAX, 1)), Some((u64::MAX, u64::MAX))]), most);
+    }
+
+    #[test]
+    fn an_empty_pool_says_so() {
+        let pool = PoolStatus { pool: "p".to_owned(), ..PoolStatus::default() };
+        assert!(pool.to_string().starts_with("pool p: no endpoints\n"), "{pool}");
+    }
+}

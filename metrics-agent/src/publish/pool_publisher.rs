@@ -1,0 +1,269 @@
+//! The last word of every endpoint of a pool, and its publication.
+//!
+//! Scrape tasks write their endpoint's [`Slot`]; one publisher gathers the slots into a [`Published`] snapshot, at
+//! most every [`PUBLISH_EVERY`], however many endpoints report in between.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use endpoint_picker::reading::Reading;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::clock::Clock;
+use crate::publish::published::{Published, Topology, Versions};
+use crate::scrape::slot::{Health, Slot};
+
+/// Least time between two versions of the readings.
+pub const PUBLISH_EVERY: Duration = Duration::from_millis(20);
+
+/// One pool as the agent serves it.
+#[derive(Debug)]
+pub struct PoolPublisher {
+    clock: Clock,
+    members: Mutex<Option<Members>>,
+    next_version: Mutex<u64>,
+    first_round_done: AtomicBool,
+    changed: Arc<Notify>,
+    published: watch::Sender<Option<Arc<Published>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Members {
+    topology: Arc<Topology>,
+    /// One for each endpoint of the pool, in its order.
+    slots: Arc<[Arc<Slot>]>,
+    topology_version: u64,
+}
+
+/// Numbers for the agent's own metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EndpointCounts {
+    /// Endpoints of the pool.
+    pub endpoints: usize,
+    /// Those that are ready.
+    pub ready: usize,
+    /// Age of the oldest reading; `None` when no endpoint was scraped yet.
+    pub oldest: Option<Duration>,
+}
+
+impl PoolPublisher {
+    /// A pool without an endpoint set.
+    pub fn new(clock: Clock) -> Self {
+        // Versions are only compared for equality; starting at the wall clock makes those of a restarted agent new.
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = u64::try_from(since_epoch.as_micros()).unwrap_or(0).max(1);
+        Self {
+            clock,
+            members: Mutex::new(None),
+            next_version: Mutex::new(seed),
+            first_round_done: AtomicBool::new(false),
+            changed: Arc::default(),
+            published: watch::Sender::new(None),
+        }
+    }
+
+    /// A number never given before.
+    fn version(&self) -> u64 {
+        let mut next = self.next_version.lock();
+        let version = *next;
+        *next = version.wrapping_add(1);
+        version
+    }
+
+    /// The pool has these endpoints and this policy now. The topology's version changes only if the topology does.
+    ///
+    /// # Panics
+    ///
+    /// When there is not one slot for each endpoint.
+    pub fn install(&self, topology: Topology, slots: Vec<Arc<Slot>>) {
+        assert_eq!(topology.pool.endpoints().len(), slots.len(), "every endpoint has its slot");
+        let mut members = self.members.lock();
+        let slots = slots.into();
+        match &mut *members {
+            Some(known) if *known.topology == topology => known.slots = slots,
+            known => {
+                let topology_version = topology.version();
+                *known = Some(Members { topology: Arc::new(topology), slots, topology_version });
+            }
+        }
+        drop(members);
+        self.note_change();
+    }
+
+    /// What a slot of this publisher tells of news.
+    pub fn changes(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+
+    /// A slot holds something new.
+    pub fn note_change(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Follows the publications; `None` until there is an endpoint set.
+    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Published>>> {
+        self.published.subscribe()
+    }
+
+    /// Publishes whenever something changed, for ever.
+    pub async fn publish_changes(&self) {
+        loop {
+            self.changed.notified().await;
+            self.publish();
+            tokio::time::sleep(PUBLISH_EVERY).await;
+        }
+    }
+
+    fn publish(&self) {
+        let Some(members) = self.members.lock().clone() else { return };
+        let ready = ready(&members.slots);
+        let readings = members.slots.iter().zip(ready);
+        let readings = readings.map(|(slot, ready)| Reading { ready, ..slot.reading() }).collect();
+        let versions = Versions { topology: members.topology_version, readings: self.version() };
+        let metrics = members.slots.iter().map(|slot| slot.kv_usage_metric()).collect();
+        let published = Published::new(self.clock, versions, members.topology, readings, metrics);
+        self.published.send_replace(Some(Arc::new(published)));
+    }
+
+    /// Whether every endpoint of the first set was tried once. Endpoints that come later do not take it back.
+    pub fn first_round_done(&self) -> bool {
+        if self.first_round_done.load(Ordering::Acquire) {
+            return true;
+        }
+        let members = self.members.lock();
+        let done = members.as_ref().is_some_and(|members| members.slots.iter().all(|slot| slot.was_tried()));
+        self.first_round_done.fetch_or(done, Ordering::AcqRel);
+        done
+    }
+
+    /// The newest version; `None` until there is an endpoint set.
+    pub fn published(&self) -> Option<Arc<Published>> {
+        self.published.borrow().clone()
+    }
+
+    /// Counts the endpoints.
+    pub fn endpoint_counts(&self) -> EndpointCounts {
+        let Some(members) = self.members.lock().clone() else { return EndpointCounts::default() };
+        let now = self.clock.now();
+        let mut counts = EndpointCounts { endpoints: members.slots.len(), ..EndpointCounts::default() };
+        for (slot, ready) in members.slots.iter().zip(ready(&members.slots)) {
+            counts.ready += usize::from(ready);
+            counts.oldest = counts.oldest.max(slot.age(now));
+        }
+        counts
+    }
+}
+
+/// Which endpoints are ready. Those whose scrapes fail are not while others are sound; they never all are out, because what
+/// takes all of them at once is rather the network, or the agent.
+fn ready(slots: &[Arc<Slot>]) -> Vec<bool> {
+    let healths: Vec<Health> = slots.iter().map(|slot| slot.health()).collect();
+    let best = if healths.contains(&Health::Good) { Health::Good } else { Health::Failing };
+    healths.into_iter().map(|health| health == best).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endpoint_picker::pool::{Endpoint, Pool};
+
+    fn pool(addresses: &[&str]) -> Topology {
+        let endpoints =
+            addresses.iter().map(|a| Endpoint::new((*a).to_owned(), a.parse().unwrap(), vec![])).collect();
+        Topology { pool: Pool::new("p".to_owned(), endpoints).unwrap(), policy: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_in_20_ms_are_one_version() {
+        let publisher = Arc::new(PoolPublisher::new(Clock::start()));
+        let mut seen = publisher.subscribe();
+        let publishing = tokio::spawn({
+            let publisher = Arc::clone(&publisher);
+            async move { publisher.publish_changes().await }
+        });
+        publisher.install(pool(&["10.0.0.1:1"]), vec![Slot::new()]);
+        seen.changed().await.unwrap();
+        let first = seen.borrow_and_update().as_ref().unwrap().versions();
+        let started = tokio::time::Instant::now();
+        for _ in 0..19 {
+            publisher.note_change();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!seen.has_changed().unwrap());
+        seen.changed().await.unwrap();
+        assert!(started.elapsed() >= Duration::from_millis(19));
+        let second = seen.borrow_and_update().as_ref().unwrap().versions();
+        assert_eq!(first.topology, second.topology);
+        assert_ne!(first.readings, second.readings);
+        publishing.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_published_when_nothing_changed() {
+        let publisher = Arc::new(PoolPublisher::new(Clock::start()));
+        let mut seen = publisher.subscribe();
+        tokio::spawn({
+            let publisher = Arc::clone(&publisher);
+            async move { publisher.publish_changes().await }
+        });
+        publisher.install(pool(&["10.0.0.1:1"]), vec![Slot::new()]);
+        seen.changed().await.unwrap();
+        seen.mark_unchanged();
+        assert!(tokio::time::timeout(Duration::from_secs(60), seen.changed()).await.is_err());
+    }
+
+    #[test]
+    fn the_first_round_is_done_when_each_was_tried_and_stays_done() {
+        let publisher = PoolPublisher::new(Clock::start());
+        assert!(!publisher.first_round_done());
+        let slots = vec![Slot::new(), Slot::new()];
+        publisher.install(pool(&["10.0.0.1:1", "10.0.0.2:1"]), slots.clone());
+        slots[0].mark_tried();
+        assert!(!publisher.first_round_done());
+        slots[1].mark_tried();
+        assert!(publisher.first_round_done());
+        publisher.install(pool(&["10.0.0.3:1"]), vec![Slot::new()]);
+        assert!(publisher.first_round_done());
+    }
+
+    #[test]
+    fn who_fails_is_out_while_somebody_is_sound_and_never_all() {
+        let slots = vec![Slot::new(), Slot::new(), Slot::new()];
+        slots[0].set_failing(true);
+        assert_eq!(ready(&slots), [false, true, true]);
+        slots[1].set_ready(false);
+        assert_eq!(ready(&slots), [false, false, true]);
+        slots[2].set_failing(true);
+        assert_eq!(ready(&slots), [true, false, true]);
+        slots[0].set_ready(false);
+        slots[2].set_ready(false);
+        assert_eq!(ready(&slots), [false; 3]);
+    }
+
+    #[test]
+    fn an_empty_set_has_nothing_to_try() {
+        let publisher = PoolPublisher::new(Clock::start());
+        publisher.install(pool(&[]), vec![]);
+        assert!(publisher.first_round_done());
+        assert_eq!(publisher.endpoint_counts(), EndpointCounts::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_counts_names_the_oldest_reading() {
+        let clock = Clock::start();
+        let publisher = PoolPublisher::new(clock);
+        let slots = vec![Slot::new(), Slot::new(), Slot::new()];
+        publisher.install(pool(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]), slots.clone());
+        slots[0].set_values(Reading::default(), clock.now());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        slots[1].set_values(Reading::default(), clock.now());
+        slots[2].set_ready(false);
+        assert_eq!(
+            publisher.endpoint_counts(),
+            EndpointCounts { endpoints: 3, ready: 2, oldest: Some(Duration::from_secs(3)) }
+        );
+    }
+}

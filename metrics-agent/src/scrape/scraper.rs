@@ -1,0 +1,103 @@
+//! The scrape tasks of all pools.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use endpoint_picker::pool::Endpoint;
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::credentials::Credentials;
+use super::job::Job;
+use super::metrics::ScrapeMetrics;
+use super::restart::RestartWatch;
+use super::slot::Slot;
+use super::task::Task;
+use super::turns::{from_now_on, turn};
+use crate::catalogue::scraping::ScrapePlan;
+use crate::clock::{self, Clock};
+use crate::tasks::Tasks;
+
+/// A pool to be scraped.
+pub struct ScrapedPool<'a> {
+    /// The pool's endpoints.
+    pub endpoints: &'a [Endpoint],
+    /// How they are scraped.
+    pub plan: ScrapePlan,
+    /// Notified when one of the pool's slots has changed.
+    pub changes: Arc<Notify>,
+}
+
+/// The scrape tasks of all pools. An endpoint that belongs to several pools and is read alike for them has one task.
+pub struct Scraper {
+    clock: Clock,
+    credentials: Arc<Credentials>,
+    tasks: Tasks,
+    metrics: ScrapeMetrics,
+    running: HashMap<Job, Running>,
+    /// The endpoints of all pools, by name and address; `None` until there are pools.
+    endpoints: Option<HashSet<(String, SocketAddr)>>,
+    started: u32,
+}
+
+struct Running {
+    slot: Arc<Slot>,
+    readers: Vec<Arc<Notify>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Scraper {
+    /// Nothing is scraped until [`Self::set_pools`] is called; `credentials` must allow TLS if a pool is to be scraped over it.
+    pub fn new(clock: Clock, credentials: Arc<Credentials>, tasks: Tasks, metrics: ScrapeMetrics) -> Self {
+        Self { clock, credentials, tasks, metrics, running: HashMap::new(), endpoints: None, started: 0 }
+    }
+
+    /// Scrapes the endpoints of these pools from now on, and returns the slots of each pool, one for each endpoint in its order.
+    /// Endpoints that stay keep their task and their reading.
+    pub fn set_pools(&mut self, pools: Vec<ScrapedPool<'_>>) -> Vec<Vec<Arc<Slot>>> {
+        let mut before = core::mem::take(&mut self.running);
+        let endpoints_before = self.endpoints.take();
+        let mut endpoints = HashSet::new();
+        let mut slots = Vec::with_capacity(pools.len());
+        for ScrapedPool { endpoints: members, plan, changes } in pools {
+            let mut own = Vec::with_capacity(members.len());
+            for endpoint in members {
+                let job = Job::new(&plan, endpoint);
+                let identity = (endpoint.name().to_owned(), endpoint.address());
+                let is_new = endpoints_before.as_ref().is_some_and(|before| !before.contains(&identity));
+                endpoints.insert(identity);
+                let mut running = match self.running.remove(&job) {
+                    Some(shared) => shared,
+                    None => match before.remove(&job) {
+                        Some(old) => Running { readers: Vec::new(), ..old },
+                        None => self.start(&job, is_new),
+                    },
+                };
+                running.readers.push(Arc::clone(&changes));
+                own.push(Arc::clone(&running.slot));
+                self.running.insert(job, running);
+            }
+            slots.push(own);
+        }
+        self.endpoints = Some(endpoints);
+        for running in self.running.values() {
+            running.slot.set_readers(running.readers.clone());
+        }
+        slots
+    }
+
+    /// An endpoint that joins the pools later may have been there before: what proxies know of its caches is out of date.
+    fn start(&mut self, job: &Job, is_new: bool) -> Running {
+        let came_back = is_new.then(clock::since_epoch);
+        let slot = Slot::of_returned(came_back);
+        let credentials = Arc::clone(&self.credentials);
+        let (metrics, restarts) = (self.metrics.clone(), RestartWatch::new(came_back));
+        let task = Task::new(job, Arc::clone(&slot), self.clock, credentials, metrics, restarts);
+        let interval = job.settings.interval;
+        let first = from_now_on(self.clock.now(), turn(self.started, interval), interval);
+        self.started = self.started.wrapping_add(1);
+        let task = self.tasks.spawn(format!("scraping of {}", job.endpoint), task.run(first));
+        Running { slot, readers: Vec::new(), _task: task }
+    }
+}

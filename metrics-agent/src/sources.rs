@@ -1,0 +1,5 @@
+//! Where endpoints and manifests come from.
+
+pub mod endpoints;
+pub mod manifests;
+pub mod problem;

@@ -1,0 +1,218 @@
+//! The EPP's file-discovery format.
+//!
+//! ```yaml
+//! endpoints:
+//!   - name: a            # required, unique with its namespace
+//!     namespace: default # the default
+//!     address: 10.0.0.1  # an IP address; the EPP allows IPv4 only
+//!     port: "8000"       # or a number
+//!     labels: {llm-d.ai/engine-type: vllm}
+//! ```
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use endpoint_picker::pool::Endpoint;
+use serde::Deserialize;
+
+use super::fields::{Ip, LabelLimits, Name, Namespace, Port};
+use crate::files::{FileLimits, yaml_problem};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    endpoints: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: Name,
+    #[serde(default)]
+    namespace: Namespace,
+    address: Ip,
+    port: Port,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+/// Reads a file in YAML or JSON. One bad entry refuses the whole file.
+pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<Vec<Endpoint>, FileError> {
+    let text =
+        core::str::from_utf8(bytes).map_err(|error| FileError::Malformed(format!("not UTF-8: {error}")))?;
+    // YAML 1.2: a name such as `no` or `n` is a text, not a truth value.
+    let options = serde_saphyr::options! { strict_booleans: true, budget: Some(limits.yaml()) };
+    let document: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| FileError::Malformed(yaml_problem(&error)))?;
+    let file: File = serde_path_to_error::deserialize(document).map_err(|error| FileError::Refused {
+        path: error.path().to_string(),
+        problem: error.inner().to_string(),
+    })?;
+    for (index, entry) in file.endpoints.iter().enumerate() {
+        let refused = |problem| FileError::Refused { path: format!("endpoints[{index}].labels"), problem };
+        labels.check(&entry.labels).map_err(refused)?;
+    }
+    Ok(file.endpoints.into_iter().map(Entry::endpoint).collect())
+}
+
+impl Entry {
+    fn endpoint(self) -> Endpoint {
+        let name = format!("{}/{}", self.namespace.0, self.name.0);
+        Endpoint::new(
+            name,
+            SocketAddr::new(self.address.0, self.port.0.get()),
+            self.labels.into_iter().collect(),
+        )
+    }
+}
+
+/// Why a file holds no endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileError {
+    /// Neither YAML nor JSON.
+    Malformed(String),
+    /// An entry is not as it must be.
+    Refused {
+        /// Entry and field, such as `endpoints[2].port`, counted from 0.
+        path: String,
+        /// The value, and what is allowed.
+        problem: String,
+    },
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(problem) => f.write_str(problem),
+            Self::Refused { path, problem } => write!(f, "{path}: {problem}"),
+        }
+    }
+}
+
+impl core::error::Error for FileError {}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    fn addresses(text: &str) -> Vec<String> {
+        parse(text.as_bytes(), FileLimits::default(), LabelLimits::default())
+            .unwrap()
+            .iter()
+            .map(|e| format!("{} {}", e.name(), e.printed_address()))
+            .collect()
+    }
+
+    fn refusal(entry: &str) -> String {
+        let text = format!("endpoints:\n- {{name: good, address: 10.0.0.1, port: 1}}\n- {entry}\n");
+        parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).expect_err(entry).to_string()
+    }
+
+    #[test]
+    fn yaml_and_json_say_the_same() {
+        let yaml = "endpoints:\n- name: a\n  address: 10.0.0.1\n  port: \"8000\"\n- name: b\n  namespace: n\n  address: 2001:db8::1\n  port: 8001\n";
+        let json = r#"{"endpoints": [{"name": "a", "address": "10.0.0.1", "port": "8000"},
+            {"name": "b", "namespace": "n", "address": "[2001:db8::1]", "port": 8001}]}"#;
+        let want = ["default/a 10.0.0.1:8000", "n/b [2001:db8::1]:8001"];
+        assert_eq!(addresses(yaml), want);
+        assert_eq!(addresses(json), want);
+    }
+
+    #[test]
+    fn labels_reach_the_endpoint() {
+        let text =
+            "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {llm-d.ai/engine-type: sglang}}]";
+        assert_eq!(
+            parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).unwrap()[0]
+                .label("llm-d.ai/engine-type"),
+            Some("sglang")
+        );
+    }
+
+    #[test]
+    fn no_endpoints_are_a_set_too() {
+        assert_eq!(addresses("endpoints: []"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_refusal_names_entry_field_value_and_what_is_allowed() {
+        let labelled =
+            |labels: &str| format!("{{name: b, address: 10.0.0.2, port: 1, labels: {{{labels}}}}}");
+        let crowded = labelled(&(0..65).map(|n| format!("l{n}: x")).collect::<Vec<_>>().join(", "));
+        let long_key = labelled(&format!("{}: a", "k".repeat(318)));
+        let long = labelled(&format!("a: {}", "x".repeat(1025)));
+        for (entry, parts) in [
+            (
+                "{name: b, address: host.example, port: 1}",
+                ["endpoints[1].address", "host.example", "IPv4 or IPv6"],
+            ),
+            ("{name: b, address: 10.0.0.2, port: 0}", ["endpoints[1].port", "0", "1 to 65535"]),
+            ("{name: b, address: 10.0.0.2, port: 65536}", ["endpoints[1].port", "65536", "1 to 65535"]),
+            ("{name: b, address: 10.0.0.2, port: \"x\"}", ["endpoints[1].port", "x", "1 to 65535"]),
+            ("{name: b, address: 10.0.0.2, port: -1}", ["endpoints[1].port", "-1", "1 to 65535"]),
+            ("{name: b, address: 10.0.0.2, port: 1.5}", ["endpoints[1].port", "1.5", "1 to 65535"]),
+            ("{name: a/b, address: 10.0.0.2, port: 1}", ["endpoints[1].name", "a/b", "without /"]),
+            ("{name: \"\", address: 10.0.0.2, port: 1}", ["endpoints[1].name", "\"\"", "1 to 253"]),
+            (
+                "{name: b, namespace: \"\", address: 10.0.0.2, port: 1}",
+                ["endpoints[1].namespace", "\"\"", "1 to"],
+            ),
+            (
+                "{name: b, address: 10.0.0.2, port: 1, labels: {x: 1}}",
+                ["endpoints[1].labels.x", "1", "a string"],
+            ),
+            (&crowded, ["endpoints[1].labels", "65 labels", "at most 64 (--max-endpoint-labels)"]),
+            (&long, ["endpoints[1].labels", "\"a\" has 1025 bytes", "0 to 1024 bytes (--max-label-bytes)"]),
+            (&long_key, ["endpoints[1].labels", "has 318 bytes", "1 to 317 bytes"]),
+            ("{name: b, address: 10.0.0.2, port: 1, prot: 2}", ["endpoints[1].prot", "prot", "`labels`"]),
+            ("{name: b, port: 1}", ["endpoints[1]", "missing", "address"]),
+        ] {
+            let refusal = refusal(entry);
+            for part in parts {
+                assert!(refusal.contains(part), "{entry}: {refusal:?} lacks {part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_limits_of_labels_are_what_they_are_set_to() {
+        let text = "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {a: xyz, b: x}}]";
+        let parse = |count, value_bytes| {
+            parse(text.as_bytes(), FileLimits::default(), LabelLimits { count, value_bytes })
+        };
+        assert!(parse(2, 3).is_ok());
+        assert!(parse(1, 3).is_err() && parse(2, 2).is_err());
+    }
+
+    #[test]
+    fn hostile_files_are_refused() {
+        let mut bomb = "a0: &a0 [x]\n".to_owned();
+        for i in 1..30 {
+            let nine = vec![format!("*a{}", i - 1); 9].join(",");
+            writeln!(bomb, "a{i}: &a{i} [{nine}]").unwrap();
+        }
+        let deep = "[".repeat(100_000);
+        let large = format!("endpoints: [{}]", "{},".repeat(FileLimits::default().yaml_nodes));
+        for text in [
+            "",
+            "endpoints",
+            "endpoints: {}",
+            "[]",
+            "\0",
+            "endpoints: []\nendpoints: []",
+            &bomb,
+            &deep,
+            &large,
+        ] {
+            let error = parse(text.as_bytes(), FileLimits::default(), LabelLimits::default())
+                .expect_err("hostile")
+                .to_string();
+            assert!(!error.is_empty() && error.len() < 4096, "{} bytes", error.len());
+        }
+        assert!(parse(b"endpoints: [\xff]", FileLimits::default(), LabelLimits::default()).is_err());
+    }
+}
