@@ -36,7 +36,6 @@ pub struct Event<Chain = Vec<u64>> {
 
 /// A change of a plugin's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Change<Chain = Vec<u64>> {
     /// `endpoint` was sent a prompt with a list of tokens whose blocks have these hashes; it holds `capacity` blocks. Blocks at
     /// the beginning that are [fresh](PrefixIndex::fresh) there are left out.

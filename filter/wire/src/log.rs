@@ -130,7 +130,6 @@ impl<'a> Entry<'a> {
             Change::BoundSession { session, endpoint, at } => {
                 (endpoint, What::BoundSession { plugin, session, at })
             }
-            _ => return None,
         };
         Some(Self { vm, endpoint: pool.endpoints().get(endpoint)?.key(), what })
     }

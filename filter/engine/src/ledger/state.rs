@@ -1,0 +1,190 @@
+//! The ledger itself.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::avoidance::Avoidance;
+use endpoint_picker::cycle::{Load, View};
+use endpoint_picker::in_flight::InFlight;
+use endpoint_picker::period::Period;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin_state::PluginStates;
+use endpoint_picker::pool::Pool;
+use endpoint_picker::reading::Reading;
+use endpoint_picker::restarts::Restarts;
+
+use super::change::{Change, ChangeKind};
+
+/// Everything that changes with requests, for the endpoints of one pool.
+///
+/// Loads are kept per *sender*: each worker of a proxy is one. A sender that vanishes takes its loads with it.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pool: Arc<Pool>,
+    states: PluginStates,
+    in_flight: InFlight,
+    avoidance: Avoidance,
+    restarts: Restarts,
+    routed: u64,
+}
+
+const fn assert_send_and_sync<T: Send + Sync>() {}
+const _: () = assert_send_and_sync::<Ledger>();
+
+impl Ledger {
+    /// Follows a change of the pool or the policy. State of endpoints and plugins that stay is kept.
+    ///
+    /// `avoid_failing` is the time for which an endpoint is avoided after its first failure; zero switches that off.
+    pub fn adopt<'a>(
+        &mut self,
+        pool: Arc<Pool>,
+        pipelines: impl IntoIterator<Item = &'a Pipeline>,
+        avoid_failing: Duration,
+    ) {
+        self.states.adopt(pipelines);
+        self.states.remap(&self.pool.moves_to(&pool));
+        self.in_flight.adopt(&pool);
+        self.avoidance.adopt(&pool, avoid_failing);
+        self.restarts.adopt(pool.endpoints().len(), |endpoint| pool.index_of(endpoint).is_some());
+        self.pool = pool;
+    }
+
+    /// Applies a change that a sender made.
+    pub fn apply(&mut self, sender: u64, change: &Change<impl AsRef<[u64]>>) {
+        let endpoint = change.endpoint;
+        match change.kind {
+            ChangeKind::Started(load) => {
+                self.in_flight.start(sender, endpoint, load);
+                self.routed += 1;
+            }
+            ChangeKind::Ended(load) => self.in_flight.end(sender, endpoint, load),
+            ChangeKind::Moved { to, load } => self.in_flight.transfer(sender, endpoint, to, load),
+            ChangeKind::Failed { at } => self.avoidance.failed(endpoint, at),
+            ChangeKind::Answered { at } => self.avoidance.answered(endpoint, at),
+            ChangeKind::Restarted { since } => {
+                if self.restarts.report(endpoint, since)
+                    && let Some(index) = self.pool.index_of(endpoint)
+                {
+                    self.states.forget(index, self.pool.endpoints().len());
+                }
+            }
+            ChangeKind::SentPrompt { .. } | ChangeKind::SentCold { .. } | ChangeKind::BoundSession { .. } => {
+                if let Some(event) = change.event(&self.pool) {
+                    self.states.apply(&event);
+                }
+            }
+        }
+    }
+
+    /// Takes in new readings, in the pool's order. Returns the restarts that they show and that were not applied yet.
+    pub fn restarts_in(&mut self, readings: &[Reading]) -> Vec<Change> {
+        let mut restarted = Vec::new();
+        for (endpoint, reading) in self.pool.endpoints().iter().zip(readings) {
+            let (endpoint, mark) = (endpoint.key(), reading.cached_since);
+            if self.restarts.read(endpoint, mark, reading.updated.is_some())
+                && let Some(since) = mark
+            {
+                restarted.push(Change { endpoint, kind: ChangeKind::Restarted { since } });
+            }
+        }
+        self.keep_unapplied_restarts(&mut restarted);
+        restarted
+    }
+
+    /// Removes restarts that were applied since [`Self::restarts_in`] returned them: another sender found them too.
+    pub fn keep_unapplied_restarts(&self, changes: &mut Vec<Change>) {
+        changes.retain(|change| match change.kind {
+            ChangeKind::Restarted { since } => self.restarts.is_unreported(change.endpoint, since),
+            ChangeKind::Started(_)
+            | ChangeKind::Ended(_)
+            | ChangeKind::Moved { .. }
+            | ChangeKind::Failed { .. }
+            | ChangeKind::Answered { .. }
+            | ChangeKind::SentPrompt { .. }
+            | ChangeKind::SentCold { .. }
+            | ChangeKind::BoundSession { .. } => true,
+        });
+    }
+
+    /// Replaces all loads of a sender: keys of endpoints with the load there.
+    pub fn set_loads(&mut self, sender: u64, loads: impl IntoIterator<Item = (u64, Load)>) {
+        self.in_flight.set(sender, loads);
+    }
+
+    /// Drops all loads of a sender that vanished.
+    pub fn forget_sender(&mut self, sender: u64) {
+        self.in_flight.forget(sender);
+    }
+
+    /// All loads of a sender: keys of endpoints with the load there.
+    pub fn loads_of(&self, sender: u64) -> impl Iterator<Item = (u64, Load)> {
+        self.in_flight.of(sender)
+    }
+
+    /// All senders that have, or had, load in flight.
+    pub fn senders(&self) -> impl Iterator<Item = u64> {
+        self.in_flight.senders()
+    }
+
+    /// Has the next decisions send every prompt in full, because a copy of this ledger has missed changes.
+    pub fn resend(&mut self) {
+        self.states.resend();
+    }
+
+    /// The pool adopted last; lists by endpoint have its order.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The plugins' states.
+    pub fn states(&self) -> &PluginStates {
+        &self.states
+    }
+
+    /// The load in flight at each endpoint, of all senders together.
+    pub fn loads(&self) -> &[Load] {
+        self.in_flight.loads()
+    }
+
+    /// The number of requests in flight, at all endpoints together.
+    pub fn requests_in_flight(&self) -> u64 {
+        self.loads().iter().map(|load| load.requests).sum()
+    }
+
+    /// How often each endpoint was picked since it came into the pool.
+    pub fn picks(&self) -> &[u64] {
+        self.in_flight.picks()
+    }
+
+    /// When each endpoint is avoided; those missing at the end are not avoided.
+    pub fn avoided(&self) -> &[Period] {
+        self.avoidance.avoided()
+    }
+
+    /// Whether an endpoint is avoided at this time.
+    pub fn is_avoided(&self, endpoint: u64, now: Duration) -> bool {
+        self.avoidance.is_avoided(endpoint, now)
+    }
+
+    /// Whether an endpoint has failed since it answered last.
+    pub fn is_failing(&self, endpoint: u64) -> bool {
+        self.avoidance.is_failing(endpoint)
+    }
+
+    /// The number of loads that started, of all senders together: it grows when any of them routes a request.
+    pub fn routed(&self) -> u64 {
+        self.routed
+    }
+
+    /// All that a decision borrows: the ledger, and readings in the pool's order with the time of their arrival.
+    pub fn view<'a>(&'a self, readings: &'a [Reading], readings_arrived: Duration) -> View<'a> {
+        View {
+            pool: &self.pool,
+            readings,
+            readings_arrived,
+            in_flight: self.loads(),
+            avoided: self.avoided(),
+            states: &self.states,
+        }
+    }
+}
