@@ -1,157 +1,19 @@
-//! What one decision looks at.
+//! A decision in progress, as plugins see it.
 
-use core::ops::{AddAssign, SubAssign};
 use core::time::Duration;
 
-use crate::body::Body;
 use crate::decision::PromptBlocks;
-use crate::period::Period;
 use crate::plugin::InflightLoadProducer;
-use crate::plugin_state::{PluginState, PluginStates};
-use crate::policy::ModelResolution;
 use crate::pool::{Endpoint, Pool};
-use crate::prefix::PrefixMatch;
-use crate::prompt::Prompt;
 use crate::reading::Reading;
-use crate::subset::Subset;
+use crate::state::prefix::PrefixMatch;
+use crate::state::{PluginState, PluginStates};
 
-/// What a request asks for, as far as a decision needs to know.
-#[derive(Clone, Debug, Default)]
-pub struct Request<'a> {
-    /// The model that will serve it, after any rewrite.
-    pub model: &'a str,
-    /// Separates prompts of different users in the servers' caches.
-    pub cache_salt: Option<&'a str>,
-    /// The prompt, if the body has one.
-    pub prompt: Option<&'a Prompt<'a>>,
-    /// The most tokens the client wants to be generated.
-    pub max_output_tokens: Option<u64>,
-    /// The request's headers.
-    pub headers: Headers<'a>,
-    /// Endpoints the choice is restricted to.
-    pub subset: Subset,
-    /// Below zero: sheddable while the pool is saturated.
-    pub priority: i32,
-}
-
-impl<'a> Request<'a> {
-    /// What a body asks for under these resolution.
-    pub fn new(
-        body: &'a Body<'_>,
-        resolution: ModelResolution<'a>,
-        headers: Headers<'a>,
-        subset: Subset,
-    ) -> Self {
-        Self {
-            model: resolution.model,
-            cache_salt: body.cache_salt.as_deref(),
-            prompt: Some(&body.prompt),
-            max_output_tokens: body.max_output_tokens,
-            headers,
-            subset,
-            priority: resolution.priority,
-        }
-    }
-
-    /// Tokens in the prompt; 0 without one.
-    pub fn input_tokens(&self) -> u64 {
-        self.prompt.map_or(0, Prompt::token_count)
-    }
-}
-
-/// A request's headers, names in lower case.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Headers<'a>(pub &'a [(String, Vec<u8>)]);
-
-impl<'a> Headers<'a> {
-    /// The first value under this name (in any case) that is text and not empty.
-    pub fn get(&self, name: &str) -> Option<&'a str> {
-        let named = self.0.iter().filter(|(header, _)| header.eq_ignore_ascii_case(name));
-        named.filter_map(|(_, value)| core::str::from_utf8(value).ok()).find(|value| !value.is_empty())
-    }
-
-    /// Whether a `Prefer` header (RFC 7240) has this preference, in any case and whatever its value and parameters.
-    pub fn prefers(&self, preference: &str) -> bool {
-        let named = self.0.iter().filter(|(header, _)| header.eq_ignore_ascii_case("prefer"));
-        let mut preferences = named
-            .filter_map(|(_, value)| core::str::from_utf8(value).ok())
-            .flat_map(|value| value.split(','));
-        preferences.any(|one| {
-            let token = one.find(['=', ';']).map_or(one, |end| &one[..end]);
-            token.trim().eq_ignore_ascii_case(preference)
-        })
-    }
-
-    /// The value under the first of two names that has one: a header and its older spelling.
-    pub fn get_either(&self, names: [&str; 2]) -> Option<&'a str> {
-        names.into_iter().find_map(|name| self.get(name))
-    }
-}
-
-/// What is in flight at one endpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    /// Requests sent and not finished.
-    pub requests: u64,
-    /// The tokens they still cost, as `inflight-load-producer` counts them.
-    pub tokens: u64,
-}
-
-impl Load {
-    /// The smaller of each.
-    pub(crate) fn min(self, other: Self) -> Self {
-        Self { requests: self.requests.min(other.requests), tokens: self.tokens.min(other.tokens) }
-    }
-}
-
-impl AddAssign for Load {
-    fn add_assign(&mut self, other: Self) {
-        self.requests = self.requests.saturating_add(other.requests);
-        self.tokens = self.tokens.saturating_add(other.tokens);
-    }
-}
-
-impl SubAssign for Load {
-    fn sub_assign(&mut self, other: Self) {
-        self.requests = self.requests.saturating_sub(other.requests);
-        self.tokens = self.tokens.saturating_sub(other.tokens);
-    }
-}
-
-/// What is known of the pool at the time of a decision. Slices by endpoint have the pool's order; those missing at the
-/// end count as unknown or idle.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    /// The endpoints.
-    pub pool: &'a Pool,
-    /// What each endpoint last said.
-    pub readings: &'a [Reading],
-    /// When the readings arrived, on the shell's clock.
-    pub readings_arrived: Duration,
-    /// What is in flight at each endpoint.
-    pub in_flight: &'a [Load],
-    /// When each endpoint is [avoided](crate::avoidance), on the shell's clock.
-    pub avoided: &'a [Period],
-    /// What the pipeline's plugin instances remember.
-    pub states: &'a PluginStates,
-}
-
-impl View<'_> {
-    /// Whether the endpoint failed a moment ago.
-    pub fn avoids(&self, endpoint: usize, now: Duration) -> bool {
-        self.avoided.get(endpoint).is_some_and(|period| period.contains(now))
-    }
-
-    /// Those of the endpoints that did not fail a moment ago; `None` if that is all of them, or none.
-    pub(crate) fn unavoided(&self, endpoints: &[usize], now: Duration) -> Option<Vec<usize>> {
-        if self.avoided.is_empty() {
-            return None;
-        }
-        let fine: Vec<usize> =
-            endpoints.iter().copied().filter(|&endpoint| !self.avoids(endpoint, now)).collect();
-        (!fine.is_empty() && fine.len() < endpoints.len()).then_some(fine)
-    }
-}
+// Until every user imports these from their own modules.
+pub use crate::headers::Headers;
+pub use crate::load::Load;
+pub use crate::request::Request;
+pub use crate::view::View;
 
 /// A decision in progress: what plugins may look at.
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +64,7 @@ impl<'a> Cycle<'a> {
 
     /// The endpoint of this index.
     pub fn endpoint(&self, endpoint: usize) -> &'a Endpoint {
-        &self.pool.endpoints()[endpoint]
+        self.pool.endpoint(endpoint)
     }
 
     /// What the endpoint last said; nothing, if it was never scraped or the readings are too old to be used.
@@ -269,18 +131,3 @@ pub(crate) static NOTHING_SAID: Reading = Reading {
 };
 
 static NO_MATCH: PrefixMatch = PrefixMatch { matched: Vec::new(), total: 0, block_size: 0 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test;
-
-    #[test]
-    fn the_first_header_is_found_in_any_case_and_skips_empty_and_unreadable_values() {
-        let headers = [("a", &b""[..]), ("a", &[0xff]), ("a", b"1"), ("b", b"2"), ("a", b"3")];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_vec()));
-        assert_eq!(Headers(&headers).get("A"), Some("1"));
-        assert_eq!(Headers(&headers).get("b"), Some("2"));
-        assert_eq!(Headers(&headers).get("c"), None);
-    }
-}

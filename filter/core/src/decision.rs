@@ -2,11 +2,10 @@
 
 use core::net::SocketAddr;
 
-use crate::cycle::Load;
-use crate::plugin_state::Event;
-use crate::profile::ProfileRun;
+pub use crate::load::Reservation;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
+use crate::state::Event;
 use crate::subset::Subset;
 
 /// What becomes of a request.
@@ -110,15 +109,21 @@ pub struct PromptBlocks {
     pub total: u32,
 }
 
-/// What a request adds to an endpoint's load while it is in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reservation {
-    /// The endpoint's index in the pool.
-    pub endpoint: usize,
-    /// What is over when the answer begins, such as the computing of the prompt.
-    pub prefill: Load,
-    /// What is over when the answer ends.
-    pub response: Load,
+/// What running a profile gave. Endpoints are given by their index in the pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProfileRun {
+    /// The profile's index among the pipeline's.
+    pub(crate) profile: usize,
+    /// Candidates that a filter dropped, with the filter's index among the instances.
+    pub dropped: Vec<(usize, usize)>,
+    /// Candidates that passed the filters.
+    pub scored: Vec<usize>,
+    /// Clamped, unweighted scores: those of the first scorer for each of `scored`, then those of the second, and so on.
+    pub scores: Vec<f64>,
+    /// Weighted sums for each of `scored`.
+    pub totals: Vec<f64>,
+    /// The choice, best first; empty when the filters left nothing.
+    pub picked: Vec<usize>,
 }
 
 impl Decision {

@@ -3,10 +3,13 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::cycle::{Request, View};
+pub use crate::candidates::Exclusion;
+use crate::candidates::exclusion;
+use crate::decision::ProfileRun;
 use crate::decision::{Decision, Outcome};
-use crate::pipeline::{Pipeline, exclusion};
-use crate::profile::ProfileRun;
+use crate::pipeline::Pipeline;
+use crate::request::Request;
+use crate::view::View;
 
 /// A decision, told endpoint by endpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,18 +63,6 @@ pub struct Score {
     pub score: f64,
     /// What it counts.
     pub weight: f64,
-}
-
-/// Why an endpoint is no candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Exclusion {
-    /// It refuses connections, or discovery says so.
-    NotReady,
-    /// The subset hint does not name it.
-    OutsideSubset,
-    /// It failed a moment ago, and others were there.
-    Avoided,
 }
 
 impl Explanation {

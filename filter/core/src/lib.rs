@@ -9,35 +9,39 @@
 //!
 //! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
 
-pub mod avoidance;
 pub mod body;
+mod candidates;
 pub mod config;
 pub mod cycle;
 pub mod decision;
+pub mod duration;
 pub mod explanation;
-pub mod in_flight;
-mod lookup;
-mod neutral_score;
+pub mod headers;
+pub mod load;
 pub mod packed;
 pub mod period;
 pub mod pipeline;
 pub mod plugin;
-pub mod plugin_state;
 pub mod policy;
 pub mod pool;
-pub mod prefix;
-pub mod profile;
 pub mod prompt;
 pub mod reading;
 pub mod rejection;
-mod rest_of_hint;
-pub mod restarts;
+pub mod request;
 pub mod restore;
 pub mod rng;
-pub mod scheduler;
 pub mod shadow;
+pub mod state;
 pub mod subset;
 pub mod usage;
+pub mod view;
+
+// Until every user imports these from their new places.
+pub use state::{self as plugin_state, avoidance, in_flight, prefix, restarts};
+/// See [`plugin::Instance`].
+pub mod profile {
+    pub use crate::plugin::Instance;
+}
 
 #[cfg(test)]
 pub(crate) use marks::test;

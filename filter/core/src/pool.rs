@@ -100,6 +100,15 @@ impl Pool {
         &self.endpoints
     }
 
+    /// The endpoint of this index.
+    ///
+    /// # Panics
+    ///
+    /// On an index that is not of this pool. Indices come only from a decision on this pool, or are remapped when it changes.
+    pub fn endpoint(&self, index: usize) -> &Endpoint {
+        &self.endpoints[index]
+    }
+
     /// Where the endpoints of this pool are in `newer`: for each, the index of the endpoint of the same name and
     /// address, or `None` if it left.
     pub fn moves_to(&self, newer: &Self) -> Vec<Option<usize>> {

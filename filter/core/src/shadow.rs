@@ -2,12 +2,14 @@
 
 use core::time::Duration;
 
-use crate::cycle::{Request, View};
+use crate::candidates::candidates;
 use crate::decision::{Decision, Outcome};
-use crate::pipeline::{Pipeline, candidates};
+use crate::pipeline::Pipeline;
 use crate::plugin::{Picker, Routed};
 use crate::pool::Pool;
+use crate::request::Request;
 use crate::rng::Rng;
+use crate::view::View;
 
 /// A pipeline beside the acting one.
 ///
@@ -33,7 +35,7 @@ impl ShadowDecision {
     pub fn difference(&self, pool: &Pool) -> Option<String> {
         let would = match &self.decision.outcome {
             Outcome::Route(endpoints) => {
-                format!("picks {}", pool.endpoints()[*endpoints.first()?].printed_address())
+                format!("picks {}", pool.endpoint(*endpoints.first()?).printed_address())
             }
             Outcome::Reject(rejection) => format!("rejects: {rejection}"),
             Outcome::Abstain { reason, .. } => format!("abstains: {}", reason.as_str()),

@@ -5,9 +5,9 @@ use core::time::Duration;
 use super::plugins::Plugins;
 use super::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use crate::pipeline::Pipeline;
+use crate::plugin::Instance;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{KvCacheUtilizationScorer, PrefixCacheScorer, QueueScorer};
-use crate::profile::Instance;
 
 /// How long readings may be without news from the agent before they have no say.
 const STALE_AFTER: Duration = Duration::from_secs(10);

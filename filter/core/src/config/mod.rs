@@ -2,13 +2,13 @@
 
 mod compile;
 mod custom_metrics;
-pub mod duration;
+pub use crate::duration;
 mod plugins;
 mod references;
 
 use core::fmt;
 
-use crate::profile::Instance;
+use crate::plugin::Instance;
 
 /// The parts of the EPP's `EndpointPickerConfig` that decide. The default is the EPP's default.
 #[derive(Clone, Debug, Default, PartialEq)]

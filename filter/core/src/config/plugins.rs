@@ -6,12 +6,13 @@ use hashbrown::HashSet;
 
 use super::{ConfigError, ConfigErrors, ProfileConfig, ProfilePlugin};
 use crate::body::{Parser, Parsers};
+use crate::pipeline::Profile;
+use crate::plugin::Instance;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
     ApproxPrefixCacheProducer, InflightLoadProducer, MaxScorePicker, SingleProfileHandler,
     UtilizationDetector,
 };
-use crate::profile::{Instance, Profile};
 
 /// The instances so far, and what is wrong. Where something is, a stand-in is returned, so that the rest can be looked at.
 pub(super) struct Plugins {

@@ -3,10 +3,10 @@
 
 use core::time::Duration;
 
+use crate::plugin::Plugin;
+use crate::plugin::parameter::allow;
 use hashbrown::HashSet;
 use serde::Deserialize;
-
-use super::{Plugin, allow};
 
 /// `metrics-data-source`: how servers are scraped.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -76,7 +76,7 @@ fn interval<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<
     if text.is_empty() {
         return Ok(None);
     }
-    crate::config::duration::deserialize(serde::de::value::StrDeserializer::new(&text)).map(Some)
+    crate::duration::deserialize(serde::de::value::StrDeserializer::new(&text)).map(Some)
 }
 
 /// `core-metrics-extractor`: what engines call the metrics that are read.

@@ -2,14 +2,18 @@
 
 use core::time::Duration;
 
-use super::{Filter, InflightLoadProducer, PREFIX_PRODUCER, Scorer};
-use crate::cycle::{Cycle, Headers, Load, Prefix, Request, Session};
-use crate::plugin_state::PluginStates;
+use super::parameter::PREFIX_PRODUCER;
+use super::{Filter, InflightLoadProducer, Scorer};
+use crate::cycle::{Cycle, Prefix, Session};
+use crate::headers::Headers;
+use crate::load::Load;
 use crate::pool::{Endpoint, Pool};
-use crate::prefix::PrefixMatch;
 use crate::prompt::{Pieces, Prompt};
 use crate::reading::Reading;
+use crate::request::Request;
 use crate::rng::SplitMix64;
+use crate::state::PluginStates;
+use crate::state::prefix::PrefixMatch;
 
 /// The time in a test's cycle, unless it says otherwise.
 pub(crate) const NOW: Duration = Duration::from_secs(1_000);

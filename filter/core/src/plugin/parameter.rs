@@ -3,18 +3,26 @@
 use core::fmt::Display;
 
 /// The prefix producer that is read where no name is given.
-pub(super) const PREFIX_PRODUCER: &str = "approx-prefix-cache-producer";
+pub(crate) const PREFIX_PRODUCER: &str = "approx-prefix-cache-producer";
 
 /// The load producer that is read where no name is given.
-pub(super) const LOAD_PRODUCER: &str = "inflight-load-producer";
+pub(crate) const LOAD_PRODUCER: &str = "inflight-load-producer";
+
+/// The profile of this name computes prompts for another.
+pub(crate) const PREFILL: &str = "prefill";
+
+/// The load producer that a parameter names; the only one there is if it is empty.
+pub(crate) fn load_producer(parameter: &str) -> &str {
+    or_default(parameter, LOAD_PRODUCER)
+}
 
 /// `name`, or `default` if it is empty.
-pub(super) fn or_default<'a>(name: &'a str, default: &'a str) -> &'a str {
+pub(crate) fn or_default<'a>(name: &'a str, default: &'a str) -> &'a str {
     if name.is_empty() { default } else { name }
 }
 
 /// Refuses a parameter's value unless it is allowed.
-pub(super) fn allow(
+pub(crate) fn allow(
     is_allowed: bool,
     parameter: &str,
     value: impl Display,
@@ -24,12 +32,12 @@ pub(super) fn allow(
 }
 
 /// The length of a picker's list: 0 and less count as 1, as in the EPP.
-pub(super) fn list_length(configured: i64) -> usize {
+pub(crate) fn list_length(configured: i64) -> usize {
     usize::try_from(configured).unwrap_or(0).max(1)
 }
 
 /// A TCP port; `None` for 0.
-pub(super) fn port(configured: u32) -> Result<Option<u16>, String> {
+pub(crate) fn port(configured: u32) -> Result<Option<u16>, String> {
     let port = u16::try_from(configured);
     let port = port.map_err(|_| format!("primaryPort is {configured}; allowed is 0 to 65535"))?;
     Ok(Some(port).filter(|&port| port > 0))

@@ -26,8 +26,8 @@ pub use split::Target;
 use core::time::Duration;
 
 use crate::body::{Api, BodyError};
-use crate::cycle::Headers;
 use crate::decision::FailureMode;
+use crate::headers::Headers;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
 
@@ -44,7 +44,7 @@ pub struct Policy {
     pub inference_models: InferenceModels,
     /// Tell the score of every rated endpoint to the filters that follow.
     pub emit_endpoint_scores: bool,
-    /// For how long an endpoint is [avoided](crate::avoidance) after its first failure; zero: not at all.
+    /// For how long an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: not at all.
     pub avoid_failing: Duration,
 }
 

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use crate::cycle::Headers;
+use crate::headers::Headers;
 
 /// The header that names an objective, and its older spelling.
 const HEADERS: [&str; 2] = ["x-llm-d-inference-objective", "x-gateway-inference-objective"];

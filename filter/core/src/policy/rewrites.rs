@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::split::{Split, Target};
-use crate::cycle::Headers;
+use crate::headers::Headers;
 use crate::rng::Rng;
 
 /// The header in which an earlier filter names the model, and its older spelling.

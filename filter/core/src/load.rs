@@ -1,0 +1,44 @@
+//! Requests and tokens in flight at an endpoint.
+
+use core::ops::{AddAssign, SubAssign};
+
+/// Load in flight at one endpoint. Sums and differences saturate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests sent and not finished.
+    pub requests: u64,
+    /// The tokens they still cost, as `inflight-load-producer` counts them.
+    pub tokens: u64,
+}
+
+impl Load {
+    /// The smaller of each.
+    pub(crate) fn min(self, other: Self) -> Self {
+        Self { requests: self.requests.min(other.requests), tokens: self.tokens.min(other.tokens) }
+    }
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.tokens = self.tokens.saturating_add(other.tokens);
+    }
+}
+
+impl SubAssign for Load {
+    fn sub_assign(&mut self, other: Self) {
+        self.requests = self.requests.saturating_sub(other.requests);
+        self.tokens = self.tokens.saturating_sub(other.tokens);
+    }
+}
+
+/// Load that a request reserves on an endpoint while it is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The endpoint's index in the pool.
+    pub endpoint: usize,
+    /// Released when the answer begins, such as the computing of the prompt.
+    pub prefill: Load,
+    /// Released when the answer ends.
+    pub response: Load,
+}

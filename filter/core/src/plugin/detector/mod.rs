@@ -1,0 +1,17 @@
+//! Saturation detectors.
+
+mod concurrency_detector;
+mod utilization_detector;
+
+pub use concurrency_detector::ConcurrencyDetector;
+pub use utilization_detector::UtilizationDetector;
+
+use core::fmt::Debug;
+
+use crate::cycle::Cycle;
+
+/// Measures how close to its limits a set of endpoints is.
+pub trait SaturationDetector: Debug + Send + Sync {
+    /// 0 when idle, 1 and above when saturated; 1 for no endpoints.
+    fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64;
+}

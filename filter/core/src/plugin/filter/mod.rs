@@ -1,0 +1,24 @@
+//! Filters: plugins that drop candidates.
+
+mod label_filters;
+mod label_selector;
+mod prefix_cache_affinity_filter;
+mod role_filters;
+mod utilization_filter;
+
+pub use label_filters::{ByLabel, ByLabelSelector, LabelSelectorFilter};
+pub use label_selector::LabelSelector;
+pub use prefix_cache_affinity_filter::PrefixCacheAffinityFilter;
+pub use role_filters::{DecodeFilter, EncodeFilter, PrefillFilter};
+pub use utilization_filter::UtilizationFilter;
+
+use core::fmt::Debug;
+
+use crate::cycle::Cycle;
+use crate::rng::Rng;
+
+/// Drops candidates.
+pub trait Filter: Debug + Send + Sync {
+    /// Keeps in `candidates` (endpoint indices) those that may be picked.
+    fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, rng: &mut dyn Rng);
+}

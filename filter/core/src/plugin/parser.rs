@@ -1,0 +1,34 @@
+//! The parsers: which request bodies are read, and how. What they read is in [`crate::body`].
+
+use serde::Deserialize;
+
+use crate::body::Parser;
+use crate::plugin::Plugin;
+
+macro_rules! parsers {
+    ($($(#[$doc:meta])* $name:ident => $parser:ident,)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {}
+
+        impl Plugin for $name {
+            fn as_parser(&self) -> Option<Parser> {
+                Some(Parser::$parser)
+            }
+        }
+    )*};
+}
+
+parsers! {
+    /// `openai-parser`: chat, completions, embeddings, responses, conversations, images.
+    OpenaiParser => OpenAi,
+    /// `anthropic-parser`: messages.
+    AnthropicParser => Anthropic,
+    /// `vllmhttp-parser`: vLLM's own generate API, with token ids.
+    VllmhttpParser => VllmHttp,
+    /// `sglanghttp-parser`: SGLang's own generate API, with token ids.
+    SglanghttpParser => SglangHttp,
+    /// `passthrough-parser`: any other path; the body is not read.
+    PassthroughParser => Passthrough,
+}

@@ -1,0 +1,190 @@
+//! `approx-prefix-cache-producer`: block sizes and bounds of the prefix index.
+
+use serde::Deserialize;
+
+use crate::cycle::Cycle;
+use crate::plugin::parameter::allow;
+use crate::plugin::{Plugin, Recorder, Routed};
+use crate::reading::Reading;
+use crate::state::prefix::PrefixIndex;
+use crate::state::{Change, PluginState};
+
+/// Tokens per block never go below this: smaller blocks make an index of many times the size and no better choice.
+/// The EPP's floor.
+const MIN_BLOCK_TOKENS: u32 = 64;
+
+/// How prompts are cut into blocks and how many blocks are remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApproxPrefixCacheProducer {
+    /// Take block size and capacity from what the servers report, where they do.
+    auto_tune: bool,
+    /// Tokens per block where the servers do not say. Values below 64 count as 64.
+    block_size_tokens: u32,
+    /// Accepted, without effect: the former size in characters.
+    block_size: u32,
+    /// Most tokens of a prompt that are looked at; 0: `max_prefix_blocks_to_match` decides.
+    max_prefix_tokens_to_match: u32,
+    /// Most blocks of a prompt that are looked at when the token bound is 0; both 0: no bound.
+    max_prefix_blocks_to_match: u32,
+    /// Blocks remembered per endpoint where the servers do not say; 0 counts as 31 250.
+    lru_capacity_per_server: u32,
+}
+
+const DEFAULT_CAPACITY: u32 = 31_250;
+
+impl Default for ApproxPrefixCacheProducer {
+    fn default() -> Self {
+        Self {
+            auto_tune: true,
+            block_size_tokens: 16,
+            block_size: 0,
+            max_prefix_tokens_to_match: 131_072,
+            max_prefix_blocks_to_match: 2048,
+            lru_capacity_per_server: DEFAULT_CAPACITY,
+        }
+    }
+}
+
+impl Plugin for ApproxPrefixCacheProducer {
+    fn check(&self) -> Result<(), String> {
+        let is_known = self.auto_tune || self.block_size_tokens > 0;
+        allow(is_known, "blockSizeTokens", self.block_size_tokens, "above 0 when autoTune is off")
+    }
+
+    fn as_prefix_producer(&self) -> Option<&ApproxPrefixCacheProducer> {
+        Some(self)
+    }
+
+    fn as_recorder(&self) -> Option<&dyn Recorder> {
+        Some(self)
+    }
+}
+
+impl Recorder for ApproxPrefixCacheProducer {
+    fn new_state(&self) -> PluginState {
+        PluginState::Prefixes(PrefixIndex::default())
+    }
+
+    /// Remembers the prompt when it is routed; whether the server answers is not waited for, as in the EPP.
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
+        let (Some(hashes), PluginState::Prefixes(index)) = (routed.hashes, cycle.state()) else {
+            return Vec::new();
+        };
+        let sent = |endpoint| {
+            let capacity = self.capacity(cycle.reading(endpoint));
+            hashes.lists().filter_map(move |list| {
+                let chain = list[index.fresh(endpoint, list)..].to_vec();
+                (!chain.is_empty()).then_some(Change::SentPrompt { endpoint, capacity, chain })
+            })
+        };
+        routed.endpoints().flat_map(sent).collect()
+    }
+}
+
+impl ApproxPrefixCacheProducer {
+    /// Tokens per block for the whole pool. `first` is the reading of the first candidate: the EPP lets it decide
+    /// for all.
+    pub fn block_size(&self, first: &Reading) -> u32 {
+        let reported = first.block_size.filter(|&tokens| self.auto_tune && tokens > 0);
+        reported.unwrap_or(self.block_size_tokens).max(MIN_BLOCK_TOKENS)
+    }
+
+    /// Most blocks of one prompt that are looked at.
+    pub fn max_blocks(&self, block_size: u32) -> usize {
+        let blocks = match (self.max_prefix_tokens_to_match, self.max_prefix_blocks_to_match) {
+            (0, 0) => return usize::MAX,
+            (0, blocks) => blocks,
+            (tokens, _) => tokens / block_size,
+        };
+        blocks as usize
+    }
+
+    /// Bytes of one prompt that can matter, at four bytes a token.
+    pub fn max_prompt_bytes(&self) -> usize {
+        match (self.max_prefix_tokens_to_match, self.max_prefix_blocks_to_match) {
+            (0, 0) => usize::MAX,
+            // A server may report blocks of any size.
+            (0, _) if self.auto_tune => usize::MAX,
+            (0, blocks) => {
+                (blocks as usize).saturating_mul(4 * self.block_size_tokens.max(MIN_BLOCK_TOKENS) as usize)
+            }
+            (tokens, _) => (tokens as usize).saturating_mul(4),
+        }
+    }
+
+    /// Blocks remembered for an endpoint with this reading.
+    pub fn capacity(&self, reading: &Reading) -> usize {
+        let reported = reading.num_blocks.filter(|&blocks| self.auto_tune && blocks > 0);
+        let configured =
+            if self.lru_capacity_per_server == 0 { DEFAULT_CAPACITY } else { self.lru_capacity_per_server };
+        reported.unwrap_or(configured) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    fn reporting(block_size: u32, num_blocks: u32) -> Reading {
+        Reading { block_size: Some(block_size), num_blocks: Some(num_blocks), ..Reading::default() }
+    }
+
+    #[test]
+    fn the_servers_block_size_is_taken_but_not_below_the_floor() {
+        let producer = ApproxPrefixCacheProducer::default();
+        assert_eq!(producer.block_size(&reporting(128, 0)), 128);
+        assert_eq!(producer.block_size(&reporting(16, 0)), 64);
+        assert_eq!(producer.block_size(&reporting(0, 0)), 64);
+        assert_eq!(producer.block_size(&Reading::default()), 64);
+    }
+
+    #[test]
+    fn without_auto_tune_the_configuration_decides() {
+        let producer = ApproxPrefixCacheProducer {
+            auto_tune: false,
+            block_size_tokens: 100,
+            lru_capacity_per_server: 7,
+            ..ApproxPrefixCacheProducer::default()
+        };
+        assert_eq!(producer.block_size(&reporting(128, 9)), 100);
+        assert_eq!(producer.capacity(&reporting(128, 9)), 7);
+    }
+
+    #[test]
+    fn capacity_is_the_servers_or_the_configured_or_the_default() {
+        let producer = ApproxPrefixCacheProducer::default();
+        assert_eq!(producer.capacity(&reporting(16, 2048)), 2048);
+        assert_eq!(producer.capacity(&reporting(16, 0)), 31_250);
+        let unset = ApproxPrefixCacheProducer { lru_capacity_per_server: 0, ..producer };
+        assert_eq!(unset.capacity(&Reading::default()), 31_250);
+    }
+
+    #[test]
+    fn the_token_bound_goes_before_the_block_bound() {
+        let bounds = |tokens, blocks| ApproxPrefixCacheProducer {
+            max_prefix_tokens_to_match: tokens,
+            max_prefix_blocks_to_match: blocks,
+            ..ApproxPrefixCacheProducer::default()
+        };
+        assert_eq!(bounds(128, 3).max_blocks(64), 2);
+        assert_eq!(bounds(0, 3).max_blocks(64), 3);
+        assert_eq!(bounds(0, 0).max_blocks(64), usize::MAX);
+        assert_eq!(ApproxPrefixCacheProducer::default().max_blocks(64), 2048);
+    }
+
+    #[test]
+    fn as_many_bytes_are_kept_as_the_largest_blocks_need() {
+        let of_two_blocks = |auto_tune| ApproxPrefixCacheProducer {
+            auto_tune,
+            block_size_tokens: 100,
+            max_prefix_tokens_to_match: 0,
+            max_prefix_blocks_to_match: 2,
+            ..ApproxPrefixCacheProducer::default()
+        };
+        assert_eq!(of_two_blocks(false).max_prompt_bytes(), 800);
+        assert_eq!(of_two_blocks(true).max_prompt_bytes(), usize::MAX, "servers may report any size");
+        assert_eq!(ApproxPrefixCacheProducer::default().max_prompt_bytes(), 4 * 131_072);
+    }
+}

@@ -1,0 +1,175 @@
+//! `inflight-load-producer`: what a request adds to the load of the endpoints that work on it.
+
+use serde::Deserialize;
+
+use crate::cycle::Cycle;
+use crate::load::Load;
+use crate::load::Reservation;
+use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, allow, or_default};
+use crate::plugin::{Plugin, PluginRef, Role, Stage};
+
+/// A request adds one request, and these tokens, to the first endpoint of every profile that ran:
+///
+/// (total − matched blocks) · block size, and what of the prompt lies beyond the blocks looked at; the whole prompt if
+/// nothing is known of its prefixes. With `add_estimated_output_tokens` also
+/// min(round(prompt · `output_ratio`), what the client allows, `max_estimated_output_tokens`).
+///
+/// The prompt's tokens are over when the answer begins, and with them all that the profile named `prefill` added;
+/// everything else is over when the answer ends, and so are all tokens if those of the answer are counted. Where the
+/// reference lets abandoned requests go after five minutes, here every stream has an end.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct InflightLoadProducer {
+    /// Whether the answer's tokens are counted.
+    add_estimated_output_tokens: bool,
+    /// Tokens of the answer for one of the prompt, 0 or more; 1.5 if not given.
+    output_ratio: Option<f64>,
+    /// Most tokens of an answer that are counted, 0 or more; no bound if not given.
+    max_estimated_output_tokens: Option<i64>,
+    /// Whose matches tell which tokens are cached; empty: the approximate producer's.
+    prefix_match_info_producer_name: String,
+    /// Accepted, without effect: there are no replicas to share counts with.
+    sync_cross_replica_state: Option<bool>,
+}
+
+const OUTPUT_RATIO: f64 = 1.5;
+
+impl Plugin for InflightLoadProducer {
+    fn check(&self) -> Result<(), String> {
+        let ratio = self.output_ratio.unwrap_or(OUTPUT_RATIO);
+        allow(ratio >= 0.0 && ratio.is_finite(), "outputRatio", ratio, "0 and above")?;
+        let most = self.max_estimated_output_tokens.unwrap_or(0);
+        allow(most >= 0, "maxEstimatedOutputTokens", most, "0 and above")
+    }
+
+    fn as_load_producer(&self) -> Option<&InflightLoadProducer> {
+        Some(self)
+    }
+
+    fn references(&self) -> Vec<PluginRef<'_>> {
+        let name = self.prefix_match_info_producer_name.as_str();
+        let parameter = "prefixMatchInfoProducerName";
+        let named = Some(PluginRef { parameter, name, role: Role::PrefixProducer });
+        named.filter(|named| !named.name.is_empty()).into_iter().collect()
+    }
+}
+
+impl InflightLoadProducer {
+    /// Tokens the request adds to the endpoint's load.
+    pub(crate) fn request_tokens(&self, cycle: &Cycle<'_>, endpoint: usize) -> u64 {
+        let input = cycle.request.input_tokens();
+        let prefix = cycle.prefix(or_default(&self.prefix_match_info_producer_name, PREFIX_PRODUCER));
+        let block = u64::from(prefix.block_size);
+        let missing = u64::from(prefix.total.saturating_sub(prefix.blocks(endpoint)));
+        let beyond = input.saturating_sub(u64::from(prefix.total).saturating_mul(block));
+        missing.saturating_mul(block).saturating_add(beyond).saturating_add(self.output_tokens(cycle, input))
+    }
+
+    /// What a stage of the request adds to the load of the first endpoint it picked.
+    pub(crate) fn reserve(&self, cycle: &Cycle<'_>, stage: &Stage<'_>) -> Option<Reservation> {
+        let &endpoint = stage.picked.first()?;
+        let tokens = self.request_tokens(cycle, endpoint);
+        let all = Load { requests: 1, tokens };
+        let (prefill, response) = if stage.profile == PREFILL {
+            (all, Load::default())
+        } else if self.add_estimated_output_tokens {
+            (Load::default(), all)
+        } else {
+            (Load { requests: 0, tokens }, Load { requests: 1, tokens: 0 })
+        };
+        Some(Reservation { endpoint, prefill, response })
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates, which is the intent"
+    )]
+    fn output_tokens(&self, cycle: &Cycle<'_>, input: u64) -> u64 {
+        if !self.add_estimated_output_tokens {
+            return 0;
+        }
+        let estimate = (input as f64 * self.output_ratio.unwrap_or(OUTPUT_RATIO)).round() as u64;
+        let allowed = cycle.request.max_output_tokens.unwrap_or(u64::MAX);
+        let cap = self.max_estimated_output_tokens.and_then(|most| u64::try_from(most).ok());
+        estimate.min(allowed).min(cap.unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::fixture::{Fixture, prompt_of};
+    use crate::state::prefix::PrefixMatch;
+    use crate::test;
+
+    fn with_output() -> InflightLoadProducer {
+        InflightLoadProducer { add_estimated_output_tokens: true, ..InflightLoadProducer::default() }
+    }
+
+    fn fixture(input_tokens: u64) -> Fixture {
+        let mut fixture = Fixture::of(2);
+        fixture.request.prompt = Some(prompt_of(input_tokens));
+        fixture
+    }
+
+    #[test]
+    fn tokens_that_are_cached_cost_nothing() {
+        let mut fixture = fixture(300);
+        fixture.prefix(PrefixMatch { matched: vec![3, 0], total: 4, block_size: 64 });
+        let producer = InflightLoadProducer::default();
+        let tokens =
+            fixture.with_cycle(|cycle| [0, 1].map(|endpoint| producer.request_tokens(cycle, endpoint)));
+        assert_eq!(tokens, [64 + 300 - 256, 256 + 300 - 256], "what is beyond the four blocks costs too");
+    }
+
+    #[test]
+    fn a_prompt_of_which_nothing_is_known_costs_all_its_tokens() {
+        let producer = InflightLoadProducer::default();
+        assert_eq!(fixture(300).with_cycle(|cycle| producer.request_tokens(cycle, 0)), 300);
+    }
+
+    #[test]
+    fn the_answer_is_estimated_from_the_whole_prompt_within_the_bounds() {
+        let tokens = |producer: &InflightLoadProducer, client: Option<u64>| {
+            let mut fixture = fixture(101);
+            fixture.request.max_output_tokens = client;
+            fixture.with_cycle(|cycle| producer.request_tokens(cycle, 0)) - 101
+        };
+        assert_eq!(tokens(&with_output(), None), 152, "101 times 1.5, rounded half up");
+        assert_eq!(tokens(&with_output(), Some(50)), 50);
+        let capped = InflightLoadProducer { max_estimated_output_tokens: Some(20), ..with_output() };
+        assert_eq!(tokens(&capped, Some(50)), 20);
+        assert_eq!(tokens(&capped, Some(5)), 5);
+    }
+
+    #[test]
+    fn each_part_of_a_charge_is_held_as_long_as_it_lasts() {
+        let reservation = |producer: &InflightLoadProducer, profile| {
+            let stage = Stage { profile, picked: &[1] };
+            let reservation = fixture(10).with_cycle(|cycle| producer.reserve(cycle, &stage)).unwrap();
+            assert_eq!(reservation.endpoint, 1);
+            [reservation.prefill, reservation.response].map(|load| (load.requests, load.tokens))
+        };
+        assert_eq!(reservation(&InflightLoadProducer::default(), "default"), [(0, 10), (1, 0)]);
+        assert_eq!(reservation(&InflightLoadProducer::default(), "prefill"), [(1, 10), (0, 0)]);
+        assert_eq!(reservation(&with_output(), "default"), [(0, 0), (1, 25)]);
+        assert_eq!(reservation(&with_output(), "prefill"), [(1, 25), (0, 0)]);
+    }
+
+    #[test]
+    fn a_stage_that_picked_nothing_charges_nobody() {
+        let stage = Stage { profile: "prefill", picked: &[] };
+        let reservation =
+            fixture(10).with_cycle(|cycle| InflightLoadProducer::default().reserve(cycle, &stage));
+        assert_eq!(reservation, None);
+    }
+
+    #[test]
+    fn negative_bounds_are_refused() {
+        let ratio = InflightLoadProducer { output_ratio: Some(-0.5), ..with_output() };
+        assert_eq!(ratio.check().unwrap_err(), "outputRatio is -0.5; allowed is 0 and above");
+        let most = InflightLoadProducer { max_estimated_output_tokens: Some(-1), ..with_output() };
+        assert_eq!(most.check().unwrap_err(), "maxEstimatedOutputTokens is -1; allowed is 0 and above");
+    }
+}

@@ -1,0 +1,52 @@
+//! `header-profile-handler`: the request says which profile decides.
+
+use serde::Deserialize;
+
+use crate::pipeline::scheduler::{Schedule, Scheduler};
+use crate::plugin::parameter::or_default;
+use crate::plugin::{Plugin, ProfileHandler};
+use crate::rejection::Rejection;
+
+/// Runs the profile that a header names, or `default_profile` without the header; the only profile, if there is one.
+///
+/// A name that is no profile's is 429, as in the EPP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct HeaderProfileHandler {
+    /// Empty: `EPP-Profile`.
+    header_name: String,
+    /// Empty: `decode`.
+    default_profile: String,
+}
+
+impl Plugin for HeaderProfileHandler {
+    fn as_profile_handler(&self) -> Option<&dyn ProfileHandler> {
+        Some(self)
+    }
+
+    fn is_alpha(&self) -> bool {
+        true
+    }
+}
+
+impl ProfileHandler for HeaderProfileHandler {
+    fn schedule(&self, scheduler: &mut Scheduler<'_>) -> Result<Schedule, Rejection> {
+        let header = or_default(self.header_name.trim(), "epp-profile");
+        let named = scheduler.cycle().request.headers.get(header).unwrap_or_default().trim();
+        let wanted = or_default(named, or_default(self.default_profile.trim(), "decode"));
+        let mut profiles = scheduler.profiles();
+        let profile = match (profiles.next(), profiles.next()) {
+            (Some(only), None) => Some(only),
+            _ => scheduler.profiles().find(|&profile| profile == wanted),
+        };
+        let Some(profile) = profile else {
+            return Err(Rejection::not_scheduled("failed to run any scheduler profile"));
+        };
+        scheduler.run(profile);
+        Ok(Schedule::to(profile))
+    }
+
+    fn check_profiles(&self, names: &[&str]) -> Result<(), String> {
+        if names.is_empty() { Err("header-profile-handler needs a profile".to_owned()) } else { Ok(()) }
+    }
+}

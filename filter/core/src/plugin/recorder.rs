@@ -1,0 +1,67 @@
+//! Plugins that learn from where requests are routed.
+
+use core::fmt::Debug;
+
+use super::parameter::PREFILL;
+use crate::cycle::Cycle;
+use crate::pool::Endpoint;
+use crate::prompt::BlockHashes;
+use crate::state::{Change, PluginState};
+
+/// Remembers where requests went.
+pub trait Recorder: Debug + Send + Sync {
+    /// The state of a new instance.
+    fn new_state(&self) -> PluginState;
+
+    /// Changes of the plugin's state that follow from a routed request.
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change>;
+}
+
+/// Names an endpoint to the client in the answer's headers.
+pub trait ResponseMarker: Debug + Send + Sync {
+    /// The profile whose endpoint is named; empty: the endpoint that answers.
+    fn profile(&self) -> &str;
+
+    /// The header that names the endpoint.
+    fn response_header(&self, endpoint: &Endpoint) -> (String, String);
+}
+
+/// A profile that ran for a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage<'a> {
+    /// The profile's name.
+    pub profile: &'a str,
+    /// Its choice, best first; empty if the filters left nothing.
+    pub picked: &'a [usize],
+}
+
+/// Where a request was routed, seen by one plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct Routed<'a> {
+    /// The profiles that ran, in their order.
+    pub stages: &'a [Stage<'a>],
+    /// Which of them named the destination; it picked at least one endpoint.
+    pub primary: usize,
+    /// What the plugin at work last had to filter or to score for the request; `None` if no profile asked it.
+    pub asked: Option<&'a [usize]>,
+    /// The prompt's block hashes, if the plugin at work is a prefix producer and there is a prompt.
+    pub hashes: Option<&'a BlockHashes>,
+}
+
+impl<'a> Routed<'a> {
+    /// Where the request goes: the first endpoint of the primary profile, then that of the profile named `prefill` if it
+    /// ran and is another one.
+    pub fn endpoints(&self) -> impl Iterator<Item = usize> {
+        let destination = self.stages[self.primary].picked[0];
+        let prefill = self.stage(PREFILL).and_then(|stage| stage.picked.first().copied());
+        core::iter::once(destination).chain(prefill.filter(|&endpoint| endpoint != destination))
+    }
+
+    /// The stage of this profile; the primary one for an empty name.
+    pub fn stage(&self, profile: &str) -> Option<&'a Stage<'a>> {
+        if profile.is_empty() {
+            return self.stages.get(self.primary);
+        }
+        self.stages.iter().find(|stage| stage.profile == profile)
+    }
+}

@@ -1,0 +1,65 @@
+//! Scorers: plugins that rate candidates.
+
+mod active_request_scorer;
+mod context_length_aware;
+mod endpoint_attribute_scorer;
+mod header_label_affinity_scorer;
+mod kv_cache_utilization_scorer;
+mod load_aware_scorer;
+mod lora_affinity_scorer;
+mod no_hit_lru_scorer;
+mod prefix_cache_scorer;
+mod queue_scorer;
+mod running_requests_size_scorer;
+mod token_load_scorer;
+
+pub use active_request_scorer::ActiveRequestScorer;
+pub use context_length_aware::ContextLengthAware;
+pub use endpoint_attribute_scorer::EndpointAttributeScorer;
+pub use header_label_affinity_scorer::HeaderLabelAffinityScorer;
+pub use kv_cache_utilization_scorer::KvCacheUtilizationScorer;
+pub use load_aware_scorer::LoadAwareScorer;
+pub use lora_affinity_scorer::LoraAffinityScorer;
+pub use no_hit_lru_scorer::NoHitLruScorer;
+pub use prefix_cache_scorer::PrefixCacheScorer;
+pub use queue_scorer::QueueScorer;
+pub use running_requests_size_scorer::RunningRequestsSizeScorer;
+pub use token_load_scorer::TokenLoadScorer;
+
+use core::fmt::Debug;
+
+use crate::cycle::Cycle;
+
+/// Rates candidates.
+pub trait Scorer: Debug + Send + Sync {
+    /// Writes one score for each of `candidates` (endpoint indices) into `scores`, which has the same length and holds
+    /// zeros. A score is 0..=1, higher is better; the profile clamps others.
+    fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]);
+
+    /// Whether it scores by readings, so that an endpoint with an old reading may get a neutral score.
+    fn reads_readings(&self) -> bool {
+        false
+    }
+}
+
+/// Writes scores of a load where less is better, relative to the other candidates: 1 for the least loaded, 0 for the most, 1
+/// for all when all are equal.
+fn score_by_least(candidates: &[usize], scores: &mut [f64], load: impl Fn(usize) -> u64) {
+    let (mut least, mut most) = (u64::MAX, u64::MIN);
+    // The slots of the scores hold the loads until the range is found: reading every endpoint twice would cost more than scoring.
+    for (score, &endpoint) in scores.iter_mut().zip(candidates) {
+        let load = load(endpoint);
+        least = least.min(load);
+        most = most.max(load);
+        *score = load as f64;
+    }
+    if least >= most {
+        scores.fill(1.0);
+        return;
+    }
+    let range = (most - least) as f64;
+    let most = most as f64;
+    for score in scores {
+        *score = (most - *score) / range;
+    }
+}

@@ -1,0 +1,157 @@
+//! `no-hit-lru-scorer`: requests that hit no cache go around, longest unused first.
+
+use serde::Deserialize;
+
+use crate::cycle::Cycle;
+use crate::plugin::{Plugin, Recorder, Routed, Scorer};
+use crate::state::{Change, ColdOrder, PluginState};
+
+/// Spreads cold requests, those of whose prompt no candidate has seen a block.
+///
+/// Cold: with n candidates, the one that got a cold request longest ago scores 1, the next 1 − 1/(n−1), and so on; those
+/// that never got one come first, in the pool's order. Not cold: every candidate scores 0.5.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct NoHitLruScorer {
+    /// Endpoints whose last cold request is remembered; 0 counts as 1024.
+    lru_size: usize,
+    /// Whose matches tell whether a request is cold.
+    prefix_match_info_producer_name: String,
+    /// Accepted, without effect: what earlier releases called the producer.
+    prefix_plugin_type: String,
+    /// Accepted, without effect.
+    prefix_plugin_name: String,
+}
+
+const DEFAULT_SIZE: usize = 1024;
+
+impl Default for NoHitLruScorer {
+    fn default() -> Self {
+        let prefix_match_info_producer_name = "approx-prefix-cache-producer".to_owned();
+        Self {
+            lru_size: DEFAULT_SIZE,
+            prefix_match_info_producer_name,
+            prefix_plugin_type: String::new(),
+            prefix_plugin_name: String::new(),
+        }
+    }
+}
+
+impl NoHitLruScorer {
+    fn is_cold(&self, cycle: &Cycle<'_>, mut endpoints: impl Iterator<Item = usize>) -> bool {
+        let prefix = cycle.prefix(&self.prefix_match_info_producer_name);
+        endpoints.all(|endpoint| prefix.blocks(endpoint) == 0)
+    }
+}
+
+impl Plugin for NoHitLruScorer {
+    fn as_scorer(&self) -> Option<&dyn Scorer> {
+        Some(self)
+    }
+
+    fn as_recorder(&self) -> Option<&dyn Recorder> {
+        Some(self)
+    }
+
+    fn reads_prefixes_of(&self) -> Option<&str> {
+        Some(&self.prefix_match_info_producer_name)
+    }
+}
+
+impl Scorer for NoHitLruScorer {
+    fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+        if !self.is_cold(cycle, candidates.iter().copied()) {
+            scores.fill(0.5);
+            return;
+        }
+        let [_, _, ..] = candidates else {
+            scores.fill(1.0);
+            return;
+        };
+        let PluginState::ColdOrder(order) = cycle.state() else { return };
+        let last = (candidates.len() - 1) as f64;
+        let by_rank = |rank: usize| (1.0 - rank as f64 / last).max(0.0);
+        let positions = order.positions(cycle.pool.endpoints().len());
+        let mut unused = 0;
+        for (score, &endpoint) in scores.iter_mut().zip(candidates) {
+            if positions[endpoint].is_none() {
+                *score = by_rank(unused);
+                unused += 1;
+            }
+        }
+        for (score, &endpoint) in scores.iter_mut().zip(candidates) {
+            if let Some(position) = positions[endpoint] {
+                *score = by_rank(unused + position);
+            }
+        }
+    }
+}
+
+impl Recorder for NoHitLruScorer {
+    fn new_state(&self) -> PluginState {
+        PluginState::ColdOrder(ColdOrder::new(if self.lru_size == 0 { DEFAULT_SIZE } else { self.lru_size }))
+    }
+
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
+        if routed.asked.is_some_and(|asked| self.is_cold(cycle, asked.iter().copied())) {
+            routed.endpoints().map(|endpoint| Change::SentCold { endpoint }).collect()
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::Stage;
+    use crate::plugin::fixture::Fixture;
+    use crate::state::PluginStates;
+    use crate::state::prefix::PrefixMatch;
+    use crate::test;
+
+    fn scores(used: &[usize], matched: &[u32]) -> Vec<f64> {
+        let mut order = ColdOrder::new(9);
+        for &endpoint in used {
+            order.touch(endpoint);
+        }
+        let mut fixture = Fixture::of(matched.len());
+        fixture.states = PluginStates::only(PluginState::ColdOrder(order));
+        fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
+        fixture.scores(&NoHitLruScorer::default())
+    }
+
+    #[test]
+    fn a_request_that_hits_somewhere_has_no_opinion() {
+        assert_eq!(scores(&[0], &[0, 1, 0]), [0.5, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn unused_endpoints_come_first_then_the_one_used_longest_ago() {
+        assert_eq!(scores(&[], &[0, 0, 0]), [1.0, 0.5, 0.0]);
+        assert_eq!(scores(&[0], &[0, 0, 0]), [0.0, 1.0, 0.5]);
+        assert_eq!(scores(&[2, 0, 1], &[0, 0, 0]), [0.5, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn a_single_candidate_scores_one() {
+        assert_eq!(scores(&[0], &[0]), [1.0]);
+    }
+
+    #[test]
+    fn cold_requests_are_remembered_and_others_are_not() {
+        let stages = [("prefill", 0), ("decode", 1)].map(|(profile, endpoint)| (profile, [endpoint]));
+        let stages = stages.each_ref().map(|(profile, picked)| Stage { profile, picked });
+        let record = |matched: &[u32], asked| {
+            let routed = Routed { stages: &stages, primary: 1, asked, hashes: None };
+            let mut fixture = Fixture::of(2);
+            fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
+            fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))
+        };
+        let both = [Change::SentCold { endpoint: 1 }, Change::SentCold { endpoint: 0 }];
+        assert_eq!(record(&[0, 0], Some(&[0, 1])), both);
+        assert_eq!(record(&[1, 0], Some(&[0, 1])), []);
+        assert_eq!(record(&[1, 0], Some(&[1])), both, "only the endpoints that were scored count");
+        assert_eq!(record(&[0, 0], None), [], "nothing was scored");
+    }
+}

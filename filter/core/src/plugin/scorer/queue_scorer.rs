@@ -1,0 +1,53 @@
+//! `queue-scorer`: the shorter the server's queue, the better.
+
+use serde::Deserialize;
+
+use super::score_by_least;
+use crate::cycle::Cycle;
+use crate::plugin::{Plugin, Scorer};
+
+/// (max − q) / (max − min) over the candidates, q the requests waiting at the endpoint; all equal → 1.
+///
+/// A server that did not say counts as an empty queue, as in the EPP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueScorer {}
+
+impl Plugin for QueueScorer {
+    fn as_scorer(&self) -> Option<&dyn Scorer> {
+        Some(self)
+    }
+}
+
+impl Scorer for QueueScorer {
+    fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+        score_by_least(candidates, scores, |endpoint| cycle.reading(endpoint).waiting.unwrap_or(0));
+    }
+
+    fn reads_readings(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::fixture::{assert_scores, waiting};
+    use crate::test;
+
+    #[test]
+    fn the_shortest_queue_scores_one_and_the_longest_zero() {
+        assert_scores(&QueueScorer {}, &[waiting(10), waiting(5), waiting(0)], &[0.0, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn equal_queues_score_one() {
+        assert_scores(&QueueScorer {}, &[waiting(5), waiting(5)], &[1.0, 1.0]);
+        assert_scores(&QueueScorer {}, &[waiting(7)], &[1.0]);
+    }
+
+    #[test]
+    fn a_server_that_did_not_say_counts_as_empty() {
+        assert_scores(&QueueScorer {}, &[waiting(4), crate::reading::Reading::default()], &[0.0, 1.0]);
+    }
+}

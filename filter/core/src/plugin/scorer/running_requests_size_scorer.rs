@@ -1,0 +1,44 @@
+//! `running-requests-size-scorer`: the fewer requests a server works on, the better.
+
+use serde::Deserialize;
+
+use super::score_by_least;
+use crate::cycle::Cycle;
+use crate::plugin::{Plugin, Scorer};
+
+/// (max − r) / (max − min) over the candidates, r the requests running at the endpoint; all equal → 1.
+///
+/// A server that did not say counts as running none, as in the EPP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunningRequestsSizeScorer {}
+
+impl Plugin for RunningRequestsSizeScorer {
+    fn as_scorer(&self) -> Option<&dyn Scorer> {
+        Some(self)
+    }
+}
+
+impl Scorer for RunningRequestsSizeScorer {
+    fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+        score_by_least(candidates, scores, |endpoint| cycle.reading(endpoint).running.unwrap_or(0));
+    }
+
+    fn reads_readings(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::fixture::assert_scores;
+    use crate::reading::Reading;
+    use crate::test;
+
+    #[test]
+    fn fewer_running_requests_score_higher() {
+        let readings = [8, 2, 0].map(|running| Reading { running: Some(running), ..Reading::default() });
+        assert_scores(&RunningRequestsSizeScorer {}, &readings, &[0.0, 0.75, 1.0]);
+    }
+}

@@ -1,0 +1,224 @@
+//! What is in flight at each endpoint, counted by everyone who sends requests there.
+
+use hashbrown::HashMap;
+
+use crate::load::Load;
+use crate::pool::Pool;
+
+/// The loads that several *senders* (the VMs of one proxy) put on the endpoints, and how often they chose them.
+///
+/// Senders are kept apart, so that one that vanishes takes its loads with it. Endpoints are named by
+/// [key](crate::pool::Endpoint::key). Those that left the pool are kept while something is in flight there: they may be back
+/// before it ends.
+///
+/// Every VM counts what all do. So a change looks its endpoint up once, and all else lies in arrays.
+#[derive(Clone, Debug, Default)]
+pub struct InFlight {
+    /// Where an endpoint stands in the arrays: those of the pool first, in its order, then others.
+    places: HashMap<u64, usize>,
+    /// Endpoints of the pool.
+    in_pool: usize,
+    keys: Vec<u64>,
+    /// Over all senders.
+    sums: Vec<Load>,
+    picks: Vec<u64>,
+    /// Of each sender; what is missing at the end is nothing.
+    senders: HashMap<u64, Vec<Load>>,
+}
+
+impl InFlight {
+    /// Follows a change of the pool.
+    pub fn adopt(&mut self, pool: &Pool) {
+        let older = core::mem::take(self);
+        for endpoint in pool.endpoints() {
+            let place = self.place(endpoint.key());
+            self.picks[place] = older.places.get(&endpoint.key()).map_or(0, |&place| older.picks[place]);
+        }
+        self.in_pool = self.keys.len();
+        for &sender in older.senders.keys() {
+            self.senders.insert(sender, Vec::new());
+            for (endpoint, load) in older.of(sender) {
+                self.add(sender, endpoint, load);
+            }
+        }
+    }
+
+    /// All senders' loads together, in the order of the pool adopted last.
+    pub fn loads(&self) -> &[Load] {
+        &self.sums[..self.in_pool]
+    }
+
+    /// How often each endpoint was chosen since it came into the pool, in the order of the pool adopted last.
+    pub fn picks(&self) -> &[u64] {
+        &self.picks[..self.in_pool]
+    }
+
+    /// Counts that `sender` chose an endpoint, and adds to what it has in flight there.
+    pub fn start(&mut self, sender: u64, endpoint: u64, load: Load) {
+        let place = self.add(sender, endpoint, load);
+        self.picks[place] += 1;
+    }
+
+    /// Takes from what `sender` has in flight at an endpoint, never more than is there.
+    pub fn end(&mut self, sender: u64, endpoint: u64, load: Load) {
+        let Some(&place) = self.places.get(&endpoint) else { return };
+        let Some(known) = self.senders.get_mut(&sender).and_then(|loads| loads.get_mut(place)) else {
+            return;
+        };
+        let load = load.min(*known);
+        *known -= load;
+        self.sums[place] -= load;
+    }
+
+    /// Takes what `sender` has in flight at one endpoint to another.
+    pub fn transfer(&mut self, sender: u64, from: u64, to: u64, load: Load) {
+        self.end(sender, from, load);
+        self.add(sender, to, load);
+    }
+
+    /// Replaces all that `sender` has in flight.
+    pub fn set(&mut self, sender: u64, loads: impl IntoIterator<Item = (u64, Load)>) {
+        self.forget(sender);
+        for (endpoint, load) in loads {
+            self.add(sender, endpoint, load);
+        }
+    }
+
+    /// Drops all that `sender` has in flight: it is gone.
+    pub fn forget(&mut self, sender: u64) {
+        for (sum, load) in self.sums.iter_mut().zip(self.senders.remove(&sender).unwrap_or_default()) {
+            *sum -= load;
+        }
+    }
+
+    /// What `sender` has in flight, by endpoint.
+    pub fn of(&self, sender: u64) -> impl Iterator<Item = (u64, Load)> {
+        let loads = self.senders.get(&sender).into_iter().flatten();
+        let loads = self.keys.iter().zip(loads).filter(|(_, load)| **load != Load::default());
+        loads.map(|(&endpoint, &load)| (endpoint, load))
+    }
+
+    /// Everyone who has, or had, something in flight.
+    pub fn senders(&self) -> impl Iterator<Item = u64> {
+        self.senders.keys().copied()
+    }
+
+    /// Adds to what `sender` has in flight at an endpoint, and says where that stands.
+    fn add(&mut self, sender: u64, endpoint: u64, load: Load) -> usize {
+        let place = self.place(endpoint);
+        let loads = self.senders.entry(sender).or_default();
+        if loads.len() <= place {
+            loads.resize(self.keys.len(), Load::default());
+        }
+        loads[place] += load;
+        self.sums[place] += load;
+        place
+    }
+
+    /// Where an endpoint stands, from now on if it was not known.
+    fn place(&mut self, endpoint: u64) -> usize {
+        *self.places.entry(endpoint).or_insert_with(|| {
+            self.keys.push(endpoint);
+            self.sums.push(Load::default());
+            self.picks.push(0);
+            self.keys.len() - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Endpoint;
+    use crate::test;
+
+    const ONE: Load = Load { requests: 1, tokens: 100 };
+    const NONE: Load = Load { requests: 0, tokens: 0 };
+
+    fn pool(hosts: &[u8]) -> Pool {
+        let endpoint = |&n: &u8| Endpoint::new(n.to_string(), ([10, 0, 0, n], 8000).into(), vec![]);
+        Pool::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap()
+    }
+
+    fn key(host: u8) -> u64 {
+        pool(&[host]).endpoints()[0].key()
+    }
+
+    #[test]
+    fn the_loads_of_all_senders_add_up_in_the_pools_order() {
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(2), ONE);
+        in_flight.start(8, key(2), ONE);
+        in_flight.start(8, key(1), ONE);
+        assert_eq!(in_flight.loads(), [ONE, Load { requests: 2, tokens: 200 }]);
+        in_flight.end(7, key(2), Load { requests: 0, tokens: 100 });
+        in_flight.end(8, key(1), ONE);
+        assert_eq!(in_flight.loads(), [NONE, Load { requests: 2, tokens: 100 }]);
+    }
+
+    #[test]
+    fn nobody_can_end_more_than_he_started() {
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1]));
+        in_flight.end(7, key(1), ONE);
+        in_flight.start(8, key(1), ONE);
+        in_flight.end(7, key(1), ONE);
+        assert_eq!(in_flight.loads(), [ONE]);
+        in_flight.end(8, key(1), Load { requests: 5, tokens: 5 });
+        assert_eq!(in_flight.loads(), [Load { requests: 0, tokens: 95 }]);
+    }
+
+    #[test]
+    fn a_sender_that_vanishes_takes_its_loads_with_it() {
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(1), ONE);
+        in_flight.start(8, key(1), ONE);
+        in_flight.forget(7);
+        assert_eq!(in_flight.loads(), [ONE, NONE]);
+        in_flight.set(8, [(key(2), ONE)]);
+        assert_eq!(in_flight.loads(), [NONE, ONE]);
+        assert_eq!(in_flight.of(8).collect::<Vec<_>>(), [(key(2), ONE)]);
+    }
+
+    #[test]
+    fn an_endpoint_that_comes_back_has_its_load_still() {
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(1), ONE);
+        in_flight.adopt(&pool(&[2]));
+        assert_eq!(in_flight.loads(), [NONE]);
+        in_flight.adopt(&pool(&[1, 2]));
+        assert_eq!(in_flight.loads(), [ONE, NONE]);
+        in_flight.adopt(&pool(&[2]));
+        in_flight.end(7, key(1), ONE);
+        in_flight.adopt(&pool(&[1, 2]));
+        assert_eq!(in_flight.loads(), [NONE, NONE]);
+    }
+
+    #[test]
+    fn a_load_that_is_transferred_is_in_flight_elsewhere() {
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(1), ONE);
+        in_flight.transfer(7, key(1), key(2), ONE);
+        assert_eq!(in_flight.loads(), [NONE, ONE]);
+        assert_eq!(in_flight.picks(), [1, 0], "it was chosen where it began");
+    }
+
+    #[test]
+    fn picks_are_counted_for_as_long_as_an_endpoint_is_in_the_pool() {
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(1), ONE);
+        in_flight.start(8, key(2), ONE);
+        in_flight.start(8, key(2), ONE);
+        in_flight.forget(8);
+        assert_eq!(in_flight.picks(), [1, 2]);
+        in_flight.adopt(&pool(&[2, 3]));
+        assert_eq!(in_flight.picks(), [2, 0]);
+        in_flight.adopt(&pool(&[1, 2, 3]));
+        assert_eq!(in_flight.picks(), [0, 2, 0], "one that left begins anew");
+    }
+}

@@ -1,0 +1,146 @@
+//! What plugins remember from one request to the next.
+//!
+//! A plugin's memory changes only by a [`Change`] that is recorded when a request is routed. Changes are values, so a shell
+//! that decides in several places can pass them on and have every place remember the same.
+
+pub mod avoidance;
+mod change;
+mod cold_order;
+pub mod in_flight;
+pub mod prefix;
+pub mod restarts;
+mod session_bindings;
+
+pub use change::{Change, Event};
+pub use cold_order::ColdOrder;
+pub use session_bindings::SessionBindings;
+
+use core::mem::discriminant;
+
+use crate::pipeline::Pipeline;
+use prefix::PrefixIndex;
+
+/// The memory of one plugin instance. Endpoints are given by their index in the pool.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub enum PluginState {
+    /// The plugin remembers nothing.
+    #[default]
+    None,
+    /// Prompts sent.
+    Prefixes(PrefixIndex),
+    /// Endpoints in the order of their last cold request.
+    ColdOrder(ColdOrder),
+    /// Which endpoint each session is bound to.
+    Sessions(SessionBindings),
+}
+
+impl PluginState {
+    /// Remembers a change. One that does not fit this memory changes nothing.
+    pub fn apply(&mut self, change: &Change<impl AsRef<[u64]>>) {
+        match (self, change) {
+            (Self::Prefixes(index), Change::SentPrompt { endpoint, capacity, chain }) => {
+                index.add(*endpoint, chain.as_ref(), *capacity);
+            }
+            (Self::ColdOrder(order), Change::SentCold { endpoint }) => order.touch(*endpoint),
+            (Self::Sessions(bindings), Change::BoundSession { session, endpoint, at }) => {
+                bindings.bind(*session, *endpoint, *at);
+            }
+            _ => {}
+        }
+    }
+
+    /// Somebody who applies the same changes has missed some; what he may lack is told again when it is used again.
+    pub fn resend(&mut self) {
+        if let Self::Prefixes(index) = self {
+            index.let_nothing_be_fresh();
+        }
+    }
+
+    /// Follows a change of the pool: `moves[old index]` is the endpoint's new index, or `None` if it left.
+    pub fn remap(&mut self, moves: &[Option<usize>]) {
+        match self {
+            Self::None => {}
+            Self::Prefixes(index) => index.remap(moves),
+            Self::ColdOrder(order) => order.remap(moves),
+            Self::Sessions(bindings) => bindings.remap(moves),
+        }
+    }
+}
+
+/// What plugin instances remember, by their keys: pipelines that have an instance in common look at the
+/// same memory of it.
+#[derive(Debug, Default)]
+pub struct PluginStates(Vec<(u64, PluginState)>);
+
+impl PluginStates {
+    /// What this instance remembers.
+    pub fn of(&self, plugin: u64) -> &PluginState {
+        self.0.iter().find(|(key, _)| *key == plugin).map_or(&PluginState::None, |(_, state)| state)
+    }
+
+    /// Has room for all instances of these pipelines that remember anything, and for no others. What those that stay
+    /// remember is kept.
+    pub fn adopt<'a>(&mut self, pipelines: impl IntoIterator<Item = &'a Pipeline>) {
+        let mut older = core::mem::take(&mut self.0);
+        for (key, recorder) in pipelines.into_iter().flat_map(Pipeline::recorders) {
+            if self.0.iter().all(|(known, _)| *known != key) {
+                let new = recorder.new_state();
+                // Under other parameters a plugin may remember something of another kind.
+                let fits = |older: &PluginState| discriminant(older) == discriminant(&new);
+                let kept = older.iter().position(|(known, state)| *known == key && fits(state));
+                let state = kept.map_or(new, |at| older.swap_remove(at).1);
+                self.0.push((key, state));
+            }
+        }
+    }
+
+    /// Remembers what an event says. One of an instance that is not here changes nothing.
+    pub fn apply(&mut self, event: &Event<impl AsRef<[u64]>>) {
+        if let Some((_, state)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
+            state.apply(&event.change);
+        }
+    }
+
+    /// Tells all again, as [`PluginState::resend`].
+    pub fn resend(&mut self) {
+        self.0.iter_mut().for_each(|(_, state)| state.resend());
+    }
+
+    /// Drops everything about one endpoint of a pool of this many: it has restarted, and its caches are empty.
+    pub fn forget(&mut self, endpoint: usize, endpoints: usize) {
+        let moves: Vec<_> = (0..endpoints).map(|other| (other != endpoint).then_some(other)).collect();
+        self.remap(&moves);
+    }
+
+    /// Follows a change of the pool, as [`PluginState::remap`].
+    pub fn remap(&mut self, moves: &[Option<usize>]) {
+        self.0.iter_mut().for_each(|(_, state)| state.remap(moves));
+    }
+
+    /// The one memory of a plugin that is tested by itself.
+    #[cfg(test)]
+    pub(crate) fn only(state: PluginState) -> Self {
+        Self(vec![(0, state)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    #[test]
+    fn what_a_restarted_endpoint_was_sent_is_dropped_and_all_else_stays() {
+        let mut states = PluginStates::only(PluginState::Prefixes(PrefixIndex::default()));
+        for endpoint in [1, 2] {
+            let change = Change::SentPrompt { endpoint, capacity: 9, chain: vec![7, 8] };
+            states.apply(&Event { plugin: 0, change });
+        }
+        states.forget(1, 4);
+        let PluginState::Prefixes(index) = states.of(0) else { panic!("the index of prompts") };
+        let mut matched = [0; 4];
+        index.count_matches(&[7, 8], &mut matched);
+        assert_eq!(matched, [0, 0, 2, 0]);
+    }
+}

@@ -1,0 +1,241 @@
+//! The prefix index: block hash → endpoints, with a least-recently-added bound per endpoint.
+//!
+//! The EPP keeps a map from hash to a set of endpoints and an LRU of hashes per endpoint. Here each endpoint has a log
+//! of its hashes in order of use, and one table finds where the runs of the logs begin; the blocks of a run are compared in
+//! place. Looking a prompt up therefore costs a look into the table for each block that is known anywhere, and adding one a
+//! look for each of its runs and one for the first block that is new. Memory per (block, endpoint): 8.2 bytes in the log, up
+//! to a quarter more for places vacated since the last rewrite, and, for each run, 4.6 to 9.2 bytes in the table.
+
+use core::fmt;
+
+use hashbrown::HashTable;
+
+use super::log::{Arena, Log, Slot, stored};
+
+/// The highest capacity of an endpoint, in blocks, whatever its server reports.
+pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
+
+/// This share of an endpoint's capacity is left to save work with: its newest blocks keep their places when they come again
+/// ([`PrefixIndex::fresh`]), and the oldest are forgotten only when there are so many too many, all at once.
+const SLACK_SHARE: usize = 16;
+
+/// What the endpoints of one pool have been sent. Endpoints are given by their index in the pool.
+#[derive(Default)]
+pub struct PrefixIndex {
+    /// Where the runs begin, by the hash of their first block.
+    heads: HashTable<Slot>,
+    arena: Arena,
+    logs: Vec<EndpointLog>,
+}
+
+#[derive(Default)]
+struct EndpointLog {
+    /// Fixed when the endpoint is first added, as in the EPP. 0: not added yet.
+    capacity: usize,
+    log: Log,
+    /// Places at the log's end that may be [fresh](PrefixIndex::fresh).
+    fresh: usize,
+}
+
+impl PrefixIndex {
+    /// Remembers that `endpoint` was sent a prompt with these block hashes.
+    ///
+    /// `chain` has the blocks of one list of tokens in order, each hash standing for the list up to there. `capacity` bounds
+    /// the blocks remembered for the endpoint (at most [`MAX_BLOCKS_PER_ENDPOINT`], at least 1), but for up to a sixteenth more;
+    /// the value of the endpoint's first addition stays in force. The blocks added longest ago are forgotten first; looking up
+    /// does not count as use.
+    pub fn add(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
+        let Ok(index) = u16::try_from(endpoint) else { return };
+        if self.logs.len() <= endpoint {
+            self.logs.resize_with(endpoint + 1, EndpointLog::default);
+        }
+        if self.logs[endpoint].capacity == 0 {
+            self.logs[endpoint].capacity = capacity.clamp(1, MAX_BLOCKS_PER_ENDPOINT);
+        }
+        self.take_out(endpoint, chain);
+        let head = self.logs[endpoint].log.push(&mut self.arena, index, chain);
+        self.note(head);
+        let EndpointLog { capacity, fresh, .. } = &mut self.logs[endpoint];
+        *fresh = (*fresh + chain.len()).min(*capacity / SLACK_SHARE);
+        self.evict(endpoint);
+        if self.logs[endpoint].log.is_sparse() {
+            self.rewrite(index);
+        }
+    }
+
+    /// How many of a prompt's first blocks `endpoint` was sent so short a time ago that adding them again can be left out.
+    ///
+    /// They are among the newest sixteenth of what is remembered of it. Left where they are, they are forgotten by at most
+    /// that much earlier; and nobody has to be told of them.
+    pub fn fresh(&self, endpoint: usize, chain: &[u64]) -> usize {
+        let Self { heads, arena, logs } = self;
+        let Some(EndpointLog { log, fresh, .. }) = logs.get(endpoint) else { return 0 };
+        let mut known = 0;
+        while let Some(&hash) = chain.get(known) {
+            match heads.find(stored(hash), begins(arena, endpoint, hash)) {
+                Some(&head) if log.behind(arena, head) <= *fresh => {
+                    known += arena.matched(head, &chain[known..]);
+                }
+                _ => break,
+            }
+        }
+        known
+    }
+
+    /// Nothing is fresh until it is added again: somebody who is told of additions has missed some.
+    pub fn let_nothing_be_fresh(&mut self) {
+        self.logs.iter_mut().for_each(|entry| entry.fresh = 0);
+    }
+
+    /// Takes the blocks of a prompt out of an endpoint's log, up to the first that is not there.
+    ///
+    /// A block is added with all that come before it in its prompt, so those behind a missing one are missing too, unless the
+    /// missing one was forgotten a moment ago, or left out as [fresh](Self::fresh) for one who had missed it. Then those behind
+    /// stand twice until the older is forgotten in its turn, which in the first case is soon.
+    fn take_out(&mut self, endpoint: usize, chain: &[u64]) {
+        let mut rest = chain;
+        while let Some(&hash) = rest.first() {
+            let Self { heads, arena, logs } = self;
+            let Ok(entry) = heads.find_entry(stored(hash), begins(arena, endpoint, hash)) else { return };
+            let (head, _) = entry.remove();
+            let matched = arena.matched(head, rest);
+            let left = logs[endpoint].log.remove(arena, head, matched);
+            self.note(left);
+            rest = &rest[matched..];
+        }
+    }
+
+    /// Forgets the oldest blocks of an endpoint, down to its capacity, when they have become too many.
+    ///
+    /// They lie in memory that nobody has touched for longest, and where a run is cut its rest is noted in the table anew. Many at
+    /// once make additions a third cheaper than some with each.
+    fn evict(&mut self, endpoint: usize) {
+        let EndpointLog { capacity, log, .. } = &self.logs[endpoint];
+        if log.len() <= capacity + capacity / SLACK_SHARE {
+            return;
+        }
+        while self.logs[endpoint].log.len() > self.logs[endpoint].capacity {
+            let Self { heads, arena, logs } = self;
+            let EndpointLog { capacity, log, .. } = &mut logs[endpoint];
+            let Some(head) = log.oldest(arena) else { return };
+            forget(heads, arena, head);
+            let left = log.remove(arena, head, log.len() - *capacity);
+            self.note(left);
+        }
+    }
+
+    /// Notes where a run begins.
+    fn note(&mut self, head: Option<Slot>) {
+        let Self { heads, arena, .. } = self;
+        if let Some(head) = head {
+            heads.insert_unique(arena.hash(head), head, |head| arena.hash(*head));
+        }
+    }
+
+    /// Counts, for each endpoint, the blocks of one prompt that it was sent before: `matched[endpoint]` grows by one
+    /// for each. Stops at the first block that no endpoint has, so a count need not be contiguous for an endpoint
+    /// whose early blocks were forgotten (the EPP's rule).
+    pub fn count_matches(&self, chain: &[u64], matched: &mut [u32]) {
+        // How far there is a block at any endpoint, and at each of them. A block that stands twice counts once.
+        let (mut known, mut counted) = (0, vec![0; matched.len()]);
+        for position in 0..chain.len() {
+            let rest = &chain[position..];
+            let hash = stored(rest[0]);
+            for &slot in self.heads.iter_hash(hash).filter(|slot| self.arena.hash(**slot) == hash) {
+                let end = position + self.arena.matched(slot, rest);
+                known = known.max(end);
+                let endpoint = self.arena.endpoint(slot);
+                if let (Some(count), Some(counted)) = (matched.get_mut(endpoint), counted.get_mut(endpoint)) {
+                    let blocks = end.saturating_sub(position.max(*counted));
+                    *count += u32::try_from(blocks).unwrap_or(u32::MAX);
+                    *counted = end.max(*counted);
+                }
+            }
+            if known <= position {
+                break;
+            }
+        }
+    }
+
+    /// Follows a change of the pool: `moves[old index]` is the endpoint's new index, or `None` if it left and is to
+    /// be forgotten.
+    pub fn remap(&mut self, moves: &[Option<usize>]) {
+        let mut remapped: Vec<EndpointLog> = Vec::new();
+        for (old, mut entry) in core::mem::take(&mut self.logs).into_iter().enumerate() {
+            let new = moves.get(old).copied().flatten().and_then(|new| u16::try_from(new).ok());
+            if let Some(new) = new {
+                entry.log.rename(&mut self.arena, new);
+                let new = usize::from(new);
+                if remapped.len() <= new {
+                    remapped.resize_with(new + 1, EndpointLog::default);
+                }
+                remapped[new] = entry;
+            } else {
+                while let Some(head) = entry.log.oldest(&mut self.arena) {
+                    forget(&mut self.heads, &self.arena, head);
+                    entry.log.remove(&mut self.arena, head, usize::MAX);
+                }
+            }
+        }
+        self.logs = remapped;
+    }
+
+    /// Writes an endpoint's log anew without vacant places.
+    fn rewrite(&mut self, endpoint: u16) {
+        let Self { heads, arena, logs } = self;
+        let EndpointLog { log: old, fresh, .. } = &mut logs[usize::from(endpoint)];
+        let mut new = Log::default();
+        while let Some(head) = old.oldest(arena) {
+            let run: Vec<u64> = arena.run(head).collect();
+            old.remove(arena, head, run.len());
+            let moved = new.push(arena, endpoint, &run);
+            if let Some(place) = heads.find_mut(stored(run[0]), |place| *place == head)
+                && let Some(moved) = moved
+            {
+                *place = moved;
+            }
+        }
+        *old = new;
+        // Without vacant places, older blocks are nearer to the end.
+        *fresh = 0;
+    }
+
+    /// (block, endpoint) pairs remembered.
+    pub fn len(&self) -> usize {
+        self.logs.iter().map(|entry| entry.log.len()).sum()
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Heap bytes held.
+    pub fn bytes(&self) -> usize {
+        self.heads.allocation_size() + self.arena.bytes()
+    }
+}
+
+/// Whether a place is where a run of `endpoint` begins with this hash.
+fn begins(arena: &Arena, endpoint: usize, hash: u64) -> impl Fn(&Slot) -> bool {
+    move |&slot| arena.hash(slot) == stored(hash) && arena.endpoint(slot) == endpoint
+}
+
+/// No run begins there any more.
+fn forget(heads: &mut HashTable<Slot>, arena: &Arena, head: Slot) {
+    if let Ok(entry) = heads.find_entry(arena.hash(head), |place| *place == head) {
+        entry.remove();
+    }
+}
+
+impl fmt::Debug for PrefixIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrefixIndex")
+            .field("len", &self.len())
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Which endpoint each session is bound to, for as long as it is used.
+
+use core::time::Duration;
+
+use hashbrown::HashMap;
+
+/// Sessions remembered at least; up to twice as many are held.
+const SESSIONS: usize = 65_536;
+
+/// Bindings of sessions to endpoints. A session is given by the hash of its name, an endpoint by its index.
+///
+/// There are two generations. A session that is bound, or bound again, goes into the young one; when that is full or as
+/// old as bindings live, it becomes the old one and what was old is forgotten. So memory is bounded, nothing has to be
+/// swept, and no binding in use is lost before `SESSIONS` others were used.
+#[derive(Debug)]
+pub struct SessionBindings {
+    lifetime: Duration,
+    young: HashMap<u64, Binding>,
+    old: HashMap<u64, Binding>,
+    /// When the young generation began.
+    since: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Binding {
+    endpoint: usize,
+    used: Duration,
+}
+
+impl SessionBindings {
+    /// Bindings that are forgotten when they were not used for longer than `lifetime`.
+    pub(crate) fn new(lifetime: Duration) -> Self {
+        Self { lifetime, young: HashMap::new(), old: HashMap::new(), since: Duration::ZERO }
+    }
+
+    /// The endpoint the session is bound to at `now`.
+    pub(crate) fn endpoint(&self, session: u64, now: Duration) -> Option<usize> {
+        let binding = self.young.get(&session).or_else(|| self.old.get(&session))?;
+        (now.abs_diff(binding.used) <= self.lifetime).then_some(binding.endpoint)
+    }
+
+    /// Binds the session to an endpoint, or keeps it bound.
+    pub(crate) fn bind(&mut self, session: u64, endpoint: usize, at: Duration) {
+        let is_past = at.abs_diff(self.since) > self.lifetime;
+        if is_past || self.young.len() >= SESSIONS && !self.young.contains_key(&session) {
+            self.old = core::mem::take(&mut self.young);
+            self.since = at;
+        }
+        self.young.insert(session, Binding { endpoint, used: at });
+    }
+
+    /// Follows a change of the pool.
+    pub(crate) fn remap(&mut self, moves: &[Option<usize>]) {
+        for generation in [&mut self.young, &mut self.old] {
+            generation.retain(|_, binding| match moves.get(binding.endpoint).copied().flatten() {
+                Some(moved) => {
+                    binding.endpoint = moved;
+                    true
+                }
+                None => false,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    const LIFETIME: Duration = Duration::from_secs(300);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_binding_lives_as_long_as_it_is_used() {
+        let mut bindings = SessionBindings::new(LIFETIME);
+        bindings.bind(7, 2, at(1_000));
+        assert_eq!(bindings.endpoint(7, at(1_300)), Some(2));
+        assert_eq!(bindings.endpoint(7, at(1_301)), None);
+        assert_eq!(bindings.endpoint(8, at(1_000)), None);
+        bindings.bind(7, 2, at(1_250));
+        assert_eq!(bindings.endpoint(7, at(1_550)), Some(2));
+    }
+
+    #[test]
+    fn a_binding_ends_when_the_clock_is_set_back_by_more_than_it_lives() {
+        let mut bindings = SessionBindings::new(LIFETIME);
+        bindings.bind(7, 2, at(10_000));
+        assert_eq!(bindings.endpoint(7, at(9_999)), Some(2));
+        assert_eq!(bindings.endpoint(7, at(1_000)), None);
+        bindings.bind(7, 1, at(1_000));
+        assert_eq!(bindings.endpoint(7, at(1_000)), Some(1));
+    }
+
+    #[test]
+    fn others_coming_later_do_not_shorten_a_life() {
+        let mut bindings = SessionBindings::new(LIFETIME);
+        bindings.bind(0, 0, at(1_000));
+        for second in 1_001..1_300 {
+            bindings.bind(second, 1, at(second));
+        }
+        assert_eq!(bindings.endpoint(0, at(1_300)), Some(0));
+        bindings.bind(1, 1, at(1_301));
+        assert_eq!(bindings.endpoint(1_299, at(1_590)), Some(1), "in the old generation");
+    }
+
+    #[test]
+    fn the_number_of_sessions_is_bounded_and_the_recent_ones_stay() {
+        let mut bindings = SessionBindings::new(LIFETIME);
+        let many = 3 * SESSIONS as u64;
+        for session in 0..many {
+            bindings.bind(session, 1, at(1_000));
+        }
+        assert!(bindings.young.len() + bindings.old.len() <= 2 * SESSIONS);
+        assert_eq!(bindings.endpoint(many - SESSIONS as u64, at(1_000)), Some(1));
+        assert_eq!(bindings.endpoint(0, at(1_000)), None);
+    }
+
+    #[test]
+    fn bindings_follow_the_pool() {
+        let mut bindings = SessionBindings::new(LIFETIME);
+        bindings.bind(1, 0, at(1_000));
+        bindings.bind(2, 1, at(1_000));
+        bindings.remap(&[None, Some(0)]);
+        assert_eq!([1, 2].map(|session| bindings.endpoint(session, at(1_000))), [None, Some(0)]);
+    }
+}
