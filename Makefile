@@ -13,7 +13,7 @@ filter       := target/endpoint_picker.wasm
 # The same with a way to end its VM, for tests.
 trapping     := target/endpoint_picker_trap.wasm
 alone        := target/endpoint_picker_alone.wasm
-in_filter    := -p endpoint-picker -p endpoint-picker-json -p endpoint-picker-wire -p endpoint-picker-wasm
+in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-wasm
 
 # What was brought into .tools/ is found too, after what was there before.
 export PATH  := $(PATH):$(CURDIR)/.tools/bin

@@ -8,7 +8,6 @@ use endpoint_picker::body::{Api, Body, Options, Parser, Parsers};
 use endpoint_picker::policy::name_model;
 use endpoint_picker::prompt::block_hashes;
 use endpoint_picker_fuzz::first_line;
-use endpoint_picker_json::SerdeJson;
 use libfuzzer_sys::fuzz_target;
 
 const OTHER: &str = "other \"model\"\\\n";
@@ -24,8 +23,8 @@ fuzz_target!(|input: &[u8]| {
         Parser::Passthrough,
     ]);
     let Ok(api) = parsers.api(path) else { return };
-    let whole = Body::read::<SerdeJson>(text, api, &Options { keep_bytes: usize::MAX, ..Options::default() });
-    let cut = Body::read::<SerdeJson>(text, api, &Options { keep_bytes: 300, ..Options::default() });
+    let whole = Body::read(text, api, &Options { keep_bytes: usize::MAX, ..Options::default() });
+    let cut = Body::read(text, api, &Options { keep_bytes: 300, ..Options::default() });
     let (whole, cut) = match (whole, cut) {
         (Ok(whole), Ok(cut)) => (whole, cut),
         (Err(whole), Err(cut)) => return assert_eq!(whole.to_string(), cut.to_string()),
@@ -49,7 +48,7 @@ fn renamed(body: &Body<'_>, text: &str, api: Api) {
     let other = name_model(text.as_bytes(), body.model_span.clone(), OTHER);
     let other = String::from_utf8(other).expect("text in which text is replaced by text");
     let options = Options { keep_bytes: usize::MAX, ..Options::default() };
-    let read = Body::read::<SerdeJson>(&other, api, &options).expect("as good as it was");
+    let read = Body::read(&other, api, &options).expect("as good as it was");
     assert_eq!(read.model.as_deref(), Some(OTHER));
     assert_eq!((&read.prompt, read.stream, &read.cache_salt), (&body.prompt, body.stream, &body.cache_salt));
 }

@@ -10,7 +10,6 @@ use endpoint_picker::period::Period;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::shadow::Shadow;
-use endpoint_picker_json::SerdeJson;
 use endpoint_picker_wire::{
     decode, pipeline_into_core, policy_into_core, reading_into_core, shadow_into_core, topology_into_core,
 };
@@ -37,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     let mut rng = SplitMix64::new(1);
     for _ in 0..2 {
         let options = pipeline.body_options(headers);
-        let body = Body::read::<SerdeJson>(BODY, Api::Completions, &options).expect("a good body");
+        let body = Body::read(BODY, Api::Completions, &options).expect("a good body");
         let Ok(resolution) = policy.resolve(headers, body.model.as_deref(), &mut rng) else { return };
         let request = Request {
             model: resolution.model,

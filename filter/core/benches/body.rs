@@ -9,7 +9,6 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use endpoint_picker::body::{Api, Body, Options};
 use endpoint_picker::prompt::block_hashes;
-use endpoint_picker_json::SerdeJson;
 
 /// A chat of about `size` bytes in messages of 400 bytes; every sixth has a line break, escaped as it must be.
 fn chat(size: usize) -> String {
@@ -47,11 +46,11 @@ fn bodies(c: &mut Criterion) {
         ] {
             group.throughput(Throughput::Bytes(json.len() as u64));
             group.bench_function(BenchmarkId::new(format!("read {kind}"), name), |b| {
-                b.iter(|| Body::read::<SerdeJson>(black_box(&json), api, &options).unwrap());
+                b.iter(|| Body::read(black_box(&json), api, &options).unwrap());
             });
             group.bench_function(BenchmarkId::new(format!("read and hash {kind}"), name), |b| {
                 b.iter(|| {
-                    let body = Body::read::<SerdeJson>(black_box(&json), api, &options).unwrap();
+                    let body = Body::read(black_box(&json), api, &options).unwrap();
                     let model = body.model.as_deref().unwrap_or_default();
                     block_hashes(&body.prompt, model, body.cache_salt.as_deref(), 64, 2048)
                 });
@@ -95,7 +94,7 @@ fn hostile(c: &mut Criterion) {
     ] {
         group.throughput(Throughput::Bytes(json.len() as u64));
         group.bench_function(BenchmarkId::new("read", name), |b| {
-            b.iter(|| Body::read::<SerdeJson>(black_box(&json), api, &options).unwrap());
+            b.iter(|| Body::read(black_box(&json), api, &options).unwrap());
         });
     }
     group.finish();

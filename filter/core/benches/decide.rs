@@ -20,7 +20,7 @@ use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker::shadow::{ShadowDecision, Shadow};
-use endpoint_picker_json::{SerdeJson, read_plugin};
+use endpoint_picker::plugin::registry::read_plugin;
 
 const NOW: Duration = Duration::from_secs(1_000);
 
@@ -82,7 +82,7 @@ impl Scene {
 
     fn read<'a>(&self, json: &'a str) -> Body<'a> {
         let options = Options { keep_bytes: self.pipeline.max_prompt_bytes(), ..Options::default() };
-        Body::read::<SerdeJson>(json, Api::Chat, &options).unwrap()
+        Body::read(json, Api::Chat, &options).unwrap()
     }
 
     fn view(&self) -> View<'_> {

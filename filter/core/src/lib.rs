@@ -17,6 +17,7 @@ pub mod decision;
 pub mod duration;
 pub mod explanation;
 pub mod headers;
+mod json;
 pub mod load;
 pub mod packed;
 pub mod period;

@@ -20,7 +20,6 @@ use endpoint_picker::reading::Reading;
 use endpoint_picker::rejection::DroppedReason;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::subset::Subset;
-use endpoint_picker_json::SerdeJson;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -86,7 +85,7 @@ impl Bench {
     /// Decides for a completions prompt.
     fn complete(&mut self, prompt: &str) -> Decision {
         let json = serde_json::json!({"model": "m", "prompt": prompt}).to_string();
-        let body = Body::read::<SerdeJson>(&json, Api::Completions, &Options::default()).unwrap();
+        let body = Body::read(&json, Api::Completions, &Options::default()).unwrap();
         self.decide(&Request { model: "m", prompt: Some(&body.prompt), ..Request::default() })
     }
 

@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use endpoint_picker::usage::UsageReader;
-use endpoint_picker_json::SerdeJson;
 
 use crate::headers::AnswerHead;
 use crate::host;
@@ -35,7 +34,7 @@ impl AnswerTokens {
 
     /// A part of it has come.
     pub(crate) fn read(&mut self, chunk: &[u8]) {
-        self.reader.piece::<SerdeJson>(chunk);
+        self.reader.piece(chunk);
     }
 
     /// It has come whole.

@@ -9,7 +9,6 @@ use endpoint_picker::packed;
 use endpoint_picker::policy::{ModelResolution, name_model};
 use endpoint_picker::restore::Restore;
 use endpoint_picker::subset::Subset;
-use endpoint_picker_json::SerdeJson;
 
 use crate::headers::RequestHead;
 use crate::host;
@@ -84,7 +83,7 @@ pub(crate) fn by_whole(
         Ok(api) => api,
         Err(error) => return rejected(error.into()),
     };
-    let body = match Body::read_bytes::<SerdeJson>(&bytes, api, &options) {
+    let body = match Body::read_bytes(&bytes, api, &options) {
         Ok(body) => body,
         Err(error) => return rejected(error.into()),
     };
@@ -117,7 +116,7 @@ pub(crate) fn by_beginning(
     let Ok(api) = api(pool, head) else { return Ok(Look::TooLittle) };
     let text = complete(host::request_body(length)?);
     let options = pool.body_options(headers);
-    let read = |text| Body::read::<SerdeJson>(text, api, &options).ok();
+    let read = |text| Body::read(text, api, &options).ok();
     let Some(body) = text.as_deref().and_then(read) else {
         return Ok(Look::TooLittle);
     };

@@ -5,12 +5,12 @@ use core::time::Duration;
 use endpoint_picker::config::{ConfigError, ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::FailureMode;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::policy::{
     InferenceModel, InferenceModels, Objectives, Policy, RewriteRule, Rewrites, Target,
 };
 use endpoint_picker::profile::Instance;
 use endpoint_picker::shadow::Shadow;
-use endpoint_picker_json::read_plugin;
 
 use crate::v1;
 

@@ -14,7 +14,6 @@ use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker::rejection::Rejection;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::subset::Subset;
-use endpoint_picker_json::SerdeJson;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -163,7 +162,7 @@ impl Ours {
     fn read<'a>(&self, path: &str, headers: Headers<'_>, text: &'a str) -> Result<Body<'a>, BodyError> {
         let api = self.pipeline.api(request_path(Some(path), None, None))?;
         let options = self.pipeline.body_options(headers);
-        let body = Body::read_bytes::<SerdeJson>(text.as_bytes(), api, &options)?;
+        let body = Body::read_bytes(text.as_bytes(), api, &options)?;
         if api.names_model() && body.model.is_none() { Err(BodyError::NoModel) } else { Ok(body) }
     }
 }

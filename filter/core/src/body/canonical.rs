@@ -12,7 +12,7 @@ use serde::de::{MapAccess, SeqAccess};
 
 use super::field::Scope;
 use super::members::Kept;
-use super::value::{Number, Reader, Str, element, key, value};
+use crate::json::{Number, Reader, Str, element, key, value};
 use crate::prompt::Text;
 
 /// Reads the value of the member whose key was just read.

@@ -5,7 +5,7 @@ use serde::de::MapAccess;
 use super::Input;
 use super::field::{IfCount, Kind, Scope, TextField, Typed};
 use super::given::{Encoded, Given, GivenReader, Prompts};
-use super::value::{Pass, value};
+use crate::json::{Pass, value};
 use crate::prompt::Prompt;
 
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::value::{Number, Reader, Str, pass_array, pass_object};
+use crate::json::{Number, Reader, Str, pass_array, pass_object};
 use super::{Fault, Options};
 use crate::prompt::Text;
 

@@ -6,7 +6,7 @@ use serde::de::{MapAccess, SeqAccess};
 
 use super::field::{IfCount, NameField, Scope};
 use super::given::{Ids, token_id};
-use super::value::{Number, Pass, Reader, element, key, value};
+use crate::json::{Number, Pass, Reader, element, key, value};
 use super::{Fault, Input};
 use crate::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};
 

@@ -5,7 +5,7 @@ use serde::de::SeqAccess;
 use super::Fault;
 use super::field::Scope;
 use super::json_text::JsonText;
-use super::value::{Number, Reader, Str, element, pass_array};
+use crate::json::{Number, Reader, Str, element, pass_array};
 use crate::prompt::{BYTES_PER_TOKEN, LEAST_PROMPT, Part, Pieces, Prompt, Text, WHOLE_PROMPTS};
 
 /// The kept ones of `count` token ids.

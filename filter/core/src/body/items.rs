@@ -5,7 +5,7 @@ use serde::de::{MapAccess, SeqAccess};
 use super::canonical;
 use super::field::{IfCount, Kind, Scope, Typed};
 use super::json_text::{JsonField, JsonText};
-use super::value::{Pass, Reader, element, key, value};
+use crate::json::{Pass, Reader, element, key, value};
 use super::{Fault, Input};
 use crate::prompt::{Pieces, Prompt, Text};
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::Fault;
 use super::field::Scope;
-use super::value::{Reader, Str};
+use crate::json::{Reader, Str};
 use crate::prompt::Text;
 
 /// A JSON text being put together.

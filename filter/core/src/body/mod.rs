@@ -20,33 +20,19 @@ mod json_text;
 mod members;
 mod model_only;
 mod path;
-mod span;
-mod surrogates;
-pub(crate) mod value;
 
-use core::fmt::Display;
 use core::ops::Range;
 use std::borrow::Cow;
 
-use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
+use serde::de::{MapAccess, SeqAccess};
 
+use crate::json::{self, Number, Reader, Str, key, pass_array, value};
 use crate::prompt::{Media, Prompt, VideoHints};
 pub use api::{Api, Parser, Parsers, opens_tunnel};
 pub use beginning::complete;
 pub use error::{BodyError, Fault};
 use field::{IfString, IsTrue, NameField, Scope};
 pub use path::request_path;
-use value::{Number, Read, Reader, Str, key, pass_array, value};
-
-/// A reader of JSON text, which the shell brings along.
-pub trait Json {
-    /// Why a text cannot be read; its words go to the client.
-    type Error: Display;
-
-    /// Reads `seed` from the whole of `text`. Refuses what is not JSON, text after the value, and nesting deeper than
-    /// some fixed limit, whatever `seed` does; lends strings without escapes to `seed` as parts of `text`.
-    fn read<'a, S: DeserializeSeed<'a>>(text: &'a str, seed: S) -> Result<S::Value, Self::Error>;
-}
 
 /// How bodies are read.
 #[derive(Clone, Copy, Debug)]
@@ -88,9 +74,9 @@ pub struct Body<'a> {
 
 impl<'a> Body<'a> {
     /// Reads the body of a request to `api` as it came.
-    pub fn read_bytes<J: Json>(bytes: &'a [u8], api: Api, options: &Options) -> Result<Self, BodyError> {
+    pub fn read_bytes(bytes: &'a [u8], api: Api, options: &Options) -> Result<Self, BodyError> {
         match utf8(bytes) {
-            Ok(text) => Self::read::<J>(text, api, options),
+            Ok(text) => Self::read(text, api, options),
             Err(_) if api == Api::Raw || api.reads_only_model() => Ok(Self::default()),
             Err(error) => Err(error),
         }
@@ -98,13 +84,13 @@ impl<'a> Body<'a> {
 
     /// Reads the body of a request to `api`. The body of a request to [`Api::Raw`] is not read. Half a surrogate pair is read
     /// as U+FFFD.
-    pub fn read<J: Json>(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
-        let mut read = Self::read_text::<J>(text, api, options);
+    pub fn read(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
+        let mut read = Self::read_text(text, api, options);
         // Halves of pairs are rare, and a reader of JSON refuses them: only then they are looked for.
         if let Err(BodyError::NotAnObject { .. }) = read
-            && let Some(text) = surrogates::replaced(text)
+            && let Some(text) = json::without_lone_surrogates(text)
         {
-            read = Body::read_text::<J>(&text, api, options).map(Body::into_owned);
+            read = Body::read_text(&text, api, options).map(Body::into_owned);
         }
         if api.reads_only_model() { Ok(read.unwrap_or_default()) } else { read }
     }
@@ -121,18 +107,18 @@ impl<'a> Body<'a> {
         }
     }
 
-    fn read_text<J: Json>(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
+    fn read_text(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
         match api {
-            Api::Chat => read::<J, chat::Chat<'_>>(text, api, options),
-            Api::Completions => read::<J, completions::Completions<'_>>(text, api, options),
-            Api::Embeddings => read::<J, completions::Embeddings<'_>>(text, api, options),
-            Api::Images => read::<J, completions::Images>(text, api, options),
-            Api::Responses => read::<J, items::Responses<'_>>(text, api, options),
-            Api::Conversations => read::<J, items::Conversations<'_>>(text, api, options),
-            Api::Messages => read::<J, anthropic::Messages<'_>>(text, api, options),
-            Api::Generate => read::<J, generate::Generate>(text, api, options),
-            Api::SglangGenerate => read::<J, generate::SglangGenerate<'_>>(text, api, options),
-            Api::CountTokens | Api::Tokenize => read::<J, model_only::ModelOnly>(text, api, options),
+            Api::Chat => read::<chat::Chat<'_>>(text, api, options),
+            Api::Completions => read::<completions::Completions<'_>>(text, api, options),
+            Api::Embeddings => read::<completions::Embeddings<'_>>(text, api, options),
+            Api::Images => read::<completions::Images>(text, api, options),
+            Api::Responses => read::<items::Responses<'_>>(text, api, options),
+            Api::Conversations => read::<items::Conversations<'_>>(text, api, options),
+            Api::Messages => read::<anthropic::Messages<'_>>(text, api, options),
+            Api::Generate => read::<generate::Generate>(text, api, options),
+            Api::SglangGenerate => read::<generate::SglangGenerate<'_>>(text, api, options),
+            Api::CountTokens | Api::Tokenize => read::<model_only::ModelOnly>(text, api, options),
             Api::Raw => Ok(Self::default()),
         }
     }
@@ -167,14 +153,14 @@ trait Input<'a>: Default {
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>>;
 }
 
-fn read<'a, J: Json, I: Input<'a>>(
+fn read<'a, I: Input<'a>>(
     text: &'a str,
     api: Api,
     options: &Options,
 ) -> Result<Body<'a>, BodyError> {
     let scope = Scope::new(text, options);
     let top = Top { api, scope: &scope, body: Body::default(), input: I::default() };
-    let read = J::read(text, Read(top)).map_err(|error| error.to_string());
+    let read = json::read(text, top).map_err(|error| error.to_string());
     let (mut body, mut input) =
         read.and_then(|top| top).map_err(|cause| BodyError::NotAnObject { api, cause })?;
 
@@ -239,7 +225,7 @@ impl<'a, I: Input<'a>> Reader<'a> for Top<'_, '_, 'a, I> {
                 "model" if api.names_model() => {
                     let model = value(&mut object, IfString)?;
                     body.model = model.filter(|model| !model.is_empty());
-                    body.model_span = span::of_member(scope.text, &name);
+                    body.model_span = json::span_of_member(scope.text, &name);
                 }
                 "stream" => {
                     let strict = (api == Api::SglangGenerate).then_some(scope);

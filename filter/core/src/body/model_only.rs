@@ -4,7 +4,7 @@ use serde::de::MapAccess;
 
 use super::Input;
 use super::field::Scope;
-use super::value::{Pass, value};
+use crate::json::{Pass, value};
 use crate::prompt::Prompt;
 
 /// Only the model, which is read for every API.

@@ -1,8 +1,15 @@
 //! Every plugin type there is.
 
 use serde::Deserialize;
+use serde_json::{Error, Value, json};
 
 use super::Plugin;
+
+/// Reads a plugin from its type and the text of its parameters, a JSON object.
+pub fn read_plugin(r#type: &str, parameters: &str) -> Result<AnyPlugin, Error> {
+    let parameters: Value = serde_json::from_str(parameters)?;
+    serde_json::from_value(json!({"type": r#type, "parameters": parameters}))
+}
 
 /// Declares the types, one a line: the variant, the parameters' struct, the EPP's type name.
 macro_rules! registry {

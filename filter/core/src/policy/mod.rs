@@ -12,14 +12,12 @@
 mod inference_models;
 mod model_in_body;
 mod objectives;
-mod quoted;
 mod rewrites;
 mod split;
 
 pub use inference_models::{InferenceModel, InferenceModels};
 pub use model_in_body::name_model;
 pub use objectives::Objectives;
-pub(crate) use quoted::quoted;
 pub use rewrites::{RewriteRule, Rewrites};
 pub use split::Target;
 

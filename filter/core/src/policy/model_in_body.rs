@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::quoted::quoted;
+use crate::json::quoted;
 
 /// The body with `model` as its top-level model.
 ///

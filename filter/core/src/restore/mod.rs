@@ -9,7 +9,7 @@ mod literal;
 
 use literal::{Match, match_literal};
 
-use crate::policy::quoted;
+use crate::json::quoted;
 
 /// What stands before the colon.
 const KEY: &[u8] = br#""model""#;

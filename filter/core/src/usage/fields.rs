@@ -3,16 +3,15 @@
 use serde::de::MapAccess;
 
 use super::Usage;
-use crate::body::Json;
-use crate::body::value::{Number, Pass, Read, Reader, Str, key, value};
+use crate::json::{self, Number, Pass, Reader, Str, key, value};
 
 /// A thousand times what any model takes: more is no number of tokens.
 const MOST_TOKENS: u64 = 1_000_000_000;
 
 /// Reads the object; one that is no JSON says nothing.
-pub(super) fn read<J: Json>(object: &[u8]) -> Usage {
+pub(super) fn read(object: &[u8]) -> Usage {
     let text = core::str::from_utf8(object).unwrap_or_default();
-    J::read(text, Read(Fields)).unwrap_or_default()
+    json::read(text, Fields).unwrap_or_default()
 }
 
 struct Fields;

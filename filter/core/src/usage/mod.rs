@@ -12,7 +12,6 @@ mod scanner;
 
 use core::time::Duration;
 
-use crate::body::Json;
 use scanner::Scanner;
 
 /// What lines of a stream begin with that have something to say.
@@ -98,17 +97,17 @@ impl UsageReader {
     }
 
     /// The next piece of the answer has come.
-    pub fn piece<J: Json>(&mut self, mut piece: &[u8]) {
+    pub fn piece(&mut self, mut piece: &[u8]) {
         if !self.is_streamed() {
-            return self.scanner.read::<J>(piece);
+            return self.scanner.read(piece);
         }
         while let Some(end) = piece.iter().position(|&byte| byte == b'\n') {
-            self.part_of_line::<J>(&piece[..end]);
+            self.part_of_line(&piece[..end]);
             self.end_text();
             self.line = Some(Line::Begins(0));
             piece = &piece[end + 1..];
         }
-        self.part_of_line::<J>(piece);
+        self.part_of_line(piece);
     }
 
     /// The answer has come whole.
@@ -117,7 +116,7 @@ impl UsageReader {
         self.usage
     }
 
-    fn part_of_line<J: Json>(&mut self, mut part: &[u8]) {
+    fn part_of_line(&mut self, mut part: &[u8]) {
         if let Some(Line::Begins(seen)) = self.line {
             let left = &DATA[seen..];
             let now = left.len().min(part.len());
@@ -129,7 +128,7 @@ impl UsageReader {
             part = &part[now..];
         }
         if let Some(Line::Data) = self.line {
-            self.scanner.read::<J>(part);
+            self.scanner.read(part);
         }
     }
 

@@ -1,7 +1,6 @@
 //! Finds usage in a JSON text that comes in pieces, and keeps nothing else of it.
 
 use super::{Usage, fields};
-use crate::body::Json;
 
 /// A longer `usage` is not read. OpenAI's, with all details, takes 400 bytes.
 const LONGEST_USAGE: usize = 8192;
@@ -54,7 +53,7 @@ struct Kept {
 
 impl Scanner {
     /// The text goes on.
-    pub(super) fn read<J: Json>(&mut self, mut text: &[u8]) {
+    pub(super) fn read(&mut self, mut text: &[u8]) {
         while let Some(&byte) = text.first() {
             let length = match self.place {
                 Place::Between => {
@@ -78,7 +77,7 @@ impl Scanner {
                     1
                 }
             };
-            self.keep::<J>(&text[..length]);
+            self.keep(&text[..length]);
             text = &text[length..];
         }
     }
@@ -124,7 +123,7 @@ impl Scanner {
     }
 
     /// Keeps these bytes if they are of a usage object, and reads it when they are its last.
-    fn keep<J: Json>(&mut self, bytes: &[u8]) {
+    fn keep(&mut self, bytes: &[u8]) {
         let Some(Kept { depth, bytes: kept }) = &mut self.kept else { return };
         if kept.len() <= LONGEST_USAGE {
             kept.extend_from_slice(&bytes[..bytes.len().min(LONGEST_USAGE + 1 - kept.len())]);
@@ -133,7 +132,7 @@ impl Scanner {
             return;
         }
         if kept.len() <= LONGEST_USAGE {
-            self.usage.get_or_insert_default().merge(fields::read::<J>(kept));
+            self.usage.get_or_insert_default().merge(fields::read(kept));
         }
         self.kept = None;
     }

@@ -4,7 +4,7 @@ use endpoint_picker::body::{Api, Body, BodyError, Options, complete};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{SerdeJson, read, refusal, text};
+use crate::{read, refusal, text};
 
 const APIS: [(Api, &str); 9] = [
     (Api::Chat, r#""messages":[{"role":"user","content":"hi"}]"#),
@@ -135,7 +135,7 @@ fn a_prompt_that_holds_only_small_pieces_stays_within_its_limit() {
         (Api::Completions, format!(r#"{{"prompt":[{}""]}}"#, r#""","#.repeat(100_000))),
     ] {
         let options = Options { keep_bytes: 1_000, ..Options::default() };
-        let body = Body::read::<SerdeJson>(&json, api, &options).unwrap();
+        let body = Body::read(&json, api, &options).unwrap();
         let pieces: usize = body.prompt.lists().iter().map(|list| list.pieces.len()).sum();
         assert!(pieces <= 1_000, "{pieces} pieces");
     }
@@ -148,7 +148,7 @@ fn members_in_the_worst_order_at_every_level_are_sorted_in_bounded_time() {
     let nested = (0..120).fold(inner, |inner, _| format!(r#"{{"b":{inner},"a":1}}"#));
     let json = format!(r#"{{"messages":[{{}}],"tools":[{nested}]}}"#);
     let options = Options { keep_bytes: 4_096, ..Options::default() };
-    let body = Body::read::<SerdeJson>(&json, Api::Chat, &options).unwrap();
+    let body = Body::read(&json, Api::Chat, &options).unwrap();
     assert_eq!(body.prompt.token_count(), (nested.len() + 2).div_ceil(4) as u64);
     let kept = crate::bytes(&body.prompt).concat();
     assert!(kept.starts_with(br#"[{"a":1,"b":{"a":1,"b":{"a":1,"#));

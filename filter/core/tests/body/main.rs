@@ -22,15 +22,14 @@ pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use endpoint_picker::body::{Api, Body, BodyError, Options};
 use endpoint_picker::prompt::{Piece, Prompt};
-use endpoint_picker_json::SerdeJson;
 
 pub(crate) fn read(api: Api, json: &str) -> Result<Body<'_>, BodyError> {
-    Body::read::<SerdeJson>(json, api, &Options::default())
+    Body::read(json, api, &Options::default())
 }
 
 /// Reads a body that keeps no more than `keep_bytes` of its prompt.
 pub(crate) fn read_limited(api: Api, json: &str, keep_bytes: usize) -> Body<'_> {
-    Body::read::<SerdeJson>(json, api, &Options { keep_bytes, ..Options::default() }).unwrap()
+    Body::read(json, api, &Options { keep_bytes, ..Options::default() }).unwrap()
 }
 
 /// The bytes of every list of a prompt, put together by the rules in their plainest form.

@@ -8,12 +8,12 @@ use xxhash_rust::xxh64::xxh64;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{SerdeJson, bytes, read_limited};
+use crate::{bytes, read_limited};
 
 /// The token and count of the only block of a chat, which follows a role of one letter.
 fn block(block: &str, options: &Options) -> (u32, u64) {
     let json = format!(r#"{{"messages":[{{"role":"r","content":[{block}]}}]}}"#);
-    let body = Body::read::<SerdeJson>(&json, Api::Chat, options).unwrap();
+    let body = Body::read(&json, Api::Chat, options).unwrap();
     let list = &body.prompt.lists()[0].pieces;
     let [Piece::Text(_), Piece::Media { token, count }] = list[..] else { panic!("{list:?}") };
     assert_eq!(body.prompt.token_count(), 1 + count, "the role is padded to one token");
@@ -167,7 +167,7 @@ fn an_endless_video_is_counted_but_kept_only_to_the_limit() {
     let video = VideoHints { duration: Some(f64::MAX), ..VideoHints::default() };
     let options = Options { keep_bytes: 12, video, ..Options::default() };
     let json = r#"{"messages":[{"content":[{"type":"video_url"},{"type":"video_url"}]}]}"#;
-    let body = Body::read::<SerdeJson>(json, Api::Chat, &options).unwrap();
+    let body = Body::read(json, Api::Chat, &options).unwrap();
     assert_eq!(bytes(&body.prompt).concat().len(), 12);
     assert_eq!(body.prompt.token_count(), u64::MAX / 4);
 }

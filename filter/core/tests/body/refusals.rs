@@ -1,7 +1,6 @@
 //! Bodies that are refused, and what is said; and what is not refused.
 
 use endpoint_picker::body::{Api, Body, BodyError, Options};
-use endpoint_picker_json::SerdeJson;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -257,7 +256,7 @@ fn a_syntax_error_anywhere_comes_before_a_broken_rule() {
 
 #[test]
 fn a_body_that_is_not_utf8_is_refused_with_the_place() {
-    let read = |bytes, api| Body::read_bytes::<SerdeJson>(bytes, api, &Options::default());
+    let read = |bytes, api| Body::read_bytes(bytes, api, &Options::default());
     for (bytes, offset) in [(&b"{\"a\":\"\xff\"}"[..], 6), (b"\xc3", 0), (b"ok\xed\xa0\x80", 2)] {
         assert_eq!(read(bytes, Api::Raw), Ok(Body::default()), "not read, so not text");
         let error = read(bytes, Api::Chat).unwrap_err();

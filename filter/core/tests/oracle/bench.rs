@@ -13,7 +13,6 @@ use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::subset::Subset;
-use endpoint_picker_json::SerdeJson;
 use serde_json::{Value, json};
 
 use crate::document::{for_core, neutral_score_after};
@@ -128,7 +127,7 @@ impl Bench {
     fn with_request<T>(&self, ask: &Ask, use_it: impl FnOnce(&Request<'_>, &View<'_>) -> T) -> T {
         let body = json_body(&ask.prompt);
         let options = self.pipeline.body_options(Headers(&ask.headers));
-        let body = body.as_ref().map(|(api, json)| Body::read::<SerdeJson>(json, *api, &options).unwrap());
+        let body = body.as_ref().map(|(api, json)| Body::read(json, *api, &options).unwrap());
         let request = Request {
             model: ask.model,
             cache_salt: ask.salt,

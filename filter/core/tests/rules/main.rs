@@ -30,7 +30,6 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_json::SerdeJson;
 use serde_json::Value;
 
 /// The time of every decision.
@@ -141,7 +140,7 @@ impl Scene {
     pub(crate) fn send_body(&mut self, api: Api, json: &str, headers: &[(&str, &str)]) -> Decision {
         let headers = owned(headers);
         let options = self.pipeline.body_options(Headers(&headers));
-        let body = Body::read::<SerdeJson>(json, api, &options).unwrap();
+        let body = Body::read(json, api, &options).unwrap();
         let request = Request {
             model: body.model.as_deref().unwrap_or_default(),
             prompt: Some(&body.prompt),

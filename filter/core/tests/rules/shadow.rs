@@ -6,7 +6,6 @@ use endpoint_picker::decision::Decision;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::shadow::{Shadow, ShadowDecision};
-use endpoint_picker_json::SerdeJson;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -33,7 +32,7 @@ impl Trial {
         let headers = owned(headers);
         let mut options = self.scene.pipeline.body_options(Headers(&headers));
         options.keep_bytes = options.keep_bytes.max(self.shadow.pipeline().max_prompt_bytes());
-        let body = Body::read::<SerdeJson>(&json, Api::Completions, &options).unwrap();
+        let body = Body::read(&json, Api::Completions, &options).unwrap();
         let request = Request {
             model: "m",
             prompt: Some(&body.prompt),
@@ -146,7 +145,7 @@ fn what_is_done_is_the_same_with_and_without_a_shadow() {
         let seed = trial.seed;
         let headers = owned(&[]);
         let options = alone.pipeline.body_options(Headers(&headers));
-        let body = Body::read::<SerdeJson>(&body, Api::Completions, &options).unwrap();
+        let body = Body::read(&body, Api::Completions, &options).unwrap();
         let request = Request { model: "m", prompt: Some(&body.prompt), ..Request::default() };
         let decision = alone.decide(&request, seed);
         assert_eq!(decision.runs, acted.runs, "request {n}");

@@ -7,7 +7,6 @@ mod properties;
 use core::time::Duration;
 
 use endpoint_picker::usage::{Usage, UsageReader};
-use endpoint_picker_json::SerdeJson;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -43,7 +42,7 @@ fn usage(input: u64, output: u64, cached: Option<u64>) -> Usage {
 fn of_pieces<'p>(content_type: &str, pieces: impl IntoIterator<Item = &'p [u8]>) -> Usage {
     let mut reader = UsageReader::new(content_type.as_bytes(), None).unwrap();
     for piece in pieces {
-        reader.piece::<SerdeJson>(piece);
+        reader.piece(piece);
     }
     reader.finish()
 }

@@ -10,7 +10,6 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_json::SerdeJson;
 
 use super::{Change, ChangeKind, Ledger, LedgerStore, LocalLedger, changes_of};
 
@@ -41,7 +40,7 @@ fn ledger(hosts: &[u8], pipeline: &Pipeline) -> Ledger {
 fn decide(pipeline: &Pipeline, ledger: &Ledger) -> Decision {
     let body = BODY.replace("PROMPT", &"a long prompt ".repeat(200));
     let options = pipeline.body_options(Headers::default());
-    let body = Body::read::<SerdeJson>(&body, Api::Completions, &options).unwrap();
+    let body = Body::read(&body, Api::Completions, &options).unwrap();
     let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
     let readings = vec![Reading { ready: true, updated: Some(NOW), ..Reading::default() }; 3];
     pipeline.decide(&request, &ledger.view(&readings, NOW), NOW, &mut SplitMix64::new(1))

@@ -16,7 +16,6 @@ use endpoint_picker::rejection::Rejection;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::shadow::{Shadow, ShadowDecision};
 use endpoint_picker::subset::Subset;
-use endpoint_picker_json::SerdeJson;
 use endpoint_picker_wire::{
     pipeline_into_core, policy_into_core, reading_into_core, shadow_into_core, topology_into_core, v1,
 };
@@ -130,7 +129,7 @@ impl Scene {
         let tried = self.shadow().map_or(0, |shadow| shadow.pipeline().max_prompt_bytes());
         let options = Options { keep_bytes: options.keep_bytes.max(tried), ..options };
         let read = api.and_then(|api| {
-            let body = Body::read_bytes::<SerdeJson>(body, api, &options)?;
+            let body = Body::read_bytes(body, api, &options)?;
             Ok(Read { api, body })
         });
         read.map_err(Rejection::from)

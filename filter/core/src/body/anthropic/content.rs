@@ -4,8 +4,8 @@ use serde::de::{MapAccess, SeqAccess};
 
 use super::source::{Source, SourceReader};
 use crate::body::field::{Scope, TextField};
-use crate::body::value::{Pass, Reader, Str, element, key, value};
-use crate::body::{Fault, span};
+use crate::json::{self, Pass, Reader, Str, element, key, value};
+use crate::body::Fault;
 use crate::prompt::{Pieces, Text};
 
 /// Blocks of the system text that begin like this change with every request and are dropped by the engines.
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
                 "name" => &mut block.name,
                 "input" => {
                     value(&mut object, Pass)?;
-                    block.input = span::of_member(scope.text, &name)
+                    block.input = json::span_of_member(scope.text, &name)
                         .map_or_else(Text::default, |span| Text::borrowed(&scope.text[span]));
                     continue;
                 }

@@ -10,7 +10,7 @@ use content::{Content, ContentReader, Place};
 use tools::Tools;
 
 use super::field::{IfCount, Scope, TextField};
-use super::value::{Pass, Reader, element, key, value};
+use crate::json::{Pass, Reader, element, key, value};
 use super::{Fault, Input};
 use crate::prompt::{Pieces, Prompt, Text};
 

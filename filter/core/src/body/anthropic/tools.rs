@@ -4,8 +4,8 @@ use serde::de::{MapAccess, SeqAccess};
 
 use crate::body::field::Scope;
 use crate::body::json_text::{JsonField, JsonText};
-use crate::body::value::{Pass, Reader, element, key, value};
-use crate::body::{Fault, span};
+use crate::json::{self, Pass, Reader, element, key, value};
+use crate::body::Fault;
 use crate::prompt::Text;
 
 /// An array of tools; gives its JSON unless it is empty.
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> for ToolReader<'_, '_, 'a> {
                 }
                 "input_schema" => {
                     value(&mut object, Pass)?;
-                    tool.input_schema = span::of_member(scope.text, &name).map(|span| &scope.text[span]);
+                    tool.input_schema = json::span_of_member(scope.text, &name).map(|span| &scope.text[span]);
                 }
                 "strict" => tool.strict = value(&mut object, Flag { scope })?,
                 "defer_loading" => tool.defer_loading = value(&mut object, Flag { scope })?,

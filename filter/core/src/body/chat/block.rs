@@ -7,7 +7,7 @@ use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 use crate::body::Fault;
 use crate::body::field::{NameField, Scope, TextField};
-use crate::body::value::{Pass, Reader, key, value};
+use crate::json::{Pass, Reader, key, value};
 use crate::prompt::{Pieces, Text, resolution_of_data_url, sound_tokens};
 
 /// One block of a message's content.

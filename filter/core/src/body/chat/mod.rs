@@ -8,7 +8,7 @@ use block::Block;
 
 use super::canonical;
 use super::field::{IfCount, Kind, Scope, TextField, Typed};
-use super::value::{Pass, Reader, Str, element, key, value};
+use crate::json::{Pass, Reader, Str, element, key, value};
 use super::{Fault, Input};
 use crate::prompt::{Pieces, Prompt, Text};
 

@@ -3,7 +3,7 @@
 //! JSON can spell them and UTF-8 cannot. The EPP reads each as U+FFFD.
 
 /// The text with every escape of half a surrogate pair replaced by that of U+FFFD, which is as long; `None` if there is none.
-pub(super) fn replaced(json: &str) -> Option<String> {
+pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
     let mut replaced = String::new();
     let mut done = 0;
     let mut at = 0;
@@ -48,7 +48,7 @@ mod tests {
             (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
             (r#""\ud83d\n\\ud83d\u00e9""#, r#""\ufffd\n\\ud83d\u00e9""#),
         ] {
-            assert_eq!(replaced(json).as_deref(), Some(expected), "{json}");
+            assert_eq!(without_lone_surrogates(json).as_deref(), Some(expected), "{json}");
         }
     }
 
@@ -57,7 +57,7 @@ mod tests {
         for json in
             ["", r#""é😀\ud83d\ude00""#, r#""\\ud83d""#, r#""\ud83""#, r"\", r"\é", r"\u+d83d", r"\ud83"]
         {
-            assert_eq!(replaced(json), None, "{json}");
+            assert_eq!(without_lone_surrogates(json), None, "{json}");
         }
     }
 }

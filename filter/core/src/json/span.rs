@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 /// The value of the member whose key is `name`, if `name` is the part of `text` between the key's quotes and no copy.
-pub(super) fn of_member(text: &str, name: &str) -> Option<Range<usize>> {
+pub(crate) fn span_of_member(text: &str, name: &str) -> Option<Range<usize>> {
     let offset = (name.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let bytes = text.as_bytes();
     let key_end = offset.checked_add(name.len())?;
