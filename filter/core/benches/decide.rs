@@ -13,14 +13,14 @@ use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::Decision;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::plugin::{KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer};
 use endpoint_picker::plugin_state::PluginStates;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker::shadow::{ShadowDecision, Shadow};
-use endpoint_picker::plugin::registry::read_plugin;
+use endpoint_picker::shadow::{Shadow, ShadowDecision};
 
 const NOW: Duration = Duration::from_secs(1_000);
 

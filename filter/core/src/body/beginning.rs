@@ -1,7 +1,8 @@
 //! The beginning of a body whose rest has not come yet.
 
-/// Readers of JSON refuse a text that is nested deeper.
-const MOST_NESTED: usize = 127;
+use memchr::memchr;
+
+use crate::json::{MOST_NESTED, end_of_string, escaped_unit};
 
 /// Completes the beginning of a JSON text, so that it can be read as if it ended there: strings, arrays and objects that
 /// are open are closed; a member or number that has just begun is left out. `None` if nothing can be read yet, or if the
@@ -47,19 +48,19 @@ fn last_whole_value(text: &str) -> Option<(usize, Vec<u8>)> {
             }
             b':' => wants_key = false,
             b'"' => match end_of_string(bytes, at) {
-                Ok(end) if wants_key => at = end,
-                Ok(end) => {
+                Some(end) if wants_key => at = end,
+                Some(end) => {
                     at = end;
                     whole = Some((end, open.len()));
                 }
-                Err(_) if wants_key => break,
-                Err(end) => return Some((end, closers(b"\"", &open))),
+                None if wants_key => break,
+                None => return Some((last_whole_character(bytes, at), closers(b"\"", &open))),
             },
             _ => {}
         }
     }
     let (end, depth) = whole?;
-    Some((end, closers(b"", &open[..depth])))
+    Some((end, closers(b"", open.get(..depth)?)))
 }
 
 fn closers(quote: &[u8], open: &[u8]) -> Vec<u8> {
@@ -71,37 +72,32 @@ fn closers(quote: &[u8], open: &[u8]) -> Vec<u8> {
 fn whole_characters(bytes: &[u8]) -> Option<&str> {
     match core::str::from_utf8(bytes) {
         Ok(text) => Some(text),
-        Err(error) if error.error_len().is_none() => core::str::from_utf8(&bytes[..error.valid_up_to()]).ok(),
+        Err(error) if error.error_len().is_none() => {
+            core::str::from_utf8(bytes.get(..error.valid_up_to())?).ok()
+        }
         Err(_) => None,
     }
 }
 
-/// Where the string that begins at `at` ends, after its closing quote; or, if that has not come, where its last whole
-/// character ends.
-fn end_of_string(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
-    loop {
-        let Some(length) = bytes[at..].iter().position(|&byte| byte == b'"' || byte == b'\\') else {
-            return Err(bytes.len());
-        };
+/// The offset behind the last whole character of the string whose contents begin at `at` and do not end in this text.
+fn last_whole_character(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(rest) = bytes.get(at..)
+        && let Some(length) = memchr(b'\\', rest)
+    {
         at += length;
-        if bytes[at] == b'"' {
-            return Ok(at + 1);
-        }
-        let length = match (bytes.get(at + 1), bytes.get(at + 2..at + 4)) {
+        let after = |offset: usize| bytes.get(at + offset..).unwrap_or_default();
+        let length = match (bytes.get(at + 1), escaped_unit(after(0))) {
             // The first half of a surrogate pair means something else without the second, which may yet come.
-            (Some(b'u'), Some([b'd' | b'D', b'8' | b'9' | b'a'..=b'b' | b'A'..=b'B']))
-                if matches!(bytes.get(at + 6..), None | Some([] | [b'\\'] | [b'\\', b'u', ..])) =>
-            {
-                12
-            }
+            (_, Some(0xd800..=0xdbff)) if matches!(after(6), [] | [b'\\'] | [b'\\', b'u', ..]) => 12,
             (Some(b'u'), _) => 6,
             _ => 2,
         };
         if bytes.len() < at + length {
-            return Err(at);
+            return at;
         }
         at += length;
     }
+    bytes.len()
 }
 
 #[cfg(test)]

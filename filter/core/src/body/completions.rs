@@ -3,7 +3,7 @@
 use serde::de::MapAccess;
 
 use super::Input;
-use super::field::{IfCount, Kind, Scope, TextField, Typed};
+use super::field::{IfCount, Kind, Scope, Typed};
 use super::given::{Encoded, Given, GivenReader, Prompts};
 use crate::json::{Pass, value};
 use crate::prompt::Prompt;
@@ -80,7 +80,7 @@ impl<'a> Input<'a> for Images {
         let typed = |kind| Typed { scope, kind, rule: "a field has the wrong type" };
         match name {
             "prompt" => {
-                let prompt = value(object, TextField { scope, rule: "prompt must be a string" })?;
+                let prompt = value(object, scope.text("prompt must be a string"))?;
                 self.has_prompt = !prompt.is_empty();
             }
             "size" => value(object, typed(Kind::Text))?,

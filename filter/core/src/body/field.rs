@@ -5,11 +5,12 @@ use std::borrow::Cow;
 
 use serde::de::{MapAccess, SeqAccess};
 
-use crate::json::{Number, Reader, Str, pass_array, pass_object};
+use super::json_text::JsonText;
 use super::{Fault, Options};
+use crate::json::{Number, Reader, Str, pass_array, pass_object};
 use crate::prompt::Text;
 
-/// What every reader of one body knows.
+/// One body while it is read.
 pub(super) struct Scope<'c, 'a> {
     /// The whole body.
     pub(super) text: &'a str,
@@ -22,7 +23,7 @@ impl<'c, 'a> Scope<'c, 'a> {
         Self { text, options, fault: Cell::new(None) }
     }
 
-    /// Notes that the body breaks a rule; the first one counts.
+    /// Notes that the body breaks a rule; the first fault counts.
     pub(super) fn fault(&self, fault: Fault) {
         let first = self.fault.take().unwrap_or(fault);
         self.fault.set(Some(first));
@@ -35,51 +36,50 @@ impl<'c, 'a> Scope<'c, 'a> {
     pub(super) fn text_of(&self, value: Str<'a, '_>) -> Text<'a> {
         value.into_text(self.options.keep_bytes)
     }
+
+    fn json_of(&self, value: Str<'a, '_>) -> Option<Text<'a>> {
+        let mut json = JsonText::new(self.options.keep_bytes);
+        json.string(&value);
+        Some(json.finish()).filter(|_| !value.is_empty())
+    }
+
+    /// Reads a part of the prompt, or null for the empty text.
+    pub(super) fn text(&self, rule: &'static str) -> StringField<'_, 'c, 'a, Text<'a>> {
+        StringField { scope: self, rule, take: Self::text_of }
+    }
+
+    /// Reads a string and encodes it as JSON; the empty string is none.
+    pub(super) fn json(&self, rule: &'static str) -> StringField<'_, 'c, 'a, Option<Text<'a>>> {
+        StringField { scope: self, rule, take: Self::json_of }
+    }
+
+    /// Reads a string that is kept whole, or null for none.
+    pub(super) fn name(&self, rule: &'static str) -> StringField<'_, 'c, 'a, Option<Cow<'a, str>>> {
+        StringField { scope: self, rule, take: |_, value| Some(value.into_cow()) }
+    }
 }
 
-/// A string, or null for the empty one; anything else breaks `rule`.
-pub(super) struct TextField<'s, 'c, 'a> {
+/// A string, or null for the default; a value of another type breaks `rule`.
+pub(super) struct StringField<'s, 'c, 'a, T> {
     pub(super) scope: &'s Scope<'c, 'a>,
     pub(super) rule: &'static str,
+    pub(super) take: fn(&Scope<'c, 'a>, Str<'a, '_>) -> T,
 }
 
-impl<'a> Reader<'a> for TextField<'_, '_, 'a> {
-    type Value = Text<'a>;
+impl<'a, T: Default> Reader<'a> for StringField<'_, '_, 'a, T> {
+    type Value = T;
 
-    fn other(self) -> Text<'a> {
+    fn other(self) -> T {
         self.scope.fault(Fault::Field(self.rule));
-        Text::default()
+        T::default()
     }
 
-    fn null(self) -> Text<'a> {
-        Text::default()
+    fn null(self) -> T {
+        T::default()
     }
 
-    fn string(self, value: Str<'a, '_>) -> Text<'a> {
-        self.scope.text_of(value)
-    }
-}
-
-/// A string that is kept whole, or null for none; anything else breaks `rule`.
-pub(super) struct NameField<'s, 'c, 'a> {
-    pub(super) scope: &'s Scope<'c, 'a>,
-    pub(super) rule: &'static str,
-}
-
-impl<'a> Reader<'a> for NameField<'_, '_, 'a> {
-    type Value = Option<Cow<'a, str>>;
-
-    fn other(self) -> Self::Value {
-        self.scope.fault(Fault::Field(self.rule));
-        None
-    }
-
-    fn null(self) -> Self::Value {
-        None
-    }
-
-    fn string(self, value: Str<'a, '_>) -> Self::Value {
-        Some(value.into_cow())
+    fn string(self, value: Str<'a, '_>) -> T {
+        (self.take)(self.scope, value)
     }
 }
 
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> for IfString {
 
 /// Whether the value is `true`.
 pub(super) struct IsTrue<'s, 'c, 'a> {
-    /// Where to note it if the value is no boolean, for an API that minds.
+    /// The body that is at fault if the value is not a boolean, for an API that refuses such a body.
     pub(super) strict: Option<&'s Scope<'c, 'a>>,
 }
 
@@ -123,7 +123,7 @@ impl Reader<'_> for IsTrue<'_, '_, '_> {
     }
 }
 
-/// A number if it is a whole one, not below 0.
+/// A number if it is an integer of at least 0.
 pub(super) struct IfCount;
 
 impl Reader<'_> for IfCount {
@@ -143,7 +143,7 @@ impl Reader<'_> for IfCount {
     }
 }
 
-/// The types a field nobody uses may still be required to have.
+/// The type of a JSON value.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Boolean,
@@ -153,7 +153,7 @@ pub(super) enum Kind {
     Object,
 }
 
-/// A field that is only read past, but must be null or of its kind, else it breaks `rule`.
+/// A field that the rules do not use: the EPP still refuses it when it is neither null nor of this kind.
 pub(super) struct Typed<'s, 'c, 'a> {
     pub(super) scope: &'s Scope<'c, 'a>,
     pub(super) kind: Kind,
@@ -161,7 +161,7 @@ pub(super) struct Typed<'s, 'c, 'a> {
 }
 
 impl Typed<'_, '_, '_> {
-    fn is(self, kind: Kind) {
+    fn check(self, kind: Kind) {
         if self.kind != kind {
             self.scope.fault(Fault::Field(self.rule));
         }
@@ -178,29 +178,29 @@ impl<'a> Reader<'a> for Typed<'_, '_, 'a> {
     fn null(self) {}
 
     fn boolean(self, _: bool) {
-        self.is(Kind::Boolean);
+        self.check(Kind::Boolean);
     }
 
     fn number(self, value: Number) {
         match value {
             Number::Float(_) => self.other(),
-            Number::Unsigned(_) | Number::Negative(_) => self.is(Kind::Integer),
+            Number::Unsigned(_) | Number::Negative(_) => self.check(Kind::Integer),
         }
     }
 
     fn string(self, _: Str<'a, '_>) {
-        self.is(Kind::Text);
+        self.check(Kind::Text);
     }
 
     fn array<A: SeqAccess<'a>>(self, array: A) -> Result<(), A::Error> {
         pass_array(array)?;
-        self.is(Kind::Array);
+        self.check(Kind::Array);
         Ok(())
     }
 
     fn object<A: MapAccess<'a>>(self, object: A) -> Result<(), A::Error> {
         pass_object(object)?;
-        self.is(Kind::Object);
+        self.check(Kind::Object);
         Ok(())
     }
 }

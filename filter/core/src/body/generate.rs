@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::field::{IfCount, NameField, Scope};
+use super::field::{IfCount, Scope};
 use super::given::{Ids, token_id};
-use crate::json::{Number, Pass, Reader, element, key, value};
 use super::{Fault, Input};
+use crate::json::{Number, Pass, Reader, element, key, value};
 use crate::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};
 
 impl Ids {
@@ -69,7 +69,7 @@ impl<'a> Input<'a> for SglangGenerate<'a> {
             "sampling_params" => self.max_new_tokens = value(object, Limit("max_new_tokens"))?,
             "extra_key" => {
                 let rule = "extra_key must be a string";
-                self.extra_key = value(object, NameField { scope, rule })?;
+                self.extra_key = value(object, scope.name(rule))?;
             }
             _ => value(object, Pass)?,
         }

@@ -4,9 +4,9 @@ use serde::de::{MapAccess, SeqAccess};
 
 use super::canonical;
 use super::field::{IfCount, Kind, Scope, Typed};
-use super::json_text::{JsonField, JsonText};
-use crate::json::{Pass, Reader, element, key, value};
+use super::json_text::JsonText;
 use super::{Fault, Input};
+use crate::json::{Pass, Reader, element, key, value};
 use crate::prompt::{Pieces, Prompt, Text};
 
 /// The prompt is an array of up to three objects, each with one of the fields.
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> for Item<'_, '_, 'a> {
                 }
             };
             let rule = "an item's type and role must be strings";
-            *field = value(&mut object, JsonField { scope, rule })?;
+            *field = value(&mut object, scope.json(rule))?;
         }
         Ok(item)
     }

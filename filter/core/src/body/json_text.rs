@@ -1,13 +1,10 @@
-//! Writing JSON text as the EPP's encoder does, as far as it is kept; all of it is counted.
+//! Writes JSON text as the EPP's encoder does. Keeps a beginning of the text and counts the rest.
 
 use std::borrow::Cow;
 
-use super::Fault;
-use super::field::Scope;
-use crate::json::{Reader, Str};
 use crate::prompt::Text;
 
-/// A JSON text being put together.
+/// A JSON text that is being written.
 pub(super) struct JsonText {
     out: Vec<u8>,
     end: usize,
@@ -25,7 +22,7 @@ impl JsonText {
         self.bytes += put(&mut self.out, self.end, json.as_bytes());
     }
 
-    /// Appends JSON of which only a beginning may be at hand; behind that nothing more is kept.
+    /// Appends JSON of which only a beginning may have been kept. Behind one that is cut, nothing more is kept.
     pub(super) fn part(&mut self, json: &Text<'_>) {
         put(&mut self.out, self.end, &json.kept);
         if (json.kept.len() as u64) < json.bytes {
@@ -39,16 +36,17 @@ impl JsonText {
         self.bytes += string(&mut self.out, self.end, text.as_bytes());
     }
 
-    /// Nothing has been appended.
+    /// Whether nothing has been appended.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Appends JSON as it is but for blanks between its parts, and with `<`, `>`, `&`, U+2028 and U+2029 escaped.
+    /// Appends JSON without the blanks between its tokens, and with `<`, `>`, `&`, U+2028 and U+2029 escaped.
     pub(super) fn compact(&mut self, json: &str) {
         let mut in_string = false;
         let mut after_backslash = false;
-        let mut plain = 0;
+        // The text before `done` is written.
+        let mut done = 0;
         for (at, letter) in json.char_indices() {
             let replacement = match letter {
                 ' ' | '\n' | '\r' | '\t' if !in_string => "",
@@ -63,85 +61,80 @@ impl JsonText {
                     continue;
                 }
             };
-            self.json(&json[plain..at]);
+            self.json(json.get(done..at).unwrap_or_default());
             self.json(replacement);
-            plain = at + letter.len_utf8();
+            done = at + letter.len_utf8();
         }
-        self.json(&json[plain..]);
+        self.json(json.get(done..).unwrap_or_default());
     }
 
+    /// The kept part of the text, and its whole length.
     pub(super) fn finish(self) -> Text<'static> {
         Text { kept: Cow::Owned(self.out), bytes: self.bytes }
     }
 }
 
-/// A string as JSON, or nothing for null and the empty one; anything else breaks `rule`.
-pub(super) struct JsonField<'s, 'c, 'a> {
-    pub(super) scope: &'s Scope<'c, 'a>,
-    pub(super) rule: &'static str,
-}
-
-impl<'a> Reader<'a> for JsonField<'_, '_, 'a> {
-    type Value = Option<Text<'a>>;
-
-    fn other(self) -> Self::Value {
-        self.scope.fault(Fault::Field(self.rule));
-        None
-    }
-
-    fn null(self) -> Self::Value {
-        None
-    }
-
-    fn string(self, value: Str<'a, '_>) -> Self::Value {
-        (!value.is_empty()).then(|| {
-            let mut json = JsonText::new(self.scope.options.keep_bytes);
-            json.string(&value);
-            json.finish()
-        })
-    }
-}
-
-/// Appends what fits of `bytes`; gives the length of all of it.
+/// Appends the part of `bytes` that fits before `end`; returns the length of all of `bytes`.
 pub(super) fn put(out: &mut Vec<u8>, end: usize, bytes: &[u8]) -> u64 {
     let room = end.saturating_sub(out.len());
-    if room > 0 {
-        out.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    }
+    out.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     bytes.len() as u64
 }
 
-/// Appends a string with its quotes, as `put` does.
+/// Appends a string with its quotes, as `put` does; returns its length with quotes and escapes.
 pub(super) fn string(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u64 {
     let mut length = put(out, end, b"\"");
+    let mut rest = text;
     let mut plain = 0;
-    let mut at = 0;
-    while let Some(&byte) = text.get(at) {
-        let (escape, width) = match byte {
-            b'"' => (*b"\\\"\0\0\0\0", 1),
-            b'\\' => (*b"\\\\\0\0\0\0", 1),
-            0x08 => (*b"\\b\0\0\0\0", 1),
-            0x0c => (*b"\\f\0\0\0\0", 1),
-            b'\n' => (*b"\\n\0\0\0\0", 1),
-            b'\r' => (*b"\\r\0\0\0\0", 1),
-            b'\t' => (*b"\\t\0\0\0\0", 1),
-            0..0x20 | b'<' | b'>' | b'&' => {
-                let hex = |digit: u8| b"0123456789abcdef"[usize::from(digit)];
-                ([b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 15)], 1)
-            }
-            0xe2 if text[at..].starts_with("\u{2028}".as_bytes()) => (*b"\\u2028", 3),
-            0xe2 if text[at..].starts_with("\u{2029}".as_bytes()) => (*b"\\u2029", 3),
-            _ => {
-                at += 1;
-                continue;
+    while let Some(from_here @ [first, ..]) = rest.get(plain..) {
+        let Some((escape, escaped)) = escape(*first, from_here) else {
+            plain += 1;
+            continue;
+        };
+        length += put(out, end, rest.get(..plain).unwrap_or_default());
+        length += match escape {
+            Escape::Short(letter) => put(out, end, &[b'\\', letter]),
+            Escape::Unit(unit) => {
+                let [a, b, c, d] = [12, 8, 4, 0].map(|shift| hexadecimal(unit >> shift & 0xf));
+                put(out, end, &[b'\\', b'u', a, b, c, d])
             }
         };
-        length += put(out, end, &text[plain..at]);
-        let size = if escape[2] == 0 { 2 } else { 6 };
-        length += put(out, end, &escape[..size]);
-        at += width;
-        plain = at;
+        rest = from_here.get(escaped..).unwrap_or_default();
+        plain = 0;
     }
-    length += put(out, end, &text[plain..]);
+    length += put(out, end, rest);
     length + put(out, end, b"\"")
+}
+
+/// How a character is escaped.
+enum Escape {
+    /// A backslash and this letter.
+    Short(u8),
+    /// `\u` and the four digits of this UTF-16 unit.
+    Unit(u16),
+}
+
+/// The escape of the character that `text` begins with, and the bytes of that character. `None` if it needs no escape.
+fn escape(first: u8, text: &[u8]) -> Option<(Escape, usize)> {
+    let escape = match first {
+        b'"' | b'\\' => Escape::Short(first),
+        0x08 => Escape::Short(b'b'),
+        0x0c => Escape::Short(b'f'),
+        b'\n' => Escape::Short(b'n'),
+        b'\r' => Escape::Short(b'r'),
+        b'\t' => Escape::Short(b't'),
+        0..0x20 | b'<' | b'>' | b'&' => Escape::Unit(first.into()),
+        0xe2 => {
+            let separators = [(0x2028, "\u{2028}"), (0x2029, "\u{2029}")];
+            let unit = separators.into_iter().find(|(_, separator)| text.starts_with(separator.as_bytes()));
+            return unit.map(|(unit, separator)| (Escape::Unit(unit), separator.len()));
+        }
+        _ => return None,
+    };
+    Some((escape, 1))
+}
+
+fn hexadecimal(digit: u16) -> u8 {
+    let [.., digit] = digit.to_be_bytes();
+    if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }
 }

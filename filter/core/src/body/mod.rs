@@ -31,7 +31,7 @@ use crate::prompt::{Media, Prompt, VideoHints};
 pub use api::{Api, Parser, Parsers, opens_tunnel};
 pub use beginning::complete;
 pub use error::{BodyError, Fault};
-use field::{IfString, IsTrue, NameField, Scope};
+use field::{IfString, IsTrue, Scope};
 pub use path::request_path;
 
 /// How bodies are read.
@@ -39,7 +39,7 @@ pub use path::request_path;
 pub struct Options {
     /// Bytes of prompt kept for hashing; what comes after is only counted.
     pub keep_bytes: usize,
-    /// How pictures, videos and sounds are counted.
+    /// How images, videos and audio are counted.
     pub media: Media,
     /// What this request's headers say about its videos.
     pub video: VideoHints,
@@ -153,11 +153,7 @@ trait Input<'a>: Default {
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>>;
 }
 
-fn read<'a, I: Input<'a>>(
-    text: &'a str,
-    api: Api,
-    options: &Options,
-) -> Result<Body<'a>, BodyError> {
+fn read<'a, I: Input<'a>>(text: &'a str, api: Api, options: &Options) -> Result<Body<'a>, BodyError> {
     let scope = Scope::new(text, options);
     let top = Top { api, scope: &scope, body: Body::default(), input: I::default() };
     let read = json::read(text, top).map_err(|error| error.to_string());
@@ -235,7 +231,7 @@ impl<'a, I: Input<'a>> Reader<'a> for Top<'_, '_, 'a, I> {
                     if !api.reads_only_model() && !matches!(api, Api::Images | Api::SglangGenerate) =>
                 {
                     let rule = "cache_salt must be a string";
-                    body.cache_salt = value(&mut object, NameField { scope, rule })?;
+                    body.cache_salt = value(&mut object, scope.name(rule))?;
                 }
                 _ => input.member(&name, &mut object, scope)?,
             }

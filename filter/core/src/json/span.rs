@@ -1,8 +1,11 @@
-//! Where values stand in a JSON text that has been read without error.
+//! Offsets of values in a JSON text that has been read without error.
 
 use core::ops::Range;
 
-/// The value of the member whose key is `name`, if `name` is the part of `text` between the key's quotes and no copy.
+use super::string::end_of_string;
+
+/// The offsets of the value of the member whose key is `name`. `None` if `name` is a copy and not the part of `text` between
+/// the key's quotes.
 pub(crate) fn span_of_member(text: &str, name: &str) -> Option<Range<usize>> {
     let offset = (name.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let bytes = text.as_bytes();
@@ -19,19 +22,24 @@ pub(crate) fn span_of_member(text: &str, name: &str) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
+/// The text of that value.
+pub(crate) fn text_of_member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.get(span_of_member(text, name)?)
+}
+
 fn skip_blanks(bytes: &[u8], from: usize) -> usize {
     let blanks = bytes.iter().skip(from).take_while(|byte| byte.is_ascii_whitespace());
     from + blanks.count()
 }
 
-/// Where the value that starts at `start` ends.
+/// The offset behind the value that starts at `start`.
 fn value_end(bytes: &[u8], start: usize) -> usize {
     let mut depth = 0usize;
     let mut at = start;
     while let Some(&byte) = bytes.get(at) {
         match byte {
             b'"' => {
-                at = string_end(bytes, at);
+                at = end_of_string(bytes, at + 1).unwrap_or(bytes.len());
                 if depth == 0 {
                     return at;
                 }
@@ -51,17 +59,4 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
         at += 1;
     }
     at
-}
-
-/// Where the string that starts with the quote at `start` ends.
-fn string_end(bytes: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    bytes.len()
 }

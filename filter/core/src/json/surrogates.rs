@@ -1,37 +1,37 @@
-//! Halves of surrogate pairs in a JSON text, which clients write that cut a text within a letter.
+//! Halves of surrogate pairs in a JSON text: clients that cut a text within a character write them.
 //!
 //! JSON can spell them and UTF-8 cannot. The EPP reads each as U+FFFD.
 
+use memchr::memchr;
+
+use super::string::escaped_unit;
+
 /// The text with every escape of half a surrogate pair replaced by that of U+FFFD, which is as long; `None` if there is none.
 pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
+    let bytes = json.as_bytes();
+    let unit = |at: usize| escaped_unit(bytes.get(at..)?);
     let mut replaced = String::new();
+    // The text before `done` is in `replaced`.
     let mut done = 0;
     let mut at = 0;
-    while let Some(backslash) = json[at..].bytes().position(|byte| byte == b'\\') {
+    while let Some(backslash) = bytes.get(at..).and_then(|rest| memchr(b'\\', rest)) {
         at += backslash;
-        match (unit(json, at), unit(json, at + 6)) {
+        match (unit(at), unit(at + 6)) {
             (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => at += 12,
             (Some(0xd800..=0xdfff), _) => {
                 replaced.reserve_exact(json.len() - replaced.len());
-                replaced.push_str(&json[done..at]);
+                replaced.push_str(json.get(done..at)?);
                 replaced.push_str("\\ufffd");
                 at += 6;
                 done = at;
             }
             (Some(_), _) => at += 6,
-            // What is escaped here has one byte; in a text that is not JSON it may be any letter.
-            (None, _) => at += 1 + json[at + 1..].chars().next().map_or(0, char::len_utf8),
+            // A backslash that is escaped does not begin an escape.
+            (None, _) => at += 2,
         }
     }
-    replaced.push_str(&json[done..]);
+    replaced.push_str(json.get(done..)?);
     (done > 0).then_some(replaced)
-}
-
-/// The UTF-16 unit that is escaped at this place.
-fn unit(json: &str, at: usize) -> Option<u16> {
-    let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
-    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    u16::from_str_radix(digits, 16).ok().filter(|_| is_hex)
 }
 
 #[cfg(test)]

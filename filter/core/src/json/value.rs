@@ -1,11 +1,11 @@
-//! Reading a JSON value by what it turns out to be.
+//! Reading a JSON value of any type.
 //!
-//! A [`Reader`] says what it does with each type of value it wants; any other value is read past and left to
-//! [`Reader::other`]. A value of the wrong type therefore never ends the reading: a syntax error further on is found
-//! all the same, and takes precedence as it does in the EPP, which decodes the whole text first.
+//! A [`Reader`] has a method for each type of value that it accepts; a value of another type is read past, and then
+//! [`Reader::other`] is called. So a value of the wrong type does not end the reading: a syntax error behind it is found too,
+//! and takes precedence as it does in the EPP, which decodes the whole text first.
 //!
-//! Everything goes through [`Deserializer::deserialize_any`], also what is read past: the deserializer's depth limit
-//! holds for every value, which it need not for `serde::de::IgnoredAny`.
+//! Every value goes through [`Deserializer::deserialize_any`], because the depth limit of `serde_json` does not hold for
+//! `serde::de::IgnoredAny`.
 
 use core::fmt;
 use core::ops::Deref;
@@ -15,11 +15,11 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use crate::prompt::Text;
 
-/// A string as the deserializer has it.
+/// A string without its quotes and escapes.
 #[derive(Clone, Copy)]
 pub(crate) struct Str<'a, 't> {
     text: &'t str,
-    /// The same, if it is part of the body and was not put together from escapes.
+    /// The same text as a part of the body, if the body spells it without escapes.
     in_body: Option<&'a str>,
 }
 
@@ -36,25 +36,25 @@ impl<'a> Str<'a, '_> {
         self.in_body.map_or_else(|| Cow::Owned(self.text.to_owned()), Cow::Borrowed)
     }
 
-    /// The text, of which no more than `limit` bytes are copied.
+    /// The text. If it must be copied, only its first `limit` bytes are kept.
     pub(crate) fn into_text(self, limit: usize) -> Text<'a> {
         self.in_body.map_or_else(|| Text::copied(self.text, limit), Text::borrowed)
     }
 }
 
-/// A number as it was written.
+/// A number, of the type that its spelling has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
     /// An integer of at least 0.
     Unsigned(u64),
     /// An integer below 0.
     Negative(i64),
-    /// Anything with a fraction or an exponent, and integers beyond 64 bits.
+    /// A number with a fraction or an exponent, or an integer beyond 64 bits.
     Float(f64),
 }
 
 impl Number {
-    /// The number as the EPP sees every number.
+    /// The number as a double: the EPP decodes every number to one.
     pub(crate) fn as_f64(self) -> f64 {
         match self {
             Self::Unsigned(number) => number as f64,
@@ -64,11 +64,11 @@ impl Number {
     }
 }
 
-/// What becomes of a value.
+/// What to do with a value, by its type.
 pub(crate) trait Reader<'a>: Sized {
     type Value;
 
-    /// The value has a type nobody asked for; it has been read past.
+    /// The value has a type without a method of its own; it has been read past.
     fn other(self) -> Self::Value;
 
     fn null(self) -> Self::Value {
@@ -98,7 +98,7 @@ pub(crate) trait Reader<'a>: Sized {
     }
 }
 
-/// Reads past the rest of an array; says how many elements that were.
+/// Reads past the rest of an array; returns the number of its elements.
 pub(crate) fn pass_array<'a, A: SeqAccess<'a>>(mut array: A) -> Result<u64, A::Error> {
     let mut count = 0;
     while array.next_element_seed(Read(Pass))?.is_some() {
@@ -161,7 +161,7 @@ pub(crate) fn element<'a, A: SeqAccess<'a>, R: Reader<'a>>(
     array.next_element_seed(Read(reader))
 }
 
-/// A [`Reader`] in serde's resolution.
+/// A [`Reader`] as a visitor of serde.
 pub(crate) struct Read<R>(pub(crate) R);
 
 impl<'a, R: Reader<'a>> DeserializeSeed<'a> for Read<R> {

@@ -1,7 +1,7 @@
-//! The resolution of a picture inside a base64 text, read from the file's header.
+//! The resolution of an image inside a base64 text, read from the file's header.
 //!
-//! The three formats are those the EPP decodes; any other picture has no resolution of its own. Bytes are
-//! decoded one by one as they are asked for, so that a picture of megabytes costs no more than its header.
+//! The three formats are those the EPP decodes; any other image has no resolution of its own. Bytes are
+//! decoded one by one as they are asked for, so that an image of megabytes costs no more than its header.
 
 use super::Resolution;
 
@@ -61,7 +61,7 @@ fn jpeg(file: &mut Decoded<'_>) -> Option<Resolution> {
                 let height = u16::from_be_bytes([h1, h0]).into();
                 return Some(Resolution { width: u16::from_be_bytes([w1, w0]).into(), height });
             }
-            // End of image, or the picture's data, before any frame header.
+            // End of image, or the image's data, before any frame header.
             0xd9 | 0xda => return None,
             _ => {
                 let length = u16::from_be_bytes(file.array()?);

@@ -1,4 +1,4 @@
-//! How many tokens a picture, a video or a sound stands for.
+//! How many tokens an image, a video or audio stands for.
 //!
 //! The formulas and defaults are those of the EPP's `estimate` tokenizer.
 
@@ -29,28 +29,28 @@ impl Resolution {
     }
 }
 
-/// Tokens of one picture or video frame; never less than 1.
+/// Tokens of one image or video frame; never less than 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokensPerPicture {
-    /// The same for every picture.
+pub enum TokensPerImage {
+    /// The same for every image.
     Fixed(u64),
-    /// Proportional to the picture's area.
+    /// Proportional to the image's area.
     ByArea {
         /// Pixels for one token; 0 counts as the default, 1024.
         pixels_per_token: u64,
-        /// Taken when the picture's own resolution is not known.
+        /// Taken when the image's own resolution is not known.
         default: Resolution,
     },
 }
 
-impl Default for TokensPerPicture {
+impl Default for TokensPerImage {
     fn default() -> Self {
         Self::ByArea { pixels_per_token: 1024, default: Resolution::DEFAULT }
     }
 }
 
-impl TokensPerPicture {
-    /// Tokens of a picture of this resolution, asked for only when it matters.
+impl TokensPerImage {
+    /// Tokens of an image of this resolution, asked for only when it matters.
     pub fn tokens(self, resolution: impl FnOnce() -> Option<Resolution>) -> u64 {
         match self {
             Self::Fixed(tokens) => tokens.max(1),
@@ -85,7 +85,7 @@ pub enum Frames {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VideoEstimate {
     /// Tokens of one frame.
-    pub per_frame: TokensPerPicture,
+    pub per_frame: TokensPerImage,
     /// Which frames count.
     pub frames: Frames,
     /// Fewest frames, before merging.
@@ -101,7 +101,7 @@ pub struct VideoEstimate {
 impl Default for VideoEstimate {
     fn default() -> Self {
         Self {
-            per_frame: TokensPerPicture::default(),
+            per_frame: TokensPerImage::default(),
             frames: Frames::Sampled { per_second: 2.0, merged: 0 },
             min_frames: None,
             max_frames: None,
@@ -165,13 +165,13 @@ fn whole(number: f64) -> u64 {
 /// How the assets of a request are counted; [`Media::default`] is the EPP's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Media {
-    /// Tokens of a picture.
-    pub picture: TokensPerPicture,
+    /// Tokens of an image.
+    pub image: TokensPerImage,
     /// Tokens of a video.
     pub video: VideoEstimate,
 }
 
-/// Tokens of a sound whose data and format name have `bytes` bytes together; at least 1.
-pub(crate) fn sound_tokens(bytes: u64) -> u64 {
+/// Tokens of audio whose data and format name have `bytes` bytes together; at least 1.
+pub(crate) fn audio_tokens(bytes: u64) -> u64 {
     bytes.div_ceil(BYTES_PER_TOKEN as u64).max(1)
 }

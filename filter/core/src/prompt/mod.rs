@@ -2,7 +2,7 @@
 //!
 //! A *token* here is four bytes of prompt, little-endian, the last one padded with zeros: no vocabulary is involved,
 //! equal beginnings simply give equal tokens. Prompts that arrive as token ids are taken as they are, and an image, a
-//! video or a sound stands as one token repeated as often as its size suggests.
+//! video or audio stands as one token repeated as often as its size suggests.
 //!
 //! A prompt is never put together into one buffer: it stays a sequence of pieces, most of them borrowed from the
 //! request body, and [`block_hashes`] walks them.
@@ -15,8 +15,8 @@ mod pieces;
 use std::borrow::Cow;
 
 pub use hash::{BlockHashes, block_hashes};
-pub(crate) use media::sound_tokens;
-pub use media::{Frames, Media, Resolution, TokensPerPicture, VideoEstimate, VideoHints};
+pub(crate) use media::audio_tokens;
+pub use media::{Frames, Media, Resolution, TokensPerImage, VideoEstimate, VideoHints};
 pub(crate) use pieces::{Part, Pieces, Text};
 
 pub(crate) use image::{resolution_of_base64, resolution_of_data_url};
@@ -30,7 +30,7 @@ pub enum Piece<'a> {
     /// Text in UTF-8 (cut anywhere when the prompt is longer than what is kept), following the piece before it without
     /// any separator or padding.
     Text(Cow<'a, [u8]>),
-    /// A picture, video or sound: `token` repeated `count` times, starting at a token boundary.
+    /// An image, video or audio: `token` repeated `count` times, starting at a token boundary.
     Media {
         /// The low half of the XXH64 of what the request says about the asset (its URL or data).
         token: u32,
@@ -117,7 +117,7 @@ impl<'a> Prompt<'a> {
         self.tokens
     }
 
-    /// Whether there are pictures, videos or sounds in it, kept or not.
+    /// Whether there are images, videos or audio in it, kept or not.
     pub fn has_media(&self) -> bool {
         self.has_media
     }

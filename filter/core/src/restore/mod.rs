@@ -5,11 +5,9 @@
 //! escape its name in any way that JSON allows, the name is found however the answer is cut into chunks, and the client's name
 //! is escaped as JSON wants it.
 
-mod literal;
+use memchr::memchr;
 
-use literal::{Match, match_literal};
-
-use crate::json::quoted;
+use crate::json::{Match, match_literal, quoted};
 
 /// What stands before the colon.
 const KEY: &[u8] = br#""model""#;
@@ -91,7 +89,7 @@ impl Restore {
         while let Some(&byte) = text.get(at) {
             match (self.place, byte) {
                 (Place::Key(0), _) => {
-                    let Some(quote) = text[at..].iter().position(|&byte| byte == b'"') else { break };
+                    let Some(quote) = text.get(at..).and_then(|rest| memchr(b'"', rest)) else { break };
                     at += quote + 1;
                     self.place = Place::Key(1);
                     continue;

@@ -5,10 +5,10 @@ use serde::de::MapAccess;
 use super::Usage;
 use crate::json::{self, Number, Pass, Reader, Str, key, value};
 
-/// A thousand times what any model takes: more is no number of tokens.
+/// A thousand times the longest context of any model: a larger number is not a number of tokens.
 const MOST_TOKENS: u64 = 1_000_000_000;
 
-/// Reads the object; one that is no JSON says nothing.
+/// Reads the object. Text that is not JSON has no usage.
 pub(super) fn read(object: &[u8]) -> Usage {
     let text = core::str::from_utf8(object).unwrap_or_default();
     json::read(text, Fields).unwrap_or_default()
@@ -24,30 +24,31 @@ impl<'a> Reader<'a> for Fields {
     }
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Usage, A::Error> {
-        let (mut input, mut output, mut cached) = ([None; 2], [None; 2], [None; 3]);
+        let (mut input_tokens, mut prompt_tokens) = (None, None);
+        let (mut output_tokens, mut completion_tokens) = (None, None);
+        let (mut input_details, mut prompt_details, mut cache_read) = (None, None, None);
         while let Some(name) = key(&mut object)? {
             match &*name {
-                // The first of each wins, as in the EPP.
-                "prompt_tokens" => input[0] = value(&mut object, Tokens)?,
-                "input_tokens" => input[1] = value(&mut object, Tokens)?,
-                "completion_tokens" => output[0] = value(&mut object, Tokens)?,
-                "output_tokens" => output[1] = value(&mut object, Tokens)?,
-                "input_tokens_details" => cached[0] = value(&mut object, Details)?,
-                "prompt_tokens_details" => cached[1] = value(&mut object, Details)?,
-                "cache_read_input_tokens" => cached[2] = value(&mut object, Tokens)?,
+                "prompt_tokens" => prompt_tokens = value(&mut object, Tokens)?,
+                "input_tokens" => input_tokens = value(&mut object, Tokens)?,
+                "completion_tokens" => completion_tokens = value(&mut object, Tokens)?,
+                "output_tokens" => output_tokens = value(&mut object, Tokens)?,
+                "input_tokens_details" => input_details = value(&mut object, Details)?,
+                "prompt_tokens_details" => prompt_details = value(&mut object, Details)?,
+                "cache_read_input_tokens" => cache_read = value(&mut object, Tokens)?,
                 _ => value(&mut object, Pass)?,
             }
         }
-        let first = |spellings: &[Option<u64>]| spellings.iter().copied().flatten().next();
+        // Of several names for one number the EPP takes the first in this order.
         Ok(Usage {
-            input: first(&input).unwrap_or(0),
-            output: first(&output).unwrap_or(0),
-            cached: first(&cached),
+            input: prompt_tokens.or(input_tokens).unwrap_or(0),
+            output: completion_tokens.or(output_tokens).unwrap_or(0),
+            cached: input_details.or(prompt_details).or(cache_read),
         })
     }
 }
 
-/// Cached tokens among the details of a prompt.
+/// The cached tokens in the details of a prompt.
 struct Details;
 
 impl<'a> Reader<'a> for Details {
@@ -70,7 +71,7 @@ impl<'a> Reader<'a> for Details {
     }
 }
 
-/// A number of tokens, also as a string; a fraction is cut off.
+/// A number of tokens; also in a string. A fraction is cut off.
 struct Tokens;
 
 impl<'a> Reader<'a> for Tokens {

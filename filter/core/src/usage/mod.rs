@@ -1,44 +1,45 @@
-//! The tokens that an answer says it took, read while it passes.
+//! The token counts in an answer, read while the answer passes through the proxy.
 //!
-//! As in the EPP: `usage` of a plain answer, and of each event of a streamed one, in the words of chat, completions and
+//! As in the EPP: `usage` of a plain answer, and of each event of a streamed one, with the names of chat, completions and
 //! responses (`prompt_tokens` or `input_tokens`, `completion_tokens` or `output_tokens`, `cached_tokens` of their details) or of
-//! Anthropic's messages (`cache_read_input_tokens`); of events also the usage of `response` and of `message`. Later fields that
-//! are not zero take the place of earlier ones. Unlike the EPP it is found however the answer is cut into pieces.
+//! Anthropic's messages (`cache_read_input_tokens`); in events also the usage of `response` and of `message`. Later numbers that
+//! are not zero replace earlier ones. Unlike in the EPP, usage is found however the answer is cut into chunks.
 //!
-//! Nothing of an answer is kept but its usage, so there is no limit to an answer, or to a line of it.
+//! Only usage is kept of an answer, so an answer or a line of it may have any length.
 
 mod fields;
 mod scanner;
 
 use core::time::Duration;
 
+use memchr::memchr;
 use scanner::Scanner;
 
-/// What lines of a stream begin with that have something to say.
+/// The beginning of a line with data in a stream of events.
 const DATA: &[u8] = b"data:";
 
-/// What an answer says about its tokens.
+/// The token counts of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of the request; 0 if the answer does not say.
+    /// Tokens of the request; 0 if the answer has no such number.
     pub input: u64,
-    /// Of the answer; 0 if it does not say.
+    /// Tokens of the answer; 0 if it has no such number.
     pub output: u64,
-    /// Those of the request that the server had computed before. Not among `input` in Anthropic's messages.
+    /// Tokens of the request that the server took from its prefix cache. In Anthropic's messages, `input` does not include them.
     pub cached: Option<u64>,
 }
 
 impl Usage {
-    /// The time of each token, by the time of all from the request on: the EPP's `request_ntpot_seconds`. `None` without
+    /// The mean time of a token, from the time of the whole request: the EPP's `request_ntpot_seconds`. `None` without
     /// tokens.
     pub fn time_per_token(&self, whole: Duration) -> Option<Duration> {
-        shared(whole, self.output)
+        mean(whole, self.output)
     }
 
-    /// The time of each token after the first, by the time from the first to the last: the EPP's
-    /// `request_streaming_tpot_seconds`. `None` with fewer than two.
+    /// The mean time of a token after the first, from the time between the first and the last: the EPP's
+    /// `request_streaming_tpot_seconds`. `None` with fewer than two tokens.
     pub fn time_per_further_token(&self, since_first: Duration) -> Option<Duration> {
-        shared(since_first, self.output.saturating_sub(1))
+        mean(since_first, self.output.saturating_sub(1))
     }
 
     fn merge(&mut self, later: Self) {
@@ -52,7 +53,7 @@ impl Usage {
     }
 }
 
-fn shared(time: Duration, tokens: u64) -> Option<Duration> {
+fn mean(time: Duration, tokens: u64) -> Option<Duration> {
     time.checked_div(u32::try_from(tokens).ok()?)
 }
 
@@ -65,10 +66,10 @@ pub struct UsageReader {
     usage: Usage,
 }
 
-/// The line of a stream that is being read.
+/// The line of a stream of events that is being read.
 #[derive(Clone, Copy, Debug)]
 enum Line {
-    /// It begins with so many bytes of [`DATA`], and no more has come.
+    /// Only this many bytes of the line were received; they are the beginning of [`DATA`].
     Begins(usize),
     Data,
     /// A comment, the name of an event or an empty line.
@@ -76,8 +77,8 @@ enum Line {
 }
 
 impl UsageReader {
-    /// For an answer of this `content-type` and `content-encoding`. `None` if it is neither JSON nor a stream of events, or
-    /// compressed.
+    /// A reader for an answer of this `content-type` and `content-encoding`. `None` if the answer is neither JSON nor a stream of
+    /// events, or is compressed.
     pub fn new(content_type: &[u8], content_encoding: Option<&[u8]>) -> Option<Self> {
         let is_plain = content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
         let media_type = content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
@@ -96,43 +97,44 @@ impl UsageReader {
         self.line.is_some()
     }
 
-    /// The next piece of the answer has come.
+    /// Reads the next chunk of the answer.
     pub fn piece(&mut self, mut piece: &[u8]) {
         if !self.is_streamed() {
             return self.scanner.read(piece);
         }
-        while let Some(end) = piece.iter().position(|&byte| byte == b'\n') {
-            self.part_of_line(&piece[..end]);
+        while let Some(line) = memchr(b'\n', piece).and_then(|end| piece.get(..end)) {
+            self.part_of_line(line);
             self.end_text();
             self.line = Some(Line::Begins(0));
-            piece = &piece[end + 1..];
+            piece = piece.get(line.len() + 1..).unwrap_or_default();
         }
         self.part_of_line(piece);
     }
 
-    /// The answer has come whole.
+    /// Ends the answer and returns its usage.
     pub fn finish(mut self) -> Usage {
         self.end_text();
         self.usage
     }
 
     fn part_of_line(&mut self, mut part: &[u8]) {
-        if let Some(Line::Begins(seen)) = self.line {
-            let left = &DATA[seen..];
-            let now = left.len().min(part.len());
-            self.line = Some(match (left[..now] == part[..now], now == left.len()) {
-                (true, true) => Line::Data,
-                (true, false) => Line::Begins(seen + now),
-                (false, _) => Line::Other,
+        if let Some(Line::Begins(received)) = self.line {
+            let missing = DATA.get(received..).unwrap_or_default();
+            self.line = Some(if let Some(text) = part.strip_prefix(missing) {
+                part = text;
+                Line::Data
+            } else if missing.starts_with(part) {
+                Line::Begins(received + part.len())
+            } else {
+                Line::Other
             });
-            part = &part[now..];
         }
         if let Some(Line::Data) = self.line {
             self.scanner.read(part);
         }
     }
 
-    /// A JSON text has ended; what it said counts if it was whole.
+    /// Ends a JSON text, whose usage counts if the text was complete.
     fn end_text(&mut self) {
         if let Some(usage) = core::mem::take(&mut self.scanner).finish() {
             self.usage.merge(usage);

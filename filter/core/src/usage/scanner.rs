@@ -1,6 +1,7 @@
 //! Finds usage in a JSON text that comes in pieces, and keeps nothing else of it.
 
 use super::{Usage, fields};
+use crate::json::OpenString;
 
 /// A longer `usage` is not read. OpenAI's, with all details, takes 400 bytes.
 const LONGEST_USAGE: usize = 8192;
@@ -8,32 +9,24 @@ const LONGEST_USAGE: usize = 8192;
 /// The longest key that matters.
 const LONGEST_KEY: usize = "response".len();
 
-/// One JSON text so far. The text is not checked: what is no JSON has no usage, or any.
+/// One JSON text as far as it was received. The text is not validated: for text that is not JSON the result is unspecified.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scanner {
     /// Objects and arrays that are open.
     depth: usize,
-    place: Place,
-    /// The last string's bytes, if it can be a key that matters, and one more if it is too long for that.
-    word: Vec<u8>,
-    /// What the value that comes now is of.
-    value_of: Key,
-    /// The object at depth 2 is one whose usage is its parent's.
+    /// The string that is open.
+    string: Option<OpenString>,
+    /// The last string as it is spelled; of a longer one than [`LONGEST_KEY`], the beginning.
+    word: Word,
+    /// The key of the value that comes next.
+    key: Key,
+    /// The usage of the object at depth 2 is its parent's.
     is_inner: bool,
-    kept: Option<Kept>,
+    usage_text: Option<UsageText>,
     usage: Option<Usage>,
 }
 
-/// Where the text stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
-    #[default]
-    Between,
-    String,
-    Backslash,
-}
-
-/// What is looked for, and where.
+/// The keys that matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Key {
     Usage,
@@ -43,72 +36,56 @@ enum Key {
     Other,
 }
 
-/// A usage object so far.
+/// The text of a usage object as far as it was received.
 #[derive(Clone, Debug)]
-struct Kept {
-    /// Outside of it.
+struct UsageText {
+    /// The depth outside of it.
     depth: usize,
     bytes: Vec<u8>,
 }
 
 impl Scanner {
-    /// The text goes on.
+    /// Reads the next piece of the text.
     pub(super) fn read(&mut self, mut text: &[u8]) {
-        while let Some(&byte) = text.first() {
-            let length = match self.place {
-                Place::Between => {
-                    self.between(byte);
-                    1
+        while let Some((&byte, rest)) = text.split_first() {
+            let (part, after) = if let Some(string) = &mut self.string {
+                let end = string.end(text);
+                let (part, after) = text.split_at_checked(end.unwrap_or(text.len())).unwrap_or((text, &[]));
+                self.word.push(part);
+                if end.is_some() {
+                    self.string = None;
                 }
-                Place::String => {
-                    let plain = text.iter().position(|&byte| byte == b'"' || byte == b'\\');
-                    self.in_string(&text[..plain.unwrap_or(text.len())]);
-                    match plain.map(|at| text[at]) {
-                        Some(b'"') => self.place = Place::Between,
-                        Some(_) => self.place = Place::Backslash,
-                        None => {}
-                    }
-                    plain.map_or(text.len(), |at| at + 1)
-                }
-                Place::Backslash => {
-                    self.place = Place::String;
-                    // Keys that matter have no escapes.
-                    self.in_string(&[byte; LONGEST_KEY + 1]);
-                    1
-                }
+                (part, after)
+            } else {
+                self.outside_of_strings(byte);
+                (core::slice::from_ref(&byte), rest)
             };
-            self.keep(&text[..length]);
-            text = &text[length..];
+            self.keep(part);
+            text = after;
         }
     }
 
-    /// The text has ended. `None` if it has no usage, or is cut off.
+    /// Ends the text. `None` if it has no usage, or is cut off.
     pub(super) fn finish(self) -> Option<Usage> {
         self.usage.filter(|_| self.depth == 0)
     }
 
-    fn between(&mut self, byte: u8) {
-        let value_of = core::mem::take(&mut self.value_of);
+    fn outside_of_strings(&mut self, byte: u8) {
+        let key = core::mem::take(&mut self.key);
         match byte {
             b'"' => {
-                self.place = Place::String;
-                self.word.clear();
+                self.string = Some(OpenString::default());
+                self.word = Word::default();
             }
-            b':' => {
-                self.value_of = match &*self.word {
-                    b"usage" => Key::Usage,
-                    b"response" | b"message" => Key::Inner,
-                    _ => Key::Other,
-                }
-            }
-            b' ' | b'\t' | b'\r' | b'\n' => self.value_of = value_of,
+            b':' => self.key = self.word.key(),
+            b' ' | b'\t' | b'\r' | b'\n' => self.key = key,
             b'{' | b'[' => {
                 let is_usages_place = self.depth == 1 || self.depth == 2 && self.is_inner;
-                if byte == b'{' && value_of == Key::Usage && is_usages_place && self.kept.is_none() {
-                    self.kept = Some(Kept { depth: self.depth, bytes: Vec::new() });
+                if byte == b'{' && key == Key::Usage && is_usages_place && self.usage_text.is_none() {
+                    self.usage_text = Some(UsageText { depth: self.depth, bytes: Vec::new() });
                 }
                 if self.depth == 1 {
-                    self.is_inner = byte == b'{' && value_of == Key::Inner;
+                    self.is_inner = byte == b'{' && key == Key::Inner;
                 }
                 self.depth += 1;
             }
@@ -117,23 +94,42 @@ impl Scanner {
         }
     }
 
-    fn in_string(&mut self, bytes: &[u8]) {
-        let room = LONGEST_KEY + 1 - self.word.len();
-        self.word.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    }
-
-    /// Keeps these bytes if they are of a usage object, and reads it when they are its last.
+    /// Keeps these bytes if they belong to a usage object, and reads the object when they are its last.
     fn keep(&mut self, bytes: &[u8]) {
-        let Some(Kept { depth, bytes: kept }) = &mut self.kept else { return };
-        if kept.len() <= LONGEST_USAGE {
-            kept.extend_from_slice(&bytes[..bytes.len().min(LONGEST_USAGE + 1 - kept.len())]);
-        }
+        let Some(UsageText { depth, bytes: text }) = &mut self.usage_text else { return };
+        // One byte more shows that the text is too long.
+        text.extend(bytes.iter().take((LONGEST_USAGE + 1).saturating_sub(text.len())));
         if self.depth > *depth {
             return;
         }
-        if kept.len() <= LONGEST_USAGE {
-            self.usage.get_or_insert_default().merge(fields::read(kept));
+        if text.len() <= LONGEST_USAGE {
+            self.usage.get_or_insert_default().merge(fields::read(text));
         }
-        self.kept = None;
+        self.usage_text = None;
+    }
+}
+
+/// The beginning of a string: as many bytes as the longest key that matters, and the closing quote.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    bytes: [u8; LONGEST_KEY + 1],
+    length: usize,
+}
+
+impl Word {
+    fn push(&mut self, bytes: &[u8]) {
+        for (slot, &byte) in self.bytes.iter_mut().skip(self.length).zip(bytes) {
+            *slot = byte;
+            self.length += 1;
+        }
+    }
+
+    /// A key that is spelled with escapes does not matter.
+    fn key(&self) -> Key {
+        match self.bytes.get(..self.length) {
+            Some(br#"usage""#) => Key::Usage,
+            Some(br#"response""# | br#"message""#) => Key::Inner,
+            _ => Key::Other,
+        }
     }
 }

@@ -77,7 +77,7 @@ fn pieces(content: &str) -> Vec<Piece<'static>> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
-fn picture(known_as: &str, count: u64) -> Piece<'static> {
+fn image(known_as: &str, count: u64) -> Piece<'static> {
     Piece::Media { token: xxh64(known_as.as_bytes(), 0) as u32, count }
 }
 
@@ -89,10 +89,10 @@ fn words(text: &str) -> Piece<'static> {
 const GIF: &str = "R0lGODlhQABAAA==";
 
 #[test]
-fn pictures_of_messages_are_known_by_url_or_data() {
+fn images_of_messages_are_known_by_url_or_data() {
     for (source, expected) in [
-        (r#"{"type":"url","url":"http://x/y.png"}"#.to_owned(), vec![picture("http://x/y.png", 225)]),
-        (format!(r#"{{"type":"base64","media_type":"image/gif","data":"{GIF}"}}"#), vec![picture(GIF, 4)]),
+        (r#"{"type":"url","url":"http://x/y.png"}"#.to_owned(), vec![image("http://x/y.png", 225)]),
+        (format!(r#"{{"type":"base64","media_type":"image/gif","data":"{GIF}"}}"#), vec![image(GIF, 4)]),
         (r#"{"type":"base64","data":""}"#.to_owned(), vec![]),
         ("null".to_owned(), vec![]),
     ] {
@@ -102,7 +102,7 @@ fn pictures_of_messages_are_known_by_url_or_data() {
 }
 
 #[test]
-fn pictures_of_tool_results_come_after_the_texts_and_are_known_by_their_data_url() {
+fn images_of_tool_results_come_after_the_texts_and_are_known_by_their_data_url() {
     let content = format!(
         r#"[{{"type":"tool_result","content":[
             {{"type":"image","source":{{"type":"base64","media_type":"image/gif","data":"{GIF}"}}}},
@@ -115,9 +115,9 @@ fn pictures_of_tool_results_come_after_the_texts_and_are_known_by_their_data_url
     );
     let expected = [
         words("usera\nb"),
-        picture(&format!("data:image/gif;base64,{GIF}"), 4),
-        picture(&format!("data:image/jpeg;base64,{GIF}"), 4),
-        picture(&format!("data:text/plain;base64,{GIF}"), 225),
+        image(&format!("data:image/gif;base64,{GIF}"), 4),
+        image(&format!("data:image/jpeg;base64,{GIF}"), 4),
+        image(&format!("data:text/plain;base64,{GIF}"), 225),
         words("c"),
     ];
     assert_eq!(pieces(&content), expected);

@@ -1,9 +1,7 @@
-//! Tokens of pictures, videos and sounds.
+//! Tokens of images, videos and audio.
 
 use endpoint_picker::body::{Api, Body, Options};
-use endpoint_picker::prompt::{
-    Frames, Media, Piece, Resolution, TokensPerPicture, VideoEstimate, VideoHints,
-};
+use endpoint_picker::prompt::{Frames, Media, Piece, Resolution, TokensPerImage, VideoEstimate, VideoHints};
 use xxhash_rust::xxh64::xxh64;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -25,7 +23,7 @@ fn token(text: &str) -> u32 {
     xxh64(text.as_bytes(), 0) as u32
 }
 
-fn picture(url: &str) -> u64 {
+fn image(url: &str) -> u64 {
     let json = format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#);
     let (found, count) = block(&json, &Options::default());
     assert_eq!(found, token(url));
@@ -38,15 +36,15 @@ const GIF: &str = "R0lGODlhQABAAAAA";
 const JPEG: &str = "/9j/4AAQSkZJRgABAQAAAQABAAD/wAARCAHgAoADASIAAhEBAxEB";
 
 #[test]
-fn a_picture_counts_by_its_area() {
-    assert_eq!(picture(&format!("data:image/png;base64,{PNG}")), 1024 * 768 / 1024);
-    assert_eq!(picture(&format!("data:image/gif;base64,{GIF}")), 4);
-    assert_eq!(picture(&format!("data:image/jpeg;base64,{JPEG}")), 640 * 480 / 1024);
-    assert_eq!(picture(&format!("data:image/webp;base64,{GIF}")), 4, "the bytes decide, not the name");
+fn an_image_counts_by_its_area() {
+    assert_eq!(image(&format!("data:image/png;base64,{PNG}")), 1024 * 768 / 1024);
+    assert_eq!(image(&format!("data:image/gif;base64,{GIF}")), 4);
+    assert_eq!(image(&format!("data:image/jpeg;base64,{JPEG}")), 640 * 480 / 1024);
+    assert_eq!(image(&format!("data:image/webp;base64,{GIF}")), 4, "the bytes decide, not the name");
 }
 
 #[test]
-fn a_picture_that_cannot_be_measured_counts_as_360p() {
+fn an_image_that_cannot_be_measured_counts_as_360p() {
     for url in [
         "https://example.com/cat.png".to_owned(),
         String::new(),
@@ -62,21 +60,21 @@ fn a_picture_that_cannot_be_measured_counts_as_360p() {
         "data:image/jpeg;base64,/9j/4AAB".to_owned(),
         "data:image/webp;base64,UklGRhIAAABXRUJQVlA4TAYAAAAvAAAAAAfQ".to_owned(),
     ] {
-        assert_eq!(picture(&url), 225, "{url}");
+        assert_eq!(image(&url), 225, "{url}");
     }
 }
 
 #[test]
-fn the_static_mode_counts_every_picture_the_same() {
+fn the_static_mode_counts_every_image_the_same() {
     let json = format!(r#"{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{PNG}"}}}}"#);
     for (fixed, expected) in [(300, 300), (0, 1)] {
-        let media = Media { picture: TokensPerPicture::Fixed(fixed), ..Media::default() };
+        let media = Media { image: TokensPerImage::Fixed(fixed), ..Media::default() };
         assert_eq!(block(&json, &Options { media, ..Options::default() }).1, expected);
     }
 }
 
 #[test]
-fn a_sound_counts_by_the_length_of_data_and_format() {
+fn audio_counts_by_the_length_of_data_and_format() {
     for (fields, known_as, count) in [
         (r#""type":"input_audio","input_audio":{"data":"AAAAAA","format":"wav"}"#, "AAAAAAwav", 3),
         (r#""type":"input_audio","input_audio":{"format":"wav","data":"AAAAA"}"#, "AAAAAwav", 2),
@@ -113,7 +111,7 @@ fn a_video_counts_by_the_hints_of_the_request() {
 
 #[test]
 fn frames_are_sampled_or_strided_within_their_bounds() {
-    let base = VideoEstimate { per_frame: TokensPerPicture::Fixed(1), ..VideoEstimate::default() };
+    let base = VideoEstimate { per_frame: TokensPerImage::Fixed(1), ..VideoEstimate::default() };
     let strided = |stride| Frames::Strided { source_per_second: 24.0, stride };
     let fps = VideoHints { frames_per_second: Some(30.0), ..VideoHints::default() };
     let none = VideoHints::default();
@@ -137,7 +135,7 @@ fn frames_are_sampled_or_strided_within_their_bounds() {
         (VideoEstimate { default_duration: 1e300, ..base }, none, u64::MAX),
         (
             VideoEstimate {
-                per_frame: TokensPerPicture::ByArea {
+                per_frame: TokensPerImage::ByArea {
                     pixels_per_token: 0,
                     default: Resolution { width: 2048, height: 1 },
                 },

@@ -3,9 +3,9 @@
 use serde::de::{MapAccess, SeqAccess};
 
 use super::source::{Source, SourceReader};
-use crate::body::field::{Scope, TextField};
-use crate::json::{self, Pass, Reader, Str, element, key, value};
 use crate::body::Fault;
+use crate::body::field::Scope;
+use crate::json::{self, Pass, Reader, Str, element, key, value};
 use crate::prompt::{Pieces, Text};
 
 /// Blocks of the system text that begin like this change with every request and are dropped by the engines.
@@ -74,13 +74,13 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
         let Self { scope, place } = self;
         let mut pieces = Pieces::new(scope.options.keep_bytes);
-        let mut pictures = None;
+        let mut images = None;
         let mut texts = 0;
         while let Some(block) = element(&mut array, BlockReader { scope })? {
             match (place, &*block.kind.kept) {
                 (Place::System, b"text") if block.text.kept.starts_with(BILLING_HEADER) => {}
                 (Place::System | Place::Message, b"text") => pieces.text(block.text),
-                // The texts of a result are joined by line breaks, its pictures follow.
+                // The texts of a result are joined by line breaks, its images follow.
                 (Place::ToolResult, b"text") => {
                     if texts > 0 {
                         pieces.text(Text::borrowed("\n"));
@@ -89,14 +89,14 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
                     texts += 1;
                 }
                 (Place::ToolResult, b"image") => {
-                    let pictures = pictures.get_or_insert_with(|| Pieces::new(scope.options.keep_bytes));
-                    block.source.append_as_url(pictures, scope);
+                    let images = images.get_or_insert_with(|| Pieces::new(scope.options.keep_bytes));
+                    block.source.append_as_url(images, scope);
                 }
                 (Place::Message, _) => block.append_to(&mut pieces, scope),
                 _ => {}
             }
         }
-        Ok(Content::Blocks { pieces, after: pictures })
+        Ok(Content::Blocks { pieces, after: images })
     }
 }
 
@@ -162,8 +162,8 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
                 "name" => &mut block.name,
                 "input" => {
                     value(&mut object, Pass)?;
-                    block.input = json::span_of_member(scope.text, &name)
-                        .map_or_else(Text::default, |span| Text::borrowed(&scope.text[span]));
+                    block.input =
+                        json::text_of_member(scope.text, &name).map(Text::borrowed).unwrap_or_default();
                     continue;
                 }
                 "source" => {
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
                 }
                 "tool_use_id" => {
                     let rule = "a content block's tool_use_id must be a string";
-                    value(&mut object, TextField { scope, rule })?;
+                    value(&mut object, scope.text(rule))?;
                     continue;
                 }
                 _ => {
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
                 }
             };
             let rule = "a content block's type, text, thinking, id and name must be strings";
-            *field = value(&mut object, TextField { scope, rule })?;
+            *field = value(&mut object, scope.text(rule))?;
         }
         Ok(block)
     }

@@ -9,9 +9,9 @@ use serde::de::{MapAccess, SeqAccess};
 use content::{Content, ContentReader, Place};
 use tools::Tools;
 
-use super::field::{IfCount, Scope, TextField};
-use crate::json::{Pass, Reader, element, key, value};
+use super::field::{IfCount, Scope};
 use super::{Fault, Input};
+use crate::json::{Pass, Reader, element, key, value};
 use crate::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
@@ -104,8 +104,7 @@ impl<'a> Reader<'a> for Message<'_, '_, 'a> {
         while let Some(name) = key(&mut object)? {
             match &*name {
                 "role" => {
-                    role =
-                        value(&mut object, TextField { scope, rule: "a message's role must be a string" })?;
+                    role = value(&mut object, scope.text("a message's role must be a string"))?;
                 }
                 "content" => {
                     content = value(&mut object, ContentReader { scope, place: Place::Message })?;

@@ -1,4 +1,4 @@
-//! The pictures of content blocks.
+//! The images of content blocks.
 
 use std::borrow::Cow;
 
@@ -6,11 +6,11 @@ use serde::de::MapAccess;
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 use crate::body::Fault;
-use crate::body::field::{NameField, Scope};
+use crate::body::field::Scope;
 use crate::json::{Pass, Reader, key, value};
 use crate::prompt::{Pieces, resolution_of_base64, resolution_of_data_url};
 
-/// Where a picture comes from.
+/// Where an image comes from.
 #[derive(Default)]
 pub(super) struct Source<'a> {
     kind: Option<Cow<'a, str>>,
@@ -28,17 +28,17 @@ impl Source<'_> {
         self.data.as_deref().filter(|data| !data.is_empty())
     }
 
-    /// A picture of a message is known by its URL, or else its data.
+    /// An image of a message is known by its URL, or else its data.
     pub(super) fn append(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
-        let picture = scope.options.media.picture;
+        let image = scope.options.media.image;
         if let Some(url) = self.url() {
-            pieces.media(xxh64(url.as_bytes(), 0), picture.tokens(|| resolution_of_data_url(url)));
+            pieces.media(xxh64(url.as_bytes(), 0), image.tokens(|| resolution_of_data_url(url)));
         } else if let Some(data) = self.data() {
-            pieces.media(xxh64(data.as_bytes(), 0), picture.tokens(|| resolution_of_base64(data)));
+            pieces.media(xxh64(data.as_bytes(), 0), image.tokens(|| resolution_of_base64(data)));
         }
     }
 
-    /// A picture of a tool's result is known by its URL, which its data are made into.
+    /// An image of a tool's result is known by its URL, which its data are made into.
     pub(super) fn append_as_url(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
         if self.url().is_some() || self.kind.as_deref() == Some("url") {
             if self.url().is_some() {
@@ -53,7 +53,7 @@ impl Source<'_> {
             hash.update(part.as_bytes());
         }
         let resolution = || media_type.starts_with("image/").then(|| resolution_of_base64(data)).flatten();
-        pieces.media(hash.digest(), scope.options.media.picture.tokens(resolution));
+        pieces.media(hash.digest(), scope.options.media.image.tokens(resolution));
     }
 }
 
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> for SourceReader<'_, '_, 'a> {
                 }
             };
             let rule = "a source's type, media_type, data and url must be strings";
-            *field = value(&mut object, NameField { scope: self.scope, rule })?;
+            *field = value(&mut object, self.scope.name(rule))?;
         }
         Ok(source)
     }

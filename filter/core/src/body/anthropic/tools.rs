@@ -1,14 +1,14 @@
-//! Tools as the EPP encodes them: known fields in a fixed order, the schema letter by letter.
+//! Tools as the EPP encodes them: known fields in a fixed order, the schema as the client wrote it.
 
 use serde::de::{MapAccess, SeqAccess};
 
-use crate::body::field::Scope;
-use crate::body::json_text::{JsonField, JsonText};
-use crate::json::{self, Pass, Reader, element, key, value};
 use crate::body::Fault;
+use crate::body::field::Scope;
+use crate::body::json_text::JsonText;
+use crate::json::{self, Pass, Reader, element, key, value};
 use crate::prompt::Text;
 
-/// An array of tools; gives its JSON unless it is empty.
+/// An array of tools; its JSON, or `None` if it is empty.
 pub(super) struct Tools<'s, 'c, 'a> {
     pub(super) scope: &'s Scope<'c, 'a>,
 }
@@ -26,14 +26,13 @@ impl<'a> Reader<'a> for Tools<'_, '_, 'a> {
     }
 
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-        let mut json = JsonText::new(self.scope.options.keep_bytes);
-        let mut before = "[";
-        while let Some(tool) = element(&mut array, ToolReader { scope: self.scope })? {
-            json.json(before);
-            tool.write(&mut json);
-            before = ",";
+        let scope = self.scope;
+        let mut json = JsonText::new(scope.options.keep_bytes);
+        let mut start = r#"[{"name":"#;
+        while element(&mut array, Tool { scope, json: &mut json, start })?.is_some() {
+            start = r#",{"name":"#;
         }
-        if before == "[" {
+        if json.is_empty() {
             return Ok(None);
         }
         json.json("]");
@@ -41,8 +40,51 @@ impl<'a> Reader<'a> for Tools<'_, '_, 'a> {
     }
 }
 
+/// Appends a tool to `json`, after `start`.
+struct Tool<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+    json: &'s mut JsonText,
+    start: &'static str,
+}
+
+impl<'a> Reader<'a> for Tool<'_, '_, 'a> {
+    type Value = ();
+
+    fn other(self) {
+        self.scope.fault(Fault::Field("a tool must be an object"));
+        self.null();
+    }
+
+    fn null(self) {
+        Fields::default().write(self.start, self.json);
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+        let scope = self.scope;
+        let mut tool = Fields::default();
+        while let Some(name) = key(&mut object)? {
+            match &*name {
+                "name" => tool.name = value(&mut object, scope.json("a tool's name must be a string"))?,
+                "description" => {
+                    tool.description =
+                        value(&mut object, scope.json("a tool's description must be a string"))?;
+                }
+                "input_schema" => {
+                    value(&mut object, Pass)?;
+                    tool.input_schema = json::text_of_member(scope.text, &name);
+                }
+                "strict" => tool.strict = value(&mut object, Flag { scope })?,
+                "defer_loading" => tool.defer_loading = value(&mut object, Flag { scope })?,
+                _ => value(&mut object, Pass)?,
+            }
+        }
+        tool.write(self.start, self.json);
+        Ok(())
+    }
+}
+
 #[derive(Default)]
-struct Tool<'a> {
+struct Fields<'a> {
     name: Option<Text<'a>>,
     description: Option<Text<'a>>,
     input_schema: Option<&'a str>,
@@ -50,9 +92,9 @@ struct Tool<'a> {
     defer_loading: Option<bool>,
 }
 
-impl Tool<'_> {
-    fn write(&self, json: &mut JsonText) {
-        json.json(r#"{"name":"#);
+impl Fields<'_> {
+    fn write(&self, start: &str, json: &mut JsonText) {
+        json.json(start);
         match &self.name {
             Some(name) => json.part(name),
             None => json.json(r#""""#),
@@ -65,53 +107,13 @@ impl Tool<'_> {
             json.json(r#","input_schema":"#);
             json.compact(schema);
         }
-        for (name, flag) in [("strict", self.strict), ("defer_loading", self.defer_loading)] {
+        for (name, flag) in [(r#","strict":"#, self.strict), (r#","defer_loading":"#, self.defer_loading)] {
             if let Some(flag) = flag {
-                json.json(",\"");
                 json.json(name);
-                json.json(if flag { "\":true" } else { "\":false" });
+                json.json(if flag { "true" } else { "false" });
             }
         }
         json.json("}");
-    }
-}
-
-struct ToolReader<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
-}
-
-impl<'a> Reader<'a> for ToolReader<'_, '_, 'a> {
-    type Value = Tool<'a>;
-
-    fn other(self) -> Self::Value {
-        self.scope.fault(Fault::Field("a tool must be an object"));
-        Tool::default()
-    }
-
-    fn null(self) -> Self::Value {
-        Tool::default()
-    }
-
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let scope = self.scope;
-        let text = |rule| JsonField { scope, rule };
-        let mut tool = Tool::default();
-        while let Some(name) = key(&mut object)? {
-            match &*name {
-                "name" => tool.name = value(&mut object, text("a tool's name must be a string"))?,
-                "description" => {
-                    tool.description = value(&mut object, text("a tool's description must be a string"))?;
-                }
-                "input_schema" => {
-                    value(&mut object, Pass)?;
-                    tool.input_schema = json::span_of_member(scope.text, &name).map(|span| &scope.text[span]);
-                }
-                "strict" => tool.strict = value(&mut object, Flag { scope })?,
-                "defer_loading" => tool.defer_loading = value(&mut object, Flag { scope })?,
-                _ => value(&mut object, Pass)?,
-            }
-        }
-        Ok(tool)
     }
 }
 

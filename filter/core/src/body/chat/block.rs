@@ -6,9 +6,9 @@ use serde::de::MapAccess;
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 use crate::body::Fault;
-use crate::body::field::{NameField, Scope, TextField};
+use crate::body::field::Scope;
 use crate::json::{Pass, Reader, key, value};
-use crate::prompt::{Pieces, Text, resolution_of_data_url, sound_tokens};
+use crate::prompt::{Pieces, Text, audio_tokens, resolution_of_data_url};
 
 /// One block of a message's content.
 pub(super) struct Block<'s, 'c, 'a> {
@@ -27,19 +27,19 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
         let Self { scope, pieces } = self;
-        let text_field = TextField { scope, rule: "a block's type and text must be strings" };
+        let rule = "a block's type and text must be strings";
         let mut kind = Text::default();
         let mut text = Text::default();
         let (mut image, mut video) = (Asset::default(), Asset::default());
-        let mut sound = Asset::default();
+        let mut audio = Asset::default();
         while let Some(name) = key(&mut object)? {
             match &*name {
-                "type" => kind = value(&mut object, TextField { ..text_field })?,
-                "text" => text = value(&mut object, TextField { ..text_field })?,
+                "type" => kind = value(&mut object, scope.text(rule))?,
+                "text" => text = value(&mut object, scope.text(rule))?,
                 "image_url" => image = value(&mut object, AssetReader { scope, fields: &["url"] })?,
                 "video_url" => video = value(&mut object, AssetReader { scope, fields: &["url"] })?,
                 "input_audio" => {
-                    sound = value(&mut object, AssetReader { scope, fields: &["data", "format"] })?;
+                    audio = value(&mut object, AssetReader { scope, fields: &["data", "format"] })?;
                 }
                 _ => value(&mut object, Pass)?,
             }
@@ -48,12 +48,12 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
         match &*kind.kept {
             b"text" => pieces.text(text),
             b"image_url" => {
-                let tokens = options.media.picture.tokens(|| resolution_of_data_url(image.first()));
+                let tokens = options.media.image.tokens(|| resolution_of_data_url(image.first()));
                 pieces.media(image.hash(), tokens);
             }
             b"video_url" => pieces.media(video.hash(), options.media.video.tokens(&options.video)),
-            // The EPP looks for the sound under `input_audio` in both cases.
-            b"input_audio" | b"audio_url" => pieces.media(sound.hash(), sound_tokens(sound.bytes())),
+            // The EPP looks for the audio under `input_audio` in both cases.
+            b"input_audio" | b"audio_url" => pieces.media(audio.hash(), audio_tokens(audio.bytes())),
             _ => {}
         }
         Ok(())
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> for AssetReader<'_, '_, 'a> {
         while let Some(name) = key(&mut object)? {
             if let Some(field) = self.fields.iter().position(|field| *field == name) {
                 let rule = "an asset's url, data and format must be strings";
-                asset.0[field] = value(&mut object, NameField { scope, rule })?;
+                asset.0[field] = value(&mut object, scope.name(rule))?;
             } else {
                 value(&mut object, Pass)?;
             }

@@ -7,9 +7,9 @@ use serde::de::{MapAccess, SeqAccess};
 use block::Block;
 
 use super::canonical;
-use super::field::{IfCount, Kind, Scope, TextField, Typed};
-use crate::json::{Pass, Reader, Str, element, key, value};
+use super::field::{IfCount, Kind, Scope, Typed};
 use super::{Fault, Input};
+use crate::json::{Pass, Reader, Str, element, key, value};
 use crate::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
@@ -119,8 +119,7 @@ impl<'a> Reader<'a> for Message<'_, '_, 'a> {
         while let Some(name) = key(&mut object)? {
             match &*name {
                 "role" => {
-                    role =
-                        value(&mut object, TextField { scope, rule: "a message's role must be a string" })?;
+                    role = value(&mut object, scope.text("a message's role must be a string"))?;
                 }
                 "content" => content = value(&mut object, ContentReader { scope })?,
                 "tool_calls" => {

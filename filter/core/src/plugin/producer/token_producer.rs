@@ -5,9 +5,9 @@ use serde::de::IgnoredAny;
 
 use crate::plugin::Plugin;
 use crate::plugin::parameter::allow;
-use crate::prompt::{Frames, Media, Resolution, TokensPerPicture, VideoEstimate};
+use crate::prompt::{Frames, Media, Resolution, TokensPerImage, VideoEstimate};
 
-/// The `estimate` back end, four bytes to a token ([`crate::prompt`]). Its parameters say how pictures and videos are
+/// The `estimate` back end, four bytes to a token ([`crate::prompt`]). Its parameters say how images and videos are
 /// counted; a number of 0 or less is the default's.
 ///
 /// The EPP's other back ends ask a model server or a tokenizer process; there are none here.
@@ -145,12 +145,12 @@ impl Plugin for TokenProducer {
 }
 
 impl TokenProducer {
-    /// How pictures, videos and sounds are counted.
+    /// How images, videos and audio are counted.
     pub fn media(&self) -> Media {
         let Some(Estimate { image, video }) = &self.estimate else { return Media::default() };
         let static_token = image.fixed.static_token;
-        let picture = tokens_per_picture(image.mode, static_token, image.dynamic, image.default_resolution);
-        Media { picture, video: video.estimate() }
+        let image = tokens_per_image(image.mode, static_token, image.dynamic, image.default_resolution);
+        Media { image, video: video.estimate() }
     }
 }
 
@@ -158,8 +158,7 @@ impl Video {
     fn estimate(&self) -> VideoEstimate {
         let default = VideoEstimate::default();
         let TokensPerFrame { mode, fixed, dynamic } = self.tokens_per_frame;
-        let per_frame =
-            tokens_per_picture(mode, fixed.num_tokens_per_frame, dynamic, self.default_resolution);
+        let per_frame = tokens_per_image(mode, fixed.num_tokens_per_frame, dynamic, self.default_resolution);
         VideoEstimate {
             per_frame,
             frames: self.frames.frames(),
@@ -186,14 +185,14 @@ impl FrameCount {
     }
 }
 
-fn tokens_per_picture(mode: CountMode, fixed: i64, dynamic: Dynamic, sides: Sides) -> TokensPerPicture {
+fn tokens_per_image(mode: CountMode, fixed: i64, dynamic: Dynamic, sides: Sides) -> TokensPerImage {
     match mode {
-        CountMode::Static => TokensPerPicture::Fixed(positive(fixed).unwrap_or(1)),
+        CountMode::Static => TokensPerImage::Fixed(positive(fixed).unwrap_or(1)),
         CountMode::Dynamic => {
             let side =
                 |side, default| positive(side).and_then(|side| u32::try_from(side).ok()).unwrap_or(default);
             let Resolution { width, height } = Resolution::DEFAULT;
-            TokensPerPicture::ByArea {
+            TokensPerImage::ByArea {
                 pixels_per_token: positive(dynamic.factor).unwrap_or(1024),
                 default: Resolution { width: side(sides.width, width), height: side(sides.height, height) },
             }
@@ -220,9 +219,9 @@ mod tests {
         serde_json::from_value::<TokenProducer>(json!({"estimate": estimate})).unwrap().media()
     }
 
-    fn picture_tokens(image: &serde_json::Value, width: u32, height: u32) -> [u64; 2] {
-        let picture = media(&json!({"image": image})).picture;
-        [picture.tokens(|| Some(Resolution { width, height })), picture.tokens(|| None)]
+    fn image_tokens(image: &serde_json::Value, width: u32, height: u32) -> [u64; 2] {
+        let image = media(&json!({"image": image})).image;
+        [image.tokens(|| Some(Resolution { width, height })), image.tokens(|| None)]
     }
 
     fn video_tokens(video: &serde_json::Value) -> u64 {
@@ -230,17 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn pictures_count_by_their_area_or_all_the_same() {
-        assert_eq!(picture_tokens(&json!({}), 1024, 1024), [1024, 225]);
+    fn images_count_by_their_area_or_all_the_same() {
+        assert_eq!(image_tokens(&json!({}), 1024, 1024), [1024, 225]);
         assert_eq!(
-            picture_tokens(&json!({"mode": "dynamic", "dynamic": {"factor": 512}}), 1024, 512),
+            image_tokens(&json!({"mode": "dynamic", "dynamic": {"factor": 512}}), 1024, 512),
             [1024, 450]
         );
         let resolution = json!({"defaultResolution": {"width": 64, "height": 32}});
-        assert_eq!(picture_tokens(&resolution, 1024, 1024), [1024, 2]);
-        assert_eq!(picture_tokens(&json!({"mode": "static", "static": {"staticToken": 99}}), 9, 9), [99, 99]);
-        assert_eq!(picture_tokens(&json!({"mode": "static"}), 1024, 1024), [1, 1]);
-        assert_eq!(picture_tokens(&json!({"dynamic": {"factor": -3}}), 1024, 1024), [1024, 225]);
+        assert_eq!(image_tokens(&resolution, 1024, 1024), [1024, 2]);
+        assert_eq!(image_tokens(&json!({"mode": "static", "static": {"staticToken": 99}}), 9, 9), [99, 99]);
+        assert_eq!(image_tokens(&json!({"mode": "static"}), 1024, 1024), [1, 1]);
+        assert_eq!(image_tokens(&json!({"dynamic": {"factor": -3}}), 1024, 1024), [1024, 225]);
     }
 
     #[test]
@@ -263,7 +262,7 @@ mod tests {
         let spelled_out = media(&json!({"image": {}, "video": {}}));
         let hints = VideoHints::default();
         assert_eq!(spelled_out.video.tokens(&hints), Media::default().video.tokens(&hints));
-        assert_eq!(spelled_out.picture, Media::default().picture);
+        assert_eq!(spelled_out.image, Media::default().image);
     }
 
     #[test]

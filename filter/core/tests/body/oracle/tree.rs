@@ -47,8 +47,8 @@ fn chat_bytes(body: &Value) -> Option<Vec<u8>> {
         out.extend_from_slice(string(message, "role").as_bytes());
         out.extend_from_slice(string(message, "content").as_bytes());
         for block in message["content"].as_array().unwrap_or(&Vec::new()) {
-            let sound = &block["input_audio"];
-            let sound = format!("{}{}", string(sound, "data"), string(sound, "format"));
+            let audio = &block["input_audio"];
+            let audio = format!("{}{}", string(audio, "data"), string(audio, "format"));
             let (asset, count) = match string(block, "type") {
                 "text" => {
                     out.extend_from_slice(string(block, "text").as_bytes());
@@ -56,7 +56,7 @@ fn chat_bytes(body: &Value) -> Option<Vec<u8>> {
                 }
                 "image_url" => (string(&block["image_url"], "url"), 640 * 360 / 1024),
                 "video_url" => (string(&block["video_url"], "url"), 20 * (640 * 360 / 1024)),
-                "input_audio" | "audio_url" => (&*sound, sound.len().div_ceil(4).max(1)),
+                "input_audio" | "audio_url" => (&*audio, audio.len().div_ceil(4).max(1)),
                 _ => continue,
             };
             out.resize(out.len().next_multiple_of(4), 0);

@@ -1,26 +1,26 @@
 //! Comparing a JSON string with a text, however the string is escaped.
 
-/// What a text begins with.
+/// Whether a JSON text begins with a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Match {
-    /// The JSON string that was looked for, of this length.
+pub(crate) enum Match {
+    /// It does; the length of the string with its quotes.
     Whole(usize),
-    /// The beginning of one, cut off by the end of the text.
+    /// It is the beginning of one: the text ends within the string.
     Beginning,
-    /// Anything else.
+    /// It does not.
     None,
 }
 
-/// Whether `json`, which begins with a quote, begins with a JSON string for `text`.
+/// Whether `json`, which begins with a quote, begins with a JSON string that spells `text`.
 ///
-/// It looks no further than the first difference, so a part of `json` that is a [`Match::Beginning`] is at most six times as long
+/// Reads no further than the first difference, so the part of `json` that is a [`Match::Beginning`] is at most six times as long
 /// as `text`, and a quote.
-pub(super) fn match_literal(json: &[u8], text: &str) -> Match {
+pub(crate) fn match_literal(json: &[u8], text: &str) -> Match {
     let mut left = text.chars();
     let mut at = 1;
     loop {
         let expected = left.next();
-        match next_char(&json[at..], expected) {
+        match next_char(json.get(at..).unwrap_or_default(), expected) {
             Ok(0) => return Match::Whole(at + 1),
             Ok(length) => at += length,
             Err(other) => return other,
@@ -28,13 +28,15 @@ pub(super) fn match_literal(json: &[u8], text: &str) -> Match {
     }
 }
 
-/// The length of the letter `expected` at the beginning of `json`; 0 for the closing quote, where none is expected.
+/// The length of the character `expected` at the beginning of `json`; 0 for the closing quote, where no character is
+/// expected.
 fn next_char(json: &[u8], expected: Option<char>) -> Result<usize, Match> {
     let Some(&first) = json.first() else { return Err(Match::Beginning) };
     let Some(expected) = expected else { return if first == b'"' { Ok(0) } else { Err(Match::None) } };
     if first == b'\\' {
-        return escaped(json, expected);
+        return escaped_char(json, expected);
     }
+    // JSON has no other spelling for these than an escape.
     if matches!(expected, '"' | '\\' | '\0'..='\x1f') {
         return Err(Match::None);
     }
@@ -42,8 +44,8 @@ fn next_char(json: &[u8], expected: Option<char>) -> Result<usize, Match> {
     prefix(json, expected.encode_utf8(&mut utf8).as_bytes())
 }
 
-/// The same for a letter that is escaped.
-fn escaped(json: &[u8], expected: char) -> Result<usize, Match> {
+/// The length of the escape of `expected` at the beginning of `json`.
+fn escaped_char(json: &[u8], expected: char) -> Result<usize, Match> {
     let Some(&kind) = json.get(1) else { return Err(Match::Beginning) };
     let short = match kind {
         b'"' | b'\\' | b'/' => char::from(kind),
@@ -54,10 +56,8 @@ fn escaped(json: &[u8], expected: char) -> Result<usize, Match> {
         b't' => '\t',
         b'u' => {
             let mut length = 0;
-            for unit in expected.encode_utf16(&mut [0; 2]) {
-                let rest = &json[length..];
-                length += prefix(rest, b"\\u")?;
-                length += hex(&json[length..], *unit)?;
+            for &mut unit in expected.encode_utf16(&mut [0; 2]) {
+                length += escaped_unit(json.get(length..).unwrap_or_default(), unit)?;
             }
             return Ok(length);
         }
@@ -66,19 +66,25 @@ fn escaped(json: &[u8], expected: char) -> Result<usize, Match> {
     if short == expected { Ok(2) } else { Err(Match::None) }
 }
 
+/// The length of the escape of a UTF-16 unit, its four hexadecimal digits in any case.
+fn escaped_unit(json: &[u8], unit: u16) -> Result<usize, Match> {
+    let length = prefix(json, b"\\u")?;
+    let digits = json.get(length..).unwrap_or_default();
+    for (place, expected) in [12, 8, 4, 0].map(|shift| unit >> shift & 0xf).into_iter().enumerate() {
+        let Some(&digit) = digits.get(place) else { return Err(Match::Beginning) };
+        if char::from(digit).to_digit(16) != Some(expected.into()) {
+            return Err(Match::None);
+        }
+    }
+    Ok(length + 4)
+}
+
 /// The length of `expected`, if `json` begins with it.
 fn prefix(json: &[u8], expected: &[u8]) -> Result<usize, Match> {
     if json.starts_with(expected) {
         return Ok(expected.len());
     }
     Err(if expected.starts_with(json) { Match::Beginning } else { Match::None })
-}
-
-/// The length of the four hexadecimal digits of `unit`, in any case.
-fn hex(json: &[u8], unit: u16) -> Result<usize, Match> {
-    let digits = format!("{unit:04x}");
-    let json = &json[..json.len().min(4)];
-    prefix(&json.to_ascii_lowercase(), digits.as_bytes())
 }
 
 #[cfg(test)]
