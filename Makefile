@@ -6,7 +6,8 @@
 CARGO        ?= cargo
 target_dir   := $(or $(CARGO_TARGET_DIR),target)
 # Always the same packages together, so that cargo builds their shared dependencies once.
-programs     := -p metrics-agent -p endpoint-picker-tests
+test_packages := endpoint-picker-model-server endpoint-picker-harness endpoint-picker-e2e endpoint-picker-bench
+programs     := -p metrics-agent $(addprefix -p ,$(test_packages))
 # What cargo makes of the filter, and where envoy.yaml and the tests look for it.
 filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
 filter       := target/endpoint_picker.wasm
@@ -37,7 +38,7 @@ test: test-tools test-unit test-e2e ## Run all tests
 
 .PHONY: test-unit
 test-unit: test-tools tools ## Run the tests that need no Envoy
-	$(CARGO) test --workspace $(addprefix --exclude ,metrics-agent endpoint-picker-tests)
+	$(CARGO) test --workspace $(addprefix --exclude ,metrics-agent $(test_packages))
 	$(CARGO) test $(programs) --lib --test agent --test manifests --test parity
 
 .PHONY: test-e2e
@@ -46,19 +47,19 @@ test-e2e: test-tools build wasm-trap ## Run the end-to-end tests in a real Envoy
 
 .PHONY: test-envoys
 test-envoys: test-tools build ## Run a short set of the end-to-end tests with each older Envoy that is supported
-	@CARGO=$(CARGO) tools/envoys
+	@CARGO=$(CARGO) PROGRAMS="$(programs)" tools/envoys
 
 .PHONY: chaos
 chaos: build ## Break one thing after another under load (SECONDS=300 SEED=n); fails when a servable request is lost
-	@$(target_dir)/debug/chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED))
+	@$(target_dir)/debug/bench chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED))
 
 .PHONY: soak
 soak: build ## The same load for long (SECONDS=600): fails when memory grows or logs are spammed
-	@$(target_dir)/debug/soak --seconds $(or $(SECONDS),600)
+	@$(target_dir)/debug/bench soak --seconds $(or $(SECONDS),600)
 
 .PHONY: parity
 parity: build ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy
-	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/debug/parity
+	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/debug/bench parity
 
 .PHONY: fuzz
 fuzz: ## Fuzz what reads foreign bytes, each target for SECONDS=30
@@ -125,17 +126,17 @@ check-alerts: test-tools ## Check and test the alert rules of docs/observability
 bench: tools wasm-alone wasm ## Measure what the picker costs: proxy, choice, agent, module (less: make bench B='--only sharing')
 	@tools/debian wrk
 	$(CARGO) build --release $(programs) --bins
-	@$(target_dir)/release/bench $(B)
+	@$(target_dir)/release/bench cost $(B)
 
 .PHONY: bench-epp
 bench-epp: tools wasm ## Measure the picker against the EPP's and against round robin, 25 minutes (QUICK=1: 5; WRITE=1 into docs)
-	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench-epp
-	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench-epp $(if $(QUICK),--quick) $(if $(WRITE),--write)
+	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
+	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench epp $(if $(QUICK),--quick) $(if $(WRITE),--write)
 
 .PHONY: bench-intervals
 bench-intervals: tools wasm ## Measure the choices at scrape intervals of 50 to 500 ms beside round robin, without an EPP (QUICK=1: less)
-	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench-epp
-	@$(target_dir)/release/bench-epp --only intervals $(if $(QUICK),--quick)
+	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
+	@$(target_dir)/release/bench epp --only intervals $(if $(QUICK),--quick)
 
 .PHONY: tools
 tools: ## Find or bring the wasm targets, Envoy and func-e (into .tools/)

@@ -1,0 +1,144 @@
+//! The figures of [`cost`](super::cost) as tables.
+
+use super::cost::{CELLS, CostCell, CostSample, Traffic};
+use super::variant::Variant;
+use crate::report::markdown::{met, table};
+use crate::report::{median, rounded};
+use std::fmt;
+
+/// The most that ours may take of what the EPP takes.
+const MOST_AT_1_KB: f64 = 1.0 / 5.0;
+const MOST_STREAMED_OR_IDLE: f64 = 1.0 / 10.0;
+const MOST_ADDED: f64 = 1.0 / 10.0;
+
+/// All samples.
+pub(crate) struct CostTables<'a>(pub(crate) &'a [CostSample]);
+
+impl CostTables<'_> {
+    fn median(&self, cell: CostCell, variant: Variant, figure: impl Fn(&CostSample) -> f64) -> f64 {
+        let samples = self.0.iter().filter(|sample| sample.cell == cell && sample.variant == variant);
+        median(samples.map(figure).collect())
+    }
+
+    fn of_all(&self, cell: CostCell, figure: impl Fn(&CostSample) -> f64) -> [f64; 3] {
+        Variant::ALL.map(|variant| self.median(cell, variant, &figure))
+    }
+
+    fn saturated(&self, cell: CostCell) -> [String; 10] {
+        let rates = self.of_all(cell, CostSample::per_second);
+        let [bare, ours, theirs] = self.of_all(cell, CostSample::cpu_per_1000);
+        let most = match cell.traffic {
+            Traffic::Streamed | Traffic::Paced => Some(MOST_STREAMED_OR_IDLE),
+            Traffic::Chat(1_024) => Some(MOST_AT_1_KB),
+            _ => None,
+        };
+        let [a, b, c] = rates.map(rounded);
+        let [aim, is_met] = aim(ours / theirs, most);
+        [
+            cell.to_string(),
+            a,
+            b,
+            c,
+            rounded(bare),
+            rounded(ours),
+            rounded(theirs),
+            rounded(ours / theirs),
+            format!("{aim} {is_met}"),
+            rounded((ours - bare) / (theirs - bare)),
+        ]
+    }
+
+    fn steady(&self, cell: CostCell) -> [String; 8] {
+        let [bare, ours, theirs] = self.of_all(cell, |sample| sample.p50.as_secs_f64() * 1e6);
+        let [bare_99, ours_99, theirs_99] = self.of_all(cell, |sample| sample.p99.as_secs_f64() * 1e6);
+        let ratio = (ours - bare) / (theirs - bare);
+        let [aim, is_met] = aim(ratio, Some(MOST_ADDED));
+        [
+            cell.to_string(),
+            format!("{}, {}", rounded(bare), rounded(bare_99)),
+            rounded(ours - bare),
+            rounded(theirs - bare),
+            rounded(ratio),
+            rounded(ours_99 - bare_99),
+            rounded(theirs_99 - bare_99),
+            format!("{aim} {is_met}"),
+        ]
+    }
+
+    fn idle(&self, cell: CostCell) -> [String; 10] {
+        let [bare, ours, theirs] = self.of_all(cell, CostSample::cores);
+        let [_, our_scrapes, their_scrapes] = self.of_all(cell, CostSample::scrapes_per_second);
+        let [_, our_scrape, their_scrape] = self.of_all(cell, CostSample::cpu_per_scrape);
+        let [cores, scrape] =
+            [ours / theirs, our_scrape / their_scrape].map(|ratio| met(ratio <= MOST_STREAMED_OR_IDLE));
+        [
+            cell.to_string(),
+            rounded(bare),
+            rounded(ours),
+            rounded(theirs),
+            rounded(ours / theirs),
+            format!("{our_scrapes:.0}, {their_scrapes:.0}"),
+            rounded(our_scrape),
+            rounded(their_scrape),
+            rounded(our_scrape / their_scrape),
+            format!("≤ {MOST_STREAMED_OR_IDLE}: cores {cores}, per scrape {scrape}"),
+        ]
+    }
+}
+
+/// The bound of the ratio, and whether it is met.
+fn aim(ratio: f64, most: Option<f64>) -> [String; 2] {
+    most.map_or_else(
+        || [String::new(), String::new()],
+        |most| [format!("≤ {most}:"), met(ratio <= most).to_owned()],
+    )
+}
+
+impl fmt::Display for CostTables<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cells = || CELLS.into_iter().flatten().copied();
+        let is_idle = |cell: &CostCell| matches!(cell.traffic, Traffic::None | Traffic::NoneLongMetrics);
+        writeln!(f, "As many requests as go through; processor seconds of everything on the path:\n")?;
+        let head = [
+            "",
+            "A: req/s",
+            "B",
+            "C",
+            "A: CPU s per 1 000",
+            "B",
+            "C",
+            "B / C",
+            "aim",
+            "of the pickers alone: (B − A) / (C − A)",
+        ];
+        let saturated = cells().filter(|cell| cell.rate.is_none() && !is_idle(cell));
+        table(f, head, saturated.map(|cell| self.saturated(cell)))?;
+
+        writeln!(f, "At a fixed rate, microseconds that B and C add to what A takes:\n")?;
+        let head = ["", "A: p50, p99", "B: + p50", "C: + p50", "B / C", "B: + p99", "C: + p99", "aim"];
+        table(f, head, cells().filter(|cell| cell.rate.is_some()).map(|cell| self.steady(cell)))?;
+
+        writeln!(
+            f,
+            "Without any request, cores in use. Each endpoint is to be scraped every 50 ms, 2 000 scrapes/s in all. A picker that"
+        )?;
+        writeln!(
+            f,
+            "does fewer does not get round to them; what it takes for a scrape shows by how much:\n"
+        )?;
+        let head =
+            ["", "A", "B", "C", "B / C", "scrapes/s, B and C", "CPU µs per scrape, B", "C", "B / C", "aim"];
+        table(f, head, cells().filter(is_idle).map(|cell| self.idle(cell)))?;
+
+        let failed: u64 = self.0.iter().map(|sample| sample.failed).sum();
+        let of = |variant| {
+            let samples = self.0.iter().filter(|sample| sample.variant == variant);
+            samples.map(|sample| sample.failed).sum::<u64>()
+        };
+        let [a, b, c] = Variant::ALL.map(of);
+        match failed {
+            0 => writeln!(f, "No request failed.\n"),
+            _ => writeln!(f, "Requests that failed: A {a}, B {b}, C {c}.\n"),
+        }
+    }
+}

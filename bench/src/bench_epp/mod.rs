@@ -1,0 +1,51 @@
+//! The picker against what else there is, for `make bench-epp`: (A) Envoy alone with round robin, (B) our filter with its agent,
+//! (C) the EPP's endpoint picker over `ext_proc`.
+//!
+//! All three run in the same Envoy binary with the shipped configuration around them, in front of the same model servers and
+//! under the same load, one at a time: an idle picker works as well, and what the others do must not disturb the one that is
+//! measured. Rounds begin with another one each time; figures are medians over the rounds.
+
+mod capacity;
+mod cost;
+mod cost_report;
+mod intervals;
+mod quality;
+mod quality_report;
+mod scale;
+mod variant;
+
+pub(crate) use cost::CostPlan;
+pub(crate) use quality::{ALL_ROUNDS, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan};
+pub(crate) use scale::ScalePlan;
+
+use crate::report::Progress;
+use anyhow::Result;
+use std::path::Path;
+use std::time::Duration;
+
+/// Measures what a request costs and gives that part of the report.
+pub(crate) async fn cost(plan: CostPlan, epp: &Path, progress: &Progress) -> Result<String> {
+    let samples = cost::measure(plan, epp, progress).await?;
+    Ok(cost_report::CostTables(&samples).to_string())
+}
+
+/// Measures what the choices are worth and gives that part of the report.
+pub(crate) async fn quality(plan: QualityPlan, epp: &Path, progress: &Progress) -> Result<String> {
+    let results = quality::measure(plan, epp, progress).await?;
+    Ok(quality_report::QualityTables(&results).to_string())
+}
+
+/// Measures what rarer scrapes cost in choices, without the EPP, and gives that part of the report.
+pub(crate) async fn intervals(plan: QualityPlan, progress: &Progress) -> Result<String> {
+    Ok(intervals::measure(plan, progress).await?.to_string())
+}
+
+/// How long [`intervals`] should take.
+pub(crate) fn intervals_expected(plan: &QualityPlan) -> Duration {
+    intervals::expected(plan)
+}
+
+/// Measures what the size of the pool does and gives that part of the report.
+pub(crate) async fn scale(plan: ScalePlan, epp: &Path, progress: &Progress) -> Result<String> {
+    Ok(scale::measure(plan, epp, progress).await?.to_string())
+}

@@ -1,0 +1,111 @@
+//! The figures of [`quality`](super::quality) as tables.
+
+use super::quality::{LOADS, Phases, QualityCell, QualityResults, QualitySample, USUAL_LOAD};
+use super::variant::Variant;
+use crate::load::workload::Workload;
+use crate::report::markdown::{met, table};
+use crate::report::{median, rounded};
+use std::fmt;
+
+/// The most that the p90 of ours may be of round robin's, at the usual load.
+const MOST_OF_ROUND_ROBIN: f64 = 0.7;
+/// Of one variant's own rounds, the slowest is often more than this above the fastest.
+const NOISE: f64 = 1.05;
+
+/// All samples.
+pub(crate) struct QualityTables<'a>(pub(crate) &'a QualityResults);
+
+impl QualityTables<'_> {
+    fn of(&self, cell: QualityCell, variant: Variant, figure: impl Fn(&QualitySample) -> f64) -> Vec<f64> {
+        let samples = self.0.samples.iter();
+        let samples = samples.filter(|sample| sample.cell == cell && sample.variant == variant);
+        samples.map(figure).collect()
+    }
+
+    /// Everything that was measured; the first round has all of it.
+    fn cells(&self) -> impl Iterator<Item = QualityCell> {
+        let runs = self.0.plan.rounds.first().copied().unwrap_or_default();
+        Workload::ALL.into_iter().flat_map(move |workload| {
+            let cells = move |&(workers, loads): &Phases| {
+                loads.iter().map(move |&load| QualityCell { workload, workers, load })
+            };
+            runs.iter().flat_map(cells)
+        })
+    }
+
+    fn row(&self, cell: QualityCell, variant: Variant) -> [String; 9] {
+        let figure = |figure: &dyn Fn(&QualitySample) -> f64| rounded(median(self.of(cell, variant, figure)));
+        let percentile = |part: f64| figure(&|sample| sample.outcome.percentile(part));
+        let p90 = self.of(cell, variant, p90);
+        let range =
+            [f64::min, f64::max].map(|pick| rounded(p90.iter().copied().reduce(pick).unwrap_or(f64::NAN)));
+        [
+            cell.to_string(),
+            variant.to_string(),
+            figure(&|sample| sample.outcome.mean()),
+            percentile(0.5),
+            format!("{} ({} to {})", percentile(0.9), range[0], range[1]),
+            percentile(0.99),
+            figure(&|sample| sample.outcome.per_second()),
+            figure(&|sample| sample.hit_rate() * 100.0),
+            figure(&|sample| sample.cores),
+        ]
+    }
+
+    /// The p90 of B divided by that of C and of A.
+    fn comparison(&self, cell: QualityCell) -> [String; 5] {
+        let [bare, ours, theirs] = Variant::ALL.map(|variant| self.of(cell, variant, p90));
+        let best_of_ours = ours.iter().copied().fold(f64::INFINITY, f64::min);
+        let worst_of_theirs = theirs.iter().copied().fold(0.0, f64::max);
+        let [bare, ours, theirs] = [bare, ours, theirs].map(median);
+        let is_no_worse = ours <= theirs * NOISE || best_of_ours <= worst_of_theirs;
+        let of_bare = ours / bare;
+        let is_usual = (cell.load - USUAL_LOAD).abs() < 1e-9;
+        let beside_bare = if is_usual { met(of_bare <= MOST_OF_ROUND_ROBIN) } else { "" };
+        [
+            cell.to_string(),
+            rounded(ours / theirs),
+            met(is_no_worse).to_owned(),
+            rounded(of_bare),
+            beside_bare.to_owned(),
+        ]
+    }
+}
+
+fn p90(sample: &QualitySample) -> f64 {
+    sample.outcome.percentile(0.9)
+}
+
+impl fmt::Display for QualityTables<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(results) = self;
+        writeln!(f, "Capacity, requests/s of all servers:\n")?;
+        let head = ["", "100 %", "50 %", "80 %", "95 %"];
+        let capacity = |workload| {
+            let full = results.capacity(workload);
+            let [low, usual, high] = LOADS.map(|load| rounded(full * load));
+            [format!("{workload}"), rounded(full), low, usual, high]
+        };
+        table(f, head, Workload::ALL.map(capacity))?;
+
+        writeln!(f, "Milliseconds to the first token; in brackets the rounds' least and most:\n")?;
+        let head =
+            ["", "", "mean", "p50", "p90", "p99", "answers/s", "% of prompt tokens cached", "cores in use"];
+        let rows = self.cells().flat_map(|cell| Variant::ALL.map(|variant| self.row(cell, variant)));
+        table(f, head, rows)?;
+
+        writeln!(
+            f,
+            "B's p90 beside the others'. It is no worse than C's if it is at most {NOISE} of it, or if the rounds' ranges overlap:\n"
+        )?;
+        let head = ["", "B / C", "no worse", "B / A", "≤ 0.7 at 80 %"];
+        table(f, head, self.cells().map(|cell| self.comparison(cell)))?;
+
+        let failed = |variant| {
+            let samples = results.samples.iter().filter(|sample| sample.variant == variant);
+            samples.map(|sample| sample.outcome.failures.len()).sum::<usize>()
+        };
+        let [a, b, c] = Variant::ALL.map(failed);
+        writeln!(f, "Requests that failed: A {a}, B {b}, C {c}. Seed {}.\n", results.plan.seed)
+    }
+}

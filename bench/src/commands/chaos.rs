@@ -1,0 +1,45 @@
+//! `make chaos`: breaks one thing after another under load. The exit status is 1 when a servable request was lost, or the
+//! full rules did not come back.
+
+use crate::stress::chaos::{self, ChaosOutcome, ChaosPlan};
+use anyhow::Result;
+use clap::Args;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// Puts the whole stack under load and breaks one thing after another.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// How long faults are begun, in seconds; the last one is seen through.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// The same seed breaks the same things in the same order; without one it is another each time.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The longest a fault lasts, in seconds, unless its nature says how long.
+    #[arg(long, default_value_t = 3)]
+    longest: u64,
+    /// Envoy's workers.
+    #[arg(long, default_value_t = 4)]
+    workers: u32,
+    /// Requests each second.
+    #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: u32,
+}
+
+pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
+    let Flags { seconds, seed, longest, workers, rate } = flags;
+    let seed = match seed {
+        Some(seed) => seed,
+        None => SystemTime::UNIX_EPOCH.elapsed()?.as_secs(),
+    };
+    println!("seed {seed}");
+    let (lasting, longest) = (Duration::from_secs(seconds), Duration::from_secs(longest));
+    let outcome = chaos::run(ChaosPlan { lasting, longest, seed, workers, rate }).await?;
+    let ChaosOutcome { lost, late, all_recovered } = outcome;
+    println!("seed {seed}: {lost} servable requests lost, {late} late recoveries");
+    if !all_recovered {
+        println!("after a fault the full rules did not come back");
+    }
+    Ok(if lost == 0 && all_recovered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,86 @@
+//! `make bench`: measures and prints one table.
+
+use crate::load::wrk;
+use crate::picker_cost::{self, Contest, Plan};
+use crate::report::{envoy_version, load_average, table};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+/// What sharing is measured with.
+const WORKERS: u32 = 8;
+const SHARING_ENDPOINTS: usize = 100;
+
+/// Measures what the picker costs.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// Rounds for each kind of load; in each, the proxy without and the proxy with the picker have a turn.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Seconds of one turn.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Sizes of the pool behind the proxies.
+    #[arg(long, value_delimiter = ',', default_value = "10,100")]
+    endpoints: Vec<u16>,
+    /// Only this and the module.
+    #[arg(long)]
+    only: Option<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The proxy with the picker and without it.
+    Proxy,
+    /// Workers that share and workers that do not.
+    Sharing,
+    /// The packages' own benches: choices and the agent.
+    Packages,
+}
+
+pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
+    let plan = Plan { rounds: flags.rounds, turn: Duration::from_secs(flags.seconds) };
+    let wrk = wrk::version()?;
+    let load_before = load_average()?;
+
+    let mut rows = Vec::new();
+    let measures = |part| flags.only.is_none_or(|only| only == part);
+    let sizes = flags.endpoints.iter().filter(|_| measures(Part::Proxy));
+    for &endpoints in sizes {
+        eprintln!("measuring the proxy with {endpoints} endpoints");
+        let mut contest = Contest::with_and_without_picker(endpoints.into()).await?;
+        rows.extend(contest.requests(plan).await?);
+        if endpoints == flags.endpoints[0] {
+            eprintln!("measuring streamed answers");
+            rows.push(contest.streamed_answers(plan)?);
+        }
+    }
+    if measures(Part::Sharing) {
+        eprintln!("measuring what sharing costs {WORKERS} workers");
+        let mut contest = Contest::with_and_without_sharing(SHARING_ENDPOINTS, WORKERS).await?;
+        rows.extend(contest.sharing(plan, WORKERS)?);
+    }
+    if measures(Part::Packages) {
+        rows.extend(picker_cost::decisions()?);
+        rows.extend(picker_cost::agent()?);
+    }
+    let (module, imports) = picker_cost::module()?;
+    rows.push(module);
+
+    table::print(&rows);
+    println!();
+    println!("{}; {wrk}; {} rounds of {} s", envoy_version()?, flags.rounds, flags.seconds);
+    println!(
+        "{} processors; load average before {load_before}, after {}",
+        available_parallelism()?,
+        load_average()?
+    );
+    println!(
+        "Proxies, load generator, model servers and agent share these processors, with whatever else runs: trust"
+    );
+    println!("what is compared within this run, not the figures by themselves.");
+    println!("The module imports {} functions: {}", imports.len(), Vec::from_iter(imports).join(", "));
+    Ok(ExitCode::SUCCESS)
+}

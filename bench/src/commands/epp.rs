@@ -1,0 +1,107 @@
+//! `make bench-epp`: our picker beside the EPP's and beside none.
+
+use crate::bench_epp::{self, ALL_ROUNDS, CostPlan, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan, ScalePlan};
+use crate::epp::binary;
+use crate::report::{Machine, Progress, document};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use endpoint_picker_harness::tools;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Compares what our picker costs and how well it chooses with the EPP (llm-d-router's epp) and with round robin.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// The EPP's binary, a path or a name on PATH.
+    #[arg(long, env = "EPP", default_value = "epp")]
+    epp: PathBuf,
+    /// Less of everything, in 5 minutes.
+    #[arg(long)]
+    quick: bool,
+    /// Decides all requests and when they come.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only this part.
+    #[arg(long)]
+    only: Option<Part>,
+    /// Writes the figures into docs/benchmarks.md, too.
+    #[arg(long, conflicts_with_all = ["quick", "only"])]
+    write: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Cost,
+    Quality,
+    Scale,
+    /// Our choices at several scrape intervals, beside round robin; needs no EPP, and is not part of the whole.
+    Intervals,
+}
+
+async fn intervals(plan: QualityPlan) -> Result<ExitCode> {
+    let machine = Machine::look(None)?;
+    let progress = Progress::begin(bench_epp::intervals_expected(&plan));
+    let table = bench_epp::intervals(plan, &progress).await?;
+    let took = progress.took().as_secs();
+    println!(
+        "{machine}. Seed {}. The run took {}:{:02} minutes.\n\n{table}",
+        plan.seed,
+        took / 60,
+        took % 60
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
+    let Flags { epp, quick, seed, only, write } = flags;
+    let seconds = Duration::from_secs;
+    if only == Some(Part::Intervals) {
+        return intervals(QualityPlan {
+            rounds: if quick { QUICK_ROUND } else { INTERVAL_ROUNDS },
+            phase: seconds(if quick { 5 } else { 10 }),
+            warm_up: seconds(4),
+            seed,
+        })
+        .await;
+    }
+    let epp = binary(&epp)?;
+    let (cost, quality, scale) = if quick {
+        (
+            CostPlan { rounds: 1, turn: seconds(2) },
+            QualityPlan { rounds: QUICK_ROUND, phase: seconds(5), warm_up: seconds(3), seed },
+            ScalePlan { sizes: &[1_000], turn: seconds(1) },
+        )
+    } else {
+        (
+            CostPlan { rounds: 3, turn: seconds(2) },
+            QualityPlan { rounds: ALL_ROUNDS, phase: seconds(5), warm_up: seconds(4), seed },
+            ScalePlan { sizes: &[10, 100, 1_000, 5_000], turn: seconds(2) },
+        )
+    };
+    let has = |part| only.is_none_or(|only| only == part);
+    let expected =
+        [(Part::Cost, cost.expected()), (Part::Quality, quality.expected()), (Part::Scale, scale.expected())];
+    let expected = expected.into_iter().filter(|(part, _)| has(*part)).map(|(_, expected)| expected).sum();
+
+    let machine = Machine::look(Some(&epp))?;
+    let progress = Progress::begin(expected);
+    let mut parts = Vec::new();
+    if has(Part::Cost) {
+        parts.push(format!("### Cost\n\n{}", bench_epp::cost(cost, &epp, &progress).await?));
+    }
+    if has(Part::Quality) {
+        parts.push(format!("### Quality\n\n{}", bench_epp::quality(quality, &epp, &progress).await?));
+    }
+    if has(Part::Scale) {
+        parts.push(format!("### Scale\n\n{}", bench_epp::scale(scale, &epp, &progress).await?));
+    }
+    let took = progress.took().as_secs();
+    let head = format!("{machine}. Seed {seed}. The run took {}:{:02} minutes.", took / 60, took % 60);
+    let text = format!("{head}\n\n{}", parts.join("\n"));
+    println!("{text}");
+    if write {
+        document::write(&tools::root().join("docs/benchmarks.md"), &text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,30 @@
+//! `make soak`: the same load for long. The exit status is 1 when memory or logs are beyond their bounds.
+
+use crate::stress::soak::{self, SoakPlan};
+use anyhow::Result;
+use clap::Args;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Puts the whole stack under the same load for long and watches memory and logs.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// How long, in seconds; the first third warms up.
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(30..))]
+    seconds: u64,
+    /// Decides the mix of requests.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Envoy's workers.
+    #[arg(long, default_value_t = 4)]
+    workers: u32,
+    /// Requests each second.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: u32,
+}
+
+pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
+    let Flags { seconds, seed, workers, rate } = flags;
+    let is_good = soak::run(SoakPlan { lasting: Duration::from_secs(seconds), seed, workers, rate }).await?;
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,7 @@
+//! The EPP: its process, and how Envoy reaches it.
+
+pub(crate) mod ext_proc;
+mod process;
+
+pub use process::VERSION;
+pub(crate) use process::{Epp, USER_AGENT, binary};

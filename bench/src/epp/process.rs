@@ -1,0 +1,107 @@
+//! The EPP's process, which reads its endpoints from a file in place of Kubernetes.
+
+use anyhow::{Context, Result, bail};
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::within;
+use endpoint_picker_harness::program::Process;
+use std::env;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// The version that recordings are of.
+pub const VERSION: &str = "v0.10.0";
+
+/// How the EPP's scrapes call themselves: it leaves that to Go.
+pub(crate) const USER_AGENT: &str = "Go-http-client";
+
+const READY_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A running EPP; it ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Epp {
+    process: Process,
+    port: u16,
+    metrics: u16,
+}
+
+/// The EPP's binary: this path, or this name in one of the folders of `PATH`.
+pub(crate) fn binary(name: &Path) -> Result<PathBuf> {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let found = if name.components().count() > 1 {
+        Some(name.to_owned()).filter(|path| path.is_file())
+    } else {
+        env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+    };
+    found.with_context(|| {
+        format!(
+            "{} is not there: the EPP, {VERSION} of github.com/llm-d/llm-d-router/cmd/epp, is built by make \
+             parity, or named with EPP=/path/to/epp, or on PATH",
+            name.display()
+        )
+    })
+}
+
+impl Epp {
+    /// Starts it with a configuration that names a file of endpoints, and with these further flags.
+    pub(crate) async fn start(binary: &Path, config: &Path, folder: &Path, more: &[&str]) -> Result<Self> {
+        let [port, health, metrics] = free_ports()?;
+        let mut command = Command::new(binary);
+        command.arg("--config-file").arg(config);
+        command.args(["--pool-name=parity", "--pool-namespace=default"]);
+        command.arg(format!("--grpc-port={port}"));
+        command.arg(format!("--grpc-health-port={health}"));
+        command.arg(format!("--metrics-port={metrics}"));
+        command.args(["--secure-serving=false", "--metrics-endpoint-auth=false", "--tracing=false"]);
+        command
+            .args(["--enable-pprof=false", "--allow-experimental-plugins", "--drain-timeout=0s"])
+            .args(more);
+        let log = folder.join("epp.log");
+        let mut process = Process::start("epp", command, &log)?;
+        let ready = within(READY_DEADLINE, async || {
+            if let Err(ended) = process.check_running() {
+                return Ok(Err(ended));
+            }
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+            anyhow::Ok(Ok(()))
+        });
+        if let Err(reason) = ready.await.map_err(anyhow::Error::msg).and_then(|ready| ready) {
+            bail!("the EPP is not ready; its log is {}: {reason:#}", log.display());
+        }
+        Ok(Self { process, port, metrics })
+    }
+
+    /// Where its `ext_proc` service listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it says of itself in Prometheus' format.
+    pub(crate) async fn metrics(&self) -> Result<String> {
+        let url = format!("http://{}:{}/metrics", Ipv4Addr::LOCALHOST, self.metrics);
+        Ok(client::http1().get(url).send().await?.error_for_status()?.text().await?)
+    }
+
+    /// The id of its process.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// An error when it has ended.
+    pub(crate) fn check_running(&mut self) -> Result<()> {
+        self.process.check_running()
+    }
+}
+
+/// Ports that are free now. The EPP listens on every address.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let listeners: Vec<TcpListener> =
+        (0..N).map(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).collect::<Result<_, _>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}

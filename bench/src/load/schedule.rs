@@ -1,0 +1,131 @@
+//! A workload at set times, independent of the answers.
+
+use super::generator::{Arrivals, send_all};
+use super::request::{AnswerKind, RequestSpec};
+use super::workload::Requests;
+use anyhow::Result;
+use bytes::Bytes;
+use endpoint_picker::rng::{Rng, SplitMix64};
+use reqwest::Client;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::time::sleep_until;
+
+/// Answers that take longer have failed. A loaded server may take seconds.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The times of requests, from the first moment, with their bodies.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule(Vec<(Duration, Bytes)>);
+
+/// The results of a schedule's requests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    /// From the moment at which a request was due to the first byte of its answer's body, shortest first.
+    pub(crate) first_byte: Vec<Duration>,
+    pub(crate) failures: Vec<String>,
+    /// From the first moment to the end of the last answer.
+    pub(crate) took: Duration,
+}
+
+/// A schedule that is being sent.
+struct DueRequests<'a> {
+    begin: Instant,
+    rest: std::slice::Iter<'a, (Duration, Bytes)>,
+    client: Client,
+    url: String,
+}
+
+impl Schedule {
+    /// Requests that come independently of each other (a Poisson process).
+    pub(crate) fn poisson(requests: &mut Requests, per_second: f64, lasting: Duration, seed: u64) -> Self {
+        let mut rng = SplitMix64::new(seed);
+        let mut schedule = Vec::new();
+        let mut at = 0.0;
+        loop {
+            at -= (1.0 - rng.unit()).ln() / per_second;
+            if at >= lasting.as_secs_f64() {
+                return Self(schedule);
+            }
+            schedule.push((Duration::from_secs_f64(at), requests.next().body().to_string().into()));
+        }
+    }
+
+    /// Sends all of it and waits for all answers.
+    pub(crate) async fn send(&self, proxy: SocketAddr) -> Result<Outcome> {
+        let client = Client::builder().no_proxy().http1_only().build()?;
+        let url = format!("http://{proxy}/v1/chat/completions");
+        let begin = Instant::now();
+        let outcome = Arc::<Mutex<Outcome>>::default();
+        let results = Arc::clone(&outcome);
+        let record = move |due: Instant, result| {
+            let mut outcome = results.lock().unwrap_or_else(PoisonError::into_inner);
+            match result {
+                Ok(first_byte) => outcome.first_byte.push(first_byte - due),
+                Err(reason) => outcome.failures.push(format!("{reason}")),
+            }
+        };
+        send_all(DueRequests { begin, rest: self.0.iter(), client, url }, record).await;
+        let mut outcome = core::mem::take(&mut *outcome.lock().unwrap_or_else(PoisonError::into_inner));
+        outcome.took = begin.elapsed();
+        outcome.first_byte.sort_unstable();
+        Ok(outcome)
+    }
+}
+
+impl Arrivals for DueRequests<'_> {
+    type Tag = Instant;
+
+    async fn next(&mut self) -> Option<(Instant, RequestSpec)> {
+        let (at, body) = self.rest.next()?;
+        let due = self.begin + *at;
+        sleep_until(due.into()).await;
+        let builder =
+            self.client.post(&self.url).header("content-type", "application/json").body(body.clone());
+        Some((due, RequestSpec { builder, answer: AnswerKind::Stream, deadline: DEADLINE }))
+    }
+}
+
+impl Outcome {
+    /// Milliseconds within which this share of the first bytes came.
+    pub(crate) fn percentile(&self, share: f64) -> f64 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+        let index = (share * self.first_byte.len() as f64).ceil() as usize;
+        let value = self.first_byte.get(index.saturating_sub(1));
+        value.map_or(f64::NAN, |value| value.as_secs_f64() * 1e3)
+    }
+
+    /// Mean milliseconds to the first byte.
+    pub(crate) fn mean(&self) -> f64 {
+        let sum: Duration = self.first_byte.iter().sum();
+        sum.as_secs_f64() * 1e3 / self.first_byte.len() as f64
+    }
+
+    /// Requests answered each second.
+    pub(crate) fn per_second(&self) -> f64 {
+        self.first_byte.len() as f64 / self.took.as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::workload::Workload;
+
+    #[test]
+    fn a_percentile_is_the_least_value_that_this_share_reaches() {
+        let first_byte = (1..=10).map(Duration::from_millis).collect();
+        let outcome = Outcome { first_byte, ..Outcome::default() };
+        let found = [0.5, 0.9, 0.99].map(|share| outcome.percentile(share));
+        assert_eq!(found.map(|value| value.to_string()), ["5", "9", "10"]);
+    }
+
+    #[test]
+    fn requests_come_at_their_rate() {
+        let mut drawn = Workload::Adapters.requests(1);
+        let Schedule(requests) = Schedule::poisson(&mut drawn, 50.0, Duration::from_secs(40), 2);
+        assert!((1_850..2_150).contains(&requests.len()), "{}", requests.len());
+        assert!(requests.is_sorted_by_key(|(at, _)| *at));
+    }
+}

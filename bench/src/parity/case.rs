@@ -1,0 +1,168 @@
+//! One case: what the model servers say, what the client asks, and what a picker answers.
+
+use endpoint_picker_model_server::{CacheConfig, Lora, MODEL, Metrics};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+
+/// What one model server says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerState {
+    /// Requests in its queue.
+    pub waiting: u64,
+    /// Requests being worked on.
+    pub running: u64,
+    /// Part of the KV cache in use.
+    pub kv: f64,
+    /// Its adapters, if it serves any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Adapters>,
+    /// Tokens in a block and blocks in the cache, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<(u32, u32)>,
+}
+
+/// LoRA adapters of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adapters {
+    /// How many fit at a time.
+    pub max: u32,
+    /// Those of running requests.
+    pub running: Vec<String>,
+    /// Those of waiting requests.
+    pub waiting: Vec<String>,
+}
+
+/// What the client sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Path, with its query if it has one.
+    pub path: String,
+    /// Further headers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
+    /// The subset hint as indices of servers; an index beyond the last server stands for an address that nobody has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subset: Option<Vec<usize>>,
+    /// The body; without one the request is a GET.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+}
+
+/// A request to a pool in a given state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// Every server's state.
+    pub servers: Vec<ServerState>,
+    /// How many requests every server is working on while the case's own is decided, see [`Request::held`]; empty for
+    /// none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<usize>,
+    /// The request.
+    pub request: Request,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Answer {
+    /// A server got it.
+    Served {
+        /// Which one.
+        by: usize,
+        /// The totals of the endpoints that were rated, where the picker tells them.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        scores: BTreeMap<usize, f64>,
+    },
+    /// The picker answered itself.
+    Refused(Refusal),
+}
+
+/// An error answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refusal {
+    /// HTTP status.
+    pub status: u16,
+    /// Value of `x-llm-d-request-dropped-reason`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The message, without what a picker writes around each of its messages.
+    pub message: String,
+}
+
+impl ServerState {
+    /// As a scrape shows it.
+    pub fn metrics(&self) -> Metrics {
+        Metrics {
+            waiting: self.waiting,
+            running: self.running,
+            kv_cache_usage: self.kv,
+            lora: self.lora.as_ref().map(|lora| Lora {
+                max: lora.max,
+                running: lora.running.clone(),
+                waiting: lora.waiting.clone(),
+            }),
+            start_time: None,
+            cache: self.cache.map(|(block_size, num_gpu_blocks)| CacheConfig { block_size, num_gpu_blocks }),
+        }
+    }
+}
+
+impl Request {
+    /// The request that keeps a server at work.
+    pub fn held(server: usize) -> Self {
+        let prompt = "This one takes a while. ".repeat(20);
+        let body = json!({"model": MODEL, "prompt": prompt}).to_string();
+        Self {
+            path: "/v1/completions".to_owned(),
+            subset: Some(vec![server]),
+            body: Some(body),
+            headers: vec![],
+        }
+    }
+}
+
+impl Case {
+    /// The servers that held requests are sent to, in their order.
+    pub fn holders(&self) -> impl Iterator<Item = usize> {
+        self.held.iter().enumerate().flat_map(|(server, count)| std::iter::repeat_n(server, *count))
+    }
+}
+
+impl Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, headers, subset, body } = self;
+        write!(f, "{path}")?;
+        for (name, value) in headers {
+            write!(f, " {name}: {value}")?;
+        }
+        if let Some(subset) = subset {
+            write!(f, " subset {subset:?}")?;
+        }
+        write!(f, " {}", body.as_deref().unwrap_or("(no body)"))
+    }
+}
+
+impl Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served { by, scores } => {
+                write!(f, "server {by}")?;
+                scores.iter().try_for_each(|(server, score)| write!(f, "; {server} scores {score}"))
+            }
+            Self::Refused(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}) {:?}", self.status, self.reason.as_deref().unwrap_or("no reason"), self.message)
+    }
+}

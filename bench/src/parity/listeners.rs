@@ -1,0 +1,56 @@
+//! One Envoy, two listeners: the shipped one, and a copy of it with the EPP in our filter's place.
+
+use crate::epp::ext_proc;
+use anyhow::{Context, Result};
+use endpoint_picker_harness::config::{Config, PICKER, Places};
+use endpoint_picker_harness::program::Envoy;
+use endpoint_picker_harness::{subset_hint, tools};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Header of an answer with the scores that the EPP told Envoy.
+pub(crate) const SCORES: &str = "x-test-scores";
+
+/// The configuration of both listeners.
+pub(crate) fn config(folder: &Path, agent_port: u16, epp_port: u16) -> Result<Config> {
+    let places = Places { port: 0, admin_port: 0, agent_port, folder };
+    let mut config = Config::shipped("envoy.yaml", places)?;
+    config.set_picker_module(&tools::filter_wasm()?)?;
+    config.insert_before_picker(subset_hint::filter())?;
+    let resources = &mut config.document()["static_resources"];
+    let listeners = resources["listeners"].as_array_mut().context("listeners")?;
+    let copy = epp_listener(listeners[0].clone())?;
+    listeners.push(copy);
+    resources["clusters"].as_array_mut().context("clusters")?.push(ext_proc::cluster(epp_port));
+    Ok(config)
+}
+
+/// Where clients connect: for our filter, and for the EPP.
+pub(crate) async fn addresses(envoy: &Envoy) -> Result<(SocketAddr, SocketAddr)> {
+    let listeners: Value = serde_json::from_str(&envoy.admin_text("/listeners?format=json").await?)?;
+    let of = |name: &str| {
+        let all = listeners["listener_statuses"].as_array()?;
+        let address = &all.iter().find(|status| status["name"] == name)?["local_address"]["socket_address"];
+        format!("{}:{}", address["address"].as_str()?, address["port_value"].as_u64()?).parse().ok()
+    };
+    of("inference").zip(of(ext_proc::CLUSTER)).with_context(|| format!("two listeners in {listeners}"))
+}
+
+fn epp_listener(mut listener: Value) -> Result<Value> {
+    listener["name"] = ext_proc::CLUSTER.into();
+    let manager = listener.pointer_mut("/filter_chains/0/filters/0/typed_config").context("a manager")?;
+    let filters = manager["http_filters"].as_array_mut().context("HTTP filters")?;
+    let picker = filters.iter_mut().find(|filter| filter["name"] == PICKER).context("our filter")?;
+    *picker = ext_proc::filter();
+    // The EPP writes the metadata itself.
+    filters.retain(|filter| filter["name"] != "destination-metadata");
+    let host = manager.pointer_mut("/route_config/virtual_hosts/0").context("a virtual host")?;
+    host["response_headers_to_add"] = json!([{
+        "header": {
+            "key": SCORES,
+            "value": "%DYNAMIC_METADATA(envoy.lb:x-gateway-destination-endpoint-scores)%",
+        },
+    }]);
+    Ok(listener)
+}

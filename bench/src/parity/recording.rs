@@ -1,0 +1,72 @@
+//! The EPP's answers in a file: one line about the run, then one line for each case.
+
+use super::case::{Answer, Case};
+use super::setup::{self, Setup};
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::PathBuf;
+
+/// The EPP's answers to the cases of one setup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    /// How it came about.
+    pub run: Run,
+    /// The cases in their order: a picker remembers.
+    pub cases: Vec<(Case, Answer)>,
+}
+
+/// The run that was recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Version of the EPP; recordings call it the reference.
+    #[serde(rename = "reference")]
+    pub epp: String,
+    /// Seed of the cases.
+    pub seed: u64,
+}
+
+/// A case in the file.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    #[serde(flatten)]
+    case: Case,
+    answer: Answer,
+}
+
+impl Recording {
+    /// Reads a setup's recording.
+    pub fn read(setup: &Setup) -> Result<Self> {
+        let path = path(setup);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let mut lines = text.lines();
+        let run = serde_json::from_str(lines.next().unwrap_or_default())
+            .with_context(|| format!("first line of {}", path.display()))?;
+        let case = |(index, line): (usize, &str)| {
+            let Line { case, answer } = serde_json::from_str(line)
+                .with_context(|| format!("line {} of {}", index + 2, path.display()))?;
+            Ok((case, answer))
+        };
+        let cases: Vec<_> = lines.enumerate().map(case).collect::<Result<_>>()?;
+        ensure!(!cases.is_empty(), "{} has no cases", path.display());
+        Ok(Self { run, cases })
+    }
+
+    /// Writes it in the place of the old one.
+    pub fn write(&self, setup: &Setup) -> Result<()> {
+        let mut text = serde_json::to_string(&self.run)?;
+        for (case, answer) in self.cases.iter().cloned() {
+            let line = Line { case, answer };
+            text.push('\n');
+            text += &serde_json::to_string(&line)?;
+        }
+        text.push('\n');
+        let path = path(setup);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+    }
+}
+
+fn path(setup: &Setup) -> PathBuf {
+    setup::folder().join("recorded").join(format!("{}.jsonl", setup.name))
+}

@@ -1,0 +1,254 @@
+//! Both pickers, live: model servers, the metrics agent, the EPP, and one Envoy with a listener for each.
+
+use super::case::{Answer, Case, Refusal, Request};
+use super::listeners;
+use super::setup::Setup;
+use crate::epp::{Epp, USER_AGENT, ext_proc};
+use anyhow::{Context, Result, ensure};
+use endpoint_picker_harness::config::{EDS_FILE, EDS_FOLDER};
+use endpoint_picker_harness::eventually::within;
+use endpoint_picker_harness::program::Agent;
+use endpoint_picker_harness::program::Envoy;
+use endpoint_picker_harness::run_dir::RunDir;
+use endpoint_picker_harness::{client, subset_hint};
+use endpoint_picker_model_server::{Behaviour, ModelServer, SERVED_BY};
+use reqwest::{Client, RequestBuilder, Response};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const AGENT: &str = "metrics-agent";
+/// A scrape that begins after a change shows it, and has been read when the next one begins.
+const SCRAPES_UNTIL_READ: usize = 2;
+/// Scrapes come every 50 ms.
+const SCRAPES_DEADLINE: Duration = Duration::from_secs(10);
+/// The filter's own counter of snapshots that came from the agent.
+const SNAPSHOTS: &str = "wasmcustom.endpoint_picker.default.snapshots";
+/// A poll that was answered before a change may be counted after it; the next one shows the change.
+const SNAPSHOTS_UNTIL_READ: u64 = 2;
+/// The worker's VM looks every 20 ms whether another VM has fetched something, and before it takes a new connection.
+const WORKER_LOOKS: Duration = Duration::from_millis(45);
+
+/// Everything that runs; it ends when dropped.
+#[derive(Debug)]
+pub struct Stage {
+    envoy: Envoy,
+    ours: SocketAddr,
+    theirs: SocketAddr,
+    epp: Epp,
+    agent: Agent,
+    servers: Vec<ModelServer>,
+    client: Client,
+    _dir: RunDir,
+}
+
+/// Requests in flight; they end when dropped.
+#[derive(Debug, Default)]
+pub struct Held(JoinSet<reqwest::Result<Response>>);
+
+/// Whom a request is sent through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Our filter.
+    Ours,
+    /// The EPP.
+    Theirs,
+}
+
+impl Stage {
+    /// Starts all of it for one setup.
+    pub async fn start(setup: &Setup, binary: &Path) -> Result<Self> {
+        let mut dir = RunDir::new()?;
+        fs::create_dir(dir.path().join(EDS_FOLDER))?;
+        // Each on an address of its own: the EPP's subset hint does not look at ports.
+        let hosts = (1..).map(|host| Ipv4Addr::new(127, 0, 1, host)).take(setup.servers);
+        let servers = hosts.map(ModelServer::start_at).collect::<Result<Vec<_>>>()?;
+        let endpoints = dir.path().join("endpoints.yaml");
+        write_endpoints(&endpoints, setup, &servers)?;
+
+        let config = dir.path().join("config.yaml");
+        setup.write_config(&config, &endpoints)?;
+        let epp = Epp::start(binary, &config, dir.path(), &["--emit-endpoint-scores"]);
+        let agent = start_agent(setup, dir.path(), &config, &endpoints);
+        let (epp, agent) = tokio::join!(epp, agent);
+        let (epp, agent) = (epp?, agent?);
+        let config = listeners::config(dir.path(), agent.address().port(), epp.port())?;
+        // One worker: a decision must not depend on which worker's memory it meets.
+        let envoy = Envoy::start(&config, dir.path(), 1).await?;
+        let (ours, theirs) = listeners::addresses(&envoy).await?;
+        dir.settle();
+        Ok(Self { envoy, ours, theirs, epp, agent, servers, client: client::http1(), _dir: dir })
+    }
+
+    /// Puts every server into a case's state, waits until both pickers have read it, and keeps the servers at work for as
+    /// long as the answer is held.
+    pub async fn set(&mut self, case: &Case) -> Result<Held> {
+        self.wait("both pickers are idle", async |stage: &Self| {
+            for cluster in ["model-servers", ext_proc::CLUSTER] {
+                let active = stage.envoy.stat(&format!("cluster.{cluster}.upstream_rq_active")).await?;
+                ensure!(active == 0, "{active} requests are in flight to {cluster}");
+            }
+            Ok(())
+        })
+        .await?;
+        for (server, state) in self.servers.iter().zip(&case.servers) {
+            server.update_metrics(|metrics| *metrics = state.metrics());
+        }
+        let before = self.scrapes();
+        self.wait("both pickers have read the new metrics", async |stage: &Self| {
+            let now = stage.scrapes();
+            let read = before.iter().zip(&now).all(|(before, now)| *now >= before + SCRAPES_UNTIL_READ);
+            ensure!(read, "scrapes by the agent and the EPP were {before:?}, are {now:?}");
+            Ok(())
+        })
+        .await?;
+        let before = self.envoy.stat(SNAPSHOTS).await?;
+        self.wait("the filter has the agent's readings", async |stage: &Self| {
+            let now = stage.envoy.stat(SNAPSHOTS).await?;
+            ensure!(now >= before + SNAPSHOTS_UNTIL_READ, "{now} snapshots after {before}");
+            Ok(())
+        })
+        .await?;
+        tokio::time::sleep(WORKER_LOOKS).await;
+        self.hold(case).await
+    }
+
+    /// Sends the requests to be held, one after another, through both pickers.
+    async fn hold(&mut self, case: &Case) -> Result<Held> {
+        let mut held = Held::default();
+        for server in case.holders() {
+            for side in [Side::Theirs, Side::Ours] {
+                self.servers[server].behave(Behaviour::Hang);
+                let before = self.servers[server].requests().len();
+                held.0.spawn(self.request(side, &Request::held(server)).send());
+                self.wait("a server has a request to be held", async |stage: &Self| {
+                    ensure!(stage.servers[server].requests().len() > before, "{side:?}: not yet at {server}");
+                    Ok(())
+                })
+                .await?;
+                self.servers[server].behave(Behaviour::Answer);
+            }
+        }
+        Ok(held)
+    }
+
+    /// Sends a request and says what came of it, and the body that reached a server.
+    pub async fn send(&self, side: Side, request: &Request) -> Result<(Answer, Option<String>)> {
+        for server in &self.servers {
+            server.take_requests();
+        }
+        let answer = self.answer(self.request(side, request).send().await.context("no answer")?).await?;
+        let body = match answer {
+            Answer::Served { by, .. } => self.servers[by].take_requests().pop(),
+            Answer::Refused(_) => None,
+        };
+        let body = body.map(|request| String::from_utf8_lossy(&request.body).into_owned());
+        Ok((answer, body))
+    }
+
+    fn request(&self, side: Side, request: &Request) -> RequestBuilder {
+        let listener = if side == Side::Ours { self.ours } else { self.theirs };
+        let url = format!("http://{listener}{}", request.path);
+        let mut sent = match &request.body {
+            Some(body) => self.client.post(url).header("content-type", "application/json").body(body.clone()),
+            None => self.client.get(url),
+        };
+        for (name, value) in &request.headers {
+            sent = sent.header(name, value);
+        }
+        if let Some(subset) = &request.subset {
+            sent = sent.header(subset_hint::HEADER, subset_hint::list(&self.hint(subset)));
+        }
+        sent
+    }
+
+    /// How often each server was scraped by the agent, then by the EPP.
+    fn scrapes(&self) -> Vec<usize> {
+        let by = |program| self.servers.iter().map(move |server| server.scrapes_by(program));
+        by(AGENT).chain(by(USER_AGENT)).collect()
+    }
+
+    async fn wait(&mut self, what: &str, check: impl AsyncFn(&Self) -> Result<()>) -> Result<()> {
+        let waited = within(SCRAPES_DEADLINE, async || check(self).await).await;
+        let Err(reason) = waited else { return Ok(()) };
+        self.envoy.check_running()?;
+        self.agent.check_running()?;
+        self.epp.check_running()?;
+        anyhow::bail!("not within {SCRAPES_DEADLINE:?}: {what}; last seen: {reason}")
+    }
+
+    fn hint(&self, subset: &[usize]) -> Vec<String> {
+        let nobody = || String::from("127.0.1.250:1");
+        subset
+            .iter()
+            .map(|&server| self.servers.get(server).map_or_else(nobody, ModelServer::endpoint))
+            .collect()
+    }
+
+    async fn answer(&self, response: Response) -> Result<Answer> {
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        if let Some(served_by) = header(SERVED_BY) {
+            let by = self.server(served_by).with_context(|| format!("served by {served_by}"))?;
+            let scores = self.scores(header(listeners::SCORES))?;
+            return Ok(Answer::Served { by, scores });
+        }
+        let reason = header("x-llm-d-request-dropped-reason").map(str::to_owned);
+        let status = response.status().as_u16();
+        let message = message(&response.text().await?);
+        Ok(Answer::Refused(Refusal { status, reason, message }))
+    }
+
+    fn scores(&self, told: Option<&str>) -> Result<BTreeMap<usize, f64>> {
+        let Some(told) = told.filter(|told| *told != "-") else { return Ok(BTreeMap::new()) };
+        let scores: BTreeMap<String, f64> =
+            serde_json::from_str(told).with_context(|| format!("scores {told:?}"))?;
+        let score = |(endpoint, score): (String, f64)| {
+            Ok((self.server(&endpoint).with_context(|| format!("a score of {endpoint}"))?, score))
+        };
+        scores.into_iter().map(score).collect()
+    }
+
+    fn server(&self, endpoint: &str) -> Option<usize> {
+        self.servers.iter().position(|server| server.endpoint() == endpoint)
+    }
+}
+
+/// The message of an error: ours is in a JSON object, the EPP's follows a fixed text and the code's name.
+fn message(body: &str) -> String {
+    if let Ok(Value::Object(answer)) = serde_json::from_str(body) {
+        return answer["error"]["message"].as_str().unwrap_or(body).to_owned();
+    }
+    let told = body.strip_prefix("inference error: ").and_then(|text| text.split_once(" - "));
+    told.map_or(body, |(_, message)| message).to_owned()
+}
+
+async fn start_agent(setup: &Setup, folder: &Path, config: &Path, endpoints: &Path) -> Result<Agent> {
+    let eds = folder.join(EDS_FILE);
+    // Endpoints that fail are not avoided: the EPP has no such rule.
+    let mut flags: Vec<&OsStr> =
+        ["--avoid-failing".as_ref(), "0s".as_ref(), "--eds-file".as_ref(), eds.as_os_str()].into();
+    if setup.has_config() {
+        // The very document that the EPP reads; it names the endpoints as well.
+        flags.extend(["--allow-experimental-plugins", "--manifests"].map(OsStr::new));
+        flags.push(config.as_os_str());
+    } else {
+        flags.extend(["--endpoints-file".as_ref(), endpoints.as_os_str()]);
+    }
+    Agent::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), flags, &folder.join("agent.log")).await
+}
+
+/// The list of endpoints, which both pickers read.
+fn write_endpoints(path: &Path, setup: &Setup, servers: &[ModelServer]) -> Result<()> {
+    let endpoint = |(index, server): (usize, &ModelServer)| {
+        let labels: BTreeMap<String, String> = setup.labels(index).into_iter().collect();
+        let (address, port) = (server.address().ip().to_string(), server.address().port().to_string());
+        json!({"name": Setup::endpoint_name(index), "address": address, "port": port, "labels": labels})
+    };
+    let endpoints: Vec<Value> = servers.iter().enumerate().map(endpoint).collect();
+    fs::write(path, json!({"endpoints": endpoints}).to_string()).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,97 @@
+//! Where and with what the figures were found.
+
+use crate::epp::VERSION;
+use crate::load::wrk;
+use anyhow::{Context, Result};
+use endpoint_picker_harness::tools;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread::available_parallelism;
+
+/// The machine and the versions.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    date: String,
+    processors: String,
+    memory: String,
+    kernel: String,
+    /// Of the minute before: above the number of processors, something had to wait.
+    load: String,
+    versions: Vec<String>,
+}
+
+impl Machine {
+    /// Looks at this machine; an error when a program is missing that a run needs.
+    pub(crate) fn look(epp: Option<&Path>) -> Result<Self> {
+        let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map_or_else(
+                || "unknown".to_owned(),
+                |value| value.trim_start_matches([':', '\t', ' ']).to_owned(),
+            )
+        };
+        let kib: f64 =
+            field(&read("/proc/meminfo")?, "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0.0);
+        let model = field(&read("/proc/cpuinfo")?, "model name");
+        let versions = vec![
+            envoy_version()?,
+            epp.map_or_else(|| "no EPP".to_owned(), |epp| format!("the EPP {}", epp_version(epp))),
+            first_line("rustc", "--version"),
+            first_line("go", "version"),
+            // Only the parts that need the EPP load their servers with wrk.
+            epp.map_or_else(|| Ok("no wrk".to_owned()), |_| wrk::version())?,
+        ];
+        Ok(Self {
+            date: first_line("date", "--iso-8601"),
+            processors: format!("{} × {model}", available_parallelism()?),
+            memory: format!("{:.0} GiB", kib / 1_048_576.0),
+            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            load: load_average()?,
+            versions,
+        })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { date, processors, memory, kernel, load, versions } = self;
+        write!(f, "{date}; {processors}, {memory}, Linux {kernel}; load average before {load}; ")?;
+        f.write_str(&versions.join(", "))
+    }
+}
+
+/// Envoy with its version.
+pub(crate) fn envoy_version() -> Result<String> {
+    let output = Command::new(tools::envoy()?).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.split("version:").nth(1).and_then(|version| version.split('/').nth(1));
+    Ok(format!("Envoy {}", version.unwrap_or("of unknown version").trim()))
+}
+
+/// The load average of the last minute; above the number of processors, something has to wait.
+pub(crate) fn load_average() -> Result<String> {
+    let text = fs::read_to_string("/proc/loadavg")?;
+    Ok(text.split(' ').next().unwrap_or_default().to_owned())
+}
+
+/// What Go wrote into the binary; a build from a checkout has no number of its own.
+fn epp_version(epp: &Path) -> String {
+    let output = Command::new("go").args(["version", "-m"]).arg(epp).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let built_with = text.lines().next().and_then(|line| line.rsplit_once(": ")).map(|(_, go)| go.trim());
+    let number = text.lines().find_map(|line| line.trim().strip_prefix("mod\t")?.split('\t').nth(1));
+    let number = number.filter(|number| number.starts_with('v'));
+    let number = number.map_or_else(|| format!("{VERSION} from a checkout"), str::to_owned);
+    built_with.map_or_else(|| number.clone(), |go| format!("{number} built with {go}"))
+}
+
+/// What a program says about itself; that it is not there is worth knowing too.
+fn first_line(program: &str, argument: &str) -> String {
+    let output = Command::new(program).arg(argument).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let line = text.ok().and_then(|text| text.lines().next().map(str::to_owned));
+    line.unwrap_or_else(|| format!("no {program}"))
+}

@@ -1,0 +1,7 @@
+//! The agent: its life, its security, and the endpoints that it hands over.
+
+mod agent_lifecycle;
+mod membership;
+mod refused_snapshots;
+mod secured_agent;
+mod spare_agent;

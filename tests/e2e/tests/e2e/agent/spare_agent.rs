@@ -1,0 +1,101 @@
+//! Two agents for one proxy.
+
+use crate::fixture::{CHAT, fresh_chat, prefer};
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::endpoint_files::write_discovery;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::program::Agent;
+use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_harness::tools;
+use endpoint_picker_model_server::ModelServer;
+use reqwest::StatusCode;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const CLUSTER: &str = "examples/spare-agent/cluster.yaml";
+const SHIPPED_PORTS: [&str; 2] = ["9095", "9096"];
+
+/// Least time between two polls of the filter.
+const POLL_EVERY: Duration = Duration::from_millis(20);
+
+struct Fixture {
+    stack: Stack,
+    agents: [Agent; 2],
+    folder: TempDir,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        write_discovery(&folder.path().join("endpoints.yaml"), &[]).unwrap();
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let agents = [start_agent(&folder, any_port, 0).await, start_agent(&folder, any_port, 1).await];
+        let mut cluster = fs::read_to_string(tools::root().join(CLUSTER)).unwrap();
+        for (agent, shipped) in agents.iter().zip(SHIPPED_PORTS) {
+            let port = agent.address().port().to_string();
+            cluster = cluster.replace(&format!("port_value: {shipped}"), &format!("port_value: {port}"));
+        }
+        let cluster = serde_saphyr::from_str(&cluster).unwrap();
+        let stack = Stack::builder().own_agent(agents[0].address()).agent_cluster(cluster).start().await;
+        let servers: Vec<_> = stack.servers().iter().map(ModelServer::address).collect();
+        write_discovery(&folder.path().join("endpoints.yaml"), &servers).unwrap();
+        stack.wait_until_picking().await;
+        Self { stack, agents, folder }
+    }
+
+    async fn stat(&self, name: &str) -> u64 {
+        self.stack.envoy().stat(&format!("wasmcustom.endpoint_picker.default.{name}")).await.unwrap()
+    }
+
+    /// How often a worker has taken over endpoints and policy.
+    fn topologies(&self) -> usize {
+        self.stack.envoy().log().unwrap().matches("pool default has 3 endpoints").count()
+    }
+}
+
+async fn start_agent(folder: &TempDir, listen: SocketAddr, number: usize) -> Agent {
+    let endpoints = folder.path().join("endpoints.yaml");
+    let flags = ["--endpoints-file".as_ref(), endpoints.as_os_str()];
+    Agent::start(listen, flags, &folder.path().join(format!("agent-{number}.log"))).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_agents_are_polled_no_faster_than_one() {
+    const SNAPSHOTS: u64 = 100;
+    let fixture = Fixture::start().await;
+    prefer(&fixture.stack, 0).await;
+    let (before, begin) = (fixture.stat("snapshots").await, Instant::now());
+    let topologies = fixture.topologies();
+    eventually("snapshots come", async || match fixture.stat("snapshots").await - before {
+        count if count >= SNAPSHOTS => Ok(()),
+        count => Err(format!("{count}")),
+    })
+    .await;
+    let (count, took) = (fixture.stat("snapshots").await - before, begin.elapsed());
+    eprintln!("{:.0} snapshots/s with two agents", count as f64 / took.as_secs_f64());
+    assert!(
+        took >= POLL_EVERY * u32::try_from(SNAPSHOTS).unwrap() * 9 / 10,
+        "{SNAPSHOTS} came within {took:?}"
+    );
+    assert_eq!(fixture.topologies(), topologies, "equal agents have equal versions");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn either_of_two_agents_can_be_killed() {
+    let mut fixture = Fixture::start().await;
+    for killed in [0, 1] {
+        prefer(&fixture.stack, 0).await;
+        fixture.agents[killed].kill();
+        for _ in 0..50 {
+            let answer = client::http1().post(fixture.stack.url(CHAT)).json(&fresh_chat()).send().await;
+            assert_eq!(answer.unwrap().status(), StatusCode::OK);
+        }
+        prefer(&fixture.stack, 1).await;
+        prefer(&fixture.stack, 2).await;
+        let address = fixture.agents[killed].address();
+        fixture.agents[killed] = start_agent(&fixture.folder, address, killed).await;
+    }
+    assert_eq!(fixture.stat("routed_stale").await, 0);
+}

@@ -1,0 +1,9 @@
+//! Bodies and streams on their way to the servers and back.
+
+mod bad_bodies;
+mod bad_input;
+mod framing;
+mod large_bodies;
+mod paths;
+mod rewriting;
+mod streams;

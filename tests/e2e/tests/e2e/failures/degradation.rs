@@ -1,0 +1,185 @@
+//! The rungs from full rules down: each is reached, counted, and says why.
+
+use crate::fixture::{
+    CHAT, DROPPED_REASON, RELOADS, assert_no_endpoints, fresh_chat, fresh_prompt, prefer, until_every_worker,
+};
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_model_server::{Behaviour, ModelServer};
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Readings that are older have no say.
+const STALE_AFTER: Duration = Duration::from_secs(10);
+
+/// Requests of this objective are the first to go.
+const SHEDDABLE: (&str, &str) = ("x-llm-d-inference-objective", "batch");
+
+const OBJECTIVE: &str = r"
+apiVersion: llm-d.ai/v1alpha2
+kind: InferenceObjective
+metadata: { name: batch }
+spec:
+  poolRef: { name: default }
+  priority: -1
+";
+
+/// One of the filter's counters.
+async fn counted(stack: &Stack, name: &str) -> u64 {
+    stack.envoy().stat(&format!("wasmcustom.endpoint_picker.default.{name}")).await.unwrap()
+}
+
+/// Sends a request and checks that it counts once under this name.
+async fn ask_counted(stack: &Stack, name: &str) -> Response {
+    let before = counted(stack, name).await;
+    let answer = ask_sheddable(stack).await;
+    assert_eq!(counted(stack, name).await, before + 1, "{name} after {answer:?}");
+    answer
+}
+
+async fn ask_sheddable(stack: &Stack) -> Response {
+    let (name, value) = SHEDDABLE;
+    let request = client::http1().post(stack.url(CHAT)).header(name, value).json(&fresh_chat());
+    request.send().await.unwrap()
+}
+
+/// A value of the agent's own metrics; 0 while there is none.
+async fn agent_says(stack: &Stack, series: &str) -> f64 {
+    let url = format!("http://{}/metrics", stack.agent_address());
+    let text = client::http1().get(url).send().await.unwrap().text().await.unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(series));
+    line.map_or(0.0, |value| value.trim().parse().unwrap())
+}
+
+async fn until_agent_says(stack: &Stack, series: &str, good: impl Fn(f64) -> bool) {
+    eventually(&format!("the agent says so of {series}"), async || {
+        let value = agent_says(stack, series).await;
+        if good(value) { Ok(()) } else { Err(value) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_rules() {
+    let stack = Stack::builder().start().await;
+    let stale = counted(&stack, "routed_stale").await;
+    assert_eq!(ask_counted(&stack, "routed").await.status(), StatusCode::OK);
+    assert_eq!(counted(&stack, "routed_stale").await, stale);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_whose_scrapes_fail_keeps_its_last_readings() {
+    const TIMEOUTS: &str = r#"metrics_agent_scrape_errors_total{reason="timeout"}"#;
+    let stack = Stack::builder().start().await;
+    prefer(&stack, 1).await;
+    stack.servers()[1].behave_when_scraped(Behaviour::Hang);
+    until_agent_says(&stack, TIMEOUTS, |errors| errors >= 2.0).await;
+    for _ in 0..5 {
+        let answer = ask_counted(&stack, "routed").await;
+        assert_eq!(stack.served_by(&answer), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_whose_scrapes_fail_counts_as_saturated_and_sheds_what_is_sheddable() {
+    let stack = Stack::builder().manifests(OBJECTIVE).start().await;
+    eventually("a pool that is read well takes everything", async || {
+        let status = ask_sheddable(&stack).await.status();
+        if status == StatusCode::OK { Ok(()) } else { Err(status) }
+    })
+    .await;
+    for server in stack.servers() {
+        server.behave_when_scraped(Behaviour::Hang);
+    }
+    until_every_worker("sheds what is sheddable", async || {
+        let status = ask_sheddable(&stack).await.status();
+        if status == StatusCode::TOO_MANY_REQUESTS { Ok(()) } else { Err(status) }
+    })
+    .await;
+    let answer = ask_counted(&stack, "rejected_429").await;
+    let error: Value = answer.json().await.unwrap();
+    assert_eq!(error["error"]["message"], "system saturated, sheddable request dropped");
+    assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK, "others are served");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_refuses_connections_is_no_candidate_and_without_candidates_the_answer_is_503() {
+    let stack = Stack::builder().start().await;
+    stack.servers()[0].refuse().await.unwrap();
+    until_agent_says(&stack, "metrics_agent_endpoints_ready", |ready| ready < 2.5).await;
+    for server in &stack.servers()[1..] {
+        server.refuse().await.unwrap();
+    }
+    until_agent_says(&stack, "metrics_agent_endpoints_ready", |ready| ready < 0.5).await;
+    until_every_worker("refuses every request", async || {
+        let answer = stack.post(CHAT, &fresh_chat()).await;
+        if answer.headers().contains_key(DROPPED_REASON) { Ok(()) } else { Err(answer.status()) }
+    })
+    .await;
+    assert_no_endpoints(ask_counted(&stack, "rejected_503").await, "nothing is ready").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_agent_is_gone_for_ten_seconds_only_prefixes_and_loads_count() {
+    let mut stack = Stack::builder().start().await;
+    prefer(&stack, 1).await;
+    let prompt = fresh_prompt().repeat(4);
+    assert_eq!(stack.served_by(&stack.post(CHAT, &client::chat(&prompt)).await), 1);
+    stack.kill_agent();
+    let gone = Instant::now();
+    eventually("readings have no say any more", async || {
+        let before = counted(&stack, "routed_stale").await;
+        let answer = stack.post(CHAT, &fresh_chat()).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        if counted(&stack, "routed_stale").await > before { Ok(()) } else { Err("they have") }
+    })
+    .await;
+    let took = gone.elapsed();
+    assert!(took + Duration::from_secs(1) > STALE_AFTER, "readings were dropped after {took:?}");
+    let mut served = [false; 3];
+    for _ in 0..40 {
+        served[stack.served_by(&ask_counted(&stack, "routed_stale").await)] = true;
+    }
+    assert_eq!(served, [true; 3], "without readings all servers are equal");
+    assert_eq!(stack.served_by(&stack.post(CHAT, &client::chat(&prompt)).await), 1, "its prefix is known");
+
+    let back = Instant::now();
+    stack.start_agent().await;
+    prefer(&stack, 2).await;
+    let stale = counted(&stack, "routed_stale").await;
+    assert_eq!(stack.served_by(&ask_counted(&stack, "routed").await), 2);
+    assert_eq!(counted(&stack, "routed_stale").await, stale, "{:?} after the start", back.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_the_first_snapshot_the_failure_mode_decides() {
+    let stack = Stack::builder().without_agent().start().await;
+    let answer = ask_counted(&stack, "abstained_no_snapshot").await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    drop(stack);
+    let stack = Stack::builder().without_agent().picker_field("failureMode", "FailClose").start().await;
+    assert_no_endpoints(ask_counted(&stack, "rejected_503").await, "FailClose").await;
+    assert!(stack.servers().iter().all(|server: &ModelServer| server.requests().is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_trap_a_fresh_vm_knows_what_the_others_know() {
+    let stack = Stack::builder().workers(1).can_trap().start().await;
+    let mut known = Vec::new();
+    for _ in 0..6 {
+        let body = client::chat(&fresh_prompt().repeat(4));
+        known.push((stack.served_by(&stack.post(CHAT, &body).await), body));
+    }
+    let trap = client::http1().post(stack.url(CHAT)).header("x-test-trap", "1").json(&fresh_chat());
+    assert_eq!(trap.send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    let (routed, abstained) =
+        (counted(&stack, "routed").await, counted(&stack, "abstained_no_snapshot").await);
+    for (server, body) in &known {
+        assert_eq!(stack.served_by(&stack.post(CHAT, body).await), *server);
+    }
+    assert_eq!(stack.envoy().stat(RELOADS).await.unwrap(), 1);
+    assert_eq!(counted(&stack, "routed").await, routed + known.len() as u64);
+    assert_eq!(counted(&stack, "abstained_no_snapshot").await, abstained);
+}

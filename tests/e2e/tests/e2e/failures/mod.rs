@@ -1,0 +1,6 @@
+//! Servers, agents and VMs that fail, and what it costs.
+
+mod chaos;
+mod degradation;
+mod failure_feedback;
+mod unreachable;

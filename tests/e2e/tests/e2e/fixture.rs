@@ -1,0 +1,183 @@
+//! What the tests of the picker set up and look at again and again.
+
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::{SOON, eventually};
+use endpoint_picker_harness::stack::Stack;
+use reqwest::{Client, Response, StatusCode};
+use serde_json::Value;
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
+pub(crate) const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
+
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+pub(crate) const TEXT: &str = "/v1/completions";
+
+/// The member of a chat's body that the picker needs beside the model.
+pub(crate) const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
+
+/// Balances by nothing but the requests in flight.
+pub(crate) const LEAST_LOADED: &str = r"
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+  - type: active-request-scorer
+  - type: max-score-picker
+  - type: single-profile-handler
+schedulingProfiles:
+  - name: default
+    plugins:
+      - pluginRef: active-request-scorer
+      - pluginRef: max-score-picker
+";
+
+/// So many requests in a row go to one server only because it is the best: with three servers and chance alone this happens
+/// once in 59 049 times.
+const IN_A_ROW: usize = 10;
+
+/// How often a VM that had ended was started anew.
+pub(crate) const RELOADS: &str = "wasm.endpoint-picker.vm_reload_success";
+
+/// A prompt of about 600 bytes whose beginning no other request has: no server can have cached any of it.
+pub(crate) fn fresh_prompt() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("{:08} {}", COUNT.fetch_add(1, Ordering::Relaxed), "tell me more ".repeat(45))
+}
+
+/// At least one of these keeps the promised limit: a busy machine makes some slower, though hardly each.
+pub(crate) fn assert_one_within(limit: Duration, took: &[Duration]) {
+    assert!(took.iter().any(|took| *took <= limit), "none within {limit:?}: {took:?}");
+}
+
+/// A chat request with a [`fresh_prompt`].
+pub(crate) fn fresh_chat() -> Value {
+    client::chat(&fresh_prompt())
+}
+
+/// Gives all servers but one a queue and a fuller cache, and waits until the picker follows.
+pub(crate) async fn prefer(stack: &Stack, best: usize) {
+    for (index, server) in stack.servers().iter().enumerate() {
+        server.update_metrics(|metrics| {
+            metrics.waiting = if index == best { 0 } else { 5 };
+            metrics.kv_cache_usage = if index == best { 0.1 } else { 0.6 };
+        });
+    }
+    until_all_go_to(stack, best).await;
+    forget_requests(stack);
+}
+
+/// Sends requests with fresh prompts, one after another, until ten in a row have gone to this server; gives the time until
+/// the first of the ten was sent.
+pub(crate) async fn until_all_go_to(stack: &Stack, best: usize) -> Duration {
+    let begin = Instant::now();
+    let mut served = Vec::new();
+    while begin.elapsed() < SOON {
+        let since = begin.elapsed();
+        for _ in 0..IN_A_ROW {
+            let response = stack.post("/v1/chat/completions", &fresh_chat()).await;
+            assert_eq!(response.status(), StatusCode::OK);
+            served.push(stack.served_by(&response));
+            if served.last() != Some(&best) {
+                break;
+            }
+        }
+        if served.ends_with(&[best; IN_A_ROW]) {
+            return since;
+        }
+    }
+    panic!("requests do not all go to server {best} within {SOON:?}; they went to {served:?}");
+}
+
+/// Waits until twenty requests in a row, each on a connection of its own, meet what is expected: one worker may know of a change
+/// a moment before another.
+pub(crate) async fn until_every_worker<E: Display>(
+    what: &str,
+    mut meets: impl AsyncFnMut() -> Result<(), E>,
+) {
+    eventually(&format!("every worker {what}"), async || {
+        for _ in 0..20 {
+            meets().await?;
+        }
+        Ok::<_, E>(())
+    })
+    .await;
+}
+
+/// Waits until every worker picks for the pool of this path.
+pub(crate) async fn until_picked(stack: &Stack, path: &str) {
+    until_every_worker(&format!("picks for {path}"), async || {
+        let answer = client::http1().get(stack.url(path)).send().await?;
+        let echo: Value = answer.json().await?;
+        anyhow::ensure!(echo["headers"][DESTINATION].is_string(), "a request was not picked");
+        anyhow::Ok(())
+    })
+    .await;
+}
+
+/// Empties the servers' records.
+pub(crate) fn forget_requests(stack: &Stack) {
+    for server in stack.servers() {
+        server.take_requests();
+    }
+}
+
+/// How many requests each server has received since the records were emptied.
+pub(crate) fn request_counts(stack: &Stack) -> Vec<usize> {
+    stack.servers().iter().map(|server| server.requests().len()).collect()
+}
+
+/// Checks that the stack still does its work.
+pub(crate) async fn assert_a_good_request_works(stack: &Stack, client: &Client) {
+    let response = client.post(stack.url(CHAT)).json(&fresh_chat()).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    stack.served_by(&response);
+}
+
+/// Checks an error in the shape of the OpenAI API and gives its message.
+#[track_caller]
+pub(crate) fn openai_error(status: StatusCode, body: &str) -> String {
+    let error = serde_json::from_str::<Value>(body).map(|mut answer| answer["error"].take());
+    let error = error.unwrap_or_else(|reason| panic!("{status} without JSON: {reason}: {body:?}"));
+    let kind = if status.is_client_error() { "invalid_request_error" } else { "server_error" };
+    assert_eq!(error["type"], kind, "{status}: {body}");
+    assert!(error.as_object().is_some_and(|error| error.contains_key("param")), "{status}: {body}");
+    assert!(error["code"].is_string() || error["code"].is_u64(), "{status}: {body}");
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!(!message.is_empty(), "{status}: {body}");
+    message.to_owned()
+}
+
+/// Checks that the picker answered 503 because nothing is eligible, and says so.
+pub(crate) async fn assert_no_endpoints(response: Response, case: &str) {
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{case}");
+    assert_eq!(response.headers()[DROPPED_REASON], "rejected-no-endpoints", "{case}");
+    assert_eq!(response.headers()["content-type"], "application/json", "{case}");
+    let message = openai_error(response.status(), &response.text().await.unwrap());
+    assert_eq!(message, "failed to find endpoint candidates for serving the request", "{case}");
+}
+
+/// The wasm VMs as they were at one moment: a trap ends one, and the next request of its worker starts another.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Vms {
+    created: u64,
+    active: u64,
+    reloads: u64,
+    /// Envoy does not reload a VM that is younger than a second.
+    reloads_put_off: u64,
+}
+
+impl Vms {
+    pub(crate) async fn of(stack: &Stack) -> Self {
+        let stat = async |name: &str| stack.envoy().stat(name).await.unwrap();
+        let vms = Self {
+            created: stat("wasm.envoy.wasm.runtime.v8.created").await,
+            active: stat("wasm.envoy.wasm.runtime.v8.active").await,
+            reloads: stat(RELOADS).await,
+            reloads_put_off: stat("wasm.endpoint-picker.vm_reload_backoff").await,
+        };
+        assert!(vms.active > 0, "Envoy does not count its VMs: {vms:?}");
+        vms
+    }
+}

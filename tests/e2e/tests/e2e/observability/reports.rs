@@ -1,0 +1,121 @@
+//! What the filter tells the agent of itself.
+
+use crate::fixture::{CHAT, fresh_chat, prefer};
+use anyhow::ensure;
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_model_server::Behaviour;
+use reqwest::StatusCode;
+use serde_json::Value;
+use std::time::Duration;
+
+async fn pool(stack: &Stack) -> anyhow::Result<Value> {
+    let url = format!("http://{}/v1/pools/default", stack.agent_address());
+    Ok(client::http1().get(url).send().await?.error_for_status()?.json().await?)
+}
+
+/// The sum over the endpoints of a number of what was sent to them.
+fn sum(pool: &Value, what: &str) -> u64 {
+    let endpoints = pool["endpoints"].as_array().unwrap();
+    endpoints.iter().filter_map(|endpoint| endpoint["sent"][what].as_u64()).sum()
+}
+
+async fn reported(stack: &Stack, what: &str, passes: impl Fn(&Value) -> bool) -> Value {
+    eventually(what, async || {
+        let pool = pool(stack).await?;
+        if passes(&pool) { Ok(pool) } else { Err(anyhow::anyhow!("{pool}")) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_learns_what_all_workers_sent_where_and_what_is_in_flight() {
+    let stack = Stack::builder().workers(2).start().await;
+    let quiet = reported(&stack, "a first report", |pool| pool["proxies"][0]["routed"].is_u64()).await;
+    assert_eq!(quiet["proxies"][0]["proxy"], "endpoint-picker", "the node id of envoy.yaml");
+    // The picks by which the stack found out that it picks may still be on their way.
+    let (picks, routed) = eventually("no more news", async || {
+        let before = pool(&stack).await?;
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        let after = pool(&stack).await?;
+        let counts = |pool: &Value| (sum(pool, "picks"), pool["proxies"][0]["routed"].as_u64().unwrap());
+        if counts(&before) == counts(&after) { Ok(counts(&after)) } else { Err(anyhow::anyhow!("{after}")) }
+    })
+    .await;
+
+    for _ in 0..12 {
+        let response = stack.post(CHAT, &fresh_chat()).await;
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+    let counts = stack.servers().iter().map(|server| server.take_requests().len()).collect::<Vec<_>>();
+    let told = reported(&stack, "12 more picks", |pool| sum(pool, "picks") == picks + 12).await;
+    assert_eq!(told["proxies"][0]["routed"], routed + 12, "{told}");
+    for (server, count) in stack.servers().iter().zip(counts) {
+        let endpoints = told["endpoints"].as_array().unwrap();
+        let endpoint = endpoints.iter().find(|endpoint| endpoint["address"] == server.endpoint()).unwrap();
+        let before = quiet["endpoints"].as_array().unwrap();
+        let before = before.iter().find(|endpoint| endpoint["address"] == server.endpoint()).unwrap();
+        let before = before["sent"]["picks"].as_u64().unwrap();
+        assert!(endpoint["sent"]["picks"].as_u64().unwrap() >= before + count as u64, "{endpoint}");
+    }
+
+    for server in stack.servers() {
+        server.behave(Behaviour::Hang);
+    }
+    let hanging: Vec<_> = (0..3)
+        .map(|_| {
+            let (client, url) = (client::http1(), stack.url(CHAT));
+            tokio::spawn(async move { client.post(url).json(&fresh_chat()).send().await })
+        })
+        .collect();
+    reported(&stack, "3 requests in flight", |pool| sum(pool, "requests") == 3 && sum(pool, "tokens") > 0)
+        .await;
+    for request in &hanging {
+        request.abort();
+    }
+    reported(&stack, "nothing in flight", |pool| sum(pool, "requests") == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_fails_requests_is_reported_until_it_is_no_longer_avoided() {
+    let stack = Stack::builder().servers(1).start().await;
+    let server = &stack.servers()[0];
+    server.behave(Behaviour::Status(StatusCode::INTERNAL_SERVER_ERROR));
+    // Reports are sent once a second, and the first failures are avoided for less than that.
+    eventually("a failing endpoint", async || {
+        stack.post(CHAT, &fresh_chat()).await;
+        let pool = pool(&stack).await?;
+        ensure!(pool["endpoints"][0]["state"] == "failing", "{pool}");
+        anyhow::Ok(())
+    })
+    .await;
+    // No further request is sent.
+    reported(&stack, "a ready endpoint", |pool| pool["endpoints"][0]["state"] == "ready").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_another_server_takes_over_is_in_flight_there() {
+    let stack = Stack::builder().start().await;
+    prefer(&stack, 1).await;
+    for (index, server) in stack.servers().iter().enumerate() {
+        let long = Behaviour::SlowChunks(Duration::from_millis(200));
+        server.behave(if index == 1 { Behaviour::Reset } else { long });
+    }
+    let mut body = fresh_chat();
+    body["stream"] = true.into();
+    body["max_tokens"] = 1_000.into();
+    let answer = stack.post(CHAT, &body).await;
+    let served = stack.served_by(&answer);
+    assert_ne!(served, 1);
+    let told = reported(&stack, "one request in flight", |pool| sum(pool, "requests") == 1).await;
+    let endpoints = told["endpoints"].as_array().unwrap();
+    let at = |server: usize| {
+        let address = stack.servers()[server].endpoint();
+        let endpoint = endpoints.iter().find(|endpoint| endpoint["address"] == address).unwrap();
+        endpoint["sent"]["requests"].as_u64().unwrap_or(0)
+    };
+    assert_eq!((at(served), at(1)), (1, 0), "{told}");
+    drop(answer);
+    reported(&stack, "nothing in flight", |pool| sum(pool, "requests") == 0).await;
+}

@@ -1,0 +1,147 @@
+//! A configuration that is tried on live requests and does not act.
+
+use crate::fixture::{CHAT, fresh_chat, fresh_prompt, until_all_go_to, until_every_worker};
+use crate::policy_fixture::PolicyFixture;
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_wire::v1;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// An `EndpointPickerConfig` of these plugins.
+fn config(metadata: &str, plugins: &str) -> String {
+    format!(
+        "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{metadata}plugins: [{plugins}]\n---\n"
+    )
+}
+
+/// A configuration that acts, and one that is tried.
+fn trial(acting: &str, shadow: &str) -> String {
+    let metadata = "metadata: {name: default, annotations: {endpoint-picker/shadow: \"true\"}}\n";
+    config("", acting) + &config(metadata, shadow)
+}
+
+const QUEUE: &str = "{type: queue-scorer}";
+const CACHE: &str = "{type: kv-cache-utilization-scorer}";
+const PREFIX: &str = "{type: prefix-cache-scorer}";
+
+/// How many requests the shadow has agreed on, and how many not.
+async fn opinions(stack: &Stack) -> (u64, u64) {
+    let stat = async |name: &str| {
+        stack.envoy().stat(&format!("wasmcustom.endpoint_picker.default.shadow_{name}")).await.unwrap()
+    };
+    (stat("agreed").await, stat("disagreed").await)
+}
+
+/// Sends a request and gives the server and whether the shadow agreed.
+async fn send(stack: &Stack, body: &Value) -> (usize, bool) {
+    let before = opinions(stack).await;
+    let response = stack.post(CHAT, body).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let after = opinions(stack).await;
+    let (agreed, disagreed) = (after.0 - before.0, after.1 - before.1);
+    assert_eq!(agreed + disagreed, 1, "one request, one opinion");
+    (stack.served_by(&response), agreed == 1)
+}
+
+/// Waits until the agent's metrics tell of the shadow exactly so many decisions that agree and that do not.
+async fn agent_tells(stack: &Stack, counts: &[(&str, u64)]) {
+    let series = "endpoint_picker_shadow_decisions_total{";
+    let expected = counts.iter().map(|(agrees, count)| {
+        format!("{series}pool=\"default\",proxy=\"endpoint-picker\",agrees=\"{agrees}\"}} {count}")
+    });
+    let expected: BTreeSet<String> = expected.collect();
+    eventually("the agent tells what the filter counts", async || {
+        let url = format!("http://{}/metrics", stack.agent_address());
+        let metrics = client::http1().get(url).send().await?.text().await?;
+        let told = metrics.lines().filter(|line| line.starts_with(series)).map(str::to_owned).collect();
+        anyhow::ensure!(expected == told, "{expected:?} is expected, {told:?} is told");
+        Ok(())
+    })
+    .await;
+}
+
+/// Gives every server a queue but one, and every server a full cache but one, and waits until requests go by the queues.
+async fn load(stack: &Stack, no_queue: usize, empty_cache: usize) {
+    for (index, server) in stack.servers().iter().enumerate() {
+        server.update_metrics(|metrics| {
+            metrics.waiting = if index == no_queue { 0 } else { 5 };
+            metrics.kv_cache_usage = if index == empty_cache { 0.1 } else { 0.6 };
+        });
+    }
+    until_all_go_to(stack, no_queue).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_of_the_same_rules_always_agrees() {
+    let rules = [QUEUE, CACHE, PREFIX, "{type: no-hit-lru-scorer}"].join(", ");
+    let stack = Stack::builder().workers(4).manifests(&trial(&rules, &rules)).start().await;
+    let prompts = [(); 5].map(|()| fresh_prompt().repeat(4));
+    for prompt in prompts.iter().cycle().take(40) {
+        assert!(send(&stack, &client::chat(prompt)).await.1, "of {:?}", opinions(&stack).await);
+    }
+    assert_eq!(opinions(&stack).await.1, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_of_other_preferences_disagrees_and_requests_go_where_the_acting_rules_say() {
+    let stack = Stack::builder()
+        .picker_field("explain", json!({"accessLog": true}))
+        .manifests(&trial(QUEUE, CACHE))
+        .start()
+        .await;
+    load(&stack, 0, 2).await;
+    for _ in 0..20 {
+        assert_eq!(send(&stack, &fresh_chat()).await, (0, false));
+    }
+    let path = format!("{CHAT}?why");
+    stack.post(&path, &fresh_chat()).await;
+    let entry = stack.logged(&path).await;
+    let objection = format!("; the shadow picks {}", stack.servers()[2].endpoint());
+    let text = entry["explanation"].as_str().unwrap_or_default();
+    assert!(text.starts_with("routed; ") && text.ends_with(&objection), "{entry}");
+
+    load(&stack, 1, 1).await;
+    until_every_worker("has a shadow that sees the same server as the best", async || {
+        let (server, agrees) = send(&stack, &fresh_chat()).await;
+        if agrees { Ok(()) } else { Err(server) }
+    })
+    .await;
+
+    let (agreed, disagreed) = opinions(&stack).await;
+    agent_tells(&stack, &[("true", agreed), ("false", disagreed)]).await;
+    stack.set_manifests(&config("", QUEUE));
+    agent_tells(&stack, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_learns_where_requests_really_went() {
+    let stack = Stack::builder().workers(4).manifests(&trial(QUEUE, PREFIX)).start().await;
+    let body = client::chat(&fresh_prompt().repeat(4));
+    load(&stack, 1, 1).await;
+    assert_eq!(send(&stack, &body).await, (1, true), "nobody knows the prompt, all are alike");
+    for time in 0..10 {
+        assert_eq!(send(&stack, &body).await, (1, true), "time {time}: whichever worker, it knows");
+    }
+    load(&stack, 2, 2).await;
+    assert_eq!(send(&stack, &body).await, (2, false), "the prompt is where it went");
+    for time in 0..10 {
+        assert_eq!(send(&stack, &body).await, (2, true), "time {time}: there, too, now");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_that_the_filter_does_not_know_is_left_out_and_nothing_else() {
+    let plugin =
+        v1::Plugin { name: "new".to_owned(), r#type: "of-tomorrow".to_owned(), parameters: "{}".to_owned() };
+    let config = v1::PickerConfig { plugins: vec![plugin], ..v1::PickerConfig::default() };
+    let fixture =
+        PolicyFixture::start(v1::Policy { shadow_config: Some(config), ..v1::Policy::default() }).await;
+    assert_eq!(fixture.ask("llama", &[]).await.status(), StatusCode::OK);
+    fixture.received();
+    assert_eq!(opinions(&fixture.stack).await, (0, 0));
+    let log = fixture.stack.envoy().log().unwrap();
+    assert!(log.contains("the shadow configuration is left out: ") && log.contains("of-tomorrow"), "{log}");
+}

@@ -1,0 +1,188 @@
+//! Tokens counted by what answers say.
+
+use crate::fixture::{CHAT, TEXT};
+use crate::policy_fixture::{PolicyFixture, rewriting};
+use crate::prometheus::PrometheusText;
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER, Places};
+use endpoint_picker_harness::endpoint_files::write_eds;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::program::Envoy;
+use endpoint_picker_harness::stack::{Builder, Stack};
+use endpoint_picker_harness::tools;
+use endpoint_picker_model_server::{BEHAVE, Behaviour, CLAIM_ENCODING};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+
+fn counting() -> Builder {
+    Stack::builder().picker_field("countTokens", true)
+}
+
+/// Sends it, and gives the answer.
+async fn answer(stack: &Stack, path: &str, body: &Value, headers: &[(&str, &str)]) -> String {
+    let mut request = client::http1().post(stack.url(path)).json(body);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let answer = request.send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    answer.text().await.unwrap()
+}
+
+/// The series of a name for this model.
+fn series(name: &str, asked: &str, target: &str) -> String {
+    format!(r#"endpoint_picker_{name}{{pool="default",model_name="{asked}",target_model="{target}"}}"#)
+}
+
+/// Waits until so many tokens have been told of answers of this model, and of so many answers.
+async fn until_told(stack: &Stack, asked: &str, target: &str, answers: u64, tokens: [(&str, u64); 3]) {
+    eventually(&format!("the tokens of {asked} are told"), async || {
+        let shown = PrometheusText::by(stack.envoy()).await;
+        for (kind, expected) in tokens {
+            let total = shown.value(&series(&format!("{kind}_tokens_total"), asked, target)).unwrap_or(0);
+            let count = shown.value(&series(&format!("{kind}_tokens_count"), asked, target)).unwrap_or(0);
+            let answers = if expected > 0 { answers } else { 0 };
+            if (total, count) != (expected, answers) {
+                let expected = format!("not {expected} in {answers}; {}", shown.0);
+                return Err(format!("{total} {kind} tokens in {count} answers, {expected}"));
+            }
+            if expected > 0 {
+                // Envoy keeps two digits of each value.
+                let sum: f64 = shown.parsed(&series(&format!("{kind}_tokens_sum"), asked, target))?;
+                let off = (sum / expected as f64 - 1.0).abs();
+                assert!(off < 0.06, "the histogram of {kind} tokens sums up to {sum}, not {expected}");
+            }
+        }
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_apis_answers_are_counted_plain_and_streamed_however_they_are_cut() {
+    let stack = counting().start().await;
+    let message = json!([{"role": "user", "content": "The quick brown fox jumps over the lazy dog."}]);
+    let details = |usage: &Value| usage["input_tokens_details"]["cached_tokens"].as_u64();
+    for (path, prompt) in
+        [(TEXT, "prompt"), (CHAT, "messages"), ("/v1/responses", "input"), ("/v1/messages", "messages")]
+    {
+        let mut body = json!({"model": path, "max_tokens": 5, "stream_options": {"include_usage": true}});
+        body[prompt] = if path == TEXT { "hello, hello".into() } else { message.clone() };
+        let mut expected = [0, 0, 0];
+        let mut answers = 0;
+        for size in [usize::MAX, 1, 7] {
+            for server in stack.servers() {
+                server.behave(Behaviour::Pieces(size, Duration::from_micros(200)));
+            }
+            body["stream"] = false.into();
+            let plain: Value = serde_json::from_str(&answer(&stack, path, &body, &[]).await).unwrap();
+            body["stream"] = true.into();
+            let streamed = answer(&stack, path, &body, &[]).await;
+            assert!(streamed.starts_with("data: ") || streamed.starts_with("event: "), "{streamed}");
+
+            let usage = &plain["usage"];
+            let either = |one: &str, other: &str| usage[one].as_u64().or(usage[other].as_u64()).unwrap();
+            let cached = usage["cache_read_input_tokens"].as_u64().or(details(usage)).unwrap_or(0);
+            let once = [
+                either("prompt_tokens", "input_tokens"),
+                either("completion_tokens", "output_tokens"),
+                cached,
+            ];
+            for (sum, once) in expected.iter_mut().zip(once) {
+                *sum += 2 * once;
+            }
+            answers += 2;
+        }
+        let [input, output, cached] = expected;
+        let tokens = [("input", input), ("output", output), ("cached", cached)];
+        until_told(&stack, path, path, answers, tokens).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renamed_models_tokens_are_told_by_both_names_and_the_client_reads_its_own() {
+    let fixture = PolicyFixture::build(rewriting(), counting()).await;
+    for server in fixture.stack.servers() {
+        server.behave(Behaviour::Pieces(7, Duration::from_micros(200)));
+    }
+    let usage = json!({"include_usage": true});
+    let body =
+        json!({"model": "llama", "prompt": "four", "max_tokens": 3, "stream": true, "stream_options": usage});
+    let answer = answer(&fixture.stack, TEXT, &body, &[]).await;
+    assert!(
+        !answer.contains("llama-canary") && answer.matches(r#""model":"llama""#).count() == 5,
+        "{answer}"
+    );
+    assert!(answer.ends_with("data: [DONE]\n\n"), "{answer}");
+    let tokens = [("input", 1), ("output", 3), ("cached", 0)];
+    until_told(&fixture.stack, "llama", "llama-canary", 1, tokens).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compressed_answer_passes_untouched_and_uncounted() {
+    let stack = counting().start().await;
+    let body = json!({"model": "m", "prompt": "four", "max_tokens": 3});
+    let plain = answer(&stack, TEXT, &body, &[]).await;
+    assert_eq!(answer(&stack, TEXT, &body, &[(CLAIM_ENCODING, "gzip")]).await, plain);
+    // One more that is counted: what is told after it would have the compressed one.
+    assert_eq!(answer(&stack, TEXT, &body, &[(CLAIM_ENCODING, "identity")]).await, plain);
+    until_told(&stack, "m", "m", 2, [("input", 2), ("output", 6), ("cached", 0)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_is_told_by_token_and_after_the_first_of_streamed_answers_only() {
+    const TOKENS: u32 = 8;
+    let stack = counting().start().await;
+    let options = json!({"include_usage": true});
+    let body = json!({"model": "m", "prompt": "hi", "max_tokens": TOKENS, "stream": true, "stream_options": options});
+    answer(&stack, TEXT, &body, &[(BEHAVE, "slow")]).await;
+    answer(&stack, TEXT, &json!({"model": "m", "prompt": "hi", "max_tokens": TOKENS}), &[]).await;
+    eventually("the times are told", async || {
+        let shown = PrometheusText::by(stack.envoy()).await;
+        let of = |name: &str| shown.parsed::<f64>(&series(name, "m", "m"));
+        let (all, streamed) = (of("ntpot_us_count")?, of("streaming_tpot_us_count")?);
+        if (all, streamed) != (2.0, 1.0) {
+            return Err(format!("{all} times, {streamed} of streamed answers"));
+        }
+        // Each of the tokens, the end, the usage and the last line came 10 ms after the one before; 6 % is Envoy's sum.
+        let least = 0.94 * 10_000.0;
+        let (all, streamed) = (of("ntpot_us_sum")?, of("streaming_tpot_us_sum")?);
+        assert!(all >= least * 11.0 / f64::from(TOKENS), "{all} us a token");
+        assert!(streamed >= least * 10.0 / f64::from(TOKENS - 1), "{streamed} us a further token");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_told_of_tokens_unless_that_is_asked_for() {
+    let stack = Stack::builder().start().await;
+    answer(&stack, TEXT, &json!({"model": "m", "prompt": "hi", "max_tokens": 3}), &[]).await;
+    eventually("the request is told", async || {
+        let shown = PrometheusText::by(stack.envoy()).await;
+        shown.value(&series("model_requests", "m", "m"))?;
+        // What is told with histograms at the latest.
+        shown.value(r#"endpoint_picker_first_byte_ms_count{pool="default"}"#)?;
+        for name in ["input_tokens", "output_tokens", "cached_tokens", "ntpot", "streaming_tpot"] {
+            assert!(!shown.0.contains(&format!("endpoint_picker_{name}")), "{}", shown.0);
+        }
+        Ok::<_, String>(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_value_of_the_option_is_refused_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join(EDS_FOLDER)).unwrap();
+    write_eds(&dir.path().join(EDS_FILE), &["127.0.0.1:1".parse().unwrap()]).unwrap();
+    let places = Places { port: 0, admin_port: 0, agent_port: 1, folder: dir.path() };
+    let mut config = Config::shipped("envoy.yaml", places).unwrap();
+    config.set_picker_module(&tools::filter_wasm().unwrap()).unwrap();
+    config.set_picker_field("countTokens", "yes".into()).unwrap();
+    let refused = Envoy::start(&config, dir.path(), 1).await.map(drop).unwrap_err();
+    let said = r#"countTokens is "yes"; allowed are true and false"#;
+    assert!(format!("{refused:?}").contains(said), "{refused:?}");
+}

@@ -1,0 +1,4 @@
+//! Policies and manifests at work.
+
+mod manifests;
+mod policies;

@@ -1,0 +1,90 @@
+//! `make run`.
+
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::program::Process;
+use endpoint_picker_harness::tools;
+use endpoint_picker_model_server::{ModelServer, SERVED_BY};
+use rustix::process::Signal;
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+/// The demo on ports that were free a moment ago, and the folder its output goes to.
+struct Demo {
+    process: Process,
+    /// For requests, Envoy's admin interface, and the agent.
+    ports: [u16; 3],
+    _folder: TempDir,
+}
+
+impl Demo {
+    fn start(endpoints: Option<&ModelServer>) -> Self {
+        // All three are held until all are known, so that they differ.
+        let held = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        Self::start_on(held.map(|listener| listener.local_addr().unwrap().port()), endpoints)
+    }
+
+    fn start_on(ports: [u16; 3], endpoints: Option<&ModelServer>) -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut command = Command::new(tools::built("demo", "endpoint-picker-harness").unwrap());
+        for (name, port) in ["PORT", "ADMIN_PORT", "AGENT_PORT"].iter().zip(ports) {
+            command.env(name, port.to_string());
+        }
+        command.env_remove("ENDPOINTS").envs(endpoints.map(|server| ("ENDPOINTS", server.endpoint())));
+        let process = Process::start("demo", command, &folder.path().join("output")).unwrap();
+        Self { process, ports, _folder: folder }
+    }
+
+    async fn says(&mut self, text: &str) {
+        eventually(&format!("the demo says {text:?}"), async || {
+            let output = self.process.output().map_err(|reason| reason.to_string())?;
+            if output.contains(text) { Ok(()) } else { Err(output) }
+        })
+        .await;
+    }
+
+    async fn served_by(&self) -> String {
+        let url = format!("http://127.0.0.1:{}/v1/chat/completions", self.ports[0]);
+        let response = client::http1().post(url).json(&client::chat("hello")).send().await.unwrap();
+        assert!(response.status().is_success(), "{response:?}");
+        response.headers()[SERVED_BY].to_str().unwrap().to_owned()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_serves_shows_who_did_and_leaves_nothing_behind_when_interrupted() {
+    let mut demo = Demo::start(None);
+    demo.says("Ctrl-C stops all of it.").await;
+    let served_by = demo.served_by().await;
+    assert!(served_by.starts_with("demo-"), "{served_by}");
+
+    demo.process.signal(Signal::INT);
+    demo.says("Stopped.").await;
+    eventually("the demo has ended", async || match demo.process.check_running() {
+        Ok(()) => Err("it runs"),
+        Err(_) => Ok(()),
+    })
+    .await;
+    for port in demo.ports {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        assert!(TcpStream::connect(address).await.is_err(), "somebody listens on {address}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_takes_the_users_own_model_servers() {
+    let server = ModelServer::start().unwrap();
+    let mut demo = Demo::start(Some(&server));
+    demo.says("Ctrl-C stops all of it.").await;
+    assert_eq!(demo.served_by().await, server.endpoint());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_taken_is_named_with_the_way_to_choose_another() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut demo = Demo::start_on([port, 1, 1], None);
+    demo.says(&format!("port {port} cannot be used; choose another with `make run PORT=")).await;
+}

@@ -1,0 +1,163 @@
+//! Every configuration that is shipped, or shown in a document, is put to work. One that nobody claims fails.
+
+use anyhow::{Context, Result, bail, ensure};
+use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER, Places};
+use endpoint_picker_harness::endpoint_files::write_eds;
+use endpoint_picker_harness::program::Envoy;
+use endpoint_picker_harness::shipped::snippets::{self, Snippet};
+use endpoint_picker_harness::tools;
+use metrics_agent::files::FileLimits;
+use metrics_agent::sources::endpoints;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Started by tests of their own: those of the secured agent need certificates, a spare agent a cluster around it, two pools a
+/// file of endpoints each.
+const STARTED_ELSEWHERE: [&str; 4] = [
+    "examples/secured-agent/cluster.yaml",
+    "examples/secured-agent/token.yaml",
+    "examples/spare-agent/cluster.yaml",
+    "examples/two-pools/envoy.yaml",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_configuration_in_a_document_works() {
+    let snippets = snippets::of_documents().unwrap();
+    let places: Vec<_> = snippets.iter().map(|snippet| snippet.at.as_str()).collect();
+    for document in ["README.md:", "docs/observability/README.md:", "docs/observability/envoy.md:"] {
+        assert!(places.iter().any(|at| at.starts_with(document)), "{document} has none: {places:?}");
+    }
+    all_work(snippets).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_shipped_file_works() {
+    let files = snippets::of_files().unwrap();
+    let (started_elsewhere, files): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|file| STARTED_ELSEWHERE.contains(&file.at.as_str()));
+    assert_eq!(started_elsewhere.len(), STARTED_ELSEWHERE.len());
+    assert!(files.iter().any(|file| file.at == "envoy.yaml"), "{files:?}");
+    all_work(files).await;
+}
+
+async fn all_work(snippets: Vec<Snippet>) {
+    let mut faults = Vec::new();
+    for snippet in snippets {
+        if let Err(fault) = works(&snippet).await {
+            faults.push(format!("{}: {fault:?}", snippet.at));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Gives the configuration to whom it is for.
+async fn works(snippet: &Snippet) -> Result<()> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&snippet.text)?;
+    let first = documents.first().context("it is empty")?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("snippet.yaml");
+    fs::write(&file, &snippet.text)?;
+    let has = |field: &str| first.get(field).is_some();
+    if has("static_resources") {
+        start(&snippet.at, folder.path(), |_| Ok(())).await
+    } else if first
+        .as_array()
+        .is_some_and(|items| items.iter().all(|item| item.get("typed_config").is_some()))
+    {
+        start("envoy.yaml", folder.path(), |config| put_filters(config, first)).await
+    } else if has("tracing") {
+        start("envoy.yaml", folder.path(), |config| put_tracing(config, first)).await
+    } else if let Some(extensions) = first.get("early_header_mutation_extensions") {
+        let put = |config: &mut Config| {
+            manager(config)?["early_header_mutation_extensions"] = extensions.clone();
+            Ok(())
+        };
+        start("envoy.yaml", folder.path(), put).await
+    } else if has("apiVersion") {
+        run(Command::new(tools::metrics_agent()?).arg("check").arg(&file))
+    } else if has("endpoints") {
+        endpoints::parse(snippet.text.as_bytes(), FileLimits::default(), endpoints::LabelLimits::default())?;
+        Ok(())
+    } else if has("scrape_configs") {
+        run(promtool(&["check", "config"], &snippet.at).arg(&file))
+    } else if has("groups") {
+        run(promtool(&["check", "rules"], &snippet.at).arg(&file))
+    } else if has("rule_files") {
+        run(promtool(&["test", "rules"], &snippet.at).arg(tools::root().join(&snippet.at)))
+    } else {
+        bail!("no check claims it: say here how it is put to work")
+    }
+}
+
+/// promtool, in the folder of what it is to look at.
+fn promtool(what: &[&str], at: &str) -> Command {
+    let mut command = Command::new("promtool");
+    let folder = Path::new(at).parent().unwrap_or(Path::new(""));
+    command.args(what).current_dir(tools::root().join(folder));
+    command
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let program = command.get_program().display().to_string();
+    let advice =
+        "promtool comes with `make test-tools` (into .tools/bin) or Prometheus, the agent with `make build`";
+    let output = command.output().with_context(|| format!("{program} does not start; {advice}"))?;
+    let said = [output.stdout, output.stderr].concat();
+    ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&said));
+    Ok(())
+}
+
+/// Starts Envoy with a shipped configuration and a change to it.
+async fn start(path: &str, folder: &Path, change: impl FnOnce(&mut Config) -> Result<()>) -> Result<()> {
+    fs::create_dir(folder.join(EDS_FOLDER))?;
+    write_eds(&folder.join(EDS_FILE), &["127.0.0.1:1".parse()?])?;
+    let mut config = Config::shipped(path, Places { port: 0, admin_port: 0, agent_port: 1, folder })?;
+    config.set_picker_module(&tools::filter_wasm()?)?;
+    change(&mut config)?;
+    let mut envoy = Envoy::start(&config, folder, 1).await?;
+    envoy.check_running()?;
+    let log = envoy.log()?;
+    ensure!(!log.contains("refused: "), "{log}");
+    // The picker is there, and asks for the pool.
+    ensure!(envoy.admin_text("/stats").await?.contains("endpoint_picker."), "no picker runs");
+    Ok(())
+}
+
+/// Puts filters before the router, in place of all others.
+fn put_filters(config: &mut Config, filters: &Value) -> Result<()> {
+    let module = tools::filter_wasm()?;
+    let mut filters = filters.as_array().context("a list")?.clone();
+    for filter in &mut filters {
+        if let Some(file) = filter.pointer_mut("/typed_config/config/vm_config/code/local/filename") {
+            *file = module.to_str().context("UTF-8")?.into();
+        }
+    }
+    let shipped = manager(config)?["http_filters"].as_array_mut().context("HTTP filters")?;
+    filters.push(shipped.pop().context("a router")?);
+    *shipped = filters;
+    Ok(())
+}
+
+/// Adds the fields to the connection manager, and the cluster that they name.
+fn put_tracing(config: &mut Config, fields: &Value) -> Result<()> {
+    let cluster = fields.pointer("/tracing/provider/typed_config/grpc_service/envoy_grpc/cluster_name");
+    let cluster = cluster.context("a cluster to trace to")?.clone();
+    manager(config)?["tracing"] = fields["tracing"].clone();
+    let clusters = config.document()["static_resources"]["clusters"].as_array_mut().context("clusters")?;
+    let mut collector = clusters
+        .iter()
+        .find(|cluster| cluster["name"] == "metrics-agent")
+        .context("a static cluster")?
+        .clone();
+    collector["name"] = cluster.clone();
+    collector["load_assignment"]["cluster_name"] = cluster;
+    clusters.push(collector);
+    Ok(())
+}
+
+fn manager(config: &mut Config) -> Result<&mut Value> {
+    let manager = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+    config.document().pointer_mut(manager).context("no connection manager")
+}

@@ -1,0 +1,4 @@
+//! Envoy's workers decide as one.
+
+mod replicas;
+mod resync;

@@ -1,0 +1,243 @@
+//! Four workers decide as one: what one of them did, all of them know.
+
+use crate::fixture::{
+    CHAT, LEAST_LOADED, RELOADS, assert_one_within, forget_requests, fresh_chat, fresh_prompt, request_counts,
+};
+use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_harness::tools;
+use endpoint_picker_model_server::{BEHAVE, Behaviour};
+use futures_util::stream::{self, StreamExt};
+use reqwest::{Client, StatusCode};
+use serde_json::json;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::task::JoinSet;
+
+const IN_FLIGHT: &str = "wasmcustom.endpoint_picker.default.in_flight";
+
+async fn in_flight(stack: &Stack) -> u64 {
+    stack.envoy().stat(IN_FLIGHT).await.unwrap()
+}
+
+/// Waits until this many requests count as in flight; gives the time that took.
+async fn until_in_flight(stack: &Stack, expected: u64) -> Duration {
+    let begin = Instant::now();
+    eventually(&format!("{expected} requests are in flight"), async || match in_flight(stack).await {
+        found if found == expected => Ok(()),
+        found => Err(format!("{found} are")),
+    })
+    .await;
+    begin.elapsed()
+}
+
+/// What part of all prompts the servers had cached, if each keeps all it has seen: several conversations at once, whose turns
+/// each carry all that was said before.
+async fn cached_part(workers: u32) -> f64 {
+    const CONVERSATIONS: usize = 40;
+    const TURNS: usize = 6;
+    let stack = Stack::builder().workers(workers).servers(4).start().await;
+    let talk = async |number: usize| {
+        let mut messages = Vec::new();
+        // By server, how many bytes of this conversation it has seen.
+        let (mut seen, mut cached, mut sent) = ([0; 4], 0, 0);
+        for turn in 0..TURNS {
+            messages.push(json!({"role": "user", "content": fresh_prompt().repeat(2)}));
+            let mut body = client::chat("");
+            body["messages"] = json!(messages);
+            let response = stack.post(CHAT, &body).await;
+            assert_eq!(response.status(), StatusCode::OK, "conversation {number}, turn {turn}");
+            let server = stack.served_by(&response);
+            let length = body["messages"].to_string().len();
+            cached += seen[server];
+            sent += length;
+            seen[server] = length;
+            messages.push(json!({"role": "assistant", "content": fresh_prompt()}));
+        }
+        (cached, sent)
+    };
+    let talks: Vec<_> = stream::iter(0..CONVERSATIONS).map(talk).buffer_unordered(8).collect().await;
+    let (cached, sent) = talks.iter().fold((0, 0), |sum, talk| (sum.0 + talk.0, sum.1 + talk.1));
+    cached as f64 / sent as f64
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_workers_find_cached_prompts_as_often_as_one() {
+    let (one, four) = (cached_part(1).await, cached_part(4).await);
+    eprintln!("cached part of all prompts: {one:.3} with one worker, {four:.3} with four");
+    assert!(one > 0.5, "one worker alone finds only {one}");
+    assert!(four >= 0.95 * one, "four workers find {four}, one finds {one}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parallel_requests_spread_evenly_by_what_is_in_flight_on_all_workers() {
+    const REQUESTS: usize = 400;
+    let stack = Stack::builder().workers(4).servers(4).manifests(LEAST_LOADED).start().await;
+    until_in_flight(&stack, 0).await;
+    for server in stack.servers() {
+        server.behave(Behaviour::Hang);
+    }
+    let client = client::http1();
+    let mut requests = JoinSet::new();
+    for _ in 0..REQUESTS {
+        requests.spawn(client.post(stack.url(CHAT)).json(&fresh_chat()).send());
+    }
+    let counts = eventually("all requests are at a server", async || {
+        let counts = request_counts(&stack);
+        if counts.iter().sum::<usize>() == REQUESTS { Ok(counts) } else { Err(format!("{counts:?}")) }
+    })
+    .await;
+    eprintln!("{REQUESTS} parallel requests went to {counts:?}");
+    assert!(counts.iter().all(|count| (90..=110).contains(count)), "{counts:?}");
+    until_in_flight(&stack, REQUESTS as u64).await;
+
+    requests.shutdown().await;
+    until_in_flight(&stack, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_counts_as_in_flight_after_requests_that_ended_in_every_way() {
+    const ROUNDS: usize = 4;
+    const REQUESTS_PER_ROUND: usize = 5_000;
+    const AT_ONCE: usize = 64;
+    let stack = Stack::builder().workers(4).servers(4).start().await;
+    let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    eprintln!("seed {seed}");
+    // One server comes and goes: refused connections, which are retried, and answers cut off.
+    let flapping = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            stack.servers()[3].refuse().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            stack.servers()[3].listen().unwrap();
+        }
+    };
+    let clients = [client::http1(), client::http1_keep_alive(), client::h2c()];
+    let ask = async |number: usize| {
+        let mut rng = SplitMix64::new(u64::from(seed) ^ ((number as u64) << 32));
+        let request = random_request(&stack, &clients[rng.below(3)], &mut rng).send();
+        let patience = Duration::from_millis(rng.below(40) as u64);
+        let is_patient = rng.below(3) != 0;
+        let answered = async { request.await?.bytes().await };
+        if is_patient {
+            // A server that hangs is left in the end by everyone.
+            let _ = tokio::time::timeout(Duration::from_millis(500), answered).await;
+        } else {
+            let _ = tokio::time::timeout(patience, answered).await;
+        }
+    };
+    let asking = async {
+        let (mut most, mut took) = (0, Vec::new());
+        for round in 0..ROUNDS {
+            let numbers = round * REQUESTS_PER_ROUND..(round + 1) * REQUESTS_PER_ROUND;
+            let mut asking = std::pin::pin!(stream::iter(numbers).map(ask).buffer_unordered(AT_ONCE));
+            let mut done = 0;
+            while asking.next().await.is_some() {
+                done += 1;
+                if done % 1000 == 0 {
+                    most = most.max(in_flight(&stack).await);
+                    forget_requests(&stack);
+                }
+            }
+            took.push(until_in_flight(&stack, 0).await);
+        }
+        (most, took)
+    };
+    let (most, took) = tokio::select! {
+        result = asking => result,
+        () = flapping => unreachable!("it goes on for ever"),
+    };
+    assert!(most > 0, "nothing was ever in flight");
+    assert_one_within(Duration::from_secs(2), &took);
+    let retries = stack.envoy().stat("cluster.model-servers.upstream_rq_retry").await.unwrap();
+    let resets = stack.envoy().stat("cluster.model-servers.upstream_rq_rx_reset").await.unwrap()
+        + stack
+            .envoy()
+            .stat("cluster.model-servers.upstream_cx_destroy_remote_with_active_rq")
+            .await
+            .unwrap();
+    let aborts = stack.envoy().stat("http.inference.downstream_rq_rx_reset").await.unwrap()
+        + stack.envoy().stat("http.inference.downstream_cx_destroy_remote_active_rq").await.unwrap();
+    eprintln!(
+        "up to {most} seen in flight; none {took:?} after the end of each round; {retries} retries, {resets} resets, {aborts} aborts"
+    );
+    for (what, count) in [("retry", retries), ("upstream reset", resets), ("client abort", aborts)] {
+        assert!(count > 50, "{count} is hardly any {what}");
+    }
+}
+
+/// Plain, streamed or slow; answered, failed, reset or never answered.
+fn random_request(stack: &Stack, client: &Client, rng: &mut SplitMix64) -> reqwest::RequestBuilder {
+    if rng.below(20) == 0 {
+        return client.get(stack.url("/v1/models"));
+    }
+    let mut body = fresh_chat();
+    body["stream"] = json!(rng.below(2) == 0);
+    let request = client.post(stack.url(CHAT)).json(&body);
+    match rng.below(20) {
+        0 => request.header(BEHAVE, "hang"),
+        1 => request.header(BEHAVE, "reset"),
+        2 | 3 => request.header(BEHAVE, "slow"),
+        4 => request.header(BEHAVE, "503"),
+        _ => request,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trap_costs_what_its_worker_has_in_flight_and_nothing_after_it() {
+    const HELD: u64 = 40;
+    const STREAMED: usize = 20;
+    let stack = Stack::builder().workers(4).can_trap().start().await;
+    let client = client::http1();
+    let mut held = JoinSet::new();
+    for _ in 0..HELD {
+        held.spawn(client.post(stack.url(CHAT)).header(BEHAVE, "hang").json(&fresh_chat()).send());
+    }
+    let mut streamed = JoinSet::new();
+    let mut long = fresh_chat();
+    long["stream"] = json!(true);
+    long["max_tokens"] = json!(100);
+    for _ in 0..STREAMED {
+        let request = client.post(stack.url(CHAT)).header(BEHAVE, "slow").json(&long).send();
+        streamed.spawn(async { request.await?.error_for_status()?.text().await });
+    }
+    until_in_flight(&stack, HELD + STREAMED as u64).await;
+
+    let before = stack.envoy().stat(RELOADS).await.unwrap();
+    let trap = client.post(stack.url(CHAT)).header("x-test-trap", "1").json(&fresh_chat());
+    assert_eq!(trap.send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    for request in 0..100 {
+        let status = stack.post(CHAT, &fresh_chat()).await.status();
+        assert_eq!(status, StatusCode::OK, "request {request} after the trap");
+    }
+    assert_eq!(stack.envoy().stat(RELOADS).await.unwrap(), before + 1);
+
+    let answers = streamed.join_all().await;
+    let whole = answers.iter().flatten().filter(|answer| answer.ends_with("data: [DONE]\n\n")).count();
+    eprintln!("{whole} of {STREAMED} streams were not on the worker that trapped");
+    assert!(whole > 0, "{answers:?}");
+    let left = eventually("the counts of the VM that is gone have vanished", async || {
+        match in_flight(&stack).await {
+            found @ 1..HELD => Ok(found),
+            found => Err(found),
+        }
+    })
+    .await;
+    eprintln!("{left} of {HELD} requests are still counted");
+    held.shutdown().await;
+    until_in_flight(&stack, 0).await;
+}
+
+#[test]
+fn only_the_module_for_tests_can_be_told_to_trap() {
+    const TRIGGER: &[u8] = b"the VM ends here, as asked";
+    let has_trigger = |module: PathBuf| {
+        let module = fs::read(module).unwrap();
+        module.windows(TRIGGER.len()).any(|bytes| bytes == TRIGGER)
+    };
+    assert!(has_trigger(tools::trapping_filter_wasm().unwrap()));
+    assert!(!has_trigger(tools::filter_wasm().unwrap()));
+}

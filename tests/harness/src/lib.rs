@@ -1,0 +1,23 @@
+//! The harness of the end-to-end tests, the demo and the benchmarks: it starts the metrics agent and a real Envoy around
+//! scripted model servers.
+//!
+//! - [`stack`]: model servers, agent and Envoy, started together and stopped together.
+//! - [`program`]: one started program each. [`tools`]: where its binary comes from.
+//! - [`config`]: the shipped `envoy.yaml` with other ports and paths. [`endpoint_files`]: the files that list endpoints.
+//! - [`scripted_agent`]: an agent that serves the snapshots of a test.
+//! - [`shipped`]: the built filter, the shipped files, and the configuration in the documents.
+//! - [`client`], [`subset_hint`], [`eventually`]: how a test sends requests and waits for an effect.
+//!
+//! Everything listens on loopback and on ports that the kernel chose, so tests run side by side.
+
+pub mod client;
+pub mod config;
+pub mod endpoint_files;
+pub mod eventually;
+pub mod program;
+pub mod run_dir;
+pub mod scripted_agent;
+pub mod shipped;
+pub mod stack;
+pub mod subset_hint;
+pub mod tools;

@@ -1,0 +1,197 @@
+//! A real Envoy, started through func-e.
+
+use super::process::Process;
+use super::process_tree;
+use crate::config::Config;
+use crate::eventually::within;
+use crate::{client, tools};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Compiling the filter takes Envoy up to a few seconds on a busy machine.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+
+const CONFIG: &str = "envoy.json";
+
+/// How long an Envoy goes on after another has taken over, and half of it to tell its clients.
+const HANDOVER: Duration = Duration::from_secs(4);
+
+/// A running Envoy that is ready to serve; it ends when dropped.
+#[derive(Debug)]
+pub struct Envoy {
+    process: Process,
+    admin: SocketAddr,
+    listener: SocketAddr,
+    /// Present when another Envoy can take over.
+    succession: Option<Succession>,
+}
+
+/// A line of Envoys, each of which takes over from the one before: a hot restart.
+#[derive(Debug)]
+struct Succession {
+    dir: PathBuf,
+    concurrency: u32,
+    /// By which they find each other.
+    base_id: u32,
+    /// How many there have been before.
+    epoch: u32,
+}
+
+impl Envoy {
+    /// Starts Envoy with its files in `dir` and waits until it is ready. Ports of 0 in `config` become free ports.
+    pub async fn start(config: &Config, dir: &Path, concurrency: u32) -> Result<Self> {
+        config.write(&dir.join(CONFIG))?;
+        let mut command = command(dir)?;
+        // Hot restart is what a base id is for. Without it Envoys cannot meet, and none leaves shared memory behind.
+        command.arg("--disable-hot-restart");
+        Self::launch(command, dir, concurrency, "envoy.log").await
+    }
+
+    /// The same, and another one can take over from it. Its port for clients must not be 0.
+    pub async fn start_succession(config: &Config, dir: &Path, concurrency: u32) -> Result<Self> {
+        config.write(&dir.join(CONFIG))?;
+        let base_id = dir.join("envoy-base-id");
+        let mut command = handover_command()?;
+        command.arg("--use-dynamic-base-id").arg("--base-id-path").arg(&base_id);
+        let mut envoy = Self::launch(command, dir, concurrency, "envoy.log").await?;
+        let base_id = fs::read_to_string(base_id)?.trim().parse().context("base id")?;
+        envoy.succession = Some(Succession { dir: dir.to_owned(), concurrency, base_id, epoch: 0 });
+        Ok(envoy)
+    }
+
+    /// Lets another Envoy take over; the one before serves what it has for a few seconds and ends.
+    pub async fn hot_restart(&mut self) -> Result<()> {
+        let Some(Succession { dir, concurrency, base_id, epoch }) = &mut self.succession else {
+            anyhow::bail!("this Envoy was not started for a succession");
+        };
+        *epoch += 1;
+        let mut command = handover_command()?;
+        command.args(["--base-id", &base_id.to_string(), "--restart-epoch", &epoch.to_string()]);
+        let next = Self::launch(command, dir, *concurrency, &format!("envoy-{epoch}.log")).await?;
+        ensure!(next.listener == self.listener, "the next Envoy listens at {}", next.listener);
+        let mut before = core::mem::replace(&mut self.process, next.process);
+        self.admin = next.admin;
+        let ended = within(HANDOVER * 5, async || match before.check_running() {
+            Ok(()) => Err("it runs on"),
+            Err(_) => Ok(()),
+        });
+        ended.await.map_err(anyhow::Error::msg).context("the Envoy before")
+    }
+
+    async fn launch(mut command: Command, dir: &Path, concurrency: u32, log: &str) -> Result<Self> {
+        let (admin_path, log) = (dir.join("envoy-admin-address"), dir.join(log));
+        if admin_path.exists() {
+            fs::remove_file(&admin_path)?;
+        }
+        command.arg("-c").arg(dir.join(CONFIG)).arg("--admin-address-path").arg(&admin_path);
+        command.args(["--concurrency", &concurrency.to_string(), "--file-flush-interval-msec", "50"]);
+        command.args(["--log-level", "warning", "--component-log-level", "wasm:info"]);
+        let mut process = Process::start("Envoy", command, &log)?;
+
+        let ready = within(READY_DEADLINE, async || {
+            // An Envoy that has ended will not become ready: say so at once.
+            if let Err(ended) = process.check_running() {
+                return Ok(Err(ended));
+            }
+            let admin: SocketAddr = fs::read_to_string(&admin_path)
+                .context("no admin address yet")?
+                .parse()
+                .context("admin address")?;
+            get(admin, "/ready").await?;
+            anyhow::Ok(Ok((admin, listener_address(admin).await?)))
+        });
+        let (admin, listener) = ready
+            .await
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("Envoy not ready; its log is {}", log.display()))??;
+        Ok(Self { process, admin, listener, succession: None })
+    }
+
+    /// The id of Envoy's process, or of func-e's, whose child it then is.
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> Result<String> {
+        self.process.output()
+    }
+
+    /// The most memory that Envoy ever had resident, in bytes.
+    pub fn peak_memory(&self) -> Result<u64> {
+        process_tree::peak(self.process.id())
+    }
+
+    /// Where clients connect.
+    pub fn listener(&self) -> SocketAddr {
+        self.listener
+    }
+
+    /// Where the admin interface is.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// An error when Envoy has ended.
+    pub fn check_running(&mut self) -> Result<()> {
+        self.process.check_running()
+    }
+
+    /// The text behind a path of the admin interface.
+    pub async fn admin_text(&self, path: &str) -> Result<String> {
+        get(self.admin, path).await
+    }
+
+    /// A counter or gauge by its full name; 0 as long as Envoy does not know it.
+    pub async fn stat(&self, name: &str) -> Result<u64> {
+        let text = self.admin_text("/stats").await?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.map_or(Ok(0), |value| value.parse().with_context(|| format!("stat {name}: {value}")))
+    }
+}
+
+impl Drop for Succession {
+    fn drop(&mut self) {
+        // What the Envoys shared; the kernel would keep it until it restarts itself.
+        let _ = fs::remove_file(format!("/dev/shm/envoy_shared_memory_{}0", self.base_id));
+    }
+}
+
+/// Envoy itself, as one of a line.
+fn handover_command() -> Result<Command> {
+    let mut command = Command::new(tools::envoy()?);
+    let seconds = HANDOVER.as_secs();
+    command.args(["--parent-shutdown-time-s", &seconds.to_string()]);
+    command.args(["--drain-time-s", &(seconds / 2).to_string(), "--drain-strategy", "immediate"]);
+    Ok(command)
+}
+
+/// `func-e run` with the Envoy that the tools have, or that Envoy itself.
+fn command(dir: &Path) -> Result<Command> {
+    let envoy = tools::envoy()?;
+    let Some(func_e) = tools::func_e() else {
+        eprintln!("func-e is not there: {} runs directly", envoy.display());
+        return Ok(Command::new(envoy));
+    };
+    let mut command = Command::new(func_e);
+    command.env("ENVOY_PATH", envoy).env("FUNC_E_HOME", dir.join("func-e")).arg("run");
+    Ok(command)
+}
+
+async fn listener_address(admin: SocketAddr) -> Result<SocketAddr> {
+    let listeners: Value = serde_json::from_str(&get(admin, "/listeners?format=json").await?)?;
+    let address = &listeners["listener_statuses"][0]["local_address"]["socket_address"];
+    let (ip, port) = (address["address"].as_str(), address["port_value"].as_u64());
+    let (Some(ip), Some(port)) = (ip, port) else { anyhow::bail!("no listener yet") };
+    Ok(SocketAddr::new(ip.parse()?, u16::try_from(port)?))
+}
+
+async fn get(admin: SocketAddr, path: &str) -> Result<String> {
+    let response = client::http1().get(format!("http://{admin}{path}")).send().await?;
+    Ok(response.error_for_status()?.text().await?)
+}

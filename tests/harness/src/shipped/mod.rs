@@ -1,0 +1,6 @@
+//! What is shipped: the built filter, files and documents.
+
+mod module;
+pub mod snippets;
+
+pub use module::Module;

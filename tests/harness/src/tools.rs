@@ -1,0 +1,71 @@
+//! Where the programs come from that the harness starts.
+
+use anyhow::{Result, ensure};
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The repository's root.
+#[expect(clippy::missing_panics_doc, reason = "this crate lies two folders below the root")]
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in a workspace")
+}
+
+/// Envoy: what `ENVOY_PATH` names, otherwise what `make tools` found or brought.
+pub fn envoy() -> Result<PathBuf> {
+    let path = env::var_os("ENVOY_PATH").map_or_else(|| root().join(".tools/bin/envoy"), PathBuf::from);
+    ensure!(
+        path.is_file(),
+        "no Envoy at {}: run `make tools`, or set ENVOY_PATH to a binary",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// func-e, as `make tools` found or brought it; `None` where there was neither func-e nor Go to build it.
+pub fn func_e() -> Option<PathBuf> {
+    Some(root().join(".tools/bin/func-e")).filter(|path| path.is_file())
+}
+
+/// Python with the packages of `tests/asgi/requirements.txt`.
+pub fn asgi_python() -> Result<PathBuf> {
+    let path = root().join(".tools/asgi/bin/python");
+    ensure!(path.is_file(), "no Python with Starlette at {}: run `make test-tools`", path.display());
+    Ok(path)
+}
+
+/// The filter.
+pub fn filter_wasm() -> Result<PathBuf> {
+    let path = root().join("target/endpoint_picker.wasm");
+    ensure!(path.is_file(), "no filter at {}: run `make wasm`", path.display());
+    Ok(path)
+}
+
+/// The filter whose workers share nothing.
+pub fn alone_filter_wasm() -> Result<PathBuf> {
+    let path = root().join("target/endpoint_picker_alone.wasm");
+    ensure!(path.is_file(), "no filter without sharing at {}: run `make wasm-alone`", path.display());
+    Ok(path)
+}
+
+/// The filter with a way to end its VM: a request with the header `x-test-trap` does.
+pub fn trapping_filter_wasm() -> Result<PathBuf> {
+    let path = root().join("target/endpoint_picker_trap.wasm");
+    ensure!(path.is_file(), "no filter that traps at {}: run `make wasm-trap`", path.display());
+    Ok(path)
+}
+
+/// The metrics agent, from the same build as this program.
+pub fn metrics_agent() -> Result<PathBuf> {
+    built("metrics-agent", "metrics-agent")
+}
+
+/// A program of this workspace, from the same build as this one.
+pub fn built(program: &str, package: &str) -> Result<PathBuf> {
+    let own = env::current_exe()?;
+    // A test's own binary lies one folder deeper than the programs.
+    let found =
+        own.ancestors().skip(1).take(2).map(|folder| folder.join(program)).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        anyhow::anyhow!("no {program} beside {}: run `cargo build -p {package}`", own.display())
+    })
+}

@@ -1,0 +1,160 @@
+use super::Engine;
+use super::batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, TOKEN_BYTES};
+use crate::protocol::MODEL;
+use crate::service_times::ServiceTimes;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+const BLOCK: usize = BLOCK_TOKENS as usize;
+
+/// A step takes 10 ms, 1 ms more for each request that decodes, and each token that is read 1 ms.
+const TIMES: ServiceTimes = ServiceTimes {
+    max_running: 2,
+    step: Duration::from_millis(10),
+    step_per_sequence: MS,
+    prefill_per_token: MS,
+    max_batched_tokens: 100,
+    kv_blocks: 100,
+    max_loras: 1,
+    lora_load: Duration::from_millis(500),
+    stream_interval: 1,
+};
+
+fn batch(times: ServiceTimes) -> Batch<u32> {
+    Batch::new(times)
+}
+
+/// Some prompt of so many tokens.
+fn asked(number: u8, tokens: usize, answer: u64) -> BatchRequest {
+    BatchRequest::new(None, &vec![number; tokens * TOKEN_BYTES], answer)
+}
+
+/// The requests that ended with the step.
+fn end(batch: &mut Batch<u32>) -> Vec<u32> {
+    let mut ended = Vec::new();
+    batch.end_step(|&mut request, _, is_all| {
+        if is_all {
+            ended.push(request);
+        }
+        true
+    });
+    ended
+}
+
+#[test]
+fn a_prompt_is_read_once_and_then_every_step_makes_a_token() {
+    let mut batch = batch(TIMES);
+    assert_eq!(batch.begin_step(), None);
+    batch.add(asked(1, 5, 2), 1);
+    assert_eq!(batch.begin_step(), Some(15 * MS));
+    assert!(end(&mut batch).is_empty());
+    assert_eq!(batch.begin_step(), Some(11 * MS));
+    assert_eq!(end(&mut batch), [1]);
+    assert_eq!(batch.begin_step(), None);
+}
+
+#[test]
+fn what_is_cached_is_not_read_again_but_for_the_last_token() {
+    let mut batch = batch(TIMES);
+    for expected in [10 * MS + 32 * MS, 10 * MS + MS] {
+        batch.add(asked(1, 2 * BLOCK, 1), 1);
+        assert_eq!(batch.begin_step(), Some(expected));
+        end(&mut batch);
+    }
+    assert_eq!(batch.prefix_cache(), PrefixCacheCounts { queried: 64, hit: 32 });
+}
+
+#[test]
+fn a_step_reads_no_more_than_its_budget() {
+    let mut batch = batch(ServiceTimes { max_batched_tokens: 20, ..TIMES });
+    batch.add(asked(1, 30, 1), 1);
+    assert_eq!(batch.begin_step(), Some(30 * MS));
+    assert!(end(&mut batch).is_empty());
+    assert_eq!(batch.begin_step(), Some(20 * MS));
+    assert_eq!(end(&mut batch), [1]);
+}
+
+#[test]
+fn one_over_the_batch_waits() {
+    let mut batch = batch(TIMES);
+    for request in 1..=3 {
+        batch.add(asked(1, 1, 1), request);
+    }
+    batch.begin_step();
+    assert_eq!((batch.running(), batch.waiting()), (2, 1));
+    assert_eq!(end(&mut batch), [1, 2]);
+    batch.begin_step();
+    assert_eq!(end(&mut batch), [3]);
+}
+
+#[test]
+fn a_request_waits_until_its_blocks_fit() {
+    let mut batch = batch(ServiceTimes { kv_blocks: 4, ..TIMES });
+    batch.add(asked(1, 3 * BLOCK, 1), 1);
+    batch.add(asked(2, 3 * BLOCK, 1), 2);
+    batch.begin_step();
+    assert_eq!((batch.running(), batch.waiting()), (1, 1));
+    assert!((batch.cache_usage() - 1.0).abs() < 1e-9);
+    end(&mut batch);
+    batch.begin_step();
+    assert_eq!(end(&mut batch), [2]);
+    assert!(batch.cache_usage() < 1e-9);
+}
+
+#[test]
+fn an_adapter_costs_its_loading_and_others_pass_one_that_has_no_place() {
+    let mut batch = batch(TIMES);
+    let with = |adapter| BatchRequest::new(adapter, b"1234", 2);
+    batch.add(with(Some("a")), 1);
+    batch.add(with(Some("b")), 2);
+    batch.add(with(None), 3);
+    assert_eq!(batch.begin_step(), Some(10 * MS + 500 * MS + 2 * MS));
+    assert_eq!(batch.adapters(), [vec!["a".to_owned()], vec!["b".to_owned()]]);
+    assert_eq!((batch.running(), batch.waiting()), (2, 1));
+    end(&mut batch);
+    batch.begin_step();
+    assert_eq!(end(&mut batch), [1, 3]);
+    assert_eq!(batch.begin_step(), Some(10 * MS + 500 * MS + MS));
+}
+
+#[test]
+fn a_block_read_for_one_adapter_is_none_for_another() {
+    let prompt = [7; BLOCK * TOKEN_BYTES];
+    let mut batch = batch(TIMES);
+    for adapter in [Some("a"), None, Some("a")] {
+        batch.add(BatchRequest::new(adapter, &prompt, 1), 1);
+        batch.begin_step();
+        end(&mut batch);
+    }
+    assert_eq!(batch.prefix_cache().hit, BLOCK as u64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_come_at_their_time_and_an_abandoned_request_makes_room() {
+    let engine = Engine::new(ServiceTimes { max_running: 1, ..TIMES });
+    let mut first = engine.submit(MODEL, b"1234", 100);
+    let mut second = engine.submit(MODEL, b"5678", 2);
+    let begin = tokio::time::Instant::now();
+    assert_eq!(first.tokens().await, Some(1));
+    assert_eq!(begin.elapsed(), 11 * MS);
+    assert_eq!((engine.metrics().running, engine.metrics().waiting), (1, 1));
+    drop(first);
+    assert_eq!(
+        (second.tokens().await, second.tokens().await, second.tokens().await),
+        (Some(1), Some(1), None)
+    );
+    // It was noticed at the end of the step that was in flight.
+    assert_eq!(begin.elapsed(), 3 * 11 * MS + 11 * MS);
+    assert_eq!((engine.metrics().running, engine.metrics().waiting), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_token_comes_at_once_and_others_by_the_interval() {
+    let engine = Engine::new(ServiceTimes { stream_interval: 4, ..TIMES });
+    let mut work = engine.submit(MODEL, b"1234", 10);
+    let mut portions = Vec::new();
+    while let Some(tokens) = work.tokens().await {
+        portions.push(tokens);
+    }
+    assert_eq!(portions, [1, 4, 4, 1]);
+}

@@ -1,0 +1,25 @@
+//! A model server for tests, over real sockets. A test sets how it answers and which metrics it reports.
+//!
+//! It serves the OpenAI API (chat and text completions and responses, plain and streamed, the list of models), Anthropic's messages
+//! and vLLM's `/metrics`, over HTTP/1.1 and HTTP/2 with prior knowledge, and records every request. Answers depend on the
+//! request alone, so the same request sent past Envoy gets the same bytes.
+
+mod answer;
+mod body;
+mod connection;
+mod echo;
+mod engine;
+mod metrics;
+mod protocol;
+mod request;
+mod server;
+mod service_times;
+mod state;
+mod typed_events;
+
+pub use engine::{Batch, BatchRequest, PrefixCacheCounts, TOKEN_BYTES};
+pub use metrics::{CacheConfig, Lora, Metrics};
+pub use protocol::{BEHAVE, CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY};
+pub use request::{Behaviour, ReceivedRequest};
+pub use server::ModelServer;
+pub use service_times::ServiceTimes;

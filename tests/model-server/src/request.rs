@@ -1,0 +1,58 @@
+//! Requests as they arrived, and how a server treats them.
+
+use super::protocol::BEHAVE;
+use bytes::Bytes;
+use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
+use std::time::Duration;
+
+/// How a server treats a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Answers it.
+    #[default]
+    Answer,
+    /// Answers it, with this pause before every chunk of the body.
+    SlowChunks(Duration),
+    /// Answers it, with the body in pieces of this many bytes and this pause before each.
+    Pieces(usize, Duration),
+    /// Answers this status and an OpenAI error object.
+    Status(StatusCode),
+    /// Sends the body back as it comes, and records the request without it. A tunnel is opened.
+    Echo,
+    /// Reads it and never answers.
+    Hang,
+    /// Reads it and resets the connection.
+    Reset,
+}
+
+/// A request as it arrived, complete.
+#[derive(Clone, Debug)]
+pub struct ReceivedRequest {
+    /// The method.
+    pub method: Method,
+    /// Path and query.
+    pub uri: Uri,
+    /// HTTP version.
+    pub version: Version,
+    /// All header fields.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl ReceivedRequest {
+    /// The behaviour that this request's own header sets.
+    pub(crate) fn behaviour(&self) -> Option<Behaviour> {
+        Some(match self.header(BEHAVE)? {
+            "hang" => Behaviour::Hang,
+            "reset" => Behaviour::Reset,
+            "slow" => Behaviour::SlowChunks(Duration::from_millis(10)),
+            status => Behaviour::Status(status.parse().ok()?),
+        })
+    }
+
+    /// A header field's value as text; `None` when it is absent or not text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
