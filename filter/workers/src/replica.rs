@@ -1,0 +1,211 @@
+//! One worker's copy of the ledger, kept equal to those of all other workers.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::cycle::Load;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::Pool;
+use endpoint_picker::reading::Reading;
+use endpoint_picker_engine::ledger::{Change, Ledger, LedgerStore};
+
+use crate::entry::{Content, Entry, write_change, write_loads};
+use crate::membership::{Membership, MembershipUpdate};
+use crate::shared_data::SharedData;
+use crate::shared_log::SharedLog;
+
+/// How often an append is tried before it is left for the next time.
+const TRIES: u32 = 4;
+
+/// One worker's copy of the ledger, kept equal to those of all other workers by their log in shared data.
+///
+/// Changes are applied when they are read from the log, own ones too. When shared data fails, own changes stay pending and are
+/// appended with the next call.
+#[derive(Debug)]
+pub struct Replica<S> {
+    data: S,
+    worker: u64,
+    ledger: Ledger,
+    log: SharedLog,
+    membership: Membership,
+    /// Whether there is a pool. Before, entries of the log would mean nothing and are not read.
+    has_pool: bool,
+    /// Whether this worker has to append everything that it has in flight.
+    owes_loads: bool,
+}
+
+impl<S: SharedData> Replica<S> {
+    /// The copy of a new worker, which has this [number](crate::next_worker_number).
+    pub fn new(data: S, pool: &str, worker: u64) -> Result<Self, S::Error> {
+        Ok(Self {
+            log: SharedLog::new(&data, pool)?,
+            membership: Membership::new(&data, pool, worker)?,
+            data,
+            worker,
+            ledger: Ledger::default(),
+            has_pool: false,
+            owes_loads: false,
+        })
+    }
+
+    /// The ledger as it was read last.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Shared data, for what is not in the ledger.
+    pub fn data(&self) -> &S {
+        &self.data
+    }
+
+    /// Keeps up with the other workers, also while there are no requests: to be called at every tick.
+    ///
+    /// Returns an error when the heartbeat fails; the rest is done all the same.
+    pub fn keep_up(&mut self, now: Duration) -> Result<(), S::Error> {
+        if self.has_pool {
+            self.sync();
+            if self.log.take_missed() {
+                self.membership.request_resync();
+            }
+        }
+        let heartbeat = self.membership.heartbeat(&self.data, now);
+        if self.has_pool {
+            if let Ok(Some(update)) = &heartbeat {
+                self.follow(update);
+            }
+            self.append_owed_loads();
+        }
+        heartbeat.map(drop)
+    }
+
+    fn follow(&mut self, update: &MembershipUpdate) {
+        let departed: Vec<u64> =
+            self.ledger.senders().filter(|sender| !update.members.contains(sender)).collect();
+        for worker in departed {
+            self.ledger.forget_sender(worker);
+        }
+        if update.must_resync {
+            self.owes_loads = true;
+            self.ledger.resend();
+        }
+    }
+
+    fn append_owed_loads(&mut self) {
+        // A pending change is not in the ledger yet: loads that are appended behind it would take it back.
+        if self.owes_loads && self.log.is_settled() {
+            self.owes_loads = false;
+            let loads = self.ledger.loads_of(self.worker);
+            let loads: Vec<_> =
+                loads.map(|(endpoint, Load { requests, tokens })| [endpoint, requests, tokens]).collect();
+            self.log.push(|log| write_loads(self.worker, &loads, log));
+            self.flush();
+        }
+    }
+
+    fn push(&mut self, changes: &[Change]) {
+        let worker = self.worker;
+        self.log.push(|log| changes.iter().for_each(|change| write_change(worker, change, log)));
+    }
+
+    /// Applies what the other workers appended, then appends what is pending here.
+    fn sync(&mut self) {
+        let Self { data, log, ledger, .. } = self;
+        if let Err(error) = log.read(data, |entry| apply(ledger, entry)) {
+            log::error!("{error}; the changes of other workers are not known");
+        }
+        self.flush();
+    }
+
+    /// Appends what is pending. When other workers are faster several times in a row, it stays pending.
+    fn flush(&mut self) {
+        self.append(|_| true);
+    }
+
+    /// The same, unless another worker has routed a request since the log was read. Then it returns false: the pending decision can
+    /// be made better.
+    fn commit(&mut self) -> bool {
+        let routed = self.ledger.routed();
+        self.append(|ledger| ledger.routed() == routed)
+    }
+
+    /// Appends what is pending, for as long as the changes that other workers append first allow it. Returns whether they did.
+    fn append(&mut self, allows: impl Fn(&Ledger) -> bool) -> bool {
+        let Self { data, log, ledger, .. } = self;
+        for _ in 0..TRIES {
+            match log.try_append(data, |entry| apply(ledger, entry)) {
+                Ok(true) => break,
+                Ok(false) if allows(ledger) => {}
+                Ok(false) => return false,
+                Err(error) => {
+                    log::error!("{error}; other workers do not know the changes of this one");
+                    break;
+                }
+            }
+        }
+        true
+    }
+}
+
+impl<S: SharedData> LedgerStore for Replica<S> {
+    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        read(&self.ledger)
+    }
+
+    fn decide<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
+        self.sync();
+        let mark = self.log.mark();
+        let (result, changes) = decide(&self.ledger);
+        self.push(&changes);
+        if self.commit() {
+            return result;
+        }
+        // Another worker has decided at the same time, maybe for the same endpoint. Deciding again once is enough: where this
+        // happens all the time, one request more or less makes no difference.
+        self.log.withdraw(mark);
+        let (result, changes) = decide(&self.ledger);
+        self.push(&changes);
+        self.flush();
+        result
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        self.push(&changes);
+        if !self.log.is_flushed() {
+            self.sync();
+        }
+    }
+
+    fn observe(&mut self, readings: &[Reading]) {
+        let mut restarts = self.ledger.restarts_in(readings);
+        if restarts.is_empty() {
+            return;
+        }
+        self.sync();
+        self.ledger.keep_unapplied_restarts(&mut restarts);
+        self.push(&restarts);
+        self.flush();
+    }
+
+    fn adopt<'a>(
+        &mut self,
+        pool: Arc<Pool>,
+        pipelines: impl IntoIterator<Item = &'a Pipeline>,
+        avoid_failing: Duration,
+    ) {
+        self.ledger.adopt(pool, pipelines, avoid_failing);
+        self.has_pool = true;
+        // Other workers may have had the new endpoints for longer, and appended changes that meant nothing here.
+        self.membership.request_resync();
+    }
+}
+
+/// Applies an entry of the log.
+fn apply(ledger: &mut Ledger, entry: Entry<'_>) {
+    match entry.content {
+        Content::Change(change) => ledger.apply(entry.worker, &change),
+        Content::Loads(loads) => {
+            let load = |&[endpoint, requests, tokens]: &[u64; 3]| (endpoint, Load { requests, tokens });
+            ledger.set_loads(entry.worker, loads.iter().map(load));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The log of all workers' changes.
+//!
+//! Every worker applies the entries of all workers, its own among them, in the same order. The log is kept in chunks: entries are
+//! appended to the *tail* by compare-and-swap, and when it is full it moves to a key of its own.
+//!
+//! | key | value |
+//! |---|---|
+//! | `…/log` | the number of the tail (a word), then its [entries](crate::entry) |
+//! | `…/log/{n}` | the same of a full chunk; n is its number modulo [`CHUNKS`] |
+//!
+//! A worker that starts, or was away, reads what is still there; no worker waits for it.
+
+use crate::entry::{self, Entry};
+use crate::shared_data::{SharedData, Versioned, create, key};
+use crate::words::{bytes, first_word, words};
+
+/// Bytes at which a chunk is full. Each request copies up to this much four times: from the proxy to the worker, and back.
+const CHUNK: usize = 4 * 1024;
+
+/// Full chunks that are kept: half a megabyte, the last 60 000 blocks of prompts.
+const CHUNKS: u64 = 128;
+
+/// Bytes of a chunk's number.
+const HEADER: usize = 8;
+
+/// One worker's place in the log, and its entries that are not appended yet.
+#[derive(Debug)]
+pub(crate) struct SharedLog {
+    key: String,
+    /// The number of the chunk to read next, and how many bytes of its entries were read.
+    chunk: u64,
+    read: usize,
+    /// The tail as it was read last, with its version.
+    tail: Vec<u8>,
+    version: Option<u32>,
+    pending: Vec<u8>,
+    /// Buffer for the words of entries while they are applied.
+    words: Vec<u64>,
+    has_missed: bool,
+}
+
+impl SharedLog {
+    /// A place at the beginning of what is still there.
+    pub(crate) fn new<S: SharedData>(data: &S, pool: &str) -> Result<Self, S::Error> {
+        let mut log = Self {
+            key: key(pool, "log"),
+            chunk: 0,
+            read: 0,
+            tail: Vec::new(),
+            version: None,
+            pending: Vec::new(),
+            words: Vec::new(),
+            has_missed: false,
+        };
+        create(data, &log.key, &bytes([0]))?;
+        log.fetch_tail(data)?;
+        log.chunk = log.tail_chunk().saturating_sub(CHUNKS - 1);
+        Ok(log)
+    }
+
+    /// Whether entries were lost before this worker read them; false from then on.
+    pub(crate) fn take_missed(&mut self) -> bool {
+        core::mem::take(&mut self.has_missed)
+    }
+
+    /// Whether every own entry is appended, and applied with all before it.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_flushed() && self.chunk == self.tail_chunk() && self.read + HEADER == self.tail.len()
+    }
+
+    /// Whether every own entry is appended.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Adds pending entries, which `write` appends to the bytes that it is given.
+    pub(crate) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.pending);
+    }
+
+    /// The end of the pending entries, for [`Self::withdraw`].
+    pub(crate) fn mark(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Drops the pending entries behind a mark.
+    pub(crate) fn withdraw(&mut self, mark: usize) {
+        self.pending.truncate(mark);
+    }
+
+    /// Applies the entries that were appended since the last time.
+    pub(crate) fn read<S: SharedData>(
+        &mut self,
+        data: &S,
+        apply: impl FnMut(Entry<'_>),
+    ) -> Result<(), S::Error> {
+        self.fetch_tail(data)?;
+        self.read_on(data, apply)
+    }
+
+    /// Appends the pending entries and applies them. Returns false if another worker has appended since the tail was read; then
+    /// its entries are applied instead, and the next try is based on them.
+    pub(crate) fn try_append<S: SharedData>(
+        &mut self,
+        data: &S,
+        apply: impl FnMut(Entry<'_>),
+    ) -> Result<bool, S::Error> {
+        let is_appended = self.is_flushed() || self.append(data)?;
+        if !is_appended {
+            self.fetch_tail(data)?;
+        }
+        self.read_on(data, apply)?;
+        Ok(is_appended)
+    }
+
+    fn fetch_tail<S: SharedData>(&mut self, data: &S) -> Result<(), S::Error> {
+        if cfg!(feature = "alone") {
+            self.tail.resize(HEADER, 0);
+            return Ok(());
+        }
+        let Versioned { bytes: tail, version } = data.get(&self.key)?;
+        (self.tail, self.version) = (tail, version);
+        if self.tail.len() < HEADER {
+            self.tail = bytes([0]);
+        }
+        Ok(())
+    }
+
+    fn tail_chunk(&self) -> u64 {
+        first_word(&self.tail).unwrap_or(0)
+    }
+
+    /// Appends the pending entries, unless the tail has changed since it was read. Unless it succeeds, it changes nothing here.
+    fn append<S: SharedData>(&mut self, data: &S) -> Result<bool, S::Error> {
+        if cfg!(feature = "alone") {
+            self.tail.truncate(HEADER);
+            self.tail.append(&mut self.pending);
+            self.read = 0;
+            return Ok(true);
+        }
+        if self.tail.len() > CHUNK {
+            return self.append_to_new_chunk(data);
+        }
+        let end = self.tail.len();
+        self.tail.extend_from_slice(&self.pending);
+        let swapped = data.compare_and_swap(&self.key, &self.tail, self.version);
+        if matches!(swapped, Ok(true)) {
+            self.pending.clear();
+        } else {
+            self.tail.truncate(end);
+        }
+        swapped
+    }
+
+    fn append_to_new_chunk<S: SharedData>(&mut self, data: &S) -> Result<bool, S::Error> {
+        // A full tail never changes, so every worker that finds it writes the same. It is written first: a worker that ends before
+        // the swap then costs the others nothing.
+        let number = self.tail_chunk();
+        data.set(&self.chunk_key(number), &self.tail)?;
+        let mut tail = bytes([number + 1]);
+        tail.extend_from_slice(&self.pending);
+        let is_swapped = data.compare_and_swap(&self.key, &tail, self.version)?;
+        if is_swapped {
+            self.tail = tail;
+            self.pending.clear();
+        }
+        Ok(is_swapped)
+    }
+
+    /// Applies the entries between this worker's place and the end of the tail as it was read last.
+    fn read_on<S: SharedData>(&mut self, data: &S, mut apply: impl FnMut(Entry<'_>)) -> Result<(), S::Error> {
+        let tail_chunk = self.tail_chunk();
+        while self.chunk < tail_chunk {
+            let full = data.get(&self.chunk_key(self.chunk))?.bytes;
+            if first_word(&full) == Some(self.chunk) {
+                self.apply_entries(&full, &mut apply);
+            } else {
+                self.has_missed = true;
+            }
+            self.chunk += 1;
+            self.read = 0;
+        }
+        let tail = core::mem::take(&mut self.tail);
+        self.apply_entries(&tail, &mut apply);
+        self.read = tail.len().saturating_sub(HEADER);
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Applies the entries of a chunk that were not read yet.
+    fn apply_entries(&mut self, chunk: &[u8], apply: &mut impl FnMut(Entry<'_>)) {
+        self.words.clear();
+        self.words.extend(words(chunk.get(HEADER + self.read..).unwrap_or_default()));
+        for entry in entry::read(&self.words) {
+            match entry {
+                Ok(entry) => apply(entry),
+                Err(error) => log::error!("{error} in the workers' log is left out"),
+            }
+        }
+    }
+
+    fn chunk_key(&self, chunk: u64) -> String {
+        format!("{}/{}", self.key, chunk % CHUNKS)
+    }
+}

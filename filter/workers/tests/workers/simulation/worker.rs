@@ -1,0 +1,293 @@
+//! A worker of a simulated proxy.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use endpoint_picker::body::{Api, Body};
+use endpoint_picker::cycle::{Headers, Load, Request};
+use endpoint_picker::decision::Reservation;
+use endpoint_picker::period::Period;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin_state::PluginState;
+use endpoint_picker::pool::Pool;
+use endpoint_picker::reading::Reading;
+use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, changes_of};
+use endpoint_picker_workers::{Lease, Replica, next_worker_number, words};
+
+use super::turn::{Order, Turn};
+use crate::fixture::{AVOID, POOL};
+use crate::memory::{Gated, Memory, Refused};
+
+/// Different prompts that clients send.
+const PROMPTS: usize = 12;
+
+/// What all workers of a proxy have in common.
+pub(crate) struct World {
+    pub(crate) memory: Memory,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) clock: Mutex<Clock>,
+    /// Whether two workers must never hold the lease.
+    pub(crate) checks_lease: bool,
+    /// The marks of the requests that were routed.
+    pub(crate) routed: Mutex<Vec<u64>>,
+}
+
+/// Real time, and the wall clock that workers read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) real: Duration,
+    pub(crate) wall: Duration,
+    /// When the wall clock was set last.
+    pub(crate) set_at: Option<Duration>,
+}
+
+/// What a worker that is idle has.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// The load in flight at each endpoint, by its ledger.
+    pub(crate) loads: Vec<Load>,
+    /// The load of its own requests.
+    pub(crate) own: Vec<Load>,
+    pub(crate) avoided: Vec<Period>,
+    pub(crate) history: History,
+}
+
+/// What depends on all changes since the first.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct History {
+    pub(crate) routed: u64,
+    pub(crate) picks: Vec<u64>,
+    /// For each prompt, the blocks of it that each endpoint has.
+    pub(crate) matched: Vec<Vec<u32>>,
+}
+
+/// A request in flight: what it has reserved still.
+struct InFlight {
+    reservations: Vec<Reservation>,
+}
+
+struct Worker<'a> {
+    world: &'a World,
+    turn: &'a Turn<Report>,
+    number: u64,
+    replica: Replica<Gated<&'a Turn<Report>>>,
+    lease: Lease,
+    rng: SplitMix64,
+    requests: Vec<InFlight>,
+    sent: u64,
+    restarts: u64,
+}
+
+/// Runs a worker until it traps or the scheduler ends. Returns early when it cannot start.
+pub(crate) fn run(world: &World, turn: &Turn<Report>, seed: u64) -> Result<(), Refused> {
+    let data = world.memory.behind(turn);
+    let number = next_worker_number(&data)?;
+    let lease = Lease::new(&data, POOL, number)?;
+    let mut replica = Replica::new(data, POOL, number)?;
+    replica.adopt(Arc::clone(&world.pool), [&world.pipeline], AVOID);
+    let rng = SplitMix64::new(seed ^ number.rotate_left(32));
+    let (requests, sent, restarts) = (Vec::new(), 0, 0);
+    Worker { world, turn, number, replica, lease, rng, requests, sent, restarts }.follow_orders()
+}
+
+impl Worker<'_> {
+    fn follow_orders(mut self) -> ! {
+        let mut report = None;
+        loop {
+            match self.turn.idle(report.take()) {
+                Order::GoOn => {}
+                Order::Act { pads } => self.act(pads),
+                Order::Tick => self.tick(),
+                Order::EndRequests => {
+                    while !self.requests.is_empty() {
+                        self.end_request();
+                    }
+                }
+                Order::Report => report = Some(Box::new(self.report())),
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.world.clock.lock().unwrap().wall
+    }
+
+    fn act(&mut self, pads: bool) {
+        match self.rng.below(12) {
+            0..5 if self.requests.len() < 8 => self.route(pads),
+            5..7 => self.begin_answer(),
+            7..9 => self.end_request(),
+            9 => self.learn(),
+            _ => self.tick(),
+        }
+    }
+
+    /// Does what every tick of a worker does.
+    fn tick(&mut self) {
+        // What fails is tried again with a later tick.
+        let _ = self.replica.keep_up(self.now());
+        let _ = self.lease.keep(self.replica.data(), self.now());
+        self.check_lease();
+    }
+
+    /// A worker that believes to hold the lease is its holder, except for a short time after the clock was set, and where workers are
+    /// held up between reading the clock and reading the lease.
+    fn check_lease(&self) {
+        if !self.world.checks_lease {
+            return;
+        }
+        let clock = *self.world.clock.lock().unwrap();
+        let is_settled =
+            clock.set_at.is_none_or(|set_at| clock.real.saturating_sub(set_at) > Duration::from_secs(3));
+        if is_settled && self.lease.is_held(clock.wall) {
+            let lease = self.world.memory.value("/lease").unwrap_or_default();
+            assert_eq!(words(&lease).next(), Some(self.number), "two workers hold the lease");
+        }
+    }
+
+    fn route(&mut self, pads: bool) {
+        let now = self.now();
+        let Self { world, replica, rng, number, sent, .. } = self;
+        *sent += 1;
+        let mark = (*number << 32) | *sent;
+        let body = prompt(rng.below(PROMPTS));
+        let options = world.pipeline.body_options(Headers::default());
+        let body = Body::read(&body, Api::Completions, &options).unwrap();
+        let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
+        let readings = vec![Reading { ready: true, updated: Some(now), ..Reading::default() }; 4];
+        let reservations = replica.decide(|ledger: &Ledger| {
+            let mut decision = world.pipeline.decide(&request, &ledger.view(&readings, now), now, rng);
+            let mut changes = changes_of(&mut decision, ledger.pool());
+            let endpoint = ledger.pool().endpoints()[decision.destination().unwrap()].key();
+            // No plugin has this key, so these change no ledger.
+            let session = ChangeKind::BoundSession { plugin: 0, session: mark, at: now };
+            changes.push(Change { endpoint, kind: session });
+            if pads {
+                let kind = ChangeKind::SentPrompt { plugin: 0, capacity: 1, hashes: vec![mark; 2_000] };
+                changes.push(Change { endpoint, kind });
+            }
+            (decision.reservations, changes)
+        });
+        self.requests.push(InFlight { reservations });
+        world.routed.lock().unwrap().push(mark);
+    }
+
+    fn key(&self, endpoint: usize) -> u64 {
+        self.world.pool.endpoints()[endpoint].key()
+    }
+
+    fn any_request(&mut self) -> Option<usize> {
+        (!self.requests.is_empty()).then(|| self.rng.below(self.requests.len()))
+    }
+
+    /// A request's prompt is computed, maybe by another endpoint than the first.
+    fn begin_answer(&mut self) {
+        let Some(request) = self.any_request() else { return };
+        let to = self.rng.below(8);
+        let mut changes = Vec::new();
+        let mut reservations = core::mem::take(&mut self.requests[request].reservations);
+        for reservation in &mut reservations {
+            let prefill = core::mem::take(&mut reservation.prefill);
+            changes.extend(Change::ended(self.key(reservation.endpoint), prefill));
+            if to < 4 && to != reservation.endpoint {
+                let moved = ChangeKind::Moved { to: self.key(to), load: reservation.response };
+                changes.push(Change { endpoint: self.key(reservation.endpoint), kind: moved });
+                reservation.endpoint = to;
+            }
+        }
+        self.requests[request].reservations = reservations;
+        self.replica.apply(changes);
+    }
+
+    fn end_request(&mut self) {
+        let Some(request) = self.any_request() else { return };
+        let InFlight { reservations } = self.requests.swap_remove(request);
+        let changes =
+            reservations.into_iter().filter_map(|Reservation { endpoint, prefill, mut response }| {
+                response += prefill;
+                Change::ended(self.key(endpoint), response)
+            });
+        let changes = changes.collect();
+        self.replica.apply(changes);
+    }
+
+    /// An endpoint fails, answers again, or restarts.
+    fn learn(&mut self) {
+        let now = self.now();
+        let endpoint = self.rng.below(4);
+        let kind = match self.rng.below(3) {
+            0 => ChangeKind::Failed { at: now },
+            1 => ChangeKind::Answered { at: now },
+            _ => {
+                self.restarts += 1;
+                let since = Duration::from_secs(100 * self.restarts);
+                let reading = Reading { updated: Some(now), cached_since: Some(since), ..Reading::default() };
+                self.replica.observe(&vec![reading; endpoint]);
+                return;
+            }
+        };
+        self.replica.apply(vec![Change { endpoint: self.key(endpoint), kind }]);
+    }
+
+    fn report(&self) -> Report {
+        let ledger = self.replica.ledger();
+        let mut own = vec![Load::default(); 4];
+        for reservation in self.requests.iter().flat_map(|request| &request.reservations) {
+            own[reservation.endpoint] += reservation.prefill;
+            own[reservation.endpoint] += reservation.response;
+        }
+        let history = History {
+            routed: ledger.routed(),
+            picks: ledger.picks().to_vec(),
+            matched: matched(&self.world.pipeline, ledger),
+        };
+        Report { loads: ledger.loads().to_vec(), own, avoided: ledger.avoided().to_vec(), history }
+    }
+}
+
+/// The body of a request; every third prompt begins like the one before.
+fn prompt(number: usize) -> String {
+    let common = format!("the beginning of conversation {} ", number / 3).repeat(30);
+    let own = format!("turn {number} ").repeat(60);
+    format!(r#"{{"model": "llama", "prompt": "{common}{own}"}}"#)
+}
+
+/// For each prompt, the blocks of it that each endpoint has.
+fn matched(pipeline: &Pipeline, ledger: &Ledger) -> Vec<Vec<u32>> {
+    let keys = (0..pipeline.plugins().len()).filter_map(|plugin| pipeline.key_of(plugin));
+    let indices = keys.filter_map(|key| match ledger.states().of(key) {
+        PluginState::Prefixes(index) => Some(index),
+        _ => None,
+    });
+    let indices: Vec<_> = indices.collect();
+    assert!(!indices.is_empty(), "the default pipeline has a prefix index");
+    let chains: Vec<_> = (0..PROMPTS).map(|number| chain(pipeline, number)).collect();
+    let mut matched = Vec::new();
+    for (index, chain) in indices.iter().flat_map(|index| chains.iter().map(move |chain| (index, chain))) {
+        let mut counts = vec![0; 4];
+        index.count_matches(chain, &mut counts);
+        matched.push(counts);
+    }
+    matched
+}
+
+/// The block hashes of a prompt, as a decision over an empty ledger records them.
+fn chain(pipeline: &Pipeline, number: usize) -> Vec<u64> {
+    let mut ledger = Ledger::default();
+    ledger.adopt(crate::fixture::pool(&[1]), [pipeline], AVOID);
+    let body = prompt(number);
+    let options = pipeline.body_options(Headers::default());
+    let body = Body::read(&body, Api::Completions, &options).unwrap();
+    let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
+    let readings = [Reading { ready: true, updated: Some(AVOID), ..Reading::default() }];
+    let view = ledger.view(&readings, AVOID);
+    let mut decision = pipeline.decide(&request, &view, AVOID, &mut SplitMix64::new(1));
+    let changes = changes_of(&mut decision, ledger.pool());
+    let hashes = changes.into_iter().find_map(|change| match change.kind {
+        ChangeKind::SentPrompt { hashes, .. } => Some(hashes),
+        _ => None,
+    });
+    hashes.unwrap_or_default()
+}
