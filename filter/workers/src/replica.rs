@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::cycle::Load;
+use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;

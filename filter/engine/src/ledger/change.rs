@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use endpoint_picker::cycle::Load;
 use endpoint_picker::decision::Decision;
-use endpoint_picker::plugin_state::{self, Event};
+use endpoint_picker::load::Load;
 use endpoint_picker::pool::Pool;
+use endpoint_picker::state::{self, Event};
 
 /// One change of the ledger. `Hashes` holds the hashes of a prompt's blocks: a `Vec` of its own, or a slice borrowed from the
 /// bytes that the change was read from.
@@ -85,11 +85,11 @@ impl Change {
     /// A plugin's event; `None` if the pool has no endpoint of that index.
     pub fn of_event(Event { plugin, change }: Event, pool: &Pool) -> Option<Self> {
         let (endpoint, kind) = match change {
-            plugin_state::Change::SentPrompt { endpoint, capacity, chain } => {
+            state::Change::SentPrompt { endpoint, capacity, chain } => {
                 (endpoint, ChangeKind::SentPrompt { plugin, capacity: capacity as u64, hashes: chain })
             }
-            plugin_state::Change::SentCold { endpoint } => (endpoint, ChangeKind::SentCold { plugin }),
-            plugin_state::Change::BoundSession { session, endpoint, at } => {
+            state::Change::SentCold { endpoint } => (endpoint, ChangeKind::SentCold { plugin }),
+            state::Change::BoundSession { session, endpoint, at } => {
                 (endpoint, ChangeKind::BoundSession { plugin, session, at })
             }
         };
@@ -117,14 +117,14 @@ impl<Hashes: AsRef<[u64]>> Change<Hashes> {
             ChangeKind::SentPrompt { plugin, capacity, ref hashes } => {
                 let endpoint = pool.index_of(self.endpoint)?;
                 let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
-                (plugin, plugin_state::Change::SentPrompt { endpoint, capacity, chain: hashes.as_ref() })
+                (plugin, state::Change::SentPrompt { endpoint, capacity, chain: hashes.as_ref() })
             }
             ChangeKind::SentCold { plugin } => {
-                (plugin, plugin_state::Change::SentCold { endpoint: pool.index_of(self.endpoint)? })
+                (plugin, state::Change::SentCold { endpoint: pool.index_of(self.endpoint)? })
             }
             ChangeKind::BoundSession { plugin, session, at } => {
                 let endpoint = pool.index_of(self.endpoint)?;
-                (plugin, plugin_state::Change::BoundSession { session, endpoint, at })
+                (plugin, state::Change::BoundSession { session, endpoint, at })
             }
             ChangeKind::Started(_)
             | ChangeKind::Ended(_)

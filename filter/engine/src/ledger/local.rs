@@ -27,7 +27,7 @@ impl LocalLedger {
     }
 
     /// Replaces everything that is in flight: keys of endpoints with the load there.
-    pub fn set_loads(&mut self, loads: impl IntoIterator<Item = (u64, endpoint_picker::cycle::Load)>) {
+    pub fn set_loads(&mut self, loads: impl IntoIterator<Item = (u64, endpoint_picker::load::Load)>) {
         self.ledger.set_loads(SENDER, loads);
     }
 }

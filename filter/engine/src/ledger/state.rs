@@ -3,15 +3,16 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::avoidance::Avoidance;
-use endpoint_picker::cycle::{Load, View};
-use endpoint_picker::in_flight::InFlight;
+use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin_state::PluginStates;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
-use endpoint_picker::restarts::Restarts;
+use endpoint_picker::state::PluginStates;
+use endpoint_picker::state::avoidance::Avoidance;
+use endpoint_picker::state::in_flight::InFlight;
+use endpoint_picker::state::restarts::Restarts;
+use endpoint_picker::view::View;
 
 use super::change::{Change, ChangeKind};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use endpoint_picker::cycle::Load;
+use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore};

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use endpoint_picker::cycle::Load;
+use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::reading::Reading;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore};

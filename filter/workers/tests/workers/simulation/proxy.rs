@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use endpoint_picker::cycle::Load;
+use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::ledger::ChangeKind;

@@ -4,14 +4,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use endpoint_picker::body::{Api, Body};
-use endpoint_picker::cycle::{Headers, Load, Request};
 use endpoint_picker::decision::Reservation;
+use endpoint_picker::headers::Headers;
+use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin_state::PluginState;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
+use endpoint_picker::request::Request;
 use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker::state::PluginState;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, changes_of};
 use endpoint_picker_workers::{Lease, Replica, next_worker_number, words};
 
