@@ -37,7 +37,6 @@ impl Pipeline {
         let detector = plugins.detector(config.saturation_detector.as_deref());
         plugins.add_missing_prefix_producers();
         plugins.check_references();
-        plugins.check_custom_metrics();
         let load_producer = plugins.load_producer();
         let plugins = plugins.finish()?;
         Ok(Self {

@@ -1,7 +1,6 @@
 //! The picker's configuration, and how it becomes a pipeline.
 
 mod compile;
-mod custom_metrics;
 pub use crate::duration;
 mod plugins;
 mod references;

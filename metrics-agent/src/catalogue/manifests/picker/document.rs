@@ -111,10 +111,14 @@ pub(super) struct ProfilePlugin {
 }
 
 impl Profile {
-    pub(super) fn on_the_wire(self) -> v1::Profile {
-        let plugins = self.plugins.into_iter();
-        let plugins = plugins.map(|plugin| v1::PluginRef { name: plugin.plugin_ref, weight: plugin.weight });
-        v1::Profile { name: self.name, plugins: plugins.collect() }
+    /// The profile without the plugins that the filter does not have, and the index here of each that is left.
+    pub(super) fn on_the_wire(self, has: impl Fn(&str) -> bool) -> (v1::Profile, Vec<usize>) {
+        let plugins = self.plugins.into_iter().enumerate().filter(|(_, plugin)| has(&plugin.plugin_ref));
+        let plugin = |(index, plugin): (usize, ProfilePlugin)| {
+            (v1::PluginRef { name: plugin.plugin_ref, weight: plugin.weight }, index)
+        };
+        let (plugins, indexes) = plugins.map(plugin).unzip();
+        (v1::Profile { name: self.name, plugins }, indexes)
     }
 }
 

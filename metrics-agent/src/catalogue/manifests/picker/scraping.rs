@@ -1,22 +1,23 @@
-//! What the data-layer plugins mean for the agent.
+//! How endpoints are scraped, from the plugins of the data layer.
 
 use core::time::Duration;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use endpoint_picker::plugin::{CoreMetricsExtractor, EngineConfig, MetricsDataSource, Scheme};
 use hyper::Uri;
 
-use super::Report;
+use super::extractor::{CoreMetricsExtractor, EngineConfig};
+use super::findings::Findings;
+use super::source::{MetricsDataSource, Scheme};
 use crate::catalogue::dialect::{CacheInfo, Dialect, Dialects, MetricSpec};
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::scraping::MIN_INTERVAL;
 
-/// How a configuration wants the endpoints of its pools scraped. `None`: as the agent's flags say.
+/// How a configuration has the endpoints of its pools scraped. `None`: as the agent's flags say.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::catalogue) struct Scraping {
     pub(in crate::catalogue) path: Option<Uri>,
-    /// Over TLS, whatever the flags say.
+    /// Whether scrapes use TLS even without the flags for it.
     pub(in crate::catalogue) https: bool,
     pub(in crate::catalogue) port: Option<NonZeroU16>,
     pub(in crate::catalogue) interval: Option<Duration>,
@@ -37,7 +38,7 @@ impl Default for Scraping {
 
 impl Scraping {
     /// `at` is the path of the plugin's parameters.
-    pub(super) fn set_source(&mut self, source: &MetricsDataSource, at: &str, report: &mut Report) {
+    pub(super) fn set_source(&mut self, source: &MetricsDataSource, at: &str, findings: &mut Findings) {
         self.https = source.scheme == Scheme::Https;
         for (parameter, path, flag) in [
             ("caCertPath", &source.ca_cert_path, "--scrape-ca"),
@@ -45,36 +46,41 @@ impl Scraping {
             ("clientKeyPath", &source.client_key_path, "--scrape-key"),
         ] {
             if !path.is_empty() {
-                let text = format!("{} is for the agent's flag {flag}; leave it out here", quoted(path));
-                report.fault(format!("{at}.{parameter}"), text);
+                let text = format!("{} is not supported; use the agent's flag {flag}", quoted(path));
+                findings.fault(format!("{at}.{parameter}"), text);
             }
         }
         self.path = source.path.parse().ok();
         if self.path.is_none() {
-            let text = format!("{} is no URL path; allowed is one such as /metrics", quoted(&source.path));
-            report.fault(format!("{at}.path"), text);
+            let text = format!("{} is not a URL path; allowed is one such as /metrics", quoted(&source.path));
+            findings.fault(format!("{at}.path"), text);
         }
-        let is_legal = |interval: &Duration| {
+        let is_allowed = |interval: &Duration| {
             *interval >= MIN_INTERVAL && interval.as_nanos().is_multiple_of(MIN_INTERVAL.as_nanos())
         };
-        if let Some(interval) = source.interval.filter(|interval| !is_legal(interval)) {
-            let text = format!("{interval:?} is no interval; allowed are multiples of {MIN_INTERVAL:?}");
-            report.fault(format!("{at}.interval"), text);
+        if let Some(interval) = source.interval.filter(|interval| !is_allowed(interval)) {
+            let text = format!("is {interval:?}; it must be a multiple of {MIN_INTERVAL:?}");
+            findings.fault(format!("{at}.interval"), text);
         }
         self.port = source.port.and_then(|port| NonZeroU16::new(u16::try_from(port).ok()?));
         self.interval = source.interval;
     }
 
     /// `at` is the path of the plugin's parameters.
-    pub(super) fn set_extractor(&mut self, extractor: &CoreMetricsExtractor, at: &str, report: &mut Report) {
+    pub(super) fn set_extractor(
+        &mut self,
+        extractor: &CoreMetricsExtractor,
+        at: &str,
+        findings: &mut Findings,
+    ) {
         let engines = extractor.engine_configs.iter().enumerate().map(|(index, engine)| {
-            let reader = EngineReader { at: format!("{at}.engineConfigs[{index}]"), report };
+            let reader = EngineReader { at: format!("{at}.engineConfigs[{index}]"), findings };
             (engine.name.clone(), reader.dialect(engine))
         });
         let engines: Vec<_> = engines.collect();
         match Dialects::with_engines(&extractor.engine_label_key, &extractor.default_engine, engines) {
             Ok(dialects) => self.dialects = Arc::new(dialects),
-            Err(error) => report.fault(format!("{at}.defaultEngine"), error.to_string()),
+            Err(error) => findings.fault(format!("{at}.defaultEngine"), error.to_string()),
         }
     }
 }
@@ -82,7 +88,7 @@ impl Scraping {
 /// Reads one engine's specs.
 struct EngineReader<'a> {
     at: String,
-    report: &'a mut Report,
+    findings: &'a mut Findings,
 }
 
 impl EngineReader<'_> {
@@ -115,7 +121,7 @@ impl EngineReader<'_> {
 
     fn spec(&mut self, parameter: &str, text: &str) -> Option<MetricSpec> {
         MetricSpec::parse(text).unwrap_or_else(|error| {
-            self.report.fault(format!("{}.{parameter}", self.at), error.to_string());
+            self.findings.fault(format!("{}.{parameter}", self.at), error.to_string());
             None
         })
     }

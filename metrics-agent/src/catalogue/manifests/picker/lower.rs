@@ -1,0 +1,136 @@
+//! Dividing a configuration between filter and agent.
+//!
+//! Validation and defaults are the EPP's. [`Pipeline::compile`] applies those of deciding, so that agent and filter cannot differ;
+//! here are those that only the agent has.
+
+use std::path::PathBuf;
+
+use endpoint_picker::config::ConfigErrors;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker_wire::{pipeline_into_core, v1};
+
+use super::data_layer;
+use super::document::{EndpointPickerConfig, FlowControl, Profile};
+use super::findings::Findings;
+use super::gates;
+use super::paths::Paths;
+use super::plugins::Declared;
+use super::references::References;
+use super::scraping::Scraping;
+use crate::catalogue::manifests::fault::{Fault, Faults};
+
+/// The detector that runs when the configuration names none.
+const DEFAULT_DETECTOR: &str = "utilization-detector";
+
+/// A configuration, divided between filter and agent.
+#[derive(Clone, Debug)]
+pub(in crate::catalogue) struct Lowered {
+    pub(in crate::catalogue) picker: v1::PickerConfig,
+    pub(in crate::catalogue) scraping: Scraping,
+    /// Where `file-discovery` finds the endpoints.
+    pub(in crate::catalogue) endpoints_file: Option<PathBuf>,
+}
+
+/// Checks a configuration and divides it. Reports all faults of its parts at once; if there are none, all faults of their
+/// combination. The second part of the result are warnings.
+pub(in crate::catalogue) fn lower(
+    config: EndpointPickerConfig,
+    allow_experimental_plugins: bool,
+) -> Result<(Lowered, Vec<Fault>), Faults> {
+    let mut findings = Findings::default();
+    gates::check(&config.feature_gates, &mut findings.faults);
+    warn_of_fields(&config, &mut findings);
+    let mut paths = Paths::of(&config);
+    let plugins = config.plugins.into_iter().enumerate();
+    let declared = plugins.filter_map(|(index, plugin)| {
+        Declared::read(index, plugin, allow_experimental_plugins, &mut findings)
+    });
+    let mut declared: Vec<_> = declared.collect();
+    let (scraping, endpoints_file) = data_layer::read(config.data_layer, &declared, &mut findings);
+    if !findings.faults.0.is_empty() {
+        return Err(findings.faults);
+    }
+
+    let new = config.request_handler.unwrap_or_default().parsers;
+    let parsers = if new.is_empty() { config.parser.into_iter().collect() } else { new };
+    let parsers: Vec<String> = parsers.into_iter().map(|parser| parser.plugin_ref).collect();
+    let is_declared = |name: &str, declared: &[Declared]| declared.iter().any(|plugin| plugin.name == name);
+    // As in the EPP, parsers and the default detector can be referred to by their types without being declared.
+    for parser in &parsers {
+        if !is_declared(parser, &declared) {
+            declared.extend(Declared::by_type(parser));
+        }
+    }
+    let new = config.flow_control.unwrap_or_default().saturation_detector;
+    let detector = new.or(config.saturation_detector).and_then(|detector| detector.plugin_ref);
+    let saturation_detector = detector
+        .filter(|name| !name.is_empty() && (name != DEFAULT_DETECTOR || is_declared(name, &declared)));
+    let mut profiles = profiles(config.scheduling_profiles, &declared, &mut paths);
+    if profiles.is_empty() && !declared.iter().any(takes_part_in_profiles) {
+        let text = "no plugin filters, scores or picks; endpoints are picked at random, as in the EPP";
+        findings.warn("plugins", text);
+        profiles.push(v1::Profile { name: "default".to_owned(), plugins: Vec::new() });
+    }
+    let of_filter = || declared.iter().filter(|plugin| plugin.of_filter().is_some());
+    paths.plugins = of_filter().map(|plugin| plugin.index).collect();
+    let plugins = of_filter().filter_map(Declared::on_the_wire).collect();
+    let detector = saturation_detector.as_deref();
+    let references = References { declared: &declared, parsers: &parsers, saturation_detector: detector };
+    let faults = references.check(&paths);
+    let picker = v1::PickerConfig { plugins, profiles, parsers, saturation_detector };
+    check_in_filter(&picker, &paths, faults)?;
+    Ok((Lowered { picker, scraping, endpoints_file }, findings.warnings))
+}
+
+/// The profiles with the plugins that the filter has. References to plugins of the agent have no effect.
+fn profiles(profiles: Vec<Profile>, declared: &[Declared], paths: &mut Paths) -> Vec<v1::Profile> {
+    let is_of_agent = |name: &str| {
+        let plugin = declared.iter().find(|plugin| plugin.name == name);
+        plugin.is_some_and(|plugin| plugin.of_agent().is_some())
+    };
+    let profiles = profiles.into_iter().map(|profile| profile.on_the_wire(|name| !is_of_agent(name)));
+    let (profiles, indexes) = profiles.unzip();
+    paths.profiles = indexes;
+    profiles
+}
+
+/// Whether a profile of all plugins would have this one.
+fn takes_part_in_profiles(declared: &Declared) -> bool {
+    declared.of_filter().is_some_and(|plugin| {
+        plugin.as_filter().is_some() || plugin.as_scorer().is_some() || plugin.as_picker().is_some()
+    })
+}
+
+/// Adds the faults that the filter would find.
+fn check_in_filter(picker: &v1::PickerConfig, paths: &Paths, mut faults: Faults) -> Result<(), Faults> {
+    if let Err(ConfigErrors(errors)) = compile(picker.clone()) {
+        for error in errors {
+            let at = paths.in_document(&error.at);
+            // At one place the agent's message is better: it knows more plugins.
+            if faults.0.iter().all(|fault| fault.at != at) {
+                faults.push(at, error.problem);
+            }
+        }
+    }
+    if faults.0.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Exactly what the filter does.
+fn compile(picker: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
+    pipeline_into_core(&mut v1::Policy { picker_config: Some(picker), ..v1::Policy::default() })
+}
+
+/// Warns of fields that are deprecated or have no effect.
+fn warn_of_fields(config: &EndpointPickerConfig, findings: &mut Findings) {
+    let deprecated = |new: &str| format!("is deprecated; use {new}, which wins where both are set");
+    if config.saturation_detector.is_some() {
+        findings.warn("saturationDetector", deprecated("flowControl.saturationDetector"));
+    }
+    if config.parser.is_some() {
+        findings.warn("parser", deprecated("requestHandler.parsers"));
+    }
+    if config.flow_control.as_ref().is_some_and(FlowControl::asks_for_queueing) {
+        let text = "only saturationDetector is used, because requests are queued only with the feature gate flowControl";
+        findings.warn("flowControl", text);
+    }
+}

@@ -1,0 +1,96 @@
+//! Paths in the document of what the filter's configuration is compiled from.
+
+use super::document::EndpointPickerConfig;
+use super::plugins::Declared;
+
+/// Where the document has what the filter's configuration has at another place, or under another name.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    /// Whether the parser is given in the deprecated field.
+    pub(super) has_deprecated_parser: bool,
+    /// Whether the saturation detector is given in the deprecated field.
+    pub(super) has_deprecated_detector: bool,
+    /// The document's index of each plugin that the filter has.
+    pub(super) plugins: Vec<Option<usize>>,
+    /// The same for each profile and the plugins that it refers to.
+    pub(super) profiles: Vec<Vec<usize>>,
+}
+
+impl Paths {
+    pub(super) fn of(config: &EndpointPickerConfig) -> Self {
+        let parsers = config.request_handler.as_ref().map_or(&[][..], |handler| &handler.parsers);
+        let detector = config.flow_control.as_ref().and_then(|control| control.saturation_detector.as_ref());
+        Self {
+            has_deprecated_parser: parsers.is_empty(),
+            has_deprecated_detector: detector.is_none(),
+            ..Self::default()
+        }
+    }
+
+    /// The path of a declared plugin.
+    pub(super) fn plugin(plugin: &Declared) -> Option<String> {
+        plugin.index.map(|index| format!("plugins[{index}]"))
+    }
+
+    /// The document's path of a path in the filter's configuration.
+    pub(super) fn in_document(&self, at: &str) -> String {
+        if self.has_deprecated_detector && at.starts_with("flowControl.saturationDetector.") {
+            return at.replacen("flowControl.", "", 1);
+        }
+        if self.has_deprecated_parser && at.starts_with("requestHandler.parsers[0].") {
+            return at.replacen("requestHandler.parsers[0].", "parser.", 1);
+        }
+        self.moved(at).unwrap_or_else(|| at.to_owned())
+    }
+
+    /// The path with the document's indexes in place of the configuration's.
+    fn moved(&self, at: &str) -> Option<String> {
+        if let Some((index, rest)) = split_index(at, "plugins[") {
+            let index = (*self.plugins.get(index)?)?;
+            return Some(format!("plugins[{index}]{rest}"));
+        }
+        let (profile, rest) = split_index(at, "schedulingProfiles[")?;
+        let (index, rest) = split_index(rest, ".plugins[")?;
+        let index = self.profiles.get(profile)?.get(index)?;
+        Some(format!("schedulingProfiles[{profile}].plugins[{index}]{rest}"))
+    }
+}
+
+/// The index after `list`, and what follows its bracket.
+fn split_index<'a>(at: &'a str, list: &str) -> Option<(usize, &'a str)> {
+    let (index, rest) = at.strip_prefix(list)?.split_once(']')?;
+    Some((index.parse().ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_are_those_of_the_document() {
+        let paths = Paths {
+            plugins: vec![Some(1), Some(4), None],
+            profiles: vec![vec![0], vec![2]],
+            ..Paths::default()
+        };
+        for (compiled, expected) in [
+            ("plugins[1].parameters", "plugins[4].parameters"),
+            ("plugins[2]", "plugins[2]"),
+            ("plugins", "plugins"),
+            ("schedulingProfiles[1].plugins[0].pluginRef", "schedulingProfiles[1].plugins[2].pluginRef"),
+            ("schedulingProfiles[1].plugins[0]", "schedulingProfiles[1].plugins[2]"),
+            ("schedulingProfiles[1].name", "schedulingProfiles[1].name"),
+            ("requestHandler.parsers[0].pluginRef", "requestHandler.parsers[0].pluginRef"),
+        ] {
+            assert_eq!(paths.in_document(compiled), expected);
+        }
+    }
+
+    #[test]
+    fn deprecated_fields_have_their_own_paths() {
+        let paths = Paths { has_deprecated_parser: true, has_deprecated_detector: true, ..Paths::default() };
+        assert_eq!(paths.in_document("requestHandler.parsers[0].pluginRef"), "parser.pluginRef");
+        let detector = paths.in_document("flowControl.saturationDetector.pluginRef");
+        assert_eq!(detector, "saturationDetector.pluginRef");
+    }
+}

@@ -1,0 +1,97 @@
+//! References that the filter cannot check, because what they refer to does not reach it.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::agent_plugins::AgentPlugin;
+use super::paths::Paths;
+use super::plugins::Declared;
+use crate::catalogue::manifests::fault::Faults;
+
+/// The references of a configuration, beside those in its profiles.
+pub(super) struct References<'a> {
+    pub(super) declared: &'a [Declared],
+    /// Names of plugins.
+    pub(super) parsers: &'a [String],
+    /// A plugin's name.
+    pub(super) saturation_detector: Option<&'a str>,
+}
+
+impl References<'_> {
+    /// All faults, under paths of the document.
+    pub(super) fn check(&self, paths: &Paths) -> Faults {
+        let mut faults = Faults::default();
+        self.check_names(&mut faults);
+        self.check_roles(paths, &mut faults);
+        self.check_attributes(&mut faults);
+        faults
+    }
+
+    /// Names are unique among all plugins.
+    fn check_names(&self, faults: &mut Faults) {
+        let mut names = HashSet::new();
+        for plugin in self.declared {
+            if !names.insert(plugin.name.as_str())
+                && let Some(at) = Paths::plugin(plugin)
+            {
+                let text = format!("{:?} is taken; plugin names are unique", plugin.name);
+                faults.push(format!("{at}.name"), text);
+            }
+        }
+    }
+
+    /// No plugin of the agent is used where the filter needs one of its own.
+    fn check_roles(&self, paths: &Paths, faults: &mut Faults) {
+        let mut require = |name: &str, role: &str, at: String| {
+            let plugin = self.declared.iter().find(|plugin| plugin.name == name);
+            if let Some(plugin) = plugin.filter(|plugin| plugin.of_agent().is_some()) {
+                faults.push(at, format!("{name:?} is a {}, which is not a {role}", plugin.type_name));
+            }
+        };
+        for (index, parser) in self.parsers.iter().enumerate() {
+            let at = paths.in_document(&format!("requestHandler.parsers[{index}].pluginRef"));
+            require(parser, "parser", at);
+        }
+        if let Some(detector) = self.saturation_detector {
+            let at = paths.in_document("flowControl.saturationDetector.pluginRef");
+            require(detector, "saturation detector", at);
+        }
+        for declared in self.declared {
+            let Some((at, plugin)) = Paths::plugin(declared).zip(declared.of_filter()) else { continue };
+            for reference in plugin.references() {
+                let at = format!("{at}.parameters.{}", reference.parameter);
+                require(reference.name, reference.role.as_str(), at);
+            }
+        }
+    }
+
+    /// Custom metrics that plugins read are published by an extractor.
+    fn check_attributes(&self, faults: &mut Faults) {
+        let published: BTreeSet<&str> = self
+            .declared
+            .iter()
+            .filter_map(|declared| match declared.of_agent()? {
+                AgentPlugin::CoreMetricsExtractor(extractor) => Some(extractor.attributes()),
+                AgentPlugin::DisaggHeadersHandler(_)
+                | AgentPlugin::FileDiscovery(_)
+                | AgentPlugin::MetricsDataSource(_) => None,
+            })
+            .flatten()
+            .collect();
+        for declared in self.declared {
+            let Some((at, plugin)) = Paths::plugin(declared).zip(declared.of_filter()) else { continue };
+            let Some(name) = plugin.reads_custom_metric().filter(|name| !published.contains(name)) else {
+                continue;
+            };
+            let custom = if published.is_empty() {
+                "none are declared".to_owned()
+            } else {
+                published.iter().copied().collect::<Vec<_>>().join(", ")
+            };
+            let text = format!(
+                "{name:?} is not an attribute of core-metrics-extractor; allowed are WaitingQueueSize, \
+                 RunningRequestsSize, KVCacheUsagePercent and its customMetrics ({custom})"
+            );
+            faults.push(format!("{at}.parameters.attributeKey"), text);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `metrics-data-source`: how model servers are scraped.
+
+use core::time::Duration;
+use std::borrow::Cow;
+
+use endpoint_picker::config::duration;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+/// The parameters of `metrics-data-source`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct MetricsDataSource {
+    pub(super) scheme: Scheme,
+    /// Path of the metrics page; starts with `/`.
+    pub(super) path: String,
+    /// Port to scrape, 1..=65535. `None`: the endpoint's own.
+    pub(super) port: Option<u32>,
+    /// Accepted, without effect: the agent's flags say which certificates are trusted.
+    #[serde(rename = "insecureSkipVerify")]
+    _insecure_skip_verify: bool,
+    /// PEM file of the certificates to trust. Not supported, so only the empty path passes [`super::scraping`].
+    pub(super) ca_cert_path: String,
+    /// PEM file of the client's certificate. Not supported either.
+    pub(super) client_cert_path: String,
+    /// PEM file of the client's key. Not supported either.
+    pub(super) client_key_path: String,
+    /// Time between scrapes, above 0. `None`: the agent's own.
+    #[serde(deserialize_with = "interval")]
+    pub(super) interval: Option<Duration>,
+}
+
+/// Protocol of scrapes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Scheme {
+    #[default]
+    Http,
+    Https,
+}
+
+impl Default for MetricsDataSource {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Http,
+            path: "/metrics".to_owned(),
+            port: None,
+            _insecure_skip_verify: true,
+            ca_cert_path: String::new(),
+            client_cert_path: String::new(),
+            client_key_path: String::new(),
+            interval: None,
+        }
+    }
+}
+
+impl MetricsDataSource {
+    pub(super) fn check(&self) -> Result<(), String> {
+        if !self.path.starts_with('/') {
+            return Err(format!("path is {:?}; it must start with '/'", self.path));
+        }
+        if let Some(port) = self.port.filter(|port| !(1..=65_535).contains(port)) {
+            return Err(format!("port is {port}; allowed is 1 to 65535"));
+        }
+        if self.client_cert_path.is_empty() != self.client_key_path.is_empty() {
+            return Err("clientCertPath and clientKeyPath must be set together".to_owned());
+        }
+        if self.interval.is_some_and(|interval| interval.is_zero()) {
+            return Err("interval is 0; it must be above 0".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// An empty interval counts as not set.
+fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = Cow::<'de, str>::deserialize(deserializer)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let interval = duration::parse(&text).ok_or_else(|| {
+        D::Error::custom(format_args!(
+            "{text:?} is not a duration; allowed are numbers with a unit such as 200ms, 1.5s, 1m30s"
+        ))
+    })?;
+    Ok(Some(interval))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn source(parameters: Value) -> MetricsDataSource {
+        serde_json::from_value(parameters).unwrap()
+    }
+
+    #[test]
+    fn all_parameters_are_read() {
+        let source = source(json!({
+            "scheme": "https", "path": "/m", "port": 9400, "insecureSkipVerify": false, "caCertPath": "ca",
+            "clientCertPath": "c", "clientKeyPath": "k", "interval": "1s",
+        }));
+        assert_eq!(source.check(), Ok(()));
+        assert_eq!((source.scheme, source.port), (Scheme::Https, Some(9400)));
+        assert_eq!(source.interval, Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn an_empty_interval_is_not_set() {
+        assert_eq!(source(json!({"interval": ""})).interval, None);
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_refused() {
+        for parameters in [
+            json!({"port": 0}),
+            json!({"port": 65_536}),
+            json!({"path": "metrics"}),
+            json!({"clientCertPath": "c"}),
+            json!({"interval": "0s"}),
+        ] {
+            assert!(source(parameters.clone()).check().is_err(), "{parameters}");
+        }
+        for parameters in [json!({"scheme": "ftp"}), json!({"interval": "1"})] {
+            assert!(serde_json::from_value::<MetricsDataSource>(parameters.clone()).is_err(), "{parameters}");
+        }
+    }
+}
