@@ -1,4 +1,4 @@
-//! The fast reader agrees with a slow, obvious one, whatever the text and however it is cut into chunks.
+//! The fast reader agrees with a slow, simple one on random texts in random chunks.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use metrics_agent::catalogue::dialect::{Dialects, MultiEngine};
 use metrics_agent::scrape::exposition::Reader;
 use proptest::prelude::*;
 
-/// One series as the slow reader sees it.
+/// One series in the slow reader.
 struct Series {
     labels: BTreeMap<String, String>,
     value: f64,
     timestamp: i64,
 }
 
-/// Reads all series of a metric, the whole text into maps, a character at a time. `None`: one line is malformed.
+/// All series of a metric, read one character at a time. `None`: a line is malformed.
 fn series(text: &str, metric: &str) -> Option<Vec<Series>> {
     let mut all = Vec::new();
     let mut has_values = false;
@@ -142,7 +142,7 @@ proptest! {
 }
 
 #[test]
-fn the_slow_reader_reads_the_recorded_texts() {
+fn the_slow_reader_reads_the_captures() {
     let text = include_str!("../captures/vllm-0.32.0-dp2-lora-busy.prom");
     assert_eq!(slow_waiting(text, MultiEngine::Sum), Some(8));
     assert_eq!(slow_waiting(text, MultiEngine::First), Some(2));

@@ -1,4 +1,4 @@
-//! An authority that issues certificates as files, and what tests do with them.
+//! A certificate authority, and TLS servers and clients with its certificates.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate and its key.
+/// PEM files of a certificate and its key.
 #[derive(Clone)]
-pub(crate) struct Issued {
+pub(crate) struct CertificateFiles {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
@@ -42,13 +42,13 @@ impl Authority {
         self.directory.path().join("ca.pem")
     }
 
-    /// A certificate for this DNS name or IP address; another one of the same name takes its place.
-    pub(crate) fn issue(&self, name: &str) -> Issued {
+    /// Issues a certificate for this DNS name or IP address. It replaces an earlier one of the same name.
+    pub(crate) fn issue(&self, name: &str) -> CertificateFiles {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let file = |end: &str| self.directory.path().join(format!("{name}.{end}"));
-        let issued = Issued { certificate: file("pem"), key: file("key") };
+        let issued = CertificateFiles { certificate: file("pem"), key: file("key") };
         std::fs::write(&issued.certificate, certificate.pem()).unwrap();
         std::fs::write(&issued.key, key.serialize_pem()).unwrap();
         issued
@@ -60,8 +60,8 @@ impl Authority {
         roots
     }
 
-    /// A server that shows `issued` and asks for certificates of this authority.
-    pub(crate) fn server(&self, issued: &Issued) -> Arc<ServerConfig> {
+    /// Configuration of a server that presents `issued` and requires certificates of this authority.
+    pub(crate) fn server(&self, issued: &CertificateFiles) -> Arc<ServerConfig> {
         let provider = Arc::new(default_provider());
         let verifier =
             WebPkiClientVerifier::builder_with_provider(self.roots().into(), Arc::clone(&provider)).build();
@@ -74,18 +74,20 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// A connection to a server of 127.0.0.1 that this authority vouches for.
+    /// Connects to a server on 127.0.0.1 that has a certificate of this authority. The client presents `client`.
     pub(crate) async fn connect(
         &self,
         address: SocketAddr,
-        shown: Option<&Issued>,
+        client: Option<&CertificateFiles>,
     ) -> std::io::Result<TlsStream<TcpStream>> {
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(self.roots());
-        let config = match shown {
-            Some(shown) => config.with_client_auth_cert(chain(&shown.certificate), key(&shown.key)).unwrap(),
+        let config = match client {
+            Some(client) => {
+                config.with_client_auth_cert(chain(&client.certificate), key(&client.key)).unwrap()
+            }
             None => config.with_no_client_auth(),
         };
         let name = ServerName::try_from("127.0.0.1").unwrap();

@@ -1,4 +1,4 @@
-//! Servers whose answers take as long, or as much, as an answer can: they cost the others nothing.
+//! Servers with endless or very slow answers do not affect the scrapes of others.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
-use crate::harness::{Agent, ask, eventually, scraping};
+use crate::harness::{Agent, eventually, scraping, send};
 use crate::process::{command, started};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
-/// What one server may add to the age of another's reading.
+/// How much one server may add to the age of another's reading.
 const MOST_ADDED: Duration = Duration::from_millis(5);
 
 #[tokio::test]
-async fn a_head_that_never_comes_is_given_up_and_the_next_one_is_read() {
-    let server = Scripted::start(Behaviour::Continues).await;
+async fn a_head_without_end_is_given_up_and_the_next_one_is_read() {
+    let server = ScriptedServer::start(Behaviour::Continues).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     eventually("a long head", async || {
         let failed = agent.metric("metrics_agent_scrape_errors_total{reason=\"too_large\"}").await;
         (failed >= 2.0).then_some(())
     })
     .await;
-    server.now_do(Behaviour::Text(load(2, 1)));
+    server.set_behaviour(Behaviour::Text(load(2, 1)));
     agent.reading_where("the value", |reading| reading.waiting == Some(2)).await;
     let connections = server.connections();
     eventually("further scrapes", async || (server.requests() > 10).then_some(())).await;
@@ -30,8 +30,8 @@ async fn a_head_that_never_comes_is_given_up_and_the_next_one_is_read() {
 }
 
 #[tokio::test]
-async fn one_that_keeps_timing_out_is_asked_less_often_until_it_answers() {
-    let server = Scripted::start(Behaviour::Hang).await;
+async fn a_server_that_keeps_timing_out_is_scraped_less_often_until_it_answers() {
+    let server = ScriptedServer::start(Behaviour::Hang).await;
     let mut settings = scraping(&[server.address()]);
     settings.scrape.timeout = Duration::from_millis(10);
     let interval = settings.scrape.interval;
@@ -41,14 +41,14 @@ async fn one_that_keeps_timing_out_is_asked_less_often_until_it_answers() {
     eventually("five more", async || (server.requests() >= 6).then_some(())).await;
     // The pauses are at least 1, 2, 4, 8 and 16 intervals.
     assert!(first.elapsed() >= interval * 31, "{:?}", first.elapsed());
-    server.now_do(Behaviour::Text(load(2, 1)));
+    server.set_behaviour(Behaviour::Text(load(2, 1)));
     agent.reading_where("the value", |reading| reading.waiting == Some(2)).await;
     let (recovered, requests) = (Instant::now(), server.requests());
     eventually("ten more", async || (server.requests() >= requests + 10).then_some(())).await;
     println!("ten scrapes after the recovery took {:?}", recovered.elapsed());
 }
 
-/// Answers every request with `100 Continue` for ever, in a thread of its own, as fast as it is read.
+/// Starts a thread that answers every request with `100 Continue` without end, as fast as it is read.
 fn flood() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -62,9 +62,9 @@ fn flood() -> SocketAddr {
     address
 }
 
-/// The 95th percentile of the ages of these servers' readings, when the agent scrapes the others too.
-async fn ages(servers: &[Scripted], others: &[SocketAddr]) -> Duration {
-    let addresses = servers.iter().map(Scripted::address).chain(others.iter().copied());
+/// The 95th percentile of the ages of these servers' readings while the agent also scrapes `others`.
+async fn ages(servers: &[ScriptedServer], others: &[SocketAddr]) -> Duration {
+    let addresses = servers.iter().map(ScriptedServer::address).chain(others.iter().copied());
     let endpoints = addresses.flat_map(|address| ["--endpoint".to_owned(), address.to_string()]);
     let mut agent = command(&["--listen", "127.0.0.1:0"]);
     agent.args(endpoints);
@@ -72,7 +72,7 @@ async fn ages(servers: &[Scripted], others: &[SocketAddr]) -> Duration {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut ages = Vec::new();
     let all_are_read = eventually("readings", async || {
-        let status = ask(&mut stream, "/v1/pools/default", "").await.ok()?.text();
+        let status = send(&mut stream, "/v1/pools/default", "").await.ok()?.text();
         let status: serde_json::Value = serde_json::from_str(&status).ok()?;
         let endpoints = status["endpoints"].as_array()?.iter().take(servers.len());
         let now: Option<Vec<u64>> = endpoints.map(|endpoint| endpoint["age_ms"].as_u64()).collect();
@@ -85,10 +85,10 @@ async fn ages(servers: &[Scripted], others: &[SocketAddr]) -> Duration {
 }
 
 #[tokio::test]
-async fn one_that_floods_the_agent_does_not_age_the_readings_of_others() {
+async fn a_server_that_floods_the_agent_does_not_age_the_readings_of_others() {
     let mut servers = Vec::new();
     for _ in 0..4 {
-        servers.push(Scripted::start(Behaviour::Text(load(1, 1))).await);
+        servers.push(ScriptedServer::start(Behaviour::Text(load(1, 1))).await);
     }
     let hostile = [flood()];
     // Other work on the machine also ages readings; it does not do so every time.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::harness::{Agent, eventually, options_for, scraping};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 const BODY: &str = r#"{"model":"m","messages":[{"role":"user","content":"hello"}]}"#;
 
@@ -21,28 +21,28 @@ async fn run(flags: &[&str]) -> Output {
     command.args(flags).env_remove("RUST_LOG").stdin(Stdio::null()).output().await.unwrap()
 }
 
-/// What is printed, and the exit code.
+/// Runs `explain`; returns its output and its exit code.
 async fn explain(flags: &[&str]) -> (String, i32) {
     let output = run(&[&["explain"], flags].concat()).await;
     assert!(output.stderr.is_empty(), "{output:?}");
     (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
 }
 
-/// A running agent whose servers have been scraped, and a folder with a snapshot of it and [`BODY`].
-struct Scene {
+/// A running agent whose servers have been scraped, and a folder with its snapshot and [`BODY`].
+struct Fixture {
     agent: Agent,
-    servers: Vec<Scripted>,
+    servers: Vec<ScriptedServer>,
     folder: TempDir,
 }
 
-impl Scene {
+impl Fixture {
     async fn with(loads: &[u64], manifests: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut servers = Vec::new();
         for &waiting in loads {
-            servers.push(Scripted::start(Behaviour::Text(load(waiting, 0))).await);
+            servers.push(ScriptedServer::start(Behaviour::Text(load(waiting, 0))).await);
         }
-        let addresses: Vec<_> = servers.iter().map(Scripted::address).collect();
+        let addresses: Vec<_> = servers.iter().map(ScriptedServer::address).collect();
         let mut settings = scraping(&addresses);
         if let Some(manifests) = manifests {
             let path = folder.path().join("manifests.yaml");
@@ -52,10 +52,10 @@ impl Scene {
         let agent = Agent::start(Settings { ..settings }).await;
         let scraped = |reading: &endpoint_picker_wire::v1::Reading| reading.age_ms.is_some();
         agent.snapshot_where("all scraped", |snapshot| snapshot.readings.iter().all(scraped)).await;
-        let scene = Self { agent, servers, folder };
-        scene.write("body.json", BODY);
-        scene.save().await;
-        scene
+        let fixture = Self { agent, servers, folder };
+        fixture.write("body.json", BODY);
+        fixture.save().await;
+        fixture
     }
 
     async fn save(&self) {
@@ -79,7 +79,7 @@ impl Scene {
         std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 
-    /// Explains [`BODY`] by the recorded snapshot.
+    /// Explains [`BODY`] with the saved snapshot.
     async fn explain(&self, flags: &[&str]) -> (String, i32) {
         self.explain_body("body.json", flags).await
     }
@@ -99,8 +99,8 @@ fn row(table: &str, server: SocketAddr) -> Vec<String> {
 
 #[tokio::test]
 async fn the_pick_follows_from_the_scores_and_weights_that_are_printed() {
-    let scene = Scene::with(&[5, 1, 3], None).await;
-    let (table, code) = scene.explain(&[]).await;
+    let fixture = Fixture::with(&[5, 1, 3], None).await;
+    let (table, code) = fixture.explain(&[]).await;
     assert_eq!(code, 0, "{table}");
     assert!(table.starts_with("pool default, POST /v1/chat/completions: model \"m\", "), "{table}");
     let header = table.lines().find(|line| line.starts_with("ENDPOINT")).unwrap();
@@ -109,7 +109,7 @@ async fn the_pick_follows_from_the_scores_and_weights_that_are_printed() {
     assert_eq!(weights, [2.0, 2.0, 3.0], "{header}");
     let mut totals = Vec::new();
     for server in 0..3 {
-        let cells = row(&table, scene.address(server));
+        let cells = row(&table, fixture.address(server));
         let numbers: Vec<f64> = cells.iter().map_while(|cell| cell.parse().ok()).collect();
         let (total, scores) = numbers.split_last().unwrap();
         let sum: f64 = scores.iter().zip(&weights).map(|(score, weight)| score * weight).sum();
@@ -119,55 +119,55 @@ async fn the_pick_follows_from_the_scores_and_weights_that_are_printed() {
     // The shortest queue scores 1, the longest 0.
     let ahead = [totals[1] - totals[0], totals[2] - totals[0]];
     assert!((ahead[0] - 2.0).abs() < 0.005 && (ahead[1] - 1.0).abs() < 0.005, "{table}");
-    assert_eq!(row(&table, scene.address(1))[4..], ["100.0 %", "picked"], "{table}");
-    assert!(table.contains(&format!("\nrouted to {}\n", scene.address(1))), "{table}");
+    assert_eq!(row(&table, fixture.address(1))[4..], ["100.0 %", "picked"], "{table}");
+    assert!(table.contains(&format!("\nrouted to {}\n", fixture.address(1))), "{table}");
     assert!(table.contains("Nothing but the snapshot is known here."), "{table}");
 }
 
 #[tokio::test]
-async fn a_live_agent_and_a_body_on_standard_input_give_the_same() {
-    let scene = Scene::with(&[5, 1], None).await;
-    let (recorded, _) = scene.explain(&[]).await;
+async fn a_live_agent_and_a_body_on_standard_input_give_the_same_result() {
+    let fixture = Fixture::with(&[5, 1], None).await;
+    let (recorded, _) = fixture.explain(&[]).await;
     let mut command = Command::new(env!("CARGO_BIN_EXE_metrics-agent"));
-    command.args(["explain", "--agent", &scene.url(), "-"]);
-    command.stdin(std::fs::File::open(scene.path("body.json")).unwrap());
+    command.args(["explain", "--agent", &fixture.url(), "-"]);
+    command.stdin(std::fs::File::open(fixture.path("body.json")).unwrap());
     let live = command.output().await.unwrap();
     assert_eq!(String::from_utf8(live.stdout).unwrap(), recorded);
 }
 
 #[tokio::test]
-async fn which_metrics_the_servers_give_is_told() {
-    let scene = Scene::with(&[0, 0, 0], None).await;
+async fn the_metrics_that_kv_usage_is_read_from_are_printed() {
+    let fixture = Fixture::with(&[0, 0, 0], None).await;
     let usage = |name: &str| load(0, 0) + &format!("# TYPE {name} gauge\n{name} 0.5\n");
     let names = ["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "vllm:gpu_cache_usage_perc"];
-    for (server, name) in scene.servers.iter().zip(names) {
-        server.now_do(Behaviour::Text(usage(name)));
+    for (server, name) in fixture.servers.iter().zip(names) {
+        server.set_behaviour(Behaviour::Text(usage(name)));
     }
     let read = |reading: &endpoint_picker_wire::v1::Reading| reading.kv_usage == Some(0.5);
-    scene.agent.snapshot_where("all read", |snapshot| snapshot.readings.iter().all(read)).await;
-    scene.save().await;
-    let (table, _) = scene.explain(&[]).await;
-    let told = "\nKV usage is read from vllm:gpu_cache_usage_perc (2 endpoints), vllm:kv_cache_usage_perc (1 endpoint).\n";
-    assert!(table.contains(told), "{table}");
-    let status = scene.agent.get("/v1/pools/default").await.text();
+    fixture.agent.snapshot_where("all read", |snapshot| snapshot.readings.iter().all(read)).await;
+    fixture.save().await;
+    let (table, _) = fixture.explain(&[]).await;
+    let expected = "\nKV usage is read from vllm:gpu_cache_usage_perc (2 endpoints), vllm:kv_cache_usage_perc (1 endpoint).\n";
+    assert!(table.contains(expected), "{table}");
+    let status = fixture.agent.get("/v1/pools/default").await.text();
     assert!(status.contains(r#""kv_usage_metric":"vllm:gpu_cache_usage_perc""#), "{status}");
 }
 
 #[tokio::test]
-async fn a_tie_is_told_with_its_chances_and_the_seed_decides_it() {
-    let scene = Scene::with(&[0, 0], None).await;
+async fn a_tie_is_printed_with_its_chances_and_the_seed_decides_it() {
+    let fixture = Fixture::with(&[0, 0], None).await;
     let mut picked = std::collections::BTreeSet::new();
     for seed in 0..8 {
-        let (table, _) = scene.explain(&["--seed", &seed.to_string()]).await;
-        assert_eq!(scene.explain(&["--seed", &seed.to_string()]).await.0, table);
-        let tie = format!("a tie: {}, {} have the highest total", scene.address(0), scene.address(1));
+        let (table, _) = fixture.explain(&["--seed", &seed.to_string()]).await;
+        assert_eq!(fixture.explain(&["--seed", &seed.to_string()]).await.0, table);
+        let tie = format!("a tie: {}, {} have the highest total", fixture.address(0), fixture.address(1));
         assert!(
             table.contains(&tie)
                 && table.contains(&format!("max-score-picker drew one of them (--seed {seed})")),
             "{table}"
         );
         for server in 0..2 {
-            let cells = row(&table, scene.address(server));
+            let cells = row(&table, fixture.address(server));
             let chance: f64 = cells[4].trim_end_matches(" %").parse().unwrap();
             assert!((40.0..60.0).contains(&chance), "{table}");
             if cells.last().unwrap() == "picked" {
@@ -179,39 +179,39 @@ async fn a_tie_is_told_with_its_chances_and_the_seed_decides_it() {
 }
 
 #[tokio::test]
-async fn who_is_out_is_listed_with_the_reason() {
-    let mut scene = Scene::with(&[0, 1, 2], None).await;
-    scene.servers[0].stop().await;
+async fn excluded_endpoints_are_listed_with_the_reason() {
+    let mut fixture = Fixture::with(&[0, 1, 2], None).await;
+    fixture.servers[0].stop().await;
     eventually("not ready", async || {
-        let snapshot = scene.agent.snapshot("").await.ok()?;
+        let snapshot = fixture.agent.snapshot("").await.ok()?;
         (!snapshot.readings[0].ready).then_some(())
     })
     .await;
-    scene.save().await;
-    let subset = format!("{}, {}", scene.address(0), scene.address(2));
-    let (table, code) = scene.explain(&["--subset", &subset]).await;
+    fixture.save().await;
+    let subset = format!("{}, {}", fixture.address(0), fixture.address(2));
+    let (table, code) = fixture.explain(&["--subset", &subset]).await;
     assert_eq!(code, 0);
-    assert_eq!(row(&table, scene.address(0)).last().unwrap(), "not ready", "{table}");
-    assert_eq!(row(&table, scene.address(1)).last().unwrap(), "outside the subset hint", "{table}");
-    assert_eq!(row(&table, scene.address(2)).last().unwrap(), "picked", "{table}");
-    let (table, code) = scene.explain(&["--subset", &scene.address(0).to_string()]).await;
+    assert_eq!(row(&table, fixture.address(0)).last().unwrap(), "not ready", "{table}");
+    assert_eq!(row(&table, fixture.address(1)).last().unwrap(), "outside the subset hint", "{table}");
+    assert_eq!(row(&table, fixture.address(2)).last().unwrap(), "picked", "{table}");
+    let (table, code) = fixture.explain(&["--subset", &fixture.address(0).to_string()]).await;
     assert_eq!(code, 3, "{table}");
     assert!(table.contains("the client is answered 503 ServiceUnavailable: "), "{table}");
     assert!(table.contains("x-llm-d-request-dropped-reason: rejected-no-endpoints"), "{table}");
 }
 
 #[tokio::test]
-async fn a_body_that_was_sent_before_is_remembered_where_it_went() {
-    let scene = Scene::with(&[0, 1], None).await;
+async fn the_prompt_of_an_earlier_body_is_remembered_at_its_endpoint() {
+    let fixture = Fixture::with(&[0, 1], None).await;
     let long = BODY.replace("hello", &"The same long beginning. ".repeat(200));
-    scene.write("long.json", &long);
+    fixture.write("long.json", &long);
     assert_eq!(
-        row(&scene.explain_body("long.json", &[]).await.0, scene.address(0)).last().unwrap(),
+        row(&fixture.explain_body("long.json", &[]).await.0, fixture.address(0)).last().unwrap(),
         "picked"
     );
-    let after = format!("{}={}", scene.path("long.json"), scene.address(1));
-    let (table, _) = scene.explain_body("long.json", &["--after", &after]).await;
-    let cells = row(&table, scene.address(1));
+    let after = format!("{}={}", fixture.path("long.json"), fixture.address(1));
+    let (table, _) = fixture.explain_body("long.json", &["--after", &after]).await;
+    let cells = row(&table, fixture.address(1));
     assert_eq!((cells[2].as_str(), cells.last().unwrap().as_str()), ("1.000", "picked"), "{table}");
 }
 
@@ -232,47 +232,53 @@ spec:
 ";
 
 #[tokio::test]
-async fn policies_hold_as_in_the_filter() {
-    let scene = Scene::with(&[100, 100], Some(POLICIES)).await;
-    let (table, code) = scene.explain(&[]).await;
+async fn policies_apply_as_in_the_filter() {
+    let fixture = Fixture::with(&[100, 100], Some(POLICIES)).await;
+    let (table, code) = fixture.explain(&[]).await;
     assert_eq!(code, 0, "{table}");
     assert!(table.contains("the server is asked for model \"m-2\"; the client asked for \"m\""), "{table}");
-    let (table, code) = scene.explain(&["--header", "X-LLM-D-Inference-Objective: batch"]).await;
+    let (table, code) = fixture.explain(&["--header", "X-LLM-D-Inference-Objective: batch"]).await;
     assert_eq!(code, 3, "{table}");
     assert!(table.contains("priority -10") && table.contains("answered 429 ResourceExhausted: "), "{table}");
 }
 
 #[tokio::test]
 async fn a_body_that_is_refused_is_answered_as_the_filter_answers_it() {
-    let scene = Scene::with(&[0], None).await;
-    for (body, path, told) in [
+    let fixture = Fixture::with(&[0], None).await;
+    for (body, path, reason) in [
         ("{\"model\":", "/v1/chat/completions", "answered 400 BadRequest: "),
         ("[]", "/v1/chat/completions", "body must be a JSON object, not an array"),
         ("{\"messages\":[{}]}", "/v1/chat/completions", "model not found in request body"),
         ("{\"model\":\"m\"}", "/v1/completions", "answered 400 BadRequest: "),
     ] {
-        scene.write("bad.json", body);
-        let (said, code) = scene.explain_body("bad.json", &["--path", path]).await;
-        assert_eq!(code, 3, "{said}");
-        assert!(said.contains("refused before any endpoint was looked at") && said.contains(told), "{said}");
+        fixture.write("bad.json", body);
+        let (output, code) = fixture.explain_body("bad.json", &["--path", path]).await;
+        assert_eq!(code, 3, "{output}");
+        assert!(
+            output.contains("refused before any endpoint was looked at") && output.contains(reason),
+            "{output}"
+        );
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_told_with_the_place_and_what_is_allowed() {
-    let scene = Scene::with(&[0], None).await;
-    let (snapshot, body) = (scene.path("snapshot"), scene.path("body.json"));
-    scene.write("status.json", &scene.agent.get("/v1/pools/default").await.text());
+async fn errors_of_explain_name_the_place_and_the_allowed_values() {
+    let fixture = Fixture::with(&[0], None).await;
+    let (snapshot, body) = (fixture.path("snapshot"), fixture.path("body.json"));
+    fixture.write("status.json", &fixture.agent.get("/v1/pools/default").await.text());
     let bytes = std::fs::read(Path::new(&snapshot)).unwrap();
-    std::fs::write(scene.path("half"), &bytes[..bytes.len() / 2]).unwrap();
-    let nobody = format!("{body}=10.0.0.9:1");
-    let (status, half) = (scene.path("status.json"), scene.path("half"));
+    std::fs::write(fixture.path("half"), &bytes[..bytes.len() / 2]).unwrap();
+    let unknown = format!("{body}=10.0.0.9:1");
+    let (status, half) = (fixture.path("status.json"), fixture.path("half"));
     for (flags, parts) in [
         (vec!["--snapshot", &snapshot, "/nowhere/body"], vec!["/nowhere/body", "No such file"]),
         (vec!["--snapshot", "/nowhere/at/all", &body], vec!["/nowhere/at/all", "No such file"]),
         (vec!["--snapshot", &status, &body], vec!["status.json", "snapshot --save FILE"]),
         (vec!["--snapshot", &half, &body], vec!["half", "malformed"]),
-        (vec!["--snapshot", &snapshot, &body, "--after", &nobody], vec!["10.0.0.9:1", "allowed: 127.0.0.1:"]),
+        (
+            vec!["--snapshot", &snapshot, &body, "--after", &unknown],
+            vec!["10.0.0.9:1", "allowed: 127.0.0.1:"],
+        ),
         (vec!["--snapshot", &snapshot, &body, "--after", "x=y"], vec!["--after", "body.json=10.0.0.1:8000"]),
         (vec!["--snapshot", &snapshot, &body, "--header", "x"], vec!["--header", "a name and a value"]),
         (vec!["--snapshot", &snapshot, "--agent", "http://127.0.0.1:1", &body], vec!["cannot be used with"]),
@@ -280,10 +286,13 @@ async fn what_cannot_be_read_is_told_with_the_place_and_what_is_allowed() {
         (vec![], vec!["<BODY>"]),
     ] {
         let output = run(&[&["explain"], &flags[..]].concat()).await;
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(matches!(output.status.code(), Some(1 | 2)) && output.stdout.is_empty(), "{flags:?}: {said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            matches!(output.status.code(), Some(1 | 2)) && output.stdout.is_empty(),
+            "{flags:?}: {message}"
+        );
         for part in parts {
-            assert!(said.contains(part), "{flags:?}: {said:?} lacks {part:?}");
+            assert!(message.contains(part), "{flags:?}: {message:?} lacks {part:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The recorded texts mean what the servers' state was when they were recorded.
+//! Captured metrics texts give the state that the servers had when they were captured.
 
 use endpoint_picker::reading::{Lora, Reading};
 use metrics_agent::catalogue::dialect::{Dialect, Dialects, MetricSpec, MultiEngine};
@@ -67,7 +67,7 @@ fn two_data_parallel_engines_are_added_up() {
 }
 
 #[test]
-fn only_the_first_engine_counts_when_asked_for() {
+fn only_the_first_engine_counts_if_configured() {
     let lora = Some(lora(&["dyn1"], 2));
     let busy = Reading { lora, ..cache(128, 4096, load(2, 4, 0.005_862_237_420_615_535)) };
     assert_whole(&read("vllm", MultiEngine::First, capture!("vllm-0.32.0-dp2-lora-busy")), &busy);
@@ -93,12 +93,12 @@ fn kv_usage_is_read_under_vllms_older_name_too_and_the_newer_one_wins() {
     assert_eq!(
         usage(&bad),
         (None, None, Some(Fault::Invalid)),
-        "a bad value is not replaced by an older name's"
+        "an invalid value is not replaced by that of the older name"
     );
     assert_eq!(usage(""), (None, None, Some(Fault::Missing)));
 }
 
-/// SGLang 0.5.23 and Dynamo's mocker do not say how their cache is shaped.
+/// SGLang 0.5.23 and Dynamo's mocker export neither block size nor number of blocks.
 const NO_SHAPE: [(Field, Fault); 2] =
     [(Field::BlockSize, Fault::Missing), (Field::NumBlocks, Fault::Missing)];
 
@@ -111,13 +111,13 @@ fn sglang_idle_and_busy() {
 }
 
 #[test]
-fn dynamos_mocker_speaks_vllm() {
+fn dynamos_mocker_exports_vllms_metrics() {
     let idle = read("vllm", MultiEngine::Sum, capture!("dynamo-1.4.2-mocker-worker"));
     assert_eq!((idle.reading, &idle.faults[..]), (load(0, 0, 0.0), &NO_SHAPE[..]));
 }
 
 #[test]
-fn llama_cpp_is_read_by_a_dialect_of_ones_own_and_by_no_built_in_one() {
+fn llama_cpp_is_read_by_a_custom_dialect_and_by_no_built_in_one() {
     let text = capture!("llamacpp-busy");
     for engine in ["vllm", "sglang", "trtllm-serve", "triton-tensorrt-llm", "triton"] {
         assert!(read(engine, MultiEngine::Sum, text).is_empty(), "{engine}");
@@ -132,10 +132,10 @@ fn llama_cpp_is_read_by_a_dialect_of_ones_own_and_by_no_built_in_one() {
     assert_whole(&Reader::new(&own, MultiEngine::Sum).read(text), &busy);
 }
 
-// No recording of TensorRT-LLM exists; these texts are written after the EPP's table of metrics.
+// There is no capture of TensorRT-LLM; these texts follow the EPP's table of metrics.
 
 #[test]
-fn tensorrt_llm_says_its_cache_in_gauges() {
+fn tensorrt_llm_exports_its_cache_as_gauges() {
     let text = b"# TYPE trtllm_num_requests_waiting gauge\ntrtllm_num_requests_waiting 3\n\
         # TYPE trtllm_num_requests_running gauge\ntrtllm_num_requests_running 2\n\
         # TYPE trtllm_kv_cache_utilization gauge\ntrtllm_kv_cache_utilization 0.25\n\
@@ -145,7 +145,7 @@ fn tensorrt_llm_says_its_cache_in_gauges() {
 }
 
 #[test]
-fn triton_with_tensorrt_llm_tells_its_series_apart_by_a_label() {
+fn triton_with_tensorrt_llm_distinguishes_its_series_by_a_label() {
     let text = b"# TYPE nv_trt_llm_request_metrics gauge\n\
         nv_trt_llm_request_metrics{model=\"m\",request_type=\"waiting\"} 5\n\
         nv_trt_llm_request_metrics{model=\"m\",request_type=\"scheduled\"} 6\n\
@@ -159,7 +159,7 @@ fn triton_with_tensorrt_llm_tells_its_series_apart_by_a_label() {
 }
 
 #[test]
-fn triton_says_only_its_queue_and_its_count() {
+fn triton_exports_only_its_queue_and_its_count() {
     let text = b"# TYPE nv_inference_pending_request_count gauge\n\
         nv_inference_pending_request_count{model=\"m\",version=\"1\"} 7\n\
         # TYPE nv_inference_exec_count counter\nnv_inference_exec_count{model=\"m\",version=\"1\"} 8\n";
@@ -168,7 +168,7 @@ fn triton_says_only_its_queue_and_its_count() {
 }
 
 #[test]
-fn the_process_is_known_by_its_start_time_and_a_counter() {
+fn the_process_is_identified_by_its_start_time_and_a_counter() {
     for (engine, text, start_time, counter) in [
         ("vllm", &capture!("vllm-0.32.0-dp2-lora-busy")[..], Some(1.795_180_699_95e9), Some(2535.0 + 1791.0)),
         ("sglang", capture!("sglang-0.5.23-busy"), None, Some(50.0)),

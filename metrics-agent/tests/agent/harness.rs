@@ -1,4 +1,4 @@
-//! An agent in this process, and what a test asks of it.
+//! An agent in the test's process, and requests to it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,14 +20,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// However slow the machine, this much is enough for anything here.
+/// Longest wait of a test; generous, for slow machines.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Waits until `wanted` gives a value.
-pub(crate) async fn eventually<T>(what: &str, mut wanted: impl AsyncFnMut() -> Option<T>) -> T {
+/// Polls `condition` until it returns a value. `what` is for the failure's message.
+pub(crate) async fn eventually<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
-        if let Some(value) = wanted().await {
+        if let Some(value) = condition().await {
             return value;
         }
         assert!(started.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
@@ -47,13 +47,13 @@ impl Answer {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on its own connection.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> std::io::Result<Answer> {
-    ask(&mut TcpStream::connect(address).await?, path, "connection: close\r\n").await
+    send(&mut TcpStream::connect(address).await?, path, "connection: close\r\n").await
 }
 
-/// One request, with further header lines. The answer ends with its announced length.
-pub(crate) async fn ask(
+/// Sends one request with further header lines, and reads the answer up to its `content-length`.
+pub(crate) async fn send(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     path: &str,
     headers: &str,
@@ -74,7 +74,7 @@ pub(crate) async fn ask(
     Ok(Answer { status, head, body })
 }
 
-/// One pool of this name and nothing else.
+/// Options for one pool of this name, without anything else.
 pub(crate) fn options_for(pool: &str) -> Options {
     Options {
         allow_experimental_plugins: false,
@@ -144,7 +144,7 @@ impl Agent {
         Self { address, stop, running }
     }
 
-    /// The agent's end, once it was told to stop.
+    /// Waits until the agent has ended, after `stop` was cancelled.
     pub(crate) async fn ended(self) {
         tokio::time::timeout(DEADLINE, self.running).await.expect("it ends").unwrap();
     }
@@ -153,7 +153,7 @@ impl Agent {
         get(self.address, path).await.unwrap()
     }
 
-    /// The newest snapshot, or the status in its place.
+    /// The newest snapshot, or the status of the refusal.
     pub(crate) async fn snapshot(&self, query: &str) -> Result<v1::Snapshot, u16> {
         let answer = self.get(&format!("/v1/pools/default/snapshot{query}")).await;
         if answer.status != 200 {
@@ -183,7 +183,7 @@ impl Agent {
         snapshot.readings[0].clone()
     }
 
-    /// The value of one of the agent's own metrics, 0 when it does not show yet.
+    /// The value of one of the agent's own metrics; 0 while it is absent.
     pub(crate) async fn metric(&self, name_and_labels: &str) -> f64 {
         let text = self.get("/metrics").await.text();
         let values = text.lines().filter_map(|line| line.strip_prefix(name_and_labels)?.strip_prefix(' '));

@@ -1,4 +1,4 @@
-//! Texts no honest server writes cost their own field and nothing else.
+//! Malformed and hostile metrics texts cost only their own field.
 
 use metrics_agent::catalogue::dialect::{Dialects, MultiEngine};
 use metrics_agent::catalogue::scraping::TextLimits;
@@ -11,7 +11,7 @@ fn vllm(text: &[u8]) -> Extraction {
     Reader::new(Dialects::built_in().of_engine("vllm"), MultiEngine::Sum).read(text)
 }
 
-/// Reads the lines as the waiting metric's, with a good running metric after them.
+/// Reads the lines as those of the waiting metric, followed by a valid running metric.
 fn waiting(lines: &str) -> (Option<u64>, Option<Fault>) {
     let extraction = vllm(format!("# TYPE vllm:num_requests_waiting gauge\n{lines}\n{REST}").as_bytes());
     assert_eq!(extraction.reading.running, Some(4), "the other field is read");
@@ -20,15 +20,15 @@ fn waiting(lines: &str) -> (Option<u64>, Option<Fault>) {
 }
 
 #[test]
-fn a_value_that_is_no_count_is_not_said() {
+fn a_value_that_is_not_a_count_is_not_reported() {
     for value in ["-1", "-0.5", "NaN", "+Inf", "-Inf", "1e300", "9007199254740994"] {
-        let said = waiting(&format!("vllm:num_requests_waiting {value}"));
-        assert_eq!(said, (None, Some(Fault::Invalid)), "{value}");
+        let read = waiting(&format!("vllm:num_requests_waiting {value}"));
+        assert_eq!(read, (None, Some(Fault::Invalid)), "{value}");
     }
 }
 
 #[test]
-fn a_fraction_is_cut_off() {
+fn a_fraction_is_truncated() {
     assert_eq!(waiting("vllm:num_requests_waiting 2.99"), (Some(2), None));
     assert_eq!(waiting("vllm:num_requests_waiting -0"), (Some(0), None));
 }
@@ -43,7 +43,7 @@ fn a_malformed_line_costs_its_field() {
 }
 
 #[test]
-fn a_metric_that_is_not_there_is_missing() {
+fn an_absent_metric_is_missing() {
     assert_eq!(waiting(""), (None, Some(Fault::Missing)));
 }
 
@@ -59,7 +59,7 @@ fn only_the_whole_name_matches() {
 }
 
 #[test]
-fn a_metric_of_no_known_kind_reads_zero_as_in_the_epp() {
+fn a_metric_of_another_kind_reads_zero_as_in_the_epp() {
     for kind in
         ["", "# TYPE vllm:num_requests_waiting untyped\n", "# TYPE vllm:num_requests_waiting histogram\n"]
     {
@@ -85,20 +85,20 @@ fn of_one_engines_series_the_largest_timestamp_wins_and_the_first_of_equals() {
 }
 
 #[test]
-fn one_engine_that_says_nonsense_makes_the_sum_unknown() {
+fn one_engine_with_an_invalid_value_makes_the_sum_unknown() {
     let lines = "vllm:num_requests_waiting{engine=\"0\"} 1\nvllm:num_requests_waiting{engine=\"1\"} NaN";
     assert_eq!(waiting(lines), (None, Some(Fault::Invalid)));
 }
 
 #[test]
-fn more_engines_than_any_server_has_are_refused() {
+fn engines_beyond_the_limit_are_refused() {
     let lines = |count| (0..count).map(|i| format!("vllm:num_requests_waiting{{engine=\"{i}\"}} 1\n"));
     assert_eq!(waiting(&lines(256).collect::<Vec<_>>().concat()), (Some(256), None));
     assert_eq!(waiting(&lines(10_000).collect::<Vec<_>>().concat()), (None, Some(Fault::Invalid)));
 }
 
 #[test]
-fn how_many_engines_a_server_has_is_for_the_operator_to_say() {
+fn the_limit_of_engines_is_configurable() {
     let text = "# TYPE vllm:num_requests_waiting gauge\n\
                 vllm:num_requests_waiting{engine=\"0\"} 1\nvllm:num_requests_waiting{engine=\"1\"} 2\n";
     let waiting = |engines| {
@@ -112,7 +112,7 @@ fn how_many_engines_a_server_has_is_for_the_operator_to_say() {
 }
 
 #[test]
-fn a_line_longer_than_allowed_is_passed_over() {
+fn a_line_longer_than_allowed_is_skipped() {
     let long =
         format!("vllm:num_requests_waiting{{a=\"{}\"}} 1", "x".repeat(TextLimits::default().line_bytes));
     assert_eq!(waiting(&long), (None, Some(Fault::Missing)));
@@ -128,7 +128,7 @@ fn adapters_are_trimmed_and_empty_ones_dropped() {
 }
 
 #[test]
-fn adapters_that_are_no_text_are_not_said() {
+fn adapters_that_are_not_utf_8_are_not_reported() {
     let text =
         b"# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{running_lora_adapters=\"\xff\"} 1\n";
     let extraction = vllm(text);
@@ -137,7 +137,7 @@ fn adapters_that_are_no_text_are_not_said() {
 }
 
 #[test]
-fn how_many_adapters_fit_never_costs_the_adapters_themselves() {
+fn an_invalid_adapter_limit_does_not_cost_the_adapters() {
     for (written, max, is_legal) in
         [("-1", 0, true), ("2.0", 2, true), ("2", 2, true), ("", 0, true), ("x", 0, false), ("NaN", 0, false)]
     {
@@ -153,7 +153,7 @@ fn how_many_adapters_fit_never_costs_the_adapters_themselves() {
 }
 
 #[test]
-fn an_infinite_kv_usage_is_that_of_a_full_cache() {
+fn an_infinite_kv_usage_counts_as_a_full_cache() {
     let usage = |value: &str| {
         let text = format!("# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc {value}\n");
         vllm(text.as_bytes()).reading.kv_usage
@@ -186,7 +186,7 @@ fn kinds_in_capitals_and_names_in_quotes_are_read() {
 }
 
 #[test]
-fn a_cache_label_that_is_no_number_costs_only_itself() {
+fn a_cache_label_that_is_not_a_number_costs_only_itself() {
     let text = "# TYPE vllm:cache_config_info gauge\n\
         vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"None\"} 1\n";
     let extraction = vllm(text.as_bytes());
@@ -195,7 +195,7 @@ fn a_cache_label_that_is_no_number_costs_only_itself() {
 }
 
 #[test]
-fn a_text_leaves_nothing_behind_for_the_next_one() {
+fn no_state_is_kept_from_one_text_to_the_next() {
     let mut reader = Reader::new(Dialects::built_in().of_engine("vllm"), MultiEngine::Sum);
     let busy = include_bytes!("../captures/vllm-0.32.0-lora-busy.prom");
     let first = reader.read(busy);

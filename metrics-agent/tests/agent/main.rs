@@ -1,4 +1,4 @@
-//! The agent from outside: recorded and hostile texts, real sockets, the real binary.
+//! The agent from outside: captured and hostile metrics texts, real sockets, the real binary.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 

@@ -1,4 +1,4 @@
-//! What lies in docs/observability fits the metrics that there are.
+//! The files of docs/observability match the agent's and the filter's metrics.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use crate::harness::{Agent, scraping};
 use crate::reports::report_once;
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/observability")
 }
 
-/// Prometheus' names for parts of histograms.
-const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
+/// Suffixes of the series of a Prometheus histogram.
+const HISTOGRAM_SUFFIXES: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 /// The queries of the dashboard, with its variables filled in.
 fn queries() -> Vec<String> {
@@ -37,12 +37,12 @@ fn names(text: &str) -> BTreeSet<&str> {
 }
 
 #[tokio::test]
-async fn every_metric_of_the_alerts_the_dashboard_and_the_documentation_is_known() {
-    let server = Scripted::start(Behaviour::Text(load(3, 1))).await;
+async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
+    let server = ScriptedServer::start(Behaviour::Text(load(3, 1))).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
     report_once(&agent, &server).await;
-    // Counted once something of the kind has happened, which it has not here.
+    // Absent until the first such event, which does not happen here.
     let rare = "# TYPE metrics_agent_extract_errors counter\n# TYPE metrics_agent_refused_requests counter\n";
     let text = agent.get("/metrics").await.text() + rare;
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
@@ -57,11 +57,11 @@ async fn every_metric_of_the_alerts_the_dashboard_and_the_documentation_is_known
     let dashboard = queries().join("\n");
     let read = |file: &str| fs::read_to_string(docs().join(file)).unwrap();
     let (alerts, tests, readme) = (read("alerts.yaml"), read("alerts-test.yaml"), read("README.md"));
-    // The filter's, which the end-to-end tests look for in Envoy. Only the dashboard shows any.
+    // The filter's metrics, whose presence in Envoy the end-to-end tests check. Only the dashboard uses them.
     let envoys = read("envoy.md");
     let envoys = names(&envoys);
     let is_envoys = |name: &str| {
-        let whole = OF_HISTOGRAMS.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);
+        let whole = HISTOGRAM_SUFFIXES.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);
         envoys.contains(whole)
     };
     for (place, text) in [
@@ -72,17 +72,17 @@ async fn every_metric_of_the_alerts_the_dashboard_and_the_documentation_is_known
     ] {
         let is_known = |name: &str| known.contains(name) || place == "dashboard.json" && is_envoys(name);
         let unknown: Vec<_> = names(text).into_iter().filter(|name| !is_known(name)).collect();
-        assert!(unknown.is_empty(), "{place} names {unknown:?}; known are {known:?}");
+        assert!(unknown.is_empty(), "{place} names {unknown:?}; the metrics are {known:?}");
         assert!(!names(text).is_empty(), "{place} names no metrics");
     }
-    let told = names(&readme);
-    let is_told = |name: &String| name.ends_with("_bucket") || told.contains(name.as_str());
-    let lacking: Vec<_> = known.iter().filter(|name| !is_told(name)).collect();
+    let documented = names(&readme);
+    let is_documented = |name: &String| name.ends_with("_bucket") || documented.contains(name.as_str());
+    let lacking: Vec<_> = known.iter().filter(|name| !is_documented(name)).collect();
     assert!(lacking.is_empty(), "README.md lacks {lacking:?}");
 }
 
 #[test]
-fn the_queries_of_the_dashboard_are_ones_that_prometheus_reads() {
+fn prometheus_accepts_the_queries_of_the_dashboard() {
     let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
     let queries = queries();
     assert!(queries.len() > 10, "{queries:?}");

@@ -1,4 +1,4 @@
-//! The real binary: its one line of output, its signals, its exit codes.
+//! The real binary: its line of output, signals, exit codes, and what it logs.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::authority::Authority;
-use crate::harness::{Answer, ask, eventually, get};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::harness::{Answer, eventually, get, send};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 pub(crate) fn command(flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metrics-agent"));
@@ -23,7 +23,7 @@ async fn start(flags: &[&str]) -> (Child, SocketAddr) {
     started(command(flags)).await
 }
 
-/// Starts an agent, and waits until it serves.
+/// Starts an agent and waits until it serves.
 pub(crate) async fn started(mut command: Command) -> (Child, SocketAddr) {
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
@@ -33,7 +33,7 @@ pub(crate) async fn started(mut command: Command) -> (Child, SocketAddr) {
     (child, address)
 }
 
-/// Sends a signal by its name to a process this test started.
+/// Sends a signal to a process that the test started.
 pub(crate) async fn signal(child: &Child, name: &str) {
     let id = child.id().expect("it runs").to_string();
     assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success());
@@ -46,9 +46,9 @@ pub(crate) async fn logs(child: Child) -> (std::process::ExitStatus, String) {
 }
 
 #[tokio::test]
-async fn either_signal_drains_answers_who_waits_and_ends_well() {
+async fn both_signals_answer_waiting_requests_and_end_the_agent_successfully() {
     for name in ["TERM", "INT"] {
-        let server = Scripted::start(Behaviour::Hang).await;
+        let server = ScriptedServer::start(Behaviour::Hang).await;
         let endpoint = server.address().to_string();
         let (child, address) =
             start(&["--listen", "127.0.0.1:0", "--endpoint", &endpoint, "--timeout", "30s"]).await;
@@ -78,7 +78,7 @@ async fn either_signal_drains_answers_who_waits_and_ends_well() {
 
 #[tokio::test]
 async fn a_failing_endpoint_is_logged_once_and_once_when_it_recovers() {
-    let mut server = Scripted::start(Behaviour::Text(load(1, 1))).await;
+    let mut server = ScriptedServer::start(Behaviour::Text(load(1, 1))).await;
     let endpoint = server.address().to_string();
     let (child, address) = start(&["--listen", "127.0.0.1:0", "--endpoint", &endpoint]).await;
     let scraped = |name: &'static str, least: f64| async move {
@@ -101,29 +101,30 @@ async fn a_failing_endpoint_is_logged_once_and_once_when_it_recovers() {
     assert!(log.lines().count() < 10, "{log}");
 }
 
-fn refused(flags: &[&str]) -> String {
+/// Runs the agent with flags that it refuses, and returns its message.
+fn refusal(flags: &[&str]) -> String {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_metrics-agent"))
         .args(flags)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(!child.wait().unwrap().success(), "{said}");
-    said
+    let mut message = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    assert!(!child.wait().unwrap().success(), "{message}");
+    message
 }
 
 #[test]
-fn what_cannot_work_is_refused_with_the_flag_that_says_it() {
+fn invalid_flags_are_refused_by_name() {
     let endpoint = ["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:1"];
-    let with = |more: &[&'static str]| refused(&[&endpoint[..], more].concat());
-    assert!(refused(&[]).contains("--endpoints-file"));
+    let with = |more: &[&'static str]| refusal(&[&endpoint[..], more].concat());
+    assert!(refusal(&[]).contains("--endpoints-file"));
     assert!(with(&["--eds-file", "/nonexistent/eds.json"]).contains("--eds-file"));
     assert!(with(&["--log", "a=b=c"]).contains("--log"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    assert!(refused(&["--listen", &address, "--endpoint", "127.0.0.1:1"]).contains("--listen"));
+    assert!(refusal(&["--listen", &address, "--endpoint", "127.0.0.1:1"]).contains("--listen"));
 }
 
 #[test]
@@ -134,20 +135,20 @@ fn a_file_beyond_a_limit_is_refused_with_the_flag_that_sets_it() {
                      spec: {priority: -10, poolRef: {name: default}}\n";
     std::fs::write(&path, objective).unwrap();
     let path = path.to_str().unwrap();
-    let said = refused(&["check", "--max-file-bytes", "10", path]);
-    assert!(said.contains("m.yaml: is larger than the allowed 10 bytes (--max-file-bytes)"), "{said}");
-    let said = refused(&["check", "--max-yaml-nodes", "5", path]);
-    assert!(said.contains("m.yaml") && said.contains("--max-yaml-nodes"), "{said}");
-    assert!(refused(&["check", "--max-yaml-nodes", "0", path]).contains("allowed is a number from 1"));
-    let of = |flags: &[&str]| {
-        refused(&[&["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:1"], flags].concat())
+    let message = refusal(&["check", "--max-file-bytes", "10", path]);
+    assert!(message.contains("m.yaml: is larger than the allowed 10 bytes (--max-file-bytes)"), "{message}");
+    let message = refusal(&["check", "--max-yaml-nodes", "5", path]);
+    assert!(message.contains("m.yaml") && message.contains("--max-yaml-nodes"), "{message}");
+    assert!(refusal(&["check", "--max-yaml-nodes", "0", path]).contains("allowed is a number from 1"));
+    let refusal_of = |flags: &[&str]| {
+        refusal(&[&["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:1"], flags].concat())
     };
-    let said = of(&["--bearer-token-file", path, "--max-file-bytes", "10"]);
-    assert!(said.contains("m.yaml is larger than the allowed 10 bytes (--max-file-bytes)"), "{said}");
+    let message = refusal_of(&["--bearer-token-file", path, "--max-file-bytes", "10"]);
+    assert!(message.contains("m.yaml is larger than the allowed 10 bytes (--max-file-bytes)"), "{message}");
 }
 
 #[test]
-fn a_file_of_credentials_that_is_none_is_named_and_its_text_is_not_repeated() {
+fn an_invalid_credential_file_is_named_and_its_text_is_not_repeated() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -158,27 +159,30 @@ fn a_file_of_credentials_that_is_none_is_named_and_its_text_is_not_repeated() {
     let (one, two) = (authority.issue("one"), authority.issue("two"));
     let certificate = one.certificate.to_str().unwrap();
     let bad = write("bad", "-----BEGIN PRIVATE hush\nhush hush\n");
-    let of = |flags: &[&str]| {
-        let said = refused(&[&["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:1"], flags].concat());
-        assert!(!said.contains("hush"), "{said}");
-        said
+    let refusal_of = |flags: &[&str]| {
+        let message = refusal(&[&["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:1"], flags].concat());
+        assert!(!message.contains("hush"), "{message}");
+        message
     };
-    assert!(of(&["--tls-cert", certificate]).contains("--tls-key"));
-    assert!(of(&["--tls-cert", certificate, "--tls-key", &bad]).contains("bad holds no private key"));
-    assert!(of(&["--tls-cert", &bad, "--tls-key", &bad]).contains("bad holds no certificate"));
+    assert!(refusal_of(&["--tls-cert", certificate]).contains("--tls-key"));
+    assert!(refusal_of(&["--tls-cert", certificate, "--tls-key", &bad]).contains("bad holds no private key"));
+    assert!(refusal_of(&["--tls-cert", &bad, "--tls-key", &bad]).contains("bad holds no certificate"));
     let other_key = two.key.to_str().unwrap();
-    assert!(of(&["--tls-cert", certificate, "--tls-key", other_key]).contains("do not go together"));
-    assert!(of(&["--tls-client-ca", certificate]).contains("--tls-cert"));
-    assert!(of(&["--bearer-token-file", &bad]).contains("bad holds no token"));
-    assert!(of(&["--bearer-token-file", "/nonexistent/token"]).contains("/nonexistent/token cannot be read"));
-    assert!(of(&["--scrape-token-file", &bad]).contains("bad holds no token"));
-    assert!(of(&["--scrape-ca", &bad]).contains("bad holds no certificate"));
-    assert!(of(&["--scrape-cert", certificate]).contains("--scrape-key"));
-    assert!(of(&["--model-server-metrics-scheme", "https"]).contains("--scrape-ca"));
+    assert!(refusal_of(&["--tls-cert", certificate, "--tls-key", other_key]).contains("do not go together"));
+    assert!(refusal_of(&["--tls-client-ca", certificate]).contains("--tls-cert"));
+    assert!(refusal_of(&["--bearer-token-file", &bad]).contains("bad holds no token"));
+    assert!(
+        refusal_of(&["--bearer-token-file", "/nonexistent/token"])
+            .contains("/nonexistent/token cannot be read")
+    );
+    assert!(refusal_of(&["--scrape-token-file", &bad]).contains("bad holds no token"));
+    assert!(refusal_of(&["--scrape-ca", &bad]).contains("bad holds no certificate"));
+    assert!(refusal_of(&["--scrape-cert", certificate]).contains("--scrape-key"));
+    assert!(refusal_of(&["--model-server-metrics-scheme", "https"]).contains("--scrape-ca"));
 }
 
 #[tokio::test]
-async fn an_address_open_to_all_is_warned_of_with_what_to_do() {
+async fn an_address_open_to_everyone_is_logged_with_the_flags_that_protect_it() {
     let authority = Authority::new();
     let issued = authority.issue("127.0.0.1");
     let token = issued.key.with_extension("token");
@@ -195,7 +199,7 @@ async fn an_address_open_to_all_is_warned_of_with_what_to_do() {
     ] {
         let flags = [&["--listen", listen, "--endpoint", "127.0.0.1:1"], &flags[..]].concat();
         let (child, address) = start(&flags).await;
-        // Whoever gets an answer, or a refused handshake, knows that the agent has begun to serve.
+        // After an answer or a refused handshake, the agent has begun to serve and has logged the warning.
         let _ = get(([127, 0, 0, 1], address.port()).into(), "/healthz").await;
         signal(&child, "TERM").await;
         let (_, log) = logs(child).await;
@@ -205,7 +209,7 @@ async fn an_address_open_to_all_is_warned_of_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn no_secret_is_logged_however_much_is() {
+async fn no_secret_is_logged_at_any_level() {
     let authority = Authority::new();
     let issued = authority.issue("127.0.0.1");
     let file = |name: &str, text: &str| {
@@ -215,7 +219,7 @@ async fn no_secret_is_logged_however_much_is() {
     };
     let (api_token, scrape_token) = (file("api", "api-hush-1"), file("scrape", "scrape-hush-1"));
     let text = Behaviour::Text(load(1, 1));
-    let server = Scripted::start_secured(text, authority.server(&issued)).await;
+    let server = ScriptedServer::start_secured(text, authority.server(&issued)).await;
     let (certificate, key) = (issued.certificate.to_str().unwrap(), issued.key.to_str().unwrap());
     let authorities = authority.certificate();
     let authorities = authorities.to_str().unwrap();
@@ -235,7 +239,7 @@ async fn no_secret_is_logged_however_much_is() {
     let answers = async |path: &str, token: &str, passes: &dyn Fn(&Answer) -> bool| {
         eventually(&format!("{path} with {token}"), async || {
             let mut stream = authority.connect(address, Some(&client)).await.ok()?;
-            let answer = ask(&mut stream, path, &format!("authorization: Bearer {token}\r\n")).await.ok()?;
+            let answer = send(&mut stream, path, &format!("authorization: Bearer {token}\r\n")).await.ok()?;
             passes(&answer).then_some(())
         })
         .await;
@@ -252,7 +256,7 @@ async fn no_secret_is_logged_however_much_is() {
     let key = std::fs::read_to_string(key).unwrap();
     file("api", "hush \u{1}");
     file("key", "-----BEGIN PRIVATE KEY-----\nhush\n");
-    // The key is both the API's and the scraping's.
+    // Three refusals: the API's tokens, and the key, which the API and scrapes share.
     let refusals = "metrics_agent_credential_reloads_total{result=\"refused\"} 3\n";
     answers("/metrics", "api-hush-2", &|answer| answer.text().contains(refusals)).await;
     signal(&child, "TERM").await;

@@ -1,4 +1,4 @@
-//! Endpoints from a file, followed as it changes.
+//! Endpoints from a file that changes.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -10,9 +10,9 @@ use metrics_agent::sources::endpoints::Sources;
 use tempfile::TempDir;
 
 use crate::harness::{Agent, eventually, scraping, settings};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
-fn file(servers: &[&Scripted]) -> String {
+fn file(servers: &[&ScriptedServer]) -> String {
     let entries = servers.iter().map(|server| {
         let (ip, port) = (server.address().ip(), server.address().port());
         format!("- {{name: s{port}, address: \"{ip}\", port: {port}}}\n")
@@ -28,23 +28,23 @@ fn addresses(snapshot: &Snapshot) -> Vec<String> {
     snapshot.topology.as_ref().unwrap().endpoints.iter().map(|e| e.address.clone()).collect()
 }
 
-fn shows(snapshot: &Snapshot, servers: &[&Scripted]) -> bool {
+fn shows(snapshot: &Snapshot, servers: &[&ScriptedServer]) -> bool {
     addresses(snapshot) == servers.iter().map(|s| s.address().to_string()).collect::<Vec<_>>()
 }
 
-async fn server(waiting: u64) -> Scripted {
-    Scripted::start(Behaviour::Text(load(waiting, 0))).await
+async fn server(waiting: u64) -> ScriptedServer {
+    ScriptedServer::start(Behaviour::Text(load(waiting, 0))).await
 }
 
 struct Setup {
     directory: TempDir,
     path: PathBuf,
-    one: Scripted,
-    two: Scripted,
+    one: ScriptedServer,
+    two: ScriptedServer,
     agent: Agent,
 }
 
-/// An agent that scrapes `one`, as its file says.
+/// An agent whose file has the endpoint `one`.
 async fn setup() -> Setup {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("endpoints.yaml");
@@ -84,7 +84,7 @@ async fn a_removed_endpoint_is_no_longer_scraped() {
 }
 
 #[tokio::test]
-async fn a_bad_file_changes_nothing_and_the_next_good_one_is_used() {
+async fn an_invalid_file_changes_nothing_and_the_next_valid_one_is_used() {
     let Setup { path, one, two, agent, directory: _directory } = setup().await;
     let before = agent.snapshot("").await.unwrap();
     let bad = file(&[&one, &two]).replace(&format!("port: {}}}", two.address().port()), "port: 0}");
@@ -103,11 +103,11 @@ async fn a_bad_file_changes_nothing_and_the_next_good_one_is_used() {
     std::fs::remove_file(&path).unwrap();
     agent.reading_where("still scraped", |r| r.waiting == Some(1)).await;
     rename_into_place(&path, &file(&[&two]));
-    agent.snapshot_where("the next good set", |s| shows(s, &[&two])).await;
+    agent.snapshot_where("the next valid set", |s| shows(s, &[&two])).await;
 }
 
 #[tokio::test]
-async fn more_endpoints_than_allowed_are_refused_and_the_last_good_set_stays() {
+async fn more_endpoints_than_allowed_are_refused_and_the_last_valid_set_stays() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("endpoints.yaml");
     let (one, two) = (server(1).await, server(2).await);
@@ -127,10 +127,10 @@ async fn more_endpoints_than_allowed_are_refused_and_the_last_good_set_stays() {
 }
 
 #[tokio::test]
-async fn a_config_map_that_swaps_its_symlink_is_followed() {
+async fn a_config_map_is_read_again_when_its_symlink_is_swapped() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (server(1).await, server(2).await);
-    let version = |name: &str, servers: &[&Scripted]| {
+    let version = |name: &str, servers: &[&ScriptedServer]| {
         let version = directory.path().join(name);
         std::fs::create_dir(&version).unwrap();
         std::fs::write(version.join("endpoints.yaml"), file(servers)).unwrap();
@@ -149,7 +149,7 @@ async fn a_config_map_that_swaps_its_symlink_is_followed() {
 }
 
 #[tokio::test]
-async fn without_a_good_file_the_agent_lives_says_why_and_starts_when_it_comes() {
+async fn without_a_valid_file_the_agent_reports_why_and_serves_when_it_comes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("endpoints.yaml");
     let agent = Agent::start(reading(path.clone())).await;
@@ -170,7 +170,7 @@ async fn new_labels_are_published_and_a_new_engine_is_read_in_its_dialect() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("endpoints.yaml");
     let sglang = "# TYPE sglang:num_queue_reqs gauge\nsglang:num_queue_reqs 7\n";
-    let server = Scripted::start(Behaviour::Text(load(3, 1) + sglang)).await;
+    let server = ScriptedServer::start(Behaviour::Text(load(3, 1) + sglang)).await;
     let entry = |labels: &str| file(&[&server]).replace('}', &format!(", labels: {{{labels}}}}}"));
     std::fs::write(&path, entry("tier: a")).unwrap();
     let agent = Agent::start(reading(path.clone())).await;
@@ -178,13 +178,13 @@ async fn new_labels_are_published_and_a_new_engine_is_read_in_its_dialect() {
     rename_into_place(&path, &entry("tier: b"));
     let label = |s: &Snapshot| s.topology.as_ref().unwrap().endpoints[0].labels[0].value.clone();
     agent.snapshot_where("the new label", |s| label(s) == "b").await;
-    assert_eq!(server.connections(), 1, "a label that is no engine leaves the task alone");
+    assert_eq!(server.connections(), 1, "a label that does not name an engine leaves the task alone");
     rename_into_place(&path, &entry("llm-d.ai/engine-type: sglang"));
     agent.reading_where("as SGLang", |r| r.waiting == Some(7)).await;
 }
 
 #[tokio::test]
-async fn envoys_file_follows_and_is_never_seen_half_written() {
+async fn envoys_file_is_updated_and_never_half_written() {
     let directory = tempfile::tempdir().unwrap();
     let (path, eds) = (directory.path().join("endpoints.yaml"), directory.path().join("eds.json"));
     let (one, two) = (server(1).await, server(2).await);
@@ -211,7 +211,7 @@ async fn envoys_file_follows_and_is_never_seen_half_written() {
 }
 
 #[tokio::test]
-async fn an_eds_file_that_somebody_deleted_is_written_again() {
+async fn a_deleted_eds_file_is_written_again() {
     let directory = tempfile::tempdir().unwrap();
     let eds = directory.path().join("eds.json");
     let server = server(1).await;
@@ -229,7 +229,7 @@ async fn an_eds_file_that_somebody_deleted_is_written_again() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_comes_back_counts_as_restarted_and_one_that_stays_does_not() {
+async fn an_endpoint_that_returns_counts_as_restarted_and_one_that_stays_does_not() {
     let Setup { path, one, two, agent, directory: _directory } = setup().await;
     rename_into_place(&path, &file(&[&two]));
     agent.snapshot_where("the other endpoint alone", |s| shows(s, &[&two])).await;

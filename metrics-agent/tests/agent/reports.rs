@@ -1,4 +1,4 @@
-//! What proxies report, and what becomes of it.
+//! Reports of proxies, and where they show.
 
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::report::{EndpointReport, Rejected, Report};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::harness::{Agent, eventually, scraping};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 async fn post(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(agent.address).await.unwrap();
@@ -24,8 +24,8 @@ async fn post(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, Strin
     (status.parse().unwrap(), answer)
 }
 
-async fn agent_and_key() -> (Agent, Scripted, u64) {
-    let server = Scripted::start(Behaviour::Text(load(3, 1))).await;
+async fn agent_and_key() -> (Agent, ScriptedServer, u64) {
+    let server = ScriptedServer::start(Behaviour::Text(load(3, 1))).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
     let endpoint = Endpoint::new(format!("default/{}", server.address()), server.address(), vec![]);
@@ -47,8 +47,8 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
     report.encode_to_vec()
 }
 
-/// A proxy reports on an agent's one endpoint.
-pub(crate) async fn report_once(agent: &Agent, server: &Scripted) {
+/// Sends one report of a proxy on the agent's only endpoint.
+pub(crate) async fn report_once(agent: &Agent, server: &ScriptedServer) {
     let endpoint = Endpoint::new(format!("default/{}", server.address()), server.address(), vec![]);
     assert_eq!(post(agent, PATH, PROTOBUF, &report(endpoint.key(), 1)).await.0, 204);
 }
@@ -79,17 +79,18 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     assert_eq!(proxy["rejected"], serde_json::json!({"429": 5}));
     assert_eq!(proxy["shadow"], serde_json::json!({"agreed": 30, "disagreed": 11}));
 
-    let told = EndpointReport { endpoint: key, picks: 108, failing: true, ..EndpointReport::default() };
+    let endpoint_report =
+        EndpointReport { endpoint: key, picks: 108, failing: true, ..EndpointReport::default() };
     let failing = Report {
         format: REPORT_FORMAT,
         proxy: "envoy-2".to_owned(),
-        endpoints: vec![told],
+        endpoints: vec![endpoint_report],
         ..Report::default()
     };
     assert_eq!(post(&agent, PATH, PROTOBUF, &failing.encode_to_vec()).await.0, 204);
     let status = agent.get("/v1/pools/default").await.text();
     assert!(status.contains(r#""state":"failing""#), "one proxy's failure is enough: {status}");
-    assert_eq!(status.matches(r#""shadow""#).count(), 1, "the second proxy tells nothing of one: {status}");
+    assert_eq!(status.matches(r#""shadow""#).count(), 1, "the second proxy has no shadow: {status}");
 
     let name = format!("default/{}", server.address());
     let metrics = agent.get("/metrics").await.text();
@@ -105,11 +106,11 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in:\n{metrics}");
     }
     let of_shadows = |line: &&str| line.starts_with("endpoint_picker_shadow_decisions_total{");
-    assert_eq!(metrics.lines().filter(of_shadows).count(), 2, "an old filter tells nothing:\n{metrics}");
+    assert_eq!(metrics.lines().filter(of_shadows).count(), 2, "an old filter reports no shadow:\n{metrics}");
 }
 
 #[tokio::test]
-async fn a_bad_report_is_refused_with_the_reason_and_changes_nothing() {
+async fn an_invalid_report_is_refused_with_the_reason_and_changes_nothing() {
     let (agent, _server, key) = agent_and_key().await;
     let good = report(key, 1);
     let other_format = Report { format: 9, ..Report::default() }.encode_to_vec();
@@ -131,23 +132,23 @@ async fn a_bad_report_is_refused_with_the_reason_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_proxy_too_many_is_refused_and_those_known_go_on() {
+async fn a_proxy_beyond_the_limit_is_refused_and_earlier_ones_go_on() {
     let (agent, _server, _) = agent_and_key().await;
-    let tell = async |proxy: &str| {
+    let report = async |proxy: &str| {
         let report = Report { format: REPORT_FORMAT, proxy: proxy.to_owned(), ..Report::default() };
         post(&agent, PATH, PROTOBUF, &report.encode_to_vec()).await
     };
-    assert_eq!((tell("one").await.0, tell("two").await.0), (204, 204));
-    let (status, answer) = tell("three").await;
+    assert_eq!((report("one").await.0, report("two").await.0), (204, 204));
+    let (status, answer) = report("three").await;
     assert!(
         status == 400 && answer.contains("2 other proxies") && answer.contains("--max-proxies"),
         "{answer}"
     );
-    assert_eq!(tell("one").await.0, 204);
+    assert_eq!(report("one").await.0, 204);
 }
 
 #[tokio::test]
-async fn the_pools_are_listed_and_an_unknown_one_is_told_which_there_are() {
+async fn the_pools_are_listed_and_the_404_for_an_unknown_one_names_them() {
     let (agent, _server, _) = agent_and_key().await;
     let list: serde_json::Value = serde_json::from_slice(&agent.get("/v1/pools").await.body).unwrap();
     assert_eq!(list, serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "pools": ["default"]}));

@@ -9,19 +9,19 @@ use metrics_agent::agent::Settings;
 use metrics_agent::sources::endpoints::Sources;
 
 use crate::harness::{Agent, eventually, scraping, settings};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 fn text(waiting: u64) -> Behaviour {
     Behaviour::Text(load(waiting, 1))
 }
 
 #[tokio::test]
-async fn a_reading_follows_the_server_over_one_kept_connection() {
-    let server = Scripted::start(text(1)).await;
+async fn readings_are_scraped_over_one_kept_connection() {
+    let server = ScriptedServer::start(text(1)).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     let reading = agent.reading_where("the first value", |r| r.waiting == Some(1)).await;
     assert!(reading.ready && reading.age_ms.is_some());
-    server.now_do(text(2));
+    server.set_behaviour(text(2));
     let changed = Instant::now();
     agent.reading_where("the next value", |r| r.waiting == Some(2)).await;
     println!("the new value was published {:?} after the change", changed.elapsed());
@@ -32,8 +32,8 @@ async fn a_reading_follows_the_server_over_one_kept_connection() {
 #[tokio::test]
 async fn each_endpoint_is_read_in_its_engines_dialect() {
     let sglang = "# TYPE sglang:num_queue_reqs gauge\nsglang:num_queue_reqs 7\n".to_owned();
-    let server = Scripted::start(Behaviour::Text(load(3, 1) + &sglang)).await;
-    let other = Scripted::start(Behaviour::Text(load(3, 1) + &sglang)).await;
+    let server = ScriptedServer::start(Behaviour::Text(load(3, 1) + &sglang)).await;
+    let other = ScriptedServer::start(Behaviour::Text(load(3, 1) + &sglang)).await;
     let labels = vec![("llm-d.ai/engine-type".to_owned(), "sglang".to_owned())];
     let fixed = vec![
         Endpoint::new("default/a".to_owned(), server.address(), vec![]),
@@ -51,7 +51,7 @@ async fn each_endpoint_is_read_in_its_engines_dialect() {
 #[tokio::test]
 async fn chunked_bodies_are_read_however_small_the_chunks() {
     let busy = include_str!("../captures/vllm-0.32.0-lora-busy.prom").to_owned();
-    let server = Scripted::start(Behaviour::Chunked(busy, 997)).await;
+    let server = ScriptedServer::start(Behaviour::Chunked(busy, 997)).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     let reading = agent.reading_where("the chunked text", |r| r.waiting == Some(8)).await;
     assert_eq!(reading.lora.unwrap().running, ["a3", "a1"]);
@@ -59,17 +59,17 @@ async fn chunked_bodies_are_read_however_small_the_chunks() {
     assert_eq!(server.connections(), 1);
 }
 
-/// Whatever goes wrong: the values stay, their age grows, the endpoint stays ready, and it recovers.
+/// With each kind of failure the values stay, their age grows, the endpoint stays ready, and it recovers.
 async fn fails_and_recovers(behaviour: Behaviour, reason: &str, settings: impl Fn(Settings) -> Settings) {
-    let server = Scripted::start(text(1)).await;
+    let server = ScriptedServer::start(text(1)).await;
     let agent = Agent::start(settings(scraping(&[server.address()]))).await;
     agent.reading_where("the first value", |r| r.waiting == Some(1)).await;
-    server.now_do(behaviour);
+    server.set_behaviour(behaviour);
     let metric = format!("metrics_agent_scrape_errors_total{{reason=\"{reason}\"}}");
     eventually(&metric, async || (agent.metric(&metric).await >= 2.0).then_some(())).await;
     let old = agent.reading_where("an old reading", |r| r.age_ms > Some(100)).await;
     assert_eq!((old.waiting, old.running, old.ready), (Some(1), Some(1), true));
-    server.now_do(text(2));
+    server.set_behaviour(text(2));
     agent.reading_where("the next value", |r| r.waiting == Some(2)).await;
 }
 
@@ -89,12 +89,12 @@ async fn a_hanging_server_keeps_the_values() {
 }
 
 #[tokio::test]
-async fn a_text_cut_off_keeps_the_values() {
+async fn a_truncated_text_keeps_the_values() {
     fails_and_recovers(Behaviour::CutOff(load(9, 9)), "http", |settings| settings).await;
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_http_keep_the_values() {
+async fn bytes_that_are_not_http_keep_the_values() {
     fails_and_recovers(Behaviour::Raw(b"\x16\x03\x01 hello\r\n\r\n"), "http", |settings| settings).await;
 }
 
@@ -116,7 +116,7 @@ async fn a_text_of_too_many_series_keeps_the_values() {
 }
 
 #[tokio::test]
-async fn an_endless_text_is_cut_at_the_cap() {
+async fn an_endless_text_is_cut_off_at_the_limit() {
     fails_and_recovers(Behaviour::Endless, "too_large", |settings| settings).await;
 }
 
@@ -127,7 +127,7 @@ fn short_timeout(mut settings: Settings) -> Settings {
 
 #[tokio::test]
 async fn a_server_that_closes_after_each_answer_is_not_failing() {
-    let server = Scripted::start(Behaviour::TextThenClose(load(1, 1))).await;
+    let server = ScriptedServer::start(Behaviour::TextThenClose(load(1, 1))).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     eventually("several connections", async || (server.connections() > 5).then_some(())).await;
     let text = agent.get("/metrics").await.text();
@@ -136,8 +136,8 @@ async fn a_server_that_closes_after_each_answer_is_not_failing() {
 }
 
 #[tokio::test]
-async fn refused_three_times_is_not_ready_and_one_connection_makes_it_ready_again() {
-    let mut server = Scripted::start(text(1)).await;
+async fn three_refused_connections_make_an_endpoint_unready_and_one_accepted_ready_again() {
+    let mut server = ScriptedServer::start(text(1)).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     agent.reading_where("the first value", |r| r.waiting == Some(1)).await;
     server.stop().await;
@@ -145,21 +145,21 @@ async fn refused_three_times_is_not_ready_and_one_connection_makes_it_ready_agai
     assert_eq!(reading.waiting, Some(1), "the values stay");
     assert!(agent.metric("metrics_agent_scrape_errors_total{reason=\"refused\"}").await >= 3.0);
     assert!(agent.metric("metrics_agent_endpoints_ready").await.abs() < 0.5);
-    server.now_do(Behaviour::Status(503));
+    server.set_behaviour(Behaviour::Status(503));
     server.resume().await;
     agent.reading_where("ready again, though it has no values", |r| r.ready).await;
 }
 
 #[tokio::test]
 async fn an_endpoint_that_was_never_reached_is_not_ready_after_three_refusals() {
-    let mut server = Scripted::start(text(1)).await;
+    let mut server = ScriptedServer::start(text(1)).await;
     server.stop().await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     let reading = agent.reading_where("not ready", |r| !r.ready).await;
     assert_eq!((reading.age_ms, reading.waiting), (None, None));
 }
 
-fn unready_after_two(servers: &[&Scripted]) -> Settings {
+fn unready_after_two(servers: &[&ScriptedServer]) -> Settings {
     let addresses: Vec<_> = servers.iter().map(|server| server.address()).collect();
     let mut settings = short_timeout(scraping(&addresses));
     settings.scrape.unready_after = NonZeroU32::new(2);
@@ -167,38 +167,39 @@ fn unready_after_two(servers: &[&Scripted]) -> Settings {
 }
 
 #[tokio::test]
-async fn whose_scrapes_fail_is_not_ready_when_that_is_asked_for_until_one_succeeds() {
-    let (good, bad) = (Scripted::start(text(1)).await, Scripted::start(text(2)).await);
+async fn with_the_flag_an_endpoint_whose_scrapes_fail_is_not_ready_until_one_succeeds() {
+    let (good, bad) = (ScriptedServer::start(text(1)).await, ScriptedServer::start(text(2)).await);
     let agent = Agent::start(unready_after_two(&[&good, &bad])).await;
     for behaviour in [Behaviour::Hang, Behaviour::Status(500)] {
         let is_good = |r: &v1::Reading| r.ready && r.waiting.is_some();
         agent.snapshot_where("both ready", |s| s.readings.iter().all(is_good)).await;
-        bad.now_do(behaviour);
+        bad.set_behaviour(behaviour);
         let snapshot = agent.snapshot_where("the bad one out", |s| !s.readings[1].ready).await;
         assert!(snapshot.readings[0].ready);
         assert_eq!(snapshot.readings[1].waiting, Some(2), "the values stay");
         assert!((agent.metric("metrics_agent_endpoints_ready").await - 1.0).abs() < 0.5);
-        bad.now_do(text(2));
+        bad.set_behaviour(text(2));
     }
     agent.snapshot_where("both ready again", |s| s.readings.iter().all(|r| r.ready)).await;
 }
 
 #[tokio::test]
-async fn when_the_scrapes_of_all_fail_all_stay() {
-    let (one, other) = (Scripted::start(text(1)).await, Scripted::start(text(2)).await);
+async fn endpoints_stay_ready_if_all_scrapes_fail() {
+    let (one, other) = (ScriptedServer::start(text(1)).await, ScriptedServer::start(text(2)).await);
     let agent = Agent::start(unready_after_two(&[&one, &other])).await;
     agent.snapshot_where("both scraped", |s| s.readings.iter().all(|r| r.age_ms.is_some())).await;
-    one.now_do(Behaviour::Hang);
+    one.set_behaviour(Behaviour::Hang);
     agent.snapshot_where("one out", |s| !s.readings[0].ready).await;
-    other.now_do(Behaviour::Hang);
+    other.set_behaviour(Behaviour::Hang);
     agent.snapshot_where("all back", |s| s.readings.iter().all(|r| r.ready)).await;
-    other.now_do(text(2));
+    other.set_behaviour(text(2));
     agent.snapshot_where("one out again", |s| !s.readings[0].ready && s.readings[1].ready).await;
 }
 
 #[tokio::test]
 async fn one_bad_endpoint_does_not_hold_up_the_others() {
-    let (good, hanging) = (Scripted::start(text(1)).await, Scripted::start(Behaviour::Hang).await);
+    let (good, hanging) =
+        (ScriptedServer::start(text(1)).await, ScriptedServer::start(Behaviour::Hang).await);
     let agent = Agent::start(scraping(&[hanging.address(), good.address()])).await;
     let snapshot = agent.snapshot_where("the good one's value", |s| s.readings[1].waiting == Some(1)).await;
     assert_eq!(snapshot.readings[0].age_ms, None);
@@ -206,8 +207,8 @@ async fn one_bad_endpoint_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_none_costs_its_field_and_is_counted() {
-    let server = Scripted::start(Behaviour::Text(load(1, 1).replace("waiting 1", "waiting -1"))).await;
+async fn an_invalid_value_costs_its_field_and_is_counted() {
+    let server = ScriptedServer::start(Behaviour::Text(load(1, 1).replace("waiting 1", "waiting -1"))).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     let reading = agent.reading_where("a reading", |r| r.age_ms.is_some()).await;
     assert_eq!((reading.waiting, reading.running), (None, Some(1)));
@@ -222,22 +223,22 @@ fn since(metric: &str, value: f64) -> Behaviour {
 
 #[tokio::test]
 async fn a_restart_shows_as_a_new_start_time_and_two_agents_agree_on_it() {
-    let server = Scripted::start(since("process_start_time_seconds", 1_795_179_084.5)).await;
+    let server = ScriptedServer::start(since("process_start_time_seconds", 1_795_179_084.5)).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     agent.reading_where("the start time", |r| r.cached_since_ms == Some(1_795_179_084_500)).await;
-    server.now_do(since("process_start_time_seconds", 1_795_179_990.0));
+    server.set_behaviour(since("process_start_time_seconds", 1_795_179_990.0));
     agent.reading_where("the next start time", |r| r.cached_since_ms == Some(1_795_179_990_000)).await;
     let other = Agent::start(scraping(&[server.address()])).await;
     other.reading_where("the same", |r| r.cached_since_ms == Some(1_795_179_990_000)).await;
 }
 
 #[tokio::test]
-async fn a_counter_that_went_back_shows_as_a_restart() {
-    let server = Scripted::start(since("vllm:prompt_tokens_total", 700.0)).await;
+async fn a_counter_that_decreased_is_a_restart() {
+    let server = ScriptedServer::start(since("vllm:prompt_tokens_total", 700.0)).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     let first = agent.reading_where("a reading", |r| r.waiting == Some(1)).await;
     assert_eq!(first.cached_since_ms, None);
-    server.now_do(since("vllm:prompt_tokens_total", 3.0));
+    server.set_behaviour(since("vllm:prompt_tokens_total", 3.0));
     let since = agent.reading_where("a restart", |r| r.cached_since_ms.is_some()).await.cached_since_ms;
     let scrapes = server.requests();
     eventually("several scrapes", async || (server.requests() > scrapes + 3).then_some(())).await;
@@ -245,12 +246,12 @@ async fn a_counter_that_went_back_shows_as_a_restart() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_gone_and_exports_no_start_time_has_restarted() {
-    let mut server = Scripted::start(text(1)).await;
+async fn a_server_without_a_start_time_that_was_unreachable_has_restarted() {
+    let mut server = ScriptedServer::start(text(1)).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     agent.reading_where("a reading", |r| r.waiting == Some(1) && r.cached_since_ms.is_none()).await;
     server.stop().await;
-    agent.reading_where("that it is gone", |r| !r.ready).await;
+    agent.reading_where("not ready", |r| !r.ready).await;
     server.resume().await;
     agent.reading_where("a restart", |r| r.ready && r.cached_since_ms.is_some()).await;
 }

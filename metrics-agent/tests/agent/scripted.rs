@@ -1,4 +1,4 @@
-//! A model server that does what a test tells it.
+//! A model server whose behaviour a test sets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What is sent for each request. The connection stays open unless it says otherwise.
+/// How a server answers each request. The connection stays open unless noted.
 #[derive(Clone, Debug)]
 pub(crate) enum Behaviour {
     /// This text, with its length.
     Text(String),
-    /// This text, in chunks of so many bytes.
+    /// This text, in chunks of this many bytes.
     Chunked(String, usize),
-    /// This text, and then the connection is closed without a word.
+    /// This text; then the connection is closed without `connection: close`.
     TextThenClose(String),
-    /// A head that announces more than follows, then the end.
+    /// A `content-length` greater than the text that follows; then the connection is closed.
     CutOff(String),
-    /// Another status.
+    /// This status without a body.
     Status(u16),
-    /// Nothing at all.
+    /// No answer.
     Hang,
     /// `100 Continue` without an end, as fast as it is read.
     Continues,
@@ -36,7 +36,7 @@ pub(crate) enum Behaviour {
     Raw(&'static [u8]),
 }
 
-/// A vLLM text of nothing but this load.
+/// A vLLM metrics text with only this load.
 pub(crate) fn load(waiting: u64, running: u64) -> String {
     format!(
         "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting {waiting}\n\
@@ -44,7 +44,7 @@ pub(crate) fn load(waiting: u64, running: u64) -> String {
     )
 }
 
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedServer {
     address: SocketAddr,
     behaviour: Arc<Mutex<Behaviour>>,
     connections: Arc<AtomicUsize>,
@@ -54,7 +54,7 @@ pub(crate) struct Scripted {
     serving: Option<AbortOnDropHandle<()>>,
 }
 
-impl Scripted {
+impl ScriptedServer {
     pub(crate) async fn start(behaviour: Behaviour) -> Self {
         Self::start_on("127.0.0.1:0".parse().unwrap(), behaviour).await
     }
@@ -90,7 +90,7 @@ impl Scripted {
         self.address
     }
 
-    pub(crate) fn now_do(&self, behaviour: Behaviour) {
+    pub(crate) fn set_behaviour(&self, behaviour: Behaviour) {
         *self.behaviour.lock().unwrap() = behaviour;
     }
 
@@ -102,7 +102,7 @@ impl Scripted {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// What the last request showed.
+    /// The `authorization` header of the last request.
     pub(crate) fn authorization(&self) -> Option<String> {
         self.authorization.lock().unwrap().clone()
     }
@@ -154,8 +154,8 @@ async fn serve(
         assert!(request[..read].starts_with(b"GET /metrics HTTP/1.1\r\n"));
         assert!(request[..read].ends_with(b"\r\n\r\n"), "the agent sends a request in one piece");
         let head = String::from_utf8_lossy(&request[..read]);
-        let shown = head.lines().find_map(|line| line.strip_prefix("authorization: "));
-        *authorization.lock().unwrap() = shown.map(str::to_owned);
+        let header = head.lines().find_map(|line| line.strip_prefix("authorization: "));
+        *authorization.lock().unwrap() = header.map(str::to_owned);
         requests.fetch_add(1, Ordering::SeqCst);
         let behaviour = behaviour.lock().unwrap().clone();
         if !answer(&mut stream, behaviour).await.unwrap_or(false) {
@@ -164,7 +164,7 @@ async fn serve(
     }
 }
 
-/// Whether the connection stays open.
+/// Returns whether the connection stays open.
 async fn answer(stream: &mut (impl AsyncWrite + Unpin), behaviour: Behaviour) -> std::io::Result<bool> {
     let sized = |length: usize| format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
     match behaviour {

@@ -1,4 +1,4 @@
-//! Who may ask the agent, and over what.
+//! Access to the agent's API: TLS, client certificates, tokens and host names.
 
 use std::path::Path;
 
@@ -8,48 +8,48 @@ use metrics_agent::api::access::hosts::AllowedHosts;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-use crate::authority::{Authority, Issued};
-use crate::harness::{Agent, Answer, ask, eventually, get, scraping, settings};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::authority::{Authority, CertificateFiles};
+use crate::harness::{Agent, Answer, eventually, get, scraping, send, settings};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 const SNAPSHOT: &str = "/v1/pools/default/snapshot";
 
-/// Paths that need what the others do not.
+/// Paths that require a certificate or token.
 const GUARDED: [&str; 2] = [SNAPSHOT, "/metrics"];
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 const REFUSED_ONCE: &str = "metrics_agent_credential_reloads_total{result=\"refused\"} 1\n";
 
-fn tls(issued: &Issued, clients: Option<&Authority>) -> Files {
-    let Issued { certificate, key } = issued.clone();
+fn tls(issued: &CertificateFiles, clients: Option<&Authority>) -> Files {
+    let CertificateFiles { certificate, key } = issued.clone();
     let client_authorities = clients.map(Authority::certificate);
     Files { tls: Some(TlsFiles { certificate, key, client_authorities }), tokens: None }
 }
 
 /// An agent that has scraped its one server.
-async fn start(credentials: Files) -> (Agent, Scripted) {
-    let server = Scripted::start(Behaviour::Text(load(1, 1))).await;
+async fn start(credentials: Files) -> (Agent, ScriptedServer) {
+    let server = ScriptedServer::start(Behaviour::Text(load(1, 1))).await;
     (Agent::start(Settings { credentials, ..scraping(&[server.address()]) }).await, server)
 }
 
-async fn ask_over_tls(
+async fn get_over_tls(
     agent: &Agent,
     authority: &Authority,
-    shown: Option<&Issued>,
+    client: Option<&CertificateFiles>,
     path: &str,
 ) -> std::io::Result<Answer> {
-    ask(&mut authority.connect(agent.address, shown).await?, path, "").await
+    send(&mut authority.connect(agent.address, client).await?, path, "").await
 }
 
 async fn until_ready(agent: &Agent, authority: &Authority) {
     eventually("ready", async || {
-        let answer = ask_over_tls(agent, authority, None, "/readyz").await.ok()?;
+        let answer = get_over_tls(agent, authority, None, "/readyz").await.ok()?;
         (answer.status == 200).then_some(())
     })
     .await;
 }
 
-/// Moves the text into the file's place.
+/// Replaces the file atomically.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
@@ -62,30 +62,30 @@ async fn the_api_is_served_over_tls_and_not_in_plain_text() {
     let (agent, _server) = start(tls(&authority.issue("127.0.0.1"), None)).await;
     until_ready(&agent, &authority).await;
     for path in [GUARDED, OPEN].concat() {
-        assert_eq!(ask_over_tls(&agent, &authority, None, path).await.unwrap().status, 200, "{path}");
+        assert_eq!(get_over_tls(&agent, &authority, None, path).await.unwrap().status, 200, "{path}");
     }
     assert!(get(agent.address, "/healthz").await.is_err(), "no HTTP in plain text");
 }
 
 #[tokio::test]
-async fn without_a_certificate_of_the_clients_authority_only_health_is_told() {
+async fn without_a_certificate_of_the_clients_authority_only_health_is_served() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let (agent, _server) = start(tls(&authority.issue("127.0.0.1"), Some(&authority))).await;
     until_ready(&agent, &authority).await;
     let client = authority.issue("filter");
     for path in OPEN {
-        assert_eq!(ask_over_tls(&agent, &authority, None, path).await.unwrap().status, 200, "{path}");
+        assert_eq!(get_over_tls(&agent, &authority, None, path).await.unwrap().status, 200, "{path}");
     }
     for path in GUARDED {
-        let refused = ask_over_tls(&agent, &authority, None, path).await.unwrap();
+        let refused = get_over_tls(&agent, &authority, None, path).await.unwrap();
         assert_eq!(refused.status, 403, "{path}");
         assert!(refused.text().contains("--tls-client-ca"), "{}", refused.text());
-        let answer = ask_over_tls(&agent, &authority, Some(&client), path).await.unwrap();
+        let answer = get_over_tls(&agent, &authority, Some(&client), path).await.unwrap();
         assert_eq!(answer.status, 200, "{path}");
         let wrong = stranger.issue("filter");
-        assert!(ask_over_tls(&agent, &authority, Some(&wrong), path).await.is_err(), "{path}");
+        assert!(get_over_tls(&agent, &authority, Some(&wrong), path).await.is_err(), "{path}");
     }
-    let metrics = ask_over_tls(&agent, &authority, Some(&client), "/metrics").await.unwrap().text();
+    let metrics = get_over_tls(&agent, &authority, Some(&client), "/metrics").await.unwrap().text();
     assert!(metrics.contains("metrics_agent_refused_requests_total{reason=\"no_certificate\"} 2\n"));
 }
 
@@ -99,11 +99,11 @@ fn tokens(text: &str) -> (TempDir, Files) {
 
 async fn status(agent: &Agent, path: &str, authorization: &str) -> u16 {
     let mut stream = TcpStream::connect(agent.address).await.unwrap();
-    ask(&mut stream, path, &format!("authorization: {authorization}\r\n")).await.unwrap().status
+    send(&mut stream, path, &format!("authorization: {authorization}\r\n")).await.unwrap().status
 }
 
 #[tokio::test]
-async fn without_a_token_only_health_is_told() {
+async fn without_a_token_only_health_is_served() {
     let (_directory, credentials) = tokens("right\nnext\n");
     let (agent, _server) = start(credentials).await;
     eventually("ready", async || (agent.get("/readyz").await.status == 200).then_some(())).await;
@@ -113,7 +113,7 @@ async fn without_a_token_only_health_is_told() {
         assert_eq!(refused.status, 401, "{path}");
         assert!(refused.head.contains("www-authenticate: Bearer\r\n"), "{}", refused.head);
         assert!(refused.text().contains("--bearer-token-file"), "{}", refused.text());
-        for (authorization, wanted) in [
+        for (authorization, expected) in [
             ("Bearer right", 200),
             ("bearer next", 200),
             ("Bearer wrong", 401),
@@ -122,11 +122,11 @@ async fn without_a_token_only_health_is_told() {
             ("Bearer", 401),
             ("Basic right", 401),
         ] {
-            assert_eq!(status(&agent, path, authorization).await, wanted, "{path} {authorization}");
+            assert_eq!(status(&agent, path, authorization).await, expected, "{path} {authorization}");
         }
     }
     let mut stream = TcpStream::connect(agent.address).await.unwrap();
-    let metrics = ask(&mut stream, "/metrics", "authorization: Bearer right\r\n").await.unwrap().text();
+    let metrics = send(&mut stream, "/metrics", "authorization: Bearer right\r\n").await.unwrap().text();
     assert!(metrics.contains("metrics_agent_refused_requests_total{reason=\"no_token\"} 2\n"), "{metrics}");
     assert!(
         metrics.contains("metrics_agent_refused_requests_total{reason=\"wrong_token\"} 10\n"),
@@ -135,7 +135,7 @@ async fn without_a_token_only_health_is_told() {
 }
 
 #[tokio::test]
-async fn a_changed_token_counts_from_the_next_request_on_and_a_bad_file_changes_nothing() {
+async fn a_changed_token_takes_effect_with_the_next_request_and_an_invalid_file_changes_nothing() {
     let (directory, credentials) = tokens("old");
     let path = directory.path().join("tokens");
     let (agent, _server) = start(credentials).await;
@@ -148,7 +148,7 @@ async fn a_changed_token_counts_from_the_next_request_on_and_a_bad_file_changes_
     replace(&path, "");
     eventually("the refusal of the file", async || {
         let mut stream = TcpStream::connect(agent.address).await.ok()?;
-        let metrics = ask(&mut stream, "/metrics", "authorization: Bearer new\r\n").await.ok()?;
+        let metrics = send(&mut stream, "/metrics", "authorization: Bearer new\r\n").await.ok()?;
         metrics.text().contains(REFUSED_ONCE).then_some(())
     })
     .await;
@@ -167,13 +167,13 @@ async fn a_new_certificate_is_shown_to_new_connections_and_the_old_ones_go_on() 
     let (agent, _server) = start(tls(&issued, None)).await;
     until_ready(&agent, &authority).await;
     let mut kept = authority.connect(agent.address, None).await.unwrap();
-    assert_eq!(ask(&mut kept, SNAPSHOT, "").await.unwrap().status, 200);
+    assert_eq!(send(&mut kept, SNAPSHOT, "").await.unwrap().status, 200);
 
-    // A certificate whose key has not come yet goes together with nothing.
+    // The new certificate does not match the old key, which is replaced later.
     let another = next.issue("127.0.0.1");
     replace(&issued.certificate, &std::fs::read_to_string(&another.certificate).unwrap());
     eventually("the refusal of the files", async || {
-        let metrics = ask_over_tls(&agent, &authority, None, "/metrics").await.ok()?;
+        let metrics = get_over_tls(&agent, &authority, None, "/metrics").await.ok()?;
         metrics.text().contains(REFUSED_ONCE).then_some(())
     })
     .await;
@@ -182,16 +182,16 @@ async fn a_new_certificate_is_shown_to_new_connections_and_the_old_ones_go_on() 
     replace(&issued.key, &std::fs::read_to_string(&another.key).unwrap());
     eventually("the new certificate", async || next.connect(agent.address, None).await.ok()).await;
     assert!(authority.connect(agent.address, None).await.is_err(), "the old one is gone");
-    assert_eq!(ask(&mut kept, SNAPSHOT, "").await.unwrap().status, 200);
+    assert_eq!(send(&mut kept, SNAPSHOT, "").await.unwrap().status, 200);
 }
 
 #[tokio::test]
-async fn a_name_that_the_agent_was_not_given_is_refused_but_for_health_checks() {
+async fn an_unknown_host_name_is_refused_except_for_health_checks() {
     let allowed_hosts = AllowedHosts(vec!["agent.example".to_owned()]);
     let agent = Agent::start(Settings { allowed_hosts, ..settings() }).await;
     let status = async |path: &str, host: &str| {
         let mut stream = TcpStream::connect(agent.address).await.unwrap();
-        ask(&mut stream, path, &format!("host: {host}\r\n")).await.unwrap().status
+        send(&mut stream, path, &format!("host: {host}\r\n")).await.unwrap().status
     };
     let rebound = format!("rebound.example:{}", agent.address.port());
     for path in ["/", "/metrics", "/v1/pools", SNAPSHOT] {

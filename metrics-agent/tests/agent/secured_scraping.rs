@@ -1,4 +1,4 @@
-//! Scraping over TLS, with what is shown to model servers.
+//! Scraping over TLS, with client certificates and tokens.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,9 +8,9 @@ use metrics_agent::catalogue::scraping::Scheme;
 use metrics_agent::scrape::credentials::{Files, Trust};
 use rustls::pki_types::ServerName;
 
-use crate::authority::{Authority, Issued};
+use crate::authority::{Authority, CertificateFiles};
 use crate::harness::{Agent, eventually, scraping};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 fn over_tls(address: SocketAddr, scrape_credentials: Files) -> Settings {
     let mut settings = Settings { scrape_credentials, ..scraping(&[address]) };
@@ -18,17 +18,17 @@ fn over_tls(address: SocketAddr, scrape_credentials: Files) -> Settings {
     settings
 }
 
-fn trusting(authority: &Authority, shown: &Issued) -> Files {
+fn trusting(authority: &Authority, client: &CertificateFiles) -> Files {
     Files {
         trust: Some(Trust::Authorities(authority.certificate())),
-        certificate_and_key: Some((shown.certificate.clone(), shown.key.clone())),
+        certificate_and_key: Some((client.certificate.clone(), client.key.clone())),
         ..Files::default()
     }
 }
 
-async fn server(authority: &Authority, name: &str) -> Scripted {
+async fn server(authority: &Authority, name: &str) -> ScriptedServer {
     let config = authority.server(&authority.issue(name));
-    Scripted::start_secured(Behaviour::Text(load(3, 1)), config).await
+    ScriptedServer::start_secured(Behaviour::Text(load(3, 1)), config).await
 }
 
 fn token_file(text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -58,8 +58,8 @@ async fn a_server_is_scraped_over_tls_with_certificate_and_token_over_one_connec
 }
 
 #[tokio::test]
-async fn a_token_is_shown_in_plain_text_too_and_none_without_a_file() {
-    let server = Scripted::start(Behaviour::Text(load(3, 1))).await;
+async fn a_token_is_sent_over_plain_http_too_and_none_without_a_file() {
+    let server = ScriptedServer::start(Behaviour::Text(load(3, 1))).await;
     let (_directory, path) = token_file("one");
     let scrape_credentials = Files { token: Some(path), ..Files::default() };
     let agent = Agent::start(Settings { scrape_credentials, ..scraping(&[server.address()]) }).await;
@@ -72,18 +72,18 @@ async fn a_token_is_shown_in_plain_text_too_and_none_without_a_file() {
     assert_eq!(server.authorization(), None);
 }
 
-/// A handshake fails; the endpoint stays ready.
-async fn is_not_scraped(server: &Scripted, credentials: Files, reason: &str) {
+/// The handshake fails, and the endpoint stays ready.
+async fn is_not_scraped(server: &ScriptedServer, credentials: Files, reason: &str) {
     let agent = Agent::start(over_tls(server.address(), credentials)).await;
     let metric = format!("metrics_agent_scrape_errors_total{{reason=\"{reason}\"}}");
     eventually(&metric, async || (agent.metric(&metric).await >= 4.0).then_some(())).await;
     let reading = agent.reading_where("no value", |r| r.age_ms.is_none()).await;
-    assert!(reading.ready, "a server that accepts connections is there");
+    assert!(reading.ready, "a server that accepts connections is ready");
     assert_eq!(server.requests(), 0);
 }
 
 #[tokio::test]
-async fn a_server_of_another_authority_is_not_scraped_unless_anyone_is_trusted() {
+async fn a_server_of_another_authority_is_scraped_only_if_any_certificate_is_trusted() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = server(&authority, "127.0.0.1").await;
     let client = authority.issue("agent");
@@ -99,7 +99,7 @@ async fn a_server_of_another_authority_is_not_scraped_unless_anyone_is_trusted()
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_name_is_not_taken_unless_that_name_is_asked_for() {
+async fn a_certificate_for_another_name_is_accepted_only_with_that_server_name() {
     let authority = Authority::new();
     let server = server(&authority, "model-servers.example").await;
     let client = authority.issue("agent");
@@ -112,7 +112,7 @@ async fn a_certificate_of_another_name_is_not_taken_unless_that_name_is_asked_fo
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_certificate_is_not_scraped_without_one() {
+async fn a_server_that_requires_a_certificate_is_not_scraped_without_one() {
     let authority = Authority::new();
     let server = server(&authority, "127.0.0.1").await;
     let trust = Some(Trust::Authorities(authority.certificate()));
@@ -121,15 +121,15 @@ async fn a_server_that_asks_for_a_certificate_is_not_scraped_without_one() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_comes_later_is_shown() {
+async fn a_certificate_that_is_replaced_later_is_presented() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = server(&authority, "127.0.0.1").await;
-    let shown = stranger.issue("agent");
-    let agent = Agent::start(over_tls(server.address(), trusting(&authority, &shown))).await;
+    let presented = stranger.issue("agent");
+    let agent = Agent::start(over_tls(server.address(), trusting(&authority, &presented))).await;
     let metric = "metrics_agent_scrape_errors_total{reason=\"http\"}";
     eventually(metric, async || (agent.metric(metric).await >= 2.0).then_some(())).await;
     let good = authority.issue("agent");
-    std::fs::copy(good.certificate, shown.certificate).unwrap();
-    std::fs::copy(good.key, shown.key).unwrap();
+    std::fs::copy(good.certificate, presented.certificate).unwrap();
+    std::fs::copy(good.key, presented.key).unwrap();
     agent.reading_where("the value", |r| r.waiting == Some(3)).await;
 }

@@ -9,7 +9,7 @@ use tokio::process::Command;
 use crate::authority::Authority;
 use crate::harness::{Agent, options_for, scraping};
 use crate::reports::report_once;
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 async fn snapshot(flags: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metrics-agent"));
@@ -29,8 +29,8 @@ async fn refusal(flags: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-async fn agent_with_a_reading(pool: &str) -> (Agent, Scripted) {
-    let server = Scripted::start(Behaviour::Text(load(3, 7))).await;
+async fn agent_with_a_reading(pool: &str) -> (Agent, ScriptedServer) {
+    let server = ScriptedServer::start(Behaviour::Text(load(3, 7))).await;
     let settings = Settings { options: options_for(pool), ..scraping(&[server.address()]) };
     let agent = Agent::start(settings).await;
     crate::harness::eventually("a reading", async || {
@@ -43,14 +43,14 @@ async fn agent_with_a_reading(pool: &str) -> (Agent, Scripted) {
 }
 
 /// The endpoint's row without its age.
-fn row(table: &str, server: &Scripted) -> Vec<String> {
+fn row(table: &str, server: &ScriptedServer) -> Vec<String> {
     let name = format!("default/{}", server.address());
     let line = table.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| panic!("{table}"));
     line.split_whitespace().take(5).map(str::to_owned).collect()
 }
 
 #[tokio::test]
-async fn the_pool_of_a_live_agent_is_printed_also_under_an_odd_name() {
+async fn the_pool_of_a_live_agent_is_printed_under_any_name() {
     for pool in ["default", "ns/pool 1"] {
         let (agent, server) = agent_with_a_reading(pool).await;
         let url = format!("http://{}", agent.address);
@@ -65,7 +65,7 @@ async fn the_pool_of_a_live_agent_is_printed_also_under_an_odd_name() {
 }
 
 #[tokio::test]
-async fn what_a_shadow_would_have_done_is_told_when_a_proxy_tries_one() {
+async fn the_agreement_of_a_shadow_is_printed_if_a_proxy_has_one() {
     let (agent, server) = agent_with_a_reading("default").await;
     let url = format!("http://{}", agent.address);
     assert!(!printed(&["--agent", &url]).await.contains("shadow"));
@@ -87,7 +87,7 @@ async fn a_recorded_answer_of_either_kind_is_printed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_printed_is_told_with_the_place_and_what_is_allowed() {
+async fn errors_of_snapshot_name_the_place_and_the_allowed_values() {
     let (agent, _server) = agent_with_a_reading("default").await;
     let url = format!("http://{}", agent.address);
     let folder = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ async fn what_cannot_be_printed_is_told_with_the_place_and_what_is_allowed() {
 }
 
 #[tokio::test]
-async fn an_agent_that_asks_for_certificate_and_token_is_shown_both() {
+async fn certificate_and_token_are_sent_to_an_agent_that_requires_both() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let issued = authority.issue("agent.example");
     let folder = tempfile::tempdir().unwrap();
@@ -134,12 +134,12 @@ async fn an_agent_that_asks_for_certificate_and_token_is_shown_both() {
         client_authorities: Some(authority.certificate()),
     };
     let credentials = Files { tls: Some(tls), tokens: Some(right.clone()) };
-    let server = Scripted::start(Behaviour::Text(load(3, 7))).await;
+    let server = ScriptedServer::start(Behaviour::Text(load(3, 7))).await;
     let agent = Agent::start(Settings { credentials, ..scraping(&[server.address()]) }).await;
     let url = format!("https://{}", agent.address);
-    let client = authority.issue("somebody");
+    let client = authority.issue("client");
     let (ca, other_ca) = (authority.certificate(), stranger.certificate());
-    let asked = |ca: &std::path::Path, name: &str, token: &std::path::Path| {
+    let flags_with = |ca: &std::path::Path, name: &str, token: &std::path::Path| {
         let paths =
             [ca, &client.certificate, &client.key, token].map(|path| path.to_str().unwrap().to_owned());
         let [ca, certificate, key, token] = paths;
@@ -153,7 +153,7 @@ async fn an_agent_that_asks_for_certificate_and_token_is_shown_both() {
         ];
         flags.concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
-    let all = asked(&ca, "agent.example", &right);
+    let all = flags_with(&ca, "agent.example", &right);
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     crate::harness::eventually("a reading over TLS", async || {
         let output = snapshot(&all).await;
@@ -162,14 +162,14 @@ async fn an_agent_that_asks_for_certificate_and_token_is_shown_both() {
     })
     .await;
     for (flags, part) in [
-        (asked(&other_ca, "agent.example", &right), "--agent-ca says whom to trust"),
-        (asked(&ca, "other.example", &right), "no TLS connection"),
-        (asked(&ca, "agent.example", &wrong), "401"),
-        (asked(&ca, "agent.example", folder.path()), "cannot be read"),
-        ([&asked(&ca, "agent.example", &right)[..6]].concat(), "403"),
+        (flags_with(&other_ca, "agent.example", &right), "--agent-ca says whom to trust"),
+        (flags_with(&ca, "other.example", &right), "no TLS connection"),
+        (flags_with(&ca, "agent.example", &wrong), "401"),
+        (flags_with(&ca, "agent.example", folder.path()), "cannot be read"),
+        ([&flags_with(&ca, "agent.example", &right)[..6]].concat(), "403"),
     ] {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let said = refusal(&flags).await;
-        assert!(said.contains(part) && !said.contains("hush"), "{flags:?}: {said}");
+        let message = refusal(&flags).await;
+        assert!(message.contains(part) && !message.contains("hush"), "{flags:?}: {message}");
     }
 }

@@ -1,4 +1,4 @@
-//! The hand-over: versions and long polls.
+//! The snapshot API: versions and long polls.
 
 use std::time::{Duration, Instant};
 
@@ -6,22 +6,23 @@ use endpoint_picker_wire::v1::Snapshot;
 use metrics_agent::agent::Settings;
 
 use crate::harness::{Agent, eventually, get, options_for, scraping, settings};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
-fn asking(has: &Snapshot, wait_ms: u64) -> String {
+/// The query of a client that has this snapshot.
+fn query(has: &Snapshot, wait_ms: u64) -> String {
     format!("?topology={}&readings={}&wait_ms={wait_ms}", has.topology_version, has.readings_version)
 }
 
-/// An agent with one endpoint whose first scrape hangs, so that nothing new is published.
-async fn quiet_agent() -> (Agent, Scripted, Snapshot) {
-    let server = Scripted::start(Behaviour::Hang).await;
+/// An agent with one endpoint whose first scrape hangs, so that no further snapshot is published.
+async fn quiet_agent() -> (Agent, ScriptedServer, Snapshot) {
+    let server = ScriptedServer::start(Behaviour::Hang).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     let snapshot = agent.snapshot_where("a snapshot", |_| true).await;
     (agent, server, snapshot)
 }
 
 #[tokio::test]
-async fn who_names_no_versions_gets_everything_at_once() {
+async fn a_request_without_versions_gets_everything_at_once() {
     let (_agent, server, snapshot) = quiet_agent().await;
     let topology = snapshot.topology.unwrap();
     assert_eq!(topology.pool, "default");
@@ -31,7 +32,7 @@ async fn who_names_no_versions_gets_everything_at_once() {
 }
 
 #[tokio::test]
-async fn who_has_the_topology_gets_only_readings() {
+async fn a_request_with_the_current_topology_gets_only_readings() {
     let (agent, _server, has) = quiet_agent().await;
     let query = format!("?topology={}&readings=0&wait_ms=30000", has.topology_version);
     let snapshot = agent.snapshot(&query).await.unwrap();
@@ -40,21 +41,21 @@ async fn who_has_the_topology_gets_only_readings() {
 }
 
 #[tokio::test]
-async fn who_has_everything_waits_in_vain_for_as_long_as_asked() {
+async fn a_request_with_the_current_versions_waits_as_long_as_it_asks_for() {
     let (agent, _server, has) = quiet_agent().await;
-    let asked = Instant::now();
-    assert_eq!(agent.snapshot(&asking(&has, 150)).await, Err(204));
-    assert!(asked.elapsed() >= Duration::from_millis(150));
-    assert_eq!(agent.snapshot(&asking(&has, 0)).await, Err(204));
+    let sent = Instant::now();
+    assert_eq!(agent.snapshot(&query(&has, 150)).await, Err(204));
+    assert!(sent.elapsed() >= Duration::from_millis(150));
+    assert_eq!(agent.snapshot(&query(&has, 0)).await, Err(204));
 }
 
 #[tokio::test]
 async fn a_waiter_is_answered_by_the_next_version() {
-    let server = Scripted::start(Behaviour::Text(load(1, 1))).await;
+    let server = ScriptedServer::start(Behaviour::Text(load(1, 1))).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     let mut has = agent.snapshot_where("a snapshot", |_| true).await;
     for _ in 0..5 {
-        let next = agent.snapshot(&asking(&has, 30_000)).await.unwrap();
+        let next = agent.snapshot(&query(&has, 30_000)).await.unwrap();
         assert_eq!(next.topology_version, has.topology_version);
         assert_ne!(next.readings_version, has.readings_version);
         assert_eq!(next.topology, None);
@@ -63,11 +64,11 @@ async fn a_waiter_is_answered_by_the_next_version() {
 }
 
 #[tokio::test]
-async fn an_old_version_is_handed_out_with_its_age_of_now() {
-    let server = Scripted::start(Behaviour::Text(load(1, 1))).await;
+async fn an_old_version_is_served_with_its_current_age() {
+    let server = ScriptedServer::start(Behaviour::Text(load(1, 1))).await;
     let agent = Agent::start(scraping(&[server.address()])).await;
     agent.reading_where("a reading", |r| r.age_ms.is_some()).await;
-    server.now_do(Behaviour::Hang);
+    server.set_behaviour(Behaviour::Hang);
     let first = agent.reading_where("an age", |r| r.age_ms > Some(120)).await.age_ms;
     let later = agent.reading_where("a greater age", |r| r.age_ms >= first.map(|age| age + 50)).await.age_ms;
     assert!(later > first);
@@ -82,7 +83,7 @@ async fn versions_differ_after_a_restart() {
 }
 
 #[tokio::test]
-async fn unknown_pools_and_bad_queries_are_told_what_is_allowed() {
+async fn refusals_of_unknown_pools_and_bad_queries_name_the_allowed_values() {
     let (agent, _server, _) = quiet_agent().await;
     let unknown = agent.get("/v1/pools/other/snapshot").await;
     assert_eq!(unknown.status, 404);
@@ -105,7 +106,7 @@ async fn unknown_pools_and_bad_queries_are_told_what_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_pool_may_have_a_slash_in_its_name() {
+async fn a_pools_name_may_contain_a_slash() {
     let agent = Agent::start(Settings { options: options_for("ns/pool"), ..settings() }).await;
     let answer = eventually("the pool", async || {
         let answer = agent.get("/v1/pools/ns%2Fpool/snapshot").await;
@@ -115,11 +116,11 @@ async fn a_pool_may_have_a_slash_in_its_name() {
 }
 
 #[tokio::test]
-async fn one_waiter_too_many_is_turned_away_at_once() {
-    let server = Scripted::start(Behaviour::Hang).await;
+async fn a_waiting_request_beyond_the_limit_is_refused_at_once() {
+    let server = ScriptedServer::start(Behaviour::Hang).await;
     let agent = Agent::start(Settings { max_waiters: 2, ..scraping(&[server.address()]) }).await;
     let has = agent.snapshot_where("a snapshot", |_| true).await;
-    let path = format!("/v1/pools/default/snapshot{}", asking(&has, 30_000));
+    let path = format!("/v1/pools/default/snapshot{}", query(&has, 30_000));
     let waiters: Vec<_> = (0..2)
         .map(|_| {
             let (address, path) = (agent.address, path.clone());
@@ -135,14 +136,14 @@ async fn one_waiter_too_many_is_turned_away_at_once() {
     assert!(refused.text().contains("--max-waiters"));
     agent.stop.cancel();
     for waiter in waiters {
-        assert_eq!(waiter.await.unwrap(), 204, "draining answers those who wait");
+        assert_eq!(waiter.await.unwrap(), 204, "draining answers the waiting requests");
     }
 }
 
 #[tokio::test]
 async fn ready_when_each_endpoint_was_tried_once_and_not_while_draining() {
     let (server, dead) =
-        (Scripted::start(Behaviour::Hang).await, Scripted::start(Behaviour::Status(500)).await);
+        (ScriptedServer::start(Behaviour::Hang).await, ScriptedServer::start(Behaviour::Status(500)).await);
     let mut settings = scraping(&[server.address(), dead.address()]);
     settings.scrape.timeout = Duration::from_secs(3);
     let agent = Agent::start(settings).await;

@@ -1,4 +1,4 @@
-//! Output that cannot be written: what is lost is the output, and nothing else.
+//! Output that cannot be written: only the output is lost.
 
 use std::fs::File;
 use std::io::{PipeWriter, Write};
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{DEADLINE, eventually, get, settings};
 use crate::process::{command, logs, signal, started};
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 /// Bytes that a pipe holds on Linux.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -29,7 +29,7 @@ fn full_device() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
-fn write_endpoints(path: &Path, servers: &[&Scripted]) {
+fn write_endpoints(path: &Path, servers: &[&ScriptedServer]) {
     let entries = servers.iter().map(|server| {
         let (ip, port) = (server.address().ip(), server.address().port());
         format!("- {{name: s{port}, address: \"{ip}\", port: {port}}}\n")
@@ -37,12 +37,12 @@ fn write_endpoints(path: &Path, servers: &[&Scripted]) {
     std::fs::write(path, format!("endpoints:\n{}", entries.collect::<String>())).unwrap();
 }
 
-/// Changes the endpoints file twice, with a log line each time, and waits until the agent scrapes what the file says.
+/// Changes the endpoints file twice, with a log line each time, and waits until the agent scrapes the file's endpoints.
 async fn keeps_working(mut agent: Command) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("endpoints.yaml");
-    let one = Scripted::start(Behaviour::Text(load(1, 0))).await;
-    let two = Scripted::start(Behaviour::Text(load(2, 0))).await;
+    let one = ScriptedServer::start(Behaviour::Text(load(1, 0))).await;
+    let two = ScriptedServer::start(Behaviour::Text(load(2, 0))).await;
     write_endpoints(&path, &[&one]);
     agent.args(["--listen", "127.0.0.1:0", "--endpoints-file"]).arg(&path);
     let (mut child, address) = started(agent).await;
@@ -68,7 +68,7 @@ async fn keeps_working(mut agent: Command) {
 }
 
 #[tokio::test]
-async fn a_log_line_that_cannot_be_written_costs_nothing_but_the_line() {
+async fn a_log_line_that_cannot_be_written_is_only_lost() {
     let mut full_disk = command(&[]);
     full_disk.stderr(full_device());
     keeps_working(full_disk).await;
@@ -86,7 +86,7 @@ async fn a_log_line_that_cannot_be_written_costs_nothing_but_the_line() {
 }
 
 #[tokio::test]
-async fn a_log_file_that_may_not_grow_costs_nothing_but_the_line() {
+async fn a_log_file_at_its_size_limit_costs_only_the_line() {
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -f 0 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_metrics-agent")]);
     let log = tempfile::tempfile().unwrap();
@@ -112,7 +112,7 @@ async fn an_agent_whose_standard_output_is_closed_serves() {
 }
 
 #[tokio::test]
-async fn a_command_whose_reader_has_gone_ends_quietly() {
+async fn a_command_whose_output_pipe_is_closed_ends_quietly() {
     let directory = tempfile::tempdir().unwrap();
     let (pool, body) = (directory.path().join("pool.json"), directory.path().join("body.json"));
     std::fs::write(&pool, r#"{"pool": "p", "endpoints": [], "proxies": []}"#).unwrap();
@@ -126,15 +126,15 @@ async fn a_command_whose_reader_has_gone_ends_quietly() {
     .unwrap();
     for arguments in [["snapshot", pool.to_str().unwrap()], ["check", manifest.to_str().unwrap()]] {
         let output = command(&arguments).stdout(closed()).spawn().unwrap();
-        let (status, complaint) = logs(output).await;
-        assert_eq!((status.code(), complaint.as_str()), (Some(0), ""), "{arguments:?}");
+        let (status, stderr) = logs(output).await;
+        assert_eq!((status.code(), stderr.as_str()), (Some(0), ""), "{arguments:?}");
 
         let output = command(&arguments).stdout(full_device()).spawn().unwrap();
-        let (status, complaint) = logs(output).await;
+        let (status, stderr) = logs(output).await;
         assert_eq!(status.code(), Some(1), "{arguments:?}");
-        assert!(complaint.contains("cannot write to standard output: No space"), "{complaint}");
+        assert!(stderr.contains("cannot write to standard output: No space"), "{stderr}");
 
-        // Neither can be written: only the exit code is left.
+        // Neither output can be written: only the exit code is left.
         let output = command(&arguments).stdout(full_device()).stderr(full_device()).spawn().unwrap();
         assert_eq!(logs(output).await.0.code(), Some(1), "{arguments:?}");
     }
@@ -142,9 +142,9 @@ async fn a_command_whose_reader_has_gone_ends_quietly() {
     assert_eq!(logs(output).await.0.code(), Some(1));
 }
 
-/// A log that panics, as a subscriber's report of a lost line once did, stands for any fault of the program.
+/// The panic of the log stands in for any bug in a task.
 #[tokio::test]
-async fn a_task_that_ends_unasked_ends_the_agent_with_its_name_and_reason() {
+async fn a_task_that_ends_unexpectedly_ends_the_agent_with_its_name_and_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("endpoints.yaml");
     std::fs::write(&path, "endpoints: []\n").unwrap();

@@ -18,7 +18,7 @@ fn check(text: &str, flags: &[&str]) -> (Output, String) {
 }
 
 #[test]
-fn good_manifests_are_summed_up() {
+fn valid_manifests_are_summarized() {
     let text = format!("{POOL}\napiVersion: v1\nkind: Service\n");
     let (output, path) = check(&text, &[]);
     assert_eq!(output.status.code(), Some(0));
@@ -35,7 +35,7 @@ fn good_manifests_are_summed_up() {
 }
 
 #[test]
-fn a_shadow_is_summed_up_too() {
+fn shadows_are_in_the_summary_too() {
     let shadow = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n\
                   metadata: {name: p, annotations: {endpoint-picker/shadow: \"true\"}}\n\
                   plugins: [{type: queue-scorer}, {type: max-score-picker}]\n";
@@ -45,7 +45,7 @@ fn a_shadow_is_summed_up_too() {
 }
 
 #[test]
-fn a_list_that_is_longer_than_the_shipped_retries_walk_is_a_warning() {
+fn a_picker_list_longer_than_the_shipped_retries_is_a_warning() {
     let summary = |endpoints: u32| {
         let config = format!(
             "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nmetadata: {{name: p}}\n\
@@ -62,7 +62,7 @@ fn a_list_that_is_longer_than_the_shipped_retries_walk_is_a_warning() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_and_the_exit_code_is_1() {
+fn all_problems_are_reported_and_the_exit_code_is_1() {
     let text = format!("{}{POOL}", POOL.replace("8000", "0").replace("app: a", "app: 1"));
     let (output, path) = check(&text, &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
@@ -76,7 +76,7 @@ fn all_that_is_wrong_is_told_and_the_exit_code_is_1() {
 }
 
 #[test]
-fn experimental_plugins_are_checked_as_the_agent_would_take_them() {
+fn check_accepts_experimental_plugins_as_the_agent_does() {
     let text = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: session-affinity-scorer}]";
     assert_eq!(check(text, &[]).0.status.code(), Some(1));
     assert_eq!(check(text, &["--allow-experimental-plugins"]).0.status.code(), Some(0));

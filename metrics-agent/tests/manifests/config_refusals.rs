@@ -1,10 +1,10 @@
-//! `EndpointPickerConfig`: every way to be wrong that the EPP knows.
+//! `EndpointPickerConfig`: every fault that the EPP refuses.
 
 use crate::reading::{config, plan, refusal};
 
 #[track_caller]
-fn assert_refused(body: &str, want: &str) {
-    assert_eq!(refusal(&config(body)), format!("document 1: {want}"), "{body}");
+fn assert_refused(body: &str, expected: &str) {
+    assert_eq!(refusal(&config(body)), format!("document 1: {expected}"), "{body}");
 }
 
 #[track_caller]
@@ -26,7 +26,7 @@ fn plugins() {
     );
     assert_refused_with(
         "plugins: [{type: magic-scorer}]",
-        "plugins[0].type: \"magic-scorer\" is no known plugin type; allowed: ",
+        "plugins[0].type: unknown plugin type \"magic-scorer\"; allowed: ",
         &["queue-scorer", "metrics-data-source", "max-score-picker"],
     );
     assert_refused_with(
@@ -109,7 +109,7 @@ fn times_of_flow_control() {
 #[test]
 fn profiles() {
     let scorer = "plugins: [{type: queue-scorer}]\nschedulingProfiles: ";
-    let refused = |profiles: &str, want: &str| assert_refused(&format!("{scorer}{profiles}"), want);
+    let refused = |profiles: &str, expected: &str| assert_refused(&format!("{scorer}{profiles}"), expected);
     refused("[{plugins: []}]", "schedulingProfiles[0].name: is missing; it is required");
     refused("[{name: ''}]", "schedulingProfiles[0].name: a profile needs a name");
     refused(
@@ -164,24 +164,24 @@ fn pickers() {
 #[test]
 fn feature_gates() {
     let known = "allowed are flowControl, haPopulateNonLeaderDatastore";
-    for (gate, want) in [
-        ("magic", format!("\"magic\" is no feature gate; {known}")),
-        ("magic=true", format!("\"magic\" is no feature gate; {known}")),
-        ("dataLayer", format!("\"dataLayer\" is no feature gate; {known}")),
+    for (gate, expected) in [
+        ("magic", format!("unknown feature gate \"magic\"; {known}")),
+        ("magic=true", format!("unknown feature gate \"magic\"; {known}")),
+        ("dataLayer", format!("unknown feature gate \"dataLayer\"; {known}")),
         (
             "flowControl=maybe",
-            "\"flowControl=maybe\" is no truth value; allowed are flowControl, flowControl=true and flowControl=false".to_owned(),
+            "\"flowControl=maybe\" is not a boolean; allowed are flowControl, flowControl=true and flowControl=false".to_owned(),
         ),
         (
             "flowControl",
-            "\"flowControl\" asks for queueing, which there is not; allowed is flowControl=false".to_owned(),
+            "\"flowControl\" turns queueing on, which is not supported; allowed is flowControl=false".to_owned(),
         ),
         (
             "flowControl=True",
-            "\"flowControl=True\" asks for queueing, which there is not; allowed is flowControl=false".to_owned(),
+            "\"flowControl=True\" turns queueing on, which is not supported; allowed is flowControl=false".to_owned(),
         ),
     ] {
-        assert_refused(&format!("featureGates: ['{gate}']"), &format!("featureGates[0]: {want}"));
+        assert_refused(&format!("featureGates: ['{gate}']"), &format!("featureGates[0]: {expected}"));
     }
     for gate in [
         "flowControl=false",
@@ -196,7 +196,7 @@ fn feature_gates() {
 #[test]
 fn references_to_parsers_and_detectors() {
     let scorer = "plugins: [{type: queue-scorer}]\n";
-    for (body, want) in [
+    for (body, expected) in [
         (
             "requestHandler: {parsers: [{pluginRef: openai-parser}, {pluginRef: x}]}",
             "requestHandler.parsers[1].pluginRef: no plugin is named \"x\"",
@@ -216,13 +216,13 @@ fn references_to_parsers_and_detectors() {
         ),
         ("saturationDetector: {pluginRef: x}", "saturationDetector.pluginRef: no plugin is named \"x\""),
     ] {
-        assert_refused_with(&format!("{scorer}{body}"), want, &[]);
+        assert_refused_with(&format!("{scorer}{body}"), expected, &[]);
     }
 }
 
 #[test]
 fn fields_and_their_kinds() {
-    for (body, want) in [
+    for (body, expected) in [
         ("schedulingProfile: []", "schedulingProfile: is no known field; allowed: "),
         ("plugins: {}", "plugins: is an object; allowed is a list"),
         ("flowControl: {maxByte: 1}", "flowControl.maxByte: is no known field; allowed: "),
@@ -234,12 +234,12 @@ fn fields_and_their_kinds() {
         ("metadata: {}", "metadata.name: is missing; it is required"),
         ("spec: {}", "spec: is no known field; allowed: "),
     ] {
-        assert_refused_with(body, want, &[]);
+        assert_refused_with(body, expected, &[]);
     }
 }
 
 #[test]
-fn all_that_is_wrong_with_the_parts_is_told_at_once() {
+fn all_faults_of_the_parts_are_reported_at_once() {
     let refusal = refusal(&config(
         "featureGates: [x]
 plugins:
@@ -249,18 +249,18 @@ plugins:
 dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: z}]}]}",
     ));
     let paths: Vec<_> = refusal.lines().map(|line| line.split(": ").nth(1).unwrap()).collect();
-    let want = [
+    let expected = [
         "featureGates[0]",
         "plugins[0].type",
         "plugins[1].parameters.y",
         "dataLayer.sources[0].extractors[0].pluginRef",
         "plugins[2].parameters.caCertPath",
     ];
-    assert_eq!(paths, want);
+    assert_eq!(paths, expected);
 }
 
 #[test]
-fn all_misfits_are_told_at_once() {
+fn all_faults_of_the_combination_are_reported_at_once() {
     let text = config(
         "plugins: [{type: queue-scorer}, {type: queue-scorer, name: second}]
 schedulingProfiles: [{name: a, plugins: [{pluginRef: x}, {pluginRef: y}]}]

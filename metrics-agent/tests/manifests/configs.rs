@@ -1,11 +1,11 @@
-//! `EndpointPickerConfig`: what is taken.
+//! `EndpointPickerConfig`: configurations that are accepted.
 
 use metrics_agent::catalogue::{Options, Plan};
 
 use crate::reading::{POOL, config, file, options, plan, policy, refusal, warnings};
 
 #[test]
-fn plugins_the_reference_calls_alpha_need_a_flag() {
+fn experimental_plugins_require_a_flag() {
     let text = config("plugins: [{type: queue-scorer}, {type: session-affinity-scorer}]");
     assert_eq!(
         refusal(&text),
@@ -17,7 +17,7 @@ fn plugins_the_reference_calls_alpha_need_a_flag() {
 }
 
 #[test]
-fn deprecated_spellings_are_taken_with_a_warning() {
+fn deprecated_spellings_are_accepted_with_a_warning() {
     let text = config(
         "plugins:
 - {type: approx-prefix-cache-producer, parameters: {blockSize: 128}}
@@ -29,17 +29,17 @@ parser: {pluginRef: openai-parser}",
     )
     .replace("llm-d.ai/v1alpha1", "inference.networking.x-k8s.io/v1alpha1");
     let mut warnings = warnings(&text);
-    warnings.retain(|warning| !warning.contains("none filters, scores or picks"));
-    let taken = "takes its place";
-    let both = "takes its place, and wins where both stand";
+    warnings.retain(|warning| !warning.contains("no plugin filters, scores or picks"));
+    let both = "which wins where both are set";
     assert_eq!(
         warnings,
         [
-            format!("apiVersion: \"inference.networking.x-k8s.io/v1alpha1\" is deprecated; \"llm-d.ai/v1alpha1\" {taken}"),
-            format!("saturationDetector: is deprecated; flowControl.saturationDetector {both}"),
-            format!("parser: is deprecated; requestHandler.parsers {both}"),
-            format!("plugins[0].parameters.blockSize: is deprecated; blockSizeTokens {both}"),
-            format!("plugins[1].type: \"tokenizer\" is deprecated; \"token-producer\" {taken}"),
+            "apiVersion: \"inference.networking.x-k8s.io/v1alpha1\" is deprecated; \"llm-d.ai/v1alpha1\" takes its place"
+                .to_owned(),
+            format!("saturationDetector: is deprecated; use flowControl.saturationDetector, {both}"),
+            format!("parser: is deprecated; use requestHandler.parsers, {both}"),
+            format!("plugins[0].parameters.blockSize: is deprecated; use blockSizeTokens, {both}"),
+            "plugins[1].type: \"tokenizer\" is deprecated; use \"token-producer\"".to_owned(),
         ]
         .map(|warning| format!("m.yaml: document 1: {warning}"))
     );
@@ -53,7 +53,7 @@ parser: {pluginRef: openai-parser}",
 }
 
 #[test]
-fn deprecated_types_are_taken_with_a_warning() {
+fn deprecated_types_are_accepted_with_a_warning() {
     let text = config(
         "plugins:
 - {type: by-label, parameters: {label: a, allowsNoLabel: true}}
@@ -64,7 +64,7 @@ fn deprecated_types_are_taken_with_a_warning() {
 schedulingProfiles: [{name: decode}, {name: prefill}]",
     );
     let is_deprecated = |at: usize, old: &str, new: &str| {
-        format!("m.yaml: document 1: plugins[{at}].type: {old:?} is deprecated; {new:?} takes its place")
+        format!("m.yaml: document 1: plugins[{at}].type: {old:?} is deprecated; use {new:?}")
     };
     assert_eq!(
         warnings(&text),
@@ -83,7 +83,7 @@ schedulingProfiles: [{name: decode}, {name: prefill}]",
 }
 
 #[test]
-fn a_new_spelling_wins_over_a_deprecated_one() {
+fn a_current_spelling_wins_over_a_deprecated_one() {
     let picker = policy(&config(
         "plugins: [{type: openai-parser}, {type: anthropic-parser}, {type: queue-scorer},
   {type: utilization-detector, name: a}, {type: utilization-detector, name: b},
@@ -111,7 +111,7 @@ fn flow_control_but_its_detector_is_ignored_with_a_warning() {
     assert_eq!(
         warnings(&text),
         [
-            "m.yaml: document 1: flowControl: is ignored but for saturationDetector, because the feature gate flowControl is off"
+            "m.yaml: document 1: flowControl: only saturationDetector is used, because requests are queued only with the feature gate flowControl"
         ]
     );
     assert_eq!(policy(&text).picker_config.unwrap().saturation_detector.unwrap(), "concurrency-detector");
@@ -139,7 +139,7 @@ fn a_configuration_without_scheduling_plugins_picks_at_random_with_a_warning() {
     assert_eq!(
         warnings(&text),
         [
-            "m.yaml: document 1: plugins: none filters, scores or picks; endpoints are picked at random, as in the EPP"
+            "m.yaml: document 1: plugins: no plugin filters, scores or picks; endpoints are picked at random, as in the EPP"
         ]
     );
     let profiles = policy(&text).picker_config.unwrap().profiles;

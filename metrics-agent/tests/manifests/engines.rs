@@ -1,4 +1,4 @@
-//! Scraping as a configuration says: what engines call their metrics, and where these are found.
+//! Scraping as configured: the metrics of engines, and the address of their page.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use metrics_agent::catalogue::{Options, Plan, watch};
 
 use crate::harness::{Agent, eventually, scraping, settings};
 use crate::reading::{file, options, plan, refusal};
-use crate::scripted::{Behaviour, Scripted};
+use crate::scripted::{Behaviour, ScriptedServer};
 
 fn config(plugins: &str, data_layer: &str) -> String {
     format!(
@@ -26,7 +26,7 @@ async fn reading_where(config: &str, text: &str, passes: impl Fn(&v1::Reading) -
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config.yaml");
     std::fs::write(&path, config).unwrap();
-    let server = Scripted::start(Behaviour::Text(text.to_owned())).await;
+    let server = ScriptedServer::start(Behaviour::Text(text.to_owned())).await;
     let manifests = Some(watch::Settings { path, options: options() });
     let agent = Agent::start(Settings { manifests, ..scraping(&[server.address()]) }).await;
     agent.reading_where("the reading", passes).await
@@ -46,7 +46,7 @@ const LLAMA_CPP: &str = "
       - {attributeKey: busy-slots, metricSpec: llamacpp:n_busy_slots_per_decode}";
 
 #[tokio::test]
-async fn llama_cpp_is_read_as_a_configuration_says() {
+async fn llama_cpp_is_read_as_configured() {
     let capture = include_str!("../captures/llamacpp-busy.prom");
     let reading = reading_where(&config(LLAMA_CPP, ""), capture, |reading| reading.age_ms.is_some()).await;
     assert_eq!((reading.waiting, reading.running), (Some(4), Some(2)));
@@ -58,8 +58,8 @@ async fn llama_cpp_is_read_as_a_configuration_says() {
 }
 
 #[tokio::test]
-async fn a_source_says_where_the_metrics_are() {
-    let server = Scripted::start(Behaviour::Text(crate::scripted::load(7, 1))).await;
+async fn a_source_sets_the_port_of_the_metrics() {
+    let server = ScriptedServer::start(Behaviour::Text(crate::scripted::load(7, 1))).await;
     let source =
         format!("- {{type: metrics-data-source, parameters: {{port: {}}}}}", server.address().port());
     let directory = tempfile::tempdir().unwrap();
@@ -72,11 +72,11 @@ async fn a_source_says_where_the_metrics_are() {
 }
 
 #[test]
-fn what_a_source_does_not_say_is_as_the_flags_say() {
+fn settings_that_a_source_leaves_out_are_those_of_the_flags() {
     let flags = settings().scrape;
-    let silent = how(&config("", ""));
+    let default = how(&config("", ""));
     assert_eq!(
-        (&silent.settings.path, silent.settings.interval, silent.port),
+        (&default.settings.path, default.settings.interval, default.port),
         (&flags.path, flags.interval, None)
     );
     let source = "- {type: metrics-data-source, parameters: {path: /m, port: 9400, interval: 200ms}}";
@@ -87,7 +87,7 @@ fn what_a_source_does_not_say_is_as_the_flags_say() {
 }
 
 #[test]
-fn the_source_and_the_extractor_that_are_referred_to_count() {
+fn the_referenced_source_and_extractor_are_used() {
     let plugins = "
 - {type: metrics-data-source, name: a, parameters: {path: /a}}
 - {type: metrics-data-source, name: b, parameters: {path: /b}}
@@ -102,9 +102,9 @@ fn the_source_and_the_extractor_that_are_referred_to_count() {
 }
 
 #[test]
-fn the_scheme_is_https_when_flags_or_manifest_say_so() {
+fn the_scheme_is_https_if_flags_or_manifest_ask_for_it() {
     let (http, https) = ("{scheme: http}", "{scheme: https}");
-    for (manifest, flags, want) in [
+    for (manifest, flags, expected) in [
         (http, Scheme::Http, Scheme::Http),
         (https, Scheme::Http, Scheme::Https),
         (http, Scheme::Https, Scheme::Https),
@@ -112,12 +112,12 @@ fn the_scheme_is_https_when_flags_or_manifest_say_so() {
         let plugins = format!("- {{type: metrics-data-source, parameters: {manifest}}}");
         let flags = ScrapeSettings { scheme: flags, ..settings().scrape };
         let how = plan(&config(&plugins, "")).pools[0].scraping(&flags);
-        assert_eq!(how.settings.scheme, want, "{manifest} {flags:?}");
+        assert_eq!(how.settings.scheme, expected, "{manifest} {flags:?}");
     }
 }
 
 #[tokio::test]
-async fn https_is_refused_while_the_flags_say_of_nobody_that_he_is_trusted() {
+async fn https_is_refused_without_flags_that_trust_a_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config.yaml");
     std::fs::write(&path, config("- {type: metrics-data-source, parameters: {scheme: https}}", "")).unwrap();
@@ -131,17 +131,17 @@ async fn https_is_refused_while_the_flags_say_of_nobody_that_he_is_trusted() {
 }
 
 #[test]
-fn what_the_agent_cannot_do_is_refused_with_its_path() {
-    for (plugins, data_layer, want) in [
+fn unsupported_settings_are_refused_with_their_path() {
+    for (plugins, data_layer, expected) in [
         (
             "- {type: metrics-data-source, parameters: {caCertPath: /ca}}",
             "",
-            "plugins[1].parameters.caCertPath: \"/ca\" is for the agent's flag --scrape-ca; leave it out here",
+            "plugins[1].parameters.caCertPath: \"/ca\" is not supported; use the agent's flag --scrape-ca",
         ),
         (
             "- {type: metrics-data-source, parameters: {interval: 70ms}}",
             "",
-            "plugins[1].parameters.interval: 70ms is no interval; allowed are multiples of 50ms",
+            "plugins[1].parameters.interval: is 70ms; it must be a multiple of 50ms",
         ),
         (
             "- {type: core-metrics-extractor, parameters: {engineConfigs: [{name: a, kvUsageSpec: 'a{'}]}}",
@@ -181,7 +181,7 @@ fn what_the_agent_cannot_do_is_refused_with_its_path() {
             "dataLayer.crossReplicaSyncInterval: is not supported; leave it out",
         ),
     ] {
-        assert_eq!(refusal(&config(plugins, data_layer)), format!("document 1: {want}"));
+        assert_eq!(refusal(&config(plugins, data_layer)), format!("document 1: {expected}"));
     }
 }
 
@@ -197,7 +197,7 @@ fn a_custom_metric_that_is_scored_must_be_collected() {
     assert!(read(&config(&format!("{LLAMA_CPP}{scorer}"), "")).is_ok());
     assert_eq!(
         read(&config(scorer, "")).unwrap_err(),
-        "m.yaml: document 1: plugins[1].parameters.attributeKey: \"busy-slots\" is no attribute of \
+        "m.yaml: document 1: plugins[1].parameters.attributeKey: \"busy-slots\" is not an attribute of \
          core-metrics-extractor; allowed are WaitingQueueSize, RunningRequestsSize, KVCacheUsagePercent and its \
          customMetrics (none are declared)"
     );

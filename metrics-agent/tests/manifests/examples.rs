@@ -1,4 +1,4 @@
-//! The manifests that are shown to users.
+//! The example manifests.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use metrics_agent::sources::manifests;
 use crate::reading::options;
 
 #[test]
-fn the_examples_are_right_and_mean_what_they_say() {
+fn the_examples_are_valid_and_have_the_documented_effect() {
     let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests"));
     let plan = Plan::read(&manifests::read(examples, FileLimits::default()).unwrap(), &options())
         .unwrap_or_else(|e| panic!("{e}"));

@@ -1,4 +1,4 @@
-//! Files and directories, and what no manifest is.
+//! Files and directories, and files that are not manifests.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn files_are_counted_and_measured() {
 }
 
 #[test]
-fn how_many_files_and_manifests_there_may_be_is_for_the_operator_to_say() {
+fn the_limits_of_files_and_manifests_are_configurable() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["a.yaml", "b.yaml", "c.yaml"] {
         std::fs::write(directory.path().join(name), POOL).unwrap();
@@ -90,7 +90,7 @@ fn how_many_files_and_manifests_there_may_be_is_for_the_operator_to_say() {
 }
 
 #[test]
-fn a_directorys_files_are_read_in_the_order_of_their_names_and_others_passed_over() {
+fn manifests_of_a_directory_are_read_in_the_order_of_their_names_without_other_files() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["b.yml", "a.yaml", "c.json", "d.txt", ".hidden.yaml"] {
         std::fs::write(directory.path().join(name), "").unwrap();

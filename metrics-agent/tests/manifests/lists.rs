@@ -30,7 +30,7 @@ fn items_are_documents_of_their_own() {
 }
 
 #[test]
-fn the_list_of_one_kind_need_not_repeat_it() {
+fn items_of_a_list_of_one_kind_need_not_repeat_the_kind() {
     let text = r"
 apiVersion: inference.networking.k8s.io/v1
 kind: InferencePoolList
@@ -45,7 +45,7 @@ items:
 }
 
 #[test]
-fn what_is_wrong_is_told_with_the_item() {
+fn problems_name_the_item_of_the_list() {
     let wrong = LIST.replace("number: 8000", "number: 0").replace("priority: -1", "priority: low");
     assert_eq!(
         refusal(&format!("{LIST}---\n{wrong}")),
@@ -61,7 +61,7 @@ fn what_is_wrong_is_told_with_the_item() {
 }
 
 #[test]
-fn a_list_is_refused_that_is_none_or_holds_another() {
+fn invalid_and_nested_lists_are_refused() {
     let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems: {items}");
     assert_eq!(refusal(&list("5")), "document 1: items: 5; allowed is a list");
     assert_eq!(

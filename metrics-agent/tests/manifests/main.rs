@@ -1,4 +1,4 @@
-//! Manifests: what is taken from them, what is refused and how, and what an agent does with them.
+//! Manifests: how they are read, which are refused and with which message, and how an agent applies them.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -12,6 +12,7 @@ mod files;
 #[allow(dead_code, reason = "shared with the tests of the agent")]
 mod harness;
 mod lists;
+mod lowering;
 mod objects;
 mod policies;
 mod pools;

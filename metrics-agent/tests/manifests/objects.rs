@@ -1,4 +1,4 @@
-//! Pools, and which objects are for which.
+//! Pools, and the objects that apply to them.
 
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::v1;
@@ -20,7 +20,7 @@ fn pair(name: &str, address: &str) -> (String, String) {
     (name.to_owned(), address.to_owned())
 }
 
-/// Word for word as a gateway's integration guide shows it.
+/// Copied from a gateway's integration guide.
 const OF_THE_GUIDE: &str = "
 apiVersion: inference.networking.x-k8s.io/v1alpha2
 kind: InferencePool
@@ -59,8 +59,8 @@ fn a_member_has_all_labels_and_the_namespace_and_keeps_its_port() {
         endpoint("other/namespace", &both),
         endpoint("n/more-labels", &[("app", "a"), ("tier", "x"), ("z", "z")]),
     ];
-    let want = [pair("n/yes", "10.0.0.1:9000"), pair("n/more-labels", "10.0.0.1:9000")];
-    assert_eq!(members(TWO_PORTS, &found), want);
+    let expected = [pair("n/yes", "10.0.0.1:9000"), pair("n/more-labels", "10.0.0.1:9000")];
+    assert_eq!(members(TWO_PORTS, &found), expected);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn an_endpoint_that_names_active_ports_becomes_a_rank_for_each_of_them() {
     let with = |key: &str, ports: &str| [endpoint("n/e", &[("app", "a"), ("tier", "x"), (key, ports)])];
     let first = pair("n/e-rank-0", "10.0.0.1:8000");
     let second = pair("n/e-rank-1", "10.0.0.1:8001");
-    for (key, ports, want) in [
+    for (key, ports, expected) in [
         ("llm-d.ai/active-ports", "8000,8001", vec![first.clone(), second.clone()]),
         ("llm-d.ai/active-ports", " 8001 , 8000 ", vec![first, second.clone()]),
         ("inference.networking.k8s.io/active-ports", "8001", vec![second.clone()]),
@@ -76,12 +76,12 @@ fn an_endpoint_that_names_active_ports_becomes_a_rank_for_each_of_them() {
         ("llm-d.ai/active-ports", "9000", vec![]),
         ("llm-d.ai/active-ports", "", vec![]),
     ] {
-        assert_eq!(members(TWO_PORTS, &with(key, ports)), want, "{key}: {ports}");
+        assert_eq!(members(TWO_PORTS, &with(key, ports)), expected, "{key}: {ports}");
     }
 }
 
 #[test]
-fn both_versions_of_a_pool_mean_the_same() {
+fn both_versions_of_a_pool_are_equivalent() {
     let old = "
 apiVersion: inference.networking.x-k8s.io/v1alpha2
 kind: InferencePool
@@ -117,7 +117,7 @@ fn a_failure_mode_that_is_not_given_is_the_apis_default_or_the_filters() {
 }
 
 #[test]
-fn an_object_reaches_only_the_pool_it_names_in_its_own_namespace() {
+fn an_object_applies_only_to_the_pool_it_names_in_its_own_namespace() {
     let pool = |name: &str, namespace: &str| {
         POOL.replace("{name: p}", &format!("{{name: {name}, namespace: {namespace}}}"))
     };
@@ -146,7 +146,7 @@ fn an_object_reaches_only_the_pool_it_names_in_its_own_namespace() {
 }
 
 #[test]
-fn without_a_pool_among_the_manifests_the_flags_pool_has_all_endpoints_and_the_policies_that_name_it() {
+fn without_a_pool_manifest_the_flags_pool_has_all_endpoints_and_the_policies_that_name_it() {
     let text = rewrite("name: r, namespace: any", "{targets: [{modelRewrite: z}]}")
         .replace("name: p", "name: default");
     let plan = plan(&text);
@@ -157,7 +157,7 @@ fn without_a_pool_among_the_manifests_the_flags_pool_has_all_endpoints_and_the_p
 }
 
 #[test]
-fn documents_of_other_apis_are_passed_over_with_a_warning() {
+fn documents_of_other_apis_are_skipped_with_a_warning() {
     let text =
         format!("{POOL}\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: x}}\nspec: {{any: thing}}");
     assert_eq!(plan(&text).pools.len(), 1);
@@ -177,7 +177,7 @@ fn json_is_read_like_yaml_and_empty_documents_do_not_count() {
 }
 
 #[test]
-fn no_manifest_at_all_is_the_flags_pool() {
+fn without_manifests_the_pool_is_that_of_the_flags() {
     let plan = plan("");
     assert_eq!((plan.documents, plan.pools.len(), plan.pools[0].name.as_str()), (0, 1, "default"));
 }

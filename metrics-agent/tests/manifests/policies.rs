@@ -36,13 +36,13 @@ fn a_rewrite_keeps_its_models_targets_and_weights() {
    targets: [{modelRewrite: x, weight: 10}, {modelRewrite: y, weight: 90}]},
   {targets: [{modelRewrite: z}]}";
     let rules = policy(&(POOL.to_owned() + &rewrite("name: r", rules))).rewrite_rules;
-    let want = |models: &[&str], targets| v1::RewriteRule {
+    let expected = |models: &[&str], targets| v1::RewriteRule {
         resource: "r".to_owned(),
         models: models.iter().map(|model| (*model).to_owned()).collect(),
         targets,
     };
     let weighted = vec![target("x", Some(10)), target("y", Some(90))];
-    assert_eq!(rules, [want(&["a", "b"], weighted), want(&[], vec![target("z", None)])]);
+    assert_eq!(rules, [expected(&["a", "b"], weighted), expected(&[], vec![target("z", None)])]);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn targets_may_be_called_split() {
 }
 
 #[test]
-fn rules_come_oldest_resource_first_then_by_name() {
+fn rules_are_ordered_by_the_age_of_their_resource_then_by_name() {
     let rule = "{targets: [{modelRewrite: z}]}";
     let text = POOL.to_owned()
         + &rewrite("name: young, creationTimestamp: 2026-02-01T00:00:00Z", rule)
@@ -77,7 +77,7 @@ spec: {{poolRef: {{name: p}}, {spec}}}
 }
 
 #[test]
-fn an_inference_model_says_how_critical_it_is_and_where_it_goes() {
+fn an_inference_model_has_a_criticality_and_targets() {
     let text = POOL.to_owned()
         + &model("name: a", "modelName: critical, criticality: Critical")
         + &model("name: b", "modelName: plain")
@@ -102,7 +102,7 @@ fn of_two_inference_models_for_one_name_the_older_one_wins() {
 }
 
 #[test]
-fn the_age_from_which_readings_give_no_opinion_is_the_flags() {
+fn the_age_for_neutral_scores_is_that_of_the_flag() {
     let of = |options: &Options| {
         let plan =
             Plan::read(&[file("m.yaml", POOL)], options).unwrap_or_else(|problems| panic!("{problems}"));
@@ -114,15 +114,15 @@ fn the_age_from_which_readings_give_no_opinion_is_the_flags() {
 }
 
 #[test]
-fn scores_are_told_to_later_filters_when_the_flag_says_so() {
-    let told = |text: &str, emit_endpoint_scores| {
+fn scores_are_emitted_to_later_filters_if_the_flag_is_set() {
+    let emitted = |text: &str, emit_endpoint_scores| {
         let options = Options { emit_endpoint_scores, ..options() };
         let plan =
             Plan::read(&[file("m.yaml", text)], &options).unwrap_or_else(|problems| panic!("{problems}"));
         plan.pools.iter().map(|pool| pool.policy.emit_endpoint_scores).collect::<Vec<_>>()
     };
-    assert_eq!(told(POOL, true), [true]);
-    assert_eq!(told(POOL, false), [false]);
+    assert_eq!(emitted(POOL, true), [true]);
+    assert_eq!(emitted(POOL, false), [false]);
     let without = Plan::without_manifests(&Options { emit_endpoint_scores: true, ..options() });
     assert!(without.pools[0].policy.emit_endpoint_scores);
 }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Agent, eventually, settings};
 use crate::reading::options;
-use crate::scripted::{Behaviour, Scripted, load};
+use crate::scripted::{Behaviour, ScriptedServer, load};
 
 pub(crate) fn pool(name: &str, app: &str) -> String {
     format!(
@@ -25,8 +25,8 @@ spec: {{selector: {{matchLabels: {{{app}: x}}}}, targetPorts: [{{number: 8000}}]
     )
 }
 
-/// Servers, each with labels; `labels` is a YAML map's inside.
-pub(crate) fn endpoints(servers: &[(&Scripted, &str)]) -> String {
+/// An endpoints file with these servers and their labels, the content of a YAML map.
+pub(crate) fn endpoints(servers: &[(&ScriptedServer, &str)]) -> String {
     let entries = servers.iter().map(|(server, labels)| {
         let (ip, port) = (server.address().ip(), server.address().port());
         format!("- {{name: s{port}, address: \"{ip}\", port: {port}, labels: {{{labels}}}}}\n")
@@ -59,7 +59,7 @@ impl Setup {
         Self { directory, agent }
     }
 
-    /// Moves a new text into the place of a file, which is named from the directory.
+    /// Replaces a file of the directory atomically.
     pub(crate) fn replace(&self, file: &str, text: &str) {
         let new = self.directory.path().join("new");
         std::fs::write(&new, text).unwrap();
@@ -80,8 +80,8 @@ impl Setup {
     }
 }
 
-pub(crate) async fn server(waiting: u64) -> Scripted {
-    Scripted::start(Behaviour::Text(load(waiting, 0))).await
+pub(crate) async fn server(waiting: u64) -> ScriptedServer {
+    ScriptedServer::start(Behaviour::Text(load(waiting, 0))).await
 }
 
 pub(crate) fn waiting(snapshot: &v1::Snapshot) -> Vec<Option<u64>> {
@@ -95,7 +95,7 @@ async fn each_pool_has_its_own_endpoints_and_shared_ones_are_scraped_once() {
     let setup = Setup::start(&(pool("p", "a") + &pool("q", "b")), &found, None).await;
     setup.snapshot_where("p", |s| waiting(s) == [Some(1), Some(2)]).await;
     setup.snapshot_where("q", |s| waiting(s) == [Some(2), Some(3)]).await;
-    both.now_do(Behaviour::Text(load(9, 0)));
+    both.set_behaviour(Behaviour::Text(load(9, 0)));
     setup.snapshot_where("p", |s| waiting(s) == [Some(1), Some(9)]).await;
     setup.snapshot_where("q", |s| waiting(s) == [Some(9), Some(3)]).await;
     assert_eq!((one.connections(), both.connections(), two.connections()), (1, 1, 1));
@@ -109,7 +109,7 @@ async fn each_pool_has_its_own_endpoints_and_shared_ones_are_scraped_once() {
 #[tokio::test]
 async fn pools_that_share_a_server_may_read_it_differently() {
     let text = load(1, 0) + "# TYPE own gauge\nown 42\n";
-    let server = Scripted::start(Behaviour::Text(text)).await;
+    let server = ScriptedServer::start(Behaviour::Text(text)).await;
     let config = "
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
@@ -152,13 +152,13 @@ async fn each_pool_has_its_own_file_for_envoy() {
     let setup = Setup::start(&(pool("p", "a") + &pool("q", "b")), &found, Some("{pool}.json")).await;
     for (name, server) in [("p", &one), ("q", &two)] {
         let path = setup.directory.path().join(format!("{name}.json"));
-        let want = (format!("of-{name}"), BTreeSet::from([u64::from(server.address().port())]));
-        eventually("the file", async || hosts(&path).filter(|seen| *seen == want)).await;
+        let expected = (format!("of-{name}"), BTreeSet::from([u64::from(server.address().port())]));
+        eventually("the file", async || hosts(&path).filter(|seen| *seen == expected)).await;
     }
 }
 
 #[tokio::test]
-async fn several_pools_need_files_for_envoy_that_tell_them_apart() {
+async fn several_pools_require_a_different_envoy_file_each() {
     let one = server(1).await;
     let found = endpoints(&[(&one, "a: x")]);
     let setup = Setup::start(&(pool("p", "a") + &pool("q", "b")), &found, Some("eds.json")).await;

@@ -1,4 +1,4 @@
-//! Manifests of a test, as text.
+//! Plans, refusals and warnings from the text of manifests.
 
 use core::time::Duration;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(crate) fn policy(text: &str) -> v1::Policy {
     plan.pools.remove(0).policy
 }
 
-/// All that is wrong, one a line, without the file's name.
+/// All problems, one per line, without the file's name.
 pub(crate) fn refusal(text: &str) -> String {
     let problems = Plan::read(&[file("m.yaml", text)], &options()).expect_err(text).to_string();
     problems.replace("m.yaml: ", "")
@@ -52,7 +52,7 @@ metadata: {name: p}
 spec: {selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]}
 ---";
 
-/// A configuration of these fields.
+/// A configuration with these fields.
 pub(crate) fn config(body: &str) -> String {
     format!("apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{body}")
 }

@@ -1,13 +1,13 @@
-//! What is refused, word for word.
+//! Refused manifests, with the exact messages.
 
 use metrics_agent::catalogue::Plan;
 
 use crate::reading::{POOL, file, options, refusal};
 
 #[track_caller]
-fn assert_refused(text: &str, want: &[&str]) {
+fn assert_refused(text: &str, expected: &[&str]) {
     let refusal = refusal(text);
-    assert_eq!(refusal.lines().collect::<Vec<_>>(), want, "{text}");
+    assert_eq!(refusal.lines().collect::<Vec<_>>(), expected, "{text}");
 }
 
 fn pool(metadata: &str, spec: &str) -> String {
@@ -20,7 +20,7 @@ fn pool(metadata: &str, spec: &str) -> String {
 fn pools() {
     let good = "selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]";
     let name = "is no name; allowed are 1 to 253 lower-case letters, digits, - and ., the first and the last a letter or digit";
-    for (metadata, spec, want) in [
+    for (metadata, spec, expected) in [
         ("{}", good, vec!["document 1: metadata.name: is missing; it is required".to_owned()]),
         ("{name: A}", good, vec![format!("document 1: metadata.name: \"A\" {name}")]),
         ("{name: a/b}", good, vec![format!("document 1: metadata.name: \"a/b\" {name}")]),
@@ -43,7 +43,7 @@ fn pools() {
         ("[]", good, vec!["document 1: metadata: is a list; allowed is an object".to_owned()]),
     ] {
         let refusal = refusal(&pool(metadata, &format!("{{{spec}}}")));
-        assert_eq!(refusal.lines().collect::<Vec<_>>(), want);
+        assert_eq!(refusal.lines().collect::<Vec<_>>(), expected);
     }
 }
 
@@ -51,7 +51,7 @@ fn pools() {
 fn specs_of_pools() {
     let ports = "allowed are 1 to 8 different ports";
     let nine: Vec<_> = (1..10).map(|port| format!("{{number: {port}}}")).collect();
-    for (spec, want) in [
+    for (spec, expected) in [
         ("{}", "selector: is missing; it is required".to_owned()),
         ("{selector: {matchLabels: {a: b}}}", "targetPorts: is missing; it is required".to_owned()),
         (
@@ -98,12 +98,12 @@ fn specs_of_pools() {
     ] {
         let refusal = refusal(&pool("{name: a}", spec));
         let first = refusal.lines().next().unwrap();
-        assert_eq!(first, format!("document 1: spec.{want}"), "{spec}");
+        assert_eq!(first, format!("document 1: spec.{expected}"), "{spec}");
     }
 }
 
 #[test]
-fn an_older_pool_is_refused_by_its_own_fields() {
+fn an_older_pool_is_checked_by_its_own_fields() {
     assert_refused(
         "apiVersion: inference.networking.x-k8s.io/v1alpha2\nkind: InferencePool\nmetadata: {name: a}\n\
          spec: {selector: {a: b}, targetPorts: [{number: 1}]}",
@@ -123,7 +123,7 @@ fn object(kind: &str, spec: &str) -> String {
 #[test]
 fn specs_of_policies() {
     let eleven = ["{name: m}"; 11].join(",");
-    for (kind, spec, want) in [
+    for (kind, spec, expected) in [
         ("InferenceObjective", "{priority: 1}", "poolRef: is missing; it is required"),
         (
             "InferenceObjective",
@@ -207,13 +207,13 @@ fn specs_of_policies() {
             "targetModels: has 11 models; allowed are up to 10",
         ),
     ] {
-        assert_refused(&object(kind, spec), &[&format!("document 1: spec.{want}")]);
+        assert_refused(&object(kind, spec), &[&format!("document 1: spec.{expected}")]);
     }
 }
 
 #[test]
 fn kinds_and_versions() {
-    for (head, want) in [
+    for (head, expected) in [
         (
             "apiVersion: inference.networking.k8s.io/v2\nkind: InferencePool",
             "apiVersion: \"inference.networking.k8s.io/v2\" is no version of InferencePool; allowed are \
@@ -229,12 +229,12 @@ fn kinds_and_versions() {
         ("- a", "is a list; allowed is an object"),
         ("apiVersion: 1\nkind: x", "apiVersion: 1; allowed is a text"),
     ] {
-        assert_refused(head, &[&format!("document 1: {want}")]);
+        assert_refused(head, &[&format!("document 1: {expected}")]);
     }
 }
 
 #[test]
-fn every_problem_of_every_document_of_every_file_is_told() {
+fn every_problem_of_every_document_of_every_file_is_reported() {
     let one = file("a.yaml", &pool("{name: a}", "{selector: {matchLabels: {}}, targetPorts: [{number: 0}]}"));
     let two = file("b.yaml", &format!("{POOL}\n{}", object("InferenceObjective", "{x: 1}")));
     let problems = Plan::read(&[one, two], &options()).unwrap_err().to_string();

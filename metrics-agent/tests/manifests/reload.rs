@@ -33,7 +33,7 @@ async fn a_new_policy_is_a_new_topology_and_readings_stay() {
 }
 
 #[tokio::test]
-async fn a_refused_change_leaves_the_last_good_set_in_force_and_the_next_good_one_is_used() {
+async fn after_a_refused_change_the_last_valid_set_stays_and_the_next_valid_one_is_used() {
     let one = server(1).await;
     let good = pool("p", "a") + &objective(-1);
     let setup = Setup::start(&good, &endpoints(&[(&one, "a: x")]), None).await;
@@ -60,7 +60,7 @@ async fn a_refused_change_leaves_the_last_good_set_in_force_and_the_next_good_on
 }
 
 #[tokio::test]
-async fn a_pool_that_comes_is_served_and_one_that_goes_is_not() {
+async fn an_added_pool_is_served_and_a_removed_one_is_not() {
     let (one, two) = (server(1).await, server(2).await);
     let setup = Setup::start(&pool("p", "a"), &endpoints(&[(&one, "a: x"), (&two, "b: x")]), None).await;
     let known = setup.snapshot_where("p", |s| waiting(s) == [Some(1)]).await;
@@ -68,7 +68,7 @@ async fn a_pool_that_comes_is_served_and_one_that_goes_is_not() {
         "/v1/pools/p/snapshot?topology={}&readings={}&wait_ms=30000",
         known.topology_version, known.readings_version
     );
-    one.now_do(crate::scripted::Behaviour::Hang);
+    one.set_behaviour(crate::scripted::Behaviour::Hang);
     setup.replace("manifests/m.yaml", &pool("q", "b"));
     setup.snapshot_where("q", |s| waiting(s) == [Some(2)]).await;
     assert_eq!(setup.snapshot("p").await, Err(404));
@@ -76,7 +76,7 @@ async fn a_pool_that_comes_is_served_and_one_that_goes_is_not() {
 }
 
 #[tokio::test]
-async fn envoys_file_of_a_pool_that_goes_is_removed_and_no_other() {
+async fn only_the_envoy_file_of_a_removed_pool_is_removed() {
     let (one, two) = (server(1).await, server(2).await);
     let found = endpoints(&[(&one, "a: x"), (&two, "b: x")]);
     let both = pool("p", "a") + &pool("q", "b");
@@ -91,7 +91,7 @@ async fn envoys_file_of_a_pool_that_goes_is_removed_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_config_map_that_swaps_its_symlink_is_followed() {
+async fn a_config_map_is_read_again_when_its_symlink_is_swapped() {
     let one = server(1).await;
     let directory = tempfile::tempdir().unwrap();
     let version = |name: &str, text: &str| {
@@ -120,7 +120,7 @@ async fn a_config_map_that_swaps_its_symlink_is_followed() {
 }
 
 #[tokio::test]
-async fn without_good_manifests_the_agent_lives_says_why_and_starts_when_they_come() {
+async fn without_valid_manifests_the_agent_reports_why_and_serves_when_they_come() {
     let one = server(1).await;
     let setup = Setup::start("kind: InferencePool", &endpoints(&[(&one, "a: x")]), None).await;
     let reason = eventually("the reason", async || {
@@ -158,7 +158,7 @@ async fn a_configuration_may_name_the_endpoints_file() {
 }
 
 #[tokio::test]
-async fn manifests_that_name_no_endpoints_are_refused_when_the_flags_name_none_either() {
+async fn manifests_without_endpoints_are_refused_without_flags_for_endpoints() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("m.yaml");
     std::fs::write(&path, pool("p", "a")).unwrap();

@@ -26,18 +26,18 @@ fn a_shadow_is_for_the_pool_it_names_and_the_acting_configuration_stays() {
 }
 
 #[test]
-fn without_the_annotation_or_with_false_a_configuration_acts() {
+fn a_configuration_acts_without_the_annotation_or_with_false() {
     let text = shadow("p", "queue-scorer").replace("true", "false");
     let policy = policy(&format!("{POOL}\n{text}"));
     assert!(policy.picker_config.is_some() && policy.shadow_config.is_none());
 }
 
 #[test]
-fn a_bad_shadow_is_refused_as_a_bad_configuration_is_with_all_that_is_wrong() {
+fn an_invalid_shadow_is_refused_like_an_invalid_configuration_with_all_faults() {
     for (text, expected) in [
         (
             shadow("p", "queue-scorer}, {type: no-scorer"),
-            "document 2: plugins[1].type: \"no-scorer\" is no known plugin",
+            "document 2: plugins[1].type: unknown plugin type \"no-scorer\"",
         ),
         (shadow("r", "queue-scorer"), "document 2: metadata.name: \"r\" is no pool; allowed are p"),
         (
@@ -64,7 +64,7 @@ fn a_bad_shadow_is_refused_as_a_bad_configuration_is_with_all_that_is_wrong() {
 }
 
 #[test]
-fn a_data_layer_of_its_own_is_not_used_and_warned_of() {
+fn a_shadows_own_data_layer_is_not_used_with_a_warning() {
     let source = "metrics-data-source, parameters: {path: /other}}, {type: queue-scorer";
     let warning = "m.yaml: document 2: dataLayer: of a shadow is not used; endpoints are found and scraped as without it";
     assert_eq!(warnings(&format!("{POOL}\n{}", shadow("p", source))), [warning]);

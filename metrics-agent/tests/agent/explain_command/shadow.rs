@@ -1,11 +1,11 @@
-//! What is told of a configuration on trial.
+//! The output for a shadow configuration.
 
 use endpoint_picker_wire::{Message, v1};
 
-use super::{BODY, Scene, row};
+use super::{BODY, Fixture, row};
 
-/// A configuration that acts, and one that is tried.
-fn trial(acting: &str, shadow: &str) -> String {
+/// An acting configuration, and one that is its shadow.
+fn configs(acting: &str, shadow: &str) -> String {
     let config = |metadata: &str, rest: &str| {
         format!("apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{metadata}{rest}\n---\n")
     };
@@ -18,80 +18,80 @@ const PREFIX: &str = "plugins: [{type: prefix-cache-scorer}]";
 
 const HEADING: &str = "\nthe shadow configuration would decide:\n\n";
 
-/// What is told of the acting configuration, and of the shadow.
-fn both(told: &str) -> (&str, &str) {
-    told.split_once(HEADING).unwrap_or_else(|| panic!("{told}"))
+/// The parts of the output for the acting configuration and for the shadow.
+fn parts(output: &str) -> (&str, &str) {
+    output.split_once(HEADING).unwrap_or_else(|| panic!("{output}"))
 }
 
 #[tokio::test]
-async fn nothing_is_told_of_a_shadow_where_there_is_none() {
-    let scene = Scene::with(&[0, 1], None).await;
-    let (told, _) = scene.explain(&[]).await;
-    assert!(!told.contains("shadow"), "{told}");
+async fn without_a_shadow_the_output_names_none() {
+    let fixture = Fixture::with(&[0, 1], None).await;
+    let (output, _) = fixture.explain(&[]).await;
+    assert!(!output.contains("shadow"), "{output}");
 }
 
 #[tokio::test]
-async fn a_shadow_has_a_table_of_its_own_and_says_whether_it_agrees() {
-    let scene = Scene::with(&[0, 1], Some(&trial(QUEUE, PREFIX))).await;
-    scene.write("long.json", &BODY.replace("hello", &"The same long beginning. ".repeat(200)));
-    let (told, code) = scene.explain_body("long.json", &[]).await;
-    assert_eq!(code, 0, "{told}");
-    let (acting, shadow) = both(&told);
-    assert_eq!(row(acting, scene.address(0)), ["1.000", "1.000", "100.0 %", "picked"], "{told}");
-    assert!(acting.contains("queue-scorer x") && !acting.contains("prefix-cache-scorer"), "{told}");
-    assert!(shadow.contains("prefix-cache-scorer x") && !shadow.contains("queue-scorer"), "{told}");
-    assert!(shadow.contains("a tie") && shadow.contains("\nthe shadow agrees\n"), "any would do: {told}");
+async fn a_shadow_has_its_own_table_and_whether_it_agrees() {
+    let fixture = Fixture::with(&[0, 1], Some(&configs(QUEUE, PREFIX))).await;
+    fixture.write("long.json", &BODY.replace("hello", &"The same long beginning. ".repeat(200)));
+    let (output, code) = fixture.explain_body("long.json", &[]).await;
+    assert_eq!(code, 0, "{output}");
+    let (acting, shadow) = parts(&output);
+    assert_eq!(row(acting, fixture.address(0)), ["1.000", "1.000", "100.0 %", "picked"], "{output}");
+    assert!(acting.contains("queue-scorer x") && !acting.contains("prefix-cache-scorer"), "{output}");
+    assert!(shadow.contains("prefix-cache-scorer x") && !shadow.contains("queue-scorer"), "{output}");
+    assert!(shadow.contains("a tie") && shadow.contains("\nthe shadow agrees\n"), "any would do: {output}");
 
-    let after = format!("{}={}", scene.path("long.json"), scene.address(1));
-    let (told, code) = scene.explain_body("long.json", &["--after", &after]).await;
-    assert_eq!(code, 0, "{told}");
-    let (acting, shadow) = both(&told);
-    assert!(acting.contains(&format!("\nrouted to {}\n", scene.address(0))), "{told}");
-    assert_eq!(row(shadow, scene.address(1)), ["1.000", "1.000", "100.0 %", "picked"], "{told}");
-    let outcome = format!("\nrouted to {}\nthe shadow disagrees\n", scene.address(1));
-    assert!(shadow.contains(&outcome), "it remembers where the prompt went: {told}");
+    let after = format!("{}={}", fixture.path("long.json"), fixture.address(1));
+    let (output, code) = fixture.explain_body("long.json", &["--after", &after]).await;
+    assert_eq!(code, 0, "{output}");
+    let (acting, shadow) = parts(&output);
+    assert!(acting.contains(&format!("\nrouted to {}\n", fixture.address(0))), "{output}");
+    assert_eq!(row(shadow, fixture.address(1)), ["1.000", "1.000", "100.0 %", "picked"], "{output}");
+    let outcome = format!("\nrouted to {}\nthe shadow disagrees\n", fixture.address(1));
+    assert!(shadow.contains(&outcome), "it remembers where the prompt went: {output}");
 }
 
 #[tokio::test]
-async fn where_chance_decides_it_is_told_how_often_they_agree() {
-    let scene = Scene::with(&[0, 0], Some(&trial(QUEUE, "plugins: [{type: random-picker}]"))).await;
-    let (told, _) = scene.explain(&[]).await;
-    let line = both(&told).1.lines().find(|line| line.starts_with("the shadow ")).unwrap();
+async fn where_chance_decides_the_share_of_agreement_is_printed() {
+    let fixture = Fixture::with(&[0, 0], Some(&configs(QUEUE, "plugins: [{type: random-picker}]"))).await;
+    let (output, _) = fixture.explain(&[]).await;
+    let line = parts(&output).1.lines().find(|line| line.starts_with("the shadow ")).unwrap();
     let agreed =
         line.split_once("it agrees on ").and_then(|(_, rest)| rest.strip_suffix(" of 1000 such requests"));
     let agreed: u64 = agreed.unwrap_or_else(|| panic!("{line}")).parse().unwrap();
     assert!((400..600).contains(&agreed), "{line}");
-    assert_eq!(scene.explain(&[]).await.0, told, "the same seed draws alike");
+    assert_eq!(fixture.explain(&[]).await.0, output, "the same seed draws alike");
 }
 
 #[tokio::test]
-async fn a_shadow_may_route_what_is_refused_and_the_exit_code_stays_the_acting_ones() {
+async fn a_shadow_may_route_a_refused_request_without_changing_the_exit_code() {
     let patient = "plugins:\n- {type: queue-scorer}\n\
                    - {type: utilization-detector, name: patient, parameters: {queueDepthThreshold: 1000}}\n\
                    saturationDetector: {pluginRef: patient}";
     let objective = "apiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {name: batch}\n\
                      spec: {priority: -10, poolRef: {name: default}}\n";
-    let scene = Scene::with(&[100, 100], Some(&(trial(QUEUE, patient) + objective))).await;
-    let (told, code) = scene.explain(&["--header", "x-llm-d-inference-objective: batch"]).await;
-    let (acting, shadow) = both(&told);
-    assert_eq!(code, 3, "{told}");
-    assert!(acting.contains("answered 429") && shadow.contains("\nrouted to "), "{told}");
-    assert!(shadow.contains("\nthe shadow disagrees\n"), "{told}");
+    let fixture = Fixture::with(&[100, 100], Some(&(configs(QUEUE, patient) + objective))).await;
+    let (output, code) = fixture.explain(&["--header", "x-llm-d-inference-objective: batch"]).await;
+    let (acting, shadow) = parts(&output);
+    assert_eq!(code, 3, "{output}");
+    assert!(acting.contains("answered 429") && shadow.contains("\nrouted to "), "{output}");
+    assert!(shadow.contains("\nthe shadow disagrees\n"), "{output}");
 }
 
 #[tokio::test]
-async fn a_shadow_that_is_not_known_is_left_out_with_the_reason() {
-    let scene = Scene::with(&[0, 1], Some(&trial(QUEUE, PREFIX))).await;
-    let file = scene.path("snapshot");
+async fn a_shadow_with_an_unknown_plugin_is_left_out_with_the_reason() {
+    let fixture = Fixture::with(&[0, 1], Some(&configs(QUEUE, PREFIX))).await;
+    let file = fixture.path("snapshot");
     let mut snapshot = v1::Snapshot::decode(&std::fs::read(&file).unwrap()[..]).unwrap();
     let policy = snapshot.topology.as_mut().unwrap().policy.as_mut().unwrap();
     policy.shadow_config.as_mut().unwrap().plugins[0].r#type = "of-tomorrow".to_owned();
     std::fs::write(&file, snapshot.encode_to_vec()).unwrap();
-    let (told, code) = scene.explain(&[]).await;
-    assert_eq!(code, 0, "{told}");
+    let (output, code) = fixture.explain(&[]).await;
+    assert_eq!(code, 0, "{output}");
     assert!(
-        told.contains("\nthe shadow configuration is left out: ") && told.contains("of-tomorrow"),
-        "{told}"
+        output.contains("\nthe shadow configuration is left out: ") && output.contains("of-tomorrow"),
+        "{output}"
     );
-    assert!(told.contains("routed to ") && !told.contains(HEADING), "{told}");
+    assert!(output.contains("routed to ") && !output.contains(HEADING), "{output}");
 }
