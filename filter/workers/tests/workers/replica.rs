@@ -3,10 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use endpoint_picker::body::{Api, Body};
+use endpoint_picker::headers::Headers;
 use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::reading::Reading;
-use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore};
+use endpoint_picker::request::Request;
+use endpoint_picker::rng::SplitMix64;
+use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, changes_of};
 use endpoint_picker_workers::{Replica, SharedData, next_worker_number, words};
 
 use crate::fixture::{AVOID, NONE, ONE, POOL, START, ended, key, pool, started, worker};
@@ -190,6 +194,11 @@ fn a_worker_that_missed_entries_gets_the_loads_of_all() {
     let memory = Memory::default();
     let (mut one, mut away) = (worker(memory.clone()), worker(memory.clone()));
     let mut now = START;
+    for _ in 0..2 {
+        now += Duration::from_millis(250);
+        one.keep_up(now).unwrap();
+        away.keep_up(now).unwrap();
+    }
     decide(&mut away);
     let hashes: Vec<u64> = (0..1000).collect();
     let padding =
@@ -274,6 +283,41 @@ fn a_restart_is_reported_by_the_first_worker_that_reads_it() {
     assert_eq!(entries(), reported);
     other.observe(&[reading(200), reading(200)]);
     assert_eq!(entries(), 2 * reported);
+}
+
+/// Sends a long prompt. Returns the number of its blocks that the other workers are sent.
+fn send_prompt<S: SharedData>(replica: &mut Replica<S>, pipeline: &Pipeline) -> usize {
+    let body = format!(r#"{{"model": "llama", "prompt": "{}"}}"#, "a long prompt ".repeat(200));
+    let options = pipeline.body_options(Headers::default());
+    let body = Body::read(&body, Api::Completions, &options).unwrap();
+    let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
+    replica.decide(|ledger: &Ledger| {
+        let readings = vec![Reading { ready: true, updated: Some(START), ..Reading::default() }; 2];
+        let view = ledger.view(&readings, START);
+        let mut decision = pipeline.decide(&request, &view, START, &mut SplitMix64::new(1));
+        let changes = changes_of(&mut decision, ledger.pool());
+        let sent = |change: &Change| match &change.kind {
+            ChangeKind::SentPrompt { hashes, .. } => hashes.len(),
+            _ => 0,
+        };
+        (changes.iter().map(sent).sum(), changes)
+    })
+}
+
+#[test]
+fn a_new_worker_has_the_others_send_prompts_in_full_again() {
+    let memory = Memory::default();
+    let pipeline = Pipeline::default();
+    let mut one = worker(memory.clone());
+    one.keep_up(START).unwrap();
+    let whole = send_prompt(&mut one, &pipeline);
+    assert!(whole > 0);
+    assert!(send_prompt(&mut one, &pipeline) < whole, "all workers have most of its blocks");
+    let mut late = worker(memory);
+    let now = START + Duration::from_millis(250);
+    late.keep_up(now).unwrap();
+    one.keep_up(now).unwrap();
+    assert_eq!(send_prompt(&mut one, &pipeline), whole);
 }
 
 #[test]
