@@ -9,7 +9,7 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
-/// Time since the Unix epoch, by which agents on several hosts agree.
+/// Time since the Unix epoch, which is the same for agents on several hosts.
 pub fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -25,7 +25,7 @@ impl Clock {
         self.0.elapsed()
     }
 
-    /// The moment that was, or will be, so long after the start.
+    /// The instant at this time after the start.
     pub fn at(self, since_start: Duration) -> Instant {
         self.0 + since_start
     }

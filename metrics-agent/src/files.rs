@@ -1,4 +1,4 @@
-//! Small files: how much of them is read, and when they changed.
+//! Small files: limits on their size, and polling for changes.
 
 pub(crate) mod limits;
 pub(crate) mod poll;

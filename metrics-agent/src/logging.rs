@@ -1,4 +1,4 @@
-//! The log, on standard error. A line that cannot be written is lost, and nothing else happens.
+//! The log, on standard error. A line that cannot be written is dropped.
 
 use std::io::IsTerminal;
 
@@ -6,15 +6,15 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-/// Lines that wait for a standard error that accepts none at the moment; further lines are lost.
+/// Most lines that wait while standard error is blocked; further lines are dropped.
 const MAX_WAITING_LINES: usize = 4096;
 
-/// Logs what `directives` select. A thread of its own writes, so a full pipe or a slow terminal does not block the agent.
-/// Dropping the guard writes the lines that wait, if they can be written within a second.
+/// Logs the events that `directives` select. A separate thread writes, so a full pipe or a slow terminal does not block the agent.
+/// Dropping the guard writes the lines that still wait, for at most a second.
 ///
 /// # Panics
 ///
-/// When the process has a log already.
+/// When the process already has a log.
 pub fn start(directives: &str) -> Result<WorkerGuard, ParseError> {
     let filter = EnvFilter::try_new(directives)?;
     let (writer, guard) = NonBlockingBuilder::default()
@@ -25,7 +25,7 @@ pub fn start(directives: &str) -> Result<WorkerGuard, ParseError> {
         .with_writer(writer)
         .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(filter)
-        // Its report of a line that was not written goes to the same standard error, and panics when that fails.
+        // Internal errors are written to the same standard error, and the library panics when that fails.
         .log_internal_errors(false)
         .init();
     Ok(guard)

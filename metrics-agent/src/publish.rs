@@ -1,6 +1,6 @@
-//! Pools as proxies get them: readings gathered into versioned snapshots, and endpoints as a file for Envoy's EDS.
+//! Publishes pools: readings gathered into versioned snapshots for filters, and endpoint files for Envoy's EDS.
 
 pub mod eds;
 pub mod pool_publisher;
 pub mod pools;
-pub mod published;
+pub mod snapshot;

@@ -1,24 +1,24 @@
-//! The agent's long-running tasks. One that ends on its own ends the agent, because nothing else would notice.
+//! The agent's long-running tasks. A task that ends on its own ends the agent, because nothing else would notice it.
 
 use core::fmt;
 
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Starts tasks that run as long as the agent, or until their handle is dropped.
+/// Starts tasks that run until the agent ends or their handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Tasks {
     ended: mpsc::Sender<TaskEnded>,
 }
 
 impl Tasks {
-    /// No tasks yet, and the channel on which the first task that ends on its own is reported.
+    /// No tasks yet, and the channel that receives the first task that ends on its own.
     pub fn new() -> (Self, mpsc::Receiver<TaskEnded>) {
         let (ended, first_ended) = mpsc::channel(1);
         (Self { ended }, first_ended)
     }
 
-    /// Starts a task that is not expected to end; dropping the handle stops it.
+    /// Starts a task that runs forever; dropping the handle stops it.
     pub fn spawn(
         &self,
         name: impl Into<String>,
@@ -44,7 +44,7 @@ fn panic_message(panic: &(dyn core::any::Any + Send)) -> String {
     format!("it panicked: {}", text.unwrap_or("no message"))
 }
 
-/// A task that ended although nothing had stopped it.
+/// A task that ended on its own.
 #[derive(Debug)]
 pub struct TaskEnded {
     name: String,

@@ -30,7 +30,7 @@ impl Acceptance {
             ));
         }
         let pools = plan.pools.len();
-        if pools > 1 && self.eds.as_ref().is_some_and(|eds| !eds.tells_pools_apart()) {
+        if pools > 1 && self.eds.as_ref().is_some_and(|eds| !eds.has_file_per_pool()) {
             return refuse(format!("has {pools} pools; allowed is one, unless --eds-file contains {{pool}}"));
         }
         if !self.has_endpoints && plan.endpoints_file.is_none() {

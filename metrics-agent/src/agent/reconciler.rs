@@ -14,7 +14,7 @@ use crate::catalogue::{Plan, PoolPlan};
 use crate::publish::eds::{EdsFile, Target};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::pools::Pools;
-use crate::publish::published::Topology;
+use crate::publish::snapshot::Topology;
 use crate::scrape::{ScrapedPool, Scraper};
 use crate::sources::endpoints::Discovery;
 use crate::telemetry::ResultCounter;
@@ -87,7 +87,7 @@ impl Reconciler {
             Some(path) if self.file_by_flag => {
                 tracing::warn!(file = %path.display(), "file-discovery is not used, because of --endpoints-file");
             }
-            Some(path) => self.discovery.follow_file(path.clone()),
+            Some(path) => self.discovery.watch_file(path.clone()),
             None => {}
         }
     }

@@ -47,9 +47,9 @@ pub async fn run(
     let limits = settings.options.file_limits;
     let reads = &metrics.credential_reads;
     let credentials =
-        settings.credentials.follow(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
+        settings.credentials.watch(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
     let scrape_credentials =
-        settings.scrape_credentials.follow(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
+        settings.scrape_credentials.watch(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
     warn_if_open(&listener, &credentials);
     let clock = Clock::start();
     let pools = Arc::new(Pools::new(clock, tasks.clone()));
@@ -91,10 +91,10 @@ pub async fn run(
         eds_files: HashMap::new(),
         eds_writes: metrics.eds_writes.clone(),
     };
-    let Credentials { tls, asks_for_certificate, tokens } = credentials;
+    let Credentials { tls, requires_certificate, tokens } = credentials;
     let api_metrics = metrics.api;
     let access =
-        Access { hosts: settings.allowed_hosts, asks_for_certificate, tokens, metrics: api_metrics.clone() };
+        Access { hosts: settings.allowed_hosts, requires_certificate, tokens, metrics: api_metrics.clone() };
     let state = Arc::new(ApiState {
         clock,
         pools,
@@ -132,7 +132,7 @@ pub async fn run(
 /// Warns when the API is reachable from outside this host without TLS or without authentication.
 fn warn_if_open(listener: &TcpListener, credentials: &Credentials) {
     let Ok(address) = listener.local_addr() else { return };
-    let authenticates = credentials.tokens.is_some() || credentials.asks_for_certificate;
+    let authenticates = credentials.tokens.is_some() || credentials.requires_certificate;
     let is_guarded = authenticates && credentials.tls.is_some();
     if !is_guarded && !address.ip().is_loopback() {
         tracing::warn!(

@@ -56,17 +56,17 @@ impl Watch {
     ) -> Self {
         let (found, plans) = watch::channel(Err(format!("{} was not read yet", settings.path.display())));
         let task = tasks.spawn("manifests", async move {
-            let take = |files: &Look| take(files, &settings.options, &found, &reads, &accepts);
+            let update = |files: &FilesResult| update(files, &settings.options, &found, &reads, &accepts);
             let limits = settings.options.file_limits;
-            poll::follow(|| read(settings.path.clone(), limits), take).await;
+            poll::poll(|| read(settings.path.clone(), limits), update).await;
         });
         Self { plans, _task: Some(task) }
     }
 }
 
-type Look = Result<Vec<File>, Problems>;
+type FilesResult = Result<Vec<File>, Problems>;
 
-async fn read(path: PathBuf, limits: FileLimits) -> Look {
+async fn read(path: PathBuf, limits: FileLimits) -> FilesResult {
     let reading = tokio::task::spawn_blocking({
         let path = path.clone();
         move || manifests::read(&path, limits)
@@ -74,8 +74,8 @@ async fn read(path: PathBuf, limits: FileLimits) -> Look {
     reading.await.unwrap_or_else(|error| Err(Problem::of_file(&path, error.to_string()).into()))
 }
 
-fn take(
-    files: &Look,
+fn update(
+    files: &FilesResult,
     options: &Options,
     found: &watch::Sender<PlanResult>,
     reads: &ResultCounter,

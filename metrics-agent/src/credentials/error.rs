@@ -3,7 +3,7 @@
 use core::fmt;
 use std::path::{Path, PathBuf};
 
-/// A file that holds no such credential as it should.
+/// A file without a usable credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialError {
     file: PathBuf,

@@ -1,4 +1,4 @@
-//! A value made of files, and made anew when they change.
+//! A value made of files, and made again when they change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::files::poll;
 use crate::tasks::Tasks;
 use crate::telemetry::ResultCounter;
 
-/// The value that the files last gave; a change for the worse is logged and not used.
+/// The newest valid value made of the files. When the files become invalid, the error is logged and the last value stays.
 #[derive(Debug)]
 pub struct Watched<T> {
     values: watch::Receiver<Arc<T>>,
@@ -21,7 +21,7 @@ pub struct Watched<T> {
 }
 
 impl<T: Send + Sync + 'static> Watched<T> {
-    /// Reads the files, and from now on again whenever one of them changes. Connections made with an earlier value go on.
+    /// Reads the files now, and again whenever one of them changes. Connections made with an earlier value stay open.
     pub(crate) async fn start(
         files: Vec<PathBuf>,
         limits: FileLimits,
@@ -38,8 +38,8 @@ impl<T: Send + Sync + 'static> Watched<T> {
         let (sender, values) = watch::channel(Arc::new(value));
         let reads = reads.clone();
         let task = async move {
-            let take = |look: &Result<Vec<File>, CredentialError>| {
-                let value = look.as_ref().map_err(Clone::clone).and_then(|files| make(files));
+            let update = |read: &Result<Vec<File>, CredentialError>| {
+                let value = read.as_ref().map_err(Clone::clone).and_then(|files| make(files));
                 reads.count(value.is_ok());
                 match value {
                     Ok(value) => {
@@ -49,12 +49,12 @@ impl<T: Send + Sync + 'static> Watched<T> {
                     Err(error) => tracing::error!(%error, "credentials refused; the last good ones stay"),
                 }
             };
-            poll::follow_from(first, || read(Arc::clone(&files), limits), take).await;
+            poll::poll_from(first, || read(Arc::clone(&files), limits), update).await;
         };
         Ok(Self { values, _task: tasks.spawn(name, task) })
     }
 
-    /// The value as it is now.
+    /// The current value.
     pub fn now(&self) -> Arc<T> {
         Arc::clone(&self.values.borrow())
     }

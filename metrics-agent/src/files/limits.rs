@@ -1,4 +1,4 @@
-//! How much of files is read.
+//! Limits on files.
 
 use core::fmt;
 use std::io::{self, Read};
@@ -7,12 +7,12 @@ use std::path::Path;
 use serde_saphyr::Error;
 use serde_saphyr::budget::BudgetBreach;
 
-/// How large files may be that the agent reads, and how many.
+/// Limits on the files that the agent reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimits {
-    /// Most bytes.
+    /// Most bytes of a file.
     pub bytes: usize,
-    /// Most nodes of its YAML: maps, lists and values.
+    /// Most YAML nodes of a file: maps, lists and values.
     pub yaml_nodes: usize,
     /// Most manifest files in a directory.
     pub manifest_files: usize,
@@ -21,14 +21,14 @@ pub struct FileLimits {
 }
 
 impl Default for FileLimits {
-    /// The EPP reads endpoints files of a mebibyte, and the YAML library that many nodes.
+    /// The EPP reads endpoints files of up to 1 MiB; 250 000 nodes are the YAML library's default.
     fn default() -> Self {
         Self { bytes: 1024 * 1024, yaml_nodes: 250_000, manifest_files: 256, manifests: 4096 }
     }
 }
 
 impl FileLimits {
-    /// Reads a file. One byte more than allowed is enough to see that it is too large.
+    /// Reads a file, but at most one byte more than allowed: enough to detect that it is too large.
     pub fn read(self, path: &Path) -> Result<Vec<u8>, ReadError> {
         let mut bytes = Vec::new();
         std::fs::File::open(path)
@@ -37,7 +37,7 @@ impl FileLimits {
         if bytes.len() > self.bytes { Err(ReadError::TooLarge(self.bytes)) } else { Ok(bytes) }
     }
 
-    /// The same for the YAML library; whatever else it counts follows the nodes.
+    /// The limits for the YAML library. The limit on events follows from the one on nodes.
     pub(crate) fn yaml(self) -> serde_saphyr::Budget {
         let mut budget = serde_saphyr::Budget::default();
         budget.max_nodes = self.yaml_nodes;
@@ -46,7 +46,7 @@ impl FileLimits {
     }
 }
 
-/// What is wrong with a file's text, with the flag if that is a limit of ours.
+/// A message for a YAML error, with the flag if a limit of the agent was exceeded.
 pub(crate) fn yaml_problem(error: &Error) -> String {
     let flag = match error.without_snippet() {
         Error::Budget { breach: BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. }, .. } => {
@@ -59,11 +59,10 @@ pub(crate) fn yaml_problem(error: &Error) -> String {
 
 /// Why a file was not read.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum ReadError {
     /// It cannot be read.
     Io(io::Error),
-    /// It has more bytes than this.
+    /// It has more than this number of bytes.
     TooLarge(usize),
 }
 

@@ -1,38 +1,38 @@
-//! Noticing that files changed.
+//! Detects changes of files by reading them again and comparing their content.
 //!
-//! They are read again and again and their content compared. They are small, so that costs next to nothing, and it needs no
-//! care for renames, symlinks swapped as in a mounted `ConfigMap`, remounts, or file systems without notification.
+//! The files are small, so polling costs next to nothing. Unlike notification it works with renames, symlinks that are swapped
+//! as in a mounted `ConfigMap`, remounts, and every file system.
 
 use core::time::Duration;
 
-/// Time between two looks. A change is used when two looks agree on it, so a file that is being written in place is
-/// not used half written.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two polls. A change is used when two polls agree on it, so a file that is being written in place is never used
+/// half written.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Takes what `look` sees first, and from then on each change, for ever.
-pub(crate) async fn follow<T, Look>(look: impl Fn() -> Look, take: impl Fn(&T))
+/// Polls forever: calls `update` with the first content, and then with each change.
+pub(crate) async fn poll<T, Read>(read: impl Fn() -> Read, update: impl Fn(&T))
 where
     T: Clone + PartialEq,
-    Look: Future<Output = T>,
+    Read: Future<Output = T>,
 {
-    let first = look().await;
-    take(&first);
-    follow_from(first, look, take).await;
+    let first = read().await;
+    update(&first);
+    poll_from(first, read, update).await;
 }
 
-/// Takes each change from what was seen before, for ever.
-pub(crate) async fn follow_from<T, Look>(seen: T, look: impl Fn() -> Look, take: impl Fn(&T))
+/// Polls forever: calls `update` with each change from `first`.
+pub(crate) async fn poll_from<T, Read>(first: T, read: impl Fn() -> Read, update: impl Fn(&T))
 where
     T: Clone + PartialEq,
-    Look: Future<Output = T>,
+    Read: Future<Output = T>,
 {
-    let mut used = seen;
+    let mut used = first;
     let mut last = used.clone();
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let now = look().await;
+        tokio::time::sleep(POLL_INTERVAL).await;
+        let now = read().await;
         if now == last && now != used {
-            take(&now);
+            update(&now);
             used.clone_from(&now);
         }
         last = now;
@@ -46,26 +46,26 @@ mod tests {
     use tokio::time::{Instant, sleep, timeout};
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_is_taken_within_two_looks_and_one_that_is_half_done_never() {
+    async fn a_change_is_used_within_two_polls_and_a_half_written_one_never() {
         const SECOND: Duration = Duration::from_secs(1);
-        let (shown, taken) = (Cell::new("old"), RefCell::new(Vec::new()));
+        let (content, updates) = (Cell::new("old"), RefCell::new(Vec::new()));
         let begin = Instant::now();
-        let follows = follow(
-            || core::future::ready(shown.get()),
-            |seen| taken.borrow_mut().push((*seen, begin.elapsed())),
+        let polling = poll(
+            || core::future::ready(content.get()),
+            |content| updates.borrow_mut().push((*content, begin.elapsed())),
         );
         let changes = async {
-            // Midway between two looks, so that the next look sees each.
-            sleep(SECOND + LOOK_EVERY / 2).await;
-            shown.set("half");
-            sleep(LOOK_EVERY).await;
-            shown.set("new");
+            // Midway between two polls, so that the next poll reads each.
+            sleep(SECOND + POLL_INTERVAL / 2).await;
+            content.set("half");
+            sleep(POLL_INTERVAL).await;
+            content.set("new");
         };
-        let (ended, ()) = tokio::join!(timeout(2 * SECOND, follows), changes);
-        assert!(ended.is_err(), "it follows for ever");
-        let changed = SECOND + LOOK_EVERY * 3 / 2;
-        let [(first, at_once), (next, later)] = taken.borrow()[..] else { panic!("{taken:?}") };
+        let (ended, ()) = tokio::join!(timeout(2 * SECOND, polling), changes);
+        assert!(ended.is_err(), "it polls forever");
+        let changed = SECOND + POLL_INTERVAL * 3 / 2;
+        let [(first, at_once), (next, later)] = updates.borrow()[..] else { panic!("{updates:?}") };
         assert_eq!((first, at_once, next), ("old", Duration::ZERO, "new"));
-        assert!((changed + LOOK_EVERY..changed + LOOK_EVERY * 2).contains(&later), "{later:?}");
+        assert!((changed + POLL_INTERVAL..changed + POLL_INTERVAL * 2).contains(&later), "{later:?}");
     }
 }

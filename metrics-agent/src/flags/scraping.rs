@@ -112,7 +112,7 @@ impl ScrapeFlags {
         }
         let trust = match self.scrape_ca {
             Some(authorities) => Some(Trust::Authorities(authorities)),
-            None => self.model_server_metrics_https_insecure_skip_verify.then_some(Trust::Anyone),
+            None => self.model_server_metrics_https_insecure_skip_verify.then_some(Trust::All),
         };
         if trust.is_none() && self.model_server_metrics_scheme == SchemeName::Https {
             let problem = "--model-server-metrics-scheme https needs --scrape-ca, or \

@@ -1,4 +1,4 @@
-//! The endpoints as a file that Envoy's EDS watches.
+//! Endpoint files for Envoy's EDS.
 
 use core::fmt;
 use std::io::{self, Write};
@@ -10,18 +10,18 @@ use tempfile::NamedTempFile;
 
 const LOAD_ASSIGNMENT: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
-/// The namespace of metadata that Envoy's subset load balancer compares.
+/// The metadata namespace that Envoy's subset load balancer compares.
 const LB_NAMESPACE: &str = "envoy.lb";
-/// The key of an endpoint's address there, the same as that of the picker's choice among a request's metadata.
+/// The metadata key of an endpoint's address, equal to the key of the picker's choice in a request's metadata.
 const DESTINATION: &str = "x-gateway-destination-endpoint";
 
-/// What stands for the pool's name in a path or a cluster's name.
+/// The placeholder of the pool's name in a path or a cluster's name.
 const POOL: &str = "{pool}";
 
-/// Which file to keep, and for which of Envoy's clusters. `{pool}` in either stands for the pool's name.
+/// An endpoint file and the Envoy cluster that reads it. `{pool}` in either is replaced by the pool's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// The file Envoy's `path_config_source` names.
+    /// The file of Envoy's `path_config_source`.
     pub path: PathBuf,
     /// The name of the EDS cluster, or its `service_name`.
     pub cluster: String,
@@ -35,8 +35,8 @@ impl Target {
         Self { path, cluster: self.cluster.replace(POOL, pool) }
     }
 
-    /// Whether each pool has a file of its own.
-    pub fn tells_pools_apart(&self) -> bool {
+    /// Whether each pool has a separate file.
+    pub fn has_file_per_pool(&self) -> bool {
         self.path.to_string_lossy().contains(POOL)
     }
 
@@ -55,24 +55,24 @@ impl Target {
     }
 }
 
-/// Keeps the file of one cluster.
+/// Writes the file of one cluster.
 #[derive(Debug)]
 pub struct EdsFile {
     target: Target,
-    /// The hosts last written.
+    /// The hosts in the file.
     written: Option<Value>,
 }
 
 impl EdsFile {
-    /// Nothing is written yet.
+    /// A file that is not written yet.
     pub fn new(target: Target) -> Self {
         Self { target, written: None }
     }
 
-    /// Writes the file if addresses or labels differ from those last written, or the file is gone; true if it did.
+    /// Writes the file if addresses or labels have changed, or the file is gone; returns whether it was written.
     ///
-    /// `version` is Envoy's `version_info`. Envoy sees the old file or the new one, never a part: it watches for
-    /// files moved into place.
+    /// `version` is Envoy's `version_info`. The file is moved into place, so Envoy reads the old file or the new one, never a
+    /// part.
     pub fn write(&mut self, endpoints: &[Endpoint], version: &str) -> Result<bool, EdsError> {
         let hosts: Value = endpoints.iter().map(host).collect();
         if self.written.as_ref() == Some(&hosts) && !self.is_gone() {
@@ -85,12 +85,12 @@ impl EdsFile {
         Ok(true)
     }
 
-    /// Whether the file was written and no longer exists.
+    /// Whether the file was written but no longer exists.
     pub fn is_gone(&self) -> bool {
         self.written.is_some() && !self.target.path.exists()
     }
 
-    /// Removes the file; Envoy keeps the hosts it has.
+    /// Removes the file; Envoy keeps its hosts.
     pub fn remove(self) -> Result<(), EdsError> {
         match std::fs::remove_file(&self.target.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -101,7 +101,7 @@ impl EdsFile {
     }
 }
 
-/// An endpoint as Envoy's `LbEndpoint`. Its metadata has the labels and the address, for a subset load balancer.
+/// An endpoint as Envoy's `LbEndpoint`, with its labels and address as metadata for a subset load balancer.
 fn host(endpoint: &Endpoint) -> Value {
     let (ip, port) = (endpoint.address().ip().to_string(), endpoint.address().port());
     let labels = endpoint.labels().map(|(key, value)| (key.to_owned(), value.into()));
@@ -130,7 +130,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     file.write_all(content)?;
     #[cfg(unix)]
     {
-        // Envoy often runs as another user.
+        // Envoy often runs as a different user.
         use std::os::unix::fs::PermissionsExt;
         file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
     }
@@ -153,7 +153,7 @@ impl fmt::Display for EdsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cannot change the EDS file {} (--eds-file): {}; its directory must exist and be writable",
+            "cannot write the EDS file {} (--eds-file): {}; its directory must exist and be writable",
             self.path.display(),
             self.error
         )
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn hosts_carry_their_labels_and_address_for_the_subset_load_balancer() {
         let labelled = |zone: &str| {
-            // A label cannot take the address's place.
+            // A label cannot replace the address.
             let labels = [("zone", zone), ("x-gateway-destination-endpoint", "10.9.9.9:1")];
             let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
             [Endpoint::new("a".to_owned(), "10.0.0.1:8000".parse().unwrap(), labels)]
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_set_is_written_and_nothing_is_left_beside_the_file() {
+    fn only_a_changed_set_is_written_and_no_other_file_is_left() {
         let directory = tempfile::tempdir().unwrap();
         let target = target(directory.path());
         let mut file = EdsFile::new(target.clone());
@@ -234,11 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_deleted_is_written_again() {
+    fn a_deleted_file_is_written_again() {
         let directory = tempfile::tempdir().unwrap();
         let target = target(directory.path());
         let mut file = EdsFile::new(target.clone());
-        assert!(!file.is_gone(), "it was never there");
+        assert!(!file.is_gone(), "it was never written");
         assert!(file.write(&endpoints(&["10.0.0.1:1"]), "1").unwrap());
         assert!(!file.is_gone());
         std::fs::remove_file(&target.path).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_named() {
+    fn an_error_names_the_missing_directory() {
         let directory = tempfile::tempdir().unwrap();
         let target = target(&directory.path().join("absent"));
         for error in [target.check(), EdsFile::new(target).write(&endpoints(&[]), "1").map(drop)] {

@@ -1,7 +1,7 @@
-//! The last word of every endpoint of a pool, and its publication.
+//! Gathers the readings of a pool's endpoints and publishes them.
 //!
-//! Scrape tasks write their endpoint's [`Slot`]; one publisher gathers the slots into a [`Published`] snapshot, at
-//! most every [`PUBLISH_EVERY`], however many endpoints report in between.
+//! Scrape tasks write their endpoint's [`Slot`]; the publisher gathers the slots into a [`PoolSnapshot`], at most
+//! every [`PUBLISH_INTERVAL`], however many slots change in between.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
-use crate::publish::published::{Published, Topology, Versions};
+use crate::publish::snapshot::{PoolSnapshot, Topology, Versions};
 use crate::scrape::slot::{Health, Slot};
 
 /// Least time between two versions of the readings.
-pub const PUBLISH_EVERY: Duration = Duration::from_millis(20);
+pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One pool as the agent serves it.
+/// Publishes one pool.
 #[derive(Debug)]
 pub struct PoolPublisher {
     clock: Clock,
@@ -27,7 +27,7 @@ pub struct PoolPublisher {
     next_version: Mutex<u64>,
     first_round_done: AtomicBool,
     changed: Arc<Notify>,
-    published: watch::Sender<Option<Arc<Published>>>,
+    published: watch::Sender<Option<Arc<PoolSnapshot>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ struct Members {
     topology_version: u64,
 }
 
-/// Numbers for the agent's own metrics.
+/// Numbers of endpoints, for the agent's own metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EndpointCounts {
     /// Endpoints of the pool.
@@ -52,7 +52,7 @@ pub struct EndpointCounts {
 impl PoolPublisher {
     /// A pool without an endpoint set.
     pub fn new(clock: Clock) -> Self {
-        // Versions are only compared for equality; starting at the wall clock makes those of a restarted agent new.
+        // Versions are only compared for equality. Starting at the wall clock makes those of a restarted agent new.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = u64::try_from(since_epoch.as_micros()).unwrap_or(0).max(1);
         Self {
@@ -65,55 +65,55 @@ impl PoolPublisher {
         }
     }
 
-    /// A number never given before.
-    fn version(&self) -> u64 {
+    /// A number that was never used before.
+    fn next_version(&self) -> u64 {
         let mut next = self.next_version.lock();
         let version = *next;
         *next = version.wrapping_add(1);
         version
     }
 
-    /// The pool has these endpoints and this policy now. The topology's version changes only if the topology does.
+    /// Replaces the pool's endpoints and policy. The topology's version changes only if the topology does.
     ///
     /// # Panics
     ///
     /// When there is not one slot for each endpoint.
     pub fn install(&self, topology: Topology, slots: Vec<Arc<Slot>>) {
-        assert_eq!(topology.pool.endpoints().len(), slots.len(), "every endpoint has its slot");
+        assert_eq!(topology.pool.endpoints().len(), slots.len(), "every endpoint has a slot");
         let mut members = self.members.lock();
         let slots = slots.into();
         match &mut *members {
-            Some(known) if *known.topology == topology => known.slots = slots,
-            known => {
+            Some(members) if *members.topology == topology => members.slots = slots,
+            members => {
                 let topology_version = topology.version();
-                *known = Some(Members { topology: Arc::new(topology), slots, topology_version });
+                *members = Some(Members { topology: Arc::new(topology), slots, topology_version });
             }
         }
         drop(members);
         self.note_change();
     }
 
-    /// What a slot of this publisher tells of news.
+    /// Notified when a slot of the pool has changed.
     pub fn changes(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
-    /// A slot holds something new.
+    /// Publishes a new version soon, because a slot has changed.
     pub fn note_change(&self) {
         self.changed.notify_one();
     }
 
-    /// Follows the publications; `None` until there is an endpoint set.
-    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Published>>> {
+    /// Receives each version; `None` until there is an endpoint set.
+    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<PoolSnapshot>>> {
         self.published.subscribe()
     }
 
-    /// Publishes whenever something changed, for ever.
+    /// Publishes forever, whenever something changed.
     pub async fn publish_changes(&self) {
         loop {
             self.changed.notified().await;
             self.publish();
-            tokio::time::sleep(PUBLISH_EVERY).await;
+            tokio::time::sleep(PUBLISH_INTERVAL).await;
         }
     }
 
@@ -122,25 +122,26 @@ impl PoolPublisher {
         let ready = ready(&members.slots);
         let readings = members.slots.iter().zip(ready);
         let readings = readings.map(|(slot, ready)| Reading { ready, ..slot.reading() }).collect();
-        let versions = Versions { topology: members.topology_version, readings: self.version() };
+        let versions = Versions { topology: members.topology_version, readings: self.next_version() };
         let metrics = members.slots.iter().map(|slot| slot.kv_usage_metric()).collect();
-        let published = Published::new(self.clock, versions, members.topology, readings, metrics);
+        let published = PoolSnapshot::new(self.clock, versions, members.topology, readings, metrics);
         self.published.send_replace(Some(Arc::new(published)));
     }
 
-    /// Whether every endpoint of the first set was tried once. Endpoints that come later do not take it back.
+    /// Whether every endpoint of the first set was scraped once. It stays true when endpoints join later.
     pub fn first_round_done(&self) -> bool {
         if self.first_round_done.load(Ordering::Acquire) {
             return true;
         }
         let members = self.members.lock();
-        let done = members.as_ref().is_some_and(|members| members.slots.iter().all(|slot| slot.was_tried()));
+        let done =
+            members.as_ref().is_some_and(|members| members.slots.iter().all(|slot| slot.was_scraped()));
         self.first_round_done.fetch_or(done, Ordering::AcqRel);
         done
     }
 
     /// The newest version; `None` until there is an endpoint set.
-    pub fn published(&self) -> Option<Arc<Published>> {
+    pub fn published(&self) -> Option<Arc<PoolSnapshot>> {
         self.published.borrow().clone()
     }
 
@@ -157,8 +158,8 @@ impl PoolPublisher {
     }
 }
 
-/// Which endpoints are ready. Those whose scrapes fail are not while others are sound; they never all are out, because what
-/// takes all of them at once is rather the network, or the agent.
+/// Which endpoints are ready. Endpoints whose scrapes fail are not ready while others are in good health. If no endpoint is, the
+/// failing ones stay ready, because the network or the agent is the likelier cause.
 fn ready(slots: &[Arc<Slot>]) -> Vec<bool> {
     let healths: Vec<Health> = slots.iter().map(|slot| slot.health()).collect();
     let best = if healths.contains(&Health::Good) { Health::Good } else { Health::Failing };
@@ -216,21 +217,21 @@ mod tests {
     }
 
     #[test]
-    fn the_first_round_is_done_when_each_was_tried_and_stays_done() {
+    fn the_first_round_is_done_when_each_was_scraped_and_stays_done() {
         let publisher = PoolPublisher::new(Clock::start());
         assert!(!publisher.first_round_done());
         let slots = vec![Slot::new(), Slot::new()];
         publisher.install(pool(&["10.0.0.1:1", "10.0.0.2:1"]), slots.clone());
-        slots[0].mark_tried();
+        slots[0].mark_scraped();
         assert!(!publisher.first_round_done());
-        slots[1].mark_tried();
+        slots[1].mark_scraped();
         assert!(publisher.first_round_done());
         publisher.install(pool(&["10.0.0.3:1"]), vec![Slot::new()]);
         assert!(publisher.first_round_done());
     }
 
     #[test]
-    fn who_fails_is_out_while_somebody_is_sound_and_never_all() {
+    fn failing_endpoints_are_not_ready_while_others_are_good_and_never_all() {
         let slots = vec![Slot::new(), Slot::new(), Slot::new()];
         slots[0].set_failing(true);
         assert_eq!(ready(&slots), [false, true, true]);
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_set_has_nothing_to_try() {
+    fn an_empty_set_needs_no_scrape() {
         let publisher = PoolPublisher::new(Clock::start());
         publisher.install(pool(&[]), vec![]);
         assert!(publisher.first_round_done());
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_counts_names_the_oldest_reading() {
+    async fn counts_have_the_age_of_the_oldest_reading() {
         let clock = Clock::start();
         let publisher = PoolPublisher::new(clock);
         let slots = vec![Slot::new(), Slot::new(), Slot::new()];

@@ -1,4 +1,4 @@
-//! The pools that are served.
+//! The pools that the agent serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,50 +10,50 @@ use crate::clock::Clock;
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::tasks::Tasks;
 
-/// The pools by name; they come and go with the manifests.
+/// The pools by name. They are added and removed with the manifests.
 #[derive(Debug)]
 pub struct Pools {
     clock: Clock,
     tasks: Tasks,
-    served: Mutex<BTreeMap<String, Served>>,
+    entries: Mutex<BTreeMap<String, PoolEntry>>,
 }
 
 #[derive(Debug)]
-struct Served {
+struct PoolEntry {
     publisher: Arc<PoolPublisher>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Pools {
-    /// No pools yet.
+    /// No pools.
     pub fn new(clock: Clock, tasks: Tasks) -> Self {
-        Self { clock, tasks, served: Mutex::default() }
+        Self { clock, tasks, entries: Mutex::default() }
     }
 
-    /// A pool's publisher.
+    /// The publisher of a pool.
     pub fn publisher(&self, name: &str) -> Option<Arc<PoolPublisher>> {
-        self.served.lock().get(name).map(|served| Arc::clone(&served.publisher))
+        self.entries.lock().get(name).map(|entry| Arc::clone(&entry.publisher))
     }
 
-    /// All publishers, in the order of the pools' names.
+    /// All publishers, ordered by the pools' names.
     pub fn publishers(&self) -> Vec<(String, Arc<PoolPublisher>)> {
-        let served = self.served.lock();
-        served.iter().map(|(name, served)| (name.clone(), Arc::clone(&served.publisher))).collect()
+        let entries = self.entries.lock();
+        entries.iter().map(|(name, entry)| (name.clone(), Arc::clone(&entry.publisher))).collect()
     }
 
-    /// Serves the pools of these names and no others. Those that stay keep their publisher; who waits for news of another is
-    /// told that there are none.
+    /// Serves the pools of these names and no others. Pools that stay keep their publisher. For other pools, waiting requests end
+    /// without a new version.
     pub fn keep(&self, names: &BTreeSet<&str>) {
-        let mut served = self.served.lock();
-        served.retain(|name, _| names.contains(name.as_str()));
+        let mut entries = self.entries.lock();
+        entries.retain(|name, _| names.contains(name.as_str()));
         for name in names {
-            if !served.contains_key(*name) {
+            if !entries.contains_key(*name) {
                 let publisher = Arc::new(PoolPublisher::new(self.clock));
                 let publishing = Arc::clone(&publisher);
                 let publish = async move { publishing.publish_changes().await };
                 let task = self.tasks.spawn(format!("publisher of pool {name}"), publish);
-                let pool = Served { publisher, _task: task };
-                served.insert((*name).to_owned(), pool);
+                let entry = PoolEntry { publisher, _task: task };
+                entries.insert((*name).to_owned(), entry);
             }
         }
     }

@@ -18,29 +18,29 @@ use tokio_util::either::Either;
 
 use super::credentials::Credentials;
 use super::error::ScrapeError;
-use super::head_limit::{HeadLimit, HeadLimited};
+use super::head_limit::{HeadLimit, LimitedStream};
 use crate::catalogue::scraping::Scheme;
 
-/// Most that one connection buffers, its response head included. A task that reads a buffer does not hold up others for long.
+/// Most bytes that one connection buffers, including the response head. Small, so that reading a buffer does not delay other tasks.
 const MAX_BUFFER: usize = 32 * 1024;
 
-/// Bytes before the head of an answer is complete, interim answers included. The last read of a head may hold the beginning of the
-/// body, and hyper may read twice more before it hands over the head.
+/// Most bytes before the head of a response is complete, including interim responses. The last read of a head may include the start
+/// of the body, and hyper may read twice more before it returns the head.
 const MAX_HEAD: usize = 3 * MAX_BUFFER;
 
-/// After so much of a body, other tasks have their turn.
-const TURN_BYTES: usize = 64 * 1024;
+/// Bytes of a body after which other tasks may run.
+const YIELD_BYTES: usize = 64 * 1024;
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("metrics-agent/", env!("CARGO_PKG_VERSION")));
 const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
 type Stream = Either<TcpStream, TlsStream<TcpStream>>;
-type Io = Pin<Box<http1::Connection<TokioIo<HeadLimited<Stream>>, Empty<Bytes>>>>;
+type Io = Pin<Box<http1::Connection<TokioIo<LimitedStream<Stream>>, Empty<Bytes>>>>;
 
 /// A connection. Its I/O runs within [`Connection::get`], so dropping that future stops everything.
 pub(super) struct Connection {
     sender: http1::SendRequest<Empty<Bytes>>,
-    /// `None` once the connection has ended. hyper tells the sender so only when this is dropped.
+    /// `None` once the connection has ended: hyper reports the end to the sender only when this is dropped.
     io: Option<Io>,
     head_limit: HeadLimit,
     host: HeaderValue,
@@ -61,14 +61,15 @@ impl Connection {
         let head_limit = HeadLimit::new();
         let (sender, io) = http1::Builder::new()
             .max_buf_size(MAX_BUFFER)
-            .handshake(TokioIo::new(HeadLimited::new(stream, head_limit.clone())))
+            .handshake(TokioIo::new(LimitedStream::new(stream, head_limit.clone())))
             .await
             .map_err(ScrapeError::Http)?;
         let host = HeaderValue::try_from(address.to_string()).expect("an address is a legal header value");
         Ok(Self { sender, io: Some(Box::pin(io)), head_limit, host })
     }
 
-    /// Asks for `path` and hands over the body as it comes, until `each` refuses. After an error the connection is not to be used again.
+    /// Requests `path` and calls `each` with the parts of the body as they arrive, until it fails. After an error the connection must
+    /// not be used again.
     pub(super) async fn get(
         &mut self,
         path: &Uri,
@@ -82,21 +83,21 @@ impl Connection {
         headers.insert(HOST, self.host.clone());
         headers.insert(ACCEPT, PROMETHEUS_TEXT);
         headers.insert(USER_AGENT, AGENT);
-        headers.extend(authorization.map(|shown| (AUTHORIZATION, shown.clone())));
+        headers.extend(authorization.map(|value| (AUTHORIZATION, value.clone())));
         let Self { sender, io, head_limit, .. } = self;
-        let before_answer = |error| {
+        let before_response = |error| {
             if head_limit.is_reached() {
-                GetError::Answered(ScrapeError::LongHead(MAX_HEAD))
+                GetError::Response(ScrapeError::LongHead(MAX_HEAD))
             } else {
-                GetError::BeforeAnswer(error)
+                GetError::BeforeResponse(error)
             }
         };
         head_limit.start(MAX_HEAD);
         let exchange = async {
-            sender.ready().await.map_err(before_answer)?;
-            let answer = sender.send_request(request).await.map_err(before_answer)?;
+            sender.ready().await.map_err(before_response)?;
+            let response = sender.send_request(request).await.map_err(before_response)?;
             head_limit.stop();
-            read(answer, max_bytes, each).await.map_err(GetError::Answered)
+            read(response, max_bytes, each).await.map_err(GetError::Response)
         };
         tokio::pin!(exchange);
         if let Some(open) = io {
@@ -106,7 +107,7 @@ impl Connection {
                 done = &mut exchange => return done,
             }
         }
-        // The server may close right after its answer, which is then still to be read.
+        // The server may close the connection right after its response, which still has to be read.
         exchange.await
     }
 }
@@ -116,27 +117,30 @@ async fn secured(
     address: SocketAddr,
     credentials: &Credentials,
 ) -> Result<TlsStream<TcpStream>, ScrapeError> {
-    let config = credentials.tls.as_ref().expect("no plan asks for https without whom to trust").now();
+    let config =
+        credentials.tls.as_ref().expect("plans with https are refused without TLS credentials").now();
     let name = credentials.server_name.clone().unwrap_or(ServerName::IpAddress(address.ip().into()));
     TlsConnector::from(config).connect(name, stream).await.map_err(ScrapeError::Tls)
 }
 
-/// Tells a server that had closed a kept-alive connection from one that answers badly.
+/// Why a request failed.
 pub(super) enum GetError {
-    BeforeAnswer(hyper::Error),
-    Answered(ScrapeError),
+    /// The connection ended before a response: the server may have closed the idle connection.
+    BeforeResponse(hyper::Error),
+    /// The response is not usable.
+    Response(ScrapeError),
 }
 
 async fn read(
-    answer: Response<Incoming>,
+    response: Response<Incoming>,
     max_bytes: usize,
     mut each: impl FnMut(&[u8]) -> Result<(), ScrapeError>,
 ) -> Result<(), ScrapeError> {
-    if answer.status() != StatusCode::OK {
-        return Err(ScrapeError::Status(answer.status()));
+    if response.status() != StatusCode::OK {
+        return Err(ScrapeError::Status(response.status()));
     }
-    let mut body = answer.into_body();
-    let (mut received, mut next_turn) = (0_usize, TURN_BYTES);
+    let mut body = response.into_body();
+    let (mut received, mut next_yield) = (0_usize, YIELD_BYTES);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(ScrapeError::Http)?;
         let Some(data) = frame.data_ref() else { continue };
@@ -145,8 +149,8 @@ async fn read(
             return Err(ScrapeError::TooLarge(max_bytes));
         }
         each(data)?;
-        if received >= next_turn {
-            next_turn = received + TURN_BYTES;
+        if received >= next_yield {
+            next_yield = received + YIELD_BYTES;
             tokio::task::yield_now().await;
         }
     }

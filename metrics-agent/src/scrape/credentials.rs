@@ -1,4 +1,4 @@
-//! What the agent shows to model servers, and asks of them.
+//! Credentials for model servers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use crate::files::FileLimits;
 use crate::tasks::Tasks;
 use crate::telemetry::ResultCounter;
 
-/// Where the credentials for model servers are.
+/// The files with credentials for model servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// Whose certificates are trusted; `None`: TLS is not spoken.
+    /// The trusted certificates; `None`: no TLS.
     pub trust: Option<Trust>,
-    /// The own certificate chain and its key, in PEM.
+    /// The agent's certificate chain and its key, in PEM.
     pub certificate_and_key: Option<(PathBuf, PathBuf)>,
-    /// The name that servers' certificates must carry; `None`: their IP address.
+    /// The name in servers' certificates; `None`: their IP address.
     pub server_name: Option<ServerName<'static>>,
-    /// The token to show, on the first line.
+    /// The file with the token, on its first line.
     pub token: Option<PathBuf>,
 }
 
 /// Which model servers are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Those whose certificate is by one of the authorities in this file.
+    /// Those with a certificate of one of the authorities in this file.
     Authorities(PathBuf),
-    /// Every one.
-    Anyone,
+    /// Every server.
+    All,
 }
 
-/// The credentials as they are now.
+/// The current credentials.
 #[derive(Debug, Default)]
 pub struct Credentials {
-    /// `None`: TLS is not spoken.
+    /// `None`: no TLS.
     pub tls: Option<Watched<ClientConfig>>,
     /// As in [`Files::server_name`].
     pub server_name: Option<ServerName<'static>>,
@@ -50,8 +50,8 @@ pub struct Credentials {
 }
 
 impl Files {
-    /// Reads them, and follows them from then on.
-    pub async fn follow(
+    /// Reads the files now, and again whenever they change.
+    pub async fn watch(
         self,
         limits: FileLimits,
         tasks: &Tasks,
@@ -60,9 +60,9 @@ impl Files {
         let Self { trust, certificate_and_key, server_name, token } = self;
         let tls = match trust {
             Some(trust) => {
-                let (files, trusts_anyone) = tls_files(trust, certificate_and_key);
+                let (files, trusts_all) = tls_files(trust, certificate_and_key);
                 Some(
-                    Watched::start(files, limits, tasks, reads, move |files| config(trusts_anyone, files))
+                    Watched::start(files, limits, tasks, reads, move |files| config(trusts_all, files))
                         .await?,
                 )
             }
@@ -81,7 +81,7 @@ impl Files {
     }
 }
 
-/// The files that [`config`] is made of, and whether anyone is trusted.
+/// The files for [`config`], and whether every server is trusted.
 pub(crate) fn tls_files(
     trust: Trust,
     certificate_and_key: Option<(PathBuf, PathBuf)>,
@@ -89,36 +89,36 @@ pub(crate) fn tls_files(
     let own = certificate_and_key.into_iter().flat_map(|(certificate, key)| [certificate, key]);
     match trust {
         Trust::Authorities(authorities) => (core::iter::once(authorities).chain(own).collect(), false),
-        Trust::Anyone => (own.collect(), true),
+        Trust::All => (own.collect(), true),
     }
 }
 
-/// `files` are the authorities, unless anyone is trusted, and then the own certificate and its key, if there is one.
-pub(crate) fn config(trusts_anyone: bool, files: &[File]) -> Result<ClientConfig, CredentialError> {
+/// `files` are the authorities, unless every server is trusted, then the agent's certificate and its key, if it has one.
+pub(crate) fn config(trusts_all: bool, files: &[File]) -> Result<ClientConfig, CredentialError> {
     let builder = ClientConfig::builder_with_provider(pem::provider())
         .with_safe_default_protocol_versions()
-        .expect("the provider's suites serve the default versions");
+        .expect("the provider supports the default versions");
     let (builder, own) = match files {
-        [authorities, own @ ..] if !trusts_anyone => {
+        [authorities, own @ ..] if !trusts_all => {
             (builder.with_root_certificates(pem::roots(authorities)?), own)
         }
         own => {
-            let verifier = TrustAnyone(pem::provider());
+            let verifier = TrustAll(pem::provider());
             (builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)), own)
         }
     };
     let [certificate, key] = own else { return Ok(builder.with_no_client_auth()) };
     builder.with_client_auth_cert(pem::certificates(certificate)?, pem::key(key)?).map_err(|error| {
-        let problem = format!("and {} do not go together: {error}", key.0.display());
+        let problem = format!("and {} do not match: {error}", key.0.display());
         CredentialError::new(&certificate.0, problem)
     })
 }
 
-/// Takes every certificate whose key the server has.
+/// Accepts every certificate, as long as the server has its key.
 #[derive(Debug)]
-struct TrustAnyone(Arc<CryptoProvider>);
+struct TrustAll(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for TrustAnyone {
+impl ServerCertVerifier for TrustAll {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -6,23 +6,22 @@ use std::io;
 
 use hyper::StatusCode;
 
-/// One scrape gave no values.
+/// Why a scrape gave no values.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum ScrapeError {
     /// No connection.
     Connect(io::Error),
-    /// No TLS, or none that is trusted.
+    /// No TLS connection, or one to a server that is not trusted.
     Tls(io::Error),
-    /// The exchange broke off, or was no HTTP.
+    /// The connection ended early, or the response is not HTTP.
     Http(hyper::Error),
-    /// Another status than 200.
+    /// The status is not 200.
     Status(StatusCode),
-    /// More than this came before the head of the answer was complete.
+    /// The head of the response has more than this number of bytes.
     LongHead(usize),
-    /// The text is larger than this.
+    /// The text has more than this number of bytes.
     TooLarge(usize),
-    /// The text has more series than this.
+    /// The text has more than this number of series.
     TooManySeries(usize),
     /// It took longer than this.
     Timeout(Duration),
@@ -91,7 +90,7 @@ impl Reason {
         }
     }
 
-    /// Whether such a scrape takes as long, or as much, as one can.
+    /// Whether such a scrape uses up a limit on time or size.
     pub(super) fn is_costly(self) -> bool {
         matches!(self, Self::TooLarge | Self::TooManySeries | Self::Timeout)
     }
@@ -102,22 +101,22 @@ impl fmt::Display for ScrapeError {
         match self {
             Self::Connect(error) => write!(f, "cannot connect: {error}"),
             Self::Tls(error) => write!(f, "no TLS connection: {error}"),
-            Self::Http(error) => write!(f, "the exchange failed: {error}"),
-            Self::Status(status) => write!(f, "the answer has status {status}; allowed is 200"),
+            Self::Http(error) => write!(f, "HTTP failed: {error}"),
+            Self::Status(status) => write!(f, "the response has status {status}; allowed is 200"),
             Self::LongHead(max) => {
                 write!(
                     f,
-                    "the head of the answer, with answers of status 1xx before it, has more than {max} bytes"
+                    "the head of the response, including responses of status 1xx before it, has more than {max} bytes"
                 )
             }
             Self::TooLarge(max) => write!(f, "the text has more than {max} bytes (--max-metrics-bytes)"),
             Self::TooManySeries(max) => {
                 write!(f, "the text has more than {max} series (--max-metrics-series)")
             }
-            Self::Timeout(limit) => write!(f, "no complete answer within {limit:?} (--timeout)"),
+            Self::Timeout(limit) => write!(f, "no complete response within {limit:?} (--timeout)"),
             Self::NoMetrics => write!(
                 f,
-                "the text holds none of the metrics of this engine; its label llm-d.ai/engine-type may be wrong"
+                "the text has none of the metrics of this engine; the endpoint's label llm-d.ai/engine-type may be wrong"
             ),
         }
     }
@@ -128,7 +127,12 @@ impl core::error::Error for ScrapeError {
         match self {
             Self::Connect(error) | Self::Tls(error) => Some(error),
             Self::Http(error) => Some(error),
-            _ => None,
+            Self::Status(_)
+            | Self::LongHead(_)
+            | Self::TooLarge(_)
+            | Self::TooManySeries(_)
+            | Self::Timeout(_)
+            | Self::NoMetrics => None,
         }
     }
 }

@@ -6,6 +6,7 @@
 mod collect;
 mod extraction;
 mod extractor;
+mod field_series;
 mod lines;
 mod reader;
 mod sample;

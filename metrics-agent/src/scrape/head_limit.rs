@@ -1,7 +1,7 @@
-//! A bound on what a server sends before the head of its answer is complete.
+//! A limit on the bytes that a server sends before the head of its response is complete.
 //!
-//! HTTP allows any number of interim answers (`100 Continue`) before the real one. hyper reads them in one go for as long as
-//! they come, which would hold up every other endpoint.
+//! HTTP allows any number of interim responses (`100 Continue`) before the final one. hyper reads them in one go as long as
+//! they arrive, which would delay every other endpoint.
 
 use core::pin::Pin;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -11,25 +11,25 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Stands for no bound.
+/// No limit.
 const UNLIMITED: usize = usize::MAX;
 
-/// Bytes that may still be read before the head is complete; shared by a stream and whoever waits for the head.
+/// Bytes that may still be read before the head is complete. Clones, one of them in the stream, share the number.
 #[derive(Clone, Debug)]
 pub(super) struct HeadLimit(Arc<AtomicUsize>);
 
 impl HeadLimit {
-    /// Without a bound until [`Self::start`].
+    /// No limit until [`Self::start`].
     pub(super) fn new() -> Self {
         Self(Arc::new(AtomicUsize::new(UNLIMITED)))
     }
 
-    /// A head is expected; reading fails once this many bytes were read without [`Self::stop`].
+    /// Expects a head: reading fails after `max_bytes` bytes without [`Self::stop`].
     pub(super) fn start(&self, max_bytes: usize) {
         self.0.store(max_bytes, Ordering::Relaxed);
     }
 
-    /// The head is complete.
+    /// Ends the limit, because the head is complete.
     pub(super) fn stop(&self) {
         self.0.store(UNLIMITED, Ordering::Relaxed);
     }
@@ -47,25 +47,25 @@ impl HeadLimit {
 }
 
 /// A stream whose reads fail beyond the limit.
-pub(super) struct HeadLimited<S> {
+pub(super) struct LimitedStream<S> {
     stream: S,
     limit: HeadLimit,
 }
 
-impl<S> HeadLimited<S> {
+impl<S> LimitedStream<S> {
     pub(super) fn new(stream: S, limit: HeadLimit) -> Self {
         Self { stream, limit }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for HeadLimited<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.limit.is_reached() {
-            return Poll::Ready(Err(io::Error::other("the head of the answer is too long")));
+            return Poll::Ready(Err(io::Error::other("the head of the response is too long")));
         }
         let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
@@ -74,7 +74,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for HeadLimited<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for HeadLimited<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -113,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn reading_fails_once_the_limit_is_reached_and_no_head_was_complete() {
         let limit = HeadLimit::new();
-        let mut stream = HeadLimited::new(&[0_u8; 100][..], limit.clone());
+        let mut stream = LimitedStream::new(&[0_u8; 100][..], limit.clone());
         let mut piece = [0; 10];
         stream.read_exact(&mut piece).await.unwrap();
         limit.start(20);

@@ -1,4 +1,4 @@
-//! One task's work.
+//! What one scrape task does.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -9,7 +9,7 @@ use endpoint_picker::pool::Endpoint;
 use crate::catalogue::dialect::Dialect;
 use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 
-/// All that a task depends on; it goes on as long as this stays.
+/// Everything that a task depends on. The task keeps running as long as its job stays the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Job {
     pub(super) endpoint: String,

@@ -1,33 +1,34 @@
-//! Notices that a server has restarted, and so lost its caches.
+//! Detects that a server has restarted, and so lost its caches.
 
 use core::time::Duration;
 
 use crate::scrape::exposition::Process;
 
-/// Since when one endpoint's server has the caches it has, as far as its scrapes show.
+/// Detects restarts of one endpoint's server from its scrapes.
 #[derive(Debug, Default)]
 pub(crate) struct RestartWatch {
     last: Process,
-    /// It refused connections since the last scrape.
+    /// Whether the server has refused connections since the last scrape.
     was_gone: bool,
+    /// When the server's caches were last empty, since the Unix epoch.
     since: Option<Duration>,
 }
 
 impl RestartWatch {
-    /// Watches an endpoint that came back into its pool at this time since the Unix epoch; `None`: that was there from the beginning.
-    pub(crate) fn new(came_back: Option<Duration>) -> Self {
-        Self { since: came_back, ..Self::default() }
+    /// Watches an endpoint that joined its pool at this time since the Unix epoch; `None`: it was there when the agent started.
+    pub(crate) fn new(joined: Option<Duration>) -> Self {
+        Self { since: joined, ..Self::default() }
     }
 
-    /// The server refuses connections.
-    pub(crate) fn gone(&mut self) {
+    /// Takes note that the server refuses connections.
+    pub(crate) fn refused(&mut self) {
         self.was_gone = true;
     }
 
-    /// Takes in what a scrape at `now`, since the Unix epoch, shows. Returns since when the server has its caches, if that is known.
+    /// Evaluates a scrape at `now`, a time since the Unix epoch. Returns when the server's caches were last empty, if that is known.
     ///
-    /// A server that exports its start time has restarted when that changes, and only then: all agents agree on it. Another one has
-    /// when its counter went back or when it was gone.
+    /// A server that exports its start time has restarted when that time changes, and only then, so that all agents agree. Any other
+    /// server has restarted when its counter has decreased or when it has refused connections.
     pub(crate) fn scraped(&mut self, process: Process, now: Duration) -> Option<Duration> {
         let was_gone = core::mem::take(&mut self.was_gone);
         let last = core::mem::replace(&mut self.last, process);
@@ -36,7 +37,7 @@ impl RestartWatch {
         {
             let has_changed = last.start_time.is_some_and(|before| process.start_time != Some(before));
             self.since = match self.since {
-                // The host's clock is behind, or was set back; marks have to grow.
+                // The host's clock is slow, or was set back; the time must not decrease.
                 Some(since) if started <= since => Some(if has_changed { now } else { since }),
                 _ => Some(started),
             };
@@ -62,17 +63,17 @@ mod tests {
     }
 
     #[test]
-    fn a_start_time_is_the_mark_whatever_else_happens() {
+    fn a_start_time_decides_whatever_else_happens() {
         let mut watch = RestartWatch::default();
         let seconds = Duration::from_secs;
         assert_eq!(watch.scraped(started(1_000.0), NOW), Some(seconds(1_000)));
-        watch.gone();
+        watch.refused();
         assert_eq!(
             watch.scraped(Process { counter: Some(0.0), ..started(1_000.0) }, NOW),
             Some(seconds(1_000))
         );
         assert_eq!(watch.scraped(started(2_000.5), NOW), Some(Duration::from_millis(2_000_500)));
-        // Another agent that begins now agrees.
+        // Another agent that starts now agrees.
         assert_eq!(
             RestartWatch::default().scraped(started(2_000.5), NOW),
             Some(Duration::from_millis(2_000_500))
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_went_back_is_a_restart() {
+    fn a_counter_that_decreases_is_a_restart() {
         let mut watch = RestartWatch::default();
         for counter in [5.0, 5.0, 9.0] {
             assert_eq!(watch.scraped(counted(counter), NOW), None);
@@ -92,16 +93,16 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_gone_and_says_nothing_else_has_restarted() {
+    fn a_server_without_metrics_has_restarted_when_it_refused_connections() {
         let mut watch = RestartWatch::default();
         assert_eq!(watch.scraped(Process::default(), NOW), None);
-        watch.gone();
+        watch.refused();
         assert_eq!(watch.scraped(Process::default(), NOW), Some(NOW));
         assert_eq!(watch.scraped(Process::default(), 2 * NOW), Some(NOW));
     }
 
     #[test]
-    fn an_endpoint_that_came_back_into_the_pool_counts_from_then_on() {
+    fn an_endpoint_that_joins_the_pool_has_empty_caches() {
         let mut watch = RestartWatch::new(Some(NOW));
         assert_eq!(watch.scraped(started(1_000.0), 2 * NOW), Some(NOW));
         assert_eq!(
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_time_that_is_none_is_passed_over() {
+    fn an_invalid_start_time_is_ignored() {
         for seconds in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
             assert_eq!(RestartWatch::default().scraped(started(seconds), NOW), None, "{seconds}");
         }

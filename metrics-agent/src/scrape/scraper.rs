@@ -29,26 +29,26 @@ pub struct ScrapedPool<'a> {
     pub changes: Arc<Notify>,
 }
 
-/// The scrape tasks of all pools. An endpoint that belongs to several pools and is read alike for them has one task.
+/// The scrape tasks of all pools. An endpoint that belongs to several pools has one task if they scrape it the same way.
 pub struct Scraper {
     clock: Clock,
     credentials: Arc<Credentials>,
     tasks: Tasks,
     metrics: ScrapeMetrics,
-    running: HashMap<Job, Running>,
+    running: HashMap<Job, RunningTask>,
     /// The endpoints of all pools, by name and address; `None` until there are pools.
     endpoints: Option<HashSet<(String, SocketAddr)>>,
     started: u32,
 }
 
-struct Running {
+struct RunningTask {
     slot: Arc<Slot>,
     readers: Vec<Arc<Notify>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Scraper {
-    /// Nothing is scraped until [`Self::set_pools`] is called; `credentials` must allow TLS if a pool is to be scraped over it.
+    /// Scrapes nothing until [`Self::set_pools`] is called. `credentials` must have TLS if a pool is scraped over TLS.
     pub fn new(clock: Clock, credentials: Arc<Credentials>, tasks: Tasks, metrics: ScrapeMetrics) -> Self {
         Self { clock, credentials, tasks, metrics, running: HashMap::new(), endpoints: None, started: 0 }
     }
@@ -67,37 +67,38 @@ impl Scraper {
                 let identity = (endpoint.name().to_owned(), endpoint.address());
                 let is_new = endpoints_before.as_ref().is_some_and(|before| !before.contains(&identity));
                 endpoints.insert(identity);
-                let mut running = match self.running.remove(&job) {
+                let mut task = match self.running.remove(&job) {
                     Some(shared) => shared,
                     None => match before.remove(&job) {
-                        Some(old) => Running { readers: Vec::new(), ..old },
+                        Some(old) => RunningTask { readers: Vec::new(), ..old },
                         None => self.start(&job, is_new),
                     },
                 };
-                running.readers.push(Arc::clone(&changes));
-                own.push(Arc::clone(&running.slot));
-                self.running.insert(job, running);
+                task.readers.push(Arc::clone(&changes));
+                own.push(Arc::clone(&task.slot));
+                self.running.insert(job, task);
             }
             slots.push(own);
         }
         self.endpoints = Some(endpoints);
-        for running in self.running.values() {
-            running.slot.set_readers(running.readers.clone());
+        for task in self.running.values() {
+            task.slot.set_readers(task.readers.clone());
         }
         slots
     }
 
-    /// An endpoint that joins the pools later may have been there before: what proxies know of its caches is out of date.
-    fn start(&mut self, job: &Job, is_new: bool) -> Running {
-        let came_back = is_new.then(clock::since_epoch);
-        let slot = Slot::of_returned(came_back);
+    /// Starts a task. An endpoint that joins a pool (`is_new`) may have been there before, but what proxies recorded about its
+    /// caches is out of date.
+    fn start(&mut self, job: &Job, is_new: bool) -> RunningTask {
+        let joined = is_new.then(clock::since_epoch);
+        let slot = Slot::of_joined(joined);
         let credentials = Arc::clone(&self.credentials);
-        let (metrics, restarts) = (self.metrics.clone(), RestartWatch::new(came_back));
+        let (metrics, restarts) = (self.metrics.clone(), RestartWatch::new(joined));
         let task = Task::new(job, Arc::clone(&slot), self.clock, credentials, metrics, restarts);
         let interval = job.settings.interval;
         let first = from_now_on(self.clock.now(), turn(self.started, interval), interval);
         self.started = self.started.wrapping_add(1);
         let task = self.tasks.spawn(format!("scraping of {}", job.endpoint), task.run(first));
-        Running { slot, readers: Vec::new(), _task: task }
+        RunningTask { slot, readers: Vec::new(), _task: task }
     }
 }

@@ -1,4 +1,4 @@
-//! What one scrape task writes and the publisher reads.
+//! The newest values of one endpoint, from its scrape task to the publishers.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -8,52 +8,52 @@ use endpoint_picker::reading::Reading;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// What is known of one endpoint. It outlives changes of its pools as long as the endpoint stays.
+/// The newest values of one endpoint. A slot stays when its pools change, as long as the endpoint stays.
 #[derive(Debug)]
 pub struct Slot {
     reading: Mutex<Reading>,
     kv_usage_metric: Mutex<Option<Arc<str>>>,
-    tried: AtomicBool,
+    scraped: AtomicBool,
     failing: AtomicBool,
     readers: Mutex<Vec<Arc<Notify>>>,
 }
 
-/// How an endpoint stands for itself.
+/// The health of one endpoint, by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It refuses connections.
     NotReady,
-    /// Its scrapes fail, and it is ready only where no endpoint is sound.
+    /// Its scrapes fail. It is ready only if no endpoint is in good health.
     Failing,
-    /// None of these.
+    /// Neither.
     Good,
 }
 
 impl Slot {
-    /// An endpoint that was never scraped; as in the EPP, it is ready until shown otherwise.
+    /// An endpoint that was never scraped. As in the EPP, it is ready until scrapes show otherwise.
     pub fn new() -> Arc<Self> {
-        Self::of_returned(None)
+        Self::of_joined(None)
     }
 
-    /// The same for one that came back into its pool at this time since the Unix epoch.
-    pub fn of_returned(came_back: Option<Duration>) -> Arc<Self> {
-        let reading = Reading { ready: true, cached_since: came_back, ..Reading::default() };
+    /// An endpoint that joined its pool at this time since the Unix epoch; `None`: it was there when the agent started.
+    pub fn of_joined(joined: Option<Duration>) -> Arc<Self> {
+        let reading = Reading { ready: true, cached_since: joined, ..Reading::default() };
         Arc::new(Self {
             reading: Mutex::new(reading),
             kv_usage_metric: Mutex::default(),
-            tried: AtomicBool::new(false),
+            scraped: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             readers: Mutex::default(),
         })
     }
 
-    /// From now on these are told of news. An endpoint may belong to several pools.
+    /// Sets the publishers to notify of changes. An endpoint may belong to several pools.
     pub fn set_readers(&self, readers: Vec<Arc<Notify>>) {
         *self.readers.lock() = readers;
     }
 
-    /// The slot holds something new.
-    pub fn tell_readers(&self) {
+    /// Notifies the publishers of a change.
+    pub fn notify_readers(&self) {
         for reader in &*self.readers.lock() {
             reader.notify_one();
         }
@@ -64,24 +64,24 @@ impl Slot {
         self.reading.lock().clone()
     }
 
-    /// The metric that the reading's KV usage is from.
+    /// The metric of the reading's KV usage.
     pub fn kv_usage_metric(&self) -> Option<Arc<str>> {
         self.kv_usage_metric.lock().clone()
     }
 
-    /// Sets which metric the reading's KV usage is from.
+    /// Sets the metric of the reading's KV usage.
     pub fn set_kv_usage_metric(&self, metric: Option<Arc<str>>) {
         *self.kv_usage_metric.lock() = metric;
     }
 
-    /// A first scrape has ended, well or badly.
-    pub fn mark_tried(&self) {
-        self.tried.store(true, Ordering::Release);
+    /// Marks the first scrape as ended, whether it succeeded or failed.
+    pub fn mark_scraped(&self) {
+        self.scraped.store(true, Ordering::Release);
     }
 
-    /// Whether [`Self::mark_tried`] was called.
-    pub fn was_tried(&self) -> bool {
-        self.tried.load(Ordering::Acquire)
+    /// Whether [`Self::mark_scraped`] was called.
+    pub fn was_scraped(&self) -> bool {
+        self.scraped.load(Ordering::Acquire)
     }
 
     /// Age of the values.
@@ -89,7 +89,7 @@ impl Slot {
         self.reading.lock().age(now)
     }
 
-    /// How the endpoint stands for itself.
+    /// The health of the endpoint by itself.
     pub fn health(&self) -> Health {
         match self.reading.lock().ready {
             false => Health::NotReady,
@@ -98,18 +98,18 @@ impl Slot {
         }
     }
 
-    /// Sets whether so many scrapes failed that others are better, and tells whether that changed it.
+    /// Sets whether too many scrapes failed in a row, and returns whether that changed.
     pub fn set_failing(&self, failing: bool) -> bool {
         self.failing.swap(failing, Ordering::AcqRel) != failing
     }
 
-    /// Replaces the values that were scraped; readiness stays.
+    /// Replaces the scraped values; readiness stays.
     pub fn set_values(&self, values: Reading, now: Duration) {
         let mut reading = self.reading.lock();
         *reading = Reading { ready: reading.ready, updated: Some(now), ..values };
     }
 
-    /// Sets readiness and tells whether that changed it.
+    /// Sets readiness, and returns whether that changed.
     pub fn set_ready(&self, ready: bool) -> bool {
         let mut reading = self.reading.lock();
         core::mem::replace(&mut reading.ready, ready) != ready

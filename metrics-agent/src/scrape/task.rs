@@ -1,4 +1,4 @@
-//! The life of one endpoint's scraping.
+//! The scrape task of one endpoint.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use crate::scrape::exposition::{Extraction, Reader};
 use crate::scrape::restart::RestartWatch;
 use crate::scrape::slot::Slot;
 
-/// So many refused connections in a row, and the endpoint is no longer ready.
+/// Refused connections in a row after which the endpoint is not ready.
 const REFUSALS_TO_UNREADY: u32 = 3;
 
-/// Longest pause after a scrape that timed out or sent too much; up to as much again is added by chance.
+/// Longest pause after a scrape that timed out or was too large, without the random part of up to the same length.
 const MAX_PAUSE: Duration = Duration::from_millis(2500);
 
 /// Scrapes one endpoint until dropped.
@@ -38,7 +38,7 @@ pub(super) struct Task {
     restarts: RestartWatch,
     /// Scrapes that failed since the last good one.
     failures: u32,
-    /// Pauses after further costly failures, each twice as long as the one before.
+    /// Pauses after costly failures in a row, each twice as long as the one before.
     pauses: ExponentialBackoff,
 }
 
@@ -58,7 +58,7 @@ impl Task {
         Self { endpoint, address, settings, slot, clock, metrics, client, restarts, failures: 0, pauses }
     }
 
-    /// Scrapes at `first` by the clock, then once each interval; ticks that a slow scrape or a pause missed are left out.
+    /// Scrapes at time `first`, then once each interval. Ticks during a slow scrape or a pause are skipped.
     pub(super) async fn run(mut self, first: Duration) {
         let mut ticks = interval_at(self.clock.at(first), self.settings.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -70,7 +70,7 @@ impl Task {
         }
     }
 
-    /// Returns the pause before the next scrape, if there is one.
+    /// Scrapes once, and returns the pause before the next scrape, if there is one.
     async fn scrape(&mut self) -> Option<Duration> {
         let started = self.clock.now();
         let limit = self.settings.timeout;
@@ -85,20 +85,20 @@ impl Task {
         };
         let accepts = self.client.refusals < REFUSALS_TO_UNREADY;
         if !accepts {
-            self.restarts.gone();
+            self.restarts.refused();
         }
         changed |= self.slot.set_ready(accepts);
-        let are_too_many = self.settings.unready_after.is_some_and(|most| self.failures >= most.get());
-        if self.slot.set_failing(are_too_many) {
+        let is_failing = self.settings.unready_after.is_some_and(|most| self.failures >= most.get());
+        if self.slot.set_failing(is_failing) {
             changed = true;
-            if are_too_many {
+            if is_failing {
                 let failures = self.failures;
                 tracing::warn!(endpoint = self.endpoint, failures, "not ready while other endpoints are");
             }
         }
-        self.slot.mark_tried();
+        self.slot.mark_scraped();
         if changed {
-            self.slot.tell_readers();
+            self.slot.notify_readers();
         }
         if !is_costly {
             self.pauses = pauses(self.settings.interval);
@@ -114,17 +114,17 @@ impl Task {
         self.slot.set_values(Reading { cached_since, ..extraction.reading }, now);
         self.slot.set_kv_usage_metric(extraction.kv_usage_metric);
         if core::mem::take(&mut self.failures) > 0 {
-            tracing::info!(endpoint = self.endpoint, "scraping works again");
+            tracing::info!(endpoint = self.endpoint, "scrapes succeed again");
         }
         true
     }
 
-    /// The last values stay, and nothing but their age tells.
+    /// Counts the failure; the last values stay, and only their age grows.
     fn failed(&mut self, error: &ScrapeError) -> bool {
         self.metrics.count_error(error.reason());
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
-            tracing::warn!(endpoint = self.endpoint, address = %self.address, %error, "scraping fails");
+            tracing::warn!(endpoint = self.endpoint, address = %self.address, %error, "scrapes fail");
         }
         false
     }
@@ -139,7 +139,7 @@ fn pauses(interval: Duration) -> ExponentialBackoff {
         .build()
 }
 
-/// The endpoint's connection and what reads its texts.
+/// The endpoint's connection and the reader of its texts.
 struct Client {
     reader: Reader,
     credentials: Arc<Credentials>,
@@ -156,7 +156,7 @@ impl Client {
     ) -> Result<Extraction, ScrapeError> {
         let mut reused = self.connection.is_some();
         let mut connection = match self.connection.take() {
-            Some(kept) => kept,
+            Some(connection) => connection,
             None => self.connect(address, settings.scheme).await?,
         };
         let authorization = self.credentials.authorization.as_ref().map(Watched::now);
@@ -164,19 +164,19 @@ impl Client {
             self.reader.start();
             let read = |chunk: &[u8]| {
                 self.reader.feed(chunk);
-                let is_legal = self.reader.series() <= settings.max_series;
-                if is_legal { Ok(()) } else { Err(ScrapeError::TooManySeries(settings.max_series)) }
+                let is_within_limit = self.reader.series() <= settings.max_series;
+                if is_within_limit { Ok(()) } else { Err(ScrapeError::TooManySeries(settings.max_series)) }
             };
-            let got =
+            let result =
                 connection.get(&settings.path, authorization.as_deref(), settings.max_bytes, read).await;
-            match got {
+            match result {
                 Ok(()) => break,
-                // The server closed the idle connection: that is its right, not a failure.
-                Err(GetError::BeforeAnswer(_)) if reused => {
+                // The server has closed the idle connection, which is not a failure.
+                Err(GetError::BeforeResponse(_)) if reused => {
                     connection = self.connect(address, settings.scheme).await?;
                 }
-                Err(GetError::BeforeAnswer(error)) => return Err(ScrapeError::Http(error)),
-                Err(GetError::Answered(error)) => return Err(error),
+                Err(GetError::BeforeResponse(error)) => return Err(ScrapeError::Http(error)),
+                Err(GetError::Response(error)) => return Err(error),
             }
             reused = false;
         }

@@ -1,16 +1,16 @@
-//! When each task scrapes within the interval.
+//! When each task scrapes within its interval.
 
 use core::time::Duration;
 
-/// Endpoints are asked in turns so far apart. Waking up costs as much as asking, so those of one turn share it.
+/// Time between two turns. Waking up costs as much as a scrape, so all tasks of a turn wake up together.
 const TURN: Duration = Duration::from_millis(5);
 
-/// When in the interval the nth task has its turn. Steps of the golden ratio spread any number of tasks evenly, so
-/// neither the first set nor endpoints that come later bunch up.
+/// The nth task's offset within the interval. Steps of the golden ratio spread any number of tasks evenly, the first ones as
+/// well as later ones.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a share of a count, and not negative"
+    reason = "a fraction of a count, and not negative"
 )]
 pub(super) fn turn(nth: u32, interval: Duration) -> Duration {
     const GOLDEN: f64 = 0.618_033_988_749_895;
@@ -18,7 +18,7 @@ pub(super) fn turn(nth: u32, interval: Duration) -> Duration {
     TURN * ((f64::from(nth) * GOLDEN).fract() * turns) as u32
 }
 
-/// The first moment not before `now` that lies `turn` after the begin of an interval; all count from the agent's start.
+/// The first time from `now` on that is `turn` after the start of an interval, all as times since the agent's start.
 pub(super) fn from_now_on(now: Duration, turn: Duration, interval: Duration) -> Duration {
     let intervals = now.saturating_sub(turn).as_nanos().div_ceil(interval.as_nanos());
     turn + interval.saturating_mul(u32::try_from(intervals).unwrap_or(u32::MAX))

@@ -1,6 +1,4 @@
-//! The endpoints that there are.
-//!
-//! A source of endpoints is whatever feeds the channel of [`Discovery`]; flags and a file do so today.
+//! Endpoint discovery: from flags and from a file.
 
 mod discovery;
 mod fields;

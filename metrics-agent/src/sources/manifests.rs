@@ -1,4 +1,4 @@
-//! The manifest files.
+//! Reads manifest files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::problem::{Problem, Problems};
 use crate::files::FileLimits;
 
-/// Most bytes of all files together, in files of the most bytes.
+/// Most bytes of all files together, as a multiple of the limit on one file.
 pub const MAX_FULL_FILES: usize = 4;
 
-/// Ends of the names that count in a directory.
+/// Extensions of the files in a directory that are read.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// One file and what it holds.
+/// One file and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     /// Its path.
@@ -23,7 +23,7 @@ pub struct File {
 }
 
 /// Reads a file, or the `.yaml`, `.yml` and `.json` files of a directory in the order of their names. Hidden files and
-/// directories within it do not count, so a mounted `ConfigMap` can be read as it is.
+/// subdirectories are skipped, so a mounted `ConfigMap` can be read as it is.
 pub fn read(path: &Path, limits: FileLimits) -> Result<Vec<File>, Problems> {
     let is_directory =
         std::fs::metadata(path).map_err(|error| Problems::from(unreadable(path, &error)))?.is_dir();
@@ -53,7 +53,7 @@ fn files_of(directory: &Path, most: usize) -> Result<Vec<PathBuf>, Problems> {
     for entry in std::fs::read_dir(directory).map_err(fails)? {
         let path = entry.map_err(fails)?.path();
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let named = path.extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end == *known));
+        let named = path.extension().is_some_and(|end| EXTENSIONS.iter().any(|extension| end == *extension));
         if named && !hidden && !path.is_dir() {
             paths.push(path);
         }

@@ -96,8 +96,8 @@ async fn a_failing_endpoint_is_logged_once_and_once_when_it_recovers() {
     scraped("metrics_agent_endpoints_ready", 1.0).await;
     signal(&child, "TERM").await;
     let (_, log) = logs(child).await;
-    assert_eq!(log.matches("scraping fails").count(), 1, "{log}");
-    assert_eq!(log.matches("scraping works again").count(), 1, "{log}");
+    assert_eq!(log.matches("scrapes fail").count(), 1, "{log}");
+    assert_eq!(log.matches("scrapes succeed again").count(), 1, "{log}");
     assert!(log.lines().count() < 10, "{log}");
 }
 
@@ -165,18 +165,18 @@ fn an_invalid_credential_file_is_named_and_its_text_is_not_repeated() {
         message
     };
     assert!(refusal_of(&["--tls-cert", certificate]).contains("--tls-key"));
-    assert!(refusal_of(&["--tls-cert", certificate, "--tls-key", &bad]).contains("bad holds no private key"));
-    assert!(refusal_of(&["--tls-cert", &bad, "--tls-key", &bad]).contains("bad holds no certificate"));
+    assert!(refusal_of(&["--tls-cert", certificate, "--tls-key", &bad]).contains("bad has no private key"));
+    assert!(refusal_of(&["--tls-cert", &bad, "--tls-key", &bad]).contains("bad has no certificate"));
     let other_key = two.key.to_str().unwrap();
-    assert!(refusal_of(&["--tls-cert", certificate, "--tls-key", other_key]).contains("do not go together"));
+    assert!(refusal_of(&["--tls-cert", certificate, "--tls-key", other_key]).contains("do not match"));
     assert!(refusal_of(&["--tls-client-ca", certificate]).contains("--tls-cert"));
-    assert!(refusal_of(&["--bearer-token-file", &bad]).contains("bad holds no token"));
+    assert!(refusal_of(&["--bearer-token-file", &bad]).contains("bad has no valid token"));
     assert!(
         refusal_of(&["--bearer-token-file", "/nonexistent/token"])
             .contains("/nonexistent/token cannot be read")
     );
-    assert!(refusal_of(&["--scrape-token-file", &bad]).contains("bad holds no token"));
-    assert!(refusal_of(&["--scrape-ca", &bad]).contains("bad holds no certificate"));
+    assert!(refusal_of(&["--scrape-token-file", &bad]).contains("bad has no valid token"));
+    assert!(refusal_of(&["--scrape-ca", &bad]).contains("bad has no certificate"));
     assert!(refusal_of(&["--scrape-cert", certificate]).contains("--scrape-key"));
     assert!(refusal_of(&["--model-server-metrics-scheme", "https"]).contains("--scrape-ca"));
 }

@@ -92,7 +92,7 @@ async fn a_server_of_another_authority_is_scraped_only_if_any_certificate_is_tru
     let credentials = Files { trust, certificate_and_key: Some(files()), ..Files::default() };
     is_not_scraped(&server, credentials, "tls").await;
 
-    let trust = Some(Trust::Anyone);
+    let trust = Some(Trust::All);
     let credentials = Files { trust, certificate_and_key: Some(files()), ..Files::default() };
     let agent = Agent::start(over_tls(server.address(), credentials)).await;
     agent.reading_where("the value", |r| r.waiting == Some(3)).await;

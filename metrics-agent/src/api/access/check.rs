@@ -19,7 +19,7 @@ pub struct Access {
     /// By which names the agent may be asked.
     pub hosts: AllowedHosts,
     /// Whether its connection must be by a client with a certificate.
-    pub asks_for_certificate: bool,
+    pub requires_certificate: bool,
     /// Of which it must show one.
     pub tokens: Option<Watched<Tokens>>,
     /// Counts refusals.
@@ -42,7 +42,7 @@ impl Access {
             let problem = "the header host is neither the agent's address nor a name of --allowed-host";
             return Some(error_response(StatusCode::FORBIDDEN, problem));
         }
-        if self.asks_for_certificate && !peer.is_some_and(|peer| peer.has_certificate) {
+        if self.requires_certificate && !peer.is_some_and(|peer| peer.has_certificate) {
             self.metrics.count_refusal("no_certificate");
             let problem = "a client certificate is needed, by an authority of --tls-client-ca";
             return Some(error_response(StatusCode::FORBIDDEN, problem));

@@ -1,4 +1,4 @@
-//! What the agent's own API shows and asks for.
+//! Credentials of the API: the agent's certificate, and what clients need.
 
 use std::path::PathBuf;
 
@@ -11,46 +11,46 @@ use crate::files::FileLimits;
 use crate::tasks::Tasks;
 use crate::telemetry::ResultCounter;
 
-/// Where the credentials of the agent's API are.
+/// The files with the API's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// `None`: HTTP in plain text.
+    /// `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// Tokens of which clients must show one, one on each line.
+    /// The file with the tokens, one on each line; each request needs one of them.
     pub tokens: Option<PathBuf>,
 }
 
-/// What TLS needs.
+/// The files for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate chain, in PEM.
+    /// The agent's certificate chain, in PEM.
     pub certificate: PathBuf,
     /// Its key, in PEM.
     pub key: PathBuf,
-    /// The authorities of clients' certificates, in PEM. With it clients must show a certificate.
+    /// The authorities of clients' certificates, in PEM; `Some`: clients need a certificate.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// The credentials as they are now.
+/// The current credentials.
 #[derive(Debug)]
 pub struct Credentials {
-    /// `None`: HTTP in plain text.
+    /// `None`: plain HTTP.
     pub tls: Option<Watched<ServerConfig>>,
-    /// Whether clients must show a certificate; a wrong one ends the handshake, none at all the request.
-    pub asks_for_certificate: bool,
-    /// Of which clients must show one.
+    /// Whether clients need a certificate. A wrong one ends the handshake; without one the request is refused.
+    pub requires_certificate: bool,
+    /// The tokens of which each request needs one.
     pub tokens: Option<Watched<Tokens>>,
 }
 
 impl Files {
-    /// Reads them, and follows them from then on.
-    pub async fn follow(
+    /// Reads the files now, and again whenever they change.
+    pub async fn watch(
         self,
         limits: FileLimits,
         tasks: &Tasks,
         reads: &ResultCounter,
     ) -> Result<Credentials, CredentialError> {
-        let asks_for_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
+        let requires_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         let tls = match self.tls {
             Some(TlsFiles { certificate, key, client_authorities }) => {
                 let files = [certificate, key].into_iter().chain(client_authorities).collect();
@@ -64,11 +64,11 @@ impl Files {
             }
             None => None,
         };
-        Ok(Credentials { tls, asks_for_certificate, tokens })
+        Ok(Credentials { tls, requires_certificate, tokens })
     }
 }
 
-/// `files` are the certificate, its key, and the authorities of clients if they are asked for certificates.
+/// `files` are the certificate, its key, and the authorities of clients if clients need certificates.
 fn config(files: &[File]) -> Result<ServerConfig, CredentialError> {
     let refuse = |error: &dyn core::fmt::Display| CredentialError::new(&files[0].0, error.to_string());
     let (certificate, key) = (pem::certificates(&files[0])?, pem::key(&files[1])?);
@@ -77,7 +77,7 @@ fn config(files: &[File]) -> Result<ServerConfig, CredentialError> {
         .map_err(|error| refuse(&error))?;
     let builder = match files.get(2) {
         Some(authorities) => {
-            // Health checks show no certificate, so that none is asked for before the path is known.
+            // Health checks come without a certificate, so the handshake must not require one: the path is not known yet.
             let verifier =
                 WebPkiClientVerifier::builder_with_provider(pem::roots(authorities)?.into(), pem::provider())
                     .allow_unauthenticated()
@@ -89,7 +89,7 @@ fn config(files: &[File]) -> Result<ServerConfig, CredentialError> {
     };
     let mut config = builder
         .with_single_cert(certificate, key)
-        .map_err(|error| refuse(&format!("and {} do not go together: {error}", files[1].0.display())))?;
+        .map_err(|error| refuse(&format!("and {} do not match: {error}", files[1].0.display())))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

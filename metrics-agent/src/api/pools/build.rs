@@ -11,7 +11,7 @@ use super::status::{EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, 
 use crate::api::reports::Reports;
 use crate::api::reports::store::{Heard, PoolReports, Tally};
 use crate::publish::pool_publisher::PoolPublisher;
-use crate::publish::published::Published;
+use crate::publish::snapshot::PoolSnapshot;
 
 /// From where on an endpoint counts as saturated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,14 +43,18 @@ impl Thresholds {
 }
 
 /// A pool with its proxies' reports; `None` until it has an endpoint set.
-pub(in crate::api) fn of_pool(publisher: &PoolPublisher, reports: &Reports, now: Duration) -> Option<PoolStatus> {
+pub(in crate::api) fn of_pool(
+    publisher: &PoolPublisher,
+    reports: &Reports,
+    now: Duration,
+) -> Option<PoolStatus> {
     let published = publisher.published()?;
     let reports = reports.of(published.topology().pool.name());
     Some(of_board(&published, &reports, now))
 }
 
 /// A pool as the agent publishes it, with what proxies reported.
-fn of_board(published: &Published, reports: &PoolReports, now: Duration) -> PoolStatus {
+fn of_board(published: &PoolSnapshot, reports: &PoolReports, now: Duration) -> PoolStatus {
     let topology = published.topology();
     let thresholds = Thresholds::of_policy(topology.policy.as_ref());
     let sent = |endpoint: &Endpoint| {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::api::error::error_response;
 use crate::api::state::ApiState;
-use crate::publish::published::Published;
+use crate::publish::snapshot::PoolSnapshot;
 
 /// Longest wait; a longer one is cut to it.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ pub(in crate::api) struct Asked {
 }
 
 enum Answer {
-    Snapshot(Arc<Published>),
+    Snapshot(Arc<PoolSnapshot>),
     NothingNew,
     NoEndpoints,
     TooManyWaiters,
@@ -91,7 +91,11 @@ pub(in crate::api) async fn get(
     }
 }
 
-async fn answer(state: &ApiState, mut pool: watch::Receiver<Option<Arc<Published>>>, asked: Asked) -> Answer {
+async fn answer(
+    state: &ApiState,
+    mut pool: watch::Receiver<Option<Arc<PoolSnapshot>>>,
+    asked: Asked,
+) -> Answer {
     match pool.borrow_and_update().as_ref() {
         None => return Answer::NoEndpoints,
         Some(now) if asked.has_not(now) => return Answer::Snapshot(Arc::clone(now)),
@@ -115,7 +119,7 @@ async fn answer(state: &ApiState, mut pool: watch::Receiver<Option<Arc<Published
 }
 
 impl Asked {
-    fn has_not(self, now: &Published) -> bool {
+    fn has_not(self, now: &PoolSnapshot) -> bool {
         let now = now.versions();
         self.topology != Some(now.topology) || self.readings != Some(now.readings)
     }

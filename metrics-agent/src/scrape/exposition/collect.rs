@@ -1,4 +1,4 @@
-//! What is kept of the series seen so far, for each kind of field.
+//! Values collected from the series of a text, for each kind of field.
 
 use std::collections::HashSet;
 
@@ -6,30 +6,30 @@ use endpoint_picker::reading::Lora;
 
 use super::sample::{Labels, Sample};
 
-/// Larger counts are no counts of requests, and from here on a double no longer holds every integer.
+/// Largest count, 2^53: above it an f64 cannot hold every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
 
-/// The server's text holds no legal value where one should stand.
+/// The text has a value that the field cannot have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Invalid;
 
-/// Outcome of a field: not in the text, not legal, or a value.
-pub(super) type Said<T> = Option<Result<T, Invalid>>;
+/// A field's value: `None` when the text lacks it, [`Invalid`] when the field cannot have it.
+pub(super) type Collected<T> = Option<Result<T, Invalid>>;
 
-/// How the engines of a data-parallel server are told apart.
+/// The label that distinguishes the engines of a data-parallel server.
 #[derive(Clone, Debug)]
-pub(super) struct Engines {
-    /// The label that numbers them.
-    pub(super) label: String,
-    /// A number of more engines is none.
-    pub(super) most: usize,
+pub(super) struct EngineLabel {
+    /// The label's name; its values number the engines.
+    pub(super) name: String,
+    /// Most engines; with more the field has no value.
+    pub(super) max_engines: usize,
 }
 
 /// A number: of each engine, the series with the largest timestamp, the first of equals.
 #[derive(Debug)]
 pub(super) struct Number {
     /// `None`: all series belong to one engine, as in the EPP.
-    told_apart: Option<Engines>,
+    engine_label: Option<EngineLabel>,
     engines: Vec<EngineValue>,
     overflow: bool,
 }
@@ -42,8 +42,8 @@ struct EngineValue {
 }
 
 impl Number {
-    pub(super) fn new(told_apart: Option<Engines>) -> Self {
-        Self { told_apart, engines: Vec::new(), overflow: false }
+    pub(super) fn new(engine_label: Option<EngineLabel>) -> Self {
+        Self { engine_label, engines: Vec::new(), overflow: false }
     }
 
     pub(super) fn clear(&mut self) {
@@ -51,44 +51,44 @@ impl Number {
         self.overflow = false;
     }
 
-    pub(super) fn offer(&mut self, sample: &Sample<'_>) {
-        let engine = self.told_apart.as_ref().and_then(|engines| integer(sample.labels, &engines.label));
-        let most = self.told_apart.as_ref().map_or(1, |engines| engines.most);
+    pub(super) fn add(&mut self, sample: &Sample<'_>) {
+        let engine = self.engine_label.as_ref().and_then(|label| integer(sample.labels, &label.name));
+        let max = self.engine_label.as_ref().map_or(1, |label| label.max_engines);
         let new = EngineValue { engine, timestamp: sample.timestamp, value: sample.value };
         match self.engines.iter().position(|seen| seen.engine == engine) {
             Some(at) if new.timestamp > self.engines[at].timestamp => self.engines[at] = new,
             Some(_) => {}
-            None if self.engines.len() < most => self.engines.push(new),
+            None if self.engines.len() < max => self.engines.push(new),
             None => self.overflow = true,
         }
     }
 
     /// The sum over the engines, fractions cut off.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
-    pub(super) fn count(&self) -> Said<u64> {
+    pub(super) fn count(&self) -> Collected<u64> {
         let total = self.total(|value| (0.0..=MAX_COUNT).contains(&value).then_some(value.trunc()))?;
         Some(total.map(|sum| sum as u64))
     }
 
     /// Like [`Self::count`], within 32 bits.
-    pub(super) fn small_count(&self) -> Said<u32> {
+    pub(super) fn small_count(&self) -> Collected<u32> {
         let count = self.count()?;
         Some(count.and_then(|count| u32::try_from(count).map_err(|_| Invalid)))
     }
 
-    /// Any number, negative ones too.
-    pub(super) fn any(&self) -> Said<f64> {
+    /// The number, which may be negative.
+    pub(super) fn any(&self) -> Collected<f64> {
         self.total(Some)
     }
 
     /// The mean over the engines. +Inf, which a server computes for a cache without blocks, counts as full.
-    pub(super) fn share(&self) -> Said<f64> {
+    pub(super) fn share(&self) -> Collected<f64> {
         let share = |value: f64| if value == f64::INFINITY { 1.0 } else { value };
         let total = self.total(|value| (value >= 0.0).then_some(share(value)))?;
         Some(total.map(|sum| sum / self.engines.len() as f64))
     }
 
-    fn total(&self, legal: impl Fn(f64) -> Option<f64>) -> Said<f64> {
+    fn total(&self, legal: impl Fn(f64) -> Option<f64>) -> Collected<f64> {
         if self.engines.is_empty() {
             return None;
         }
@@ -103,7 +103,7 @@ impl Number {
 pub(super) struct Sum(Option<f64>);
 
 impl Sum {
-    pub(super) fn offer(&mut self, sample: &Sample<'_>) {
+    pub(super) fn add(&mut self, sample: &Sample<'_>) {
         *self.0.get_or_insert(0.0) += sample.value;
     }
 
@@ -126,29 +126,29 @@ impl LoraLists {
         self.newest = None;
     }
 
-    pub(super) fn offer(&mut self, sample: &Sample<'_>) {
+    pub(super) fn add(&mut self, sample: &Sample<'_>) {
         if sample.value.is_nan() || self.newest.is_some_and(|newest| sample.value <= newest) {
             return;
         }
         self.newest = Some(sample.value);
-        for (kept, label) in [
+        for (list, label) in [
             (&mut self.running, "running_lora_adapters"),
             (&mut self.waiting, "waiting_lora_adapters"),
             (&mut self.max, "max_lora"),
         ] {
-            kept.clear();
-            kept.extend_from_slice(&sample.labels.get(label).unwrap_or_default());
+            list.clear();
+            list.extend_from_slice(&sample.labels.get(label).unwrap_or_default());
         }
     }
 
-    pub(super) fn lists(&self) -> Said<Lora> {
+    pub(super) fn lists(&self) -> Collected<Lora> {
         self.newest.map(|_| {
             let max = self.max().unwrap_or(0);
             Ok(Lora { running: names(&self.running)?, waiting: names(&self.waiting)?, max })
         })
     }
 
-    /// How many adapters fit, cut to a whole number, 0 for a negative one.
+    /// The number of adapters that fit, rounded down, 0 for a negative one.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast cuts and clamps")]
     pub(super) fn max(&self) -> Result<u32, Invalid> {
         if self.newest.is_none() || self.max.is_empty() {
@@ -159,7 +159,7 @@ impl LoraLists {
     }
 }
 
-/// A list of adapters is a set, whatever the server writes twice.
+/// The names of a list, each once: some servers repeat names.
 fn names(list: &[u8]) -> Result<Vec<String>, Invalid> {
     let list = core::str::from_utf8(list).map_err(|_| Invalid)?;
     let mut seen = HashSet::new();
@@ -178,8 +178,8 @@ pub(super) struct CacheShape {
 #[derive(Clone, Copy, Debug)]
 struct CacheLabels {
     timestamp: i64,
-    block_size: Said<u32>,
-    num_blocks: Said<u32>,
+    block_size: Collected<u32>,
+    num_blocks: Collected<u32>,
 }
 
 impl CacheShape {
@@ -191,7 +191,7 @@ impl CacheShape {
         self.seen = None;
     }
 
-    pub(super) fn offer(&mut self, sample: &Sample<'_>) {
+    pub(super) fn add(&mut self, sample: &Sample<'_>) {
         if self.seen.is_some_and(|seen| sample.timestamp <= seen.timestamp) {
             return;
         }
@@ -203,11 +203,11 @@ impl CacheShape {
         });
     }
 
-    pub(super) fn block_size(&self) -> Said<u32> {
+    pub(super) fn block_size(&self) -> Collected<u32> {
         self.seen.and_then(|seen| seen.block_size)
     }
 
-    pub(super) fn num_blocks(&self) -> Said<u32> {
+    pub(super) fn num_blocks(&self) -> Collected<u32> {
         self.seen.and_then(|seen| seen.num_blocks)
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use endpoint_picker::reading::Reading;
 
-/// What one text said.
+/// The values of one text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extraction {
     /// The values; `ready` and `updated` are left at their defaults.
     pub reading: Reading,
-    /// What tells whether the server has restarted.
+    /// The values that show whether the server has restarted.
     pub process: Process,
     /// The metric that `reading.kv_usage` is from.
     pub kv_usage_metric: Option<Arc<str>>,
@@ -17,7 +17,7 @@ pub struct Extraction {
     pub faults: Vec<(Field, Fault)>,
 }
 
-/// What a text says of the server's process.
+/// The values of a text about the server's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Process {
     /// When it started, in seconds since the Unix epoch.
@@ -27,7 +27,7 @@ pub struct Process {
 }
 
 impl Extraction {
-    /// Whether the text held none of the wanted values.
+    /// Whether the text has no value of the dialect.
     pub fn is_empty(&self) -> bool {
         self.reading == Reading::default()
     }
@@ -49,9 +49,9 @@ pub enum Field {
 /// Why a field has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// No series of the text fits the spec.
+    /// No series of the text matches the spec.
     Missing,
-    /// The line is malformed, or the value is none: negative, NaN, infinite, not an integer, too large.
+    /// The line is malformed, or the value is negative, NaN, infinite, not an integer or too large.
     Invalid,
 }
 

@@ -1,9 +1,9 @@
-//! Lines out of chunks.
+//! Splits chunks into lines.
 
 /// Holds the part of a line that the next chunk continues.
 #[derive(Debug)]
 pub(super) struct Lines {
-    /// A longer line is passed over, as if the server had not written it.
+    /// A longer line is skipped, as if the server had not written it.
     max_bytes: usize,
     partial: Vec<u8>,
     /// The line being received is already longer than allowed.
@@ -21,12 +21,12 @@ impl Lines {
         self.too_long = false;
     }
 
-    /// Hands over every line that `chunk` ends, without its line feed.
+    /// Calls `each` for every line that `chunk` ends, without its line feed.
     pub(super) fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) {
         let mut rest = chunk;
         if !self.partial.is_empty() || self.too_long {
-            let Some(end) = memchr::memchr(b'\n', rest) else { return self.keep(rest) };
-            self.keep(&rest[..end]);
+            let Some(end) = memchr::memchr(b'\n', rest) else { return self.append(rest) };
+            self.append(&rest[..end]);
             self.end_partial(&mut each);
             rest = &rest[end + 1..];
         }
@@ -37,15 +37,15 @@ impl Lines {
             }
             start = end + 1;
         }
-        self.keep(&rest[start..]);
+        self.append(&rest[start..]);
     }
 
-    /// Hands over a last line that no line feed ended.
+    /// Calls `each` for a last line without a line feed.
     pub(super) fn finish(&mut self, mut each: impl FnMut(&[u8])) {
         self.end_partial(&mut each);
     }
 
-    fn keep(&mut self, part: &[u8]) {
+    fn append(&mut self, part: &[u8]) {
         if self.too_long || self.partial.len() + part.len() > self.max_bytes {
             self.too_long = true;
             self.partial.clear();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_gives_the_same_lines() {
+    fn lines_do_not_depend_on_where_chunks_end() {
         let text = b"one\n\ntwo three\nfour";
         let whole = lines(&[text]);
         assert_eq!(whole, [&b"one"[..], b"", b"two three", b"four"]);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_passed_over_and_holds_no_memory() {
+    fn an_endless_line_is_skipped_and_its_memory_is_bounded() {
         let mut seen = Vec::new();
         let mut lines = Lines::new(MAX);
         let block = vec![b'x'; 300];
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_too_long_within_one_chunk_is_passed_over() {
+    fn a_line_too_long_within_one_chunk_is_skipped() {
         let mut text = vec![b'x'; MAX + 1];
         text.extend_from_slice(b"\nnext\n");
         assert_eq!(lines(&[&text]), [b"next"]);

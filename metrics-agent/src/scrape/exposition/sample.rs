@@ -11,7 +11,7 @@ use nom::multi::fold_many_m_n;
 use nom::sequence::{delimited, preceded, terminated};
 use nom::{IResult, Parser};
 
-/// What stands after the name of a metric.
+/// The rest of a line after the name of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample<'a> {
     pub(super) labels: Labels<'a>,
@@ -20,7 +20,7 @@ pub(super) struct Sample<'a> {
     pub(super) timestamp: i64,
 }
 
-/// The text between the braces, known to be well formed.
+/// The text between the braces, which is well formed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Labels<'a>(&'a [u8]);
 
@@ -33,7 +33,7 @@ pub(super) fn type_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The name of a metric that is written in quotes within the braces, `{"name",label="value"} 1`, and what is after it. The
-/// name's escapes are left as written: no wanted name needs one.
+/// name's escapes are left as written: no metric of a dialect needs one.
 pub(super) fn quoted_name(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let comma = alt((value((), char(',')), peek(value((), char('}')))));
     let mut name = delimited((char('{'), space0), quoted, (space0, comma));
@@ -41,7 +41,7 @@ pub(super) fn quoted_name(line: &[u8]) -> Option<(&[u8], &[u8])> {
     parsed.ok().map(|(after, name)| (name, after))
 }
 
-/// Reads labels, value and timestamp. `None`: the line is malformed, or has more labels than that.
+/// Reads labels, value and timestamp. `None`: the line is malformed, or has more than `max_labels` labels.
 pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<Sample<'_>> {
     let labels = preceded((space0, char('{')), |text| label_text(text, max_labels));
     numbers(opt(labels).map(|labels| labels.unwrap_or(Labels(b""))))
@@ -50,7 +50,7 @@ pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<Sample<'_>>
         .map(|(_, sample)| sample)
 }
 
-/// The same after a [`quoted_name`].
+/// Reads labels, value and timestamp after a [`quoted_name`].
 pub(super) fn sample_in_braces(after_name: &[u8], max_labels: usize) -> Option<Sample<'_>> {
     numbers(|text| label_text(text, max_labels)).parse(after_name).ok().map(|(_, sample)| sample)
 }
@@ -70,7 +70,7 @@ fn numbers<'a>(
 }
 
 impl<'a> Labels<'a> {
-    /// The value of a label as it is meant, escapes resolved.
+    /// The value of a label, with its escapes resolved.
     pub(super) fn get(self, name: &str) -> Option<Cow<'a, [u8]>> {
         let mut rest = self.0;
         while let Ok((after, (found, value))) = label(rest) {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn only_type_comments_say_a_kind() {
+    fn only_type_comments_have_a_kind() {
         assert_eq!(type_line(b"# TYPE a:b gauge"), Some((&b"a:b"[..], &b"gauge"[..])));
         assert_eq!(type_line(b"#\tTYPE  a   counter \r"), Some((&b"a"[..], &b"counter"[..])));
         for text in [&b"# HELP a gauge"[..], b"# TYPE a", b"#TYPES a gauge", b"#", b"# TYPE  "] {

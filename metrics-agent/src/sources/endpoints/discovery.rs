@@ -1,4 +1,4 @@
-//! Endpoint sets, as they change.
+//! Follows the endpoint set of all sources.
 
 use std::path::PathBuf;
 
@@ -16,15 +16,15 @@ use crate::telemetry::ResultCounter;
 /// Where endpoints come from. Both are used together.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// Given once and for all.
+    /// Endpoints of the flags, which never change.
     pub fixed: Vec<Endpoint>,
     /// A file in the EPP's file-discovery format.
     pub file: Option<PathBuf>,
-    /// What the file may say of each.
+    /// Limits on the labels of each endpoint in the file.
     pub labels: LabelLimits,
 }
 
-/// Endpoint sets as they come. Dropping it ends discovery.
+/// Follows the endpoint set of all sources until dropped.
 #[derive(Debug)]
 pub struct Discovery {
     fixed: Vec<Endpoint>,
@@ -34,21 +34,21 @@ pub struct Discovery {
     sets: watch::Sender<EndpointSet>,
     tasks: Tasks,
     reads: ResultCounter,
-    following: Option<(PathBuf, AbortOnDropHandle<()>)>,
+    watcher: Option<(PathBuf, AbortOnDropHandle<()>)>,
 }
 
 impl Discovery {
-    /// A receiver of the sets.
+    /// Receives the newest endpoint set.
     pub fn sets(&self) -> watch::Receiver<EndpointSet> {
         self.sets.subscribe()
     }
 
-    /// From now on the file is this one; until it was read, the last good set stays.
-    pub fn follow_file(&mut self, path: PathBuf) {
-        if self.following.as_ref().is_some_and(|(followed, _)| *followed == path) {
+    /// Watches this file from now on. Until it is read, the last valid set stays.
+    pub fn watch_file(&mut self, path: PathBuf) {
+        if self.watcher.as_ref().is_some_and(|(watched, _)| *watched == path) {
             return;
         }
-        if self.following.is_none() {
+        if self.watcher.is_none() {
             let _ = self.sets.send_replace(Err(format!("{} was not read yet", path.display())));
         }
         let (fixed, reads) = (self.fixed.clone(), self.reads.clone());
@@ -58,15 +58,15 @@ impl Discovery {
             max_endpoints: self.max_endpoints,
             limits: self.limits,
             labels: self.labels,
-            found: self.sets.clone(),
+            sets: self.sets.clone(),
             reads,
         };
         let task = self.tasks.spawn(format!("endpoints file {}", path.display()), watcher.run());
-        self.following = Some((path, task));
+        self.watcher = Some((path, task));
     }
 }
 
-/// Looks at the sources once, and from then on whenever they change; a set of more than `max_endpoints` is refused.
+/// Reads the sources now, and again whenever they change; a set of more than `max_endpoints` is refused.
 pub fn start(
     sources: Sources,
     max_endpoints: usize,
@@ -77,10 +77,9 @@ pub fn start(
     let Sources { fixed, file, labels } = sources;
     let sets = watch::Sender::new(combine(&fixed, &[], max_endpoints));
     let tasks = tasks.clone();
-    let mut discovery =
-        Discovery { fixed, max_endpoints, limits, labels, sets, tasks, reads, following: None };
+    let mut discovery = Discovery { fixed, max_endpoints, limits, labels, sets, tasks, reads, watcher: None };
     if let Some(path) = file {
-        discovery.follow_file(path);
+        discovery.watch_file(path);
     }
     discovery
 }

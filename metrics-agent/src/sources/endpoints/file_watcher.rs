@@ -1,4 +1,4 @@
-//! The endpoints file, read again whenever it changes.
+//! Reads the endpoints file again whenever it changes.
 
 use std::path::PathBuf;
 
@@ -12,26 +12,28 @@ use crate::files::FileLimits;
 use crate::files::poll;
 use crate::telemetry::ResultCounter;
 
+/// Reads the endpoints file again whenever it changes.
 pub(super) struct FileWatcher {
     pub(super) path: PathBuf,
+    /// Endpoints of the flags, which are part of every set.
     pub(super) fixed: Vec<Endpoint>,
     pub(super) max_endpoints: usize,
     pub(super) limits: FileLimits,
     pub(super) labels: LabelLimits,
-    pub(super) found: watch::Sender<EndpointSet>,
+    pub(super) sets: watch::Sender<EndpointSet>,
     pub(super) reads: ResultCounter,
 }
 
-/// The file's bytes, or why there are none; kept as text so that two looks can be compared.
-type Look = Result<Vec<u8>, String>;
+/// The file's bytes, or why there are none, as text so that two polls can be compared.
+type Content = Result<Vec<u8>, String>;
 
 impl FileWatcher {
     pub(super) async fn run(self) {
-        poll::follow(|| look(self.path.clone(), self.limits), |look| self.take(look)).await;
+        poll::poll(|| read(self.path.clone(), self.limits), |content| self.update(content)).await;
     }
 
-    fn take(&self, look: &Look) {
-        let set = look.clone().and_then(|bytes| {
+    fn update(&self, content: &Content) {
+        let set = content.clone().and_then(|bytes| {
             let endpoints = parse(&bytes, self.limits, self.labels)
                 .map_err(|error| format!("{}: {error}", self.path.display()))?;
             combine(&self.fixed, &endpoints, self.max_endpoints)
@@ -40,30 +42,30 @@ impl FileWatcher {
         self.reads.count(set.is_ok());
         match set {
             Ok(endpoints) => {
-                tracing::info!(file = %self.path.display(), endpoints = endpoints.len(), "endpoints read");
-                self.found.send_if_modified(|known| {
-                    let changed = known.as_ref() != Ok(&endpoints);
-                    *known = Ok(endpoints);
+                tracing::info!(file = %self.path.display(), endpoints = endpoints.len(), "endpoints file read");
+                self.sets.send_if_modified(|set| {
+                    let changed = set.as_ref() != Ok(&endpoints);
+                    *set = Ok(endpoints);
                     changed
                 });
             }
             Err(error) => {
-                tracing::error!(%error, "endpoints refused; the last good ones stay");
-                self.found.send_if_modified(|known| {
-                    let none_yet = known.is_err();
-                    if none_yet {
-                        *known = Err(error);
+                tracing::error!(%error, "the endpoints file is refused; the last valid endpoints stay");
+                self.sets.send_if_modified(|set| {
+                    let is_first = set.is_err();
+                    if is_first {
+                        *set = Err(error);
                     }
-                    none_yet
+                    is_first
                 });
             }
         }
     }
 }
 
-async fn look(path: PathBuf, limits: FileLimits) -> Look {
-    let named = path.display().to_string();
+async fn read(path: PathBuf, limits: FileLimits) -> Content {
+    let name = path.display().to_string();
     let reading = tokio::task::spawn_blocking(move || limits.read(&path).map_err(|error| error.to_string()));
     let read = reading.await.unwrap_or_else(|error| Err(error.to_string()));
-    read.map_err(|error| format!("{named}: {error}"))
+    read.map_err(|error| format!("{name}: {error}"))
 }

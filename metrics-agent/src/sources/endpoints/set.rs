@@ -2,10 +2,10 @@
 
 use endpoint_picker::pool::{Endpoint, Pool};
 
-/// The last good endpoint set; before the first one, why there is none.
+/// The newest valid endpoint set; before the first one, why there is none.
 pub type EndpointSet = Result<Vec<Endpoint>, String>;
 
-/// All endpoints together, if they make a pool.
+/// All endpoints together, if their names and addresses are unique.
 pub(super) fn combine(fixed: &[Endpoint], found: &[Endpoint], max: usize) -> EndpointSet {
     let endpoints = [fixed, found].concat();
     if endpoints.len() > max {

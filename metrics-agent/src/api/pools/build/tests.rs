@@ -5,7 +5,7 @@ use endpoint_picker_wire::Message;
 
 use super::*;
 use crate::clock::Clock;
-use crate::publish::published::{Topology, Versions};
+use crate::publish::snapshot::{Topology, Versions};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -29,7 +29,7 @@ fn states(policy: Option<v1::Policy>, readings: Vec<Reading>) -> Vec<State> {
     let pool = pool(u8::try_from(readings.len()).unwrap());
     let topology = Arc::new(Topology { pool, policy });
     let published =
-        Published::new(Clock::start(), Versions { topology: 1, readings: 1 }, topology, readings, vec![]);
+        PoolSnapshot::new(Clock::start(), Versions { topology: 1, readings: 1 }, topology, readings, vec![]);
     let status = of_board(&published, &PoolReports::default(), NOW);
     status.endpoints.iter().map(|endpoint| endpoint.state).collect()
 }

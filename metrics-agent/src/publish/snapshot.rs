@@ -1,4 +1,4 @@
-//! One version of a pool, and its bytes.
+//! One version of a pool, and its encoded bytes.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,18 +13,18 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::clock::Clock;
 
-/// Bytes older than this are written anew, because the ages in them have become wrong.
-const BYTES_GOOD_FOR: Duration = Duration::from_millis(5);
+/// Bytes older than this are encoded again, because the ages in them are out of date.
+const MAX_BYTES_AGE: Duration = Duration::from_millis(5);
 
-/// Names a topology and the readings over it. Compared for equality only.
+/// The versions of a topology and of its readings. Compared for equality only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the two names of the snapshot's schema")]
+#[allow(missing_docs, reason = "as in the snapshot's schema")]
 pub struct Versions {
     pub topology: u64,
     pub readings: u64,
 }
 
-/// What changes rarely: the pool, and what its operator wants.
+/// The part of a pool that changes rarely: its endpoints and its policy.
 #[derive(Debug)]
 pub struct Topology {
     /// The endpoints.
@@ -34,7 +34,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Equal topologies have equal versions, whichever agent they are of.
+    /// A hash of the content: equal topologies have equal versions, in every agent.
     pub fn version(&self) -> u64 {
         xxh64(&self.encoded().encode_to_vec(), 0)
     }
@@ -52,27 +52,27 @@ impl PartialEq for Topology {
     }
 }
 
-/// One version of a pool; its bytes are made once and shared by all who ask for them at the same time.
+/// One version of a pool. Its bytes are encoded once and shared by all requests at the same time.
 #[derive(Debug)]
-pub struct Published {
+pub struct PoolSnapshot {
     clock: Clock,
     versions: Versions,
     topology: Arc<Topology>,
     readings: Vec<Reading>,
     kv_usage_metrics: Vec<Option<Arc<str>>>,
-    with_topology: Mutex<Option<Written>>,
-    without_topology: Mutex<Option<Written>>,
+    with_topology: Mutex<Option<EncodedBytes>>,
+    without_topology: Mutex<Option<EncodedBytes>>,
 }
 
 #[derive(Debug)]
-struct Written {
+struct EncodedBytes {
     at: Duration,
     bytes: Bytes,
 }
 
-impl Published {
-    /// `readings` has one reading for each endpoint of the topology, in its order; `kv_usage_metrics` the metric that its KV
-    /// usage is from.
+impl PoolSnapshot {
+    /// `readings` has one reading for each endpoint of the topology, in its order, and `kv_usage_metrics` the metric of each
+    /// reading's KV usage.
     pub fn new(
         clock: Clock,
         versions: Versions,
@@ -84,7 +84,7 @@ impl Published {
         Self { clock, versions, topology, readings, kv_usage_metrics, with_topology, without_topology }
     }
 
-    /// What this version is called.
+    /// The versions of topology and readings.
     pub fn versions(&self) -> Versions {
         self.versions
     }
@@ -99,7 +99,7 @@ impl Published {
         &self.readings
     }
 
-    /// For each endpoint of the topology, the metric that its KV usage is from.
+    /// For each endpoint of the topology, the metric of its KV usage.
     pub fn kv_usage_metrics(&self) -> &[Option<Arc<str>>] {
         &self.kv_usage_metrics
     }
@@ -114,15 +114,15 @@ impl Published {
             .collect()
     }
 
-    /// The encoded snapshot, its ages as of now to within 5 ms.
+    /// The encoded snapshot. Its ages are accurate to 5 ms.
     pub fn bytes(&self, with_topology: bool) -> Bytes {
-        let mut written = if with_topology { &self.with_topology } else { &self.without_topology }.lock();
+        let mut encoded = if with_topology { &self.with_topology } else { &self.without_topology }.lock();
         let now = self.clock.now();
-        match &*written {
-            Some(written) if now.saturating_sub(written.at) < BYTES_GOOD_FOR => written.bytes.clone(),
+        match &*encoded {
+            Some(encoded) if now.saturating_sub(encoded.at) < MAX_BYTES_AGE => encoded.bytes.clone(),
             _ => {
                 let bytes = self.encode(with_topology, now);
-                *written = Some(Written { at: now, bytes: bytes.clone() });
+                *encoded = Some(EncodedBytes { at: now, bytes: bytes.clone() });
                 bytes
             }
         }
@@ -146,13 +146,13 @@ mod tests {
     use super::*;
     use endpoint_picker_wire::decode;
 
-    fn published(clock: Clock) -> Published {
+    fn published(clock: Clock) -> PoolSnapshot {
         let endpoints =
             vec![endpoint_picker::pool::Endpoint::new("n".to_owned(), "10.0.0.1:1".parse().unwrap(), vec![])];
         let pool = Pool::new("p".to_owned(), endpoints).unwrap();
         let topology = Topology { pool, policy: None };
         let reading = Reading { ready: true, updated: Some(clock.now()), ..Reading::default() };
-        Published::new(
+        PoolSnapshot::new(
             clock,
             Versions { topology: 1, readings: 2 },
             Arc::new(topology),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ages_are_right_however_late_the_bytes_are_asked_for() {
+    async fn ages_are_accurate_whenever_the_bytes_are_requested() {
         let published = published(Clock::start());
         assert_eq!(decode(&published.bytes(false)).unwrap().readings[0].age_ms, Some(0));
         tokio::time::advance(Duration::from_secs(7)).await;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topologys_version_is_of_its_content() {
+    fn a_topologys_version_depends_on_its_content() {
         let topology = |address: &str, failure_mode| {
             let endpoint =
                 endpoint_picker::pool::Endpoint::new("n".to_owned(), address.parse().unwrap(), vec![]);
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_bytes_of_one_moment_are_shared() {
+    async fn requests_at_the_same_time_share_the_bytes() {
         let published = published(Clock::start());
         assert_eq!(published.bytes(false).as_ptr(), published.bytes(false).as_ptr());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_topology_travels_only_when_asked_for() {
+    async fn the_topology_is_encoded_only_on_request() {
         let published = published(Clock::start());
         let with = decode(&published.bytes(true)).unwrap();
         assert_eq!(with.topology.unwrap().pool, "p");
