@@ -1,96 +1,206 @@
-// What the agent says: the pools, one pool now, and its last minutes.
+// The agent's API: the pools, the status of one pool, and its last minutes.
 
-// Time between two questions, in ms; the agent itself reads servers and hears proxies more or less as often.
-const EVERY = 1000;
+/** @typedef {"not_ready" | "failing" | "no_reading" | "stale" | "saturated" | "ready"} State */
+
+/**
+ * The adapters of a server.
+ * @typedef {object} Lora
+ * @property {string[]} running
+ * @property {string[]} waiting
+ * @property {number} max
+ */
+
+/**
+ * Requests that the proxies sent to an endpoint.
+ * @typedef {object} Sent
+ * @property {number} picks
+ * @property {number | null} picks_per_second
+ * @property {number} requests in flight
+ * @property {number} tokens in flight
+ * @property {boolean} failing
+ */
+
+/**
+ * @typedef {object} Endpoint
+ * @property {string} name
+ * @property {string} address
+ * @property {Record<string, string>} [labels]
+ * @property {State} state
+ * @property {number | null} age_ms null: never scraped
+ * @property {number | null} waiting
+ * @property {number | null} running
+ * @property {number | null} kv_usage 0 to 1
+ * @property {Lora | null} lora
+ * @property {number | null} block_size
+ * @property {number | null} num_blocks
+ * @property {Record<string, number>} [attributes]
+ * @property {Sent | null} sent null: no proxy reports
+ */
+
+/**
+ * @typedef {object} Proxy
+ * @property {string} proxy its `node.id`
+ * @property {number} age_ms of its last report
+ * @property {number} routed
+ * @property {number} abstained
+ * @property {Record<string, number>} rejected by status
+ * @property {{agreed: number, disagreed: number}} [shadow]
+ */
+
+/**
+ * Answer of `/v1/pools/{pool}`.
+ * @typedef {object} Status
+ * @property {string} pool
+ * @property {Endpoint[]} endpoints
+ * @property {Proxy[]} proxies
+ */
+
+/** @typedef {"waiting" | "running" | "kv_usage" | "in_flight" | "picks_per_second"} Series */
+
+/**
+ * The values of one endpoint, one for each time; null: unknown.
+ * @typedef {Record<Series, (number | null)[]>} Values
+ */
+
+/**
+ * Answer of `/v1/pools/{pool}/history`.
+ * @typedef {object} History
+ * @property {number[]} ages_ms
+ * @property {Record<string, Values>} endpoints
+ */
+
+// Milliseconds between two requests; the agent itself reads servers and reports about as often.
+const INTERVAL = 1000;
 const TIMEOUT = 4000;
 
-// Charts show so much, in seconds.
+/** Seconds that charts show. */
 export const SPAN = 300;
 
-// Series of an endpoint that are charted, by the names the agent gives them.
+/** @type {Series[]} */
 const SERIES = ["waiting", "running", "kv_usage", "in_flight", "picks_per_second"];
 
-export const listPools = () => ask("/v1/pools");
+/** @returns {Promise<{version: string, pools: string[]}>} */
+export const listPools = () => request("/v1/pools");
 
-async function ask(path) {
-  const answer = await fetch(path, { signal: AbortSignal.timeout(TIMEOUT) });
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.error ?? `status ${answer.status}`);
+/**
+ * @param {string} path
+ * @returns {Promise<any>}
+ */
+async function request(path) {
+  const response = await fetch(path, { signal: AbortSignal.timeout(TIMEOUT) });
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.error ?? `status ${response.status}`);
   return body;
 }
 
-const pathOf = (pool) => `/v1/pools/${encodeURIComponent(pool)}`;
+/** @param {number} ms */
+export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Asks for a pool until `signal` is aborted: hands each status to `show`, or the reason why there is none to `fail`.
-export async function follow(pool, signal, show, fail) {
-  let lines = null;
+/**
+ * Polls a pool until `signal` is aborted: passes each status to `show`, and each error to `fail`.
+ * @param {string} pool
+ * @param {AbortSignal} signal
+ * @param {(status: Status, timeline: Timeline) => void} show
+ * @param {(error: unknown) => void} fail
+ */
+export async function poll(pool, signal, show, fail) {
+  const path = `/v1/pools/${encodeURIComponent(pool)}`;
+  /** @type {Timeline | null} */
+  let timeline = null;
   while (!signal.aborted) {
     const begin = performance.now();
     try {
-      if (lines === null) lines = new Lines(await ask(`${pathOf(pool)}/history`));
-      const status = await ask(pathOf(pool));
+      timeline ??= new Timeline(await request(`${path}/history`));
+      /** @type {Status} */
+      const status = await request(path);
       if (signal.aborted) return;
-      lines.add(status, Date.now() / 1000);
-      show(status, lines);
-    } catch (reason) {
+      timeline.add(status, Date.now() / 1000);
+      show(status, timeline);
+    } catch (error) {
       if (signal.aborted) return;
-      fail(reason);
-      // What was missed meanwhile is in the agent's history, if it is the same agent.
-      lines = null;
+      fail(error);
+      // The agent's history fills the gap, unless the agent was restarted.
+      timeline = null;
     }
-    await new Promise((go) => setTimeout(go, Math.max(100, EVERY - (performance.now() - begin))));
+    await sleep(Math.max(100, INTERVAL - (performance.now() - begin)));
   }
 }
 
-// The last minutes of each endpoint, as columns over common moments.
-export class Lines {
+/** The last minutes of all endpoints: columns of values over common times. */
+export class Timeline {
+  /** @param {History} history */
   constructor(history) {
     const now = Date.now() / 1000;
-    this.at = history.ages_ms.map((age) => now - age / 1000);
+    /** Seconds since 1970. */
+    this.times = history.ages_ms.map((age) => now - age / 1000);
     this.endpoints = new Map(Object.entries(history.endpoints));
   }
 
+  /**
+   * @param {Status} status
+   * @param {number} now
+   */
   add(status, now) {
-    const before = this.at.length;
-    this.at.push(now);
-    const old = this.at.findIndex((at) => at >= now - SPAN);
-    this.at.splice(0, old);
+    const before = this.times.length;
+    this.times.push(now);
+    const outdated = this.times.findIndex((time) => time >= now - SPAN);
+    this.times.splice(0, outdated);
     const endpoints = new Map();
     for (const endpoint of status.endpoints) {
-      const line = this.endpoints.get(endpoint.name) ?? unknown(before);
-      // The last values of an endpoint that is not ready are not those of this moment.
-      const values = endpoint.state === "not_ready" ? {} : endpoint;
-      const now = {
-        ...values,
-        in_flight: endpoint.sent?.requests,
-        picks_per_second: endpoint.sent?.picks_per_second,
+      const values = this.endpoints.get(endpoint.name) ?? unknown(before);
+      // An endpoint that is not ready keeps its last values, which are not those of this moment.
+      const isRead = endpoint.state !== "not_ready";
+      const latest = {
+        waiting: isRead ? endpoint.waiting : null,
+        running: isRead ? endpoint.running : null,
+        kv_usage: isRead ? endpoint.kv_usage : null,
+        in_flight: endpoint.sent?.requests ?? null,
+        picks_per_second: endpoint.sent?.picks_per_second ?? null,
       };
       for (const series of SERIES) {
-        line[series].push(now[series] ?? null);
-        line[series].splice(0, old);
+        values[series].push(latest[series]);
+        values[series].splice(0, outdated);
       }
-      endpoints.set(endpoint.name, line);
+      endpoints.set(endpoint.name, values);
     }
     this.endpoints = endpoints;
   }
 
-  // The columns of one series of one endpoint.
+  /**
+   * The values of one series of one endpoint.
+   * @param {string} name
+   * @param {Series} series
+   */
   of(name, series) {
-    return [this.at, this.endpoints.get(name)?.[series] ?? this.at.map(() => null)];
+    return this.endpoints.get(name)?.[series] ?? this.times.map(() => null);
   }
 
-  // One number for each moment, made of what the endpoints that say something say.
-  all(series, make) {
-    const lines = [...this.endpoints.values()].map((line) => line[series]);
-    return this.at.map((_, index) => {
-      const said = lines.map((line) => line[index]).filter((value) => value !== null);
-      return said.length > 0 ? make(said) : null;
+  /**
+   * One number for each time, combined from the endpoints with a value.
+   * @param {Series} series
+   * @param {(values: number[]) => number} combine
+   */
+  all(series, combine) {
+    const columns = [...this.endpoints.values()].map((values) => values[series]);
+    return this.times.map((_, index) => {
+      const values = columns.map((column) => column[index] ?? null).filter((value) => value !== null);
+      return values.length > 0 ? combine(values) : null;
     });
   }
 }
 
-const unknown = (points) => Object.fromEntries(SERIES.map((series) => [series, Array(points).fill(null)]));
+/**
+ * @param {number} length
+ * @returns {Values}
+ */
+function unknown(length) {
+  const column = () => Array(length).fill(null);
+  return { waiting: column(), running: column(), kv_usage: column(), in_flight: column(), picks_per_second: column() };
+}
 
+/** @param {number[]} values */
 export const sum = (values) => values.reduce((a, b) => a + b, 0);
+/** @param {number[]} values */
 export const mean = (values) => sum(values) / values.length;
-export const most = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
+/** @param {number[]} values */
+export const maximum = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);

@@ -1,70 +1,88 @@
-// One endpoint with larger charts and all that is known of it.
+// One endpoint in detail: larger charts, and all its facts.
 
-import { asCount, asShare, panel } from "/page/charts.js";
-import { asAdapters, asAge, asRate, NOTHING, STATES } from "/page/table.js";
+import { formatCount, formatShare, panel } from "/page/charts.js";
+import { formatAdapters, formatAge, formatRate, MISSING, STATE_NAMES } from "/page/table.js";
 
-const STATE_NAMES = Object.fromEntries(STATES);
+/** @import { Series, Status, Timeline } from "/page/agent.js" */
+/** @import { Chart, PanelOptions } from "/page/charts.js" */
 
+/** @type {(PanelOptions & { series: Series[] })[]} */
 const CHARTS = [
-  { title: "Picks per second", lines: [""], series: ["picks_per_second"], say: asRate },
-  { title: "Requests", lines: ["waiting", "running"], series: ["waiting", "running"], say: asCount, least: 5 },
-  { title: "In flight, by proxies", lines: [""], series: ["in_flight"], say: asCount },
-  { title: "KV cache", lines: [""], series: ["kv_usage"], say: asShare },
+  { title: "Picks per second", lines: [""], series: ["picks_per_second"], format: formatRate },
+  { title: "Requests", lines: ["waiting", "running"], series: ["waiting", "running"], format: formatCount, minimum: 5 },
+  { title: "In flight, by proxies", lines: [""], series: ["in_flight"], format: formatCount },
+  { title: "KV cache", lines: [""], series: ["kv_usage"], format: formatShare },
 ];
 
 export class Details {
   #element;
   #close;
+  /** @type {Chart[]} */
   #charts = [];
-  #facts;
-  #state;
+  #state = document.createElement("span");
+  #facts = document.createElement("dl");
+  /**
+   * The endpoint that is open.
+   * @type {string | null}
+   */
   name = null;
 
+  /**
+   * @param {HTMLElement} element
+   * @param {() => void} close called when the user closes the details, or the endpoint leaves the pool
+   */
   constructor(element, close) {
     this.#element = element;
     this.#close = close;
+    this.#state.className = "state";
   }
 
+  /** @param {string} name */
   open(name) {
     this.close();
     this.name = name;
     const heading = document.createElement("header");
-    heading.append(Object.assign(document.createElement("h2"), { textContent: name }));
-    this.#state = heading.appendChild(Object.assign(document.createElement("span"), { className: "state" }));
+    heading.append(Object.assign(document.createElement("h2"), { textContent: name }), this.#state);
     const button = Object.assign(document.createElement("button"), { className: "close", textContent: "×", title: "Close (Esc)" });
     button.setAttribute("aria-label", "Close");
     button.addEventListener("click", () => this.#close());
     this.#element.append(heading, button);
     this.#element.hidden = false;
     this.#charts = CHARTS.map((chart) => panel(this.#element, { ...chart, height: 104 }));
-    this.#facts = this.#element.appendChild(document.createElement("dl"));
+    this.#element.append(this.#facts);
   }
 
-  show(status, lines) {
-    const endpoint = status.endpoints.find((it) => it.name === this.name);
+  /**
+   * @param {Status} status
+   * @param {Timeline} timeline
+   */
+  show(status, timeline) {
+    const { name } = this;
+    if (name === null) return;
+    const endpoint = status.endpoints.find((it) => it.name === name);
     if (!endpoint) {
-      if (this.name !== null) this.#close();
+      this.#close();
       return;
     }
     this.#state.dataset.state = endpoint.state;
     this.#state.textContent = STATE_NAMES[endpoint.state];
     for (const [index, { series }] of CHARTS.entries()) {
-      const columns = series.map((it) => lines.of(this.name, it)[1]);
-      this.#charts[index].show([lines.at, ...columns]);
+      this.#charts[index]?.show([timeline.times, ...series.map((it) => timeline.of(name, it))]);
     }
+    const { sent, lora } = endpoint;
     const facts = {
       Address: endpoint.address,
-      "Age of the values": endpoint.age_ms === null ? "never scraped" : asAge(endpoint.age_ms),
-      "Picks seen": endpoint.sent ? endpoint.sent.picks.toLocaleString("en") : "no proxy reports",
-      "Tokens in flight": endpoint.sent ? endpoint.sent.tokens.toLocaleString("en") : NOTHING,
-      "KV cache": endpoint.num_blocks ? `${endpoint.num_blocks.toLocaleString("en")} blocks of ${endpoint.block_size ?? "?"} tokens` : NOTHING,
-      "LoRA adapters": endpoint.lora ? `${asAdapters(endpoint.lora)} (${endpoint.lora.running.length} of ${endpoint.lora.max})` : NOTHING,
+      "Age of the values": endpoint.age_ms === null ? "never scraped" : formatAge(endpoint.age_ms),
+      "Picks reported": sent ? sent.picks.toLocaleString("en") : "no proxy reports",
+      "Tokens in flight": sent ? sent.tokens.toLocaleString("en") : MISSING,
+      "KV cache": endpoint.num_blocks ? `${endpoint.num_blocks.toLocaleString("en")} blocks of ${endpoint.block_size ?? "?"} tokens` : MISSING,
+      "LoRA adapters": lora ? `${formatAdapters(lora)} (${lora.running.length} of ${lora.max})` : MISSING,
       ...endpoint.attributes,
       ...endpoint.labels,
     };
-    this.#facts.replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [
-      Object.assign(document.createElement("dt"), { textContent: name }),
-      Object.assign(document.createElement("dd"), { textContent: value }),
+    this.#facts.replaceChildren(...Object.entries(facts).flatMap(([term, value]) => [
+      Object.assign(document.createElement("dt"), { textContent: term }),
+      Object.assign(document.createElement("dd"), { textContent: String(value) }),
     ]));
   }
 
@@ -73,6 +91,8 @@ export class Details {
     this.#charts = [];
     this.name = null;
     this.#element.hidden = true;
+    this.#state.textContent = "";
+    this.#facts.replaceChildren();
     this.#element.replaceChildren();
   }
 }

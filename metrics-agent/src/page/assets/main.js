@@ -1,235 +1,331 @@
-// Puts the page together: asks the agent, and shows what it says.
+// The page: polls the agent, and shows the pool that the address names.
 
-import { follow, listPools, mean, most, sum } from "/page/agent.js";
-import { asCount, asShare, panel } from "/page/charts.js";
+import { listPools, maximum, mean, poll, sleep, sum } from "/page/agent.js";
+import { formatCount, formatShare, panel } from "/page/charts.js";
 import { Details } from "/page/details.js";
-import { asAge, asRate, NOTHING, STATES, Table } from "/page/table.js";
+import { formatAge, formatRate, MISSING, STATES, Table } from "/page/table.js";
 
-const at = (id) => document.getElementById(id);
-const make = (tag, properties = {}) => Object.assign(document.createElement(tag), properties);
+/** @import { Endpoint, Proxy, Status, Timeline } from "/page/agent.js" */
+/** @import { PanelOptions } from "/page/charts.js" */
 
-// The pool and the endpoint that are looked at stand in the address, so that they can be sent to somebody.
-const wanted = () => new URLSearchParams(location.hash.slice(1));
-function remember(changes) {
-  const now = wanted();
-  for (const [key, value] of Object.entries(changes)) {
-    if (value === null) now.delete(key);
-    else now.set(key, value);
-  }
-  history.replaceState(null, "", `#${now}`);
+/**
+ * An element of index.html.
+ * @template {HTMLElement} T
+ * @param {string} id
+ * @param {new () => T} type
+ * @returns {T}
+ */
+function element(id, type) {
+  const found = document.getElementById(id);
+  if (!(found instanceof type)) throw new Error(`index.html has no ${type.name} #${id}`);
+  return found;
 }
 
-const details = new Details(at("details"), closeDetails);
-const table = new Table(at("endpoints"), openDetails);
-let shown = null;
-let following = new AbortController();
+/**
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Partial<HTMLElementTagNameMap[K]>} [properties]
+ */
+const create = (tag, properties = {}) => Object.assign(document.createElement(tag), properties);
 
+const page = {
+  pools: element("pools", HTMLElement),
+  connection: element("connection", HTMLElement),
+  summary: element("summary", HTMLElement),
+  charts: element("charts", HTMLElement),
+  filter: element("filter", HTMLInputElement),
+  states: element("states", HTMLElement),
+  count: element("count", HTMLElement),
+  endpoints: element("endpoints", HTMLTableElement),
+  empty: element("empty", HTMLElement),
+  proxies: element("proxies", HTMLElement),
+  details: element("details", HTMLElement),
+  version: element("version", HTMLElement),
+};
+
+// The address contains the pool and the open endpoint, so that it can be shared as a link.
+const addressParameters = () => new URLSearchParams(location.hash.slice(1));
+
+/** @param {Record<string, string | null>} changes null removes a parameter */
+function updateAddress(changes) {
+  const parameters = addressParameters();
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === null) parameters.delete(key);
+    else parameters.set(key, value);
+  }
+  history.replaceState(null, "", `#${parameters}`);
+}
+
+const details = new Details(page.details, closeDetails);
+const table = new Table(page.endpoints, openDetails);
+/**
+ * The latest status of the selected pool.
+ * @type {{status: Status, timeline: Timeline} | null}
+ */
+let latest = null;
+let polling = new AbortController();
+
+/** @param {string} name */
 function openDetails(name) {
   details.open(name);
-  document.body.classList.add("beside");
+  document.body.classList.add("with-details");
   table.mark(name);
-  remember({ endpoint: name });
-  if (shown) details.show(...shown);
+  updateAddress({ endpoint: name });
+  if (latest) details.show(latest.status, latest.timeline);
 }
 
 function closeDetails() {
   if (details.name === null) return;
   details.close();
-  document.body.classList.remove("beside");
+  document.body.classList.remove("with-details");
   table.mark(null);
-  remember({ endpoint: null });
+  updateAddress({ endpoint: null });
   table.focus();
 }
 
-const charts = [
-  { title: "Picks per second", lines: ["all"], say: asRate, data: (lines) => [lines.all("picks_per_second", sum)] },
-  { title: "Waiting", lines: ["mean", "most"], say: asCount, least: 5, data: (lines) => [lines.all("waiting", mean), lines.all("waiting", most)] },
-  { title: "Requests", lines: ["running", "in flight"], say: asCount, least: 5, data: (lines) => [lines.all("running", sum), lines.all("in_flight", sum)] },
-  { title: "KV cache", lines: ["mean", "most"], say: asShare, data: (lines) => [lines.all("kv_usage", mean), lines.all("kv_usage", most)] },
-].map((chart) => ({ ...chart, panel: panel(at("charts"), chart) }));
+/** @type {(PanelOptions & { columns: (timeline: Timeline) => (number | null)[][] })[]} */
+const CHARTS = [
+  {
+    title: "Picks per second", lines: ["all"], format: formatRate,
+    columns: (timeline) => [timeline.all("picks_per_second", sum)],
+  },
+  {
+    title: "Waiting", lines: ["mean", "most"], format: formatCount, minimum: 5,
+    columns: (timeline) => [timeline.all("waiting", mean), timeline.all("waiting", maximum)],
+  },
+  {
+    title: "Requests", lines: ["running", "in flight"], format: formatCount, minimum: 5,
+    columns: (timeline) => [timeline.all("running", sum), timeline.all("in_flight", sum)],
+  },
+  {
+    title: "KV cache", lines: ["mean", "most"], format: formatShare,
+    columns: (timeline) => [timeline.all("kv_usage", mean), timeline.all("kv_usage", maximum)],
+  },
+];
+const charts = CHARTS.map((chart) => ({ columns: chart.columns, panel: panel(page.charts, chart) }));
 
-// What a shadow configuration would have done, if some proxy tries one.
+/** @typedef {[name: string, value: string, note?: string]} Fact */
+
+/**
+ * How often the shadow configuration agrees; nothing without a shadow.
+ * @param {Proxy[]} proxies
+ * @returns {Fact[]}
+ */
 function agreement(proxies) {
   const shadows = proxies.flatMap((it) => it.shadow ?? []);
   if (shadows.length === 0) return [];
   const agreed = sum(shadows.map((it) => it.agreed));
   const all = agreed + sum(shadows.map((it) => it.disagreed));
-  // Rounded down: 100 % means all.
-  const share = all > 0 ? `${(Math.floor((agreed * 1000) / all) / 10).toFixed(1)} %` : NOTHING;
+  // Rounded down, so that 100 % means all.
+  const share = all > 0 ? `${(Math.floor((agreed * 1000) / all) / 10).toFixed(1)} %` : MISSING;
   return [["Shadow agrees", share, `of ${all.toLocaleString("en")}`]];
 }
 
-function showSummary(status) {
-  const known = (endpoints, value) => endpoints.map(value).filter((it) => it !== null && it !== undefined);
-  // An endpoint that is not ready keeps its last values, which count for nothing; what proxies sent there is still in flight.
-  const reported = (value) => known(status.endpoints.filter(({ state }) => state !== "not_ready"), value);
-  const sent = (value) => known(status.endpoints.flatMap((it) => it.sent ?? []), value);
-  const total = (values, say) => (values.length > 0 ? say(sum(values)) : NOTHING);
-  const isFresh = ({ state }) => state === "ready" || state === "saturated";
-  const usages = status.endpoints.filter(isFresh).map((it) => it.kv_usage).filter((it) => it !== null);
-  const ages = reported((it) => it.age_ms);
+/** @param {Endpoint} endpoint */
+const isFresh = ({ state }) => state === "ready" || state === "saturated";
+
+/** @param {(number | null | undefined)[]} values */
+const numbers = (values) => values.filter((value) => typeof value === "number");
+
+/** @param {Status} status */
+function showSummary({ endpoints, proxies }) {
+  const fresh = endpoints.filter(isFresh);
+  // An endpoint that is not ready keeps its last values, which no longer count; the requests that proxies sent there are still in flight.
+  const read = endpoints.filter(({ state }) => state !== "not_ready");
+  const total = (/** @type {(number | null | undefined)[]} */ values, /** @type {(value: number) => string} */ format) => {
+    const known = numbers(values);
+    return known.length > 0 ? format(sum(known)) : MISSING;
+  };
+  const usages = numbers(fresh.map((it) => it.kv_usage));
+  const ages = numbers(read.map((it) => it.age_ms));
+  /** @type {Fact[]} */
   const facts = [
-    ["Endpoints ready", status.endpoints.filter(isFresh).length, `of ${status.endpoints.length}`],
-    ["Picks per second", total(sent((it) => it.picks_per_second), asRate)],
-    ["Waiting", total(reported((it) => it.waiting), asCount)],
-    ["Running", total(reported((it) => it.running), asCount)],
-    ["In flight", total(sent((it) => it.requests), asCount)],
-    ["KV cache", usages.length > 0 ? asShare(mean(usages)) : NOTHING, "mean"],
-    ["Oldest reading", ages.length > 0 ? asAge(most(ages)) : NOTHING],
-    ...agreement(status.proxies),
+    ["Endpoints ready", String(fresh.length), `of ${endpoints.length}`],
+    ["Picks per second", total(endpoints.map((it) => it.sent?.picks_per_second), formatRate)],
+    ["Waiting", total(read.map((it) => it.waiting), formatCount)],
+    ["Running", total(read.map((it) => it.running), formatCount)],
+    ["In flight", total(endpoints.map((it) => it.sent?.requests), formatCount)],
+    ["KV cache", usages.length > 0 ? formatShare(mean(usages)) : MISSING, "mean"],
+    ["Oldest reading", ages.length > 0 ? formatAge(maximum(ages)) : MISSING],
+    ...agreement(proxies),
   ];
-  at("summary").replaceChildren(...facts.map(([name, value, note]) => {
-    const fact = make("div");
-    const number = make("dd", { textContent: value });
-    if (note) number.append(" ", make("small", { textContent: note }));
-    fact.append(make("dt", { textContent: name }), number);
+  page.summary.replaceChildren(...facts.map(([name, value, note]) => {
+    const number = create("dd", { textContent: value });
+    if (note) number.append(" ", create("small", { textContent: note }));
+    const fact = create("div");
+    fact.append(create("dt", { textContent: name }), number);
     return fact;
   }));
 }
 
 const stateButtons = STATES.map(([state, name]) => {
-  const button = make("button", { className: "state", type: "button" });
+  const button = create("button", { className: "state", type: "button" });
   button.dataset.state = state;
   button.setAttribute("aria-pressed", "false");
-  button.addEventListener("click", () => {
-    const isOn = button.getAttribute("aria-pressed") !== "true";
-    for (const [other] of stateButtons) other.setAttribute("aria-pressed", String(other === button && isOn));
-    table.only(isOn ? state : null);
-    showCount();
-  });
-  at("states").append(button);
-  return [button, state, name];
+  button.addEventListener("click", () => filterState(isPressed(button) ? null : button));
+  page.states.append(button);
+  return { button, state, name };
 });
 
-function showStates(status) {
-  for (const [button, state, name] of stateButtons) {
-    const count = status.endpoints.filter((it) => it.state === state).length;
+/** @param {HTMLButtonElement} button */
+const isPressed = (button) => button.getAttribute("aria-pressed") === "true";
+
+/**
+ * Shows only endpoints in the state of this button; all with null.
+ * @param {HTMLButtonElement | null} selected
+ */
+function filterState(selected) {
+  for (const { button } of stateButtons) button.setAttribute("aria-pressed", String(button === selected));
+  table.filterState(stateButtons.find(({ button }) => button === selected)?.state ?? null);
+  showCount();
+}
+
+/** @param {Status} status */
+function showStates({ endpoints }) {
+  for (const { button, state, name } of stateButtons) {
+    const count = endpoints.filter((it) => it.state === state).length;
     button.textContent = `${count} ${name}`;
-    button.hidden = count === 0 && button.getAttribute("aria-pressed") !== "true";
+    button.hidden = count === 0 && !isPressed(button);
   }
 }
 
 function showCount() {
-  const { shown: some, all } = table.counts();
-  at("count").textContent = some === all ? "" : `${some} of ${all} shown`;
-  at("empty").hidden = some > 0;
-  at("empty").textContent = all === 0 ? "The pool has no endpoints." : "No endpoint is like this. Esc shows all again.";
+  const { shown, all } = table.counts();
+  page.count.textContent = shown === all ? "" : `${shown} of ${all} shown`;
+  page.empty.hidden = shown > 0;
+  page.empty.textContent = all === 0 ? "The pool has no endpoints." : "No endpoint matches. Esc shows all.";
 }
 
+/** @param {Status} status */
 function showProxies({ proxies }) {
   if (proxies.length === 0) {
-    at("proxies").replaceChildren(make("p", { textContent: "No proxy reports on this pool: picks and requests in flight are not known." }));
+    const text = "No proxy reports on this pool: picks and requests in flight are unknown.";
+    page.proxies.replaceChildren(create("p", { textContent: text }));
     return;
   }
-  const list = make("table");
+  const list = create("table");
   const head = list.createTHead().insertRow();
-  for (const name of ["Proxy", "Routed", "Left to Envoy", "Rejected", "Last report"]) head.append(make("th", { textContent: name, scope: "col" }));
+  for (const name of ["Proxy", "Routed", "Left to Envoy", "Rejected", "Last report"]) head.append(create("th", { textContent: name, scope: "col" }));
   const body = list.createTBody();
   for (const it of proxies) {
     const rejected = Object.entries(it.rejected).map(([status, count]) => `${count.toLocaleString("en")} × ${status}`);
     const row = body.insertRow();
-    const texts = [it.proxy || "(no node.id)", it.routed.toLocaleString("en"), it.abstained.toLocaleString("en"), rejected.join(", ") || "0", asAge(it.age_ms)];
+    const texts = [it.proxy || "(no node.id)", it.routed.toLocaleString("en"), it.abstained.toLocaleString("en"), rejected.join(", ") || "0", formatAge(it.age_ms)];
     for (const text of texts) row.insertCell().textContent = text;
   }
-  const frame = make("div", { className: "frame" });
+  const frame = create("div", { className: "frame" });
   frame.append(list);
-  at("proxies").replaceChildren(make("h2", { textContent: "Proxies" }), frame);
+  page.proxies.replaceChildren(create("h2", { textContent: "Proxies" }), frame);
 }
 
-function show(status, lines) {
-  shown = [status, lines];
-  tellLink("live", "live");
+/**
+ * @param {Status} status
+ * @param {Timeline} timeline
+ */
+function show(status, timeline) {
+  latest = { status, timeline };
+  showConnection("live", "live");
   showSummary(status);
   showStates(status);
-  for (const chart of charts) chart.panel.show([lines.at, ...chart.data(lines)]);
-  table.show(status, lines);
+  for (const chart of charts) chart.panel.show([timeline.times, ...chart.columns(timeline)]);
+  table.show(status, timeline);
   showCount();
   showProxies(status);
-  details.show(status, lines);
+  details.show(status, timeline);
 }
 
-function tellLink(state, text) {
-  if (at("link").textContent === text) return;
-  at("link").dataset.state = state;
-  at("link").textContent = text;
+/**
+ * @param {"live" | "lost"} state
+ * @param {string} text
+ */
+function showConnection(state, text) {
+  if (page.connection.textContent === text) return;
+  page.connection.dataset.state = state;
+  page.connection.textContent = text;
 }
 
-let lostAt = null;
-function fail(reason) {
-  lostAt = at("link").dataset.state === "lost" ? lostAt : new Date();
-  tellLink("lost", `no news since ${lostAt.toLocaleTimeString()}: ${reason.message}`);
+let lostAt = new Date();
+/** @param {unknown} error */
+function showLoss(error) {
+  if (page.connection.dataset.state !== "lost") lostAt = new Date();
+  const reason = error instanceof Error ? error.message : String(error);
+  showConnection("lost", `connection lost at ${lostAt.toLocaleTimeString()}: ${reason}`);
 }
 
-function choose(pool) {
-  following.abort();
-  following = new AbortController();
-  shown = null;
+/** @param {string} pool */
+function selectPool(pool) {
+  polling.abort();
+  polling = new AbortController();
+  latest = null;
   table.clear();
-  const endpoint = wanted().get("endpoint");
+  const endpoint = addressParameters().get("endpoint");
   details.close();
-  document.body.classList.toggle("beside", endpoint !== null);
-  for (const button of at("pools").children) button.setAttribute("aria-pressed", String(button.textContent === pool));
+  document.body.classList.toggle("with-details", endpoint !== null);
+  for (const button of page.pools.children) button.setAttribute("aria-pressed", String(button.textContent === pool));
   document.title = `${pool} – endpoint picker`;
   if (endpoint) {
     details.open(endpoint);
     table.mark(endpoint);
   }
-  follow(pool, following.signal, show, fail);
+  poll(pool, polling.signal, show, showLoss);
 }
 
-// Pools come and go with the manifests.
-async function keepPools() {
+// The list of pools changes with the manifests.
+async function pollPools() {
+  /** @type {string[]} */
   let names = [];
   for (;;) {
     try {
       const { version, pools } = await listPools();
-      at("version").textContent = `metrics-agent ${version}`;
+      page.version.textContent = `metrics-agent ${version}`;
       if (pools.join("\n") !== names.join("\n")) {
         names = pools;
         showPools(pools);
       }
-    } catch (reason) {
-      fail(reason);
+    } catch (error) {
+      showLoss(error);
     }
-    await new Promise((go) => setTimeout(go, names.length > 0 ? 5000 : 1000));
+    await sleep(names.length > 0 ? 5000 : 1000);
   }
 }
 
+/** @param {string[]} pools */
 function showPools(pools) {
-  at("pools").replaceChildren(...pools.map((pool) => {
-    const button = make("button", { textContent: pool, type: "button" });
+  page.pools.replaceChildren(...pools.map((pool) => {
+    const button = create("button", { textContent: pool, type: "button" });
     button.addEventListener("click", () => {
-      remember({ pool, endpoint: null });
-      choose(pool);
+      updateAddress({ pool, endpoint: null });
+      selectPool(pool);
     });
     return button;
   }));
-  const pool = pools.includes(wanted().get("pool")) ? wanted().get("pool") : pools[0];
-  if (pool !== undefined) choose(pool);
+  const named = addressParameters().get("pool");
+  const pool = pools.find((it) => it === named) ?? pools[0];
+  if (pool !== undefined) selectPool(pool);
 }
 
-at("filter").addEventListener("input", ({ target }) => {
-  table.filter(target.value);
+page.filter.addEventListener("input", () => {
+  table.filter(page.filter.value);
   showCount();
 });
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const isTyping = event.target === at("filter");
+  const isTyping = event.target === page.filter;
   if (event.key === "Escape") {
-    if (details.name !== null) closeDetails();
-    else {
-      at("filter").value = "";
+    if (details.name !== null) {
+      closeDetails();
+    } else {
+      page.filter.value = "";
       table.filter("");
-      stateButtons.find(([button]) => button.getAttribute("aria-pressed") === "true")?.[0].click();
-      showCount();
+      filterState(null);
       table.focus();
     }
   } else if (isTyping) {
     if (event.key !== "ArrowDown" && event.key !== "Enter") return;
     table.focus();
   } else if (event.key === "/") {
-    at("filter").focus();
+    page.filter.focus();
   } else if (event.key >= "0" && event.key <= "9") {
     table.sortBy((Number(event.key) + 9) % 10);
   } else if (event.key === "ArrowDown" && event.target === document.body) {
@@ -240,4 +336,4 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-keepPools();
+pollPools();
