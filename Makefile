@@ -8,18 +8,18 @@ target_dir   := $(or $(CARGO_TARGET_DIR),target)
 # Always the same packages together, so that cargo builds their shared dependencies once.
 test_packages := endpoint-picker-model-server endpoint-picker-harness endpoint-picker-e2e endpoint-picker-bench
 programs     := -p metrics-agent $(addprefix -p ,$(test_packages))
-# What cargo makes of the filter, and where envoy.yaml and the tests look for it.
+# The module that cargo builds, and the path at which envoy.yaml and the tests expect it.
 filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
 filter       := target/endpoint_picker.wasm
-# The same with a way to end its VM, for tests.
+# Variants for tests and benches: one with a request that traps its VM, one whose workers share nothing.
 trapping     := target/endpoint_picker_trap.wasm
 alone        := target/endpoint_picker_alone.wasm
 in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-wasm
 
-# What was brought into .tools/ is found too, after what was there before.
+# Programs in .tools/ come after the installed ones.
 export PATH  := $(PATH):$(CURDIR)/.tools/bin
 
-# What the tests need is brought before anything is built, also with -j.
+# The tests' tools are installed before anything is built, also with -j.
 .NOTPARALLEL:
 
 .PHONY: help
@@ -42,7 +42,7 @@ test-unit: test-tools tools ## Run the tests that need no Envoy
 	$(CARGO) test $(programs) --lib --test agent --test manifests --test parity
 
 .PHONY: test-e2e
-test-e2e: test-tools build wasm-trap ## Run the end-to-end tests in a real Envoy (one of them: make test-e2e T=name)
+test-e2e: test-tools build wasm-trap ## Run the end-to-end tests in a real Envoy (some of them: make test-e2e T=name)
 	$(CARGO) test $(programs) --test module --test e2e -- $(T)
 
 .PHONY: test-envoys
@@ -50,11 +50,11 @@ test-envoys: test-tools build ## Run a short set of the end-to-end tests with ea
 	@CARGO=$(CARGO) PROGRAMS="$(programs)" tools/envoys
 
 .PHONY: chaos
-chaos: build ## Break one thing after another under load (SECONDS=300 SEED=n); fails when a servable request is lost
+chaos: build ## Inject one fault after another under load (SECONDS=300 SEED=n); fails when a servable request is lost
 	@$(target_dir)/debug/bench chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED))
 
 .PHONY: soak
-soak: build ## The same load for long (SECONDS=600): fails when memory grows or logs are spammed
+soak: build ## Run the same load for long (SECONDS=600); fails when memory grows or logs flood
 	@$(target_dir)/debug/bench soak --seconds $(or $(SECONDS),600)
 
 .PHONY: parity
@@ -62,11 +62,11 @@ parity: build ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/e
 	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/debug/bench parity
 
 .PHONY: fuzz
-fuzz: ## Fuzz what reads foreign bytes, each target for SECONDS=30
+fuzz: ## Fuzz everything that reads foreign bytes, each target for SECONDS=30
 	@SECONDS_EACH=$(or $(SECONDS),30) tools/fuzz
 
 .PHONY: test-wasm
-test-wasm: tools ## Run the rules' tests on wasm32 in Node
+test-wasm: tools ## Run the rules' tests on wasm32 in Node.js
 	@tools/test-wasm
 
 .PHONY: build
@@ -80,33 +80,42 @@ wasm: tools ## Build the filter as target/endpoint_picker.wasm
 	@cmp -s $(filter_built) $(filter) || cp $(filter_built) $(filter)
 
 .PHONY: wasm-trap
-wasm-trap: tools ## Build the filter that a test can trap
+wasm-trap: tools ## Build the filter with a request that traps it, for tests
 	$(CARGO) build -p endpoint-picker-wasm --features trap --target wasm32-wasip1 --profile wasm
 	@cmp -s $(filter_built) $(trapping) || cp $(filter_built) $(trapping)
 
 .PHONY: wasm-alone
-wasm-alone: tools ## Build the filter whose workers share nothing, for the bench of what sharing costs
+wasm-alone: tools ## Build the filter whose workers share nothing, for the bench of sharing
 	$(CARGO) build -p endpoint-picker-wasm --features alone --target wasm32-wasip1 --profile wasm
 	@cmp -s $(filter_built) $(alone) || cp $(filter_built) $(alone)
 
 .PHONY: lint
-lint: tools ## Check the lock file, the format, and clippy for host and wasm
+lint: tools ## Check the lock file, the format, clippy for host and wasm, and the types of the page's scripts
 	$(CARGO) metadata --locked --format-version 1 >/dev/null
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
+	@tools/check-page
+
+.PHONY: doc
+doc: tools ## Build the documentation of all crates, private items included; warnings are errors
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
+
+.PHONY: msrv
+msrv: ## Check the filter and the agent with the oldest supported Rust, which rustup installs
+	@tools/msrv
 
 .PHONY: deny
 deny: ## Check the licences and sources of all packages, and that none is banned
 	@tools/cargo-deny check licenses bans sources
 
 .PHONY: advisories
-advisories: ## Look up known faults of all packages (fetches the database of advisories)
+advisories: ## Look up known vulnerabilities of all packages (fetches the database of advisories)
 	@tools/cargo-deny check advisories
 
 .PHONY: check-imports
-check-imports: wasm ## Check what the built filter asks of Envoy against filter/wasm/capabilities.txt and envoy.yaml
+check-imports: wasm ## Check the built filter's host calls against filter/wasm/capabilities.txt and envoy.yaml
 	$(CARGO) test $(programs) --test module
 
 .PHONY: gen
@@ -123,30 +132,30 @@ check-alerts: test-tools ## Check and test the alert rules of docs/observability
 	promtool test rules docs/observability/alerts-test.yaml
 
 .PHONY: bench
-bench: tools wasm-alone wasm ## Measure what the picker costs: proxy, choice, agent, module (less: make bench B='--only sharing')
+bench: tools wasm-alone wasm ## Measure the picker's cost: proxy, decision, agent, module (a part: make bench B='--only sharing')
 	@tools/debian wrk
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench cost $(B)
 
 .PHONY: bench-epp
-bench-epp: tools wasm ## Measure the picker against the EPP's and against round robin, 25 minutes (QUICK=1: 5; WRITE=1 into docs)
+bench-epp: tools wasm ## Compare with the EPP and with round robin, 25 minutes (QUICK=1: 5; WRITE=1 into docs)
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
 	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench epp $(if $(QUICK),--quick) $(if $(WRITE),--write)
 
 .PHONY: bench-intervals
-bench-intervals: tools wasm ## Measure the choices at scrape intervals of 50 to 500 ms beside round robin, without an EPP (QUICK=1: less)
+bench-intervals: tools wasm ## Compare scrape intervals of 50 to 500 ms and round robin, without an EPP (QUICK=1: shorter)
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
 	@$(target_dir)/release/bench epp --only intervals $(if $(QUICK),--quick)
 
 .PHONY: tools
-tools: ## Find or bring the wasm targets, Envoy and func-e (into .tools/)
+tools: ## Find or install the wasm targets, Envoy and func-e (into .tools/)
 	@tools/setup
 
 .PHONY: test-tools
-test-tools: ## Find or bring promtool, Starlette and Chromium for the tests, or say at once what is missing
+test-tools: ## Find or install promtool, Starlette, Node.js and Chromium for the tests, or print at once what is missing
 	@tools/test-setup
 
 .PHONY: clean
-clean: ## Remove what was built and the kept logs; .tools/ stays
+clean: ## Remove everything built and the kept logs; .tools/ stays
 	$(CARGO) clean
 	rm -rf tests/logs
