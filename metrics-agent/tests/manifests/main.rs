@@ -15,6 +15,7 @@ mod lists;
 mod lowering;
 mod objects;
 mod policies;
+mod policy_refusals;
 mod pools;
 mod reading;
 mod refusals;

@@ -2,7 +2,7 @@
 
 use endpoint_picker_wire::{Message, v1};
 
-use super::{BODY, Fixture, row};
+use super::fixture::{BODY, Fixture, row};
 
 /// An acting configuration, and one that is its shadow.
 fn configs(acting: &str, shadow: &str) -> String {

@@ -1,0 +1,100 @@
+//! Faults of the other fields.
+
+use super::asserts::{assert_refused, assert_refused_with};
+use crate::reading::{config, plan};
+
+#[test]
+fn times_of_flow_control() {
+    for (field, value, printed) in [
+        ("defaultRequestTTL", "abc", "\"abc\""),
+        ("noEndpointRequestTTL", "'5'", "\"5\""),
+        ("defaultRequestTTL", "-1s", "\"-1s\""),
+    ] {
+        assert_refused(
+            &format!("plugins: [{{type: queue-scorer}}]\nflowControl: {{{field}: {value}}}"),
+            &format!(
+                "flowControl.{field}: {printed} is not a duration; allowed is one such as 60s, 1m30s or 0s"
+            ),
+        );
+    }
+    plan(&config(
+        "plugins: [{type: queue-scorer}]\nflowControl: {defaultRequestTTL: 1m30s, noEndpointRequestTTL: 0s}",
+    ));
+}
+
+#[test]
+fn feature_gates() {
+    let known = "allowed are flowControl, haPopulateNonLeaderDatastore";
+    for (gate, expected) in [
+        ("magic", format!("unknown feature gate \"magic\"; {known}")),
+        ("magic=true", format!("unknown feature gate \"magic\"; {known}")),
+        ("dataLayer", format!("unknown feature gate \"dataLayer\"; {known}")),
+        (
+            "flowControl=maybe",
+            "\"flowControl=maybe\" is not a boolean; allowed are flowControl, flowControl=true and flowControl=false".to_owned(),
+        ),
+        (
+            "flowControl",
+            "\"flowControl\" turns queueing on, which is not supported; allowed is flowControl=false".to_owned(),
+        ),
+        (
+            "flowControl=True",
+            "\"flowControl=True\" turns queueing on, which is not supported; allowed is flowControl=false".to_owned(),
+        ),
+    ] {
+        assert_refused(&format!("featureGates: ['{gate}']"), &format!("featureGates[0]: {expected}"));
+    }
+    for gate in [
+        "flowControl=false",
+        "flowControl= F",
+        "haPopulateNonLeaderDatastore",
+        "haPopulateNonLeaderDatastore=0",
+    ] {
+        plan(&config(&format!("featureGates: ['{gate}']")));
+    }
+}
+
+#[test]
+fn references_to_parsers_and_detectors() {
+    let scorer = "plugins: [{type: queue-scorer}]\n";
+    for (body, expected) in [
+        (
+            "requestHandler: {parsers: [{pluginRef: openai-parser}, {pluginRef: x}]}",
+            "requestHandler.parsers[1].pluginRef: no plugin is named \"x\"",
+        ),
+        (
+            "requestHandler: {parsers: [{pluginRef: queue-scorer}]}",
+            "requestHandler.parsers[0].pluginRef: \"queue-scorer\" is a queue-scorer, which is no parser",
+        ),
+        ("parser: {pluginRef: x}", "parser.pluginRef: no plugin is named \"x\""),
+        (
+            "flowControl: {saturationDetector: {pluginRef: x}}",
+            "flowControl.saturationDetector.pluginRef: no plugin is named \"x\"",
+        ),
+        (
+            "flowControl: {saturationDetector: {pluginRef: queue-scorer}}",
+            "flowControl.saturationDetector.pluginRef: \"queue-scorer\" is a queue-scorer, which is no saturation detector",
+        ),
+        ("saturationDetector: {pluginRef: x}", "saturationDetector.pluginRef: no plugin is named \"x\""),
+    ] {
+        assert_refused_with(&format!("{scorer}{body}"), expected, &[]);
+    }
+}
+
+#[test]
+fn fields_and_their_kinds() {
+    for (body, expected) in [
+        ("schedulingProfile: []", "schedulingProfile: is no known field; allowed: "),
+        ("plugins: {}", "plugins: is an object; allowed is a list"),
+        ("flowControl: {maxByte: 1}", "flowControl.maxByte: is no known field; allowed: "),
+        (
+            "flowControl: {priorityBands: [{x: 1}]}",
+            "flowControl.priorityBands[0].x: is no known field; allowed: ",
+        ),
+        ("dataLayer: {injectDefaults: 1}", "dataLayer.injectDefaults: 1; allowed is true or false"),
+        ("metadata: {}", "metadata.name: is missing; it is required"),
+        ("spec: {}", "spec: is no known field; allowed: "),
+    ] {
+        assert_refused_with(body, expected, &[]);
+    }
+}
