@@ -10,7 +10,6 @@ use crate::subset::Subset;
 
 /// What becomes of a request.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Outcome {
     /// Goes to the first of these endpoints (indices in the pool) that takes it; never empty.
     Route(Vec<usize>),
@@ -38,7 +37,6 @@ impl Outcome {
 
 /// Why no decision was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Abstention {
     /// No snapshot of the pool ever arrived.
     NoSnapshot,

@@ -10,7 +10,6 @@ const LONGEST_NAME: usize = 256;
 
 /// The EPP's error codes that a decision can end in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Code {
     /// The request is malformed.
     BadRequest,
@@ -54,7 +53,6 @@ impl Code {
 
 /// Value of the `x-llm-d-request-dropped-reason` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum DroppedReason {
     /// The profile's filters left no endpoint.
     Saturated,

@@ -1,0 +1,130 @@
+//! Reports to the agent: picks, loads and counters, for its page and its metrics. No decision depends on them.
+
+use core::fmt;
+use core::time::Duration;
+
+use endpoint_picker::cycle::Load;
+use endpoint_picker::period::Period;
+use endpoint_picker_wire::report::{EndpointReport, Report};
+use endpoint_picker_wire::{Message, REPORT_FORMAT};
+
+use super::{AgentRequest, CallId};
+use crate::ledger::{Ledger, LedgerStore};
+use crate::metrics::{MetricSink, Metrics};
+use crate::pool_in_use::PoolInUse;
+use crate::proxy::{ProxyError, Result};
+
+/// Time between two reports.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The time that a report may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why the agent did not take a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReportProblem {
+    /// The proxy refused a call.
+    Proxy(ProxyError),
+    /// The agent did not answer.
+    NoAnswer,
+    /// The agent answered with another status than 204.
+    Status(u16),
+}
+
+impl fmt::Display for ReportProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proxy(error) => error.fmt(f),
+            Self::NoAnswer => f.write_str("the agent did not answer"),
+            Self::Status(status) => write!(f, "the agent answered {status}"),
+        }
+    }
+}
+
+/// Reports to the agent for all workers.
+#[derive(Debug)]
+pub struct Reporter {
+    path: String,
+    proxy: String,
+    generation: u64,
+    /// Until the next report.
+    pause: Period,
+    /// The report in flight.
+    call: Option<CallId>,
+    is_failing: bool,
+}
+
+impl Reporter {
+    /// `proxy` is the proxy's name, and `generation` is of this worker alone: its counts began when it did.
+    pub fn new(pool: &str, proxy: String, generation: u64) -> Self {
+        Self {
+            path: format!("/v1/pools/{pool}/report"),
+            proxy,
+            generation,
+            pause: Period::default(),
+            call: None,
+            is_failing: false,
+        }
+    }
+
+    /// The report to send now, if there is one. After it is sent, [`Self::sent`] must be called.
+    pub fn next_report<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &PoolInUse<S, M>,
+        now: Duration,
+    ) -> Option<AgentRequest> {
+        if self.call.is_some() || self.pause.contains(now) || pool.view.versions().is_none() {
+            return None;
+        }
+        self.pause = Period::new(now, PERIOD);
+        let Metrics { routed, shadow_agreed, shadow_disagreed, .. } = &pool.metrics;
+        let has_shadow = pool.view.topology().shadow.is_some();
+        let report = Report {
+            format: REPORT_FORMAT,
+            proxy: self.proxy.clone(),
+            generation: self.generation,
+            endpoints: pool.store.read(|ledger| endpoints(ledger, now)),
+            routed: routed.value(),
+            abstained: pool.metrics.abstained(),
+            rejected: pool.metrics.rejected(),
+            shadow_agreed: has_shadow.then(|| shadow_agreed.value()),
+            shadow_disagreed: has_shadow.then(|| shadow_disagreed.value()),
+        };
+        Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })
+    }
+
+    /// The report was sent; its answer comes under this number.
+    pub fn sent(&mut self, call: CallId) {
+        self.call = Some(call);
+    }
+
+    /// Whether the answer under this number is for this reporter.
+    pub fn awaits(&self, call: CallId) -> bool {
+        self.call == Some(call)
+    }
+
+    /// Takes the status of the answer to the report in flight; `None` if the agent did not answer. Returns the problem to log: the
+    /// agent did not take this report, but took the one before.
+    pub fn finish(&mut self, status: Result<Option<u16>>) -> Option<ReportProblem> {
+        self.call = None;
+        let problem = match status {
+            Ok(Some(204)) => None,
+            Ok(Some(status)) => Some(ReportProblem::Status(status)),
+            Ok(None) => Some(ReportProblem::NoAnswer),
+            Err(error) => Some(ReportProblem::Proxy(error)),
+        };
+        let was_failing = core::mem::replace(&mut self.is_failing, problem.is_some());
+        problem.filter(|_| !was_failing)
+    }
+}
+
+/// The endpoints that were picked, have load or are avoided.
+fn endpoints(ledger: &Ledger, now: Duration) -> Vec<EndpointReport> {
+    let counts = ledger.loads().iter().zip(ledger.picks());
+    let endpoints = ledger.pool().endpoints().iter().zip(counts);
+    let reports = endpoints.map(|(endpoint, (&Load { requests, tokens }, &picks))| {
+        let endpoint = endpoint.key();
+        EndpointReport { endpoint, picks, requests, tokens, failing: ledger.is_avoided(endpoint, now) }
+    });
+    reports.filter(|it| it.picks > 0 || it.requests > 0 || it.tokens > 0 || it.failing).collect()
+}

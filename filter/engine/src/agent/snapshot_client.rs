@@ -1,0 +1,232 @@
+//! Polls the agent for snapshots: one long poll after another.
+
+use core::fmt;
+use core::time::Duration;
+
+use endpoint_picker::period::Period;
+use endpoint_picker_wire::{self as wire, SnapshotError};
+
+use super::{AgentAnswer, AgentRequest, CallId};
+use crate::pool_view::{Topology, TopologyRefusal, Versions};
+use crate::proxy::{ProxyError, Result};
+
+/// The time that the agent may hold a poll back while nothing changes.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// The time that a poll may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Least time from one poll to the next, however soon an answer comes. One agent publishes no more often, but of two each has readings
+/// that the other does not have.
+const POLL_EVERY: Duration = Duration::from_millis(20);
+
+/// Pause after a poll that failed.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Bytes of a refusal that are logged.
+const MAX_REFUSAL: usize = 256;
+
+/// Polls the agent for snapshots of one pool.
+#[derive(Debug)]
+pub struct SnapshotClient {
+    path: String,
+    /// The poll in flight.
+    call: Option<CallId>,
+    /// Since the last poll began.
+    since_poll: Period,
+    /// Until the next poll.
+    pause: Period,
+    /// The text of the last poll's error; `None` if it succeeded.
+    last_error: Option<String>,
+    refused: Option<RefusedTopology>,
+}
+
+/// A topology of the agent that this build cannot use.
+#[derive(Debug)]
+struct RefusedTopology {
+    version: u64,
+    reason: TopologyRefusal,
+}
+
+/// A snapshot that this build can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewSnapshot<'a> {
+    /// The snapshot, encoded.
+    pub bytes: &'a [u8],
+    /// The version of its readings.
+    pub readings_version: u64,
+    /// Whether it has endpoints and policy.
+    pub has_topology: bool,
+}
+
+/// The outcome of a poll.
+#[derive(Debug)]
+pub enum PollOutcome {
+    /// A snapshot was published.
+    Published,
+    /// The agent has nothing newer.
+    Unchanged,
+    /// The poll failed.
+    Failed {
+        /// The reason.
+        error: PollError,
+        /// Whether it differs from that of the poll before.
+        is_new: bool,
+    },
+}
+
+/// Why a poll failed.
+#[derive(Debug)]
+pub enum PollError {
+    /// The proxy refused a call.
+    Proxy(ProxyError),
+    /// The agent did not answer.
+    NoAnswer,
+    /// The agent answered with another status than 200 and 204.
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of the body.
+        body: String,
+    },
+    /// The answer is not a snapshot.
+    Malformed(SnapshotError),
+    /// The agent's endpoints and policy cannot be used.
+    Refused(TopologyRefusal),
+    /// The answer lacks endpoints and policy of a version that this worker does not have.
+    NoTopology,
+}
+
+impl fmt::Display for PollError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proxy(error) => error.fmt(f),
+            Self::NoAnswer => f.write_str("the agent did not answer"),
+            Self::Status { status, body } => write!(f, "the agent answered {status}: {body:?}"),
+            Self::Malformed(error) => error.fmt(f),
+            Self::Refused(reason) => write!(f, "the agent's endpoints and policy cannot be used: {reason}"),
+            Self::NoTopology => {
+                f.write_str("the agent left out endpoints and policy that this filter does not have")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PollError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Proxy(error) => Some(error),
+            Self::Malformed(error) => Some(error),
+            Self::Refused(error) => Some(error),
+            Self::NoAnswer | Self::Status { .. } | Self::NoTopology => None,
+        }
+    }
+}
+
+impl SnapshotClient {
+    /// The client of one pool, by its name at the agent.
+    pub fn new(pool: &str) -> Self {
+        Self {
+            path: format!("/v1/pools/{pool}/snapshot"),
+            call: None,
+            since_poll: Period::default(),
+            pause: Period::default(),
+            last_error: None,
+            refused: None,
+        }
+    }
+
+    /// The poll to send now, if there is one. `have` are the versions that this worker has.
+    ///
+    /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, the next one follows after a pause.
+    pub fn next_poll(&mut self, have: Option<Versions>, now: Duration) -> Option<AgentRequest> {
+        if self.call.is_some() || self.pause.contains(now) {
+            return None;
+        }
+        self.pause = Period::new(now, RETRY_AFTER);
+        self.since_poll = Period::new(now, POLL_EVERY);
+        let path = format!("{}?wait_ms={}{}", self.path, WAIT.as_millis(), self.query(have));
+        Some(AgentRequest { path, body: None, timeout: TIMEOUT })
+    }
+
+    /// The poll was sent; its answer comes under this number.
+    pub fn sent(&mut self, call: CallId) {
+        self.call = Some(call);
+    }
+
+    /// The versions that this worker has. A refused topology is among them, so that the agent sends another one or none.
+    fn query(&self, have: Option<Versions>) -> String {
+        let refused = self.refused.as_ref().map(|refused| refused.version);
+        let topology = refused.or(have.map(|have| have.topology));
+        let topology = topology.map(|version| format!("&topology={version}"));
+        let readings = have.map(|have| format!("&readings={}", have.readings));
+        [topology, readings].into_iter().flatten().collect()
+    }
+
+    /// Whether the answer under this number is for this client.
+    pub fn awaits(&self, call: CallId) -> bool {
+        self.call == Some(call)
+    }
+
+    /// Takes the answer to the poll in flight, and publishes its snapshot for all workers if this build can use it. `have` as for
+    /// [`Self::next_poll`].
+    pub fn finish(
+        &mut self,
+        answer: Result<AgentAnswer>,
+        have: Option<Versions>,
+        now: Duration,
+        publish: impl FnOnce(&NewSnapshot<'_>) -> Result<()>,
+    ) -> PollOutcome {
+        self.call = None;
+        let result = answer.map_err(PollError::Proxy).and_then(|answer| self.take(answer, have, publish));
+        match result {
+            Ok(outcome) => {
+                self.last_error = None;
+                self.pause = self.since_poll;
+                outcome
+            }
+            Err(error) => {
+                self.pause = Period::new(now, RETRY_AFTER);
+                let text = error.to_string();
+                let is_new = self.last_error.as_ref() != Some(&text);
+                self.last_error = Some(text);
+                PollOutcome::Failed { error, is_new }
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        answer: AgentAnswer,
+        have: Option<Versions>,
+        publish: impl FnOnce(&NewSnapshot<'_>) -> Result<()>,
+    ) -> core::result::Result<PollOutcome, PollError> {
+        let AgentAnswer { status, mut body } = answer;
+        match status {
+            Some(200) => {}
+            Some(204) => return Ok(PollOutcome::Unchanged),
+            Some(status) => {
+                body.truncate(MAX_REFUSAL);
+                return Err(PollError::Status { status, body: String::from_utf8_lossy(&body).into_owned() });
+            }
+            None => return Err(PollError::NoAnswer),
+        }
+        let snapshot = wire::decode(&body).map_err(PollError::Malformed)?;
+        let version = snapshot.topology_version;
+        let has_topology = snapshot.topology.is_some();
+        if let Some(topology) = snapshot.topology {
+            // Every worker is going to compile it, so a topology that cannot be used must not reach them.
+            let refusal = Topology::check(topology).err();
+            self.refused = refusal.map(|reason| RefusedTopology { version, reason });
+        }
+        if let Some(refused) = self.refused.as_ref().filter(|refused| refused.version == version) {
+            return Err(PollError::Refused(refused.reason.clone()));
+        }
+        if !has_topology && have.map(|have| have.topology) != Some(version) {
+            return Err(PollError::NoTopology);
+        }
+        let readings_version = snapshot.readings_version;
+        publish(&NewSnapshot { bytes: &body, readings_version, has_topology }).map_err(PollError::Proxy)?;
+        Ok(PollOutcome::Published)
+    }
+}

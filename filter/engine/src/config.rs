@@ -1,0 +1,234 @@
+//! The filter's own configuration: its pool and the limits of what it holds.
+
+use core::fmt;
+
+use endpoint_picker::decision::FailureMode;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Shortest secret that is accepted, in bytes: shorter ones can be guessed.
+const SHORTEST_SECRET: usize = 16;
+
+/// Least value of `peekBytes`.
+const LEAST_PEEK_BYTES: usize = 1024;
+
+/// The JSON of the filter's `configuration`. Everything else comes from the agent.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Config {
+    /// The pool's name at the agent.
+    pub pool: String,
+    /// The proxy's cluster that reaches the agent.
+    pub agent_cluster: String,
+    /// The treatment of requests until the first snapshot of the pool arrives.
+    #[serde(default)]
+    pub failure_mode: FailureMode,
+    /// How much of a request body is held.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Who gets explanations of decisions.
+    #[serde(default)]
+    pub explain: Explain,
+    /// Whether the tokens of answers are counted.
+    #[serde(default, deserialize_with = "count_tokens")]
+    pub count_tokens: bool,
+}
+
+/// Who gets explanations of decisions.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Explain {
+    /// Sets a request header with the explanation, which a later filter turns into metadata for the access log.
+    pub access_log: bool,
+    /// The request header that asks for an explanation in the answer, in lower case ...
+    pub header: Option<String>,
+    /// ... and the value that it must have.
+    pub secret: Option<String>,
+}
+
+/// How much of a request body is held before the request goes on.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    /// Bytes, from 1024. A longer body is streamed as soon as its beginning has the model and a part of the prompt, unless the
+    /// model has to be replaced in it.
+    pub peek_bytes: usize,
+    /// Bytes that are held at most: while the model has not arrived, or of a body in which the model is to be replaced. Envoy's
+    /// own limit, `per_connection_buffer_limit_bytes`, should be larger.
+    pub max_held_bytes: usize,
+    /// The treatment of a request whose model is not within [`Self::max_held_bytes`].
+    pub unread_body: UnreadBody,
+}
+
+/// The treatment of a request whose model is not within the bytes that may be held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum UnreadBody {
+    /// It is answered 413.
+    #[default]
+    Reject,
+    /// The proxy balances it.
+    Abstain,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { peek_bytes: 1 << 20, max_held_bytes: 32 << 20, unread_body: UnreadBody::default() }
+    }
+}
+
+/// Why a configuration is refused.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// It is not JSON, or has a field that is unknown or of another type.
+    Json(serde_json::Error),
+    /// `pool` has this value.
+    Pool(String),
+    /// `agentCluster` is empty.
+    NoAgentCluster,
+    /// `limits.peekBytes` is out of range.
+    PeekBytes(Limits),
+    /// Of `explain.header` and `explain.secret` one is missing, or one is not allowed.
+    Explain,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json(error) => error.fmt(f),
+            Self::Pool(pool) => write!(f, "pool is {pool:?}; allowed are letters, digits, '-', '_' and '.'"),
+            Self::NoAgentCluster => {
+                f.write_str("agentCluster is empty; it names the Envoy cluster of the metrics agent")
+            }
+            Self::PeekBytes(Limits { peek_bytes, max_held_bytes, .. }) => write!(
+                f,
+                "limits.peekBytes is {peek_bytes}; allowed are {LEAST_PEEK_BYTES} up to maxHeldBytes, which is {max_held_bytes}"
+            ),
+            Self::Explain => write!(
+                f,
+                "explain.header and explain.secret go together: a header's name in lower case, and {SHORTEST_SECRET} bytes \
+                 or more"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Json(error) => Some(error),
+            Self::Pool(_) | Self::NoAgentCluster | Self::PeekBytes(_) | Self::Explain => None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        let config: Self = serde_json::from_slice(json).map_err(ConfigError::Json)?;
+        let is_refused = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if config.pool.is_empty() || config.pool.contains(is_refused) {
+            return Err(ConfigError::Pool(config.pool));
+        }
+        if config.agent_cluster.is_empty() {
+            return Err(ConfigError::NoAgentCluster);
+        }
+        if !(LEAST_PEEK_BYTES..=config.limits.max_held_bytes).contains(&config.limits.peek_bytes) {
+            return Err(ConfigError::PeekBytes(config.limits));
+        }
+        if !config.explain.is_valid() {
+            return Err(ConfigError::Explain);
+        }
+        Ok(config)
+    }
+}
+
+impl Explain {
+    fn is_valid(&self) -> bool {
+        match (&self.header, &self.secret) {
+            (None, None) => true,
+            (Some(header), Some(secret)) => {
+                let is_lower_case = !header.bytes().any(|byte| byte.is_ascii_uppercase());
+                !header.is_empty() && is_lower_case && secret.len() >= SHORTEST_SECRET
+            }
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+}
+
+/// Reads `countTokens`. Serde's own message for a value of another type would not name the field.
+fn count_tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let refused = || D::Error::custom(format_args!("countTokens is {value}; allowed are true and false"));
+    value.as_bool().ok_or_else(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(json: &str) -> String {
+        Config::parse(json.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn pool_and_cluster_are_enough() {
+        let config = Config::parse(br#"{"pool": "a-b_c.1", "agentCluster": "agent"}"#).unwrap();
+        assert_eq!(config.failure_mode, FailureMode::FailOpen);
+        assert_eq!(config.limits.peek_bytes, 1 << 20);
+        assert_eq!(config.limits.max_held_bytes, 32 << 20);
+        assert_eq!(config.limits.unread_body, UnreadBody::Reject);
+        assert!(!config.count_tokens && !config.explain.access_log && config.explain.header.is_none());
+    }
+
+    #[test]
+    fn every_field_is_read() {
+        let config = Config::parse(
+            br#"{"pool": "p", "agentCluster": "agent", "failureMode": "FailClose", "countTokens": true,
+                "limits": {"peekBytes": 1024, "maxHeldBytes": 1024, "unreadBody": "Abstain"},
+                "explain": {"accessLog": true, "header": "x-why", "secret": "0123456789abcdef"}}"#,
+        )
+        .unwrap();
+        assert_eq!(config.failure_mode, FailureMode::FailClose);
+        assert_eq!((config.limits.peek_bytes, config.limits.max_held_bytes), (1024, 1024));
+        assert_eq!(config.limits.unread_body, UnreadBody::Abstain);
+        assert!(config.count_tokens && config.explain.access_log);
+        assert_eq!(config.explain.header.as_deref(), Some("x-why"));
+    }
+
+    #[test]
+    fn a_refusal_names_the_field_and_what_is_allowed() {
+        for pool in ["", "a/b", "a b"] {
+            let json = serde_json::json!({"pool": pool, "agentCluster": "agent"}).to_string();
+            let expected = format!("pool is {pool:?}; allowed are letters, digits, '-', '_' and '.'");
+            assert_eq!(refusal(&json), expected);
+        }
+        let with = |field: &str| format!(r#"{{"pool": "p", "agentCluster": "agent", {field}}}"#);
+        for (field, expected) in [
+            (r#""limits": {"peekBytes": 1023}"#, "limits.peekBytes is 1023; allowed are 1024 up to"),
+            (r#""limits": {"peekBytes": 4096, "maxHeldBytes": 2048}"#, "maxHeldBytes, which is 2048"),
+            (r#""countTokens": "yes""#, r#"countTokens is "yes"; allowed are true and false"#),
+            (r#""magic": 1"#, "unknown field `magic`"),
+            (r#""failureMode": "Maybe""#, "unknown variant `Maybe`, expected `FailOpen` or `FailClose`"),
+        ] {
+            let refusal = refusal(&with(field));
+            assert!(refusal.contains(expected), "{refusal}");
+        }
+        assert!(refusal(r#"{"pool": "p", "agentCluster": ""}"#).starts_with("agentCluster is empty"));
+        assert!(refusal("{").contains("EOF"));
+    }
+
+    #[test]
+    fn an_explanation_needs_a_header_in_lower_case_and_a_long_secret() {
+        for explain in [
+            r#"{"header": "x-why"}"#,
+            r#"{"secret": "0123456789abcdef"}"#,
+            r#"{"header": "", "secret": "0123456789abcdef"}"#,
+            r#"{"header": "X-Why", "secret": "0123456789abcdef"}"#,
+            r#"{"header": "x-why", "secret": "0123456789abcde"}"#,
+        ] {
+            let json = format!(r#"{{"pool": "p", "agentCluster": "agent", "explain": {explain}}}"#);
+            assert!(refusal(&json).starts_with("explain.header and explain.secret go together"), "{explain}");
+        }
+    }
+}

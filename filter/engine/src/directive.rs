@@ -1,0 +1,186 @@
+//! A decision as a proxy acts on it: with addresses, keys and headers in the place of indices in the pool.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use endpoint_picker::cycle::{Load, Request};
+use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks, Reservation};
+use endpoint_picker::explanation::Explanation;
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::rejection::Rejection;
+use endpoint_picker::rng::SplitMix64;
+
+use crate::headers;
+use crate::ledger::{Change, Ledger, changes_of};
+use crate::pool_view::PoolView;
+use crate::scores;
+
+/// The kind of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionKind {
+    /// Without a body, an endpoint is drawn at random, and the shadow does not decide.
+    pub has_body: bool,
+    /// Whether the decision is explained.
+    pub explain: bool,
+}
+
+/// A decision as a proxy acts on it.
+#[derive(Debug)]
+pub struct Directive {
+    /// The treatment of the request.
+    pub action: Action,
+    /// The explanation, if there is to be one.
+    pub explanation: Option<String>,
+    /// Whether the shadow would have done the same; `None` without a shadow.
+    pub shadow_agrees: Option<bool>,
+}
+
+impl From<Outcome> for Directive {
+    /// An outcome that the rules had no part in. It is never [`Outcome::Route`], which would have no address.
+    fn from(outcome: Outcome) -> Self {
+        let action = match outcome {
+            Outcome::Reject(rejection) => Action::Reject(rejection),
+            Outcome::Abstain { reason, within } => Action::Abstain { reason, within },
+            Outcome::Route(_) => Action::Reject(Rejection::no_candidates()),
+        };
+        Self { action, explanation: None, shadow_agrees: None }
+    }
+}
+
+/// The treatment of a request.
+#[derive(Debug)]
+pub enum Action {
+    /// It goes to an endpoint.
+    Route(Box<Route>),
+    /// The proxy answers it.
+    Reject(Rejection),
+    /// The proxy balances it.
+    Abstain {
+        /// The reason.
+        reason: Abstention,
+        /// The addresses of the subset hint, in the order in which they are tried; `None` without a hint.
+        within: Option<Vec<SocketAddr>>,
+    },
+}
+
+/// The way of a request to an endpoint.
+#[derive(Debug)]
+pub struct Route {
+    /// Headers to set on the request.
+    pub request_headers: Vec<(&'static str, String)>,
+    /// Headers to set on the answer.
+    pub response_headers: Vec<(String, String)>,
+    /// The endpoint's `ip:port`.
+    pub address: String,
+    /// The endpoints that the request may go to, and its load there.
+    pub assignment: Assignment,
+    /// The blocks of the prompt, and those that the endpoint had been sent before.
+    pub prompt: PromptBlocks,
+    /// Whether no readings were used, because they were too old.
+    pub is_stale: bool,
+}
+
+/// The endpoints of a routed request, and its load there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assignment {
+    /// Keys of the endpoints that the request may go to, in the order in which they are tried.
+    pub destinations: Vec<u64>,
+    /// The load that it has in flight.
+    pub loads: Vec<AssignedLoad>,
+    /// When it was routed.
+    pub at: Duration,
+}
+
+/// The load that a request has in flight at one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AssignedLoad {
+    /// The endpoint's key.
+    pub endpoint: u64,
+    /// Ends when the answer begins.
+    pub prefill: Load,
+    /// Ends with the answer.
+    pub response: Load,
+}
+
+/// A worker's random numbers. Those of the shadow are its own, so that it changes nothing in what the acting rules draw.
+#[derive(Clone, Debug)]
+pub struct Draws {
+    pub(crate) acting: SplitMix64,
+    shadow: SplitMix64,
+}
+
+impl Draws {
+    /// Equal seeds give equal sequences.
+    pub fn new(seed: u64) -> Self {
+        Self { acting: SplitMix64::new(seed), shadow: SplitMix64::new(!seed) }
+    }
+}
+
+impl PoolView {
+    /// Decides for a request. Returns the changes of the ledger that follow.
+    pub fn decide(
+        &self,
+        ledger: &Ledger,
+        request: &Request<'_>,
+        kind: DecisionKind,
+        now: Duration,
+        draws: &mut Draws,
+    ) -> (Directive, Vec<Change>) {
+        let pool = ledger.pool();
+        let view = ledger.view(self.readings(), self.arrived());
+        let pipeline = &self.topology().pipeline;
+        let Draws { acting, shadow: shadow_rng } = draws;
+        let mut decision = if kind.has_body {
+            pipeline.decide(request, &view, now, acting)
+        } else {
+            pipeline.decide_without_body(request, &view, now, acting)
+        };
+        let shadow = self.topology().shadow.as_ref().filter(|_| kind.has_body);
+        let shadow =
+            shadow.map(|shadow| shadow.decide((pipeline, &decision), request, &view, now, shadow_rng));
+        let explanation = kind.explain.then(|| {
+            let difference = shadow.as_ref().and_then(|shadow| shadow.difference(pool));
+            let difference = difference.unwrap_or_default();
+            let why = Explanation::of(&decision, pipeline, request, &view, now);
+            why.within(headers::LONGEST_VALUE.saturating_sub(difference.len())) + &difference
+        });
+        let mut changes = changes_of(&mut decision, pool);
+        let shadow_agrees = shadow.as_ref().map(|shadow| shadow.agrees);
+        let shadow_events = shadow.into_iter().flat_map(|shadow| shadow.decision.events);
+        changes.extend(shadow_events.filter_map(|event| Change::of_event(event, pool)));
+        let action = self.action(decision, pool, request.subset.is_hint(), now);
+        (Directive { action, explanation, shadow_agrees }, changes)
+    }
+
+    fn action(&self, decision: Decision, pool: &Pool, is_hint: bool, now: Duration) -> Action {
+        let with_scores = self.policy().emit_endpoint_scores;
+        let scores = with_scores.then(|| scores::header(&decision, pool)).flatten();
+        let destinations = match decision.outcome {
+            Outcome::Route(destinations) => destinations,
+            Outcome::Reject(rejection) => return Action::Reject(rejection),
+            Outcome::Abstain { reason, within } => return Action::Abstain { reason, within },
+        };
+        let destinations: Vec<&Endpoint> =
+            destinations.iter().filter_map(|&index| pool.endpoints().get(index)).collect();
+        let addresses: Vec<&str> = destinations.iter().map(|endpoint| endpoint.printed_address()).collect();
+        let mut request_headers = decision.headers;
+        request_headers.extend(headers::destination(&addresses, is_hint));
+        request_headers.extend(scores.map(|scores| (headers::SCORES, scores)));
+        let loads = decision.reservations.into_iter().filter_map(|reservation| {
+            let Reservation { endpoint, prefill, response } = reservation;
+            Some(AssignedLoad { endpoint: pool.endpoints().get(endpoint)?.key(), prefill, response })
+        });
+        Action::Route(Box::new(Route {
+            request_headers,
+            response_headers: decision.response_headers,
+            address: addresses.first().copied().unwrap_or_default().to_owned(),
+            assignment: Assignment {
+                destinations: destinations.iter().map(|endpoint| endpoint.key()).collect(),
+                loads: loads.collect(),
+                at: now,
+            },
+            prompt: decision.prompt,
+            is_stale: decision.is_stale,
+        }))
+    }
+}

@@ -1,0 +1,119 @@
+//! The feedback of an answer: its load, and the endpoints that failed.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use endpoint_picker::pool::Endpoint;
+
+use crate::directive::Assignment;
+use crate::ledger::{Change, ChangeKind, LedgerStore};
+use crate::pool_view::PoolView;
+use crate::proxy::{Proxy, Result};
+
+/// The server of an answer that begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    /// The server that was tried last; `None` if none was.
+    pub(super) by: Option<SocketAddr>,
+    /// No answer came from it, or an error of its own.
+    pub(super) is_failure: bool,
+}
+
+impl Served {
+    /// Reads the server of the answer with this status.
+    pub(super) fn read(proxy: &impl Proxy, status: u16) -> Result<Self> {
+        let by = proxy.upstream_address()?;
+        let is_failure = by.is_some() && status >= 500 && is_servers_fault(&proxy.response_details()?);
+        Ok(Self { by, is_failure })
+    }
+}
+
+/// Whether an error is the server's. It is not when Envoy's circuit breakers kept the request from the server, or when a filter
+/// answered.
+fn is_servers_fault(details: &[u8]) -> bool {
+    let of_server: [&[u8]; 4] = [
+        b"via_upstream",
+        b"upstream_reset_before_response_started{",
+        b"upstream_per_try_timeout",
+        b"response_timeout",
+    ];
+    let is_overflow = details.windows(b"{overflow".len()).any(|part| part == b"{overflow");
+    of_server.iter().any(|prefix| details.starts_with(prefix)) && !is_overflow
+}
+
+impl Assignment {
+    /// The answer has begun, so the prompts are computed and the stages before the answering one are over. The rest of the load is in
+    /// flight at the endpoint that answers. Endpoints that failed the request are avoided from now on.
+    pub(super) fn begin_answer(
+        &mut self,
+        view: &PoolView,
+        store: &mut impl LedgerStore,
+        proxy: &impl Proxy,
+        answer: Served,
+    ) -> Result<()> {
+        let served = answer.by.and_then(|address| view.endpoint_at(address)).map(Endpoint::key);
+        let mut changes = Vec::new();
+        for load in &mut self.loads {
+            changes.extend(Change::ended(load.endpoint, core::mem::take(&mut load.prefill)));
+            if let Some(to) = served
+                && self.destinations.first() == Some(&load.endpoint)
+                && to != load.endpoint
+            {
+                let kind = ChangeKind::Moved { to, load: load.response };
+                changes.push(Change { endpoint: load.endpoint, kind });
+                load.endpoint = to;
+            }
+        }
+        let failures = served.map_or(Failures::default(), |served| {
+            let is_failing = store.read(|ledger| ledger.is_failing(served));
+            Failures::of(&self.destinations, served, answer.is_failure, is_failing)
+        });
+        // The time is read only for the few answers that need it.
+        let learned = if failures.is_empty() {
+            Ok(())
+        } else {
+            proxy.now().map(|now| changes.extend(failures.changes(now)))
+        };
+        store.apply(changes);
+        learned
+    }
+
+    /// The request is over, however it ended: nothing of it is in flight any more.
+    pub(super) fn end(&mut self, store: &mut impl LedgerStore) {
+        let changes = self.loads.drain(..).filter_map(|load| {
+            let mut rest = load.response;
+            rest += load.prefill;
+            Change::ended(load.endpoint, rest)
+        });
+        store.apply(changes.collect());
+    }
+}
+
+/// The endpoints that failed a request, and one that recovered.
+#[derive(Debug, Default)]
+struct Failures {
+    failed: Vec<u64>,
+    recovered: Option<u64>,
+}
+
+impl Failures {
+    /// The destinations before the one that served have failed, and that one too if its answer is a failure.
+    fn of(destinations: &[u64], served: u64, is_failure: bool, is_failing: bool) -> Self {
+        let tried_before = destinations.iter().take_while(|&&destination| destination != served);
+        Self {
+            failed: tried_before.copied().chain(is_failure.then_some(served)).collect(),
+            recovered: (!is_failure && is_failing).then_some(served),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.failed.is_empty() && self.recovered.is_none()
+    }
+
+    fn changes(self, at: Duration) -> impl Iterator<Item = Change> {
+        let recovered = self.recovered.into_iter();
+        let recovered = recovered.map(move |endpoint| Change { endpoint, kind: ChangeKind::Answered { at } });
+        let failed = self.failed.into_iter();
+        recovered.chain(failed.map(move |endpoint| Change { endpoint, kind: ChangeKind::Failed { at } }))
+    }
+}

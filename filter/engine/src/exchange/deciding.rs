@@ -1,0 +1,183 @@
+//! Decides for a request by its headers, its body or the beginning of its body.
+
+use std::sync::Arc;
+
+use endpoint_picker::body::{Api, Body, BodyError, complete};
+use endpoint_picker::cycle::Request;
+use endpoint_picker::decision::Outcome;
+use endpoint_picker::policy::{ModelResolution, name_model};
+use endpoint_picker::rejection::Rejection;
+use endpoint_picker::restore::Restore;
+
+use super::head::RequestHead;
+use super::subset_hint;
+use crate::directive::{Action, DecisionKind, Directive};
+use crate::ledger::LedgerStore;
+use crate::metrics::{Labels, MetricSink, RequestModels};
+use crate::pool_in_use::PoolInUse;
+use crate::pool_view::PoolView;
+use crate::proxy::{Proxy, Result};
+
+/// A directive for one request.
+pub(super) struct Decided {
+    pub(super) directive: Directive,
+    /// The labels of the answer's tokens, if those are counted.
+    pub(super) models: Option<Labels>,
+}
+
+impl From<Directive> for Decided {
+    fn from(directive: Directive) -> Self {
+        Self { directive, models: None }
+    }
+}
+
+impl From<Outcome> for Decided {
+    fn from(outcome: Outcome) -> Self {
+        Directive::from(outcome).into()
+    }
+}
+
+impl From<Rejection> for Decided {
+    fn from(rejection: Rejection) -> Self {
+        Outcome::Reject(rejection).into()
+    }
+}
+
+impl From<BodyError> for Decided {
+    fn from(error: BodyError) -> Self {
+        Rejection::from(error).into()
+    }
+}
+
+/// The outcome of reading the beginning of a body.
+pub(super) enum Peek {
+    Decided(Decided),
+    /// The beginning does not have enough.
+    TooShort,
+    /// The model has to be replaced in the body.
+    NeedsWhole,
+}
+
+/// A body with another model.
+pub(super) struct RenamedBody {
+    pub(super) body: Vec<u8>,
+    pub(super) restore: Option<Restore>,
+}
+
+/// Decides for one request.
+pub(super) struct Decider<'a, S, M, P> {
+    pub(super) pool: &'a mut PoolInUse<S, M>,
+    pub(super) proxy: &'a P,
+    pub(super) head: &'a RequestHead,
+}
+
+impl<S: LedgerStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
+    /// Decides for a request without a body.
+    pub(super) fn without_body(&mut self) -> Result<Decided> {
+        let subset = subset_hint::read(self.proxy);
+        let request = Request { headers: self.head.headers(), subset, ..Request::default() };
+        self.decide(&request, false).map(Decided::from)
+    }
+
+    /// Decides for a request with a body that need not be read. `None`: it has to be read.
+    pub(super) fn without_reading_body(&mut self) -> Result<Option<Decided>> {
+        let view = Arc::clone(&self.pool.view);
+        let headers = self.head.headers();
+        let api = match self.api(&view) {
+            Ok(api) if view.policy().needs_body(api, headers) => return Ok(None),
+            Ok(api) => api,
+            Err(error) => return Ok(Some(error.into())),
+        };
+        match view.policy().resolve_at(api, headers, None, &mut self.pool.draws.acting) {
+            Ok(resolution) => self.decide_resolved(&Body::default(), resolution).map(Some),
+            Err(rejection) => Ok(Some(rejection.into())),
+        }
+    }
+
+    /// Decides for a request whose body has arrived completely.
+    pub(super) fn by_whole_body(&mut self) -> Result<(Decided, Option<RenamedBody>)> {
+        let view = Arc::clone(&self.pool.view);
+        let bytes = self.proxy.request_body(usize::MAX)?;
+        let headers = self.head.headers();
+        let options = view.body_options(headers);
+        let api = match self.api(&view) {
+            Ok(api) => api,
+            Err(error) => return Ok((error.into(), None)),
+        };
+        let body = match Body::read_bytes(&bytes, api, &options) {
+            Ok(body) => body,
+            Err(error) => return Ok((error.into(), None)),
+        };
+        let asked = body.model.as_deref();
+        let resolution = match view.policy().resolve_at(api, headers, asked, &mut self.pool.draws.acting) {
+            Ok(resolution) => resolution,
+            Err(rejection) => return Ok((rejection.into(), None)),
+        };
+        let decided = self.decide_resolved(&body, resolution)?;
+        let is_renamed = api.names_model()
+            && asked.unwrap_or_default() != resolution.model
+            && matches!(decided.directive.action, Action::Route(_));
+        let renamed = is_renamed.then(|| RenamedBody {
+            restore: Restore::new(resolution.model, asked.unwrap_or_default()),
+            body: name_model(&bytes, body.model_span.clone(), resolution.model),
+        });
+        Ok((decided, renamed))
+    }
+
+    /// Decides by the first `length` bytes of the body, if they have enough. A malformed body is refused when it has arrived
+    /// completely, if it is held that long.
+    pub(super) fn by_beginning(&mut self, length: usize) -> Result<Peek> {
+        let view = Arc::clone(&self.pool.view);
+        let headers = self.head.headers();
+        let Ok(api) = self.api(&view) else { return Ok(Peek::TooShort) };
+        let text = complete(self.proxy.request_body(length)?);
+        let options = view.body_options(headers);
+        let read = |text| Body::read(text, api, &options).ok();
+        let Some(body) = text.as_deref().and_then(read) else {
+            return Ok(Peek::TooShort);
+        };
+        let asked = body.model.as_deref();
+        match asked.filter(|_| api.names_model()) {
+            None if api.names_model() => return Ok(Peek::TooShort),
+            Some(asked) if view.policy().may_rename(headers, asked) => return Ok(Peek::NeedsWhole),
+            Some(_) | None => {}
+        }
+        Ok(Peek::Decided(match view.policy().resolve_at(api, headers, asked, &mut self.pool.draws.acting) {
+            Ok(resolution) => self.decide_resolved(&body, resolution)?,
+            Err(rejection) => rejection.into(),
+        }))
+    }
+
+    /// The API of the request, which decides how its body is read.
+    fn api(&self, view: &PoolView) -> core::result::Result<Api, BodyError> {
+        let api = view.topology().pipeline.api(&self.head.path)?;
+        Ok(if self.head.opens_tunnel { Api::Raw } else { api })
+    }
+
+    fn decide_resolved(&mut self, body: &Body<'_>, resolution: ModelResolution<'_>) -> Result<Decided> {
+        let subset = subset_hint::read(self.proxy);
+        let request = Request::new(body, resolution, self.head.headers(), subset);
+        let directive = self.decide(&request, true)?;
+        let mut models = None;
+        if let Action::Route(route) = &directive.action {
+            let ModelResolution { model, rewrite, .. } = resolution;
+            self.pool.metrics.count_prompt(route.prompt);
+            let request = RequestModels { asked: body.model.as_deref(), model, rewrite };
+            models = self.pool.metrics.count_models(&request);
+        }
+        Ok(Decided { directive, models })
+    }
+
+    /// Decides, and measures the time that it takes.
+    fn decide(&mut self, request: &Request<'_>, has_body: bool) -> Result<Directive> {
+        let now = self.proxy.now()?;
+        let kind = DecisionKind { has_body, explain: self.head.explains };
+        let directive = self.pool.decide(request, kind, now);
+        let metrics = &mut self.pool.metrics;
+        metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
+        if let Action::Route(route) = &directive.action {
+            metrics.count_pick(&route.address);
+        }
+        Ok(directive)
+    }
+}

@@ -1,0 +1,103 @@
+//! The heads of a request and its answer, without the headers that only the picker may set.
+
+use endpoint_picker::body::{opens_tunnel, request_path};
+use endpoint_picker::cycle::Headers;
+
+use crate::config::Explain;
+use crate::headers::{CONTROL, DESTINATION, OF_ANSWERS};
+use crate::proxy::{HeaderList, Proxy, Result};
+
+/// The head of a request.
+#[derive(Debug, Default)]
+pub(super) struct RequestHead {
+    /// The path that decides the API, without its query.
+    pub(super) path: String,
+    /// The bytes behind the head are not a body.
+    pub(super) opens_tunnel: bool,
+    /// All headers as the client sent them.
+    pub(super) all: HeaderList,
+    /// The client has sent the secret, so the answer carries an explanation.
+    pub(super) explains_to_client: bool,
+    /// The decision is explained, to the client or the access log.
+    pub(super) explains: bool,
+}
+
+/// The outcome of reading a request's head.
+pub(super) enum RequestOwner {
+    /// This picker decides.
+    Own(RequestHead),
+    /// Another picker of the same chain has picked for this pool, and its headers stay.
+    AnotherPicker,
+}
+
+impl RequestHead {
+    /// Reads the request's headers and removes those that steer the request.
+    pub(super) fn take(proxy: &mut impl Proxy, pool: &str, explain: &Explain) -> Result<RequestOwner> {
+        let headers = proxy.request_headers()?;
+        let has = |name: &str| headers.iter().any(|(header, _)| header == name);
+        // Only a picker or a client sets the destination, so the usual request costs no second call.
+        if has(DESTINATION) && proxy.picked_for()?.is_some_and(|picked| picked == pool.as_bytes()) {
+            return Ok(RequestOwner::AnotherPicker);
+        }
+        for name in CONTROL.into_iter().filter(|name| has(name)) {
+            proxy.remove_request_header(name)?;
+        }
+        let mut explains_to_client = false;
+        if let Explain { header: Some(name), secret: Some(secret), .. } = explain {
+            let is_secret =
+                |(header, value): &(String, Vec<u8>)| header == name && value == secret.as_bytes();
+            explains_to_client = headers.iter().any(is_secret);
+            if has(name) {
+                proxy.remove_request_header(name)?;
+            }
+        }
+        let known = Headers(&headers);
+        let path =
+            request_path(known.get(":path"), known.get("x-original-path"), known.get("x-forwarded-path"));
+        Ok(RequestOwner::Own(Self {
+            path: path.to_owned(),
+            opens_tunnel: opens_tunnel(known.get(":method"), known.get("upgrade")),
+            explains_to_client,
+            explains: explains_to_client || explain.access_log,
+            all: headers,
+        }))
+    }
+
+    pub(super) fn headers(&self) -> Headers<'_> {
+        Headers(&self.all)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.all.iter().any(|(header, _)| header == name)
+    }
+}
+
+/// The head of an answer.
+#[derive(Debug)]
+pub(super) struct AnswerHead {
+    /// 0 if it cannot be read.
+    pub(super) status: u16,
+    pub(super) content_type: Vec<u8>,
+    pub(super) content_encoding: Option<Vec<u8>>,
+}
+
+impl AnswerHead {
+    /// Reads the answer's headers and removes those that a server must not set.
+    pub(super) fn take(proxy: &mut impl Proxy) -> Result<Self> {
+        let headers = proxy.response_headers()?;
+        let mut head = Self { status: 0, content_type: Vec::new(), content_encoding: None };
+        for (name, value) in headers {
+            match name.as_str() {
+                ":status" => {
+                    let status = core::str::from_utf8(&value).ok().and_then(|status| status.parse().ok());
+                    head.status = status.unwrap_or(0);
+                }
+                "content-type" => head.content_type = value,
+                "content-encoding" => head.content_encoding = Some(value),
+                name if OF_ANSWERS.contains(&name) => proxy.remove_response_header(name)?,
+                _ => {}
+            }
+        }
+        Ok(head)
+    }
+}

@@ -1,0 +1,99 @@
+//! The answer to a routed request, on its way to the client.
+
+use core::time::Duration;
+
+use endpoint_picker::restore::Restore;
+
+use super::answer_tokens::AnswerTokens;
+use super::head::AnswerHead;
+use crate::metrics::{Labels, MetricSink, Metrics};
+use crate::proxy::{Proxy, Result};
+
+/// The state of an answer on its way to the client.
+#[derive(Debug, Default)]
+pub(super) struct Response {
+    /// Headers to set on it.
+    pub(super) headers: Vec<(String, String)>,
+    /// Replaces the name of the model that served by the client's.
+    pub(super) restore: Option<Restore>,
+    /// When its endpoint was chosen; `None` once the first byte of its body has come.
+    pub(super) awaited_since: Option<Duration>,
+    /// The labels of its tokens until it begins, if those are counted.
+    pub(super) models: Option<Labels>,
+    tokens: Option<AnswerTokens>,
+}
+
+impl Response {
+    /// Makes the answer's headers fit the body that follows them.
+    pub(super) fn begin(&mut self, proxy: &mut impl Proxy, head: &AnswerHead, has_body: bool) -> Result<()> {
+        for (name, value) in self.headers.drain(..) {
+            proxy.set_response_header(&name, &value)?;
+        }
+        if let (Some(models), Some(chosen)) = (self.models.take(), self.awaited_since) {
+            self.tokens = AnswerTokens::begin(models, head, chosen);
+        }
+        if self.restore.is_some() {
+            let encoding = head.content_encoding.as_deref();
+            if has_body && encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity")) {
+                // The length is known only when the whole body has been sent.
+                proxy.remove_response_header("content-length")?;
+            } else {
+                self.restore = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the chunk of the body that has arrived, and replaces it if need be.
+    pub(super) fn read_chunk<M: MetricSink>(
+        &mut self,
+        proxy: &mut impl Proxy,
+        metrics: &mut Metrics<M>,
+        is_last: bool,
+    ) {
+        if let Some(since) = self.awaited_since.take()
+            && let Ok(now) = proxy.now()
+        {
+            metrics.first_byte.record(now.saturating_sub(since).as_millis());
+            if let Some(tokens) = &mut self.tokens {
+                tokens.note_first_byte(now);
+            }
+        }
+        if self.restore.is_some() || self.tokens.is_some() {
+            if let Err(error) = self.pass_chunk(proxy, is_last) {
+                log::error!("{error}; a part of the answer passes unchanged");
+                self.tokens = None;
+            }
+            if is_last {
+                self.count_tokens(proxy, metrics);
+            }
+        }
+    }
+
+    fn pass_chunk(&mut self, proxy: &mut impl Proxy, is_last: bool) -> Result<()> {
+        let chunk = proxy.response_chunk()?;
+        if let Some(tokens) = &mut self.tokens {
+            tokens.read(&chunk);
+        }
+        let replacement = self.restore.as_mut().and_then(|restore| restore.chunk(&chunk, is_last));
+        replacement.map_or(Ok(()), |bytes| proxy.replace_response_chunk(&bytes))
+    }
+
+    /// The answer ends with trailers.
+    pub(super) fn end_with_trailers<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
+        if self.restore.as_ref().is_some_and(Restore::is_holding) {
+            // Envoy accepts no more bytes of the body when trailers have arrived.
+            log::warn!("an answer ended within the name of its model; its last bytes are lost");
+        }
+        self.count_tokens(proxy, metrics);
+    }
+
+    fn count_tokens<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
+        if let Some(tokens) = self.tokens.take() {
+            match proxy.now() {
+                Ok(now) => tokens.count(metrics, now),
+                Err(error) => log::error!("{error}; an answer's tokens are not counted"),
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Headers that the picker sets, and those that it removes from what clients and servers send.
+
+/// The destination: one `ip:port`, or several in the order in which they are tried, separated by commas.
+pub const DESTINATION: &str = "x-gateway-destination-endpoint";
+
+/// The score of each rated endpoint, for a filter that moves it into metadata.
+pub const SCORES: &str = "x-gateway-destination-endpoint-scores";
+
+/// The explanation of the decision, endpoint by endpoint.
+pub const EXPLANATION: &str = "x-endpoint-picker-explanation";
+
+/// With the value [`NO_FALLBACK`] the proxy answers 503 when every endpoint of the list has failed; without it, the proxy balances
+/// over the whole pool.
+pub const FALLBACK: &str = "x-endpoint-picker-fallback";
+
+/// See [`FALLBACK`].
+pub const NO_FALLBACK: &str = "none";
+
+/// The reason why a request was dropped.
+pub const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
+
+/// The endpoint that served; the proxy sets it.
+const SERVED: &str = "x-gateway-destination-endpoint-served";
+
+/// Headers that steer the request behind this filter. A client that could set one could choose its own server; with an
+/// original-destination cluster it could reach any address.
+pub(crate) const CONTROL: [&str; 11] = [
+    DESTINATION,
+    FALLBACK,
+    SCORES,
+    EXPLANATION,
+    "x-gateway-destination-endpoint-subset",
+    SERVED,
+    DROPPED_REASON,
+    "x-prefiller-host-port",
+    "x-encoder-hosts-ports",
+    "x-data-parallel-host-port",
+    "x-kv-cache-source-host-port",
+];
+
+/// Headers of answers that servers must not set.
+pub(crate) const OF_ANSWERS: [&str; 5] = [DESTINATION, SCORES, EXPLANATION, SERVED, DROPPED_REASON];
+
+/// Bytes of a header value that later filters can use: Envoy's `header_to_metadata` ignores values of 8 KiB and more.
+pub const LONGEST_VALUE: usize = 8191;
+
+/// The headers that send a request to the first of these addresses that takes it, and with `is_hint` to no other. A list that
+/// is longer than [`LONGEST_VALUE`] is cut at its end.
+pub(crate) fn destination(addresses: &[impl ToString], is_hint: bool) -> Vec<(&'static str, String)> {
+    let mut list = String::new();
+    for address in addresses.iter().map(ToString::to_string) {
+        if list.len() + 1 + address.len() > LONGEST_VALUE {
+            break;
+        }
+        if !list.is_empty() {
+            list.push(',');
+        }
+        list.push_str(&address);
+    }
+    let mut headers = vec![(DESTINATION, list)];
+    if is_hint {
+        headers.push((FALLBACK, NO_FALLBACK.to_owned()));
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_listed_in_order_and_a_hint_forbids_any_other() {
+        let list = |is_hint| destination(&["10.0.0.1:8000", "10.0.0.2:8000"], is_hint);
+        assert_eq!(list(false), [(DESTINATION, "10.0.0.1:8000,10.0.0.2:8000".to_owned())]);
+        assert_eq!(list(true)[1..], [(FALLBACK, NO_FALLBACK.to_owned())]);
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_cut_behind_an_address() {
+        let addresses: Vec<String> =
+            (0..1000).map(|n| format!("10.0.{}.{}:8000", n / 250, n % 250)).collect();
+        let list = destination(&addresses, false).remove(0).1;
+        assert!((LONGEST_VALUE - 16..=LONGEST_VALUE).contains(&list.len()), "{}", list.len());
+        let listed: Vec<&str> = list.split(',').collect();
+        assert_eq!(listed, addresses[..listed.len()]);
+    }
+}

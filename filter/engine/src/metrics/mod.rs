@@ -1,0 +1,225 @@
+//! The metrics of a pool, in Envoy `wasmcustom.endpoint_picker.<pool>.<name>`.
+//!
+//! Outcomes of requests are counted at once. Metrics with [labels](series) are kept in the worker and flushed once a second, so that
+//! they cost a request no call to the proxy.
+
+mod series;
+mod sink;
+mod tokens;
+
+use endpoint_picker::cycle::Load;
+use endpoint_picker::decision::{Abstention, PromptBlocks};
+use endpoint_picker::rejection::Code;
+use endpoint_picker_wire::report::Rejected;
+
+use series::{LabelledCounter, LabelledGauge};
+use tokens::TokenMetrics;
+
+pub use series::Labels;
+pub(crate) use sink::{Counter, Gauge, Histogram};
+pub use sink::{MetricId, MetricKind, MetricSink};
+pub(crate) use tokens::AnswerUsage;
+
+/// The label of a request without a model.
+const NO_MODEL: &str = "none";
+
+/// All metrics of one pool, as one worker counts them.
+#[derive(Debug)]
+pub struct Metrics<M> {
+    pub(crate) routed: Counter<M>,
+    /// Routed requests for which no readings were used, because they were too old.
+    pub(crate) routed_stale: Counter<M>,
+    abstained_no_snapshot: Counter<M>,
+    abstained_body_too_large: Counter<M>,
+    rejected: [(Code, Counter<M>); 6],
+    /// Snapshots that arrived and can be used.
+    snapshots: Counter<M>,
+    snapshot_failures: Counter<M>,
+    pub(crate) shadow_agreed: Counter<M>,
+    pub(crate) shadow_disagreed: Counter<M>,
+    /// Requests in flight at the pool's endpoints, of all workers.
+    pub(crate) in_flight: Gauge<M>,
+    /// Milliseconds since the newest snapshot arrived.
+    pub(crate) snapshot_age: Gauge<M>,
+    /// Microseconds that a decision took.
+    pub(crate) decision: Histogram<M>,
+    /// Milliseconds from the decision to the first byte of the answer's body.
+    pub(crate) first_byte: Histogram<M>,
+    /// Requests and stages of them, by endpoint.
+    picks: LabelledCounter<M>,
+    /// Routed requests, by the client's model and the one that serves.
+    requests: LabelledCounter<M>,
+    /// Models that a rewrite rule named, by the rule's object and the model.
+    rewrites: LabelledCounter<M>,
+    /// Requests in flight, by endpoint.
+    in_flight_requests: LabelledGauge<M>,
+    /// Their tokens, by endpoint.
+    in_flight_tokens: LabelledGauge<M>,
+    prompt_blocks: Counter<M>,
+    prompt_blocks_matched: Counter<M>,
+    /// Blocks that were not flushed yet.
+    prompt: BlockSums,
+    /// `None` if tokens of answers are not counted.
+    tokens: Option<TokenMetrics<M>>,
+}
+
+/// Sums of [`PromptBlocks`].
+#[derive(Clone, Copy, Debug, Default)]
+struct BlockSums {
+    total: u64,
+    matched: u64,
+}
+
+/// The models of a routed request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestModels<'a> {
+    /// The client's model; `None` if it named none, or its API has none.
+    pub(crate) asked: Option<&'a str>,
+    /// The model that serves.
+    pub(crate) model: &'a str,
+    /// The object with the rule that named it.
+    pub(crate) rewrite: Option<&'a str>,
+}
+
+impl<M: MetricSink> Metrics<M> {
+    pub(crate) fn new(sink: &M, pool: &str, count_tokens: bool) -> Self {
+        let full_name = |name: &str| format!("endpoint_picker.{pool}.{name}");
+        let counter = |name: &str| Counter::define(sink, &full_name(name));
+        let gauge = |name| Gauge::define(sink, &full_name(name));
+        let histogram = |name| Histogram::define(sink, &full_name(name));
+        let labelled = |name| LabelledCounter::new(sink, full_name(name));
+        let rejected = |code: Code| (code, counter(&format!("rejected_{}", code.status())));
+        Self {
+            routed: counter("routed"),
+            routed_stale: counter("routed_stale"),
+            abstained_no_snapshot: counter("abstained_no_snapshot"),
+            abstained_body_too_large: counter("abstained_body_too_large"),
+            rejected: [
+                Code::BadRequest,
+                Code::NotFound,
+                Code::PreconditionFailed,
+                Code::PayloadTooLarge,
+                Code::ResourceExhausted,
+                Code::ServiceUnavailable,
+            ]
+            .map(rejected),
+            snapshots: counter("snapshots"),
+            snapshot_failures: counter("snapshot_failures"),
+            shadow_agreed: counter("shadow_agreed"),
+            shadow_disagreed: counter("shadow_disagreed"),
+            in_flight: gauge("in_flight"),
+            snapshot_age: gauge("snapshot_age_ms"),
+            decision: histogram("decision_us"),
+            first_byte: histogram("first_byte_ms"),
+            picks: labelled("picks"),
+            requests: labelled("model_requests"),
+            rewrites: labelled("rewrites"),
+            in_flight_requests: LabelledGauge::new(sink, full_name("endpoint_in_flight")),
+            in_flight_tokens: LabelledGauge::new(sink, full_name("endpoint_in_flight_tokens")),
+            prompt_blocks: counter("prompt_blocks"),
+            prompt_blocks_matched: counter("prompt_blocks_matched"),
+            prompt: BlockSums::default(),
+            tokens: count_tokens.then(|| TokenMetrics::new(sink, full_name)),
+        }
+    }
+
+    /// The requests that were rejected, by status, without statuses that never occurred.
+    pub(crate) fn rejected(&self) -> Vec<Rejected> {
+        let counts = self.rejected.iter().map(|(code, counter)| (code.status(), counter.value()));
+        let counts = counts.filter(|&(_, requests)| requests > 0);
+        counts.map(|(status, requests)| Rejected { status: status.into(), requests }).collect()
+    }
+
+    /// The requests that were left to the proxy.
+    pub(crate) fn abstained(&self) -> u64 {
+        self.abstained_no_snapshot.value() + self.abstained_body_too_large.value()
+    }
+
+    pub(crate) fn count_rejected(&self, code: Code) {
+        if let Some((_, counter)) = self.rejected.iter().find(|(counted, _)| *counted == code) {
+            counter.increment();
+        }
+    }
+
+    pub(crate) fn count_abstained(&self, reason: Abstention) {
+        match reason {
+            Abstention::NoSnapshot => self.abstained_no_snapshot.increment(),
+            Abstention::BodyTooLarge => self.abstained_body_too_large.increment(),
+        }
+    }
+
+    /// Counts a snapshot that arrived and can be used.
+    pub fn count_snapshot(&self) {
+        self.snapshots.increment();
+    }
+
+    /// Counts a poll for a snapshot that failed.
+    pub fn count_failed_poll(&self) {
+        self.snapshot_failures.increment();
+    }
+
+    /// Counts whether the shadow agrees, if there is one.
+    pub(crate) fn count_shadow(&self, agrees: Option<bool>) {
+        match agrees {
+            Some(true) => self.shadow_agreed.increment(),
+            Some(false) => self.shadow_disagreed.increment(),
+            None => {}
+        }
+    }
+
+    /// Counts a routed request by its models. Returns the labels of its answer's tokens, if those are counted.
+    pub(crate) fn count_models(&mut self, request: &RequestModels<'_>) -> Option<Labels> {
+        let model = if request.model.is_empty() { NO_MODEL } else { request.model };
+        let models = Labels::new(&[request.asked.unwrap_or(NO_MODEL), model]);
+        self.requests.add(&models, 1);
+        if let Some(resource) = request.rewrite {
+            self.rewrites.increment(&[resource, request.model]);
+        }
+        self.tokens.is_some().then_some(models)
+    }
+
+    /// Counts the tokens of an answer.
+    pub(crate) fn count_tokens(&mut self, models: &Labels, answer: &AnswerUsage) {
+        if let Some(tokens) = &mut self.tokens {
+            tokens.count(models, answer);
+        }
+    }
+
+    /// Counts a request for the endpoint with this `ip:port`.
+    pub(crate) fn count_pick(&mut self, endpoint: &str) {
+        self.picks.increment(&[endpoint]);
+    }
+
+    /// Counts the blocks of a prompt that its endpoint had been sent before.
+    pub(crate) fn count_prompt(&mut self, prompt: PromptBlocks) {
+        self.prompt.total += u64::from(prompt.total);
+        self.prompt.matched += u64::from(prompt.matched);
+    }
+
+    /// Adds to the proxy's counters what this worker has counted since the last flush.
+    pub(crate) fn flush(&mut self) {
+        for counter in [&mut self.picks, &mut self.requests, &mut self.rewrites] {
+            counter.flush();
+        }
+        let BlockSums { total, matched } = core::mem::take(&mut self.prompt);
+        if total > 0 {
+            self.prompt_blocks.add(total);
+            self.prompt_blocks_matched.add(matched);
+        }
+        if let Some(tokens) = &mut self.tokens {
+            tokens.flush();
+        }
+    }
+
+    /// Sets the gauges of endpoints that left the pool to zero. Every worker does so: the one that set them may have ended.
+    pub(crate) fn remove_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a str> + Clone) {
+        self.in_flight_requests.remove(endpoints.clone());
+        self.in_flight_tokens.remove(endpoints);
+    }
+
+    /// Sets the gauges of the loads in flight, of all workers, by the endpoints' `ip:port`.
+    pub(crate) fn set_loads<'a>(&mut self, loads: impl Iterator<Item = (&'a str, Load)> + Clone) {
+        self.in_flight_requests.set_all(loads.clone().map(|(endpoint, load)| (endpoint, load.requests)));
+        self.in_flight_tokens.set_all(loads.map(|(endpoint, load)| (endpoint, load.tokens)));
+    }
+}

@@ -1,0 +1,82 @@
+//! Metrics of the tokens that answers report.
+
+use core::time::Duration;
+
+use endpoint_picker::usage::Usage;
+
+use super::series::{LabelledCounter, LabelledHistogram, Labels};
+use super::sink::MetricSink;
+
+/// Metrics of the tokens that answers report, by the client's model and the one that serves.
+#[derive(Debug)]
+pub(crate) struct TokenMetrics<M> {
+    input: Amounts<M>,
+    output: Amounts<M>,
+    cached: Amounts<M>,
+    /// Microseconds for each token of an answer.
+    time_per_token: LabelledHistogram<M>,
+    /// Microseconds for each token of a streamed answer after the first.
+    time_per_further_token: LabelledHistogram<M>,
+}
+
+/// A histogram and its sum. The sum that Envoy derives from its histogram can be off by 5 %.
+#[derive(Debug)]
+struct Amounts<M> {
+    each: LabelledHistogram<M>,
+    total: LabelledCounter<M>,
+}
+
+/// A complete answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerUsage {
+    pub(crate) usage: Usage,
+    /// Time from the choice of the endpoint to the end of the answer.
+    pub(crate) whole: Duration,
+    /// Time from the answer's first byte to its end, if it was streamed.
+    pub(crate) since_first: Option<Duration>,
+}
+
+impl<M: MetricSink> TokenMetrics<M> {
+    /// `full_name` puts the pool before a metric's name.
+    pub(crate) fn new(sink: &M, full_name: impl Fn(&str) -> String) -> Self {
+        let histogram = |name| LabelledHistogram::new(sink, full_name(name));
+        let amounts = |name| Amounts {
+            each: histogram(name),
+            total: LabelledCounter::new(sink, full_name(&format!("{name}_total"))),
+        };
+        Self {
+            input: amounts("input_tokens"),
+            output: amounts("output_tokens"),
+            cached: amounts("cached_tokens"),
+            time_per_token: histogram("ntpot_us"),
+            time_per_further_token: histogram("streaming_tpot_us"),
+        }
+    }
+
+    pub(crate) fn count(&mut self, models: &Labels, answer: &AnswerUsage) {
+        let AnswerUsage { usage, whole, since_first } = answer;
+        for (amounts, count) in [
+            (&mut self.input, Some(usage.input).filter(|&input| input > 0)),
+            (&mut self.output, Some(usage.output).filter(|&output| output > 0)),
+            (&mut self.cached, usage.cached),
+        ] {
+            if let Some(count) = count {
+                amounts.each.record(models, count.into());
+                amounts.total.add(models, count);
+            }
+        }
+        if let Some(time) = usage.time_per_token(*whole) {
+            self.time_per_token.record(models, time.as_micros());
+        }
+        if let Some(time) = since_first.and_then(|time| usage.time_per_further_token(time)) {
+            self.time_per_further_token.record(models, time.as_micros());
+        }
+    }
+
+    /// Adds the pending counts to the proxy's counters.
+    pub(crate) fn flush(&mut self) {
+        for amounts in [&mut self.input, &mut self.output, &mut self.cached] {
+            amounts.total.flush();
+        }
+    }
+}

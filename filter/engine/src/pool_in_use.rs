@@ -1,0 +1,125 @@
+//! One pool as a worker of a proxy uses it.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::cycle::{Load, Request};
+use endpoint_picker::decision::FailureMode;
+use endpoint_picker::period::Period;
+use endpoint_picker::pool::Endpoint;
+
+use crate::config::Config;
+use crate::directive::{DecisionKind, Directive, Draws};
+use crate::ledger::{Ledger, LedgerStore};
+use crate::metrics::{MetricSink, Metrics};
+use crate::pool_view::PoolView;
+
+/// Time between two flushes of the metrics with labels.
+const FLUSH_PERIOD: Duration = Duration::from_secs(1);
+
+/// One pool as one worker uses it: the newest view, the ledger and the worker's own metrics and random numbers.
+#[derive(Debug)]
+pub struct PoolInUse<S, M> {
+    /// The filter's configuration.
+    pub config: Config,
+    /// The worker's metrics.
+    pub metrics: Metrics<M>,
+    pub(crate) view: Arc<PoolView>,
+    pub(crate) store: S,
+    pub(crate) draws: Draws,
+    /// Until the metrics are flushed next.
+    flush_pause: Period,
+}
+
+/// What a newer snapshot changed in the list of endpoints or the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopologyChange {
+    /// The pool's name.
+    pub pool: String,
+    /// The number of endpoints that it has now.
+    pub endpoints: usize,
+}
+
+impl<S: LedgerStore, M: MetricSink> PoolInUse<S, M> {
+    /// The pool of a configuration, before the first snapshot. `seed` is of this worker alone.
+    pub fn new(config: Config, store: S, sink: &M, seed: u64) -> Self {
+        Self {
+            metrics: Metrics::new(sink, &config.pool, config.count_tokens),
+            config,
+            view: Arc::default(),
+            store,
+            draws: Draws::new(seed),
+            flush_pause: Period::default(),
+        }
+    }
+
+    /// The newest view.
+    pub fn view(&self) -> &Arc<PoolView> {
+        &self.view
+    }
+
+    /// The ledger's keeper.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The ledger's keeper.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    /// Decides by another view from now on. Returns the change of endpoints or policy, if there is one. The state of endpoints and
+    /// plugins that stay is kept.
+    pub fn adopt(&mut self, newer: Arc<PoolView>) -> Option<TopologyChange> {
+        let older = core::mem::replace(&mut self.view, newer);
+        let Self { view, store, metrics, .. } = self;
+        let (topology, pool) = (view.topology(), view.pool());
+        let is_same = Arc::ptr_eq(older.topology(), topology);
+        if !is_same {
+            store.adopt(Arc::clone(pool), topology.pipelines(), topology.policy.avoid_failing);
+            let left = older.pool().endpoints().iter();
+            let left = left.filter(|endpoint| pool.index_at(endpoint.address()).is_none());
+            metrics.remove_endpoints(left.map(Endpoint::printed_address));
+        }
+        store.observe(view.readings());
+        (!is_same).then(|| TopologyChange { pool: pool.name().to_owned(), endpoints: pool.endpoints().len() })
+    }
+
+    /// The treatment of requests while there is nothing to decide by.
+    pub fn failure_mode(&self) -> FailureMode {
+        self.view.policy().failure_mode.unwrap_or(self.config.failure_mode)
+    }
+
+    /// Decides for a request and applies the changes that follow.
+    pub fn decide(&mut self, request: &Request<'_>, kind: DecisionKind, now: Duration) -> Directive {
+        if self.view.versions().is_none() {
+            return self.failure_mode().without_snapshot(&request.subset, &mut self.draws.acting).into();
+        }
+        let Self { view, store, draws, .. } = self;
+        store.decide(|ledger| view.decide(ledger, request, kind, now, draws))
+    }
+
+    /// Sets the gauge of requests in flight, and once a second flushes the metrics with labels. With `is_leader`, this worker also
+    /// sets the gauges that all workers know alike.
+    pub fn publish_metrics(&mut self, is_leader: bool, now: Duration) {
+        let Self { view, store, metrics, flush_pause, .. } = self;
+        metrics.in_flight.set(store.read(Ledger::requests_in_flight));
+        if flush_pause.contains(now) {
+            return;
+        }
+        *flush_pause = Period::new(now, FLUSH_PERIOD);
+        metrics.flush();
+        if is_leader {
+            store.read(|ledger| {
+                let endpoints = ledger.pool().endpoints().iter().zip(ledger.loads());
+                metrics.set_loads(
+                    endpoints.map(|(endpoint, load): (_, &Load)| (endpoint.printed_address(), *load)),
+                );
+            });
+            if view.versions().is_some() {
+                let age = now.saturating_sub(view.arrived()).as_millis();
+                metrics.snapshot_age.set(u64::try_from(age).unwrap_or(u64::MAX));
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The pool as the newest good snapshot describes it, compiled.
+
+use core::fmt;
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::body::Options;
+use endpoint_picker::config::ConfigErrors;
+use endpoint_picker::cycle::Headers;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::policy::Policy;
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::reading::Reading;
+use endpoint_picker::shadow::Shadow;
+use endpoint_picker_wire::{self as wire, v1};
+
+const fn assert_send_and_sync<T: Send + Sync>() {}
+const _: () = assert_send_and_sync::<PoolView>();
+
+/// The pool as the newest good snapshot describes it. It never changes: a newer snapshot gives another view.
+#[derive(Clone, Debug, Default)]
+pub struct PoolView {
+    topology: Arc<Topology>,
+    readings: Vec<Reading>,
+    arrived: Duration,
+    versions: Option<Versions>,
+}
+
+/// The versions of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// Of the endpoints and the policy.
+    pub topology: u64,
+    /// Of the readings.
+    pub readings: u64,
+}
+
+/// Endpoints and policy, compiled.
+#[derive(Clone, Debug, Default)]
+pub struct Topology {
+    /// The endpoints.
+    pub pool: Arc<Pool>,
+    /// The rules that act.
+    pub pipeline: Pipeline,
+    /// The rules that only decide beside them, if there are any.
+    pub shadow: Option<Shadow>,
+    /// Models, priorities and options.
+    pub policy: Policy,
+}
+
+/// Why a topology cannot be used.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TopologyRefusal {
+    /// The endpoints do not make a pool.
+    Endpoints(wire::TopologyError),
+    /// The picker's configuration does not compile; this build may not know a plugin.
+    Configuration(ConfigErrors),
+}
+
+impl fmt::Display for TopologyRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Endpoints(error) => error.fmt(f),
+            Self::Configuration(errors) => errors.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for TopologyRefusal {}
+
+impl Topology {
+    /// Checks what [`Self::compile`] would return.
+    pub fn check(message: v1::Topology) -> Result<(), TopologyRefusal> {
+        compile(message).map(|_| ())
+    }
+
+    /// Compiles endpoints and policy. A shadow configuration that cannot be used is logged and left out, because a newer agent may
+    /// have plugins that this build does not know.
+    pub fn compile(message: v1::Topology) -> Result<Self, TopologyRefusal> {
+        let (pool, pipeline, mut policy) = compile(message)?;
+        let shadow = wire::shadow_into_core(&mut policy, &pipeline).unwrap_or_else(|error| {
+            log::warn!("the shadow configuration is left out: {error}");
+            None
+        });
+        Ok(Self { pool: Arc::new(pool), pipeline, shadow, policy: wire::policy_into_core(policy) })
+    }
+
+    /// All rules whose plugins keep state.
+    pub fn pipelines(&self) -> impl Iterator<Item = &Pipeline> {
+        core::iter::once(&self.pipeline).chain(self.shadow.as_ref().map(Shadow::pipeline))
+    }
+}
+
+/// Compiles endpoints and acting rules, and returns the rest of the policy.
+fn compile(mut message: v1::Topology) -> Result<(Pool, Pipeline, v1::Policy), TopologyRefusal> {
+    let mut policy = message.policy.take().unwrap_or_default();
+    let pool = wire::topology_into_core(message).map_err(TopologyRefusal::Endpoints)?;
+    let pipeline = wire::pipeline_into_core(&mut policy).map_err(TopologyRefusal::Configuration)?;
+    Ok((pool, pipeline, policy))
+}
+
+impl PoolView {
+    /// The view that a snapshot gives. `arrived` is the time when it did.
+    pub fn new(topology: Arc<Topology>, snapshot: v1::Snapshot, arrived: Duration) -> Self {
+        let readings = snapshot.readings.into_iter();
+        Self {
+            topology,
+            readings: readings.map(|reading| wire::reading_into_core(reading, arrived)).collect(),
+            arrived,
+            versions: Some(Versions {
+                topology: snapshot.topology_version,
+                readings: snapshot.readings_version,
+            }),
+        }
+    }
+
+    /// Endpoints and policy. Before the first snapshot there are no endpoints, and the policy is the default.
+    pub fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    /// The endpoints.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.topology.pool
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.topology.policy
+    }
+
+    /// The versions of the snapshot; `None` before the first one.
+    pub fn versions(&self) -> Option<Versions> {
+        self.versions
+    }
+
+    /// Readings of the endpoints, in the pool's order.
+    pub fn readings(&self) -> &[Reading] {
+        &self.readings
+    }
+
+    /// When the snapshot arrived.
+    pub fn arrived(&self) -> Duration {
+        self.arrived
+    }
+
+    /// The endpoint that listens on an address.
+    pub(crate) fn endpoint_at(&self, address: SocketAddr) -> Option<&Endpoint> {
+        let pool = self.pool();
+        pool.endpoints().get(pool.index_at(address)?)
+    }
+
+    /// Options for the body of a request with these headers.
+    pub(crate) fn body_options(&self, headers: Headers<'_>) -> Options {
+        let options = self.topology.pipeline.body_options(headers);
+        let shadow = self.topology.shadow.as_ref();
+        let for_shadow = shadow.map_or(0, |shadow| shadow.pipeline().max_prompt_bytes());
+        Options { keep_bytes: options.keep_bytes.max(for_shadow), ..options }
+    }
+}

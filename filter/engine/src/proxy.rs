@@ -1,0 +1,85 @@
+//! What the engine needs of the proxy that it runs in.
+
+use core::fmt;
+use core::net::SocketAddr;
+use core::time::Duration;
+
+/// A call that the proxy refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyError {
+    /// The proxy's name of the call.
+    pub call: &'static str,
+    /// The proxy's name of the reason.
+    pub status: String,
+}
+
+impl fmt::Display for ProxyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the proxy refused {}: {}", self.call, self.status)
+    }
+}
+
+impl core::error::Error for ProxyError {}
+
+/// The result of a call to the proxy.
+pub type Result<T> = core::result::Result<T, ProxyError>;
+
+/// Header names in lower case with their values, which may be any bytes, in their order.
+pub type HeaderList = Vec<(String, Vec<u8>)>;
+
+/// One request in a proxy, from its head to the end of its answer.
+pub trait Proxy {
+    /// Time since an origin that all workers of the proxy share.
+    fn now(&self) -> Result<Duration>;
+
+    /// All request headers.
+    fn request_headers(&self) -> Result<HeaderList>;
+
+    /// Sets a request header and replaces its old values.
+    fn set_request_header(&mut self, name: &str, value: &str) -> Result<()>;
+
+    /// Removes all values of a request header.
+    fn remove_request_header(&mut self, name: &str) -> Result<()>;
+
+    /// The first `max_bytes` bytes of the request body, as far as they have arrived.
+    fn request_body(&self, max_bytes: usize) -> Result<Vec<u8>>;
+
+    /// Replaces the request body that has arrived. The caller corrects `content-length`.
+    fn replace_request_body(&mut self, body: &[u8]) -> Result<()>;
+
+    /// All of a namespace of the request's filter metadata, in the proxy's encoding.
+    fn metadata_namespace(&self, namespace: &str) -> Result<Option<Vec<u8>>>;
+
+    /// One value of the request's filter metadata: a [packed](endpoint_picker::packed) list, or the bytes of a string.
+    fn metadata(&self, namespace: &str, key: &str) -> Result<Option<Vec<u8>>>;
+
+    /// The pool that an endpoint picker earlier in the chain has picked for.
+    fn picked_for(&self) -> Result<Option<Vec<u8>>>;
+
+    /// Marks the request as picked for this pool. A client must not be able to set the mark.
+    fn mark_picked(&mut self, pool: &str) -> Result<()>;
+
+    /// Answers the request instead of a server.
+    fn send_response(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()>;
+
+    /// The address of the server that was tried last; `None` if none was.
+    fn upstream_address(&self) -> Result<Option<SocketAddr>>;
+
+    /// Envoy's response code details: `via_upstream`, or the reason why the proxy answered itself.
+    fn response_details(&self) -> Result<Vec<u8>>;
+
+    /// All response headers.
+    fn response_headers(&self) -> Result<HeaderList>;
+
+    /// Sets a response header and replaces its old values.
+    fn set_response_header(&mut self, name: &str, value: &str) -> Result<()>;
+
+    /// Removes all values of a response header.
+    fn remove_response_header(&mut self, name: &str) -> Result<()>;
+
+    /// The chunk of the response body that has just arrived.
+    fn response_chunk(&self) -> Result<Vec<u8>>;
+
+    /// Replaces that chunk.
+    fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()>;
+}

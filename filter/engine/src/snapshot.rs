@@ -1,0 +1,65 @@
+//! Reads snapshots.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker_wire::{self as wire, SnapshotError};
+
+use crate::pool_view::{PoolView, Topology, TopologyRefusal};
+use crate::proxy::{ProxyError, Result};
+
+/// Why a snapshot cannot be used.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The proxy refused a call.
+    Proxy(ProxyError),
+    /// The bytes are not a snapshot.
+    Malformed(SnapshotError),
+    /// The endpoints and the policy cannot be used.
+    Refused(TopologyRefusal),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proxy(error) => error.fmt(f),
+            Self::Malformed(error) => error.fmt(f),
+            Self::Refused(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ReadError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Proxy(error) => Some(error),
+            Self::Malformed(error) => Some(error),
+            Self::Refused(error) => Some(error),
+        }
+    }
+}
+
+/// Reads an encoded snapshot that arrived at this time. `topology` returns the newest encoded snapshot that has a topology; it is
+/// called if the view has another one.
+///
+/// Returns `None` if that snapshot has another version: the worker that publishes is between two writes, and the next read finds
+/// both.
+pub fn read(
+    view: &PoolView,
+    bytes: &[u8],
+    arrived: Duration,
+    topology: impl FnOnce() -> Result<Vec<u8>>,
+) -> core::result::Result<Option<PoolView>, ReadError> {
+    let snapshot = wire::decode(bytes).map_err(ReadError::Malformed)?;
+    let version = snapshot.topology_version;
+    if view.versions().is_some_and(|versions| versions.topology == version) {
+        return Ok(Some(PoolView::new(Arc::clone(view.topology()), snapshot, arrived)));
+    }
+    let carrier = wire::decode(&topology().map_err(ReadError::Proxy)?).map_err(ReadError::Malformed)?;
+    let Some(topology) = carrier.topology.filter(|_| carrier.topology_version == version) else {
+        return Ok(None);
+    };
+    let topology = Arc::new(Topology::compile(topology).map_err(ReadError::Refused)?);
+    Ok(Some(PoolView::new(topology, snapshot, arrived)))
+}

@@ -1,0 +1,217 @@
+//! A pool in use with a fake proxy in front of it.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::cycle::Load;
+use endpoint_picker_engine::config::Config;
+use endpoint_picker_engine::exchange::{Exchange, Flow};
+use endpoint_picker_engine::headers::DESTINATION;
+use endpoint_picker_engine::ledger::{LedgerStore, LocalLedger};
+use endpoint_picker_engine::pool_in_use::PoolInUse;
+use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_wire::{FORMAT, v1};
+use serde_json::{Value, json};
+
+use crate::proxy::{FakeProxy, LocalAnswer};
+use crate::sink::FakeSink;
+
+pub(crate) const START: Duration = Duration::from_secs(1_000_000);
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+pub(crate) const TEXT: &str = "/v1/completions";
+
+/// The address of the test's endpoint of this number, from 1.
+pub(crate) fn address(endpoint: u8) -> String {
+    format!("10.0.0.{endpoint}:8000")
+}
+
+/// A policy with a picker that takes the endpoint with the fewest waiting requests, so that tests decide where requests go.
+pub(crate) fn fewest_waiting() -> v1::Policy {
+    let plugin = |r#type: &str| v1::Plugin {
+        name: r#type.to_owned(),
+        r#type: r#type.to_owned(),
+        parameters: "{}".to_owned(),
+    };
+    let of_profile = |name: &str| v1::PluginRef { name: name.to_owned(), weight: None };
+    let profile = v1::Profile {
+        name: "default".to_owned(),
+        plugins: vec![of_profile("queue-scorer"), of_profile("max-score-picker")],
+    };
+    let picker_config = v1::PickerConfig {
+        plugins: vec![plugin("queue-scorer"), plugin("max-score-picker"), plugin("single-profile-handler")],
+        profiles: vec![profile],
+        ..v1::PickerConfig::default()
+    };
+    v1::Policy { picker_config: Some(picker_config), avoid_failing_ms: 250, ..v1::Policy::default() }
+}
+
+/// A topology with these endpoints.
+pub(crate) fn topology(endpoints: &[u8], policy: v1::Policy) -> v1::Topology {
+    let endpoint = |&n: &u8| v1::Endpoint { name: format!("e{n}"), address: address(n), labels: vec![] };
+    v1::Topology {
+        pool: "p".to_owned(),
+        endpoints: endpoints.iter().map(endpoint).collect(),
+        policy: Some(policy),
+    }
+}
+
+/// A snapshot of readings with this many waiting requests at each endpoint.
+pub(crate) fn snapshot(waiting: &[u64]) -> v1::Snapshot {
+    let reading = |&waiting: &u64| v1::Reading {
+        ready: true,
+        age_ms: Some(0),
+        waiting: Some(waiting),
+        ..v1::Reading::default()
+    };
+    v1::Snapshot {
+        format: FORMAT,
+        topology_version: 1,
+        readings_version: 1,
+        readings: waiting.iter().map(reading).collect(),
+        ..v1::Snapshot::default()
+    }
+}
+
+/// A pool in use.
+pub(crate) struct Fixture {
+    pub(crate) pool: PoolInUse<LocalLedger, FakeSink>,
+    pub(crate) sink: FakeSink,
+}
+
+impl Fixture {
+    /// A pool before its first snapshot. `fields` is added to the configuration.
+    pub(crate) fn without_snapshot(fields: &Value) -> Self {
+        let mut config = json!({"pool": "p", "agentCluster": "agent"});
+        config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let config = Config::parse(config.to_string().as_bytes()).unwrap();
+        let sink = FakeSink::default();
+        Self { pool: PoolInUse::new(config, LocalLedger::default(), &sink, 1), sink }
+    }
+
+    /// A pool of three endpoints, of which the first one is picked.
+    pub(crate) fn with_config(fields: &Value) -> Self {
+        Self::with_policy(fields, fewest_waiting())
+    }
+
+    /// The same under another policy.
+    pub(crate) fn with_policy(fields: &Value, policy: v1::Policy) -> Self {
+        let mut fixture = Self::without_snapshot(fields);
+        fixture.adopt(topology(&[1, 2, 3], policy), &[0, 10, 20]);
+        fixture
+    }
+
+    pub(crate) fn new() -> Self {
+        Self::with_config(&json!({}))
+    }
+
+    /// Adopts a topology with this many waiting requests at its endpoints.
+    pub(crate) fn adopt(&mut self, topology: v1::Topology, waiting: &[u64]) {
+        let topology = Arc::new(Topology::compile(topology).unwrap());
+        self.pool.adopt(Arc::new(PoolView::new(topology, snapshot(waiting), START)));
+    }
+
+    /// The requests in flight at each endpoint.
+    pub(crate) fn in_flight(&self) -> Vec<u64> {
+        self.pool.store().read(|ledger| ledger.loads().iter().map(|load| load.requests).collect())
+    }
+
+    /// The load at each endpoint.
+    pub(crate) fn loads(&self) -> Vec<Load> {
+        self.pool.store().read(|ledger| ledger.loads().to_vec())
+    }
+
+    /// The endpoints that are avoided now, by their numbers.
+    pub(crate) fn avoided(&self) -> Vec<u8> {
+        let is_avoided = |number: &u8| {
+            self.pool.store().read(|ledger| {
+                let index = ledger.pool().index_at(address(*number).parse().unwrap());
+                let endpoint = &ledger.pool().endpoints()[index.unwrap()];
+                ledger.is_avoided(endpoint.key(), START)
+            })
+        };
+        [1, 2, 3].into_iter().filter(is_avoided).collect()
+    }
+
+    /// A request with these headers that has not begun.
+    pub(crate) fn request(&self, path: &str, headers: &[(&str, &str)]) -> Request {
+        let mut all = vec![(":method", "POST"), (":path", path)];
+        all.extend(headers);
+        let all = all.into_iter().map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
+        let proxy = FakeProxy { request_headers: all.collect(), ..FakeProxy::default() };
+        proxy.now.set(START);
+        Request { proxy, exchange: Exchange::new(&self.pool.config.limits) }
+    }
+
+    /// A completed request with this body.
+    pub(crate) fn post(&mut self, path: &str, headers: &[(&str, &str)], body: &str) -> Request {
+        let mut request = self.request(path, headers);
+        if request.head(self) == Flow::Hold && request.proxy.local_answer.is_none() {
+            request.body(self, body.as_bytes(), true);
+        }
+        request
+    }
+
+    /// A request that was routed to the first endpoint.
+    pub(crate) fn routed(&mut self) -> Request {
+        let request = self.post(TEXT, &[], r#"{"model": "m", "prompt": "hi"}"#);
+        assert_eq!(request.destination(), Some(address(1).as_str()));
+        request
+    }
+}
+
+/// One request.
+pub(crate) struct Request {
+    pub(crate) proxy: FakeProxy,
+    pub(crate) exchange: Exchange,
+}
+
+impl Request {
+    /// The head arrives, and a body will follow.
+    pub(crate) fn head(&mut self, fixture: &mut Fixture) -> Flow {
+        self.exchange.request_headers(&mut fixture.pool, &mut self.proxy, false)
+    }
+
+    /// The head arrives, and there is no body.
+    pub(crate) fn head_only(&mut self, fixture: &mut Fixture) -> Flow {
+        self.exchange.request_headers(&mut fixture.pool, &mut self.proxy, true)
+    }
+
+    /// A part of the body arrives.
+    pub(crate) fn body(&mut self, fixture: &mut Fixture, part: &[u8], is_last: bool) -> Flow {
+        self.proxy.request_body.extend_from_slice(part);
+        let size = self.proxy.request_body.len();
+        self.exchange.request_body(&mut fixture.pool, &mut self.proxy, size, is_last)
+    }
+
+    pub(crate) fn trailers(&mut self, fixture: &mut Fixture) -> Flow {
+        self.exchange.request_trailers(&mut fixture.pool, &mut self.proxy)
+    }
+
+    /// The destination header.
+    pub(crate) fn destination(&self) -> Option<&str> {
+        self.proxy.request_header(DESTINATION)
+    }
+
+    /// The error that the filter answered.
+    pub(crate) fn rejection(&self) -> &LocalAnswer {
+        self.proxy.local_answer.as_ref().expect("an answer of the filter's own")
+    }
+
+    /// The head of an answer arrives, with a body behind it.
+    pub(crate) fn answer(&mut self, fixture: &mut Fixture, from: u8, headers: &[(&str, &str)]) {
+        self.proxy.upstream = Some(address(from).parse().unwrap());
+        if self.proxy.details.is_empty() {
+            self.proxy.details = "via_upstream";
+        }
+        self.proxy.response_headers =
+            headers.iter().map(|&(name, value)| (name.to_owned(), value.as_bytes().to_vec())).collect();
+        self.exchange.response_headers(&mut fixture.pool, &mut self.proxy, false);
+    }
+
+    /// A chunk of the answer arrives; returns the chunk that the client gets.
+    pub(crate) fn chunk(&mut self, fixture: &mut Fixture, chunk: &str, is_last: bool) -> String {
+        self.proxy.chunk = chunk.as_bytes().to_vec();
+        self.exchange.response_body(&mut fixture.pool, &mut self.proxy, is_last);
+        String::from_utf8(self.proxy.chunk.clone()).unwrap()
+    }
+}

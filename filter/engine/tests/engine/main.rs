@@ -1,0 +1,18 @@
+//! The engine with a proxy in memory.
+
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod answers;
+mod bodies;
+mod explanations;
+mod fixture;
+mod heads;
+mod hints;
+mod metrics;
+mod models;
+mod polls;
+mod proxy;
+mod reports;
+mod sink;
+mod snapshots;
+mod tokens;

@@ -1,0 +1,121 @@
+//! Metrics of a pool, as the proxy shows them.
+
+use core::time::Duration;
+
+use crate::fixture::{Fixture, START, TEXT, fewest_waiting, topology};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn every_counter_is_defined_before_it_counts() {
+    let names = Fixture::new().sink.names();
+    for name in
+        ["routed", "routed_stale", "abstained_no_snapshot", "rejected_412", "rejected_429", "in_flight"]
+    {
+        assert!(names.iter().any(|defined| defined == name), "{name} in {names:?}");
+    }
+}
+
+#[test]
+fn labels_are_flushed_once_a_second() {
+    let mut fixture = Fixture::new();
+    fixture.pool.publish_metrics(true, START);
+    fixture.routed();
+    fixture.pool.publish_metrics(true, START + SECOND / 2);
+    assert_eq!(fixture.sink.get("picks|10.0.0.1:8000"), 0);
+    assert_eq!(fixture.sink.get("in_flight"), 1, "this gauge is not delayed");
+    fixture.pool.publish_metrics(true, START + SECOND);
+    assert_eq!(fixture.sink.get("picks|10.0.0.1:8000"), 1);
+    fixture.pool.publish_metrics(true, START + 2 * SECOND);
+    assert_eq!(fixture.sink.get("picks|10.0.0.1:8000"), 1, "nothing is counted twice");
+}
+
+#[test]
+fn only_the_leader_sets_the_gauges_of_all_workers() {
+    let mut fixture = Fixture::new();
+    let request = fixture.routed();
+    fixture.pool.publish_metrics(false, START);
+    assert!(!fixture.sink.names().contains(&"endpoint_in_flight|10.0.0.1:8000".to_owned()));
+    assert_eq!(fixture.sink.get("snapshot_age_ms"), 0);
+    fixture.pool.publish_metrics(true, START + 3 * SECOND);
+    assert_eq!(fixture.sink.get("endpoint_in_flight|10.0.0.1:8000"), 1);
+    assert!(fixture.sink.get("endpoint_in_flight_tokens|10.0.0.1:8000") > 0);
+    assert_eq!(fixture.sink.get("snapshot_age_ms"), 3000);
+    let mut request = request;
+    request.exchange.end(&mut fixture.pool);
+    fixture.pool.publish_metrics(true, START + 4 * SECOND);
+    assert_eq!(fixture.sink.get("endpoint_in_flight|10.0.0.1:8000"), 0);
+}
+
+#[test]
+fn every_worker_sets_the_gauges_of_an_endpoint_that_left_to_zero() {
+    let mut leader = Fixture::new();
+    let mut other = Fixture::new();
+    let request = leader.routed();
+    leader.pool.publish_metrics(true, START);
+    assert_eq!(leader.sink.get("endpoint_in_flight|10.0.0.1:8000"), 1);
+    // The other worker never set the gauge, and the leader may have ended.
+    leader.adopt(topology(&[2, 3], fewest_waiting()), &[0, 0]);
+    other.adopt(topology(&[2, 3], fewest_waiting()), &[0, 0]);
+    for fixture in [&leader, &other] {
+        assert!(fixture.sink.names().contains(&"endpoint_in_flight|10.0.0.1:8000".to_owned()));
+        assert_eq!(fixture.sink.get("endpoint_in_flight|10.0.0.1:8000"), 0);
+        assert_eq!(fixture.sink.get("endpoint_in_flight_tokens|10.0.0.1:8000"), 0);
+    }
+    drop(request);
+}
+
+#[test]
+fn a_prompts_blocks_are_counted_with_those_that_were_sent_before() {
+    let mut fixture = Fixture::without_snapshot(&serde_json::json!({}));
+    fixture.adopt(topology(&[1], endpoint_picker_wire::v1::Policy::default()), &[0]);
+    let body = serde_json::json!({"model": "m", "prompt": "0123456789abcdef".repeat(64)}).to_string();
+    fixture.post(TEXT, &[], &body);
+    fixture.post(TEXT, &[], &body);
+    fixture.pool.publish_metrics(false, START);
+    assert_eq!(fixture.sink.get("prompt_blocks"), 8);
+    assert_eq!(fixture.sink.get("prompt_blocks_matched"), 4);
+}
+
+#[test]
+fn a_client_cannot_make_series_without_end_or_forge_labels() {
+    let mut fixture = Fixture::new();
+    for number in 0..1100 {
+        let body = format!(r#"{{"model": "m{number}", "prompt": "hi"}}"#);
+        fixture.post(TEXT, &[], &body).exchange.end(&mut fixture.pool);
+    }
+    fixture.pool.publish_metrics(false, START);
+    let series = fixture.sink.names().into_iter().filter(|name| name.starts_with("model_requests|"));
+    assert_eq!(series.count(), 1001);
+    assert_eq!(fixture.sink.get("model_requests|other|other"), 100);
+
+    let mut fixture = Fixture::new();
+    let long = "x".repeat(200);
+    for model in ["a|b\\n", long.as_str()] {
+        let body = format!(r#"{{"model": "{model}", "prompt": "hi"}}"#);
+        fixture.post(TEXT, &[], &body);
+    }
+    fixture.pool.publish_metrics(false, START);
+    assert_eq!(fixture.sink.get("model_requests|a_b_|a_b_"), 1);
+    let cut = "x".repeat(128);
+    assert_eq!(fixture.sink.get(&format!("model_requests|{cut}|{cut}")), 1);
+}
+
+#[test]
+fn requests_by_old_readings_are_counted() {
+    let mut fixture = Fixture::new();
+    let mut request = fixture.request(TEXT, &[]);
+    request.proxy.now.set(START + Duration::from_secs(3600));
+    request.head(&mut fixture);
+    request.body(&mut fixture, br#"{"model": "m", "prompt": "hi"}"#, true);
+    assert_eq!(fixture.sink.get("routed_stale"), 1);
+}
+
+#[test]
+fn polls_are_counted() {
+    let fixture = Fixture::new();
+    fixture.pool.metrics.count_snapshot();
+    fixture.pool.metrics.count_failed_poll();
+    fixture.pool.metrics.count_failed_poll();
+    assert_eq!((fixture.sink.get("snapshots"), fixture.sink.get("snapshot_failures")), (1, 2));
+}

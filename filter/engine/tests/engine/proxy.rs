@@ -1,0 +1,156 @@
+//! A proxy in memory.
+
+use core::cell::{Cell, RefCell};
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use endpoint_picker_engine::proxy::{HeaderList, Proxy, ProxyError, Result};
+
+/// An answer that the filter sent instead of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LocalAnswer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+/// One request in a proxy. Tests set what the proxy returns and read what the engine did.
+#[derive(Debug, Default)]
+pub(crate) struct FakeProxy {
+    pub(crate) now: Cell<Duration>,
+    pub(crate) request_headers: HeaderList,
+    pub(crate) request_body: Vec<u8>,
+    /// The sizes of the reads of the body.
+    pub(crate) body_reads: RefCell<Vec<usize>>,
+    pub(crate) namespace: Option<Vec<u8>>,
+    pub(crate) hint: Option<Vec<u8>>,
+    pub(crate) picked_for: Option<Vec<u8>>,
+    pub(crate) local_answer: Option<LocalAnswer>,
+    pub(crate) upstream: Option<SocketAddr>,
+    pub(crate) details: &'static str,
+    pub(crate) response_headers: HeaderList,
+    pub(crate) chunk: Vec<u8>,
+    /// Calls that the proxy refuses.
+    pub(crate) refused: Vec<&'static str>,
+}
+
+impl FakeProxy {
+    pub(crate) fn request_header(&self, name: &str) -> Option<&str> {
+        header(&self.request_headers, name)
+    }
+
+    pub(crate) fn response_header(&self, name: &str) -> Option<&str> {
+        header(&self.response_headers, name)
+    }
+
+    fn check(&self, call: &'static str) -> Result<()> {
+        if self.refused.contains(&call) {
+            return Err(ProxyError { call, status: "InternalFailure".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+fn header<'a>(headers: &'a HeaderList, name: &str) -> Option<&'a str> {
+    let (_, value) = headers.iter().find(|(header, _)| header == name)?;
+    Some(core::str::from_utf8(value).unwrap())
+}
+
+fn set(headers: &mut HeaderList, name: &str, value: &str) {
+    headers.retain(|(header, _)| header != name);
+    headers.push((name.to_owned(), value.as_bytes().to_vec()));
+}
+
+impl Proxy for FakeProxy {
+    fn now(&self) -> Result<Duration> {
+        self.check("now").map(|()| self.now.get())
+    }
+
+    fn request_headers(&self) -> Result<HeaderList> {
+        self.check("request_headers").map(|()| self.request_headers.clone())
+    }
+
+    fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {
+        self.check("set_request_header")?;
+        set(&mut self.request_headers, name, value);
+        Ok(())
+    }
+
+    fn remove_request_header(&mut self, name: &str) -> Result<()> {
+        self.check("remove_request_header")?;
+        self.request_headers.retain(|(header, _)| header != name);
+        Ok(())
+    }
+
+    fn request_body(&self, max_bytes: usize) -> Result<Vec<u8>> {
+        self.check("request_body")?;
+        self.body_reads.borrow_mut().push(max_bytes);
+        Ok(self.request_body[..max_bytes.min(self.request_body.len())].to_vec())
+    }
+
+    fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
+        self.check("replace_request_body")?;
+        self.request_body = body.to_vec();
+        Ok(())
+    }
+
+    fn metadata_namespace(&self, _: &str) -> Result<Option<Vec<u8>>> {
+        self.check("metadata_namespace").map(|()| self.namespace.clone())
+    }
+
+    fn metadata(&self, _: &str, _: &str) -> Result<Option<Vec<u8>>> {
+        self.check("metadata").map(|()| self.hint.clone())
+    }
+
+    fn picked_for(&self) -> Result<Option<Vec<u8>>> {
+        self.check("picked_for").map(|()| self.picked_for.clone())
+    }
+
+    fn mark_picked(&mut self, pool: &str) -> Result<()> {
+        self.check("mark_picked")?;
+        self.picked_for = Some(pool.as_bytes().to_vec());
+        Ok(())
+    }
+
+    fn send_response(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()> {
+        self.check("send_response")?;
+        let headers = headers.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        self.local_answer = Some(LocalAnswer { status, headers, body });
+        Ok(())
+    }
+
+    fn upstream_address(&self) -> Result<Option<SocketAddr>> {
+        self.check("upstream_address").map(|()| self.upstream)
+    }
+
+    fn response_details(&self) -> Result<Vec<u8>> {
+        self.check("response_details").map(|()| self.details.as_bytes().to_vec())
+    }
+
+    fn response_headers(&self) -> Result<HeaderList> {
+        self.check("response_headers").map(|()| self.response_headers.clone())
+    }
+
+    fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
+        self.check("set_response_header")?;
+        set(&mut self.response_headers, name, value);
+        Ok(())
+    }
+
+    fn remove_response_header(&mut self, name: &str) -> Result<()> {
+        self.check("remove_response_header")?;
+        self.response_headers.retain(|(header, _)| header != name);
+        Ok(())
+    }
+
+    fn response_chunk(&self) -> Result<Vec<u8>> {
+        self.check("response_chunk").map(|()| self.chunk.clone())
+    }
+
+    fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()> {
+        self.check("replace_response_chunk")?;
+        self.chunk = bytes.to_vec();
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Reports to the agent.
+
+use core::time::Duration;
+
+use endpoint_picker_engine::agent::{ReportProblem, Reporter};
+use endpoint_picker_engine::proxy::ProxyError;
+use endpoint_picker_wire::report::{Rejected, Report};
+use endpoint_picker_wire::{Message, REPORT_FORMAT, v1};
+
+use crate::fixture::{Fixture, START, TEXT, fewest_waiting};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn reporter() -> Reporter {
+    Reporter::new("p", "envoy-1".to_owned(), 42)
+}
+
+fn report(fixture: &Fixture) -> Report {
+    let request = reporter().next_report(&fixture.pool, START).expect("a report");
+    assert_eq!((request.path.as_str(), request.timeout), ("/v1/pools/p/report", 5 * SECOND));
+    Report::decode(request.body.unwrap().as_slice()).unwrap()
+}
+
+#[test]
+fn a_report_has_the_counters_and_the_endpoints_in_use() {
+    let mut fixture = Fixture::new();
+    fixture.routed();
+    fixture.routed().answer(&mut fixture, 1, &[(":status", "500")]);
+    fixture.post(TEXT, &[], "{");
+    let report = report(&fixture);
+    assert_eq!((report.format, report.proxy.as_str(), report.generation), (REPORT_FORMAT, "envoy-1", 42));
+    assert_eq!((report.routed, report.abstained), (2, 0));
+    assert_eq!(report.rejected, [Rejected { status: 400, requests: 1 }]);
+    assert_eq!((report.shadow_agreed, report.shadow_disagreed), (None, None));
+    let [endpoint] = report.endpoints.as_slice() else { panic!("{:?}", report.endpoints) };
+    assert_eq!(endpoint.endpoint, fixture.pool.view().pool().endpoints()[0].key());
+    assert_eq!((endpoint.picks, endpoint.requests, endpoint.failing), (2, 2, true));
+}
+
+#[test]
+fn a_report_counts_the_shadow_if_there_is_one() {
+    let policy = fewest_waiting();
+    let policy = v1::Policy { shadow_config: policy.picker_config.clone(), ..policy };
+    let mut fixture = Fixture::with_policy(&serde_json::json!({}), policy);
+    fixture.routed();
+    let report = report(&fixture);
+    assert_eq!((report.shadow_agreed, report.shadow_disagreed), (Some(1), Some(0)));
+}
+
+#[test]
+fn a_report_is_sent_once_a_second_and_not_before_the_first_snapshot() {
+    let mut reporter = reporter();
+    let empty = Fixture::without_snapshot(&serde_json::json!({}));
+    assert!(reporter.next_report(&empty.pool, START).is_none());
+    let fixture = Fixture::new();
+    assert!(reporter.next_report(&fixture.pool, START).is_some());
+    reporter.sent(7);
+    assert!(reporter.next_report(&fixture.pool, START + 9 * SECOND).is_none(), "one is in flight");
+    assert!(reporter.awaits(7) && !reporter.awaits(8));
+    assert_eq!(reporter.finish(Ok(Some(204))), None);
+    assert!(!reporter.awaits(7));
+    assert!(reporter.next_report(&fixture.pool, START + SECOND / 2).is_none());
+    assert!(reporter.next_report(&fixture.pool, START + SECOND).is_some());
+}
+
+#[test]
+fn a_problem_is_returned_once_until_a_report_is_taken() {
+    let mut reporter = reporter();
+    let refused = ProxyError { call: "get_map_value", status: "NotFound".to_owned() };
+    assert_eq!(reporter.finish(Ok(Some(503))), Some(ReportProblem::Status(503)));
+    assert_eq!(reporter.finish(Ok(None)), None);
+    assert_eq!(reporter.finish(Ok(Some(204))), None);
+    assert_eq!(reporter.finish(Ok(None)), Some(ReportProblem::NoAnswer));
+    assert_eq!(reporter.finish(Ok(Some(204))), None);
+    assert_eq!(reporter.finish(Err(refused.clone())), Some(ReportProblem::Proxy(refused.clone())));
+    let texts = [ReportProblem::Status(503), ReportProblem::NoAnswer, ReportProblem::Proxy(refused)];
+    let texts = texts.map(|problem| problem.to_string());
+    assert_eq!(texts[0], "the agent answered 503");
+    assert_eq!(texts[1], "the agent did not answer");
+    assert_eq!(texts[2], "the proxy refused get_map_value: NotFound");
+}

@@ -1,0 +1,117 @@
+//! Snapshots that one worker publishes and all read.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker_engine::ledger::LedgerStore;
+use endpoint_picker_engine::pool_in_use::TopologyChange;
+use endpoint_picker_engine::pool_view::{PoolView, Topology, TopologyRefusal, Versions};
+use endpoint_picker_engine::proxy::{ProxyError, Result};
+use endpoint_picker_engine::snapshot::{self, ReadError};
+use endpoint_picker_wire::{Message, v1};
+
+use crate::fixture::{Fixture, START, TEXT, address, fewest_waiting, snapshot, topology};
+
+const BODY: &str = r#"{"model": "m", "prompt": "hi"}"#;
+
+/// Reads a snapshot for a view. The newest topology is of version 1 and has two endpoints.
+fn read(view: &PoolView, snapshot: &v1::Snapshot) -> core::result::Result<Option<PoolView>, ReadError> {
+    let topology = Some(topology(&[1, 2], fewest_waiting()));
+    let carrier = v1::Snapshot { topology, ..crate::fixture::snapshot(&[]) };
+    snapshot::read(view, &snapshot.encode_to_vec(), START, || Ok(carrier.encode_to_vec()))
+}
+
+#[test]
+fn a_snapshot_gives_a_view() {
+    let view = read(&PoolView::default(), &snapshot(&[0, 1])).unwrap().unwrap();
+    assert_eq!(view.versions(), Some(Versions { topology: 1, readings: 1 }));
+    assert_eq!((view.pool().endpoints().len(), view.readings().len(), view.arrived()), (2, 2, START));
+}
+
+#[test]
+fn newer_readings_keep_the_compiled_topology() {
+    let first = read(&PoolView::default(), &snapshot(&[0, 1])).unwrap().unwrap();
+    let newer = v1::Snapshot { readings_version: 2, ..snapshot(&[5, 0]) };
+    let topology = || -> Result<Vec<u8>> { panic!("the topology is known") };
+    let next = snapshot::read(&first, &newer.encode_to_vec(), START, topology).unwrap().unwrap();
+    assert!(Arc::ptr_eq(first.topology(), next.topology()));
+    assert_eq!(next.readings()[0].waiting, Some(5));
+}
+
+#[test]
+fn between_two_writes_of_the_worker_that_publishes_there_is_no_view() {
+    let newer = v1::Snapshot { topology_version: 2, ..snapshot(&[0]) };
+    assert!(read(&PoolView::default(), &newer).unwrap().is_none());
+    let bytes = newer.encode_to_vec();
+    let without = snapshot::read(&PoolView::default(), &bytes, START, || Ok(bytes.clone()));
+    assert!(without.unwrap().is_none());
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_used_is_an_error_with_its_reason() {
+    let view = PoolView::default();
+    let bytes = snapshot(&[0]).encode_to_vec();
+    let malformed = snapshot::read(&view, b"x", START, || Ok(vec![])).unwrap_err();
+    assert!(matches!(malformed, ReadError::Malformed(_)), "{malformed}");
+    let empty = snapshot::read(&view, &bytes, START, || Ok(vec![])).unwrap_err();
+    assert!(matches!(empty, ReadError::Malformed(_)), "{empty}");
+    let twice = v1::Snapshot { topology: Some(topology(&[1, 1], fewest_waiting())), ..snapshot(&[]) };
+    let refused = snapshot::read(&view, &bytes, START, || Ok(twice.encode_to_vec())).unwrap_err();
+    assert!(matches!(refused, ReadError::Refused(TopologyRefusal::Endpoints(_))), "{refused}");
+    let refusal = ProxyError { call: "get_shared_data", status: "InternalFailure".to_owned() };
+    let failed = snapshot::read(&view, &bytes, START, || Err(refusal)).unwrap_err();
+    assert_eq!(failed.to_string(), "the proxy refused get_shared_data: InternalFailure");
+    for error in [malformed, empty, refused, failed] {
+        assert!(
+            core::error::Error::source(&error).is_some_and(|source| source.to_string() == error.to_string())
+        );
+    }
+}
+
+#[test]
+fn a_pool_follows_its_endpoints_and_keeps_the_loads_of_those_that_stay() {
+    let mut fixture = Fixture::new();
+    let first = fixture.routed();
+    let newer = topology(&[3, 1], fewest_waiting());
+    let newer = Arc::new(Topology::compile(newer).unwrap());
+    let view = |waiting: &[u64]| PoolView::new(newer.clone(), snapshot(waiting), START).into();
+    let change = fixture.pool.adopt(view(&[0, 5]));
+    assert_eq!(change, Some(TopologyChange { pool: "p".to_owned(), endpoints: 2 }));
+    assert_eq!(fixture.in_flight(), [0, 1]);
+    assert_eq!(fixture.post(TEXT, &[], BODY).destination(), Some(address(3).as_str()));
+    assert_eq!(fixture.pool.adopt(view(&[5, 0])), None, "only the readings are newer");
+    assert_eq!(fixture.post(TEXT, &[], BODY).destination(), Some(address(1).as_str()));
+    assert_eq!(fixture.pool.view().readings().len(), 2);
+    drop(first);
+}
+
+#[test]
+fn a_shadow_that_cannot_be_used_is_left_out() {
+    let plugin =
+        v1::Plugin { name: "x".to_owned(), r#type: "magic-scorer".to_owned(), parameters: "{}".to_owned() };
+    let shadow = v1::PickerConfig { plugins: vec![plugin], ..v1::PickerConfig::default() };
+    let policy = v1::Policy { shadow_config: Some(shadow), ..fewest_waiting() };
+    let mut fixture = Fixture::with_policy(&serde_json::json!({}), policy);
+    assert!(fixture.pool.view().topology().shadow.is_none());
+    assert_eq!(fixture.post(TEXT, &[], BODY).destination(), Some(address(1).as_str()));
+}
+
+#[test]
+fn a_server_that_restarted_is_observed() {
+    let mut fixture = Fixture::without_snapshot(&serde_json::json!({}));
+    let policy = v1::Policy::default();
+    let prompt = serde_json::json!({"model": "m", "prompt": "0123456789abcdef".repeat(64)}).to_string();
+    let topology = Arc::new(Topology::compile(topology(&[1], policy)).unwrap());
+    let matched = |fixture: &mut Fixture, cached_since_ms: u64| {
+        let mut snapshot = snapshot(&[0]);
+        snapshot.readings[0].cached_since_ms = Some(cached_since_ms);
+        fixture.pool.adopt(PoolView::new(topology.clone(), snapshot, START).into());
+        fixture.post(TEXT, &[], &prompt).exchange.end(&mut fixture.pool);
+        fixture.pool.publish_metrics(false, START + Duration::from_millis(cached_since_ms));
+        fixture.sink.get("prompt_blocks_matched")
+    };
+    assert_eq!(matched(&mut fixture, 10_000), 0);
+    assert_eq!(matched(&mut fixture, 12_000), 4, "marks of one start");
+    assert_eq!(matched(&mut fixture, 900_000), 4, "its caches are empty");
+    assert_eq!(fixture.pool.store_mut().read(|ledger| ledger.loads().len()), 1);
+}
