@@ -90,12 +90,15 @@ wasm-alone: tools ## Build the filter whose workers share nothing, for the bench
 	@cmp -s $(filter_built) $(alone) || cp $(filter_built) $(alone)
 
 .PHONY: lint
-lint: tools ## Check the lock file, the format, clippy for host and wasm, and the types of the page's scripts
+lint: tools ## Check the lock file, the format, clippy for host, wasm and fuzz targets, and the types of the page's scripts
 	$(CARGO) metadata --locked --format-version 1 >/dev/null
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
+	@# Clippy links nothing, so any path spares the build of libFuzzer.
+	cp Cargo.lock fuzz/Cargo.lock
+	CUSTOM_LIBFUZZER_PATH=none/libfuzzer.a $(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir $(target_dir) -- -D warnings
 	@tools/check-page
 
 .PHONY: doc
