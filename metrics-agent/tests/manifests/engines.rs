@@ -168,7 +168,7 @@ fn unsupported_settings_are_refused_with_their_path() {
         (
             "- {type: metrics-data-source}",
             "dataLayer: {sources: [{pluginRef: metrics-data-source}, {pluginRef: metrics-data-source}]}",
-            "dataLayer.sources[1].pluginRef: \"metrics-data-source\" is one too many; allowed is one",
+            "dataLayer.sources[1].pluginRef: \"metrics-data-source\" is not allowed; the list has at most one entry",
         ),
         (
             "",

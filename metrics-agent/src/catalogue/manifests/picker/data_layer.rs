@@ -14,7 +14,7 @@ const SOURCE: &str = "metrics-data-source";
 const EXTRACTOR: &str = "core-metrics-extractor";
 const DISCOVERY: &str = "file-discovery";
 
-/// The scraping and the endpoints file that a configuration asks for.
+/// The scraping settings and the endpoints file of a configuration.
 pub(super) fn read(
     data_layer: Option<DataLayer>,
     declared: &[Declared],
@@ -68,16 +68,16 @@ fn only<'a, 'b>(
     at: &str,
     findings: &mut Findings,
 ) -> Option<&'a Declared> {
-    let mut found = None;
+    let mut first = None;
     for (index, name) in names.enumerate() {
         let at = format!("{at}[{index}].pluginRef");
         if index == 0 {
-            found = require(declared, name, type_name, &at, findings);
+            first = require(declared, name, type_name, &at, findings);
         } else {
-            findings.fault(at, format!("{} is one too many; allowed is one", quoted(name)));
+            findings.fault(at, format!("{} is not allowed; the list has at most one entry", quoted(name)));
         }
     }
-    found
+    first
 }
 
 fn require<'a>(
@@ -102,7 +102,7 @@ fn require<'a>(
     None
 }
 
-/// Refuses what makes replicas of the EPP share state: the agent has no replicas.
+/// Refuses fields that make replicas of the EPP share state: replicas of the agent share none.
 fn refuse_replicas(data_layer: &DataLayer, findings: &mut Findings) {
     for (field, is_given) in [
         ("peerDiscovery", data_layer.peer_discovery.is_some()),

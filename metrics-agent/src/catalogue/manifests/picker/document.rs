@@ -1,4 +1,4 @@
-//! The document as it is written.
+//! The fields of the document.
 
 use deserr::Deserr;
 use endpoint_picker::config::duration;
@@ -36,12 +36,12 @@ pub(in crate::catalogue) struct EndpointPickerConfig {
 }
 
 impl EndpointPickerConfig {
-    /// The pool it is for, if it says so. The EPP's document has no metadata: there, one picker serves one pool.
+    /// The pool that it names. The EPP's document has no metadata: there, one picker serves one pool.
     pub(in crate::catalogue) fn pool(&self) -> Option<String> {
         self.metadata.as_ref().map(|metadata| metadata.name.0.clone())
     }
 
-    /// Whether it is only tried.
+    /// Whether it decides without acting.
     pub(in crate::catalogue) fn is_shadow(&self) -> bool {
         self.metadata.as_ref().is_some_and(|metadata| metadata.annotations.is_shadow)
     }
@@ -55,7 +55,7 @@ struct ConfigMetadata {
     annotations: Annotations,
 }
 
-/// The annotations that mean something. A misspelt one is refused: what was to be tried would act.
+/// The product's own annotations. A misspelt one is refused, because a shadow would act without it.
 #[derive(Debug, Default, Deserr)]
 #[deserr(error = Faults, try_from(Texts) = Self::new -> String)]
 struct Annotations {
@@ -167,7 +167,7 @@ pub(super) struct DataSource {
     pub(super) extractors: Vec<Reference>,
 }
 
-/// A time as Go writes it.
+/// A duration in Go's format.
 #[derive(Clone, Copy, Debug, Deserr)]
 #[deserr(error = Faults, try_from(&String) = Self::check -> String)]
 struct Ttl;
@@ -181,7 +181,7 @@ impl Ttl {
     }
 }
 
-/// Only the detector counts. Quantities are not looked at, because nothing is queued here.
+/// Only the detector is used. Quantities are not checked, because the filter has no queue.
 #[derive(Debug, Default, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 pub(super) struct FlowControl {
@@ -223,8 +223,8 @@ struct PriorityBand {
 }
 
 impl FlowControl {
-    /// Whether anything beside the detector is set.
-    pub(super) fn asks_for_queueing(&self) -> bool {
+    /// Whether a field beside the detector is set.
+    pub(super) fn has_queueing(&self) -> bool {
         self.max_bytes.is_some()
             || self.max_requests.is_some()
             || self.default_request_ttl.is_some()

@@ -1,4 +1,4 @@
-//! `core-metrics-extractor`: what engines call the metrics that the agent reads.
+//! `core-metrics-extractor`: the names of the metrics that the agent reads, by engine.
 
 use std::collections::HashSet;
 

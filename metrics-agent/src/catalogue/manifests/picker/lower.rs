@@ -115,7 +115,7 @@ fn check_in_filter(picker: &v1::PickerConfig, paths: &Paths, mut faults: Faults)
     if faults.0.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// Exactly what the filter does.
+/// Compiles the configuration as the filter does.
 fn compile(picker: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
     pipeline_into_core(&mut v1::Policy { picker_config: Some(picker), ..v1::Policy::default() })
 }
@@ -129,7 +129,7 @@ fn warn_of_fields(config: &EndpointPickerConfig, findings: &mut Findings) {
     if config.parser.is_some() {
         findings.warn("parser", deprecated("requestHandler.parsers"));
     }
-    if config.flow_control.as_ref().is_some_and(FlowControl::asks_for_queueing) {
+    if config.flow_control.as_ref().is_some_and(FlowControl::has_queueing) {
         let text = "only saturationDetector is used, because requests are queued only with the feature gate flowControl";
         findings.warn("flowControl", text);
     }

@@ -1,9 +1,9 @@
-//! Paths in the document of what the filter's configuration is compiled from.
+//! Paths in the document, for faults that are found in the filter's configuration.
 
 use super::document::EndpointPickerConfig;
 use super::plugins::Declared;
 
-/// Where the document has what the filter's configuration has at another place, or under another name.
+/// Differences between the paths of the document and those of the filter's configuration.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     /// Whether the parser is given in the deprecated field.
@@ -56,7 +56,7 @@ impl Paths {
     }
 }
 
-/// The index after `list`, and what follows its bracket.
+/// The index after `list`, and the text after its closing bracket.
 fn split_index<'a>(at: &'a str, list: &str) -> Option<(usize, &'a str)> {
     let (index, rest) = at.strip_prefix(list)?.split_once(']')?;
     Some((index.parse().ok()?, rest))

@@ -25,7 +25,7 @@ pub(super) struct Declared {
     pub(super) reader: Reader,
 }
 
-/// Who reads a plugin's parameters.
+/// The program that uses a plugin.
 #[derive(Debug)]
 pub(super) enum Reader {
     /// The filter, which decides with it. The parameters are sent as they are.

@@ -1,4 +1,4 @@
-//! References that the filter cannot check, because what they refer to does not reach it.
+//! References that the filter cannot check, because it does not receive the plugins that they name.
 
 use std::collections::{BTreeSet, HashSet};
 

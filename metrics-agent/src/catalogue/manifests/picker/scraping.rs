@@ -13,7 +13,7 @@ use crate::catalogue::dialect::{CacheInfo, Dialect, Dialects, MetricSpec};
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::scraping::MIN_INTERVAL;
 
-/// How a configuration has the endpoints of its pools scraped. `None`: as the agent's flags say.
+/// A configuration's settings for scraping the endpoints of its pools. `None`: those of the agent's flags.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::catalogue) struct Scraping {
     pub(in crate::catalogue) path: Option<Uri>,
@@ -85,7 +85,7 @@ impl Scraping {
     }
 }
 
-/// Reads one engine's specs.
+/// Parses the specs of one engine.
 struct EngineReader<'a> {
     at: String,
     findings: &'a mut Findings,

@@ -16,7 +16,7 @@ pub(super) struct MetricsDataSource {
     pub(super) path: String,
     /// Port to scrape, 1..=65535. `None`: the endpoint's own.
     pub(super) port: Option<u32>,
-    /// Accepted, without effect: the agent's flags say which certificates are trusted.
+    /// Accepted, without effect: the agent's flags name the trusted certificates.
     #[serde(rename = "insecureSkipVerify")]
     _insecure_skip_verify: bool,
     /// PEM file of the certificates to trust. Not supported, so only the empty path passes [`super::scraping`].
