@@ -7,6 +7,7 @@ use endpoint_picker::body::{Api, Body};
 use endpoint_picker::cycle::{Headers, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::period::Period;
+use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::shadow::Shadow;
@@ -29,7 +30,8 @@ fuzz_target!(|input: &[u8]| {
     let readings: Vec<_> =
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, NOW)).collect();
     let mut states = pipeline.new_states();
-    states.adopt([&pipeline].into_iter().chain(shadow.as_ref().map(Shadow::pipeline)));
+    let pipelines = [&pipeline].into_iter().chain(shadow.as_ref().map(Shadow::pipeline));
+    states.adopt(pipelines.flat_map(Pipeline::initial_states));
     let headers = [("x-session-id", "a"), ("x-llm-d-inference-objective", "batch")]
         .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
     let headers = Headers(&headers);

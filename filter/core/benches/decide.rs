@@ -70,7 +70,7 @@ impl Scene {
 
     /// Lets a shadow see the prompts, too.
     fn try_out(&mut self, shadow: &Shadow, prompt_bytes: usize) {
-        self.states.adopt([&self.pipeline, shadow.pipeline()]);
+        self.states.adopt(self.pipeline.initial_states().chain(shadow.pipeline().initial_states()));
         for json in prompts(prompt_bytes) {
             let body = self.read(&json);
             let decision = self.decide(&body);

@@ -2,12 +2,11 @@
 
 use core::time::Duration;
 
-use crate::decision::PromptBlocks;
-use crate::plugin::InflightLoadProducer;
+use crate::load_estimator::LoadEstimator;
 use crate::pool::{Endpoint, Pool};
 use crate::reading::Reading;
+use crate::state::PluginState;
 use crate::state::prefix::PrefixMatch;
-use crate::state::{PluginState, PluginStates};
 
 // Until every user imports these from their own modules.
 pub use crate::headers::Headers;
@@ -15,7 +14,7 @@ pub use crate::load::Load;
 pub use crate::request::Request;
 pub use crate::view::View;
 
-/// A decision in progress: what plugins may look at.
+/// A decision in progress: everything that plugins decide by.
 #[derive(Clone, Copy, Debug)]
 pub struct Cycle<'a> {
     /// The request.
@@ -24,42 +23,39 @@ pub struct Cycle<'a> {
     pub pool: &'a Pool,
     /// The time, on the shell's clock.
     pub now: Duration,
+    pub(crate) view: &'a View<'a>,
+    /// Empty while the agent's readings are too old to be used.
     pub(crate) readings: &'a [Reading],
-    pub(crate) in_flight: &'a [Load],
-    pub(crate) states: &'a PluginStates,
-    /// Of all plugin instances, in their order.
-    pub(crate) keys: &'a [u64],
-    pub(crate) prefixes: &'a [Prefix],
+    pub(crate) prefixes: &'a [Prefix<'a>],
     pub(crate) sessions: &'a [Session<'a>],
-    pub(crate) load_producer: &'a InflightLoadProducer,
-    /// Age from which readings give no opinion; `None`: they always do.
+    pub(crate) load_estimator: &'a LoadEstimator,
+    /// Age from which a reading gives its endpoint neutral scores; `None`: no age does.
     pub(crate) neutral_score_after: Option<Duration>,
-    /// The plugin instance at work.
-    pub(crate) own: usize,
+    /// The key of the plugin at work.
+    pub(crate) plugin: u64,
 }
 
-/// How much of the prompt the endpoints have seen, according to one prefix producer.
+/// Blocks of the prompt that were sent to endpoints before, by one prefix producer.
 #[derive(Clone, Debug)]
-pub struct Prefix {
+pub(crate) struct Prefix<'a> {
     /// The producer's name in the configuration.
-    pub producer: String,
-    /// What it found.
-    pub matches: PrefixMatch,
+    pub(crate) producer: &'a str,
+    pub(crate) matches: PrefixMatch,
 }
 
-/// Which session the request belongs to, according to one session producer.
+/// The session of the request, by one session producer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session<'a> {
     /// The producer's name in the configuration.
     pub(crate) producer: &'a str,
-    /// What the client calls the session; not empty.
+    /// The client's name of the session; not empty.
     pub(crate) id: &'a str,
 }
 
 impl<'a> Cycle<'a> {
-    /// The same decision, seen by another plugin instance.
-    pub(crate) fn of(self, plugin: usize) -> Self {
-        Self { own: plugin, ..self }
+    /// The same decision for another plugin.
+    pub(crate) fn of(self, plugin: u64) -> Self {
+        Self { plugin, ..self }
     }
 
     /// The endpoint of this index.
@@ -67,42 +63,31 @@ impl<'a> Cycle<'a> {
         self.pool.endpoint(endpoint)
     }
 
-    /// What the endpoint last said; nothing, if it was never scraped or the readings are too old to be used.
+    /// The endpoint's newest reading; an empty one if it was never scraped or the readings are too old to be used.
     pub fn reading(&self, endpoint: usize) -> &'a Reading {
-        self.readings.get(endpoint).unwrap_or(&NOTHING_SAID)
+        self.readings.get(endpoint).unwrap_or(&NO_READING)
     }
 
-    /// Whether a scorer that goes by readings has an opinion of the endpoint.
+    /// Whether the endpoint's reading is fresh enough for scorers that read it.
     pub(crate) fn is_known(&self, endpoint: usize) -> bool {
         self.neutral_score_after
             .is_none_or(|limit| self.reading(endpoint).age(self.now).is_some_and(|age| age <= limit))
     }
 
-    /// What is in flight at the endpoint.
+    /// Load in flight at the endpoint.
     pub fn load(&self, endpoint: usize) -> Load {
-        self.in_flight.get(endpoint).copied().unwrap_or_default()
+        self.view.in_flight.get(endpoint).copied().unwrap_or_default()
     }
 
-    /// What the plugin instance at work remembers.
+    /// The state of the plugin at work.
     pub fn state(&self) -> &'a PluginState {
-        self.keys.get(self.own).map_or(&PluginState::None, |&key| self.states.of(key))
+        self.view.states.of(self.plugin)
     }
 
-    /// What of the prompt an endpoint was sent before, by the first prefix producer.
-    pub(crate) fn prompt_blocks(&self, endpoint: usize) -> PromptBlocks {
-        let seen = |Prefix { matches, .. }: &Prefix| PromptBlocks {
-            matched: matches.blocks(endpoint),
-            total: matches.total,
-        };
-        self.prefixes.first().map(seen).unwrap_or_default()
-    }
-
-    /// What the prefix producer of this name found.
+    /// The matches of the prefix producer of this name.
     pub fn prefix(&self, producer: &str) -> &'a PrefixMatch {
-        self.prefixes
-            .iter()
-            .find(|prefix| prefix.producer == producer)
-            .map_or(&NO_MATCH, |prefix| &prefix.matches)
+        let prefix = self.prefixes.iter().find(|prefix| prefix.producer == producer);
+        prefix.map_or(&NO_MATCH, |prefix| &prefix.matches)
     }
 
     /// The session that the session producer of this name found.
@@ -110,14 +95,15 @@ impl<'a> Cycle<'a> {
         self.sessions.iter().find(|session| session.producer == producer).map(|session| session.id)
     }
 
-    /// Tokens the request would add to the endpoint's load, as `inflight-load-producer` counts them.
+    /// Tokens that the request would add to the endpoint's load, as `inflight-load-producer` counts them.
     pub fn request_tokens(&self, endpoint: usize) -> u64 {
-        self.load_producer.request_tokens(self, endpoint)
+        let prefix = self.prefix(&self.load_estimator.prefix_producer);
+        self.load_estimator.tokens(self.request, prefix, endpoint)
     }
 }
 
-/// An endpoint that said nothing.
-pub(crate) static NOTHING_SAID: Reading = Reading {
+/// The reading of an endpoint without values.
+pub(crate) static NO_READING: Reading = Reading {
     ready: false,
     updated: None,
     waiting: None,

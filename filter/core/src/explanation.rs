@@ -87,10 +87,7 @@ impl Explanation {
         Self {
             endpoints: endpoints.collect(),
             is_stale: decision.is_stale,
-            picker: told_run(decision).map(|run| {
-                let picker = pipeline.profiles[run.profile].picker;
-                pipeline.plugins[picker].name.clone()
-            }),
+            picker: explained_run(decision).map(|run| pipeline.profile_of(run).picker.name.to_string()),
             outcome: decision.outcome.clone(),
         }
     }
@@ -148,32 +145,28 @@ impl Verdict {
     }
 }
 
-/// The run that an explanation tells of: the one that named the destination, or the one that failed to.
-fn told_run(decision: &Decision) -> Option<&ProfileRun> {
+/// The run that an explanation is about: the one that named the destination, or the one that failed to.
+fn explained_run(decision: &Decision) -> Option<&ProfileRun> {
     decision.primary_run().or(decision.runs.last())
 }
 
 fn verdict_on_candidate(decision: &Decision, pipeline: &Pipeline, endpoint: usize) -> Verdict {
-    let Some(run) = told_run(decision) else { return Verdict::Candidate };
-    if let Some(&(_, filter)) = run.dropped.iter().find(|(dropped, _)| *dropped == endpoint) {
-        return Verdict::Dropped(pipeline.plugins[filter].name.clone());
+    let Some(run) = explained_run(decision) else { return Verdict::Candidate };
+    let profile = pipeline.profile_of(run);
+    let dropped = run.dropped.iter().find(|(dropped, _)| *dropped == endpoint);
+    if let Some(filter) = dropped.and_then(|&(_, filter)| profile.filters.get(filter)) {
+        return Verdict::Dropped(filter.name.to_string());
     }
-    let Some(at) = run.scored.iter().position(|&scored| scored == endpoint) else {
+    let scored = run.scored.iter().zip(&run.totals).enumerate();
+    let Some((at, (_, &total))) = scored.into_iter().find(|(_, (scored, _))| **scored == endpoint) else {
         return Verdict::Candidate;
     };
-    let scorers = &pipeline.profiles[run.profile].scorers;
-    let scores = scorers.iter().zip(run.scores.chunks_exact(run.scored.len()));
-    Verdict::Scored {
-        scores: scores
-            .map(|(&(scorer, weight), scores)| Score {
-                scorer: pipeline.plugins[scorer].name.clone(),
-                score: scores[at],
-                weight,
-            })
-            .collect(),
-        total: run.totals[at],
-        place: run.picked.iter().position(|&picked| picked == endpoint),
-    }
+    let rows = run.scores.chunks_exact(run.scored.len());
+    let scores = profile.scorers.iter().zip(rows).filter_map(|((slot, weight), row)| {
+        Some(Score { scorer: slot.name.to_string(), score: *row.get(at)?, weight: *weight })
+    });
+    let place = run.picked.iter().position(|&picked| picked == endpoint);
+    Verdict::Scored { scores: scores.collect(), total, place }
 }
 
 impl fmt::Display for Explanation {

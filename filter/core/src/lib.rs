@@ -19,6 +19,7 @@ pub mod explanation;
 pub mod headers;
 mod json;
 pub mod load;
+pub mod load_estimator;
 pub mod packed;
 pub mod period;
 pub mod pipeline;

@@ -60,7 +60,7 @@ impl OneView {
         avoid_failing: Duration,
     ) {
         let Known { states, in_flight, avoidance, restarts, .. } = &mut self.known;
-        states.adopt(pipelines);
+        states.adopt(pipelines.into_iter().flat_map(Pipeline::initial_states));
         states.remap(&older.moves_to(newer));
         in_flight.adopt(newer);
         avoidance.adopt(newer, avoid_failing);

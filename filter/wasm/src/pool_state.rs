@@ -296,5 +296,5 @@ impl PoolState {
 }
 
 fn marks_answers(pipeline: &Pipeline) -> bool {
-    pipeline.plugins().iter().any(|instance| instance.plugin.as_response_marker().is_some())
+    pipeline.marks_responses()
 }

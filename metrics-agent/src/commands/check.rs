@@ -41,7 +41,7 @@ pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
 fn long_list(policy: &v1::Policy) -> Option<String> {
     let pipeline = endpoint_picker_wire::pipeline_into_core(&mut policy.clone()).ok()?;
     let pickers =
-        pipeline.plugins().iter().filter_map(|instance| Some((instance, instance.plugin.as_picker()?)));
+        pipeline.plugins().iter().filter_map(|instance| Some((instance, instance.plugin.roles().picker?)));
     let (instance, endpoints) = pickers
         .map(|(instance, picker)| (instance, picker.max_endpoints()))
         .max_by_key(|&(_, endpoints)| endpoints)

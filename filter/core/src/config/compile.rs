@@ -5,11 +5,10 @@ use core::time::Duration;
 use super::plugins::Plugins;
 use super::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use crate::pipeline::Pipeline;
-use crate::plugin::Instance;
 use crate::plugin::registry::AnyPlugin;
-use crate::plugin::{KvCacheUtilizationScorer, PrefixCacheScorer, QueueScorer};
+use crate::plugin::{Instance, KvCacheUtilizationScorer, PrefixCacheScorer, QueueScorer};
 
-/// How long readings may be without news from the agent before they have no say.
+/// Age of the newest snapshot from which its readings are not used.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
 impl Default for Pipeline {
@@ -21,40 +20,45 @@ impl Default for Pipeline {
 }
 
 impl Pipeline {
-    /// Makes a configuration ready to run, or says all that is wrong with it.
+    /// Compiles a configuration, or returns everything that is wrong with it.
     pub fn compile(config: PickerConfig) -> Result<Self, ConfigErrors> {
-        let config = if config.plugins.is_empty() && config.profiles.is_empty() {
-            with_defaults(config)
-        } else {
-            config
-        };
-        let profiles =
-            if config.profiles.is_empty() { vec![profile_of_all(&config.plugins)] } else { config.profiles };
+        let is_empty = config.plugins.is_empty() && config.profiles.is_empty();
+        let config = if is_empty { with_defaults(config) } else { config };
         let mut plugins = Plugins::new(config.plugins);
+        let profiles =
+            if config.profiles.is_empty() { vec![plugins.profile_of_all()] } else { config.profiles };
         let handler = plugins.handler(&profiles);
         let parsers = plugins.parsers(&config.parsers);
         let profiles = plugins.profiles(&profiles);
         let detector = plugins.detector(config.saturation_detector.as_deref());
-        plugins.add_missing_prefix_producers();
-        plugins.check_references();
-        let load_producer = plugins.load_producer();
-        let plugins = plugins.finish()?;
+        plugins.add_missing_prefix_producer();
+        plugins.check_needs();
+        let load_estimator = plugins.load_estimator();
+        let (Some(handler), Some(detector), true) = (handler, detector, plugins.errors.is_empty()) else {
+            return Err(ConfigErrors(plugins.errors));
+        };
+        let media = plugins.in_role(|roles| roles.media).next().unwrap_or_default();
         Ok(Self {
-            keys: plugins.iter().map(Instance::key).collect(),
-            foreign: Vec::new(),
-            plugins,
-            profiles,
             handler,
             detector,
-            load_producer,
+            profiles,
             parsers,
+            load_estimator,
+            deciders: plugins.slots(|roles| roles.decider.clone()),
+            admitters: plugins.slots(|roles| roles.admitter.clone()),
+            prefix_producers: plugins.slots(|roles| roles.prefix_producer.clone()),
+            session_producers: plugins.slots(|roles| roles.session_producer.clone()),
+            recorders: plugins.slots(|roles| roles.recorder.clone()),
+            response_markers: plugins.in_role(|roles| roles.response_marker.clone()).collect(),
+            media,
+            plugins: plugins.into_instances(),
             stale_after: STALE_AFTER,
             neutral_score_after: None,
         })
     }
 }
 
-/// What the EPP runs when it is given no configuration.
+/// The EPP's configuration when none is given.
 fn with_defaults(config: PickerConfig) -> PickerConfig {
     let scorers: [(AnyPlugin, f64); 3] = [
         (QueueScorer {}.into(), 2.0),
@@ -70,17 +74,4 @@ fn with_defaults(config: PickerConfig) -> PickerConfig {
         profiles: vec![ProfileConfig { name: "default".to_owned(), plugins: refs }],
         ..config
     }
-}
-
-/// The profile when none is declared: every filter, scorer and picker, at weight 1. The EPP takes them in random
-/// order, this in the order of their declaration.
-fn profile_of_all(plugins: &[Instance]) -> ProfileConfig {
-    let has_part = |plugin: &AnyPlugin| {
-        plugin.as_filter().is_some() || plugin.as_scorer().is_some() || plugin.as_picker().is_some()
-    };
-    let refs = plugins
-        .iter()
-        .filter(|instance| has_part(&instance.plugin))
-        .map(|instance| ProfilePlugin { name: instance.name.clone(), weight: None });
-    ProfileConfig { name: "default".to_owned(), plugins: refs.collect() }
 }

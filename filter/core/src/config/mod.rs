@@ -1,9 +1,10 @@
 //! The picker's configuration, and how it becomes a pipeline.
 
 mod compile;
+mod needs;
 pub use crate::duration;
 mod plugins;
-mod references;
+mod profiles;
 
 use core::fmt;
 
@@ -47,12 +48,6 @@ pub struct ConfigError {
     pub at: String,
     /// What is there and what is allowed.
     pub problem: String,
-}
-
-impl ConfigError {
-    fn new(at: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { at: at.into(), problem: problem.into() }
-    }
 }
 
 impl fmt::Display for ConfigError {

@@ -3,46 +3,41 @@
 use std::borrow::Cow;
 
 use super::neutral_score;
+use super::slot::Slot;
 use crate::cycle::Cycle;
 use crate::decision::ProfileRun;
-use crate::plugin::Instance;
+use crate::plugin::{Filter, Picker, Scorer};
 use crate::rng::Rng;
 
-/// Which plugins rate the candidates and choose among them. Plugins are given by their index among the instances.
-#[derive(Clone, Debug, PartialEq)]
+/// The plugins that rate the candidates and choose among them.
+#[derive(Clone, Debug)]
 pub(crate) struct Profile {
-    /// What the configuration calls it.
+    /// The name in the configuration.
     pub(crate) name: String,
-    /// Run in this order, each on what the one before left.
-    pub(crate) filters: Vec<usize>,
+    /// Run in this order, each on the candidates that the one before kept.
+    pub(crate) filters: Vec<Slot<dyn Filter>>,
     /// Scorers with their weights. Weights are not normalised; 0 and negative ones are allowed.
-    pub(crate) scorers: Vec<(usize, f64)>,
+    pub(crate) scorers: Vec<(Slot<dyn Scorer>, f64)>,
     /// Chooses by the weighted totals.
-    pub(crate) picker: usize,
+    pub(crate) picker: Slot<dyn Picker>,
 }
 
 impl Profile {
-    /// Runs the profile, the pipeline's `profile`-th, over `candidates`.
+    /// Runs the profile over `candidates`. `profile` is its index among the pipeline's.
     pub(crate) fn run(
         &self,
         profile: usize,
-        plugins: &[Instance],
         cycle: Cycle<'_>,
         mut candidates: Vec<usize>,
         rng: &mut dyn Rng,
     ) -> ProfileRun {
         let mut run = ProfileRun { profile, ..ProfileRun::default() };
-        for &index in &self.filters {
-            let Some(filter) = plugins[index].plugin.as_filter() else { continue };
+        for (index, slot) in self.filters.iter().enumerate() {
             let before = candidates.clone();
-            filter.filter(&cycle.of(index), &mut candidates, rng);
+            slot.plugin.filter(&cycle.of(slot.key), &mut candidates, rng);
             if candidates.len() < before.len() {
-                let mut stays = vec![false; cycle.pool.endpoints().len()];
-                for &endpoint in &candidates {
-                    stays[endpoint] = true;
-                }
-                let gone = before.into_iter().filter(|&endpoint| !stays[endpoint]);
-                run.dropped.extend(gone.map(|endpoint| (endpoint, index)));
+                let dropped = without(before, &candidates, cycle.pool.endpoints().len());
+                run.dropped.extend(dropped.into_iter().map(|endpoint| (endpoint, index)));
             }
         }
         if candidates.is_empty() {
@@ -50,31 +45,39 @@ impl Profile {
         }
         run.totals = vec![0.0; candidates.len()];
         run.scores = vec![0.0; candidates.len() * self.scorers.len()];
-        for (&(index, weight), scores) in
-            self.scorers.iter().zip(run.scores.chunks_exact_mut(candidates.len()))
+        for ((slot, weight), scores) in self.scorers.iter().zip(run.scores.chunks_exact_mut(candidates.len()))
         {
-            let Some(scorer) = plugins[index].plugin.as_scorer() else { continue };
-            neutral_score::score(scorer, &cycle.of(index), &candidates, scores);
+            neutral_score::score(&*slot.plugin, &cycle.of(slot.key), &candidates, scores);
             for (score, total) in scores.iter().zip(&mut run.totals) {
                 *total += score * weight;
             }
         }
-        if let Some(picker) = plugins[self.picker].plugin.as_picker() {
-            run.picked = picker.pick(&candidates, &run.totals, rng);
-        }
+        run.picked = self.picker.plugin.pick(&candidates, &run.totals, rng);
         run.scored = candidates;
         run
     }
 
-    /// The endpoints that a run of this profile had a plugin filter or score; `None` if it had no use for the plugin.
-    pub(crate) fn asked<'a>(&self, plugin: usize, run: &'a ProfileRun) -> Option<Cow<'a, [usize]>> {
-        let asked = if self.scorers.iter().any(|&(scorer, _)| scorer == plugin) {
+    /// The endpoints that a plugin of this profile filtered or scored in a run; `None` if there are none.
+    pub(crate) fn rated<'a>(&self, plugin: u64, run: &'a ProfileRun) -> Option<Cow<'a, [usize]>> {
+        let rated = if self.scorers.iter().any(|(slot, _)| slot.key == plugin) {
             Cow::Borrowed(&run.scored[..])
         } else {
-            let at = self.filters.iter().position(|&filter| filter == plugin)?;
-            let dropped = run.dropped.iter().filter(|(_, filter)| self.filters[at..].contains(filter));
+            let at = self.filters.iter().position(|slot| slot.key == plugin)?;
+            let dropped = run.dropped.iter().filter(|&&(_, filter)| filter >= at);
             run.scored.iter().copied().chain(dropped.map(|&(endpoint, _)| endpoint)).collect()
         };
-        Some(asked).filter(|asked| !asked.is_empty())
+        Some(rated).filter(|rated| !rated.is_empty())
     }
+}
+
+/// The endpoints among `all` that are not in `kept`, in a pool of this size.
+pub(super) fn without(mut all: Vec<usize>, kept: &[usize], pool: usize) -> Vec<usize> {
+    let mut is_kept = vec![false; pool];
+    for &endpoint in kept {
+        if let Some(is_kept) = is_kept.get_mut(endpoint) {
+            *is_kept = true;
+        }
+    }
+    all.retain(|&endpoint| !is_kept.get(endpoint).copied().unwrap_or(false));
+    all
 }

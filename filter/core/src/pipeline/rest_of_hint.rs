@@ -1,38 +1,29 @@
 //! The endpoints of a subset hint that were not chosen.
 //!
-//! Without a hint the proxy balances over the whole pool when all chosen endpoints fail. With a hint it must not leave the
-//! hint, so it gets all of the hint's endpoints, as a list in the order in which it tries them.
+//! Without a hint the proxy balances over the whole pool when all chosen endpoints fail. With a hint it must not leave the hint,
+//! so it gets all of the hint's endpoints as a list, in the order in which it tries them.
 
 use core::num::NonZeroUsize;
 
+use super::Pipeline;
+use super::profile::without;
 use crate::candidates::candidates;
 use crate::cycle::Cycle;
 use crate::decision::ProfileRun;
-use crate::pipeline::Pipeline;
 use crate::plugin::{MaxScorePicker, Picker};
 use crate::rng::Rng;
-use crate::view::View;
 
 impl Pipeline {
-    /// The candidates that this run's filters kept and its picker did not choose, best first. Behind them those that the run
-    /// left out because they failed a moment ago, rated among themselves.
-    pub(crate) fn rest_of_hint(
-        &self,
-        run: &ProfileRun,
-        cycle: &Cycle<'_>,
-        view: &View<'_>,
-        rng: &mut dyn Rng,
-    ) -> Vec<usize> {
+    /// The candidates that this run's filters kept and its picker did not choose, best first. Behind them those that the run left
+    /// out because they failed a moment ago, rated among themselves.
+    pub(super) fn rest_of_hint(&self, run: &ProfileRun, cycle: &Cycle<'_>, rng: &mut dyn Rng) -> Vec<usize> {
         let mut rest = not_picked(run, rng);
-        let mut avoided = candidates(cycle.request, view);
-        let mut has_run = vec![false; view.pool.endpoints().len()];
-        for &endpoint in run.scored.iter().chain(run.dropped.iter().map(|(endpoint, _)| endpoint)) {
-            has_run[endpoint] = true;
-        }
-        avoided.retain(|&endpoint| !has_run[endpoint]);
+        let dropped = run.dropped.iter().map(|&(endpoint, _)| endpoint);
+        let has_run: Vec<usize> = run.scored.iter().copied().chain(dropped).collect();
+        let endpoints = cycle.pool.endpoints().len();
+        let avoided = without(candidates(cycle.request, cycle.view), &has_run, endpoints);
         if !avoided.is_empty() {
-            let profile = &self.profiles[run.profile];
-            let mut last = profile.run(run.profile, &self.plugins, *cycle, avoided, rng);
+            let mut last = self.profile_of(run).run(run.profile, *cycle, avoided, rng);
             last.picked.clear();
             rest.extend(not_picked(&last, rng));
         }

@@ -7,6 +7,7 @@ use super::{Filter, InflightLoadProducer, Scorer};
 use crate::cycle::{Cycle, Prefix, Session};
 use crate::headers::Headers;
 use crate::load::Load;
+use crate::load_estimator::LoadEstimator;
 use crate::pool::{Endpoint, Pool};
 use crate::prompt::{Pieces, Prompt};
 use crate::reading::Reading;
@@ -14,6 +15,7 @@ use crate::request::Request;
 use crate::rng::SplitMix64;
 use crate::state::PluginStates;
 use crate::state::prefix::PrefixMatch;
+use crate::view::View;
 
 /// The time in a test's cycle, unless it says otherwise.
 pub(crate) const NOW: Duration = Duration::from_secs(1_000);
@@ -25,9 +27,9 @@ pub(crate) struct Fixture {
     pub(crate) readings: Vec<Reading>,
     pub(crate) in_flight: Vec<Load>,
     pub(crate) states: PluginStates,
-    pub(crate) load_producer: InflightLoadProducer,
+    pub(crate) load_estimator: LoadEstimator,
     labels: Vec<Vec<(String, String)>>,
-    prefixes: Vec<Prefix>,
+    prefixes: Vec<Prefix<'static>>,
     sessions: Vec<(&'static str, &'static str)>,
 }
 
@@ -40,7 +42,7 @@ impl Fixture {
             readings: vec![Reading::default(); endpoints],
             in_flight: vec![],
             states: PluginStates::default(),
-            load_producer: InflightLoadProducer::default(),
+            load_estimator: InflightLoadProducer::default().estimator(),
             labels: vec![vec![]; endpoints],
             prefixes: vec![],
             sessions: vec![],
@@ -54,7 +56,7 @@ impl Fixture {
 
     /// Lets the default prefix producer have found this.
     pub(crate) fn prefix(&mut self, matches: PrefixMatch) {
-        self.prefixes = vec![Prefix { producer: PREFIX_PRODUCER.to_owned(), matches }];
+        self.prefixes = vec![Prefix { producer: PREFIX_PRODUCER, matches }];
     }
 
     /// Lets a session producer have found this.
@@ -76,19 +78,25 @@ impl Fixture {
         let pool = Pool::new("default".to_owned(), endpoints.collect()).unwrap();
         let sessions: Vec<Session<'_>> =
             self.sessions.iter().map(|&(producer, id)| Session { producer, id }).collect();
+        let view = View {
+            pool: &pool,
+            readings: &self.readings,
+            readings_arrived: self.now,
+            in_flight: &self.in_flight,
+            avoided: &[],
+            states: &self.states,
+        };
         look(&Cycle {
             request: &self.request,
             pool: &pool,
             now: self.now,
+            view: &view,
             readings: &self.readings,
-            in_flight: &self.in_flight,
-            states: &self.states,
-            keys: &[0],
             prefixes: &self.prefixes,
             sessions: &sessions,
-            load_producer: &self.load_producer,
+            load_estimator: &self.load_estimator,
             neutral_score_after: None,
-            own: 0,
+            plugin: 0,
         })
     }
 

@@ -21,7 +21,7 @@ impl Instance {
     }
 
     /// Identifies name and type together: under another name or of another type it is another instance.
-    pub(crate) fn key(&self) -> u64 {
+    pub fn key(&self) -> u64 {
         self.seeded_key(0)
     }
 

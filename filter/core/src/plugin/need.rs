@@ -1,45 +1,55 @@
-//! What one plugin needs of another.
+//! Other plugins, and metrics, that a plugin works with.
 
-use super::Plugin;
+use super::parameter::{LOAD_PRODUCER, or_default};
 
-/// Another instance that a plugin's parameter names.
+/// Something that a plugin needs, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PluginRef<'a> {
-    /// The parameter, as a path: `deciders.prefill`.
+pub struct Need<'a> {
+    /// The parameter that names it, as a path such as `deciders.prefill`; empty if no parameter does.
     pub parameter: &'static str,
-    /// The instance's name.
+    /// The name of a plugin instance, or of a metric.
     pub name: &'a str,
-    /// What it is needed for.
-    pub role: Role,
+    /// Its kind.
+    pub kind: NeedKind,
 }
 
-/// What another plugin is needed for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// [`Plugin::as_decider`].
-    Decider,
-    /// [`Plugin::as_prefix_producer`].
-    PrefixProducer,
-    /// [`Plugin::as_session_producer`].
-    SessionProducer,
-}
-
-impl Role {
-    /// Whether the plugin can play it.
-    pub fn is_played_by(self, plugin: &dyn Plugin) -> bool {
-        match self {
-            Self::Decider => plugin.as_decider().is_some(),
-            Self::PrefixProducer => plugin.as_prefix_producer().is_some(),
-            Self::SessionProducer => plugin.as_session_producer().is_some(),
-        }
+impl<'a> Need<'a> {
+    /// The prefix producer that the usual parameter names.
+    pub(crate) fn prefix_producer(name: &'a str) -> Self {
+        Self { parameter: "prefixMatchInfoProducerName", name, kind: NeedKind::PrefixProducer }
     }
 
+    /// The load producer that the usual parameter names; empty: the default one.
+    pub(crate) fn load_producer(name: &'a str) -> Self {
+        let name = or_default(name, LOAD_PRODUCER);
+        Self { parameter: "inFlightLoadProducerName", name, kind: NeedKind::LoadProducer }
+    }
+}
+
+/// Kinds of [`Need`]s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeedKind {
+    /// A plugin that decides whether a stage runs.
+    Decider,
+    /// A plugin that finds prefix matches. The default one is added where it is needed and not declared.
+    PrefixProducer,
+    /// A plugin that finds the session of a request.
+    SessionProducer,
+    /// The plugin that counts the load of endpoints. There is only one; a default if none is declared.
+    LoadProducer,
+    /// A metric that an extractor publishes under this name.
+    CustomMetric,
+}
+
+impl NeedKind {
     /// In words, for messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Decider => "decider",
             Self::PrefixProducer => "prefix producer",
             Self::SessionProducer => "session producer",
+            Self::LoadProducer => "load producer",
+            Self::CustomMetric => "custom metric",
         }
     }
 }

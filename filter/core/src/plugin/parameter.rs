@@ -11,11 +11,6 @@ pub(crate) const LOAD_PRODUCER: &str = "inflight-load-producer";
 /// The profile of this name computes prompts for another.
 pub(crate) const PREFILL: &str = "prefill";
 
-/// The load producer that a parameter names; the only one there is if it is empty.
-pub(crate) fn load_producer(parameter: &str) -> &str {
-    or_default(parameter, LOAD_PRODUCER)
-}
-
 /// `name`, or `default` if it is empty.
 pub(crate) fn or_default<'a>(name: &'a str, default: &'a str) -> &'a str {
     if name.is_empty() { default } else { name }

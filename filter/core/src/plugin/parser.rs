@@ -1,9 +1,11 @@
 //! The parsers: which request bodies are read, and how. What they read is in [`crate::body`].
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::body::Parser;
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, Roles};
 
 macro_rules! parsers {
     ($($(#[$doc:meta])* $name:ident => $parser:ident,)*) => {$(
@@ -13,8 +15,8 @@ macro_rules! parsers {
         pub struct $name {}
 
         impl Plugin for $name {
-            fn as_parser(&self) -> Option<Parser> {
-                Some(Parser::$parser)
+            fn roles(self: Arc<Self>) -> Roles {
+                Roles { parser: Some(Parser::$parser), ..Roles::default() }
             }
         }
     )*};

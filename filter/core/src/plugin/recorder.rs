@@ -40,10 +40,10 @@ pub struct Stage<'a> {
 pub struct Routed<'a> {
     /// The profiles that ran, in their order.
     pub stages: &'a [Stage<'a>],
-    /// Which of them named the destination; it picked at least one endpoint.
-    pub primary: usize,
-    /// What the plugin at work last had to filter or to score for the request; `None` if no profile asked it.
-    pub asked: Option<&'a [usize]>,
+    /// The stage that named the destination; it picked at least one endpoint.
+    pub primary: &'a Stage<'a>,
+    /// The endpoints that the plugin at work last filtered or scored for the request; `None` if no profile ran it.
+    pub rated: Option<&'a [usize]>,
     /// The prompt's block hashes, if the plugin at work is a prefix producer and there is a prompt.
     pub hashes: Option<&'a BlockHashes>,
 }
@@ -52,15 +52,15 @@ impl<'a> Routed<'a> {
     /// Where the request goes: the first endpoint of the primary profile, then that of the profile named `prefill` if it
     /// ran and is another one.
     pub fn endpoints(&self) -> impl Iterator<Item = usize> {
-        let destination = self.stages[self.primary].picked[0];
+        let destination = self.primary.picked.first().copied();
         let prefill = self.stage(PREFILL).and_then(|stage| stage.picked.first().copied());
-        core::iter::once(destination).chain(prefill.filter(|&endpoint| endpoint != destination))
+        destination.into_iter().chain(prefill.filter(|&endpoint| Some(endpoint) != destination))
     }
 
     /// The stage of this profile; the primary one for an empty name.
     pub fn stage(&self, profile: &str) -> Option<&'a Stage<'a>> {
         if profile.is_empty() {
-            return self.stages.get(self.primary);
+            return Some(self.primary);
         }
         self.stages.iter().find(|stage| stage.profile == profile)
     }

@@ -1,9 +1,11 @@
 //! Every plugin type there is.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Error, Value, json};
 
-use super::Plugin;
+use super::{Plugin, Roles};
 
 /// Reads a plugin from its type and the text of its parameters, a JSON object.
 pub fn read_plugin(r#type: &str, parameters: &str) -> Result<AnyPlugin, Error> {
@@ -29,6 +31,11 @@ macro_rules! registry {
             /// The EPP's name of the plugin's type.
             pub fn type_name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => $name,)* }
+            }
+
+            /// The roles it can play.
+            pub fn roles(&self) -> Roles {
+                match self { $(Self::$variant(plugin) => Arc::new(plugin.clone()).roles(),)* }
             }
         }
 

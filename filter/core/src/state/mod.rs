@@ -17,7 +17,6 @@ pub use session_bindings::SessionBindings;
 
 use core::mem::discriminant;
 
-use crate::pipeline::Pipeline;
 use prefix::PrefixIndex;
 
 /// The memory of one plugin instance. Endpoints are given by their index in the pool.
@@ -79,16 +78,15 @@ impl PluginStates {
         self.0.iter().find(|(key, _)| *key == plugin).map_or(&PluginState::None, |(_, state)| state)
     }
 
-    /// Has room for all instances of these pipelines that remember anything, and for no others. What those that stay
-    /// remember is kept.
-    pub fn adopt<'a>(&mut self, pipelines: impl IntoIterator<Item = &'a Pipeline>) {
+    /// Replaces the plugins whose state is kept by these, given with their [initial
+    /// states](crate::pipeline::Pipeline::initial_states). Those that were there before keep their state.
+    pub fn adopt(&mut self, plugins: impl IntoIterator<Item = (u64, PluginState)>) {
         let mut older = core::mem::take(&mut self.0);
-        for (key, recorder) in pipelines.into_iter().flat_map(Pipeline::recorders) {
-            if self.0.iter().all(|(known, _)| *known != key) {
-                let new = recorder.new_state();
+        for (key, new) in plugins {
+            if self.0.iter().all(|(other, _)| *other != key) {
                 // Under other parameters a plugin may remember something of another kind.
                 let fits = |older: &PluginState| discriminant(older) == discriminant(&new);
-                let kept = older.iter().position(|(known, state)| *known == key && fits(state));
+                let kept = older.iter().position(|(other, state)| *other == key && fits(state));
                 let state = kept.map_or(new, |at| older.swap_remove(at).1);
                 self.0.push((key, state));
             }

@@ -72,7 +72,7 @@ fn the_saturation_detector_is_one() {
     let config = |name: &str| json!({"plugins": [{"type": "queue-scorer"}], "saturationDetector": name});
     let at = "flowControl.saturationDetector.pluginRef";
     assert_refused(&config("nobody"), at, &["nobody"]);
-    assert_refused(&config("queue-scorer"), at, &["queue-scorer", "no saturation detector"]);
+    assert_refused(&config("queue-scorer"), at, &["queue-scorer", "not a saturation detector"]);
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn every_wrong_reference_is_named_and_a_circle_as_one() {
     let expected = [
         &circle("a → b → c → a"),
         "no plugin is named \"nobody\"; declared are a, b, c, d, e, queue-scorer",
-        "\"queue-scorer\" is a queue-scorer, which is no session producer",
+        "\"queue-scorer\" is a queue-scorer, not a session producer",
         &circle("b → c → a → b"),
         &circle("c → a → b → c"),
         &circle("d → d"),
-        "\"a\" is a session-affinity-scorer, which is no session producer",
+        "\"a\" is a session-affinity-scorer, not a session producer",
     ];
     assert_eq!(problems, expected);
 }
@@ -134,8 +134,9 @@ fn every_wrong_reference_is_named_and_a_circle_as_one() {
 #[test]
 fn a_prefix_producer_that_is_named_has_to_be_one() {
     let config = |name: &str| json!({"plugins": [{"type": "prefix-cache-scorer", "parameters": {"prefixMatchInfoProducerName": name}}]});
-    assert_refused(&config("mine"), "plugins[0].parameters", &["mine"]);
-    assert_refused(&config("prefix-cache-scorer"), "plugins[0].parameters", &["prefix-cache-scorer"]);
+    let at = "plugins[0].parameters.prefixMatchInfoProducerName";
+    assert_refused(&config("mine"), at, &["\"mine\""]);
+    assert_refused(&config("prefix-cache-scorer"), at, &["prefix-cache-scorer"]);
 }
 
 #[test]

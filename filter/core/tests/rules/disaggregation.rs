@@ -133,7 +133,7 @@ fn the_first_handlers_parameters_are_checked() {
     assert!(named.contains("deciderPluginName: no plugin is named \"prefix-based-pd-decider\""), "{named}");
     let other =
         refusal("pd-profile-handler", &json!({"deciderPluginName": "decode-filter", "decodeProfile": "x"}));
-    assert!(other.contains("no decider") && other.contains("needs a profile \"x\""), "{other}");
+    assert!(other.contains("not a decider") && other.contains("needs a profile \"x\""), "{other}");
     for kind in ["pd-profile-handler", "data-parallel-profile-handler"] {
         let port = refusal(kind, &json!({"primaryPort": 65_536}));
         assert!(port.contains("primaryPort is 65536; allowed is 0 to 65535"), "{port}");
@@ -144,7 +144,7 @@ fn the_first_handlers_parameters_are_checked() {
 fn parameters_that_do_not_fit_are_refused() {
     let of = |name: &str| json!({"deciders": {"prefill": name}});
     assert_refused(&of("nobody"), &["plugins[0].parameters.deciders.prefill", "nobody", "decode-filter"]);
-    assert_refused(&of("decode-filter"), &["decode-filter", "no decider"]);
+    assert_refused(&of("decode-filter"), &["decode-filter", "not a decider"]);
     let mixed = json!({"decodeProfile": "decode", "deciders": {"prefill": "always-disagg-pd-decider"}});
     assert_refused(&mixed, &["decodeProfile", "deprecated"]);
     let both = json!({"stageOrder": "prefill-first", "deciders": {"prefill": "always-disagg-pd-decider"}});

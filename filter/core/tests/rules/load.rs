@@ -68,7 +68,7 @@ fn only_the_prefix_producer_that_is_named_makes_tokens_cheaper() {
     assert_eq!(second(&config(json!({}))), 25, "there is no producer of the default name");
     assert_eq!(second(&config(json!({"prefixMatchInfoProducerName": "mine"}))), 0);
     let error = compile(&config(json!({"prefixMatchInfoProducerName": "token-load-scorer"}))).unwrap_err();
-    assert!(error.to_string().contains("no prefix producer"), "{error}");
+    assert!(error.to_string().contains("not a prefix producer"), "{error}");
 }
 
 #[test]
@@ -104,11 +104,15 @@ fn only_the_profile_named_prefill_is_over_at_the_first_byte() {
         ],
         "schedulingProfiles": profiles,
     });
-    let mut scene = Scene::idle(&config, 3).label("llm-d.ai/role", &["decode", "prefill", "encode"]);
-    let reservations = scene.send(PROMPT, &[]).reservations;
-    let response: Vec<(usize, u64)> = reservations
-        .iter()
-        .map(|reservation| (reservation.endpoint, reservation.response.requests))
-        .collect();
-    assert_eq!(response, [(1, 0), (2, 1), (0, 1)]);
+    let response = |roles: &[&str]| -> Vec<(usize, u64)> {
+        let mut scene = Scene::idle(&config, roles.len()).label("llm-d.ai/role", roles);
+        let reservations = scene.send(PROMPT, &[]).reservations;
+        reservations.iter().map(|part| (part.endpoint, part.response.requests)).collect()
+    };
+    assert_eq!(response(&["decode", "prefill", "encode"]), [(1, 0), (2, 1), (0, 1)]);
+    assert_eq!(
+        response(&["decode", "encode"]),
+        [(1, 1), (0, 1)],
+        "a stage without endpoints reserves nothing"
+    );
 }

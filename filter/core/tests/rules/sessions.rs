@@ -62,13 +62,13 @@ fn sessions_are_remembered_from_the_moment_the_configuration_wants_it() {
     let scorer = |parameters: Value| json!({"plugins": [{"type": "session-affinity-scorer", "parameters": parameters}]});
     let mut scene = Scene::idle(&scorer(json!({})), 4);
     scene.pipeline = compile(&scorer(json!({"strategy": "session_id"}))).unwrap();
-    scene.states.adopt([&scene.pipeline]);
+    scene.states.adopt(scene.pipeline.initial_states());
     let headers = [("x-session-id", "abc")];
     let first = destinations(&scene.send("x", &headers));
     for n in 0..20 {
         assert_eq!(destinations(&scene.send(&n.to_string(), &headers)), first);
     }
-    scene.states.adopt([&scene.pipeline]);
+    scene.states.adopt(scene.pipeline.initial_states());
     assert_eq!(destinations(&scene.send("y", &headers)), first, "what fits is kept");
 }
 

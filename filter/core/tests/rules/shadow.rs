@@ -23,7 +23,7 @@ impl Trial {
     fn new(acting: &Value, shadow: &Value, readings: Vec<Reading>) -> Self {
         let mut scene = Scene::new(acting, readings);
         let shadow = Shadow::new(compile(shadow).unwrap(), &scene.pipeline);
-        scene.states.adopt([&scene.pipeline, shadow.pipeline()]);
+        scene.states.adopt(scene.pipeline.initial_states().chain(shadow.pipeline().initial_states()));
         Self { scene, shadow, seed: 1 }
     }
 
@@ -233,6 +233,6 @@ fn what_a_shadow_learned_stays_when_it_acts() {
     let Trial { mut scene, shadow, .. } = trial;
     scene.pipeline = compile(&of("prefix-cache-scorer")).unwrap();
     drop(shadow);
-    scene.states.adopt([&scene.pipeline]);
+    scene.states.adopt(scene.pipeline.initial_states());
     assert_eq!(best(&scene.send(&long(), &[])), [1]);
 }

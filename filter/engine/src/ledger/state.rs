@@ -42,7 +42,7 @@ impl Ledger {
         pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     ) {
-        self.states.adopt(pipelines);
+        self.states.adopt(pipelines.into_iter().flat_map(Pipeline::initial_states));
         self.states.remap(&self.pool.moves_to(&pool));
         self.in_flight.adopt(&pool);
         self.avoidance.adopt(&pool, avoid_failing);

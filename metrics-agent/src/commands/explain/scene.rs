@@ -44,7 +44,9 @@ impl Scene {
         let shadow = shadow_into_core(&mut policy, &pipeline).map_err(|error| error.to_string()).transpose();
         let tried = shadow.as_ref().and_then(|shadow| shadow.as_ref().ok());
         let mut states = PluginStates::default();
-        states.adopt(core::iter::once(&pipeline).chain(tried.map(Shadow::pipeline)));
+        states.adopt(
+            core::iter::once(&pipeline).chain(tried.map(Shadow::pipeline)).flat_map(Pipeline::initial_states),
+        );
         Ok(Self {
             pool: topology_into_core(topology).map_err(|error| error.to_string())?,
             policy: policy_into_core(policy),

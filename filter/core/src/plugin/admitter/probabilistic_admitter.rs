@@ -1,10 +1,12 @@
 //! `probabilistic-admitter`: sheds the more, the closer the pool is to saturation.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
 use crate::plugin::parameter::allow;
-use crate::plugin::{Admitter, Plugin};
+use crate::plugin::{Admitter, Plugin, Roles};
 use crate::rng::Rng;
 
 /// Turns a request of negative priority away with probability min(1, s^`power` · `k`), s the mean over the candidates of
@@ -41,8 +43,8 @@ impl Plugin for ProbabilisticAdmitter {
         positive("k", self.k)
     }
 
-    fn as_admitter(&self) -> Option<&dyn Admitter> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { admitter: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,11 +1,13 @@
 //! `concurrency-detector`: saturation from what is in flight, by this proxy's own count.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
 use crate::load::Load;
-use crate::plugin::parameter::{allow, load_producer};
-use crate::plugin::{Filter, Plugin, SaturationDetector};
+use crate::plugin::parameter::allow;
+use crate::plugin::{Filter, Need, Plugin, Roles, SaturationDetector};
 use crate::rng::Rng;
 
 /// As a detector: the load in flight at all endpoints / what they are to have at most. In `hybrid` mode the mean over
@@ -59,16 +61,12 @@ impl Plugin for ConcurrencyDetector {
         allow(self.headroom >= 0.0 && self.headroom.is_finite(), "headroom", self.headroom, "0 and above")
     }
 
-    fn as_filter(&self) -> Option<&dyn Filter> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { filter: Some(self.clone()), saturation_detector: Some(self), ..Roles::default() }
     }
 
-    fn as_saturation_detector(&self) -> Option<&dyn SaturationDetector> {
-        Some(self)
-    }
-
-    fn reads_load_of(&self) -> Option<&str> {
-        Some(load_producer(&self.in_flight_load_producer_name))
+    fn needs(&self) -> Vec<Need<'_>> {
+        vec![Need::load_producer(&self.in_flight_load_producer_name)]
     }
 }
 

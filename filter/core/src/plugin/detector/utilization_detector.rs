@@ -1,12 +1,13 @@
 //! `utilization-detector`: saturation from what the servers report.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
 use crate::plugin::parameter::allow;
-use crate::plugin::{Filter, Plugin, SaturationDetector};
+use crate::plugin::{Filter, Plugin, Roles, SaturationDetector};
 use crate::rng::Rng;
 
 /// Mean over the endpoints of max(waiting / `queue_depth_threshold`, KV usage / `kv_cache_util_threshold`).
@@ -47,12 +48,8 @@ impl Plugin for UtilizationDetector {
         allow(self.headroom >= 0.0 && self.headroom.is_finite(), "headroom", self.headroom, "0 and above")
     }
 
-    fn as_filter(&self) -> Option<&dyn Filter> {
-        Some(self)
-    }
-
-    fn as_saturation_detector(&self) -> Option<&dyn SaturationDetector> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { filter: Some(self.clone()), saturation_detector: Some(self), ..Roles::default() }
     }
 }
 

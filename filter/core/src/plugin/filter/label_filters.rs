@@ -1,9 +1,11 @@
 //! `label-selector-filter`, and its deprecated forms `by-label-selector` and `by-label`.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::{Filter, LabelSelector, Plugin};
+use crate::plugin::{Filter, LabelSelector, Plugin, Roles};
 use crate::rng::Rng;
 
 macro_rules! selector_filters {
@@ -18,8 +20,8 @@ macro_rules! selector_filters {
                 self.0.check()
             }
 
-            fn as_filter(&self) -> Option<&dyn Filter> {
-                Some(self)
+            fn roles(self: Arc<Self>) -> Roles {
+                Roles { filter: Some(self), ..Roles::default() }
             }
         }
 
@@ -61,8 +63,8 @@ impl Plugin for ByLabel {
         Ok(())
     }
 
-    fn as_filter(&self) -> Option<&dyn Filter> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { filter: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,10 +1,12 @@
 //! `prefix-cache-affinity-filter`: endpoints that have the prompt, unless waiting for them costs more than it saves.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::parameter::{PREFIX_PRODUCER, allow, load_producer, or_default};
-use crate::plugin::{Filter, Plugin};
+use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
+use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
 
 /// An endpoint that has seen at least `affinity_threshold` of the prompt is *sticky*. Keeps the sticky ones; all
@@ -92,16 +94,16 @@ impl Plugin for PrefixCacheAffinityFilter {
         )
     }
 
-    fn as_filter(&self) -> Option<&dyn Filter> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { filter: Some(self), ..Roles::default() }
     }
 
-    fn reads_prefixes_of(&self) -> Option<&str> {
-        Some(self.producer())
-    }
-
-    fn reads_load_of(&self) -> Option<&str> {
-        (self.max_ttft_penalty_ms > 0.0).then(|| load_producer(&self.in_flight_load_producer_name))
+    fn needs(&self) -> Vec<Need<'_>> {
+        let mut needs = vec![Need::prefix_producer(self.producer())];
+        if self.max_ttft_penalty_ms > 0.0 {
+            needs.push(Need::load_producer(&self.in_flight_load_producer_name));
+        }
+        needs
     }
 }
 

@@ -1,9 +1,11 @@
 //! `decode-filter`, `prefill-filter`, `encode-filter`: endpoints that take part in a stage of disaggregated serving.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::{Filter, Plugin};
+use crate::plugin::{Filter, Plugin, Roles};
 use crate::rng::Rng;
 
 /// The label in which endpoints say what they are for.
@@ -17,8 +19,8 @@ macro_rules! role_filters {
         pub struct $name {}
 
         impl Plugin for $name {
-            fn as_filter(&self) -> Option<&dyn Filter> {
-                Some(self)
+            fn roles(self: Arc<Self>) -> Roles {
+                Roles { filter: Some(self), ..Roles::default() }
             }
         }
 

@@ -1,10 +1,12 @@
 //! `utilization-filter`: endpoints below limits of one's own.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::parameter::{allow, load_producer};
-use crate::plugin::{Filter, Plugin};
+use crate::plugin::parameter::allow;
+use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
 
 /// Keeps the endpoints of which every condition's value is at most its `max_value`.
@@ -61,7 +63,9 @@ impl Plugin for UtilizationFilter {
         for (index, Condition { metric, max_value }) in self.conditions.iter().enumerate() {
             let (most, allowed) = match metric {
                 Metric::KvCacheUtilization => (1.0, "0 to 1"),
-                _ => (f64::MAX, "0 and above"),
+                Metric::ActiveRequests | Metric::RunningRequests | Metric::WaitingQueue => {
+                    (f64::MAX, "0 and above")
+                }
             };
             let is_allowed = (0.0..=most).contains(max_value);
             allow(is_allowed, &format!("conditions[{index}].maxValue"), max_value, allowed)?;
@@ -69,13 +73,14 @@ impl Plugin for UtilizationFilter {
         Ok(())
     }
 
-    fn as_filter(&self) -> Option<&dyn Filter> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { filter: Some(self), ..Roles::default() }
     }
 
-    fn reads_load_of(&self) -> Option<&str> {
-        let reads = self.conditions.iter().any(|condition| condition.metric == Metric::ActiveRequests);
-        reads.then(|| load_producer(&self.in_flight_load_producer_name))
+    fn needs(&self) -> Vec<Need<'_>> {
+        let reads_load = self.conditions.iter().any(|condition| condition.metric == Metric::ActiveRequests);
+        let need = reads_load.then(|| Need::load_producer(&self.in_flight_load_producer_name));
+        need.into_iter().collect()
     }
 
     fn is_alpha(&self) -> bool {

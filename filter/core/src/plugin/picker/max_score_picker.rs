@@ -1,11 +1,12 @@
 //! `max-score-picker`: the highest totals, ties broken at random.
 
 use core::num::NonZeroUsize;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use crate::plugin::parameter::list_length;
-use crate::plugin::{Picker, Plugin};
+use crate::plugin::{Picker, Plugin, Roles};
 use crate::rng::Rng;
 
 /// The best `max_num_of_endpoints` candidates, best first; candidates of equal total come in uniformly random order.
@@ -30,8 +31,8 @@ impl Default for MaxScorePicker {
 }
 
 impl Plugin for MaxScorePicker {
-    fn as_picker(&self) -> Option<&dyn Picker> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { picker: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,9 +1,11 @@
 //! `random-picker`: whatever passed the filters, at random.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::plugin::parameter::list_length;
-use crate::plugin::{Picker, Plugin};
+use crate::plugin::{Picker, Plugin, Roles};
 use crate::rng::Rng;
 
 /// `max_num_of_endpoints` of the candidates in uniformly random order; scores do not matter.
@@ -28,8 +30,8 @@ impl Default for RandomPicker {
 }
 
 impl Plugin for RandomPicker {
-    fn as_picker(&self) -> Option<&dyn Picker> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { picker: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,9 +1,11 @@
 //! `weighted-random-picker`: at random, in proportion to the totals.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::plugin::parameter::list_length;
-use crate::plugin::{Picker, Plugin, RandomPicker};
+use crate::plugin::{Picker, Plugin, RandomPicker, Roles};
 use crate::rng::{Rng, shuffle};
 
 /// Draws `max_num_of_endpoints` candidates without replacement, each draw in proportion to the totals; those of 0 or less
@@ -19,8 +21,8 @@ pub struct WeightedRandomPicker {
 }
 
 impl Plugin for WeightedRandomPicker {
-    fn as_picker(&self) -> Option<&dyn Picker> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { picker: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,10 +1,12 @@
 //! `approx-prefix-cache-producer`: block sizes and bounds of the prefix index.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
 use crate::plugin::parameter::allow;
-use crate::plugin::{Plugin, Recorder, Routed};
+use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::reading::Reading;
 use crate::state::prefix::PrefixIndex;
 use crate::state::{Change, PluginState};
@@ -52,12 +54,8 @@ impl Plugin for ApproxPrefixCacheProducer {
         allow(is_known, "blockSizeTokens", self.block_size_tokens, "above 0 when autoTune is off")
     }
 
-    fn as_prefix_producer(&self) -> Option<&ApproxPrefixCacheProducer> {
-        Some(self)
-    }
-
-    fn as_recorder(&self) -> Option<&dyn Recorder> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { prefix_producer: Some(self.clone()), recorder: Some(self), ..Roles::default() }
     }
 }
 
@@ -82,16 +80,13 @@ impl Recorder for ApproxPrefixCacheProducer {
     }
 }
 
-impl ApproxPrefixCacheProducer {
-    /// Tokens per block for the whole pool. `first` is the reading of the first candidate: the EPP lets it decide
-    /// for all.
-    pub fn block_size(&self, first: &Reading) -> u32 {
+impl PrefixProducer for ApproxPrefixCacheProducer {
+    fn block_size(&self, first: &Reading) -> u32 {
         let reported = first.block_size.filter(|&tokens| self.auto_tune && tokens > 0);
         reported.unwrap_or(self.block_size_tokens).max(MIN_BLOCK_TOKENS)
     }
 
-    /// Most blocks of one prompt that are looked at.
-    pub fn max_blocks(&self, block_size: u32) -> usize {
+    fn max_blocks(&self, block_size: u32) -> usize {
         let blocks = match (self.max_prefix_tokens_to_match, self.max_prefix_blocks_to_match) {
             (0, 0) => return usize::MAX,
             (0, blocks) => blocks,
@@ -100,8 +95,7 @@ impl ApproxPrefixCacheProducer {
         blocks as usize
     }
 
-    /// Bytes of one prompt that can matter, at four bytes a token.
-    pub fn max_prompt_bytes(&self) -> usize {
+    fn max_prompt_bytes(&self) -> usize {
         match (self.max_prefix_tokens_to_match, self.max_prefix_blocks_to_match) {
             (0, 0) => usize::MAX,
             // A server may report blocks of any size.
@@ -112,7 +106,9 @@ impl ApproxPrefixCacheProducer {
             (tokens, _) => (tokens as usize).saturating_mul(4),
         }
     }
+}
 
+impl ApproxPrefixCacheProducer {
     /// Blocks remembered for an endpoint with this reading.
     pub fn capacity(&self, reading: &Reading) -> usize {
         let reported = reading.num_blocks.filter(|&blocks| self.auto_tune && blocks > 0);

@@ -2,11 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
-use crate::load::Load;
-use crate::load::Reservation;
-use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, allow, or_default};
-use crate::plugin::{Plugin, PluginRef, Role, Stage};
+use crate::load_estimator::{LoadEstimator, OutputEstimate};
+use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
+use crate::plugin::{Need, Plugin, Roles};
+use std::sync::Arc;
 
 /// A request adds one request, and these tokens, to the first endpoint of every profile that ran:
 ///
@@ -42,57 +41,28 @@ impl Plugin for InflightLoadProducer {
         allow(most >= 0, "maxEstimatedOutputTokens", most, "0 and above")
     }
 
-    fn as_load_producer(&self) -> Option<&InflightLoadProducer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { load_estimator: Some(self.estimator()), ..Roles::default() }
     }
 
-    fn references(&self) -> Vec<PluginRef<'_>> {
-        let name = self.prefix_match_info_producer_name.as_str();
-        let parameter = "prefixMatchInfoProducerName";
-        let named = Some(PluginRef { parameter, name, role: Role::PrefixProducer });
-        named.filter(|named| !named.name.is_empty()).into_iter().collect()
+    fn needs(&self) -> Vec<Need<'_>> {
+        let need = Need::prefix_producer(&self.prefix_match_info_producer_name);
+        Some(need).filter(|need| !need.name.is_empty()).into_iter().collect()
     }
 }
 
 impl InflightLoadProducer {
-    /// Tokens the request adds to the endpoint's load.
-    pub(crate) fn request_tokens(&self, cycle: &Cycle<'_>, endpoint: usize) -> u64 {
-        let input = cycle.request.input_tokens();
-        let prefix = cycle.prefix(or_default(&self.prefix_match_info_producer_name, PREFIX_PRODUCER));
-        let block = u64::from(prefix.block_size);
-        let missing = u64::from(prefix.total.saturating_sub(prefix.blocks(endpoint)));
-        let beyond = input.saturating_sub(u64::from(prefix.total).saturating_mul(block));
-        missing.saturating_mul(block).saturating_add(beyond).saturating_add(self.output_tokens(cycle, input))
-    }
-
-    /// What a stage of the request adds to the load of the first endpoint it picked.
-    pub(crate) fn reserve(&self, cycle: &Cycle<'_>, stage: &Stage<'_>) -> Option<Reservation> {
-        let &endpoint = stage.picked.first()?;
-        let tokens = self.request_tokens(cycle, endpoint);
-        let all = Load { requests: 1, tokens };
-        let (prefill, response) = if stage.profile == PREFILL {
-            (all, Load::default())
-        } else if self.add_estimated_output_tokens {
-            (Load::default(), all)
-        } else {
-            (Load { requests: 0, tokens }, Load { requests: 1, tokens: 0 })
+    /// The rule with these parameters.
+    pub(crate) fn estimator(&self) -> LoadEstimator {
+        let most = self.max_estimated_output_tokens.and_then(|most| u64::try_from(most).ok());
+        let output = OutputEstimate {
+            ratio: self.output_ratio.unwrap_or(OUTPUT_RATIO),
+            max: most.unwrap_or(u64::MAX),
         };
-        Some(Reservation { endpoint, prefill, response })
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "saturates, which is the intent"
-    )]
-    fn output_tokens(&self, cycle: &Cycle<'_>, input: u64) -> u64 {
-        if !self.add_estimated_output_tokens {
-            return 0;
+        LoadEstimator {
+            prefix_producer: or_default(&self.prefix_match_info_producer_name, PREFIX_PRODUCER).to_owned(),
+            output: self.add_estimated_output_tokens.then_some(output),
         }
-        let estimate = (input as f64 * self.output_ratio.unwrap_or(OUTPUT_RATIO)).round() as u64;
-        let allowed = cycle.request.max_output_tokens.unwrap_or(u64::MAX);
-        let cap = self.max_estimated_output_tokens.and_then(|most| u64::try_from(most).ok());
-        estimate.min(allowed).min(cap.unwrap_or(u64::MAX))
     }
 }
 
@@ -117,16 +87,13 @@ mod tests {
     fn tokens_that_are_cached_cost_nothing() {
         let mut fixture = fixture(300);
         fixture.prefix(PrefixMatch { matched: vec![3, 0], total: 4, block_size: 64 });
-        let producer = InflightLoadProducer::default();
-        let tokens =
-            fixture.with_cycle(|cycle| [0, 1].map(|endpoint| producer.request_tokens(cycle, endpoint)));
+        let tokens = fixture.with_cycle(|cycle| [0, 1].map(|endpoint| cycle.request_tokens(endpoint)));
         assert_eq!(tokens, [64 + 300 - 256, 256 + 300 - 256], "what is beyond the four blocks costs too");
     }
 
     #[test]
     fn a_prompt_of_which_nothing_is_known_costs_all_its_tokens() {
-        let producer = InflightLoadProducer::default();
-        assert_eq!(fixture(300).with_cycle(|cycle| producer.request_tokens(cycle, 0)), 300);
+        assert_eq!(fixture(300).with_cycle(|cycle| cycle.request_tokens(0)), 300);
     }
 
     #[test]
@@ -134,7 +101,8 @@ mod tests {
         let tokens = |producer: &InflightLoadProducer, client: Option<u64>| {
             let mut fixture = fixture(101);
             fixture.request.max_output_tokens = client;
-            fixture.with_cycle(|cycle| producer.request_tokens(cycle, 0)) - 101
+            fixture.load_estimator = producer.estimator();
+            fixture.with_cycle(|cycle| cycle.request_tokens(0)) - 101
         };
         assert_eq!(tokens(&with_output(), None), 152, "101 times 1.5, rounded half up");
         assert_eq!(tokens(&with_output(), Some(50)), 50);
@@ -144,25 +112,17 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_a_charge_is_held_as_long_as_it_lasts() {
-        let reservation = |producer: &InflightLoadProducer, profile| {
-            let stage = Stage { profile, picked: &[1] };
-            let reservation = fixture(10).with_cycle(|cycle| producer.reserve(cycle, &stage)).unwrap();
+    fn each_part_of_a_reservation_is_held_until_its_work_is_done() {
+        let reservation = |producer: &InflightLoadProducer, is_prefill| {
+            let tokens = if producer.add_estimated_output_tokens { 25 } else { 10 };
+            let reservation = producer.estimator().reservation(1, tokens, is_prefill);
             assert_eq!(reservation.endpoint, 1);
             [reservation.prefill, reservation.response].map(|load| (load.requests, load.tokens))
         };
-        assert_eq!(reservation(&InflightLoadProducer::default(), "default"), [(0, 10), (1, 0)]);
-        assert_eq!(reservation(&InflightLoadProducer::default(), "prefill"), [(1, 10), (0, 0)]);
-        assert_eq!(reservation(&with_output(), "default"), [(0, 0), (1, 25)]);
-        assert_eq!(reservation(&with_output(), "prefill"), [(1, 25), (0, 0)]);
-    }
-
-    #[test]
-    fn a_stage_that_picked_nothing_charges_nobody() {
-        let stage = Stage { profile: "prefill", picked: &[] };
-        let reservation =
-            fixture(10).with_cycle(|cycle| InflightLoadProducer::default().reserve(cycle, &stage));
-        assert_eq!(reservation, None);
+        assert_eq!(reservation(&InflightLoadProducer::default(), false), [(0, 10), (1, 0)]);
+        assert_eq!(reservation(&InflightLoadProducer::default(), true), [(1, 10), (0, 0)]);
+        assert_eq!(reservation(&with_output(), false), [(0, 0), (1, 25)]);
+        assert_eq!(reservation(&with_output(), true), [(1, 25), (0, 0)]);
     }
 
     #[test]

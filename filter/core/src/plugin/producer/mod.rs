@@ -9,3 +9,26 @@ pub use approx_prefix_cache_producer::ApproxPrefixCacheProducer;
 pub use inflight_load_producer::InflightLoadProducer;
 pub use session_id_producer::SessionIdProducer;
 pub use token_producer::TokenProducer;
+
+use core::fmt::Debug;
+
+use crate::headers::Headers;
+use crate::reading::Reading;
+
+/// Determines how prompts are cut into blocks.
+pub trait PrefixProducer: Debug + Send + Sync {
+    /// Tokens per block for the whole pool. `first` is the reading of the first candidate: the EPP lets it decide for all.
+    fn block_size(&self, first: &Reading) -> u32;
+
+    /// The most blocks of one prompt that are looked up.
+    fn max_blocks(&self, block_size: u32) -> usize;
+
+    /// Bytes of one prompt that can matter, at four bytes a token.
+    fn max_prompt_bytes(&self) -> usize;
+}
+
+/// Finds the session of a request.
+pub trait SessionProducer: Debug + Send + Sync {
+    /// The name of the request's session, not empty, if it has one.
+    fn session_id<'a>(&self, headers: Headers<'a>) -> Option<&'a str>;
+}

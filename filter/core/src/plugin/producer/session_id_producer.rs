@@ -1,9 +1,11 @@
 //! `session-id-producer`: which session a request belongs to.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::headers::Headers;
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, Roles, SessionProducer};
 
 /// Takes the session's name from a header, or from a cookie; exactly one of the two is configured.
 ///
@@ -24,14 +26,13 @@ impl Plugin for SessionIdProducer {
         }
     }
 
-    fn as_session_producer(&self) -> Option<&SessionIdProducer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { session_producer: Some(self), ..Roles::default() }
     }
 }
 
-impl SessionIdProducer {
-    /// The request's session, if it names one.
-    pub fn session_id<'a>(&self, headers: Headers<'a>) -> Option<&'a str> {
+impl SessionProducer for SessionIdProducer {
+    fn session_id<'a>(&self, headers: Headers<'a>) -> Option<&'a str> {
         let id = if self.header().is_empty() {
             cookie(headers.get("cookie")?, self.cookie())?
         } else {
@@ -39,7 +40,9 @@ impl SessionIdProducer {
         };
         Some(id.trim()).filter(|id| !id.is_empty())
     }
+}
 
+impl SessionIdProducer {
     fn header(&self) -> &str {
         self.header_name.trim()
     }

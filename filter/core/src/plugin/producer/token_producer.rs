@@ -1,10 +1,12 @@
 //! `token-producer`: how prompts become tokens.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::plugin::Plugin;
 use crate::plugin::parameter::allow;
+use crate::plugin::{Plugin, Roles};
 use crate::prompt::{Frames, Media, Resolution, TokensPerImage, VideoEstimate};
 
 /// The `estimate` back end, four bytes to a token ([`crate::prompt`]). Its parameters say how images and videos are
@@ -139,8 +141,8 @@ impl Plugin for TokenProducer {
         Ok(())
     }
 
-    fn as_token_producer(&self) -> Option<&TokenProducer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { media: Some(self.media()), ..Roles::default() }
     }
 }
 

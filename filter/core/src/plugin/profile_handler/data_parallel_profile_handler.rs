@@ -1,10 +1,11 @@
 //! `data-parallel-profile-handler`: one port of a server takes the requests for all its ranks.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
-use crate::pipeline::scheduler::{Schedule, Scheduler};
 use crate::plugin::parameter::port;
-use crate::plugin::{Plugin, ProfileHandler};
+use crate::plugin::{Plugin, ProfileHandler, Profiles, Roles, Schedule};
 use crate::rejection::Rejection;
 
 /// Runs the only profile. The request goes to the picked rank's server at `primary_port`, which learns the rank from
@@ -31,18 +32,17 @@ impl Plugin for DataParallelProfileHandler {
         port(self.primary_port).map(drop)
     }
 
-    fn as_profile_handler(&self) -> Option<&dyn ProfileHandler> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { profile_handler: Some(self), ..Roles::default() }
     }
 }
 
 impl ProfileHandler for DataParallelProfileHandler {
-    fn schedule(&self, scheduler: &mut Scheduler<'_>) -> Result<Schedule, Rejection> {
-        let Some(profile) = scheduler.profiles().next() else { return Err(Rejection::filtered_out()) };
-        let &rank = scheduler.run(profile).first().ok_or_else(Rejection::filtered_out)?;
+    fn schedule(&self, profiles: &mut dyn Profiles) -> Result<Schedule, Rejection> {
+        let &rank = profiles.run(0).first().ok_or_else(Rejection::filtered_out)?;
         let port = port(self.primary_port).ok().flatten().unwrap_or(PRIMARY_PORT);
-        let mut schedule = Schedule::to(profile);
-        schedule.through(port, scheduler.cycle().endpoint(rank));
+        let mut schedule = Schedule::to(0);
+        schedule.through(port, profiles.cycle().endpoint(rank));
         Ok(schedule)
     }
 

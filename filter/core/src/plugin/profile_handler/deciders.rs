@@ -1,11 +1,13 @@
 //! What a disaggregating profile handler asks: `always-disagg-pd-decider`, `always-disagg-multimodal-decider`,
 //! `prefix-based-pd-decider`.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow};
-use crate::plugin::{Decider, Plugin};
+use crate::plugin::{Decider, Plugin, Roles};
 use crate::prompt::Prompt;
 
 /// `always-disagg-pd-decider`: every request gets the stage.
@@ -14,8 +16,8 @@ use crate::prompt::Prompt;
 pub struct AlwaysDisaggPdDecider {}
 
 impl Plugin for AlwaysDisaggPdDecider {
-    fn as_decider(&self) -> Option<&dyn Decider> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { decider: Some(self), ..Roles::default() }
     }
 }
 
@@ -31,8 +33,8 @@ impl Decider for AlwaysDisaggPdDecider {
 pub struct AlwaysDisaggMultimodalDecider {}
 
 impl Plugin for AlwaysDisaggMultimodalDecider {
-    fn as_decider(&self) -> Option<&dyn Decider> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { decider: Some(self), ..Roles::default() }
     }
 }
 
@@ -62,8 +64,8 @@ impl Plugin for PrefixBasedPdDecider {
         allow(self.prompt_tokens >= 0, "promptTokens", self.prompt_tokens, "0 and above")
     }
 
-    fn as_decider(&self) -> Option<&dyn Decider> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { decider: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,10 +1,11 @@
 //! `disagg-profile-handler`: prompts computed, and pictures encoded, on other endpoints than the one that answers.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
-use crate::pipeline::scheduler::{Schedule, Scheduler};
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, or_default};
-use crate::plugin::{Plugin, PluginRef, ProfileHandler, Role};
+use crate::plugin::{Need, NeedKind, Plugin, ProfileHandler, Profiles, Roles, Schedule};
 use crate::rejection::Rejection;
 
 /// Runs a profile for each stage; the decode profile names the destination, which learns the others from headers:
@@ -20,7 +21,7 @@ use crate::rejection::Rejection;
 pub struct DisaggProfileHandler {
     stage_order: StageOrder,
     /// The profiles' names; `decode`, `prefill` and `encode` if not given.
-    profiles: Profiles,
+    profiles: ProfileNames,
     /// The deciders' names; without one the stage does not run.
     deciders: Deciders,
     /// Deprecated for `profiles.decode`, as the following are for theirs.
@@ -43,7 +44,7 @@ enum StageOrder {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Profiles {
+struct ProfileNames {
     decode: String,
     prefill: String,
     encode: String,
@@ -89,7 +90,7 @@ impl Plugin for DisaggProfileHandler {
             ("encodeDeciderPluginName", &self.encode_decider_plugin_name),
             ("deciderPluginName", &self.decider_plugin_name),
         ];
-        let is_nested = self.profiles != Profiles::default() || self.deciders != Deciders::default();
+        let is_nested = self.profiles != ProfileNames::default() || self.deciders != Deciders::default();
         if let Some((parameter, _)) = flat.iter().find(|(_, value)| is_nested && !value.is_empty()) {
             return Err(format!("{parameter} is deprecated and does not go with profiles and deciders"));
         }
@@ -99,41 +100,40 @@ impl Plugin for DisaggProfileHandler {
         Ok(())
     }
 
-    fn as_profile_handler(&self) -> Option<&dyn ProfileHandler> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { profile_handler: Some(self), ..Roles::default() }
     }
 
-    fn reads_prefixes_of(&self) -> Option<&str> {
-        Some(PREFIX_PRODUCER)
-    }
-
-    fn references(&self) -> Vec<PluginRef<'_>> {
+    /// The deciders read prefix matches, and need the default producer for that.
+    fn needs(&self) -> Vec<Need<'_>> {
         let deciders =
             [("deciders.prefill", self.prefill_decider()), ("deciders.encode", self.encode_decider())];
         let named = deciders.into_iter().filter(|(_, name)| !name.is_empty());
-        named.map(|(parameter, name)| PluginRef { parameter, name, role: Role::Decider }).collect()
+        let deciders = named.map(|(parameter, name)| Need { parameter, name, kind: NeedKind::Decider });
+        let prefixes = Need { parameter: "", name: PREFIX_PRODUCER, kind: NeedKind::PrefixProducer };
+        core::iter::once(prefixes).chain(deciders).collect()
     }
 }
 
 impl ProfileHandler for DisaggProfileHandler {
-    fn schedule(&self, scheduler: &mut Scheduler<'_>) -> Result<Schedule, Rejection> {
-        let (prefill, encoders);
+    fn schedule(&self, profiles: &mut dyn Profiles) -> Result<Schedule, Rejection> {
+        let (mut schedule, prefill, encoders);
         match self.stage_order {
             StageOrder::DecodeFirst => {
-                let decode = run_decode(self.decode(), scheduler)?;
-                encoders = run_if_agreed(self.encode_decider(), self.encode(), Some(decode), scheduler);
-                prefill = run_if_agreed(self.prefill_decider(), self.prefill(), Some(decode), scheduler);
+                let decode;
+                (schedule, decode) = run_decode(self.decode(), profiles)?;
+                encoders = run_if_agreed(self.encode_decider(), self.encode(), Some(decode), profiles);
+                prefill = run_if_agreed(self.prefill_decider(), self.prefill(), Some(decode), profiles);
             }
             StageOrder::PrefillFirst => {
-                prefill = scheduler.run(self.prefill()).to_vec();
-                encoders = run_if_agreed(self.encode_decider(), self.encode(), None, scheduler);
-                run_decode(self.decode(), scheduler)?;
+                prefill = run(self.prefill(), profiles);
+                encoders = run_if_agreed(self.encode_decider(), self.encode(), None, profiles);
+                (schedule, _) = run_decode(self.decode(), profiles)?;
             }
         }
-        let mut schedule = Schedule::to(self.decode());
-        schedule.headers.extend(prefiller(scheduler, &prefill));
+        schedule.headers.extend(prefiller(profiles, &prefill));
         if !encoders.is_empty() {
-            let cycle = scheduler.cycle();
+            let cycle = profiles.cycle();
             let addresses = encoders.iter().map(|&endpoint| cycle.endpoint(endpoint).printed_address());
             let addresses: Vec<&str> = addresses.collect();
             schedule.headers.push(("x-encoder-hosts-ports", addresses.join(",")));
@@ -153,25 +153,30 @@ impl ProfileHandler for DisaggProfileHandler {
     }
 }
 
-/// The header that tells the destination who computes the prompt: the first that the prefill profile picked.
-pub(super) fn prefiller(scheduler: &Scheduler<'_>, prefill: &[usize]) -> Option<(&'static str, String)> {
-    let endpoint = scheduler.cycle().endpoint(*prefill.first()?);
-    Some(("x-prefiller-host-port", endpoint.printed_address().to_owned()))
+/// The header that names the endpoint that computes the prompt: the first that the prefill profile picked.
+pub(super) fn prefiller(profiles: &dyn Profiles, prefill: &[usize]) -> Option<(&'static str, String)> {
+    let cycle = profiles.cycle();
+    Some(("x-prefiller-host-port", cycle.endpoint(*prefill.first()?).printed_address().to_owned()))
 }
 
-/// The endpoint that is to answer.
-pub(super) fn run_decode(profile: &str, scheduler: &mut Scheduler<'_>) -> Result<usize, Rejection> {
-    scheduler.run(profile).first().copied().ok_or_else(Rejection::filtered_out)
+/// Runs the profile whose choice answers. Returns a schedule to it, and its first endpoint.
+pub(super) fn run_decode(profile: &str, profiles: &mut dyn Profiles) -> Result<(Schedule, usize), Rejection> {
+    let profile = profiles.find(profile).ok_or_else(Rejection::filtered_out)?;
+    let &endpoint = profiles.run(profile).first().ok_or_else(Rejection::filtered_out)?;
+    Ok((Schedule::to(profile), endpoint))
 }
 
-/// What the profile picked, if its decider wanted it to run.
+/// The choice of the profile, if its decider agrees.
 pub(super) fn run_if_agreed(
     decider: &str,
     profile: &str,
     decode: Option<usize>,
-    scheduler: &mut Scheduler<'_>,
+    profiles: &mut dyn Profiles,
 ) -> Vec<usize> {
-    let cycle = scheduler.cycle();
-    let agrees = scheduler.decider(decider).is_some_and(|decider| decider.agrees(&cycle, decode));
-    if agrees { scheduler.run(profile).to_vec() } else { Vec::new() }
+    if profiles.agrees(decider, decode) { run(profile, profiles) } else { Vec::new() }
+}
+
+/// The choice of the profile; empty if there is none of this name.
+fn run(profile: &str, profiles: &mut dyn Profiles) -> Vec<usize> {
+    profiles.find(profile).map_or_else(Vec::new, |profile| profiles.run(profile).to_vec())
 }

@@ -1,10 +1,11 @@
 //! `header-profile-handler`: the request says which profile decides.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
-use crate::pipeline::scheduler::{Schedule, Scheduler};
 use crate::plugin::parameter::or_default;
-use crate::plugin::{Plugin, ProfileHandler};
+use crate::plugin::{Plugin, ProfileHandler, Profiles, Roles, Schedule};
 use crate::rejection::Rejection;
 
 /// Runs the profile that a header names, or `default_profile` without the header; the only profile, if there is one.
@@ -20,8 +21,8 @@ pub struct HeaderProfileHandler {
 }
 
 impl Plugin for HeaderProfileHandler {
-    fn as_profile_handler(&self) -> Option<&dyn ProfileHandler> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { profile_handler: Some(self), ..Roles::default() }
     }
 
     fn is_alpha(&self) -> bool {
@@ -30,19 +31,15 @@ impl Plugin for HeaderProfileHandler {
 }
 
 impl ProfileHandler for HeaderProfileHandler {
-    fn schedule(&self, scheduler: &mut Scheduler<'_>) -> Result<Schedule, Rejection> {
+    fn schedule(&self, profiles: &mut dyn Profiles) -> Result<Schedule, Rejection> {
         let header = or_default(self.header_name.trim(), "epp-profile");
-        let named = scheduler.cycle().request.headers.get(header).unwrap_or_default().trim();
-        let wanted = or_default(named, or_default(self.default_profile.trim(), "decode"));
-        let mut profiles = scheduler.profiles();
-        let profile = match (profiles.next(), profiles.next()) {
-            (Some(only), None) => Some(only),
-            _ => scheduler.profiles().find(|&profile| profile == wanted),
-        };
+        let named = profiles.cycle().request.headers.get(header).unwrap_or_default().trim();
+        let name = or_default(named, or_default(self.default_profile.trim(), "decode"));
+        let profile = if profiles.count() == 1 { Some(0) } else { profiles.find(name) };
         let Some(profile) = profile else {
             return Err(Rejection::not_scheduled("failed to run any scheduler profile"));
         };
-        scheduler.run(profile);
+        profiles.run(profile);
         Ok(Schedule::to(profile))
     }
 

@@ -1,11 +1,12 @@
 //! `pd-profile-handler`: prompts computed on other endpoints than the one that answers, as it was first configured.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use super::disagg_profile_handler::{prefiller, run_decode, run_if_agreed};
-use crate::pipeline::scheduler::{Schedule, Scheduler};
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, or_default, port};
-use crate::plugin::{Plugin, PluginRef, ProfileHandler, Role};
+use crate::plugin::{Need, NeedKind, Plugin, ProfileHandler, Profiles, Roles, Schedule};
 use crate::rejection::Rejection;
 
 /// Runs the decode profile, which names the destination, and then the prefill profile if the decider agrees. The destination
@@ -47,28 +48,25 @@ impl Plugin for PdProfileHandler {
         port(self.primary_port).map(drop)
     }
 
-    fn as_profile_handler(&self) -> Option<&dyn ProfileHandler> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { profile_handler: Some(self), ..Roles::default() }
     }
 
-    fn reads_prefixes_of(&self) -> Option<&str> {
-        Some(or_default(&self.prefix_match_info_producer_name, PREFIX_PRODUCER))
-    }
-
-    fn references(&self) -> Vec<PluginRef<'_>> {
-        vec![PluginRef { parameter: "deciderPluginName", name: self.decider(), role: Role::Decider }]
+    fn needs(&self) -> Vec<Need<'_>> {
+        let producer = or_default(&self.prefix_match_info_producer_name, PREFIX_PRODUCER);
+        let decider = Need { parameter: "deciderPluginName", name: self.decider(), kind: NeedKind::Decider };
+        vec![Need::prefix_producer(producer), decider]
     }
 }
 
 impl ProfileHandler for PdProfileHandler {
-    fn schedule(&self, scheduler: &mut Scheduler<'_>) -> Result<Schedule, Rejection> {
-        let decode = run_decode(self.decode(), scheduler)?;
+    fn schedule(&self, profiles: &mut dyn Profiles) -> Result<Schedule, Rejection> {
+        let (mut schedule, decode) = run_decode(self.decode(), profiles)?;
         let profile = or_default(&self.prefill_profile, PREFILL);
-        let prefill = run_if_agreed(self.decider(), profile, Some(decode), scheduler);
-        let mut schedule = Schedule::to(self.decode());
-        schedule.headers.extend(prefiller(scheduler, &prefill));
+        let prefill = run_if_agreed(self.decider(), profile, Some(decode), profiles);
+        schedule.headers.extend(prefiller(profiles, &prefill));
         if let Ok(Some(port)) = port(self.primary_port) {
-            schedule.through(port, scheduler.cycle().endpoint(decode));
+            schedule.through(port, profiles.cycle().endpoint(decode));
         }
         Ok(schedule)
     }

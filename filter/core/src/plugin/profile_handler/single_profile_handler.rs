@@ -1,9 +1,10 @@
 //! `single-profile-handler`: one profile decides.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
-use crate::pipeline::scheduler::{Schedule, Scheduler};
-use crate::plugin::{Plugin, ProfileHandler};
+use crate::plugin::{Plugin, ProfileHandler, Profiles, Roles, Schedule};
 use crate::rejection::Rejection;
 
 /// Runs the only profile there is.
@@ -12,16 +13,15 @@ use crate::rejection::Rejection;
 pub struct SingleProfileHandler {}
 
 impl Plugin for SingleProfileHandler {
-    fn as_profile_handler(&self) -> Option<&dyn ProfileHandler> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { profile_handler: Some(self), ..Roles::default() }
     }
 }
 
 impl ProfileHandler for SingleProfileHandler {
-    fn schedule(&self, scheduler: &mut Scheduler<'_>) -> Result<Schedule, Rejection> {
-        let Some(profile) = scheduler.profiles().next() else { return Err(Rejection::filtered_out()) };
-        scheduler.run(profile);
-        Ok(Schedule::to(profile))
+    fn schedule(&self, profiles: &mut dyn Profiles) -> Result<Schedule, Rejection> {
+        profiles.run(0);
+        Ok(Schedule::to(0))
     }
 
     fn check_profiles(&self, names: &[&str]) -> Result<(), String> {

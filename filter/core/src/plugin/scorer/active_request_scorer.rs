@@ -1,10 +1,11 @@
 //! `active-request-scorer`: the fewer requests are in flight at an endpoint, the better.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::parameter::load_producer;
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// 1 for an endpoint with at most `idle_threshold` requests in flight, else (max − c) / max · `max_busy_score`, c the
 /// endpoint's requests, max the most of any candidate.
@@ -35,12 +36,12 @@ impl Default for ActiveRequestScorer {
 }
 
 impl Plugin for ActiveRequestScorer {
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 
-    fn reads_load_of(&self) -> Option<&str> {
-        Some(load_producer(&self.in_flight_load_producer_name))
+    fn needs(&self) -> Vec<Need<'_>> {
+        vec![Need::load_producer(&self.in_flight_load_producer_name)]
     }
 }
 

@@ -1,9 +1,11 @@
 //! `context-length-aware`: endpoints made for prompts of a certain length.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::{Filter, Plugin, Scorer};
+use crate::plugin::{Filter, Plugin, Roles, Scorer};
 use crate::rng::Rng;
 
 /// Endpoints say in a label which prompts they are for, `min-max` in tokens. With n the prompt's tokens, an endpoint
@@ -39,12 +41,9 @@ impl Plugin for ContextLengthAware {
         }
     }
 
-    fn as_filter(&self) -> Option<&dyn Filter> {
-        self.enable_filtering.then_some(self)
-    }
-
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        let filter: Arc<dyn Filter> = self.clone();
+        Roles { filter: self.enable_filtering.then_some(filter), scorer: Some(self), ..Roles::default() }
     }
 }
 
@@ -146,7 +145,8 @@ mod tests {
         let fixture = fixture(&[None, Some("0-99"), Some("100-200"), Some("oops"), Some("50-100")], 100);
         let filter = ContextLengthAware { enable_filtering: true, ..ContextLengthAware::default() };
         assert_eq!(fixture.kept(&filter, 1), [0, 2, 4]);
-        assert!(filter.as_filter().is_some() && ContextLengthAware::default().as_filter().is_none());
+        assert!(Arc::new(filter).roles().filter.is_some());
+        assert!(Arc::new(ContextLengthAware::default()).roles().filter.is_none());
     }
 
     #[test]

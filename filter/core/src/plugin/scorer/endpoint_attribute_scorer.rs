@@ -1,10 +1,12 @@
 //! `endpoint-attribute-scorer`: a score from one number of one's choice.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
 use crate::plugin::parameter::{LOAD_PRODUCER, allow};
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Need, NeedKind, Plugin, Roles, Scorer};
 
 /// (v − min) / (max − min) if higher is better, 1 minus that if lower is, v the endpoint's value.
 ///
@@ -92,6 +94,11 @@ impl Attribute<'_> {
 }
 
 impl EndpointAttributeScorer {
+    /// Whether the attribute is a load that this proxy counts.
+    fn reads_load(&self) -> bool {
+        self.producer.as_deref() == Some(LOAD_PRODUCER)
+    }
+
     fn attribute(&self) -> Option<Attribute<'_>> {
         let producer = self.producer.as_deref().unwrap_or(EXTRACTOR);
         let key = self.attribute_key.as_str();
@@ -127,19 +134,18 @@ impl Plugin for EndpointAttributeScorer {
         }
     }
 
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 
-    fn reads_load_of(&self) -> Option<&str> {
-        self.producer.as_deref().filter(|&producer| producer == LOAD_PRODUCER)
-    }
-
-    fn reads_custom_metric(&self) -> Option<&str> {
-        match self.attribute() {
-            Some(Attribute::Custom(name)) => Some(name),
-            _ => None,
+    fn needs(&self) -> Vec<Need<'_>> {
+        if self.reads_load() {
+            return vec![Need { parameter: "producer", name: LOAD_PRODUCER, kind: NeedKind::LoadProducer }];
         }
+        if let Some(Attribute::Custom(name)) = self.attribute() {
+            return vec![Need { parameter: "attributeKey", name, kind: NeedKind::CustomMetric }];
+        }
+        Vec::new()
     }
 
     fn is_alpha(&self) -> bool {
@@ -169,7 +175,7 @@ impl Scorer for EndpointAttributeScorer {
     }
 
     fn reads_readings(&self) -> bool {
-        self.reads_load_of().is_none()
+        !self.reads_load()
     }
 }
 
@@ -247,7 +253,8 @@ mod tests {
     #[test]
     fn a_custom_metric_is_an_attribute_by_its_own_name() {
         let scorer = scorer("gpu_temperature", "linear_lower_is_better", &json!({}));
-        assert_eq!(scorer.reads_custom_metric(), Some("gpu_temperature"));
+        let need = Need { parameter: "attributeKey", name: "gpu_temperature", kind: NeedKind::CustomMetric };
+        assert_eq!(scorer.needs(), [need]);
         let reading =
             |name: &str, value| Reading { attributes: vec![(name.to_owned(), value)], ..Reading::default() };
         let readings =

@@ -1,9 +1,11 @@
 //! `header-label-affinity-scorer`: endpoints that carry the label a request asks for.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 1 for an endpoint whose label has the value of the request's header, else 0; 0 for all without the header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -25,8 +27,8 @@ impl Plugin for HeaderLabelAffinityScorer {
         Ok(())
     }
 
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 
     fn is_alpha(&self) -> bool {

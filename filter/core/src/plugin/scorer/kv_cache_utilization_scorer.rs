@@ -1,9 +1,11 @@
 //! `kv-cache-utilization-scorer`: the more free KV cache, the better.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 1 − the share of the endpoint's KV cache in use.
 ///
@@ -13,8 +15,8 @@ use crate::plugin::{Plugin, Scorer};
 pub struct KvCacheUtilizationScorer {}
 
 impl Plugin for KvCacheUtilizationScorer {
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,9 +1,11 @@
 //! `load-aware-scorer`: half a point for an empty queue, less for a longer one.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 0.5 · (1 − min(q, t) / t), q the requests waiting at the endpoint, t = `threshold`.
 ///
@@ -25,8 +27,8 @@ impl Default for LoadAwareScorer {
 }
 
 impl Plugin for LoadAwareScorer {
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 }
 

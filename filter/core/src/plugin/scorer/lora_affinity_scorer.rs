@@ -1,9 +1,11 @@
 //! `lora-affinity-scorer`: endpoints that have the adapter, or room for it.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Plugin, Roles, Scorer};
 use crate::reading::Lora;
 
 /// 1 if the request's model is among the adapters that run at the endpoint; else 0.8 if fewer adapters run or wait there
@@ -32,8 +34,8 @@ impl Default for LoraAffinityScorer {
 }
 
 impl Plugin for LoraAffinityScorer {
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,9 +1,11 @@
 //! `no-hit-lru-scorer`: requests that hit no cache go around, longest unused first.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::{Plugin, Recorder, Routed, Scorer};
+use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
 use crate::state::{Change, ColdOrder, PluginState};
 
 /// Spreads cold requests, those of whose prompt no candidate has seen a block.
@@ -45,16 +47,12 @@ impl NoHitLruScorer {
 }
 
 impl Plugin for NoHitLruScorer {
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self.clone()), recorder: Some(self), ..Roles::default() }
     }
 
-    fn as_recorder(&self) -> Option<&dyn Recorder> {
-        Some(self)
-    }
-
-    fn reads_prefixes_of(&self) -> Option<&str> {
-        Some(&self.prefix_match_info_producer_name)
+    fn needs(&self) -> Vec<Need<'_>> {
+        vec![Need::prefix_producer(&self.prefix_match_info_producer_name)]
     }
 }
 
@@ -93,7 +91,7 @@ impl Recorder for NoHitLruScorer {
     }
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
-        if routed.asked.is_some_and(|asked| self.is_cold(cycle, asked.iter().copied())) {
+        if routed.rated.is_some_and(|rated| self.is_cold(cycle, rated.iter().copied())) {
             routed.endpoints().map(|endpoint| Change::SentCold { endpoint }).collect()
         } else {
             Vec::new()
@@ -142,8 +140,8 @@ mod tests {
     fn cold_requests_are_remembered_and_others_are_not() {
         let stages = [("prefill", 0), ("decode", 1)].map(|(profile, endpoint)| (profile, [endpoint]));
         let stages = stages.each_ref().map(|(profile, picked)| Stage { profile, picked });
-        let record = |matched: &[u32], asked| {
-            let routed = Routed { stages: &stages, primary: 1, asked, hashes: None };
+        let record = |matched: &[u32], rated| {
+            let routed = Routed { stages: &stages, primary: &stages[1], rated, hashes: None };
             let mut fixture = Fixture::of(2);
             fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
             fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))

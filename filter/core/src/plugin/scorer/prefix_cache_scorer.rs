@@ -1,9 +1,11 @@
 //! `prefix-cache-scorer`: the more of the prompt an endpoint has seen, the better.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// w · min(1, matched tokens / scale)² + (1 − w) · matched / total blocks, w = `match_length_weight`.
 ///
@@ -43,12 +45,12 @@ impl Plugin for PrefixCacheScorer {
         Ok(())
     }
 
-    fn reads_prefixes_of(&self) -> Option<&str> {
-        Some(&self.prefix_match_info_producer_name)
+    fn needs(&self) -> Vec<Need<'_>> {
+        vec![Need::prefix_producer(&self.prefix_match_info_producer_name)]
     }
 
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 }
 

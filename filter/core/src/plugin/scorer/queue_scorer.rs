@@ -1,10 +1,12 @@
 //! `queue-scorer`: the shorter the server's queue, the better.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use super::score_by_least;
 use crate::cycle::Cycle;
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Plugin, Roles, Scorer};
 
 /// (max − q) / (max − min) over the candidates, q the requests waiting at the endpoint; all equal → 1.
 ///
@@ -14,8 +16,8 @@ use crate::plugin::{Plugin, Scorer};
 pub struct QueueScorer {}
 
 impl Plugin for QueueScorer {
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,10 +1,12 @@
 //! `running-requests-size-scorer`: the fewer requests a server works on, the better.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use super::score_by_least;
 use crate::cycle::Cycle;
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Plugin, Roles, Scorer};
 
 /// (max − r) / (max − min) over the candidates, r the requests running at the endpoint; all equal → 1.
 ///
@@ -14,8 +16,8 @@ use crate::plugin::{Plugin, Scorer};
 pub struct RunningRequestsSizeScorer {}
 
 impl Plugin for RunningRequestsSizeScorer {
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 }
 

@@ -1,10 +1,11 @@
 //! `token-load-scorer`: the fewer tokens an endpoint has to work on, the better.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::cycle::Cycle;
-use crate::plugin::parameter::load_producer;
-use crate::plugin::{Plugin, Scorer};
+use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// 1 − min(L, t) / t, L the tokens in flight at the endpoint and those this request would add, t =
 /// `queue_threshold_tokens`.
@@ -29,12 +30,12 @@ impl Default for TokenLoadScorer {
 }
 
 impl Plugin for TokenLoadScorer {
-    fn as_scorer(&self) -> Option<&dyn Scorer> {
-        Some(self)
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self), ..Roles::default() }
     }
 
-    fn reads_load_of(&self) -> Option<&str> {
-        Some(load_producer(&self.in_flight_load_producer_name))
+    fn needs(&self) -> Vec<Need<'_>> {
+        vec![Need::load_producer(&self.in_flight_load_producer_name)]
     }
 }
 

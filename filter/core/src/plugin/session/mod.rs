@@ -14,7 +14,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::cycle::Cycle;
 use crate::plugin::parameter::{allow, or_default};
-use crate::plugin::{PluginRef, Role, Routed};
+use crate::plugin::{Need, NeedKind, Routed};
 use crate::pool::Endpoint;
 use crate::state::{Change, PluginState, SessionBindings};
 
@@ -105,13 +105,13 @@ impl SessionAffinity {
         seconds("evictionSweepSeconds", self.session_id_config.eviction_sweep_seconds)
     }
 
-    pub(crate) fn references(&self) -> Vec<PluginRef<'_>> {
+    pub(crate) fn needs(&self) -> Vec<Need<'_>> {
         let producers = self.session_id_config.sources.iter().filter(|source| source.header.is_empty());
         let parameter = "sessionIdConfig.sources";
-        let named = producers.map(|source| PluginRef {
+        let named = producers.map(|source| Need {
             parameter,
             name: &source.producer,
-            role: Role::SessionProducer,
+            kind: NeedKind::SessionProducer,
         });
         if self.strategy == Strategy::SessionId { named.collect() } else { Vec::new() }
     }
@@ -148,14 +148,14 @@ impl SessionAffinity {
             let stage = routed.stage(&self.profile_name)?;
             let &endpoint = stage.picked.first()?;
             let bound = bindings.endpoint(session, cycle.now).filter(|&bound| bound != endpoint);
-            let is_gone = |bound| routed.asked.is_some_and(|asked| !asked.contains(&bound));
+            let is_gone = |bound| routed.rated.is_some_and(|rated| !rated.contains(&bound));
             bound.is_none_or(is_gone).then_some(Change::BoundSession { session, endpoint, at: cycle.now })
         };
         binding().into_iter().collect()
     }
 
-    /// Whether the client is told its endpoint.
-    pub(crate) fn tells_endpoint(&self) -> bool {
+    /// Whether answers name their endpoint to the client.
+    pub(crate) fn marks_responses(&self) -> bool {
         self.strategy == Strategy::EncodedEndpointHeader
     }
 

@@ -1,16 +1,18 @@
 //! `session-affinity-scorer` and `session-affinity-filter`.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use super::SessionAffinity;
 use crate::cycle::Cycle;
-use crate::plugin::{Filter, Plugin, PluginRef, Recorder, ResponseMarker, Routed, Scorer};
+use crate::plugin::{Filter, Need, Plugin, Recorder, ResponseMarker, Roles, Routed, Scorer};
 use crate::pool::Endpoint;
 use crate::rng::Rng;
 use crate::state::{Change, PluginState};
 
 macro_rules! session_affinity_plugins {
-    ($($(#[$doc:meta])* $name:ident: fn $as_role:ident -> $role:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident is a $role:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
         #[serde(transparent)]
@@ -21,20 +23,18 @@ macro_rules! session_affinity_plugins {
                 self.0.check()
             }
 
-            fn $as_role(&self) -> Option<&dyn $role> {
-                Some(self)
+            fn roles(self: Arc<Self>) -> Roles {
+                let marker: Arc<dyn ResponseMarker> = self.clone();
+                Roles {
+                    response_marker: self.0.marks_responses().then_some(marker),
+                    recorder: Some(self.clone()),
+                    $role: Some(self),
+                    ..Roles::default()
+                }
             }
 
-            fn as_recorder(&self) -> Option<&dyn Recorder> {
-                Some(self)
-            }
-
-            fn as_response_marker(&self) -> Option<&dyn ResponseMarker> {
-                self.0.tells_endpoint().then_some(self)
-            }
-
-            fn references(&self) -> Vec<PluginRef<'_>> {
-                self.0.references()
+            fn needs(&self) -> Vec<Need<'_>> {
+                self.0.needs()
             }
 
             fn is_alpha(&self) -> bool {
@@ -66,9 +66,9 @@ macro_rules! session_affinity_plugins {
 
 session_affinity_plugins! {
     /// `session-affinity-scorer`: 1 for the endpoint of the request's session, 0 for the others.
-    SessionAffinityScorer: fn as_scorer -> Scorer;
+    SessionAffinityScorer is a scorer;
     /// `session-affinity-filter`: keeps the endpoint of the request's session only; all, if it is no candidate.
-    SessionAffinityFilter: fn as_filter -> Filter;
+    SessionAffinityFilter is a filter;
 }
 
 impl Scorer for SessionAffinityScorer {
@@ -130,18 +130,17 @@ mod tests {
         }
     }
 
-    /// A request that went to `picked` after the plugin had been asked about `asked`.
-    fn routed<R>(picked: usize, asked: &[usize], look: impl FnOnce(&Routed<'_>) -> R) -> R {
+    /// A request that went to `picked` after the plugin had been rated about `rated`.
+    fn routed<R>(picked: usize, rated: &[usize], look: impl FnOnce(&Routed<'_>) -> R) -> R {
         let stages = [Stage { profile: "default", picked: &[picked] }];
-        look(&Routed { stages: &stages, primary: 0, asked: Some(asked), hashes: None })
+        look(&Routed { stages: &stages, primary: &stages[0], rated: Some(rated), hashes: None })
     }
 
     #[test]
     fn the_answer_carries_the_endpoints_name() {
         let header = |parameters| {
-            let scorer = scorer(parameters);
-            Fixture::of(3)
-                .with_cycle(|cycle| Some(scorer.as_response_marker()?.response_header(cycle.endpoint(1))))
+            let roles = Arc::new(scorer(parameters)).roles();
+            Fixture::of(3).with_cycle(|cycle| Some(roles.response_marker?.response_header(cycle.endpoint(1))))
         };
         assert_eq!(header(json!({})), Some(("x-session-token".to_owned(), TOKEN.to_owned())));
         let named = json!({"encodedEndpointHeaderConfig": {"header": " X-Mine "}});

@@ -9,6 +9,7 @@ use endpoint_picker::headers::Headers;
 use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::Instance;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
@@ -258,7 +259,7 @@ fn prompt(number: usize) -> String {
 
 /// For each prompt, the blocks of it that each endpoint has.
 fn matched(pipeline: &Pipeline, ledger: &Ledger) -> Vec<Vec<u32>> {
-    let keys = (0..pipeline.plugins().len()).filter_map(|plugin| pipeline.key_of(plugin));
+    let keys = pipeline.plugins().iter().map(Instance::key);
     let indices = keys.filter_map(|key| match ledger.states().of(key) {
         PluginState::Prefixes(index) => Some(index),
         _ => None,

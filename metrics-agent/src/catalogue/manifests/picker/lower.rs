@@ -96,9 +96,7 @@ fn profiles(profiles: Vec<Profile>, declared: &[Declared], paths: &mut Paths) ->
 
 /// Whether a profile of all plugins would have this one.
 fn takes_part_in_profiles(declared: &Declared) -> bool {
-    declared.of_filter().is_some_and(|plugin| {
-        plugin.as_filter().is_some() || plugin.as_scorer().is_some() || plugin.as_picker().is_some()
-    })
+    declared.of_filter().is_some_and(|plugin| plugin.roles().is_for_profiles())
 }
 
 /// Adds the faults that the filter would find.

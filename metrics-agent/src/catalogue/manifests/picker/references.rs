@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use endpoint_picker::plugin::NeedKind;
+
 use super::agent_plugins::AgentPlugin;
 use super::paths::Paths;
 use super::plugins::Declared;
@@ -57,9 +59,9 @@ impl References<'_> {
         }
         for declared in self.declared {
             let Some((at, plugin)) = Paths::plugin(declared).zip(declared.of_filter()) else { continue };
-            for reference in plugin.references() {
-                let at = format!("{at}.parameters.{}", reference.parameter);
-                require(reference.name, reference.role.as_str(), at);
+            for need in plugin.needs().iter().filter(|need| need.kind != NeedKind::CustomMetric) {
+                let at = format!("{at}.parameters.{}", need.parameter);
+                require(need.name, need.kind.as_str(), at);
             }
         }
     }
@@ -79,19 +81,21 @@ impl References<'_> {
             .collect();
         for declared in self.declared {
             let Some((at, plugin)) = Paths::plugin(declared).zip(declared.of_filter()) else { continue };
-            let Some(name) = plugin.reads_custom_metric().filter(|name| !published.contains(name)) else {
-                continue;
-            };
-            let custom = if published.is_empty() {
-                "none are declared".to_owned()
-            } else {
-                published.iter().copied().collect::<Vec<_>>().join(", ")
-            };
-            let text = format!(
-                "{name:?} is not an attribute of core-metrics-extractor; allowed are WaitingQueueSize, \
-                 RunningRequestsSize, KVCacheUsagePercent and its customMetrics ({custom})"
-            );
-            faults.push(format!("{at}.parameters.attributeKey"), text);
+            let needs = plugin.needs();
+            let metrics = needs.iter().filter(|need| need.kind == NeedKind::CustomMetric);
+            for need in metrics.filter(|need| !published.contains(need.name)) {
+                let custom = if published.is_empty() {
+                    "none are declared".to_owned()
+                } else {
+                    published.iter().copied().collect::<Vec<_>>().join(", ")
+                };
+                let text = format!(
+                    "{:?} is not an attribute of core-metrics-extractor; allowed are WaitingQueueSize, \
+                     RunningRequestsSize, KVCacheUsagePercent and its customMetrics ({custom})",
+                    need.name
+                );
+                faults.push(format!("{at}.parameters.{}", need.parameter), text);
+            }
         }
     }
 }

@@ -1,0 +1,61 @@
+//! The load that a request adds to endpoints.
+
+use crate::load::{Load, Reservation};
+use crate::request::Request;
+use crate::state::prefix::PrefixMatch;
+
+/// Estimates the load that a request adds to an endpoint, by the parameters of `inflight-load-producer`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadEstimator {
+    /// The prefix producer whose matches are not counted.
+    pub(crate) prefix_producer: String,
+    /// Tokens of the answer; `None`: not counted.
+    pub(crate) output: Option<OutputEstimate>,
+}
+
+/// Tokens of an answer: min(round(prompt · `ratio`), the client's limit, `max`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OutputEstimate {
+    /// Tokens of the answer for one of the prompt, 0 or more.
+    pub(crate) ratio: f64,
+    /// The most tokens of an answer that are counted.
+    pub(crate) max: u64,
+}
+
+impl LoadEstimator {
+    /// Tokens that the request adds to the endpoint's load: (total − matched blocks) · block size, the prompt's tokens beyond the
+    /// last block, and the answer's tokens.
+    pub(crate) fn tokens(&self, request: &Request<'_>, prefix: &PrefixMatch, endpoint: usize) -> u64 {
+        let input = request.input_tokens();
+        let block = u64::from(prefix.block_size);
+        let missing = u64::from(prefix.total.saturating_sub(prefix.blocks(endpoint)));
+        let beyond = input.saturating_sub(u64::from(prefix.total).saturating_mul(block));
+        let output = self.output.map_or(0, |output| output.tokens(request, input));
+        missing.saturating_mul(block).saturating_add(beyond).saturating_add(output)
+    }
+
+    /// The reservation on the endpoint of a stage; a prefill stage ends when the answer begins.
+    pub(crate) fn reservation(&self, endpoint: usize, tokens: u64, is_prefill: bool) -> Reservation {
+        let all = Load { requests: 1, tokens };
+        let (prefill, response) = if is_prefill {
+            (all, Load::default())
+        } else if self.output.is_some() {
+            (Load::default(), all)
+        } else {
+            (Load { requests: 0, tokens }, Load { requests: 1, tokens: 0 })
+        };
+        Reservation { endpoint, prefill, response }
+    }
+}
+
+impl OutputEstimate {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates, which is the intent"
+    )]
+    fn tokens(self, request: &Request<'_>, input: u64) -> u64 {
+        let estimate = (input as f64 * self.ratio).round() as u64;
+        estimate.min(request.max_output_tokens.unwrap_or(u64::MAX)).min(self.max)
+    }
+}

@@ -1,0 +1,139 @@
+//! The third step of a decision: the profiles choose.
+
+use super::Pipeline;
+use crate::cycle::Cycle;
+use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
+use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER};
+use crate::plugin::{Profiles, Schedule, Stage};
+use crate::rejection::Rejection;
+use crate::rng::Rng;
+
+/// A `Prefer` value: the client wants an answer only from an endpoint with some of its prompt in the cache.
+const IF_AVAILABLE: &str = "if-available";
+
+/// Runs profiles for a profile handler.
+struct Runner<'a> {
+    pipeline: &'a Pipeline,
+    cycle: Cycle<'a>,
+    candidates: Vec<usize>,
+    /// Candidates to try first; `None`: all.
+    unavoided: Option<Vec<usize>>,
+    rng: &'a mut dyn Rng,
+    runs: Vec<ProfileRun>,
+}
+
+impl Profiles for Runner<'_> {
+    fn cycle(&self) -> Cycle<'_> {
+        self.cycle
+    }
+
+    fn count(&self) -> usize {
+        self.pipeline.profiles.len()
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.pipeline.profiles.iter().position(|profile| profile.name == name)
+    }
+
+    /// Runs over the candidates that did not fail a moment ago; over all if the filters leave none of these.
+    fn run(&mut self, index: usize) -> &[usize] {
+        let Some(profile) = self.pipeline.profiles.get(index) else { return &[] };
+        let first = self
+            .unavoided
+            .as_ref()
+            .map(|unavoided| profile.run(index, self.cycle, unavoided.clone(), self.rng));
+        let run = first
+            .filter(|run| !run.picked.is_empty())
+            .unwrap_or_else(|| profile.run(index, self.cycle, self.candidates.clone(), self.rng));
+        self.runs.push(run);
+        self.runs.last().map_or(&[], |run| &run.picked)
+    }
+
+    fn agrees(&self, decider: &str, decode: Option<usize>) -> bool {
+        let slot = self.pipeline.deciders.iter().find(|slot| *slot.name == *decider);
+        slot.is_some_and(|slot| slot.plugin.agrees(&self.cycle.of(slot.key), decode))
+    }
+}
+
+impl Pipeline {
+    /// Lets the profiles choose. The events of the decision are left out.
+    pub(super) fn schedule(&self, cycle: Cycle<'_>, candidates: Vec<usize>, rng: &mut dyn Rng) -> Decision {
+        let unavoided = cycle.view.unavoided(&candidates, cycle.now);
+        let mut runner = Runner { pipeline: self, cycle, candidates, unavoided, rng, runs: Vec::new() };
+        let schedule = self.handler.schedule(&mut runner);
+        let Runner { runs, rng, .. } = runner;
+        let mut decision = Decision {
+            runs,
+            is_stale: self.is_stale(cycle.view, cycle.now),
+            ..Decision::without_run(Outcome::Route(vec![]))
+        };
+        let routed = schedule.and_then(|schedule| self.route(schedule, &cycle, rng, &mut decision));
+        if let Err(rejection) = routed {
+            decision.outcome = Outcome::Reject(rejection);
+        }
+        decision
+    }
+
+    /// Fills in what follows from a schedule.
+    fn route(
+        &self,
+        schedule: Schedule,
+        cycle: &Cycle<'_>,
+        rng: &mut dyn Rng,
+        decision: &mut Decision,
+    ) -> Result<(), Rejection> {
+        let mut runs = decision.runs.iter().enumerate();
+        let picks = |run: &ProfileRun| run.profile == schedule.primary && !run.picked.is_empty();
+        let (primary, run) = runs.find(|(_, run)| picks(run)).ok_or_else(Rejection::filtered_out)?;
+        let &first = run.picked.first().ok_or_else(Rejection::filtered_out)?;
+        if cycle.request.headers.prefers(IF_AVAILABLE) && cycle.prefix(PREFIX_PRODUCER).blocks(first) == 0 {
+            return Err(Rejection::not_cached());
+        }
+        let mut endpoints = run.picked.clone();
+        if cycle.request.subset.is_hint() {
+            endpoints.extend(self.rest_of_hint(run, cycle, rng));
+        }
+        let through = |&rank: &usize| {
+            let shared = schedule.primary_port.map(|port| (cycle.endpoint(rank).address().ip(), port).into());
+            shared.and_then(|address| cycle.pool.index_at(address)).unwrap_or(rank)
+        };
+        let stages = self.stages(&decision.runs);
+        let reservations = stages.iter().filter_map(|stage| {
+            let &endpoint = stage.picked.first()?;
+            let tokens = cycle.request_tokens(endpoint);
+            Some(self.load_estimator.reservation(endpoint, tokens, stage.profile == PREFILL))
+        });
+        decision.reservations = reservations.collect();
+        decision.response_headers = self.headers_of_stages(cycle, &stages);
+        decision.prompt = prompt_blocks(cycle, first);
+        decision.outcome = Outcome::Route(endpoints.iter().map(through).collect());
+        decision.primary = Some(primary);
+        decision.headers = schedule.headers;
+        Ok(())
+    }
+
+    /// The stages of runs of this pipeline.
+    pub(super) fn stages<'a>(&'a self, runs: &'a [ProfileRun]) -> Vec<Stage<'a>> {
+        let stage = |run: &'a ProfileRun| Stage { profile: &self.profile_of(run).name, picked: &run.picked };
+        runs.iter().map(stage).collect()
+    }
+
+    /// Headers that name the endpoints of stages to the client.
+    fn headers_of_stages(&self, cycle: &Cycle<'_>, stages: &[Stage<'_>]) -> Vec<(String, String)> {
+        let markers = self.response_markers.iter().filter(|marker| !marker.profile().is_empty());
+        let headers = markers.filter_map(|marker| {
+            let stage = stages.iter().find(|stage| stage.profile == marker.profile())?;
+            Some(marker.response_header(cycle.endpoint(*stage.picked.first()?)))
+        });
+        headers.collect()
+    }
+}
+
+/// Blocks of the prompt that were sent to the endpoint before, by the first prefix producer.
+fn prompt_blocks(cycle: &Cycle<'_>, endpoint: usize) -> PromptBlocks {
+    let matches = cycle.prefixes.first().map(|prefix| &prefix.matches);
+    matches.map_or_else(PromptBlocks::default, |matches| PromptBlocks {
+        matched: matches.blocks(endpoint),
+        total: matches.total,
+    })
+}

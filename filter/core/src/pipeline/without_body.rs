@@ -1,0 +1,41 @@
+//! Requests without a body.
+
+use core::time::Duration;
+
+use super::Pipeline;
+use crate::candidates::candidates;
+use crate::decision::{Decision, Outcome};
+use crate::load::{Load, Reservation};
+use crate::rejection::Rejection;
+use crate::request::Request;
+use crate::rng::{Rng, shuffle};
+use crate::view::View;
+
+impl Pipeline {
+    /// Decides for a request without a body: any candidate, at random. The subset hint is obeyed here too, unlike in the EPP.
+    pub fn decide_without_body(
+        &self,
+        request: &Request<'_>,
+        view: &View<'_>,
+        now: Duration,
+        rng: &mut dyn Rng,
+    ) -> Decision {
+        let mut rest = candidates(request, view);
+        let unavoided = view.unavoided(&rest, now);
+        let first = unavoided.as_deref().unwrap_or(&rest);
+        let drawn = if first.is_empty() { None } else { first.get(rng.below(first.len())) };
+        let Some(&endpoint) = drawn else {
+            return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
+        };
+        let mut endpoints = vec![endpoint];
+        if request.subset.is_hint() {
+            rest.retain(|&other| other != endpoint);
+            shuffle(&mut rest, rng);
+            rest.sort_by_key(|&endpoint| view.avoids(endpoint, now));
+            endpoints.extend(rest);
+        }
+        let response = Load { requests: 1, tokens: 0 };
+        let reservations = vec![Reservation { endpoint, prefill: Load::default(), response }];
+        Decision { reservations, ..Decision::without_run(Outcome::Route(endpoints)) }
+    }
+}

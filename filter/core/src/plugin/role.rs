@@ -1,0 +1,80 @@
+//! The roles that plugins play in a pipeline.
+
+use core::fmt::Debug;
+use std::sync::Arc;
+
+use super::admitter::Admitter;
+use super::detector::SaturationDetector;
+use super::filter::Filter;
+use super::need::Need;
+use super::picker::Picker;
+use super::producer::{PrefixProducer, SessionProducer};
+use super::profile_handler::{Decider, ProfileHandler};
+use super::recorder::{Recorder, ResponseMarker};
+use super::scorer::Scorer;
+use crate::body::Parser;
+use crate::load_estimator::LoadEstimator;
+use crate::prompt::Media;
+
+/// A configured plugin.
+pub trait Plugin: Debug {
+    /// Refuses parameters that contradict each other or are out of range, with what is allowed.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The roles it can play. A configuration asks for them once and keeps what it uses in typed slots.
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles::default()
+    }
+
+    /// Other plugins, and metrics, that it works with.
+    fn needs(&self) -> Vec<Need<'_>> {
+        Vec::new()
+    }
+
+    /// Whether the EPP counts it as experimental and requires an acknowledgement of that.
+    fn is_alpha(&self) -> bool {
+        false
+    }
+}
+
+/// The roles that one plugin can play. Which of the first three it plays depends on the profiles that name it.
+#[derive(Clone, Debug, Default)]
+pub struct Roles {
+    /// Drops candidates of a profile.
+    pub filter: Option<Arc<dyn Filter>>,
+    /// Rates candidates of a profile.
+    pub scorer: Option<Arc<dyn Scorer>>,
+    /// Chooses among scored candidates of a profile.
+    pub picker: Option<Arc<dyn Picker>>,
+    /// Decides which profiles run.
+    pub profile_handler: Option<Arc<dyn ProfileHandler>>,
+    /// Decides for a profile handler whether a stage runs.
+    pub decider: Option<Arc<dyn Decider>>,
+    /// Measures saturation, for admission.
+    pub saturation_detector: Option<Arc<dyn SaturationDetector>>,
+    /// May turn requests away.
+    pub admitter: Option<Arc<dyn Admitter>>,
+    /// Cuts prompts into blocks, for the prefix index.
+    pub prefix_producer: Option<Arc<dyn PrefixProducer>>,
+    /// Finds the session of a request.
+    pub session_producer: Option<Arc<dyn SessionProducer>>,
+    /// Estimates the load of a request.
+    pub load_estimator: Option<LoadEstimator>,
+    /// Counts the tokens of images, videos and audio.
+    pub media: Option<Media>,
+    /// Remembers where requests went.
+    pub recorder: Option<Arc<dyn Recorder>>,
+    /// Adds to the answer's headers.
+    pub response_marker: Option<Arc<dyn ResponseMarker>>,
+    /// Reads request bodies.
+    pub parser: Option<Parser>,
+}
+
+impl Roles {
+    /// Whether a profile can use it: as a filter, scorer or picker.
+    pub fn is_for_profiles(&self) -> bool {
+        self.filter.is_some() || self.scorer.is_some() || self.picker.is_some()
+    }
+}
