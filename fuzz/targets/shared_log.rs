@@ -8,14 +8,13 @@ use endpoint_picker::config::PickerConfig;
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::in_flight::InFlight;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
 use endpoint_picker::restarts::Restarts;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_wire::log::{self, Entry, What};
 use libfuzzer_sys::fuzz_target;
-use serde_json::json;
 
 fuzz_target!(|input: &[u8]| {
     let words: Vec<u64> = log::words(input).collect();
@@ -88,15 +87,15 @@ fuzz_target!(|input: &[u8]| {
 
 /// All plugins that remember anything.
 fn remembering() -> Pipeline {
-    let plugin = |plugin: serde_json::Value| {
-        Instance::unnamed(serde_json::from_value::<AnyPlugin>(plugin).expect("a good plugin"))
+    let plugin = |type_name: &str, parameters: &str| {
+        Instance::unnamed(read_plugin(type_name, parameters).expect("a good plugin"))
     };
     let plugins = vec![
-        plugin(json!({"type": "prefix-cache-scorer", "parameters": {}})),
-        plugin(json!({"type": "approx-prefix-cache-producer", "parameters": {}})),
-        plugin(json!({"type": "no-hit-lru-scorer", "parameters": {}})),
-        plugin(json!({"type": "session-affinity-scorer", "parameters": {"strategy": "session_id"}})),
-        plugin(json!({"type": "active-request-scorer", "parameters": {}})),
+        plugin("prefix-cache-scorer", "{}"),
+        plugin("approx-prefix-cache-producer", "{}"),
+        plugin("no-hit-lru-scorer", "{}"),
+        plugin("session-affinity-scorer", r#"{"strategy": "session_id"}"#),
+        plugin("active-request-scorer", "{}"),
     ];
     Pipeline::compile(PickerConfig { plugins, ..PickerConfig::default() }).expect("a good configuration")
 }

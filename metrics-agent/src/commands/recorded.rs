@@ -34,8 +34,11 @@ pub fn snapshot(path: &Path) -> Result<v1::Snapshot, FetchError> {
 
 /// The bytes of a file, or of standard input for `-`.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, FetchError> {
-    let read =
-        if path == Path::new("-") { bounded(io::stdin().lock()) } else { std::fs::File::open(path).and_then(bounded) };
+    let read = if path == Path::new("-") {
+        bounded(io::stdin().lock())
+    } else {
+        std::fs::File::open(path).and_then(bounded)
+    };
     match read.map_err(|error| refused(path, error))? {
         bytes if bytes.len() > MAX_BYTES => Err(refused(path, format!("at most {MAX_BYTES} bytes are read"))),
         bytes => Ok(bytes),

@@ -13,6 +13,7 @@ mod filter;
 mod instance;
 mod need;
 pub(crate) mod parameter;
+mod parameters;
 mod parser;
 mod picker;
 mod producer;

@@ -2,32 +2,46 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Error, Value, json};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Error;
 
+use super::parameters::Parameters;
 use super::{Plugin, Roles};
 
-/// Reads a plugin from its type and the text of its parameters, a JSON object.
-pub fn read_plugin(r#type: &str, parameters: &str) -> Result<AnyPlugin, Error> {
-    let parameters: Value = serde_json::from_str(parameters)?;
-    serde_json::from_value(json!({"type": r#type, "parameters": parameters}))
+/// Reads a plugin from the name of its type and the text of its parameters, a JSON object.
+pub fn read_plugin(type_name: &str, parameters: &str) -> Result<AnyPlugin, Error> {
+    AnyPlugin::read(type_name, Parameters(serde_json::from_str(parameters)?))
 }
 
 /// Declares the types, one a line: the variant, the parameters' struct, the EPP's type name.
 macro_rules! registry {
     ($($variant:ident = $name:literal,)*) => {
-        /// A plugin of any type, read from `{type: …, parameters: {…}}`.
-        #[derive(Clone, Debug, PartialEq, Deserialize)]
-        #[serde(tag = "type", content = "parameters")]
+        /// A plugin of any type.
+        #[derive(Clone, Debug, PartialEq)]
         #[expect(missing_docs, reason = "each variant is documented at the plugin it holds")]
         pub enum AnyPlugin {
-            $(#[serde(rename = $name)] $variant(super::$variant),)*
+            $($variant(super::$variant),)*
         }
 
         /// The type names, as a configuration writes them.
         pub const TYPES: &[&str] = &[$($name),*];
 
         impl AnyPlugin {
+            /// Reads a plugin of the type with this name.
+            pub fn read<'de, D: Deserializer<'de>>(
+                type_name: &str,
+                parameters: D,
+            ) -> Result<Self, D::Error> {
+                match type_name {
+                    $($name => super::$variant::deserialize(parameters).map(Self::$variant),)*
+                    _ => Err(D::Error::custom(format_args!(
+                        "unknown plugin type {type_name:?}; allowed: {}",
+                        TYPES.join(", "),
+                    ))),
+                }
+            }
+
             /// The EPP's name of the plugin's type.
             pub fn type_name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => $name,)* }
@@ -116,28 +130,23 @@ mod tests {
     #[test]
     fn every_type_is_read_with_its_default_parameters() {
         for name in TYPES {
-            let plugin: AnyPlugin =
-                serde_json::from_value(serde_json::json!({"type": name, "parameters": {}})).unwrap();
-            assert_eq!(plugin.type_name(), *name);
+            assert_eq!(read_plugin(name, "{}").unwrap().type_name(), *name);
         }
     }
 
     #[test]
     fn an_unknown_type_is_refused_with_the_list_of_those_there_are() {
-        let error =
-            serde_json::from_str::<AnyPlugin>(r#"{"type": "magic-scorer", "parameters": {}}"#).unwrap_err();
-        let message = error.to_string();
-        assert!(
-            message.contains("magic-scorer") && TYPES.iter().all(|name| message.contains(name)),
-            "{message}"
-        );
+        let message = read_plugin("magic-scorer", "{}").unwrap_err().to_string();
+        assert!(message.starts_with(r#"unknown plugin type "magic-scorer"; allowed: "#), "{message}");
+        assert!(TYPES.iter().all(|name| message.contains(name)), "{message}");
     }
 
     #[test]
-    fn an_unknown_parameter_is_refused() {
+    fn parameters_that_are_unknown_or_not_an_object_are_refused() {
         for name in TYPES {
-            let plugin = serde_json::json!({"type": name, "parameters": {"surely-not-a-parameter": 1}});
-            assert!(serde_json::from_value::<AnyPlugin>(plugin).is_err(), "{name}");
+            for parameters in [r#"{"surely-not-a-parameter":1}"#, "[]", "7", ""] {
+                assert!(read_plugin(name, parameters).is_err(), "{name} {parameters}");
+            }
         }
     }
 }

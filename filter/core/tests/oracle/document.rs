@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
+use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::profile::Instance;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -170,8 +171,8 @@ pub(crate) fn for_core(document: &Value) -> PickerConfig {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let name = |value: &Value| value.as_str().unwrap().to_owned();
     let plugins = list(&document["plugins"]).into_iter().map(|plugin| {
-        let typed = json!({"type": plugin["type"], "parameters": plugin["parameters"]});
-        Instance { name: name(&plugin["name"]), plugin: serde_json::from_value(typed).unwrap() }
+        let read = read_plugin(&name(&plugin["type"]), &plugin["parameters"].to_string()).unwrap();
+        Instance { name: name(&plugin["name"]), plugin: read }
     });
     let profiles = list(&document["schedulingProfiles"]).into_iter().map(|profile| {
         let refs = list(&profile["plugins"]).into_iter().map(|member| ProfilePlugin {

@@ -24,7 +24,7 @@ use endpoint_picker::config::{ConfigErrors, PickerConfig, ProfileConfig, Profile
 use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin::registry::AnyPlugin;
+use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::plugin_state::PluginStates;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::profile::Instance;
@@ -40,9 +40,8 @@ pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let plugins = list(&config["plugins"]).into_iter().map(|plugin| {
-        let parameters = plugin.get("parameters").cloned().unwrap_or_else(|| serde_json::json!({}));
-        let read = serde_json::json!({"type": plugin["type"], "parameters": parameters});
-        let read: AnyPlugin = serde_json::from_value(read).unwrap();
+        let parameters = plugin.get("parameters").map_or_else(|| "{}".to_owned(), Value::to_string);
+        let read = read_plugin(&text(&plugin["type"]), &parameters).unwrap();
         let name = plugin.get("name").map_or_else(|| read.type_name().to_owned(), text);
         Instance { name, plugin: read }
     });

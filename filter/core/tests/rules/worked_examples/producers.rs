@@ -4,6 +4,7 @@ use endpoint_picker::body::Api;
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::decision::PromptBlocks;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::plugin_state::Change;
 use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
@@ -82,10 +83,8 @@ fn session_id_producer() {
 #[test]
 fn parsers() {
     let api = |parser: Option<&str>, path: &str| {
-        let plugins = parser.map(|parser| Instance {
-            name: parser.to_owned(),
-            plugin: serde_json::from_value(json!({"type": parser, "parameters": {}})).unwrap(),
-        });
+        let plugins = parser
+            .map(|parser| Instance { name: parser.to_owned(), plugin: read_plugin(parser, "{}").unwrap() });
         let config = PickerConfig {
             plugins: plugins.into_iter().collect(),
             parsers: parser.map(str::to_owned).into_iter().collect(),

@@ -1,30 +1,44 @@
 //! Plugins that the agent reads and the filter never receives: those of the data layer, and those without effect.
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::extractor::CoreMetricsExtractor;
 use super::source::MetricsDataSource;
 
-/// A plugin for the agent, read from `{type: …, parameters: {…}}`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(tag = "type", content = "parameters", rename_all = "kebab-case")]
+/// A plugin for the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AgentPlugin {
     CoreMetricsExtractor(CoreMetricsExtractor),
     FileDiscovery(FileDiscovery),
     MetricsDataSource(MetricsDataSource),
-    #[serde(alias = "prefill-header-handler")]
     DisaggHeadersHandler(DisaggHeadersHandler),
 }
 
 impl AgentPlugin {
     /// The types, as configurations write them.
-    pub(super) const TYPES: [&str; 5] = [
+    pub(super) const TYPES: [&'static str; 5] = [
         "core-metrics-extractor",
         "disagg-headers-handler",
         "file-discovery",
         "metrics-data-source",
         "prefill-header-handler",
     ];
+
+    /// Reads a plugin of the type with this name, one of [`TYPES`](Self::TYPES).
+    pub(super) fn read<'de, D: Deserializer<'de>>(type_name: &str, parameters: D) -> Result<Self, D::Error> {
+        match type_name {
+            "core-metrics-extractor" => {
+                CoreMetricsExtractor::deserialize(parameters).map(Self::CoreMetricsExtractor)
+            }
+            "disagg-headers-handler" | "prefill-header-handler" => {
+                DisaggHeadersHandler::deserialize(parameters).map(Self::DisaggHeadersHandler)
+            }
+            "file-discovery" => FileDiscovery::deserialize(parameters).map(Self::FileDiscovery),
+            "metrics-data-source" => MetricsDataSource::deserialize(parameters).map(Self::MetricsDataSource),
+            _ => Err(D::Error::unknown_variant(type_name, &Self::TYPES)),
+        }
+    }
 
     /// Refuses parameters that are out of range or do not fit together.
     pub(super) fn check(&self) -> Result<(), String> {
@@ -77,16 +91,16 @@ mod tests {
     #[test]
     fn every_type_is_read_with_its_default_parameters() {
         for type_name in AgentPlugin::TYPES {
-            let plugin = json!({"type": type_name, "parameters": {}});
-            assert!(serde_json::from_value::<AgentPlugin>(plugin).is_ok(), "{type_name}");
+            let parameters = json!({});
+            assert!(AgentPlugin::read(type_name, parameters).is_ok(), "{type_name}");
         }
     }
 
     #[test]
     fn unknown_parameters_are_refused() {
         for type_name in AgentPlugin::TYPES {
-            let plugin = json!({"type": type_name, "parameters": {"surely-not-a-parameter": 1}});
-            assert!(serde_json::from_value::<AgentPlugin>(plugin).is_err(), "{type_name}");
+            let parameters = json!({"surely-not-a-parameter": 1});
+            assert!(AgentPlugin::read(type_name, parameters).is_err(), "{type_name}");
         }
     }
 

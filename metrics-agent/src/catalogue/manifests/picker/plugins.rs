@@ -2,9 +2,7 @@
 
 use endpoint_picker::plugin::registry::{AnyPlugin, TYPES};
 use endpoint_picker_wire::v1;
-use serde::de::DeserializeOwned;
-use serde::de::value::MapDeserializer;
-use serde_json::Value as Json;
+use serde_json::{Error, Value as Json};
 
 use super::agent_plugins::AgentPlugin;
 use super::deprecated;
@@ -80,7 +78,7 @@ impl Declared {
     /// A plugin of the filter with its default parameters, named as its type.
     pub(super) fn by_type(type_name: &str) -> Option<Self> {
         let parameters = Json::Object(serde_json::Map::new());
-        let plugin = read(type_name, parameters.clone()).ok()?;
+        let plugin = read_parameters(parameters.clone(), |it| AnyPlugin::read(type_name, it)).ok()?;
         let reader = Reader::Filter { plugin, parameters };
         Some(Self { name: type_name.to_owned(), type_name: type_name.to_owned(), index: None, reader })
     }
@@ -118,11 +116,12 @@ impl Reader {
     fn read(type_name: &str, parameters: Json) -> Result<Self, Invalid> {
         let at_parameters = |problem| Invalid { path: "parameters".to_owned(), problem };
         if AgentPlugin::TYPES.contains(&type_name) {
-            let plugin: AgentPlugin = read(type_name, parameters)?;
+            let plugin = read_parameters(parameters, |it| AgentPlugin::read(type_name, it))?;
             plugin.check().map_err(at_parameters)?;
             return Ok(Self::Agent(plugin));
         }
-        let plugin: AnyPlugin = read(deprecated::equivalent_type(type_name), parameters.clone())?;
+        let type_name = deprecated::equivalent_type(type_name);
+        let plugin = read_parameters(parameters.clone(), |it| AnyPlugin::read(type_name, it))?;
         plugin.check().map_err(at_parameters)?;
         Ok(Self::Filter { plugin, parameters: without_nulls(parameters) })
     }
@@ -145,11 +144,18 @@ fn known_types() -> Vec<&'static str> {
     types
 }
 
-fn read<P: DeserializeOwned>(type_name: &str, parameters: Json) -> Result<P, Invalid> {
-    // With the type first, serde reads the parameters as they come, so that the path of an invalid one is known.
-    let fields = [("type", Parameters(type_name.into())), ("parameters", Parameters(parameters))];
-    let fields = MapDeserializer::<_, serde_json::Error>::new(fields.into_iter());
+/// Reads the parameters with `read`, and finds the path of an invalid one.
+fn read_parameters<P>(
+    parameters: Json,
+    read: impl FnOnce(serde_path_to_error::Deserializer<'_, '_, Parameters>) -> Result<P, Error>,
+) -> Result<P, Invalid> {
     let mut track = serde_path_to_error::Track::new();
-    let read = P::deserialize(serde_path_to_error::Deserializer::new(fields, &mut track));
-    read.map_err(|error| Invalid { path: track.path().to_string(), problem: error.to_string() })
+    let result = read(serde_path_to_error::Deserializer::new(Parameters(parameters), &mut track));
+    result.map_err(|error| {
+        let path = match track.path().to_string().as_str() {
+            "." => "parameters".to_owned(),
+            path => format!("parameters.{path}"),
+        };
+        Invalid { path, problem: error.to_string() }
+    })
 }

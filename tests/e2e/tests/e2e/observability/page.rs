@@ -298,5 +298,6 @@ async fn an_agent_that_is_gone_and_hostile_names_are_told_as_text() {
     assert_eq!(browser.page.title().await.unwrap(), "default – endpoint picker");
 
     agent.kill();
-    is_true(&browser, "document.getElementById('connection').innerText.startsWith('connection lost at')").await;
+    is_true(&browser, "document.getElementById('connection').innerText.startsWith('connection lost at')")
+        .await;
 }

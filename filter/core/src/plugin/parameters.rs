@@ -1,0 +1,132 @@
+//! Parameters of plugins as a deserializer that makes small code.
+//!
+//! Parameters are read when a policy arrives, into about fifty structs. Through the deserializer of `serde_json`, which accepts
+//! lists for structs too and is inlined into each of them, their reading would be a tenth of the filter's module.
+
+use serde::de::value::StringDeserializer;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::forward_to_deserialize_any;
+use serde_json::{Error, Map, Value};
+
+/// A value in the parameters. A struct is read from an object, an enum from the name of a variant.
+pub(super) struct Parameters(pub(super) Value);
+
+impl<'de> Deserializer<'de> for Parameters {
+    type Error = Error;
+
+    #[inline(never)]
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.0 {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(value),
+            Value::Number(number) => number.deserialize_any(visitor),
+            Value::String(text) => visitor.visit_string(text),
+            Value::Array(items) => visitor.visit_seq(Items(items.into_iter())),
+            Value::Object(fields) => visitor.visit_map(Fields::new(fields)),
+        }
+    }
+
+    #[inline(never)]
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match self.0 {
+            Value::Object(fields) => visitor.visit_map(Fields::new(fields)),
+            _ => Err(Error::invalid_type(Unexpected::Other("a value that is not an object"), &visitor)),
+        }
+    }
+
+    #[inline(never)]
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match self.0 {
+            Value::String(variant) => visitor.visit_enum(StringDeserializer::new(variant)),
+            _ => Err(Error::invalid_type(Unexpected::Other("a value that is not a string"), &visitor)),
+        }
+    }
+
+    #[inline(never)]
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map identifier
+    }
+}
+
+struct Items(std::vec::IntoIter<Value>);
+
+impl<'de> SeqAccess<'de> for Items {
+    type Error = Error;
+
+    #[inline(never)]
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        self.0.next().map(|value| seed.deserialize(Parameters(value))).transpose()
+    }
+}
+
+struct Fields {
+    fields: serde_json::map::IntoIter,
+    /// The value of the field whose name was just read.
+    value: Value,
+}
+
+impl Fields {
+    fn new(fields: Map<String, Value>) -> Self {
+        Self { fields: fields.into_iter(), value: Value::Null }
+    }
+}
+
+impl<'de> MapAccess<'de> for Fields {
+    type Error = Error;
+
+    #[inline(never)]
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        let Some((name, value)) = self.fields.next() else { return Ok(None) };
+        self.value = value;
+        seed.deserialize(FieldName(name)).map(Some)
+    }
+
+    #[inline(never)]
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        seed.deserialize(Parameters(self.value.take()))
+    }
+}
+
+/// The name of a field: always a string, so that no reader of another type is compiled for it.
+struct FieldName(String);
+
+impl<'de> Deserializer<'de> for FieldName {
+    type Error = Error;
+
+    #[inline(never)]
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_string(self.0)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
