@@ -15,19 +15,19 @@ fn our_rules_agree_with_every_recorded_answer_of_the_epp() {
         let mut agree = 0;
         for (number, (case, answer)) in recording.cases.iter().enumerate() {
             ours.hold(case).unwrap();
-            let opinion = ours.judge(case).unwrap();
-            let verdict = Verdict::on(case, &opinion.expected, answer);
+            let prediction = ours.predict(case).unwrap();
+            let verdict = Verdict::on(case, &prediction.expected, answer);
             assert_ne!(
                 verdict,
                 Verdict::Disagree,
                 "{} case {number}: {}\nour rules: {:?}: {}\nthe EPP: {answer}",
                 setup.name,
                 case.request,
-                opinion.expected,
-                opinion.explanation,
+                prediction.expected,
+                prediction.explanation,
             );
             agree += usize::from(verdict == Verdict::Agree);
-            ours.remember(&opinion);
+            ours.remember(&prediction);
         }
         let cases = recording.cases.len();
         assert!(

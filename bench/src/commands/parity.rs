@@ -3,7 +3,7 @@
 use crate::epp::{VERSION, binary};
 use crate::parity::case::{Answer, Case};
 use crate::parity::generator::Generator;
-use crate::parity::ours::{Expected, Opinion};
+use crate::parity::ours::{Expected, Prediction};
 use crate::parity::recording::{Recording, Run};
 use crate::parity::setup::{SETUPS, Setup};
 use crate::parity::stage::{Side, Stage};
@@ -62,15 +62,15 @@ async fn compare(setup: &Setup, seed: u64, stage: &mut Stage) -> Result<(Recordi
     let run = Run { epp: VERSION.to_owned(), seed };
     let mut recording = Recording { run, cases: Vec::new() };
     for number in 0..setup.cases {
-        let (case, opinion) = generator.next_case()?;
+        let (case, prediction) = generator.next_case()?;
         let held = stage.set(&case).await?;
         let (theirs, their_body) = stage.send(Side::Theirs, &case.request).await?;
         let (ours, our_body) = stage.send(Side::Ours, &case.request).await?;
         drop(held);
-        let verdict = Verdict::on(&case, &opinion.expected, &theirs);
-        let follows = opinion.expected.allows(&ours);
+        let verdict = Verdict::on(&case, &prediction.expected, &theirs);
+        let follows = prediction.expected.allows(&ours);
         if verdict == Verdict::Disagree || !follows {
-            println!("{}", told(setup, number, &case, &opinion, &ours, &theirs));
+            println!("{}", told(setup, number, &case, &prediction, &ours, &theirs));
         }
         tally.count(verdict, follows);
         if case.request.body.is_some() {
@@ -87,7 +87,7 @@ fn told(
     setup: &Setup,
     number: usize,
     case: &Case,
-    opinion: &Opinion,
+    prediction: &Prediction,
     ours: &Answer,
     theirs: &Answer,
 ) -> String {
@@ -96,7 +96,7 @@ fn told(
         .iter()
         .map(|state| format!("\n    {}", serde_json::to_string(state).unwrap_or_default()))
         .collect();
-    let expected = match &opinion.expected {
+    let expected = match &prediction.expected {
         Expected::Served { best, .. } => format!("one of {best:?}"),
         Expected::Refused(refusal) => refusal.to_string(),
     };
@@ -105,6 +105,6 @@ fn told(
         setup.name,
         case.request,
         servers.concat(),
-        opinion.explanation,
+        prediction.explanation,
     )
 }

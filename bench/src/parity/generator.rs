@@ -8,7 +8,7 @@ mod body;
 mod odd;
 
 use super::case::{Adapters, Case, Request, ServerState};
-use super::ours::{Expected, Opinion, Ours};
+use super::ours::{Expected, Ours, Prediction};
 use super::setup::{Setup, Varies};
 use anyhow::{Result, ensure};
 use base64::Engine;
@@ -34,22 +34,22 @@ impl<'a> Generator<'a> {
         Ok(Self { setup, ours: Ours::new(setup)?, draw, drawn: 0 })
     }
 
-    /// The next case; what our rules say of it is remembered.
-    pub fn next_case(&mut self) -> Result<(Case, Opinion)> {
+    /// The next case with its prediction; the ledger changes as it says.
+    pub fn next_case(&mut self) -> Result<(Case, Prediction)> {
         self.drawn += 1;
         let mut case = Case { servers: self.servers(), held: self.held(), request: self.request() };
         self.ours.hold(&case)?;
-        let mut opinion = self.ours.judge(&case)?;
-        if let Expected::Served { best, .. } = &opinion.expected
+        let mut prediction = self.ours.predict(&case)?;
+        if let Expected::Served { best, .. } = &prediction.expected
             && best.len() > 1
-            && opinion.leaves_traces()
+            && prediction.leaves_traces()
         {
             case.request.subset = Some(vec![*self.draw.one_of(best)]);
-            opinion = self.ours.judge(&case)?;
-            ensure!(opinion.is_forced(), "a subset of one leaves no choice: {}", case.request);
+            prediction = self.ours.predict(&case)?;
+            ensure!(prediction.is_forced(), "a subset of one leaves no choice: {}", case.request);
         }
-        self.ours.remember(&opinion);
-        Ok((case, opinion))
+        self.ours.remember(&prediction);
+        Ok((case, prediction))
     }
 
     fn servers(&mut self) -> Vec<ServerState> {

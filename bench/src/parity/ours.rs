@@ -1,58 +1,59 @@
-//! What our rules make of a case, without Envoy: every endpoint that chance may choose, and the totals.
+//! Predicts by our rules, without Envoy, how a case ends: every endpoint that chance may choose, and the totals.
 
 use super::case::{Case, Refusal, Request, ServerState};
 use crate::parity::setup::Setup;
 use anyhow::{Result, ensure};
 use endpoint_picker::body::{Body, BodyError, request_path};
-use endpoint_picker::cycle::{self, Headers, Load, View};
-use endpoint_picker::decision::{Decision, Outcome, Reservation};
+use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::explanation::Explanation;
+use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin_state::{Event, PluginStates};
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker::rejection::Rejection;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::subset::Subset;
+use endpoint_picker::{request, view::View};
+use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore, LocalLedger, changes_of};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Totals this close are equal: sums of the same resolution in another order differ by less.
+/// Totals this close are equal: sums of the same terms in another order differ by less.
 pub const SAME_SCORE: f64 = 1e-9;
 
-/// Any moment will do; all readings are of the same one.
+/// Any time will do, because all readings are of the same one.
 const NOW: Duration = Duration::from_secs(1_000);
 
-/// Our picker's rules with what they remember.
+/// Our picker: its rules, and the ledger that its decisions change.
 #[derive(Debug)]
 pub struct Ours {
     pipeline: Pipeline,
-    pool: Pool,
-    states: PluginStates,
-    in_flight: Vec<Load>,
+    ledger: LocalLedger,
 }
 
-/// What our rules say of a case.
+/// The ends of a case that our rules allow.
 #[derive(Clone, Debug)]
-pub struct Opinion {
-    /// What may come of it.
+pub struct Prediction {
+    /// The ends themselves.
     pub expected: Expected,
-    /// Why, endpoint by endpoint.
+    /// The reasons, endpoint by endpoint.
     pub explanation: String,
-    /// What is remembered when the best endpoint is chosen, and what the request adds to its load.
-    events: Vec<Event>,
-    reservations: Vec<Reservation>,
+    /// The plugins' changes when the best endpoint is chosen.
+    events: Vec<Change>,
+    /// The load that the request adds then.
+    load: Vec<Change>,
 }
 
-/// What may come of a case.
+/// An end of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expected {
     /// One of the best endpoints serves.
     Served {
         /// The best, in the pool's order.
         best: Vec<usize>,
-        /// Everybody's total; empty when nobody was rated.
+        /// The total of each endpoint; empty when there was no rating.
         totals: BTreeMap<usize, f64>,
     },
     /// We answer.
@@ -60,7 +61,7 @@ pub enum Expected {
 }
 
 impl Ours {
-    /// The rules of a setup, which remember nothing yet.
+    /// The rules of a setup, with an empty ledger.
     pub fn new(setup: &Setup) -> Result<Self> {
         let pipeline = Pipeline::compile(setup.picker_config()?)?;
         let endpoints = (0..setup.servers).map(|index| {
@@ -68,95 +69,81 @@ impl Ours {
             Endpoint::new(format!("default/{}", Setup::endpoint_name(index)), address(index), labels)
         });
         let pool = Pool::new("default".to_owned(), endpoints.collect())?;
-        Ok(Self {
-            states: pipeline.new_states(),
-            in_flight: vec![Load::default(); setup.servers],
-            pipeline,
-            pool,
-        })
+        let mut ledger = LocalLedger::default();
+        ledger.adopt(Arc::new(pool), [&pipeline], Duration::ZERO);
+        Ok(Self { pipeline, ledger })
     }
 
-    /// Sends the requests that are held while the case's own is decided, in the place of those of the case before.
+    /// Sends the requests that are held while the case's own is decided, and ends those of the case before.
     pub fn hold(&mut self, case: &Case) -> Result<()> {
-        self.in_flight.fill(Load::default());
+        self.ledger.set_loads([]);
         for server in case.holders() {
             let held = Case { request: Request::held(server), ..case.clone() };
-            let opinion = self.judge(&held)?;
-            self.remember(&opinion);
-            for reservation in &opinion.reservations {
-                let load = &mut self.in_flight[reservation.endpoint];
-                load.requests += reservation.prefill.requests + reservation.response.requests;
-                load.tokens += reservation.prefill.tokens + reservation.response.tokens;
-            }
+            let prediction = self.predict(&held)?;
+            self.remember(&prediction);
+            self.ledger.apply(prediction.load);
         }
         Ok(())
     }
 
-    /// What our rules say of a case's request; nothing is remembered.
-    pub fn judge(&self, case: &Case) -> Result<Opinion> {
-        ensure!(case.servers.len() == self.pool.endpoints().len(), "every server has a state");
+    /// Predicts how a case ends; the ledger does not change.
+    pub fn predict(&self, case: &Case) -> Result<Prediction> {
+        let pool = self.ledger.ledger().pool();
+        ensure!(case.servers.len() == pool.endpoints().len(), "every server has a state");
         let readings: Vec<Reading> = case.servers.iter().map(reading).collect();
-        let view = View {
-            pool: &self.pool,
-            readings: &readings,
-            readings_arrived: NOW,
-            in_flight: &self.in_flight,
-            avoided: &[],
-            states: &self.states,
-        };
+        let view: View<'_> = self.ledger.ledger().view(&readings, NOW);
         let mut headers: Vec<(String, Vec<u8>)> =
             vec![(":path".to_owned(), case.request.path.clone().into())];
         headers.extend(case.request.headers.iter().map(|(name, value)| (name.clone(), value.clone().into())));
-        let request = cycle::Request {
+        let request = request::Request {
             headers: Headers(&headers),
             subset: subset(&case.request),
-            ..cycle::Request::default()
+            ..request::Request::default()
         };
         let mut rng = SplitMix64::new(0);
         let Some(text) = &case.request.body else {
-            let decision = self.pipeline.decide_without_body(&request, &view, NOW, &mut rng);
-            let candidates = (0..self.pool.endpoints().len())
-                .filter(|&endpoint| request.subset.allows(&self.pool.endpoints()[endpoint]));
-            return Ok(opinion(&decision, candidates.collect(), String::from("no body, any candidate")));
+            let mut decision = self.pipeline.decide_without_body(&request, &view, NOW, &mut rng);
+            let candidates = (0..pool.endpoints().len())
+                .filter(|&endpoint| request.subset.allows(&pool.endpoints()[endpoint]));
+            let explanation = String::from("no body, any candidate");
+            return Ok(prediction(&mut decision, pool, candidates.collect(), explanation));
         };
         let body = match self.read(&case.request.path, request.headers, text) {
             Ok(body) => body,
             Err(error) => {
                 let refusal = refusal(&error.into());
                 let explanation = String::from("the body is refused");
-                return Ok(Opinion {
+                return Ok(Prediction {
                     expected: Expected::Refused(refusal),
                     explanation,
                     events: vec![],
-                    reservations: vec![],
+                    load: vec![],
                 });
             }
         };
-        let request = cycle::Request {
+        let request = request::Request {
             model: body.model.as_deref().unwrap_or_default(),
             cache_salt: body.cache_salt.as_deref(),
             prompt: Some(&body.prompt),
             max_output_tokens: body.max_output_tokens,
             ..request
         };
-        let decision = self.pipeline.decide(&request, &view, NOW, &mut rng);
+        let mut decision = self.pipeline.decide(&request, &view, NOW, &mut rng);
         let explanation = Explanation::of(&decision, &self.pipeline, &request, &view, NOW).to_string();
-        Ok(opinion(&decision, vec![], explanation))
+        Ok(prediction(&mut decision, pool, vec![], explanation))
     }
 
-    /// Remembers a decision that had no alternative.
+    /// Applies the plugins' changes of a decision that had no alternative.
     ///
     /// # Panics
     ///
-    /// When chance would decide what is remembered: see [`Opinion::is_forced`].
-    pub fn remember(&mut self, opinion: &Opinion) {
+    /// When chance would decide them: see [`Prediction::is_forced`].
+    pub fn remember(&mut self, prediction: &Prediction) {
         assert!(
-            opinion.is_forced() || opinion.events.is_empty(),
-            "chance must not decide what is remembered"
+            prediction.is_forced() || !prediction.leaves_traces(),
+            "chance must not decide what plugins record"
         );
-        for event in &opinion.events {
-            self.states.apply(event);
-        }
+        self.ledger.apply(prediction.events.clone());
     }
 
     fn read<'a>(&self, path: &str, headers: Headers<'_>, text: &'a str) -> Result<Body<'a>, BodyError> {
@@ -167,19 +154,19 @@ impl Ours {
     }
 }
 
-impl Opinion {
-    /// Whether chance has no part in it, so that both pickers remember the same afterwards.
+impl Prediction {
+    /// Whether chance has no part in it, so that both pickers' plugins record the same.
     pub fn is_forced(&self) -> bool {
         !matches!(&self.expected, Expected::Served { best, .. } if best.len() > 1)
     }
 
-    /// Whether something is remembered of it.
+    /// Whether plugins record anything of it.
     pub fn leaves_traces(&self) -> bool {
         !self.events.is_empty()
     }
 }
 
-/// The address a server has in our rules and in recordings; where it really listens is the stage's matter.
+/// The address a server has in our rules and in recordings; where it really listens is up to the stack that runs it.
 fn address(server: usize) -> SocketAddr {
     let port = u16::try_from(8_000 + server).unwrap_or(u16::MAX);
     SocketAddr::from(([10, 0, 0, 1], port))
@@ -210,17 +197,14 @@ fn reading(state: &ServerState) -> Reading {
     }
 }
 
-fn opinion(decision: &Decision, unrated: Vec<usize>, explanation: String) -> Opinion {
+fn prediction(decision: &mut Decision, pool: &Pool, unrated: Vec<usize>, explanation: String) -> Prediction {
     let expected = match &decision.outcome {
         Outcome::Reject(rejection) => Expected::Refused(refusal(rejection)),
         _ => served(decision, unrated),
     };
-    Opinion {
-        expected,
-        explanation,
-        events: decision.events.clone(),
-        reservations: decision.reservations.clone(),
-    }
+    let is_load = |change: &Change| matches!(change.kind, ChangeKind::Started(_));
+    let (load, events) = changes_of(decision, pool).into_iter().partition(is_load);
+    Prediction { expected, explanation, events, load }
 }
 
 fn served(decision: &Decision, unrated: Vec<usize>) -> Expected {
