@@ -1,5 +1,7 @@
 //! What is shipped: the built filter, files and documents.
 
+#[cfg(test)]
+mod links;
 mod module;
 pub mod snippets;
 

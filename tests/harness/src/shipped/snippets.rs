@@ -1,23 +1,23 @@
-//! The configuration that documents show, and the files that are shipped beside them.
+//! The configurations in documents, and the shipped files.
 
 use crate::tools;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders of the repository that are built, brought, or not ours to ship.
+/// Folders of build products, tools and tests.
 const PASSED_OVER: [&str; 7] = ["target", "logs", "corpus", "artifacts", "node_modules", "tests", "bench"];
 
 /// A fenced block of a document, or a shipped file.
 #[derive(Clone, Debug)]
 pub struct Snippet {
-    /// Where it begins: the file, from the repository's root, and the line of a block.
+    /// The file, from the repository's root, and the line at which a block begins.
     pub at: String,
-    /// What stands in it.
+    /// Its content.
     pub text: String,
 }
 
-/// All blocks of all documents that say they are YAML or JSON.
+/// All blocks of YAML and JSON in all documents.
 pub fn of_documents() -> Result<Vec<Snippet>> {
     let mut snippets = Vec::new();
     for file in shipped("md")? {
@@ -60,8 +60,8 @@ fn of_text(file: &str, text: &str) -> Result<Vec<Snippet>> {
     Ok(snippets)
 }
 
-/// The files of the repository with this end, from its root, tests and what is built left out.
-fn shipped(extension: &str) -> Result<Vec<String>> {
+/// The files of the repository with this extension, from its root, without tests and build products.
+pub(super) fn shipped(extension: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
