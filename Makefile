@@ -103,7 +103,7 @@ lint: tools ## Check the lock file, the format, clippy for host, wasm and fuzz t
 
 .PHONY: doc
 doc: tools ## Build the documentation of all crates, private items included; warnings are errors
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' $(CARGO) doc --workspace --no-deps --document-private-items
 
 .PHONY: msrv
 msrv: ## Check the filter and the agent with the oldest supported Rust, which rustup installs
