@@ -18,13 +18,13 @@ pub(crate) fn config(folder: &Path, agent_port: u16) -> Result<Config> {
     Ok(config)
 }
 
-/// Waits until the picker has chosen an endpoint for a request.
+/// Waits until the picker has routed a request.
 pub(crate) async fn wait_until_picking(envoy: &Envoy) -> Result<()> {
     let client = client::http1();
     let url = format!("http://{}/v1/chat/completions", envoy.listener());
     let picking = within(PICKING_DEADLINE, async || {
         client.post(&url).json(&client::chat("hello")).send().await?.error_for_status()?;
-        ensure!(envoy.stat(ROUTED).await? > 0, "no request has been picked an endpoint for");
+        ensure!(envoy.stat(ROUTED).await? > 0, "the picker has routed no request");
         Ok(())
     });
     picking.await.map_err(anyhow::Error::msg)

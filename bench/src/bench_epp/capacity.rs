@@ -1,7 +1,7 @@
-//! How many requests a second the servers can answer at most, by the model of their service times alone.
+//! The most requests per second that the servers can answer, computed from the model of their service times.
 //!
-//! As many requests as fit are always in flight, and each goes where it is finished first, with everything known: what every
-//! server holds, how long every answer will be. No clock runs: time is counted.
+//! As many requests as fit are always in flight, and each goes where it is finished first, with full information: what every
+//! server has cached, how long every answer will be. Time is simulated.
 
 use crate::load::workload::Workload;
 use endpoint_picker_model_server::{Batch, BatchRequest, ServiceTimes};
@@ -11,12 +11,12 @@ use std::time::Duration;
 const WARM_UP: usize = 1_000;
 const COUNTED: usize = 3_000;
 
-/// Requests per second of so many servers.
+/// Requests per second of this many servers.
 pub(crate) fn of(workload: Workload, servers: usize, seed: u64) -> f64 {
     let times = workload.service_times();
     let mut fleet: Vec<Server> = (0..servers).map(|_| Server::new(times)).collect();
     let mut requests = workload.requests(seed);
-    // Enough that no batch waits for requests, and none has more in its queue than it needs for that.
+    // Enough that no batch is short of requests, and queues are not longer than that needs.
     for _ in 0..servers * times.max_running * 5 / 4 {
         route(&mut fleet, requests.next().batch_request(), times);
     }
@@ -50,7 +50,7 @@ struct Server {
     now: Duration,
     /// When the step in flight ends.
     end: Option<Duration>,
-    /// Work that is there.
+    /// Work in its queue and batch.
     backlog: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Server {
         Self { batch: Batch::new(times), now: Duration::ZERO, end: None, backlog: Duration::ZERO }
     }
 
-    /// When its step ends; begins one if it can.
+    /// When its step ends; begins one if it has work.
     fn step_end(&mut self) -> Option<Duration> {
         if self.end.is_none() {
             self.end = self.batch.begin_step().map(|step| self.now + step);
@@ -67,7 +67,7 @@ impl Server {
         self.end
     }
 
-    /// How many requests have ended with the step.
+    /// Ends the step; returns how many requests ended with it.
     fn end_step(&mut self) -> usize {
         self.now = self.end.take().unwrap_or(self.now);
         let mut ended = 0;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twice_the_servers_do_about_twice_the_work() {
+    fn twice_the_servers_answer_about_twice_the_requests() {
         let [few, many] = [4, 8].map(|servers| of(Workload::Adapters, servers, 1));
         // More servers also have more places for the same adapters.
         assert!((1.8..3.0).contains(&(many / few)), "{few} and {many} requests a second");

@@ -1,21 +1,22 @@
-//! What a request costs, and what a pool at rest costs.
+//! The cost of a request, and of an idle pool.
 
-use super::variant::{Cpu, Running, Setting, USUAL_INTERVAL, Variant};
+use super::cost_cells::{CELLS, CostCell, KB, Traffic, bodies, connections};
+use super::running::{Cpu, RunningVariant};
+use super::variant::{Setting, USUAL_INTERVAL, Variant};
 use crate::in_turns::in_turns;
-use crate::load::bodies::chat_line;
 use crate::load::wrk::{self, WrkLoad};
 use crate::report::Progress;
-use crate::upstreams::{PACED, Upstreams};
+use crate::upstreams::Upstreams;
 use anyhow::{Context, Result};
 use endpoint_picker_harness::run_dir::RunDir;
 use endpoint_picker_harness::tools;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What vLLM really says when it is scraped, some 50 KB.
+/// A real scrape of vLLM, about 50 KB.
 const REAL_METRICS: &str = "metrics-agent/tests/captures/vllm-0.32.0-kv-busy.prom";
 /// Starting and ending a variant, and its warm-up, take about this long.
 const START: Duration = Duration::from_millis(4_500);
@@ -23,37 +24,13 @@ const START: Duration = Duration::from_millis(4_500);
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CostPlan {
-    /// CostTurns of each variant in everything.
+    /// Turns of each variant under each condition.
     pub(crate) rounds: u32,
     /// How long a turn lasts; whole seconds.
     pub(crate) turn: Duration,
 }
 
-/// What is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Traffic {
-    /// A chat of so many bytes.
-    Chat(usize),
-    /// A chat of 1 KB whose answer comes in 1 000 chunks, as fast as they are taken.
-    Streamed,
-    /// The same, with a chunk every 2 ms.
-    Paced,
-    /// Nothing.
-    None,
-    /// Nothing, and what the servers say when they are scraped is as long as vLLM's.
-    NoneLongMetrics,
-}
-
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CostCell {
-    pub(crate) endpoints: usize,
-    pub(crate) traffic: Traffic,
-    /// Requests each second; `None` for as many as go through.
-    pub(crate) rate: Option<u32>,
-}
-
-/// What one turn gave.
+/// The figures of one turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CostSample {
     pub(crate) variant: Variant,
@@ -69,33 +46,6 @@ pub(crate) struct CostSample {
     pub(crate) p99: Duration,
 }
 
-const KB: usize = 1 << 10;
-const fn cell(endpoints: usize, traffic: Traffic, rate: Option<u32>) -> CostCell {
-    CostCell { endpoints, traffic, rate }
-}
-
-/// By size of the pool, which is started anew for each.
-pub(crate) const CELLS: [&[CostCell]; 2] = [
-    &[
-        cell(10, Traffic::Chat(KB), None),
-        cell(10, Traffic::Chat(8 * KB), None),
-        cell(10, Traffic::Chat(128 * KB), None),
-        cell(10, Traffic::Chat(1024 * KB), None),
-        cell(10, Traffic::Streamed, None),
-        cell(10, Traffic::Paced, None),
-        cell(10, Traffic::Chat(KB), Some(200)),
-        cell(10, Traffic::Chat(8 * KB), Some(200)),
-        cell(10, Traffic::Chat(128 * KB), Some(50)),
-        cell(10, Traffic::Chat(1024 * KB), Some(10)),
-    ],
-    &[
-        cell(100, Traffic::Chat(KB), None),
-        cell(100, Traffic::Chat(KB), Some(200)),
-        cell(100, Traffic::None, None),
-        cell(100, Traffic::NoneLongMetrics, None),
-    ],
-];
-
 impl CostPlan {
     /// How long it should take.
     pub(crate) fn expected(&self) -> Duration {
@@ -104,23 +54,7 @@ impl CostPlan {
     }
 }
 
-impl fmt::Display for CostCell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { endpoints, traffic, rate } = self;
-        match traffic {
-            Traffic::Chat(bytes) if *bytes < 1024 * KB => write!(f, "{} KB", bytes / KB)?,
-            Traffic::Chat(bytes) => write!(f, "{} MiB", bytes / KB / 1024)?,
-            Traffic::Streamed => write!(f, "answers of 1 000 chunks, at once")?,
-            Traffic::Paced => write!(f, "answers of 1 000 chunks, one every 2 ms")?,
-            Traffic::None => write!(f, "idle, short metrics")?,
-            Traffic::NoneLongMetrics => write!(f, "idle, vLLM's metrics (48 KB)")?,
-        }
-        write!(f, ", {endpoints} endpoints")?;
-        rate.map_or(Ok(()), |rate| write!(f, ", {rate} requests/s"))
-    }
-}
-
-/// Measures everything, in turns.
+/// Measures all variants in turns.
 pub(crate) async fn measure(plan: CostPlan, epp: &Path, progress: &Progress) -> Result<Vec<CostSample>> {
     let mut dir = RunDir::new()?;
     let mut samples = Vec::new();
@@ -139,8 +73,13 @@ pub(crate) async fn measure(plan: CostPlan, epp: &Path, progress: &Progress) -> 
                 let mut running = variant.start(setting).await?;
                 let turns =
                     CostTurns { running: &running, upstreams: &upstreams, folder: dir.path(), variant };
-                // Connections to every endpoint, and what else the first requests are spent on.
-                turns.turn(cell(cells[0].endpoints, Traffic::Chat(KB), None), Duration::from_secs(2)).await?;
+                // Opens connections to every endpoint; first requests are slower for other reasons too.
+                turns
+                    .turn(
+                        CostCell { traffic: Traffic::Chat(KB), rate: None, ..cells[0] },
+                        Duration::from_secs(2),
+                    )
+                    .await?;
                 for &cell in cells {
                     let sample = turns.turn(cell, plan.turn).await?;
                     progress.print(&format!("round {}: {sample}", round + 1));
@@ -154,17 +93,17 @@ pub(crate) async fn measure(plan: CostPlan, epp: &Path, progress: &Progress) -> 
     Ok(samples)
 }
 
-/// A variant that is running, in front of these servers.
+/// A running variant in front of these servers.
 pub(crate) struct CostTurns<'a> {
-    pub(crate) running: &'a Running,
+    pub(crate) running: &'a RunningVariant,
     pub(crate) upstreams: &'a Upstreams,
-    /// Where the bodies are.
+    /// The folder of the files with bodies.
     pub(crate) folder: &'a Path,
     pub(crate) variant: Variant,
 }
 
 impl CostTurns<'_> {
-    /// Puts it under load.
+    /// Measures it under one condition.
     pub(crate) async fn turn(&self, cell: CostCell, lasting: Duration) -> Result<CostSample> {
         let variant = self.variant;
         let (traffic, rate) = (cell.traffic, cell.rate);
@@ -182,9 +121,9 @@ impl CostTurns<'_> {
                     Some(per_second) => WrkLoad::Steady { per_second },
                     None => WrkLoad::Saturating { connections: connections(traffic) },
                 };
-                let found =
+                let figures =
                     wrk::run(self.running.listener(), load, lasting, &bodies(self.folder, traffic)?, None)?;
-                (found.took, found.requests, found.failed, found.p50, found.p99)
+                (figures.took, figures.requests, figures.failed, figures.p50, figures.p99)
             }
         };
         let cpu = self.running.cpu()?.since(before.0);
@@ -195,46 +134,17 @@ impl CostTurns<'_> {
     }
 }
 
-/// So few where a request takes long that those in flight at the end do not count.
-fn connections(traffic: Traffic) -> u32 {
-    match traffic {
-        Traffic::Chat(bytes) if bytes <= 8 * KB => 32,
-        Traffic::Paced => 16,
-        _ => 4,
-    }
-}
-
-/// A file with a body in each line; prompts differ, so that the prefix rule spreads them.
-fn bodies(folder: &Path, traffic: Traffic) -> Result<PathBuf> {
-    let (bytes, is_streamed) = match traffic {
-        Traffic::Chat(bytes) => (bytes, false),
-        _ => (KB, true),
-    };
-    let path = folder.join(format!("bodies-{traffic:?}"));
-    if !path.is_file() {
-        let count = (4 << 20) / bytes;
-        let text: String =
-            (0..count.clamp(8, 500)).map(|number| chat_line(number, bytes, is_streamed)).collect();
-        let text = match traffic {
-            Traffic::Paced => text.replace("}\n", &format!(",\"user\":\"{PACED}\"}}\n")),
-            _ => text,
-        };
-        fs::write(&path, text).with_context(|| path.display().to_string())?;
-    }
-    Ok(path)
-}
-
 impl CostSample {
     pub(crate) fn per_second(&self) -> f64 {
         self.answered() / self.took.as_secs_f64()
     }
 
-    /// Requests answered. Of answers that take as long as the turn, the part that came counts.
+    /// Requests answered. Answers that take as long as the turn count by the chunks that came.
     fn answered(&self) -> f64 {
         if self.cell.traffic == Traffic::Paced { self.chunks as f64 / 1_000.0 } else { self.requests as f64 }
     }
 
-    /// Processor seconds of everything on the path.
+    /// Processor seconds of proxy and picker for 1 000 requests.
     pub(crate) fn cpu_per_1000(&self) -> f64 {
         self.cpu.total().as_secs_f64() * 1_000.0 / self.answered()
     }
@@ -244,7 +154,7 @@ impl CostSample {
         self.cpu.total().as_secs_f64() * 1e6 / self.scrapes as f64
     }
 
-    /// Cores in use.
+    /// Cores in use by proxy and picker.
     pub(crate) fn cores(&self) -> f64 {
         self.cpu.total().as_secs_f64() / self.took.as_secs_f64()
     }

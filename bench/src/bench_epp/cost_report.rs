@@ -1,12 +1,13 @@
 //! The figures of [`cost`](super::cost) as tables.
 
-use super::cost::{CELLS, CostCell, CostSample, Traffic};
+use super::cost::CostSample;
+use super::cost_cells::{CELLS, CostCell, Traffic};
 use super::variant::Variant;
 use crate::report::markdown::{met, table};
 use crate::report::{median, rounded};
 use std::fmt;
 
-/// The most that ours may take of what the EPP takes.
+/// Bounds of our cost divided by the EPP's.
 const MOST_AT_1_KB: f64 = 1.0 / 5.0;
 const MOST_STREAMED_OR_IDLE: f64 = 1.0 / 10.0;
 const MOST_ADDED: f64 = 1.0 / 10.0;
@@ -30,10 +31,10 @@ impl CostTables<'_> {
         let most = match cell.traffic {
             Traffic::Streamed | Traffic::Paced => Some(MOST_STREAMED_OR_IDLE),
             Traffic::Chat(1_024) => Some(MOST_AT_1_KB),
-            _ => None,
+            Traffic::Chat(_) | Traffic::None | Traffic::NoneLongMetrics => None,
         };
         let [a, b, c] = rates.map(rounded);
-        let [aim, is_met] = aim(ours / theirs, most);
+        let [aim, is_met] = bound(ours / theirs, most);
         [
             cell.to_string(),
             a,
@@ -52,7 +53,7 @@ impl CostTables<'_> {
         let [bare, ours, theirs] = self.of_all(cell, |sample| sample.p50.as_secs_f64() * 1e6);
         let [bare_99, ours_99, theirs_99] = self.of_all(cell, |sample| sample.p99.as_secs_f64() * 1e6);
         let ratio = (ours - bare) / (theirs - bare);
-        let [aim, is_met] = aim(ratio, Some(MOST_ADDED));
+        let [aim, is_met] = bound(ratio, Some(MOST_ADDED));
         [
             cell.to_string(),
             format!("{}, {}", rounded(bare), rounded(bare_99)),
@@ -87,7 +88,7 @@ impl CostTables<'_> {
 }
 
 /// The bound of the ratio, and whether it is met.
-fn aim(ratio: f64, most: Option<f64>) -> [String; 2] {
+fn bound(ratio: f64, most: Option<f64>) -> [String; 2] {
     most.map_or_else(
         || [String::new(), String::new()],
         |most| [format!("≤ {most}:"), met(ratio <= most).to_owned()],
@@ -98,7 +99,7 @@ impl fmt::Display for CostTables<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cells = || CELLS.into_iter().flatten().copied();
         let is_idle = |cell: &CostCell| matches!(cell.traffic, Traffic::None | Traffic::NoneLongMetrics);
-        writeln!(f, "As many requests as go through; processor seconds of everything on the path:\n")?;
+        writeln!(f, "As many requests as possible; processor seconds of proxy and picker:\n")?;
         let head = [
             "",
             "A: req/s",
@@ -114,18 +115,15 @@ impl fmt::Display for CostTables<'_> {
         let saturated = cells().filter(|cell| cell.rate.is_none() && !is_idle(cell));
         table(f, head, saturated.map(|cell| self.saturated(cell)))?;
 
-        writeln!(f, "At a fixed rate, microseconds that B and C add to what A takes:\n")?;
+        writeln!(f, "At a fixed rate, microseconds that B and C add to A:\n")?;
         let head = ["", "A: p50, p99", "B: + p50", "C: + p50", "B / C", "B: + p99", "C: + p99", "aim"];
         table(f, head, cells().filter(|cell| cell.rate.is_some()).map(|cell| self.steady(cell)))?;
 
         writeln!(
             f,
-            "Without any request, cores in use. Each endpoint is to be scraped every 50 ms, 2 000 scrapes/s in all. A picker that"
+            "Without requests, cores in use. Each endpoint should be scraped every 50 ms, 2 000 scrapes/s in all. A picker that"
         )?;
-        writeln!(
-            f,
-            "does fewer does not get round to them; what it takes for a scrape shows by how much:\n"
-        )?;
+        writeln!(f, "does fewer is too slow; the cost of a scrape shows by how much:\n")?;
         let head =
             ["", "A", "B", "C", "B / C", "scrapes/s, B and C", "CPU µs per scrape, B", "C", "B / C", "aim"];
         table(f, head, cells().filter(is_idle).map(|cell| self.idle(cell)))?;

@@ -1,16 +1,18 @@
-//! The picker against what else there is, for `make bench-epp`: (A) Envoy alone with round robin, (B) our filter with its agent,
+//! The picker beside the EPP's and beside round robin, for `make bench-epp`: (A) Envoy alone with round robin, (B) our filter with its agent,
 //! (C) the EPP's endpoint picker over `ext_proc`.
 //!
 //! All three run in the same Envoy binary with the shipped configuration around them, in front of the same model servers and
-//! under the same load, one at a time: an idle picker works as well, and what the others do must not disturb the one that is
-//! measured. Rounds begin with another one each time; figures are medians over the rounds.
+//! under the same load, one at a time: an idle picker takes processor time too, and must not disturb the measured one. Each round
+//! begins with another one; figures are medians over the rounds.
 
 mod capacity;
 mod cost;
+mod cost_cells;
 mod cost_report;
 mod intervals;
 mod quality;
 mod quality_report;
+mod running;
 mod scale;
 mod variant;
 
@@ -23,19 +25,19 @@ use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;
 
-/// Measures what a request costs and gives that part of the report.
+/// Measures the cost of a request; returns that part of the document.
 pub(crate) async fn cost(plan: CostPlan, epp: &Path, progress: &Progress) -> Result<String> {
     let samples = cost::measure(plan, epp, progress).await?;
     Ok(cost_report::CostTables(&samples).to_string())
 }
 
-/// Measures what the choices are worth and gives that part of the report.
+/// Measures the quality of the choices; returns that part of the document.
 pub(crate) async fn quality(plan: QualityPlan, epp: &Path, progress: &Progress) -> Result<String> {
     let results = quality::measure(plan, epp, progress).await?;
     Ok(quality_report::QualityTables(&results).to_string())
 }
 
-/// Measures what rarer scrapes cost in choices, without the EPP, and gives that part of the report.
+/// Measures the quality of the choices at several scrape intervals, without the EPP; returns the table.
 pub(crate) async fn intervals(plan: QualityPlan, progress: &Progress) -> Result<String> {
     Ok(intervals::measure(plan, progress).await?.to_string())
 }
@@ -45,7 +47,7 @@ pub(crate) fn intervals_expected(plan: &QualityPlan) -> Duration {
     intervals::expected(plan)
 }
 
-/// Measures what the size of the pool does and gives that part of the report.
+/// Measures the effect of the pool's size; returns that part of the document.
 pub(crate) async fn scale(plan: ScalePlan, epp: &Path, progress: &Progress) -> Result<String> {
     Ok(scale::measure(plan, epp, progress).await?.to_string())
 }

@@ -1,7 +1,8 @@
-//! How long clients wait for the first token: what the choices are worth.
+//! The quality of the choices: how long clients wait for the first token.
 
 use super::capacity;
-use super::variant::{Running, Setting, USUAL_INTERVAL, Variant};
+use super::running::RunningVariant;
+use super::variant::{Setting, USUAL_INTERVAL, Variant};
 use crate::in_turns::in_turns;
 use crate::load::schedule::{Outcome, Schedule};
 use crate::load::workload::Workload;
@@ -15,51 +16,51 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(crate) const SERVERS: usize = 12;
-/// Parts of the capacity that are asked for.
+/// Loads, as fractions of the capacity.
 pub(crate) const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
 /// The load at which more workers are compared.
 pub(crate) const USUAL_LOAD: f64 = 0.8;
 /// Starting and ending a variant takes about this long.
 const START: Duration = Duration::from_millis(2_500);
-/// So do answers that are still in flight when the last request of a phase has been sent.
+/// Answers in flight after the last request of a phase take about this long.
 const AFTERMATH: Duration = Duration::from_millis(1_300);
 const MOST_FAILURES_SHOWN: usize = 3;
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QualityPlan {
-    /// What is measured in each of the rounds, every one of which has a seed of its own.
+    /// The phases of each round; each round has a seed of its own.
     pub(crate) rounds: &'static [&'static [Phases]],
     /// How long requests are sent at each load.
     pub(crate) phase: Duration,
-    /// How long before that, to fill the caches.
+    /// How long requests are sent before, to fill the caches.
     pub(crate) warm_up: Duration,
-    /// Decides all requests and when they come.
+    /// Determines all requests and their times.
     pub(crate) seed: u64,
 }
 
-/// Under what the variants are compared.
+/// The conditions of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct QualityCell {
     pub(crate) workload: Workload,
     /// Envoy's.
     pub(crate) workers: u32,
-    /// Part of the capacity.
+    /// Fraction of the capacity.
     pub(crate) load: f64,
 }
 
-/// What one phase gave.
+/// The figures of one phase.
 #[derive(Clone, Debug)]
 pub(crate) struct QualitySample {
     pub(crate) variant: Variant,
     pub(crate) cell: QualityCell,
     pub(crate) outcome: Outcome,
     pub(crate) cache: PrefixCacheCounts,
-    /// Cores in use by everything: servers, load generator and proxy.
+    /// Cores in use by this process and its children: servers, load generator, proxy and picker.
     pub(crate) cores: f64,
 }
 
-/// All phases, and requests per second of each workload at which the servers are full.
+/// The figures of all phases, and the capacity for each workload in requests per second.
 #[derive(Debug)]
 pub(crate) struct QualityResults {
     pub(crate) samples: Vec<QualitySample>,
@@ -67,18 +68,18 @@ pub(crate) struct QualityResults {
     pub(crate) plan: QualityPlan,
 }
 
-/// Envoy's workers, and the loads that follow each other.
+/// Envoy's workers, and the loads one after another.
 pub(crate) type Phases = (u32, &'static [f64]);
 
 const ONE_WORKER: Phases = (1, &LOADS);
 const MORE_WORKERS: Phases = (4, &[USUAL_LOAD]);
-/// Three rounds; two with more workers, for which there is not more time.
+/// Three rounds, two of them with more workers, within the time of a run.
 pub(crate) const ALL_ROUNDS: &[&[Phases]] =
     &[&[ONE_WORKER, MORE_WORKERS], &[ONE_WORKER, MORE_WORKERS], &[ONE_WORKER]];
 /// The usual and the highest load, three times, for the comparison of scrape intervals.
 pub(crate) const INTERVAL_ROUNDS: &[&[Phases]] = &[INTERVAL_ROUND; 3];
 const INTERVAL_ROUND: &[Phases] = &[(1, &[USUAL_LOAD, 0.95])];
-/// The load that matters most, once.
+/// The usual load, once.
 pub(crate) const QUICK_ROUND: &[&[Phases]] = &[&[(1, &[USUAL_LOAD])]];
 
 impl QualityPlan {
@@ -103,36 +104,36 @@ impl QualityResults {
     }
 }
 
-/// Measures everything, in turns.
+/// Measures all variants in turns.
 pub(crate) async fn measure(plan: QualityPlan, epp: &Path, progress: &Progress) -> Result<QualityResults> {
     let capacity = |workload| (workload, capacity::of(workload, SERVERS, plan.seed));
     let capacities = Workload::ALL.map(capacity).to_vec();
-    let mut found = QualityResults { samples: Vec::new(), capacities, plan };
+    let mut results = QualityResults { samples: Vec::new(), capacities, plan };
     for workload in Workload::ALL {
         progress.print(&format!(
             "{workload}: {SERVERS} servers can answer {:.1} requests/s",
-            found.capacity(workload)
+            results.capacity(workload)
         ));
     }
     for (round, runs) in (0..).zip(plan.rounds) {
         for workload in Workload::ALL {
             for &(workers, loads) in *runs {
-                let phases = phases(plan, found.capacity(workload), workload, loads, round);
+                let phases = phases(plan, results.capacity(workload), workload, loads, round);
                 for variant in in_turns(&Variant::ALL, round) {
                     let turn =
                         QualityTurn { variant, workload, workers, interval: USUAL_INTERVAL, epp: Some(epp) };
                     for sample in turn.run(&phases).await? {
                         progress.print(&format!("round {}: {sample}", round + 1));
-                        found.samples.push(sample);
+                        results.samples.push(sample);
                     }
                 }
             }
         }
     }
-    Ok(found)
+    Ok(results)
 }
 
-/// The warm-up and what follows it: one and the same for all variants.
+/// The warm-up and the phases after it, the same for all variants.
 pub(crate) fn phases(
     plan: QualityPlan,
     capacity: f64,
@@ -195,7 +196,7 @@ impl QualityTurn<'_> {
         Ok(samples)
     }
 
-    async fn send(&self, running: &mut Running, schedule: &Schedule) -> Result<Outcome> {
+    async fn send(&self, running: &mut RunningVariant, schedule: &Schedule) -> Result<Outcome> {
         let outcome = schedule.send(running.listener()).await?;
         running.check_running()?;
         for failure in outcome.failures.iter().take(MOST_FAILURES_SHOWN) {
@@ -215,7 +216,7 @@ fn cached(servers: &[ModelServer]) -> PrefixCacheCounts {
 }
 
 impl QualitySample {
-    /// Part of the prompt tokens that the servers had cached.
+    /// Fraction of the prompt tokens that the servers had cached.
     pub(crate) fn hit_rate(&self) -> f64 {
         self.cache.hit as f64 / self.cache.queried as f64
     }

@@ -7,9 +7,9 @@ use crate::report::markdown::{met, table};
 use crate::report::{median, rounded};
 use std::fmt;
 
-/// The most that the p90 of ours may be of round robin's, at the usual load.
+/// Bound of our p90 divided by that of round robin, at the usual load.
 const MOST_OF_ROUND_ROBIN: f64 = 0.7;
-/// Of one variant's own rounds, the slowest is often more than this above the fastest.
+/// Between the rounds of one variant, the p90 often differs by more than this factor.
 const NOISE: f64 = 1.05;
 
 /// All samples.
@@ -22,7 +22,7 @@ impl QualityTables<'_> {
         samples.map(figure).collect()
     }
 
-    /// Everything that was measured; the first round has all of it.
+    /// All conditions; the first round has all of them.
     fn cells(&self) -> impl Iterator<Item = QualityCell> {
         let runs = self.0.plan.rounds.first().copied().unwrap_or_default();
         Workload::ALL.into_iter().flat_map(move |workload| {
@@ -54,20 +54,20 @@ impl QualityTables<'_> {
 
     /// The p90 of B divided by that of C and of A.
     fn comparison(&self, cell: QualityCell) -> [String; 5] {
-        let [bare, ours, theirs] = Variant::ALL.map(|variant| self.of(cell, variant, p90));
-        let best_of_ours = ours.iter().copied().fold(f64::INFINITY, f64::min);
-        let worst_of_theirs = theirs.iter().copied().fold(0.0, f64::max);
-        let [bare, ours, theirs] = [bare, ours, theirs].map(median);
-        let is_no_worse = ours <= theirs * NOISE || best_of_ours <= worst_of_theirs;
-        let of_bare = ours / bare;
+        let [no_picker, filter, epp] = Variant::ALL.map(|variant| self.of(cell, variant, p90));
+        let best_of_filter = filter.iter().copied().fold(f64::INFINITY, f64::min);
+        let worst_of_epp = epp.iter().copied().fold(0.0, f64::max);
+        let [no_picker, filter, epp] = [no_picker, filter, epp].map(median);
+        let is_not_worse = filter <= epp * NOISE || best_of_filter <= worst_of_epp;
+        let of_no_picker = filter / no_picker;
         let is_usual = (cell.load - USUAL_LOAD).abs() < 1e-9;
-        let beside_bare = if is_usual { met(of_bare <= MOST_OF_ROUND_ROBIN) } else { "" };
+        let beside_no_picker = if is_usual { met(of_no_picker <= MOST_OF_ROUND_ROBIN) } else { "" };
         [
             cell.to_string(),
-            rounded(ours / theirs),
-            met(is_no_worse).to_owned(),
-            rounded(of_bare),
-            beside_bare.to_owned(),
+            rounded(filter / epp),
+            met(is_not_worse).to_owned(),
+            rounded(of_no_picker),
+            beside_no_picker.to_owned(),
         ]
     }
 }
@@ -88,7 +88,7 @@ impl fmt::Display for QualityTables<'_> {
         };
         table(f, head, Workload::ALL.map(capacity))?;
 
-        writeln!(f, "Milliseconds to the first token; in brackets the rounds' least and most:\n")?;
+        writeln!(f, "Milliseconds to the first token; in brackets the least and the most of the rounds:\n")?;
         let head =
             ["", "", "mean", "p50", "p90", "p99", "answers/s", "% of prompt tokens cached", "cores in use"];
         let rows = self.cells().flat_map(|cell| Variant::ALL.map(|variant| self.row(cell, variant)));
@@ -96,9 +96,9 @@ impl fmt::Display for QualityTables<'_> {
 
         writeln!(
             f,
-            "B's p90 beside the others'. It is no worse than C's if it is at most {NOISE} of it, or if the rounds' ranges overlap:\n"
+            "B's p90 divided by the others'. It is not worse than C's if it is at most {NOISE} of it, or if the ranges of the rounds overlap:\n"
         )?;
-        let head = ["", "B / C", "no worse", "B / A", "≤ 0.7 at 80 %"];
+        let head = ["", "B / C", "not worse", "B / A", "≤ 0.7 at 80 %"];
         table(f, head, self.cells().map(|cell| self.comparison(cell)))?;
 
         let failed = |variant| {

@@ -1,6 +1,7 @@
-//! What the size of the pool does: to a decision, to memory, to the scraping.
+//! The effect of the pool's size on decisions, memory and scraping.
 
-use super::cost::{CostCell, CostSample, CostTurns, Traffic};
+use super::cost::{CostSample, CostTurns};
+use super::cost_cells::{CostCell, KB, Traffic};
 use super::variant::{Setting, Variant};
 use crate::report::Progress;
 use crate::report::markdown::table;
@@ -18,13 +19,12 @@ const SCRAPES_PER_SECOND: usize = 1_000;
 /// The least interval of both pickers.
 const LEAST_INTERVAL: Duration = Duration::from_millis(50);
 const RATE: u32 = 200;
-const KB: usize = 1 << 10;
 /// Starting and ending a variant, and its warm-up, take about this long.
 const START: Duration = Duration::from_secs(6);
 
 const MIB: f64 = 1_048_576.0;
 
-/// What to measure.
+/// The sizes to measure, and how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScalePlan {
     /// Numbers of endpoints.
@@ -33,20 +33,20 @@ pub(crate) struct ScalePlan {
     pub(crate) turn: Duration,
 }
 
-/// What one variant needed with a pool of one size.
+/// The figures of one variant with a pool of one size.
 #[derive(Debug)]
 pub(crate) struct SizeSample {
     variant: Variant,
     saturated: CostSample,
     steady: CostSample,
     idle: CostSample,
-    /// Microseconds of a decision, as the picker itself counts.
+    /// Mean microseconds of a decision, by the picker's own metric.
     decision: Option<f64>,
-    /// Bytes of Envoy, and of what runs beside it.
+    /// Bytes of Envoy, and of the process beside it.
     memory: [u64; 2],
 }
 
-/// All of them.
+/// The figures of all sizes.
 pub(crate) struct ScaleTable(Vec<SizeSample>);
 
 impl ScalePlan {
@@ -56,15 +56,15 @@ impl ScalePlan {
     }
 }
 
-/// Between two scrapes of one of so many endpoints.
+/// Time between two scrapes of an endpoint, in a pool of this many.
 fn interval(endpoints: usize) -> Duration {
     Duration::from_secs_f64(endpoints as f64 / SCRAPES_PER_SECOND as f64).max(LEAST_INTERVAL)
 }
 
-/// Measures everything, once.
+/// Measures every variant once with every size.
 pub(crate) async fn measure(plan: ScalePlan, epp: &Path, progress: &Progress) -> Result<ScaleTable> {
     let most = plan.sizes.iter().max().copied().unwrap_or_default();
-    // A listener and two connections for each endpoint, and what else is open.
+    // A listener and two connections for each endpoint, and some others.
     allow_open_files(3 * most as u64 + 1_000)?;
     let mut dir = RunDir::new()?;
     let mut samples = Vec::new();
@@ -111,7 +111,7 @@ fn allow_open_files(least: u64) -> Result<()> {
 }
 
 impl SizeSample {
-    /// Microseconds of processor time for a request, without what goes on anyway.
+    /// Microseconds of processor time for a request, without the cost of an idle pool.
     fn cpu_of_request(&self) -> f64 {
         let Self { saturated, idle, .. } = self;
         (saturated.cores() - idle.cores()) * 1e6 / saturated.per_second()
@@ -125,12 +125,12 @@ impl SizeSample {
 impl ScaleTable {
     fn row(&self, sample: &SizeSample) -> [String; 10] {
         let SizeSample { variant, saturated, idle, memory, decision, .. } = sample;
-        let is_bare = |other: &&SizeSample| {
+        let is_baseline = |other: &&SizeSample| {
             other.variant == Variant::NoPicker && other.saturated.cell.endpoints == saturated.cell.endpoints
         };
-        let bare = self.0.iter().find(is_bare);
-        let added = |figure: fn(&SizeSample) -> f64| match bare {
-            Some(bare) if *variant != Variant::NoPicker => rounded(figure(sample) - figure(bare)),
+        let baseline = self.0.iter().find(is_baseline);
+        let added = |figure: fn(&SizeSample) -> f64| match baseline {
+            Some(baseline) if *variant != Variant::NoPicker => rounded(figure(sample) - figure(baseline)),
             _ => String::new(),
         };
         let [envoy, picker] = memory.map(|bytes| rounded(bytes as f64 / MIB));
@@ -165,7 +165,7 @@ impl fmt::Display for ScaleTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "Chats of 1 KB; each endpoint is scraped every 50 ms, or as rarely as makes {SCRAPES_PER_SECOND} scrapes/s in all:\n"
+            "Chats of 1 KB; each endpoint is scraped every 50 ms, or at the interval that makes {SCRAPES_PER_SECOND} scrapes/s in all:\n"
         )?;
         let head = [
             "endpoints",
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_pools_are_scraped_every_50_ms_and_large_ones_as_often_in_all() {
+    fn small_pools_are_scraped_every_50_ms_and_large_ones_at_a_constant_total_rate() {
         let found = [10, 50, 100, 5_000].map(interval);
         assert_eq!(found, [50, 50, 100, 5_000].map(Duration::from_millis));
     }

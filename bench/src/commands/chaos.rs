@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 /// Puts the whole stack under load and breaks one thing after another.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// How long faults are begun, in seconds; the last one is seen through.
+    /// How long faults are begun, in seconds; the last one runs to its end.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// The same seed breaks the same things in the same order; without one it is another each time.
+    /// Determines the faults and their order; random by default.
     #[arg(long)]
     seed: Option<u64>,
-    /// The longest a fault lasts, in seconds, unless its nature says how long.
+    /// The longest a fault lasts, in seconds, unless its kind sets the duration.
     #[arg(long, default_value_t = 3)]
     longest: u64,
     /// Envoy's workers.

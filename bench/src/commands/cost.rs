@@ -1,7 +1,7 @@
 //! `make bench`: measures and prints one table.
 
 use crate::load::wrk;
-use crate::picker_cost::{self, Contest, Plan};
+use crate::picker_cost::{self, ProxyPair, RoundPlan};
 use crate::report::{envoy_version, load_average, table};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// What sharing is measured with.
+/// Envoy's workers and endpoints in the measurement of sharing.
 const WORKERS: u32 = 8;
 const SHARING_ENDPOINTS: usize = 100;
 
@@ -41,7 +41,7 @@ enum Part {
 }
 
 pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
-    let plan = Plan { rounds: flags.rounds, turn: Duration::from_secs(flags.seconds) };
+    let plan = RoundPlan { rounds: flags.rounds, turn: Duration::from_secs(flags.seconds) };
     let wrk = wrk::version()?;
     let load_before = load_average()?;
 
@@ -50,17 +50,17 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
     let sizes = flags.endpoints.iter().filter(|_| measures(Part::Proxy));
     for &endpoints in sizes {
         eprintln!("measuring the proxy with {endpoints} endpoints");
-        let mut contest = Contest::with_and_without_picker(endpoints.into()).await?;
-        rows.extend(contest.requests(plan).await?);
+        let mut pair = ProxyPair::with_and_without_picker(endpoints.into()).await?;
+        rows.extend(pair.requests(plan).await?);
         if endpoints == flags.endpoints[0] {
             eprintln!("measuring streamed answers");
-            rows.push(contest.streamed_answers(plan)?);
+            rows.push(pair.streamed_answers(plan)?);
         }
     }
     if measures(Part::Sharing) {
-        eprintln!("measuring what sharing costs {WORKERS} workers");
-        let mut contest = Contest::with_and_without_sharing(SHARING_ENDPOINTS, WORKERS).await?;
-        rows.extend(contest.sharing(plan, WORKERS)?);
+        eprintln!("measuring the cost of sharing for {WORKERS} workers");
+        let mut pair = ProxyPair::with_and_without_sharing(SHARING_ENDPOINTS, WORKERS).await?;
+        rows.extend(pair.sharing(plan, WORKERS)?);
     }
     if measures(Part::Packages) {
         rows.extend(picker_cost::decisions()?);
@@ -78,9 +78,9 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
         load_average()?
     );
     println!(
-        "Proxies, load generator, model servers and agent share these processors, with whatever else runs: trust"
+        "Proxies, load generator, model servers and agent share these processors, with all other programs: trust"
     );
-    println!("what is compared within this run, not the figures by themselves.");
+    println!("the comparisons within this run, not the absolute figures.");
     println!("The module imports {} functions: {}", imports.len(), Vec::from_iter(imports).join(", "));
     Ok(ExitCode::SUCCESS)
 }

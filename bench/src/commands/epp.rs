@@ -10,22 +10,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Compares what our picker costs and how well it chooses with the EPP (llm-d-router's epp) and with round robin.
+/// Compares cost and choices of our picker with those of the EPP (llm-d-router's epp) and of round robin.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
     /// The EPP's binary, a path or a name on PATH.
     #[arg(long, env = "EPP", default_value = "epp")]
     epp: PathBuf,
-    /// Less of everything, in 5 minutes.
+    /// A shorter run, of 5 minutes.
     #[arg(long)]
     quick: bool,
-    /// Decides all requests and when they come.
+    /// Determines all requests and their times.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Only this part.
     #[arg(long)]
     only: Option<Part>,
-    /// Writes the figures into docs/benchmarks.md, too.
+    /// Also write the figures into docs/benchmarks.md.
     #[arg(long, conflicts_with_all = ["quick", "only"])]
     write: bool,
 }
@@ -35,12 +35,12 @@ enum Part {
     Cost,
     Quality,
     Scale,
-    /// Our choices at several scrape intervals, beside round robin; needs no EPP, and is not part of the whole.
+    /// Our choices at several scrape intervals, beside round robin. Needs no EPP, and runs only on its own.
     Intervals,
 }
 
 async fn intervals(plan: QualityPlan) -> Result<ExitCode> {
-    let machine = Machine::look(None)?;
+    let machine = Machine::read(None)?;
     let progress = Progress::begin(bench_epp::intervals_expected(&plan));
     let table = bench_epp::intervals(plan, &progress).await?;
     let took = progress.took().as_secs();
@@ -84,7 +84,7 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
         [(Part::Cost, cost.expected()), (Part::Quality, quality.expected()), (Part::Scale, scale.expected())];
     let expected = expected.into_iter().filter(|(part, _)| has(*part)).map(|(_, expected)| expected).sum();
 
-    let machine = Machine::look(Some(&epp))?;
+    let machine = Machine::read(Some(&epp))?;
     let progress = Progress::begin(expected);
     let mut parts = Vec::new();
     if has(Part::Cost) {

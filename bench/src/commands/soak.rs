@@ -12,7 +12,7 @@ pub(super) struct Flags {
     /// How long, in seconds; the first third warms up.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(30..))]
     seconds: u64,
-    /// Decides the mix of requests.
+    /// Determines the mix of requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Envoy's workers.

@@ -1,4 +1,4 @@
-//! The load generator, `wrk`.
+//! `wrk`, a load generator that takes little processor time.
 
 use anyhow::{Context, Result, bail};
 use endpoint_picker_harness::tools;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How requests come.
+/// When requests are sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WrkLoad {
     /// Each of this many connections sends its next request as soon as it has its answer.
@@ -23,7 +23,7 @@ const PAUSE: u32 = 100;
 /// An answer that takes longer has failed.
 const TIMEOUT: &str = "10s";
 
-/// What came out.
+/// The figures of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     pub(crate) requests: u64,

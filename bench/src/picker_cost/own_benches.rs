@@ -9,28 +9,28 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The scenes of core's bench, and the most microseconds a choice may take in each.
-const SCENES: [(&str, f64); 3] = [
+/// The groups of core's bench, and the most microseconds that a decision may take in each.
+const GROUPS: [(&str, f64); 3] = [
     ("100 endpoints, 2 KB", 5.0),
     ("1000 endpoints, 2 KB", 40.0),
     ("optimized baseline, 100 endpoints, 8 KB", 10.0),
 ];
 
-/// What is measured in each scene, and whether it is a choice alone.
+/// The measurements of each group, and whether each is of a decision alone.
 const MEASURED: [(&str, bool); 4] =
-    [("known prompt", true), ("half known prompt", true), ("cold prompt", true), ("body to memory", false)];
+    [("known prompt", true), ("half known prompt", true), ("cold prompt", true), ("body to state", false)];
 
-/// How long core needs for a choice when compiled for this machine.
+/// The time of a decision in core, compiled for this machine.
 pub(crate) fn decisions() -> Result<Vec<Row>> {
     cargo_bench("endpoint-picker", "decide")?;
     let own = env::current_exe()?;
     let target = own.ancestors().nth(2).context("this program lies in a target directory")?;
     let mut rows = Vec::new();
-    for (scene, most) in SCENES {
-        for (name, is_choice) in MEASURED {
-            let nanoseconds = median(&target.join("criterion").join(scene).join(name))?;
-            let row = Row::alone(&format!("core, {scene}, {name}"), nanoseconds / 1e3, "us", most);
-            rows.push(if is_choice { row } else { row.without_aim() });
+    for (group, most) in GROUPS {
+        for (name, is_decision) in MEASURED {
+            let nanoseconds = median(&target.join("criterion").join(group).join(name))?;
+            let row = Row::alone(&format!("core, {group}, {name}"), nanoseconds / 1e3, "us", most);
+            rows.push(if is_decision { row } else { row.without_aim() });
         }
     }
     Ok(rows)
@@ -44,7 +44,7 @@ fn median(folder: &Path) -> Result<f64> {
     estimates["median"]["point_estimate"].as_f64().context("criterion's estimates have no median")
 }
 
-/// What the agent costs with 100 endpoints.
+/// The cost of the agent with 100 endpoints.
 pub(crate) fn agent() -> Result<Vec<Row>> {
     let output = cargo_bench("metrics-agent", "agent_load")?;
     let mut lines = output.lines().skip_while(|line| !line.contains("scrapes/s"));
@@ -62,7 +62,7 @@ pub(crate) fn agent() -> Result<Vec<Row>> {
     ])
 }
 
-/// Runs a bench and gives what it prints; the compiler's progress is shown.
+/// Runs a bench and returns its output; the compiler's progress goes to the terminal.
 fn cargo_bench(package: &str, bench: &str) -> Result<String> {
     eprintln!("measuring {package} ({bench})");
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

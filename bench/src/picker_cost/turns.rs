@@ -1,22 +1,23 @@
-//! Two proxies under the same load in turns, and what their figures say about each other.
+//! Two proxies under the same load in turns.
 
+use crate::in_turns::in_turns;
 use crate::load::wrk::{self, Figures, WrkLoad};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::program::process_tree::cpu_time;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A proxy, and what it is sent.
+/// A running proxy and its requests.
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct LoadedProxy {
     pub(crate) envoy: Envoy,
     pub(crate) bodies: PathBuf,
     /// Values of the destination header, where the client sets it.
     pub(crate) destinations: Option<PathBuf>,
 }
 
-/// One turn of one side.
+/// The result of one turn of one proxy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) figures: Figures,
@@ -24,15 +25,15 @@ pub(crate) struct Turn {
     pub(crate) cpu: Duration,
 }
 
-/// A turn of each side, one right after the other.
+/// A turn of each proxy, one right after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
-    pub(crate) bare: Turn,
-    pub(crate) ours: Turn,
+    pub(crate) baseline: Turn,
+    pub(crate) picker: Turn,
 }
 
-impl Side {
-    pub(crate) fn turn(&self, load: WrkLoad, lasting: Duration) -> Result<Turn> {
+impl LoadedProxy {
+    fn turn(&self, load: WrkLoad, lasting: Duration) -> Result<Turn> {
         let before = cpu_time(self.envoy.process_id())?;
         let listener = self.envoy.listener();
         let figures = wrk::run(listener, load, lasting, &self.bodies, self.destinations.as_deref())?;
@@ -43,22 +44,20 @@ impl Side {
     }
 }
 
-/// So many rounds; who goes first alternates, because what is loaded second may find the machine in another state.
+/// Runs this many rounds.
 pub(crate) fn rounds(
-    bare: &Side,
-    ours: &Side,
+    [baseline, picker]: [&LoadedProxy; 2],
     load: WrkLoad,
     rounds: u32,
     lasting: Duration,
 ) -> Result<Vec<Round>> {
     let round = |number: u32| {
-        if number.is_multiple_of(2) {
-            let bare = bare.turn(load, lasting)?;
-            Ok(Round { bare, ours: ours.turn(load, lasting)? })
-        } else {
-            let ours = ours.turn(load, lasting)?;
-            Ok(Round { bare: bare.turn(load, lasting)?, ours })
+        let mut turns = [None, None];
+        for index in in_turns(&[0, 1], number) {
+            turns[index] = Some([baseline, picker][index].turn(load, lasting)?);
         }
+        let [baseline, picker] = turns.map(|turn| turn.context("each proxy has a turn"));
+        Ok(Round { baseline: baseline?, picker: picker? })
     };
     (0..rounds).map(round).collect()
 }

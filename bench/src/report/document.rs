@@ -1,4 +1,4 @@
-//! The part of a document that a program writes.
+//! The part of a document that `make bench-epp` writes.
 
 use anyhow::{Context, Result};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 const BEGIN: &str = "<!-- written by make bench-epp WRITE=1 -->\n";
 const END: &str = "<!-- end of what make bench-epp writes -->";
 
-/// Puts a text in the place of what was last written into this file.
+/// Replaces the text between the marks of this file.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let before = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let after = replace(&before, text).with_context(|| {
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stands_between_the_marks_changes() {
+    fn only_the_text_between_the_marks_changes() {
         let document = format!("# A\n{BEGIN}\nold\n\n{END}\n## B\n");
         let expected = format!("# A\n{BEGIN}\nnew\n\n{END}\n## B\n");
         assert_eq!(replace(&document, "new\n"), Some(expected.clone()));
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_without_the_marks_is_not_written() {
+    fn a_document_without_the_marks_is_an_error() {
         assert_eq!(replace(&format!("{END}{BEGIN}"), "new"), None);
         assert_eq!(replace("# A\n", "new"), None);
     }

@@ -1,4 +1,4 @@
-//! Where and with what the figures were found.
+//! The machine and the versions behind the figures.
 
 use crate::epp::VERSION;
 use crate::load::wrk;
@@ -23,8 +23,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine; an error when a program is missing that a run needs.
-    pub(crate) fn look(epp: Option<&Path>) -> Result<Self> {
+    /// Reads them from this machine; an error when a program is missing that a run needs.
+    pub(crate) fn read(epp: Option<&Path>) -> Result<Self> {
         let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
         let field = |text: &str, name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -77,7 +77,7 @@ pub(crate) fn load_average() -> Result<String> {
     Ok(text.split(' ').next().unwrap_or_default().to_owned())
 }
 
-/// What Go wrote into the binary; a build from a checkout has no number of its own.
+/// The version that Go wrote into the binary; a build from a checkout has none.
 fn epp_version(epp: &Path) -> String {
     let output = Command::new("go").args(["version", "-m"]).arg(epp).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -88,7 +88,7 @@ fn epp_version(epp: &Path) -> String {
     built_with.map_or_else(|| number.clone(), |go| format!("{number} built with {go}"))
 }
 
-/// What a program says about itself; that it is not there is worth knowing too.
+/// The first line of a program's output, or that the program is missing.
 fn first_line(program: &str, argument: &str) -> String {
     let output = Command::new(program).arg(argument).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

@@ -2,17 +2,17 @@
 
 use super::figures::rounded;
 
-/// A figure, with what it is compared with.
+/// A figure and its comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) what: String,
     /// Without the picker, where that makes sense.
-    pub(crate) bare: String,
-    pub(crate) ours: String,
-    /// How the two compare: the median over the rounds, and the range.
+    pub(crate) baseline: String,
+    pub(crate) picker: String,
+    /// The comparison of the two: the median over the rounds, and the range.
     pub(crate) compared: String,
     pub(crate) aim: String,
-    /// `None` where no aim is set.
+    /// `None` without an aim.
     pub(crate) is_met: Option<bool>,
 }
 
@@ -21,15 +21,15 @@ impl Row {
     pub(crate) fn alone(what: &str, figure: f64, unit: &str, most: f64) -> Self {
         Self {
             what: what.to_owned(),
-            bare: String::new(),
-            ours: format!("{} {unit}", rounded(figure)),
+            baseline: String::new(),
+            picker: format!("{} {unit}", rounded(figure)),
             compared: String::new(),
             aim: format!("<= {most} {unit}"),
             is_met: Some(figure <= most),
         }
     }
 
-    /// The same as a figure for which no aim is set.
+    /// The same figure without an aim.
     pub(crate) fn without_aim(self) -> Self {
         Self { aim: String::new(), is_met: None, ..self }
     }
@@ -37,10 +37,11 @@ impl Row {
 
 /// Prints the rows as a Markdown table.
 pub(crate) fn print(rows: &[Row]) {
-    let head = ["what", "bare", "with the picker", "compared: median (range)", "aim", ""].map(str::to_owned);
+    let head = ["what", "without the picker", "with the picker", "compared: median (range)", "aim", ""]
+        .map(str::to_owned);
     let cells = rows.iter().map(|row| {
-        let verdict = row.is_met.map_or("", |is_met| if is_met { "met" } else { "MISSED" });
-        [row.what.as_str(), &row.bare, &row.ours, &row.compared, &row.aim, verdict].map(str::to_owned)
+        let result = row.is_met.map_or("", |is_met| if is_met { "met" } else { "MISSED" });
+        [row.what.as_str(), &row.baseline, &row.picker, &row.compared, &row.aim, result].map(str::to_owned)
     });
     let lines: Vec<[String; 6]> = std::iter::once(head).chain(cells).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);

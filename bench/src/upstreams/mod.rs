@@ -1,0 +1,7 @@
+//! Model servers that cost next to nothing.
+
+mod request;
+mod server;
+
+pub(crate) use request::PACED;
+pub(crate) use server::Upstreams;
