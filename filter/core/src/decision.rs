@@ -144,7 +144,7 @@ impl Decision {
     pub fn destination(&self) -> Option<usize> {
         match &self.outcome {
             Outcome::Route(endpoints) => endpoints.first().copied(),
-            _ => None,
+            Outcome::Reject(_) | Outcome::Abstain { .. } => None,
         }
     }
 

@@ -35,7 +35,6 @@ pub struct EndpointExplanation {
 
 /// An endpoint's part in a decision.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Verdict {
     /// It was no candidate.
     Excluded(Exclusion),
@@ -95,12 +94,10 @@ impl Explanation {
 
 impl Explanation {
     /// The endpoints by their indices, the picked and the better ones first.
-    pub fn ranked(&self) -> Vec<usize> {
-        let mut ranked: Vec<usize> = (0..self.endpoints.len()).collect();
-        ranked.sort_by(|&one, &other| {
-            self.endpoints[one].verdict.rank().total_cmp(&self.endpoints[other].verdict.rank())
-        });
-        ranked
+    pub fn ranked(&self) -> impl ExactSizeIterator<Item = (usize, &EndpointExplanation)> {
+        let mut ranked: Vec<_> = self.endpoints.iter().enumerate().collect();
+        ranked.sort_by(|(_, one), (_, other)| one.verdict.rank().total_cmp(&other.verdict.rank()));
+        ranked.into_iter()
     }
 
     /// The same as text of at most so many bytes: what came out, then the endpoints, the picked and the better ones first, as
@@ -114,9 +111,8 @@ impl Explanation {
         if self.is_stale {
             text.push_str("; readings are stale");
         }
-        for (told, index) in self.ranked().into_iter().enumerate() {
-            let endpoint = &self.endpoints[index];
-            let more = format!("; {} more", self.endpoints.len() - told);
+        for (listed, (_, endpoint)) in self.ranked().enumerate() {
+            let more = format!("; {} more", self.endpoints.len() - listed);
             let next = format!("; {} {}", endpoint.address, endpoint.verdict);
             if text.len() + next.len() + more.len() > most {
                 text.push_str(&more);

@@ -9,6 +9,9 @@
 //!
 //! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
 
+#![warn(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[allow(clippy::indexing_slicing, reason = "not gone through yet")]
 pub mod body;
 mod candidates;
 pub mod config;
@@ -24,12 +27,15 @@ pub mod packed;
 pub mod period;
 pub mod pipeline;
 pub mod plugin;
+#[allow(clippy::indexing_slicing, reason = "not gone through yet")]
 pub mod policy;
 pub mod pool;
+#[allow(clippy::indexing_slicing, reason = "not gone through yet")]
 pub mod prompt;
 pub mod reading;
 pub mod rejection;
 pub mod request;
+#[allow(clippy::indexing_slicing, reason = "not gone through yet")]
 pub mod restore;
 pub mod rng;
 pub mod shadow;

@@ -52,7 +52,7 @@ impl Endpoint {
     /// The value of a label, if the endpoint carries it.
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self.labels.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
-        Some(&self.labels[at].1)
+        self.labels.get(at).map(|(_, value)| value.as_str())
     }
 
     /// Every label, sorted by key.
@@ -105,6 +105,10 @@ impl Pool {
     /// # Panics
     ///
     /// On an index that is not of this pool. Indices come only from a decision on this pool, or are remapped when it changes.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "decisions and their changes are about one pool; the only place that counts on it"
+    )]
     pub fn endpoint(&self, index: usize) -> &Endpoint {
         &self.endpoints[index]
     }
@@ -128,7 +132,6 @@ impl Pool {
 
 /// Why a set of endpoints is not a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum PoolError {
     /// More endpoints than [`MAX_ENDPOINTS`].
     TooMany(usize),

@@ -14,6 +14,7 @@ const STALE_AFTER: Duration = Duration::from_secs(10);
 impl Default for Pipeline {
     /// The EPP's configuration when none is given: `queue-scorer` 2, `kv-cache-utilization-scorer` 2,
     /// `prefix-cache-scorer` 3, `max-score-picker`.
+    #[expect(clippy::expect_used, reason = "a constant that tests compile")]
     fn default() -> Self {
         Self::compile(PickerConfig::default()).expect("the default configuration is valid")
     }

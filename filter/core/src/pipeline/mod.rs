@@ -181,6 +181,7 @@ impl Pipeline {
     /// # Panics
     ///
     /// On a run of another pipeline.
+    #[expect(clippy::indexing_slicing, reason = "a run is made by one of the profiles")]
     pub(crate) fn profile_of(&self, run: &ProfileRun) -> &Profile {
         &self.profiles[run.profile]
     }

@@ -1,38 +1,31 @@
-//! Scores of endpoints that a scorer has no opinion of.
+//! Scores of endpoints whose readings are too old to be compared.
 
 use crate::cycle::Cycle;
 use crate::plugin::Scorer;
 
-/// The score where a scorer has no opinion of any candidate: all are alike, and none looks bad beside other scorers' words.
+/// The score where no candidate can be compared: all are equal, and none looks bad beside other scorers' scores.
 const NEUTRAL: f64 = 0.5;
 
 /// Writes one score for each of `candidates` into `scores`, which holds zeros; each ends up in 0..=1.
 ///
-/// Endpoints that the scorer has [no opinion](Cycle::is_known) of have no part in the comparison of the others, and get the
-/// mean of their scores: no better and no worse than an endpoint drawn blindly from those that are known.
-pub(crate) fn score(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+/// Endpoints whose readings are [too old](Cycle::is_known) are left out of the comparison, and get the mean of the others' scores:
+/// no better and no worse than an endpoint drawn blindly from those that are compared.
+pub(super) fn score(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
     if cycle.neutral_score_after.is_none() || !scorer.reads_readings() {
         return clamped(scorer, cycle, candidates, scores);
     }
     let known: Vec<usize> = candidates.iter().copied().filter(|&endpoint| cycle.is_known(endpoint)).collect();
-    let of_known = &mut scores[..known.len()];
+    let mut of_known = vec![0.0; known.len()];
     if !known.is_empty() {
-        clamped(scorer, cycle, &known, of_known);
+        clamped(scorer, cycle, &known, &mut of_known);
     }
     let mean = match known.len() {
         0 => NEUTRAL,
         count => of_known.iter().sum::<f64>() / count as f64,
     };
-    // From the back, because a candidate's place is never before that of its score.
-    let mut left = known.len();
-    for (at, endpoint) in candidates.iter().enumerate().rev() {
-        scores[at] = match known[..left].last() {
-            Some(last) if last == endpoint => {
-                left -= 1;
-                scores[left]
-            }
-            _ => mean,
-        };
+    let mut compared = known.iter().zip(of_known).peekable();
+    for (score, endpoint) in scores.iter_mut().zip(candidates) {
+        *score = compared.next_if(|(known, _)| *known == endpoint).map_or(mean, |(_, score)| score);
     }
 }
 
@@ -71,7 +64,7 @@ mod tests {
             waiting: Some(waiting),
             ..Reading::default()
         };
-        of.iter().map(|said| said.map(reading).unwrap_or_default()).collect()
+        of.iter().map(|values| values.map(reading).unwrap_or_default()).collect()
     }
 
     fn scores(scorer: &dyn Scorer, of: &[Option<(u64, u64)>], neutral_score_after: Option<u64>) -> Vec<f64> {
@@ -95,18 +88,18 @@ mod tests {
     }
 
     #[test]
-    fn without_the_option_the_last_values_count_and_none_is_idle() {
+    fn without_the_option_the_last_values_count_and_missing_ones_are_idle() {
         assert_near(&scores(&QueueScorer {}, &SOME[..3], None), &[1.0, 1.0 - 10.0 / 99.0, 0.0]);
     }
 
     #[test]
-    fn where_nothing_is_known_all_are_alike() {
+    fn without_any_fresh_reading_all_scores_are_neutral() {
         assert_near(&scores(&QueueScorer {}, &[None, Some((7, 9000))], Some(2000)), &[0.5, 0.5]);
         assert_near(&scores(&LoraAffinityScorer::default(), &[None], Some(2000)), &[0.5]);
     }
 
     #[test]
-    fn a_scorer_that_does_not_go_by_readings_has_an_opinion_of_all() {
+    fn a_scorer_that_reads_no_readings_scores_all() {
         assert_near(&scores(&ActiveRequestScorer::default(), &[None, None], Some(2000)), &[1.0, 1.0]);
     }
 }

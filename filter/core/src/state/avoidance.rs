@@ -95,7 +95,10 @@ impl Avoidance {
         }
         self.avoided.resize(self.places.len(), Period::default());
         for (key, failing) in &self.failing {
-            self.avoided[self.places[key]] = failing.avoided;
+            let place = self.places.get(key).and_then(|&place| self.avoided.get_mut(place));
+            if let Some(avoided) = place {
+                *avoided = failing.avoided;
+            }
         }
     }
 }

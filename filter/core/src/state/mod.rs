@@ -6,6 +6,7 @@
 pub mod avoidance;
 mod change;
 mod cold_order;
+#[expect(clippy::indexing_slicing, reason = "only `place` makes places, and the arrays grow with them")]
 pub mod in_flight;
 pub mod prefix;
 pub mod restarts;
@@ -21,7 +22,6 @@ use prefix::PrefixIndex;
 
 /// The memory of one plugin instance. Endpoints are given by their index in the pool.
 #[derive(Debug, Default)]
-#[non_exhaustive]
 pub enum PluginState {
     /// The plugin remembers nothing.
     #[default]
@@ -37,15 +37,22 @@ pub enum PluginState {
 impl PluginState {
     /// Remembers a change. One that does not fit this memory changes nothing.
     pub fn apply(&mut self, change: &Change<impl AsRef<[u64]>>) {
-        match (self, change) {
-            (Self::Prefixes(index), Change::SentPrompt { endpoint, capacity, chain }) => {
-                index.add(*endpoint, chain.as_ref(), *capacity);
+        match change {
+            Change::SentPrompt { endpoint, capacity, chain } => {
+                if let Self::Prefixes(index) = self {
+                    index.add(*endpoint, chain.as_ref(), *capacity);
+                }
             }
-            (Self::ColdOrder(order), Change::SentCold { endpoint }) => order.touch(*endpoint),
-            (Self::Sessions(bindings), Change::BoundSession { session, endpoint, at }) => {
-                bindings.bind(*session, *endpoint, *at);
+            Change::SentCold { endpoint } => {
+                if let Self::ColdOrder(order) = self {
+                    order.touch(*endpoint);
+                }
             }
-            _ => {}
+            Change::BoundSession { session, endpoint, at } => {
+                if let Self::Sessions(bindings) = self {
+                    bindings.bind(*session, *endpoint, *at);
+                }
+            }
         }
     }
 

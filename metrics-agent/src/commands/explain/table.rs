@@ -90,7 +90,7 @@ impl Section<'_> {
                 scorers.iter().map(|Score { scorer, weight, .. }| format!("{} x{weight}", printable(scorer))),
             )
             .chain(["TOTAL", "CHANCE", "VERDICT"].map(str::to_owned));
-        let rows = explanation.ranked().into_iter().map(|index| self.row(index, scorers.len()));
+        let rows = explanation.ranked().map(|(index, _)| self.row(index, scorers.len()));
         columns::write(f, header.collect::<Vec<_>>(), rows, 2..scorers.len() + 4)
     }
 

@@ -39,7 +39,7 @@ impl Picker for RandomPicker {
     fn pick(&self, candidates: &[usize], _: &[f64], rng: &mut dyn Rng) -> Vec<usize> {
         let length = self.max_endpoints().min(candidates.len());
         if length == 1 {
-            return vec![candidates[rng.below(candidates.len())]];
+            return candidates.get(rng.below(candidates.len())).copied().into_iter().collect();
         }
         // The first steps of a Fisher-Yates shuffle.
         let mut picked = candidates.to_vec();

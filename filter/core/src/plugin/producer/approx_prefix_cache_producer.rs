@@ -72,7 +72,7 @@ impl Recorder for ApproxPrefixCacheProducer {
         let sent = |endpoint| {
             let capacity = self.capacity(cycle.reading(endpoint));
             hashes.lists().filter_map(move |list| {
-                let chain = list[index.fresh(endpoint, list)..].to_vec();
+                let chain = list.get(index.fresh(endpoint, list)..).unwrap_or_default().to_vec();
                 (!chain.is_empty()).then_some(Change::SentPrompt { endpoint, capacity, chain })
             })
         };

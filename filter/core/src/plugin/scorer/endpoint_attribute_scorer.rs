@@ -167,9 +167,9 @@ impl Scorer for EndpointAttributeScorer {
             let Some(value) = value else { continue };
             let high = ((value - min) / (max - min)).clamp(0.0, 1.0);
             *score = match self.algorithm.kind {
-                _ if max <= min => 1.0,
+                Some(_) | None if max <= min => 1.0,
                 Some(Kind::LinearHigherIsBetter) => high,
-                _ => 1.0 - high,
+                Some(Kind::LinearLowerIsBetter) | None => 1.0 - high,
             };
         }
     }

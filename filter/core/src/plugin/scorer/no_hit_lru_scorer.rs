@@ -70,15 +70,16 @@ impl Scorer for NoHitLruScorer {
         let last = (candidates.len() - 1) as f64;
         let by_rank = |rank: usize| (1.0 - rank as f64 / last).max(0.0);
         let positions = order.positions(cycle.pool.endpoints().len());
+        let position = |endpoint: usize| positions.get(endpoint).copied().flatten();
         let mut unused = 0;
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
-            if positions[endpoint].is_none() {
+            if position(endpoint).is_none() {
                 *score = by_rank(unused);
                 unused += 1;
             }
         }
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
-            if let Some(position) = positions[endpoint] {
+            if let Some(position) = position(endpoint) {
                 *score = by_rank(unused + position);
             }
         }

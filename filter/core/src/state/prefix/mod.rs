@@ -1,6 +1,15 @@
 //! Which endpoint has which prompt prefix in its cache, as far as routing can tell.
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "an endpoint's log is made before it is used, and a chain is cut where it matched"
+)]
 mod index;
+#[expect(
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "only this file makes slots, and an arena's pages stay"
+)]
 mod log;
 
 pub use index::{MAX_BLOCKS_PER_ENDPOINT, PrefixIndex};
