@@ -1,92 +1,86 @@
-//! The log in which the filter's VMs tell each other what they did: whatever it holds, what is counted can be taken back.
+//! The log of the filter's workers: whatever it holds, its entries can be applied, and every load can be taken back.
 #![no_main]
 
 use core::time::Duration;
+use std::sync::Arc;
 
-use endpoint_picker::avoidance::Avoidance;
 use endpoint_picker::config::PickerConfig;
-use endpoint_picker::cycle::{Headers, Load, Request, View};
-use endpoint_picker::in_flight::InFlight;
+use endpoint_picker::headers::Headers;
+use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::profile::Instance;
-use endpoint_picker::restarts::Restarts;
+use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_wire::log::{self, Entry, What};
+use endpoint_picker_engine::ledger::{ChangeKind, Ledger};
+use endpoint_picker_workers::entry::{self, Content};
+use endpoint_picker_workers::words;
 use libfuzzer_sys::fuzz_target;
 
+const AVOID: Duration = Duration::from_millis(250);
+
 fuzz_target!(|input: &[u8]| {
-    let words: Vec<u64> = log::words(input).collect();
+    let log: Vec<u64> = words(input).collect();
     let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), Vec::new());
-    let pool = Pool::new("p".to_owned(), (0..3).map(endpoint).collect()).expect("three endpoints");
-    let pipeline = remembering();
-    let mut states = pipeline.new_states();
-    let mut in_flight = InFlight::default();
-    in_flight.adopt(&pool);
-    let mut avoidance = Avoidance::default();
-    avoidance.adopt(&pool, Duration::from_millis(250));
-    let mut restarts = Restarts::default();
-    for mut entry in log::read(&words).flatten() {
+    let pool = |hosts: &[u8]| {
+        let pool = Pool::new("p".to_owned(), hosts.iter().map(|&n| endpoint(n)).collect());
+        Arc::new(pool.expect("different endpoints"))
+    };
+    let three = pool(&[0, 1, 2]);
+    let pipeline = stateful();
+    let plugins: Vec<u64> = pipeline.initial_states().map(|(key, _)| key).collect();
+    let mut ledger = Ledger::default();
+    ledger.adopt(Arc::clone(&three), [&pipeline], AVOID);
+    for entry in entry::read(&log).flatten() {
         let mut written = Vec::new();
         entry.write(&mut written);
-        let written: Vec<u64> = log::words(&written).collect();
-        assert!(log::read(&written).eq([Ok(entry)]), "what was read is written alike");
-        // Random bytes do not name our endpoints and plugins, so numbers modulo theirs do.
-        let key = |number: u64| pool.endpoints()[usize::try_from(number % 3).expect("below 3")].key();
-        let key_of = |plugin: u64| {
-            let index = plugin % pipeline.plugins().len() as u64;
-            pipeline.plugins()[usize::try_from(index).expect("few plugins")].key()
+        let written: Vec<u64> = words(&written).collect();
+        assert!(entry::read(&written).eq([Ok(entry)]), "an entry is written as it was read");
+        // Random bytes name none of our endpoints and plugins, so they are taken modulo their number.
+        let key = |number: u64| three.endpoints()[usize::try_from(number % 3).expect("below 3")].key();
+        let plugin_key = |plugin: u64| {
+            let index = usize::try_from(plugin % plugins.len() as u64).expect("few plugins");
+            plugins[index]
         };
-        entry.endpoint = key(entry.endpoint);
-        let Entry { vm, endpoint, .. } = entry;
-        match &mut entry.what {
-            What::Started(load) => in_flight.start(vm, endpoint, *load),
-            What::Moved { to, load } => in_flight.transfer(vm, endpoint, key(*to), *load),
-            What::Failed { at } => avoidance.failed(endpoint, *at),
-            What::Answered { at } => avoidance.answered(endpoint, *at),
-            What::Ended(load) => in_flight.end(vm, endpoint, *load),
-            What::Loads(loads) => {
-                let load = |&[endpoint, requests, tokens]: &[u64; 3]| (endpoint, Load { requests, tokens });
-                in_flight.set(vm, loads.iter().map(load));
+        let mut change = match entry.content {
+            Content::Change(change) => change,
+            Content::Loads(loads) => {
+                let load =
+                    |&[endpoint, requests, tokens]: &[u64; 3]| (key(endpoint), Load { requests, tokens });
+                ledger.set_loads(entry.worker, loads.iter().map(load));
+                continue;
             }
-            What::Restarted { since } => {
-                if restarts.report(endpoint, *since) {
-                    states.forget(pool.index_of(endpoint).expect("one of them"), pool.endpoints().len());
-                }
-            }
-            What::SentPrompt { plugin, .. }
-            | What::SentCold { plugin }
-            | What::BoundSession { plugin, .. } => {
-                *plugin = key_of(*plugin);
-                if let Some(event) = entry.event(&pool) {
-                    states.apply(&event);
-                }
-            }
+        };
+        change.endpoint = key(change.endpoint);
+        match &mut change.kind {
+            ChangeKind::Moved { to, .. } => *to = key(*to),
+            ChangeKind::SentPrompt { plugin, .. }
+            | ChangeKind::SentCold { plugin }
+            | ChangeKind::BoundSession { plugin, .. } => *plugin = plugin_key(*plugin),
+            ChangeKind::Started(_)
+            | ChangeKind::Ended(_)
+            | ChangeKind::Failed { .. }
+            | ChangeKind::Answered { .. }
+            | ChangeKind::Restarted { .. } => {}
         }
+        ledger.apply(entry.worker, &change);
     }
-    let view = View {
-        pool: &pool,
-        readings: &[],
-        readings_arrived: Duration::ZERO,
-        in_flight: in_flight.loads(),
-        avoided: avoidance.avoided(),
-        states: &states,
-    };
     let headers = [("x-session-id".to_owned(), b"a".to_vec())];
     let request = Request { headers: Headers(&headers), ..Request::default() };
+    let view = ledger.view(&[], Duration::ZERO);
     let decision = pipeline.decide(&request, &view, Duration::from_secs(1), &mut SplitMix64::new(1));
     assert!(decision.destination().is_some_and(|endpoint| endpoint < 3));
-    states.remap(&[Some(1), None, Some(0)]);
-    let senders: Vec<u64> = in_flight.senders().collect();
+    ledger.adopt(pool(&[2, 0]), [&pipeline], AVOID);
+    let senders: Vec<u64> = ledger.senders().collect();
     for sender in senders {
-        in_flight.forget(sender);
+        ledger.forget_sender(sender);
     }
-    assert_eq!(in_flight.loads(), [Load::default(); 3], "nobody is left who has anything in flight");
+    assert_eq!(ledger.loads(), [Load::default(); 2], "no sender is left that has anything in flight");
 });
 
-/// All plugins that remember anything.
-fn remembering() -> Pipeline {
+/// All plugins that have a state.
+fn stateful() -> Pipeline {
     let plugin = |type_name: &str, parameters: &str| {
         Instance::unnamed(read_plugin(type_name, parameters).expect("a good plugin"))
     };

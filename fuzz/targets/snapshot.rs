@@ -4,34 +4,31 @@
 use core::time::Duration;
 
 use endpoint_picker::body::{Api, Body};
-use endpoint_picker::cycle::{Headers, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
+use endpoint_picker::headers::Headers;
 use endpoint_picker::period::Period;
-use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
+use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::shadow::Shadow;
-use endpoint_picker_wire::{
-    decode, pipeline_into_core, policy_into_core, reading_into_core, shadow_into_core, topology_into_core,
-};
+use endpoint_picker::view::View;
+use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
+use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_wire::decode;
 use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
 
 const NOW: Duration = Duration::from_secs(1_000);
 const BODY: &str = r#"{"model": "llama", "prompt": "hello", "max_tokens": 5}"#;
 
 fuzz_target!(|input: &[u8]| {
-    let Ok(snapshot) = decode(input) else { return };
-    let Some(mut topology) = snapshot.topology else { return };
-    let mut policy = topology.policy.take().unwrap_or_default();
-    let Ok(pool) = topology_into_core(topology) else { return };
-    let Ok(pipeline) = pipeline_into_core(&mut policy) else { return };
-    let shadow = shadow_into_core(&mut policy, &pipeline).ok().flatten();
-    let policy = policy_into_core(policy);
-    let readings: Vec<_> =
-        snapshot.readings.into_iter().map(|reading| reading_into_core(reading, NOW)).collect();
-    let mut states = pipeline.new_states();
-    let pipelines = [&pipeline].into_iter().chain(shadow.as_ref().map(Shadow::pipeline));
-    states.adopt(pipelines.flat_map(Pipeline::initial_states));
+    let Ok(mut snapshot) = decode(input) else { return };
+    let Some(topology) = snapshot.topology.take() else { return };
+    let Ok(topology) = Topology::compile(topology) else { return };
+    let pool_view = PoolView::new(Arc::new(topology), snapshot, NOW);
+    let Topology { pool, pipeline, shadow, policy } = &**pool_view.topology();
+    let mut ledger = LocalLedger::default();
+    ledger.adopt(Arc::clone(pool), pool_view.topology().pipelines(), policy.avoid_failing);
+    ledger.observe(pool_view.readings());
     let headers = [("x-session-id", "a"), ("x-llm-d-inference-objective", "batch")]
         .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
     let headers = Headers(&headers);
@@ -48,28 +45,22 @@ fuzz_target!(|input: &[u8]| {
             priority: resolution.priority,
             ..Request::default()
         };
-        let view = View {
-            pool: &pool,
-            readings: &readings,
-            readings_arrived: NOW,
-            in_flight: &[],
-            avoided: &[Period::new(NOW, Duration::MAX)],
-            states: &states,
-        };
-        is_sound(&pipeline.decide_without_body(&request, &view, NOW, &mut rng), &pool);
-        let decision = pipeline.decide(&request, &view, NOW, &mut rng);
-        is_sound(&decision, &pool);
-        let mut events = decision.events.clone();
-        if let Some(shadow) = &shadow {
-            let opinion =
-                shadow.decide((&pipeline, &decision), &request, &view, NOW, &mut SplitMix64::new(1));
-            is_sound(&opinion.decision, &pool);
-            assert!(opinion.agrees || opinion.difference(&pool).is_some());
-            events.extend(opinion.decision.events);
+        let avoided = [Period::new(NOW, Duration::MAX)];
+        let view = View { avoided: &avoided, ..ledger.ledger().view(pool_view.readings(), NOW) };
+        is_sound(&pipeline.decide_without_body(&request, &view, NOW, &mut rng), pool);
+        let mut decision = pipeline.decide(&request, &view, NOW, &mut rng);
+        is_sound(&decision, pool);
+        let shadow = shadow.as_ref().map(|shadow| {
+            shadow.decide((pipeline, &decision), &request, &view, NOW, &mut SplitMix64::new(1))
+        });
+        let mut changes = changes_of(&mut decision, pool);
+        if let Some(shadow) = shadow {
+            is_sound(&shadow.decision, pool);
+            assert!(shadow.agrees || shadow.difference(pool).is_some());
+            changes
+                .extend(shadow.decision.events.into_iter().filter_map(|event| Change::of_event(event, pool)));
         }
-        for event in events {
-            states.apply(&event);
-        }
+        ledger.apply(changes);
     }
 });
 
