@@ -133,8 +133,8 @@ function showSummary({ endpoints, proxies }) {
   // An endpoint that is not ready keeps its last values, which no longer count; the requests that proxies sent there are still in flight.
   const read = endpoints.filter(({ state }) => state !== "not_ready");
   const total = (/** @type {(number | null | undefined)[]} */ values, /** @type {(value: number) => string} */ format) => {
-    const known = numbers(values);
-    return known.length > 0 ? format(sum(known)) : MISSING;
+    const present = numbers(values);
+    return present.length > 0 ? format(sum(present)) : MISSING;
   };
   const usages = numbers(fresh.map((it) => it.kv_usage));
   const ages = numbers(read.map((it) => it.age_ms));
