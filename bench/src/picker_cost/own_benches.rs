@@ -22,7 +22,7 @@ const MEASURED: [(&str, bool); 4] =
 
 /// The time of a decision in core, compiled for this machine.
 pub(crate) fn decisions() -> Result<Vec<Row>> {
-    cargo_bench("endpoint-picker", "decide")?;
+    cargo_bench("endpoint-picker-engine", "decide")?;
     let own = env::current_exe()?;
     let target = own.ancestors().nth(2).context("this program lies in a target directory")?;
     let mut rows = Vec::new();

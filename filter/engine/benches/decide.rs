@@ -1,4 +1,4 @@
-//! Choosing an endpoint: with the body already read, and from the body's bytes to what is remembered of the choice.
+//! Decisions: with the body already read, and from the body's bytes to the ledger with the changes that follow.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
 #![allow(missing_docs, reason = "the macros of the bench harness make public functions")]
@@ -9,35 +9,36 @@ use core::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use endpoint_picker::body::{Api, Body, Options};
 use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
-use endpoint_picker::cycle::{Load, Request, View};
 use endpoint_picker::decision::Decision;
+use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin::registry::AnyPlugin;
-use endpoint_picker::plugin::registry::read_plugin;
-use endpoint_picker::plugin::{KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer};
-use endpoint_picker::plugin_state::PluginStates;
+use endpoint_picker::plugin::registry::{AnyPlugin, read_plugin};
+use endpoint_picker::plugin::{
+    Instance, KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer,
+};
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
+use endpoint_picker::request::Request;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker::shadow::{Shadow, ShadowDecision};
+use endpoint_picker::view::View;
+use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
+use std::sync::Arc;
 
 const NOW: Duration = Duration::from_secs(1_000);
 
 /// Prompts sent before the measurement.
 const PROMPTS: usize = 2_000;
 
-/// A pool under load whose prefix index knows [`PROMPTS`] prompts.
-struct Scene {
+/// A pool under load whose prefix index holds [`PROMPTS`] prompts.
+struct Fixture {
     pipeline: Pipeline,
-    pool: Pool,
     readings: Vec<Reading>,
-    in_flight: Vec<Load>,
-    states: PluginStates,
+    ledger: LocalLedger,
     rng: SplitMix64,
 }
 
-impl Scene {
+impl Fixture {
     fn new(pipeline: Pipeline, endpoints: u16, prompt_bytes: usize) -> Self {
         let mut rng = SplitMix64::new(7);
         let endpoint = |n: u16| {
@@ -54,29 +55,30 @@ impl Scene {
             num_blocks: Some(8_192),
             ..Reading::default()
         });
-        let mut scene = Self {
-            states: pipeline.new_states(),
-            pipeline,
-            pool: Pool::new("default".to_owned(), (0..endpoints).map(endpoint).collect()).unwrap(),
-            readings: readings.collect(),
-            in_flight: vec![Load { requests: 3, tokens: 2_000 }; endpoints.into()],
-            rng: SplitMix64::new(7),
-        };
+        let readings = readings.collect();
+        let pool = Pool::new("default".to_owned(), (0..endpoints).map(endpoint).collect()).unwrap();
+        let load = Load { requests: 3, tokens: 2_000 };
+        let loads: Vec<_> = pool.endpoints().iter().map(|endpoint| (endpoint.key(), load)).collect();
+        let mut ledger = LocalLedger::default();
+        ledger.adopt(Arc::new(pool), [&pipeline], Duration::ZERO);
+        ledger.set_loads(loads);
+        let mut fixture = Self { pipeline, readings, ledger, rng: SplitMix64::new(7) };
         for json in prompts(prompt_bytes) {
-            scene.decide_and_remember(&json);
+            fixture.decide_and_apply(&json);
         }
-        scene
+        fixture
     }
 
-    /// Lets a shadow see the prompts, too.
-    fn try_out(&mut self, shadow: &Shadow, prompt_bytes: usize) {
-        self.states.adopt(self.pipeline.initial_states().chain(shadow.pipeline().initial_states()));
+    /// Has a shadow record the prompts, too.
+    fn add_shadow(&mut self, shadow: &Shadow, prompt_bytes: usize) {
+        let pool = Arc::clone(self.ledger.ledger().pool());
+        self.ledger.adopt(Arc::clone(&pool), [&self.pipeline, shadow.pipeline()], Duration::ZERO);
         for json in prompts(prompt_bytes) {
             let body = self.read(&json);
             let decision = self.decide(&body);
-            for event in self.opinion(shadow, &decision, &body).decision.events {
-                self.states.apply(&event);
-            }
+            let events = self.decide_by_shadow(shadow, &decision, &body).decision.events;
+            self.ledger
+                .apply(events.into_iter().filter_map(|event| Change::of_event(event, &pool)).collect());
         }
     }
 
@@ -86,14 +88,7 @@ impl Scene {
     }
 
     fn view(&self) -> View<'_> {
-        View {
-            pool: &self.pool,
-            readings: &self.readings,
-            readings_arrived: NOW,
-            in_flight: &self.in_flight,
-            avoided: &[],
-            states: &self.states,
-        }
+        self.ledger.ledger().view(&self.readings, NOW)
     }
 
     fn decide(&mut self, body: &Body<'_>) -> Decision {
@@ -103,23 +98,24 @@ impl Scene {
         decision
     }
 
-    /// What a shadow would have done, after the acting pipeline has decided.
-    fn opinion(&self, shadow: &Shadow, decision: &Decision, body: &Body<'_>) -> ShadowDecision {
+    /// Has a shadow decide after the acting pipeline.
+    fn decide_by_shadow(&self, shadow: &Shadow, decision: &Decision, body: &Body<'_>) -> ShadowDecision {
         let acted = (&self.pipeline, decision);
         shadow.decide(acted, &request(body), &self.view(), NOW, &mut SplitMix64::new(7))
     }
 
-    fn decide_and_remember(&mut self, json: &str) -> Decision {
+    /// Decides and applies the plugins' changes. The load of the endpoints stays as it is.
+    fn decide_and_apply(&mut self, json: &str) -> Decision {
         let body = self.read(json);
-        let decision = self.decide(&body);
-        for event in &decision.events {
-            self.states.apply(event);
-        }
+        let mut decision = self.decide(&body);
+        decision.reservations.clear();
+        let changes = changes_of(&mut decision, self.ledger.ledger().pool());
+        self.ledger.apply(changes);
         decision
     }
 }
 
-/// What was sent before: a tenth of the prompts begin like the first one.
+/// The prompts sent before. A tenth of them begin like the first one.
 fn prompts(bytes: usize) -> impl Iterator<Item = String> {
     (0..PROMPTS).map(move |n| chat(bytes, if n % 10 == 0 { bytes / 2 } else { 0 }, n))
 }
@@ -192,24 +188,24 @@ fn decisions(criterion: &mut Criterion) {
         ("optimized baseline, 100 endpoints, 8 KB", optimized_baseline(), 100, 8 << 10),
     ] {
         let mut group = criterion.benchmark_group(name);
-        let mut scene = Scene::new(pipeline, endpoints, bytes);
+        let mut fixture = Fixture::new(pipeline, endpoints, bytes);
         let known = chat(bytes, bytes / 2, 0);
         let half_known = chat(bytes, bytes / 2, PROMPTS);
         let cold = chat(bytes, 0, PROMPTS);
         for (kind, json) in
             [("known prompt", &known), ("half known prompt", &half_known), ("cold prompt", &cold)]
         {
-            let body = scene.read(json);
-            group.bench_function(kind, |bencher| bencher.iter(|| scene.decide(black_box(&body))));
+            let body = fixture.read(json);
+            group.bench_function(kind, |bencher| bencher.iter(|| fixture.decide(black_box(&body))));
         }
         group.bench_function("body to state", |bencher| {
-            bencher.iter(|| scene.decide_and_remember(black_box(&known)));
+            bencher.iter(|| fixture.decide_and_apply(black_box(&known)));
         });
         group.finish();
     }
 }
 
-/// What a configuration on trial adds, to an acting one whose index knows half of the prompt.
+/// The cost of a shadow beside an acting configuration whose index holds half of the prompt.
 fn shadows(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a shadow, optimized baseline, 100 endpoints, 8 KB");
     let bytes = 8 << 10;
@@ -220,18 +216,19 @@ fn shadows(criterion: &mut Criterion) {
         ("of the default rules", Some(Pipeline::default())),
         ("of longer blocks, with an index of its own", Some(of_longer_blocks())),
     ] {
-        let mut scene = Scene::new(optimized_baseline(), 100, bytes);
-        let shadow = shadow.map(|shadow| Shadow::new(shadow, &scene.pipeline));
+        let mut fixture = Fixture::new(optimized_baseline(), 100, bytes);
+        let shadow = shadow.map(|shadow| Shadow::new(shadow, &fixture.pipeline));
         if let Some(shadow) = &shadow {
-            scene.try_out(shadow, bytes);
+            fixture.add_shadow(shadow, bytes);
         }
-        let body = scene.read(&json);
+        let body = fixture.read(&json);
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 let body = black_box(&body);
-                let decision = scene.decide(body);
-                let opinion = shadow.as_ref().map(|shadow| scene.opinion(shadow, &decision, body));
-                (decision, opinion)
+                let decision = fixture.decide(body);
+                let by_shadow =
+                    shadow.as_ref().map(|shadow| fixture.decide_by_shadow(shadow, &decision, body));
+                (decision, by_shadow)
             });
         });
     }
