@@ -13,7 +13,7 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// 200 once every pool has an endpoint set and each of its endpoints was tried; never while draining.
+/// 200 once every pool has an endpoint set and each of its endpoints was scraped; never while draining.
 pub(super) async fn ready(State(state): State<Arc<ApiState>>) -> Response {
     match not_ready(&state) {
         None => "ok\n".into_response(),
@@ -35,6 +35,6 @@ fn not_ready(state: &ApiState) -> Option<String> {
     if publishers.is_empty() {
         return Some("no pools yet".to_owned());
     }
-    let untried = publishers.iter().find(|(_, publisher)| !publisher.first_round_done());
-    untried.map(|(name, _)| format!("pool {name:?}: not every endpoint has been tried yet"))
+    let unscraped = publishers.iter().find(|(_, publisher)| !publisher.first_round_done());
+    unscraped.map(|(name, _)| format!("pool {name:?}: not every endpoint has been scraped yet"))
 }

@@ -3,6 +3,8 @@
 //! They feed `/metrics` and the page, and no decision depends on them. Any client of the agent can send them, so
 //! everything in them is bounded.
 
+mod error;
+mod limits;
 pub(super) mod receive;
 pub mod store;
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::api::pools::status::{EndpointStatus, LoraStatus, PoolStatus, Sent, ShadowCounts, State};
+use crate::api::pools::status::{EndpointStatus, LoraStatus, PoolStatus, ShadowCounts, State, TrafficStatus};
 use crate::commands::columns::{self, NOTHING, printable};
 
 const HEADER: [&str; 12] = [
@@ -54,7 +54,7 @@ impl PoolStatus {
 }
 
 fn row(endpoint: &EndpointStatus) -> [String; 12] {
-    let sent = |say: fn(Sent) -> Option<String>| endpoint.sent.and_then(say);
+    let sent = |say: fn(TrafficStatus) -> Option<String>| endpoint.sent.and_then(say);
     let texts = [
         Some(printable(&endpoint.name)),
         Some(words(endpoint.state).to_owned()),
@@ -140,7 +140,7 @@ mod tests {
                 waiting: vec!["de".to_owned()],
                 max: 4,
             }),
-            sent: Some(Sent {
+            sent: Some(TrafficStatus {
                 picks: 9,
                 picks_per_second: Some(2.25),
                 requests: 4,

@@ -150,7 +150,7 @@ async fn ready_when_each_endpoint_was_tried_once_and_not_while_draining() {
     assert_eq!(agent.get("/healthz").await.status, 200);
     let before = agent.get("/readyz").await;
     assert_eq!(before.status, 503);
-    assert!(before.text().contains("has been tried"), "{}", before.text());
+    assert!(before.text().contains("has been scraped"), "{}", before.text());
     eventually("ready", async || (agent.get("/readyz").await.status == 200).then_some(())).await;
     agent.stop.cancel();
     let draining = eventually("draining", async || {

@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Checks the host, the certificate and the token of requests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::api::error::error_response;
 use crate::api::metrics::ApiMetrics;
 use crate::credentials::{Tokens, Watched};
 
-/// What a request must show, but for those of health checks.
+/// The requirements on requests, except those of health checks.
 #[derive(Debug)]
 pub struct Access {
-    /// By which names the agent may be asked.
+    /// The allowed values of the `host` header.
     pub hosts: AllowedHosts,
-    /// Whether its connection must be by a client with a certificate.
+    /// Whether the client needs a certificate.
     pub requires_certificate: bool,
-    /// Of which it must show one.
+    /// The tokens of which a request needs one; `None`: no token is needed.
     pub tokens: Option<Watched<Tokens>>,
     /// Counts refusals.
     pub metrics: ApiMetrics,
 }
 
-/// What is known of the other side of a connection.
+/// Facts about the connection of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// Whether it showed a certificate, which was then found to be good.
+    /// Whether the client has a valid certificate.
     pub has_certificate: bool,
     /// The agent's own address on this connection.
     pub own_address: IpAddr,
@@ -44,23 +44,23 @@ impl Access {
         }
         if self.requires_certificate && !peer.is_some_and(|peer| peer.has_certificate) {
             self.metrics.count_refusal("no_certificate");
-            let problem = "a client certificate is needed, by an authority of --tls-client-ca";
+            let problem = "a client certificate by an authority of --tls-client-ca is required";
             return Some(error_response(StatusCode::FORBIDDEN, problem));
         }
         let tokens = self.tokens.as_ref()?.now();
-        let shown = headers.get(header::AUTHORIZATION);
-        if shown.is_some_and(|shown| tokens.allow(shown.as_bytes())) {
+        let authorization = headers.get(header::AUTHORIZATION);
+        if authorization.is_some_and(|value| tokens.allow(value.as_bytes())) {
             return None;
         }
-        self.metrics.count_refusal(if shown.is_some() { "wrong_token" } else { "no_token" });
-        let problem = "a token of --bearer-token-file is needed: authorization: Bearer <token>";
+        self.metrics.count_refusal(if authorization.is_some() { "wrong_token" } else { "no_token" });
+        let problem = "a token of --bearer-token-file is required: authorization: Bearer <token>";
         let mut refusal = error_response(StatusCode::UNAUTHORIZED, problem);
         refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         Some(refusal)
     }
 }
 
-/// Lets a request pass, or refuses it.
+/// Passes a request on, or refuses it.
 pub(in crate::api) async fn check(
     State(access): State<Arc<Access>>,
     request: Request,

@@ -1,29 +1,29 @@
-//! By which names the agent may be asked.
+//! The allowed values of the `host` header.
 
 use std::net::IpAddr;
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, header};
 
-/// The name by which filters ask, whatever they call the agent's cluster.
+/// The `host` of filters, whatever the name of the agent's cluster.
 const FILTERS_NAME: &str = "metrics-agent";
 
-/// The values of `Host` that the agent answers to.
+/// The allowed values of the `host` header, beside the agent's own address.
 ///
-/// A web page may let its own name point to the agent's address and so read the API with the browser of somebody who reaches
-/// it. The browser's `Host` then is the page's name.
+/// They prevent DNS rebinding: a web page whose name resolves to the agent's address could read the API through the browser of a
+/// user who can reach the agent. The browser then sends the page's name as `host`.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(pub Vec<String>);
 
 impl AllowedHosts {
-    /// Whether a request that came to this address names it, `localhost` where that is one of the host itself, or one of the
-    /// allowed names. Ports are not compared: they change on the way through tunnels.
+    /// Whether a request to `address` names that address, `localhost` for a loopback address, or an allowed name. Ports are not
+    /// compared, because tunnels change them.
     pub(super) fn allow(&self, headers: &HeaderMap, address: IpAddr) -> bool {
         let mut hosts = headers.get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
         let Some(name) = host.to_str().ok().and_then(name_of) else { return false };
         let address = address.to_canonical();
-        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        let is = |allowed: &str| name.eq_ignore_ascii_case(allowed);
         name.parse::<IpAddr>().is_ok_and(|named| named.to_canonical() == address)
             || is(FILTERS_NAME)
             || (is("localhost") && address.is_loopback())
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_allowed_only_if_it_was_given() {
+    fn a_name_is_allowed_only_if_a_flag_names_it() {
         for host in [
             "rebound.example",
             "rebound.example:9095",
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_names_are_refused() {
         for text in ["", "a:1", "10.0.0.1:80", "http://a", "a/b", "a@b", "*.example", "*"] {
             assert!(allowed_host(text).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Answers that must be taken in time.
+//! Responses that clients must read in time.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
@@ -8,24 +8,24 @@ use axum::body::Body;
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use tokio::time::Instant;
 
-/// So much is handed over at once; the time is looked at before each piece.
-const PIECE: usize = 64 * 1024;
+/// Largest part that is sent at once; the deadline is checked before each part.
+const MAX_PART: usize = 64 * 1024;
 
-/// The body of an answer that fails when its client has not made room for all of it in time, which ends the connection.
+/// A response body that fails when its client has not read all of it in time, which ends the connection.
 ///
-/// It fails when the next piece could be sent. That there is room for one now and then is for the limit on writes to see.
+/// The deadline is checked when the next part could be sent. A client that reads nothing at all is the concern of the write timeout.
 #[derive(Debug)]
 pub(super) struct DeadlineBody {
     body: Body,
-    /// What is left of its last frame.
+    /// The rest of the last frame.
     rest: Bytes,
-    until: Instant,
+    deadline: Instant,
 }
 
 impl DeadlineBody {
-    /// The time begins now.
+    /// The body must be read within `limit` from now on.
     pub(super) fn new(body: Body, limit: Duration) -> Self {
-        Self { body, rest: Bytes::new(), until: Instant::now() + limit }
+        Self { body, rest: Bytes::new(), deadline: Instant::now() + limit }
     }
 }
 
@@ -37,8 +37,8 @@ impl HttpBody for DeadlineBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        if !self.is_end_stream() && Instant::now() >= self.until {
-            let problem = "the client did not take the answer in time (--answer-timeout)";
+        if !self.is_end_stream() && Instant::now() >= self.deadline {
+            let problem = "the client did not read the response in time (--answer-timeout)";
             return Poll::Ready(Some(Err(problem.into())));
         }
         if self.rest.is_empty() {
@@ -48,8 +48,8 @@ impl HttpBody for DeadlineBody {
                 None => return Poll::Ready(None),
             }
         }
-        let piece = self.rest.len().min(PIECE);
-        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(piece)))))
+        let part = self.rest.len().min(MAX_PART);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(part)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -76,28 +76,28 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_is_taken_in_time_is_the_same_in_pieces() {
-        let bytes: Vec<u8> = (0..=250).cycle().take(PIECE * 2 + 5).collect();
-        let mut answer = DeadlineBody::new(bytes.clone().into(), LIMIT);
-        let (mut taken, mut sizes) = (Vec::new(), Vec::new());
-        while let Some(frame) = answer.frame().await {
-            let piece = frame.unwrap().into_data().unwrap();
-            sizes.push(piece.len());
-            taken.extend_from_slice(&piece);
-            assert_eq!(answer.size_hint().exact(), Some((bytes.len() - taken.len()) as u64));
+    async fn a_response_that_is_read_in_time_arrives_in_parts() {
+        let bytes: Vec<u8> = (0..=250).cycle().take(MAX_PART * 2 + 5).collect();
+        let mut response = DeadlineBody::new(bytes.clone().into(), LIMIT);
+        let (mut received, mut sizes) = (Vec::new(), Vec::new());
+        while let Some(frame) = response.frame().await {
+            let part = frame.unwrap().into_data().unwrap();
+            sizes.push(part.len());
+            received.extend_from_slice(&part);
+            assert_eq!(response.size_hint().exact(), Some((bytes.len() - received.len()) as u64));
         }
-        assert_eq!((taken, sizes), (bytes, vec![PIECE, PIECE, 5]));
-        assert!(answer.is_end_stream());
+        assert_eq!((received, sizes), (bytes, vec![MAX_PART, MAX_PART, 5]));
+        assert!(response.is_end_stream());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_not_fails_and_one_that_was_does_not() {
-        let mut late = DeadlineBody::new(vec![0; PIECE + 1].into(), LIMIT);
-        let mut taken = DeadlineBody::new(vec![0; PIECE].into(), LIMIT);
-        assert!(late.frame().await.unwrap().is_ok() && taken.frame().await.unwrap().is_ok());
+    async fn a_response_fails_only_if_a_part_is_left_at_the_deadline() {
+        let mut late = DeadlineBody::new(vec![0; MAX_PART + 1].into(), LIMIT);
+        let mut complete = DeadlineBody::new(vec![0; MAX_PART].into(), LIMIT);
+        assert!(late.frame().await.unwrap().is_ok() && complete.frame().await.unwrap().is_ok());
         tokio::time::advance(LIMIT).await;
         let error = late.frame().await.unwrap().unwrap_err();
         assert!(error.to_string().contains("--answer-timeout"), "{error}");
-        assert!(taken.frame().await.is_none());
+        assert!(complete.frame().await.is_none());
     }
 }

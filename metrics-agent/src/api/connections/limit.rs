@@ -1,6 +1,6 @@
-//! The limit on connections, in the log.
+//! The limit on connections.
 
-/// Warns once when all connections are in use, and again only after half of them were free.
+/// The limit on connections. Warns once when it is reached, and again only after half of the connections were free.
 pub(super) struct ConnectionLimit {
     max: usize,
     is_reached: bool,
@@ -11,7 +11,7 @@ impl ConnectionLimit {
         Self { max, is_reached: false }
     }
 
-    /// Whether one more connection may be accepted.
+    /// Whether one more than `open` connections may be open.
     pub(super) fn allows_more_than(&self, open: usize) -> bool {
         open < self.max
     }

@@ -1,4 +1,4 @@
-//! Connections, each bounded in size and time.
+//! Accepts and serves connections.
 
 use core::convert::Infallible;
 use core::time::Duration;
@@ -24,32 +24,32 @@ use super::limit::ConnectionLimit;
 use crate::api::access::check::Peer;
 use crate::credentials::Watched;
 
-/// Pause after the kernel gave no connection, as when there are no more file descriptors.
+/// Pause after a failed accept, such as without free file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Least of [`Limits::max_header_bytes`]: HTTP's library reads in no smaller pieces.
+/// Least value of [`Limits::max_header_bytes`]: the HTTP library needs a buffer of this size.
 pub const MIN_HEADER_BYTES: usize = 8192;
 
-/// What one client, or many, may take of the agent.
+/// Limits on clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most connections; more wait until one of them ends.
     pub max_connections: usize,
-    /// Longest request line with its headers, at least [`MIN_HEADER_BYTES`]; a longer one is answered 431.
+    /// Most bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it the status is 431.
     pub max_header_bytes: usize,
-    /// A connection is closed when a handshake takes longer, or when the next request's headers have not come whole in it.
+    /// Longest time for a handshake, and for the headers of the next request; then the connection is closed.
     pub idle_timeout: Duration,
-    /// A connection is closed when its client takes nothing of an answer for so long.
+    /// Longest time in which a client reads nothing of a response; then the connection is closed.
     pub write_timeout: Duration,
-    /// The same when it takes longer for all of an answer, however steadily.
+    /// Longest time for a whole response; then the connection is closed.
     pub answer_timeout: Duration,
-    /// Largest report of a proxy; a larger one is answered 413.
+    /// Most bytes of a proxy's report; above it the status is 413.
     pub max_report_bytes: usize,
-    /// Most proxies that may report on one pool; one more is answered 400.
+    /// Most proxies that may report on one pool; above it the status is 400.
     pub max_proxies: usize,
 }
 
-/// Serves until `closing` is cancelled, and then until every request that had begun is answered.
+/// Serves until `closing` is cancelled, and then until every request in flight is complete.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -90,7 +90,7 @@ async fn connection(
 ) {
     let own_address = match stream.local_addr() {
         Ok(address) => address.ip(),
-        Err(error) => return tracing::debug!(%error, "a connection has no address of its own"),
+        Err(error) => return tracing::debug!(%error, "a connection has no local address"),
     };
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps Nagle's delay");
@@ -110,10 +110,10 @@ async fn connection(
     };
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        let answer = router.clone().call(request);
+        let response = router.clone().call(request);
         async move {
-            let answer = answer.await.unwrap_or_else(|never| match never {});
-            Ok::<_, Infallible>(answer.map(|body| DeadlineBody::new(body, limits.answer_timeout)))
+            let response = response.await.unwrap_or_else(|never| match never {});
+            Ok::<_, Infallible>(response.map(|body| DeadlineBody::new(body, limits.answer_timeout)))
         }
     });
     let connection = http1::Builder::new()
@@ -122,6 +122,6 @@ async fn connection(
         .max_buf_size(limits.max_header_bytes)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection ended badly");
+        tracing::debug!(%error, "a connection failed");
     }
 }

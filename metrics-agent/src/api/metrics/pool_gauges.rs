@@ -1,7 +1,7 @@
-//! Gauges of pools and endpoints, taken from the pools when they are asked for.
+//! Gauges of pools and endpoints, computed from the pools for each request.
 //!
-//! Names of endpoints and proxies come from outside: at most [`MAX_SERIES`] of a family are told apart, the rest is added up under
-//! [`OTHER`].
+//! Names of endpoints and proxies come from outside. A family has at most [`MAX_SERIES`] endpoints by name; the others are added up
+//! under [`OTHER`].
 
 use core::sync::atomic::AtomicU64;
 use core::time::Duration;
@@ -13,10 +13,10 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::api::pools::status::{EndpointStatus, FRESH, PoolStatus, State};
 
-/// As in the EPP.
+/// Most endpoints by name in a family, as in the EPP.
 pub(super) const MAX_SERIES: usize = 1000;
 
-/// The label of those that are not told apart.
+/// The label of all endpoints above the limit.
 const OTHER: &str = "other";
 
 type Labels = Vec<(&'static str, String)>;
@@ -27,14 +27,14 @@ type Value = fn(&EndpointStatus) -> Option<f64>;
 /// All gauges of these pools.
 pub(super) fn registry(pools: &[PoolStatus]) -> Registry {
     let mut registry = Registry::default();
-    register_reference(registry.sub_registry_with_prefix("llm_d_epp"), pools);
+    register_epp(registry.sub_registry_with_prefix("llm_d_epp"), pools);
     register_endpoints(registry.sub_registry_with_prefix("metrics_agent"), pools);
     register_proxies(registry.sub_registry_with_prefix("endpoint_picker"), pools);
     registry
 }
 
-/// The EPP's pool metrics under its names. Where no endpoint is fresh there are no averages, in place of old ones.
-fn register_reference(registry: &mut Registry, pools: &[PoolStatus]) {
+/// The EPP's pool metrics under its names. Without a fresh endpoint there are no averages, because old ones would mislead.
+fn register_epp(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry);
     let ready = families.gauge("ready_endpoints", "Ready endpoints whose values are at most 2 s old");
     let kinds: [(&str, &str, Value); 3] = [
@@ -97,8 +97,9 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry);
     let requests = families.counter("requests", "Requests that a proxy decided on, by outcome");
     let age = families.gauge_of("report_age", "Age of a proxy's last report", Some(Unit::Seconds));
-    let tried = families.counter("shadow_decisions", "Requests that a shadow configuration was tried on");
-    let picks = families.counter("picks", "How often an endpoint was sent a request, or a part of one");
+    let shadow_decisions =
+        families.counter("shadow_decisions", "Requests that a shadow configuration decided too");
+    let picks = families.counter("picks", "Requests, or stages of requests, sent to an endpoint");
     let in_flight = families.gauge("in_flight_requests", "Requests in flight at an endpoint");
     let tokens = families.gauge("in_flight_tokens", "Tokens of the requests in flight at an endpoint");
     let mut budget = SeriesBudget::default();
@@ -121,7 +122,7 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
             let shadow = proxy.shadow.map(|counts| [("true", counts.agreed), ("false", counts.disagreed)]);
             for (agrees, decisions) in shadow.into_iter().flatten() {
                 let labels = of_proxy(&[("agrees", agrees.to_owned())]);
-                tried.get_or_create(&labels).inc_by(decisions);
+                shadow_decisions.get_or_create(&labels).inc_by(decisions);
             }
         }
         for endpoint in &pool.endpoints {
@@ -162,7 +163,7 @@ impl Families<'_> {
     }
 }
 
-/// Names that still may be told apart.
+/// The names that a family may still have.
 struct SeriesBudget {
     left: usize,
 }
@@ -174,7 +175,7 @@ impl Default for SeriesBudget {
 }
 
 impl SeriesBudget {
-    /// The label of one more endpoint.
+    /// The label of the next endpoint.
     fn name(&mut self, endpoint: &str) -> String {
         match self.left.checked_sub(1) {
             Some(left) => {
@@ -186,7 +187,7 @@ impl SeriesBudget {
     }
 }
 
-/// An endpoint that is not ready keeps its last values; they are left out at once.
+/// Whether an endpoint's values are current. An endpoint that is not ready keeps its last values, which are out of date.
 fn is_fresh(endpoint: &EndpointStatus) -> bool {
     endpoint.state != State::NotReady
         && endpoint.age_ms.is_some_and(|age_ms| Duration::from_millis(age_ms) <= FRESH)
@@ -196,7 +197,7 @@ fn named(pool: &PoolStatus) -> Labels {
     vec![("name", pool.pool.clone())]
 }
 
-/// Mean and sample standard deviation (n - 1; of one value 0), as in the EPP; `None` of no values.
+/// Mean and sample standard deviation (n - 1; 0 for one value), as in the EPP; `None` without values.
 fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
     let count = values.len() as f64;
     let mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)?;

@@ -1,4 +1,4 @@
-//! Puts a status together.
+//! Builds a pool's status.
 
 use core::time::Duration;
 
@@ -7,13 +7,13 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
 
-use super::status::{EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, Sent, State};
+use super::status::{EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, State, TrafficStatus};
 use crate::api::reports::Reports;
-use crate::api::reports::store::{Heard, PoolReports, Tally};
+use crate::api::reports::store::{EndpointTraffic, PoolReports, ProxyReport};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 
-/// From where on an endpoint counts as saturated.
+/// Values from which an endpoint counts as saturated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Thresholds {
     /// Waiting requests.
@@ -23,14 +23,14 @@ struct Thresholds {
 }
 
 impl Thresholds {
-    /// Those of the policy's saturation detector, if it is a `utilization-detector`; otherwise that plugin's defaults.
+    /// The thresholds of the policy's saturation detector, if it is a `utilization-detector`; otherwise that plugin's defaults.
     fn of_policy(policy: Option<&v1::Policy>) -> Self {
         let config = policy.and_then(|policy| policy.picker_config.as_ref());
         let detector = config.and_then(|config| {
             let name = config.saturation_detector.as_ref()?;
             let plugin = config.plugins.iter().find(|plugin| plugin.name == *name)?;
-            let is_ours = plugin.r#type == "utilization-detector";
-            is_ours.then(|| serde_json::from_str::<UtilizationDetector>(&plugin.parameters).ok())?
+            let has_thresholds = plugin.r#type == "utilization-detector";
+            has_thresholds.then(|| serde_json::from_str::<UtilizationDetector>(&plugin.parameters).ok())?
         });
         let detector = detector.unwrap_or_default();
         Self { waiting: detector.queue_depth_threshold(), kv_usage: detector.kv_cache_util_threshold() }
@@ -50,19 +50,19 @@ pub(in crate::api) fn of_pool(
 ) -> Option<PoolStatus> {
     let published = publisher.published()?;
     let reports = reports.of(published.topology().pool.name());
-    Some(of_board(&published, &reports, now))
+    Some(of_published(&published, &reports, now))
 }
 
-/// A pool as the agent publishes it, with what proxies reported.
-fn of_board(published: &PoolSnapshot, reports: &PoolReports, now: Duration) -> PoolStatus {
+/// A published pool with its proxies' reports.
+fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) -> PoolStatus {
     let topology = published.topology();
     let thresholds = Thresholds::of_policy(topology.policy.as_ref());
     let sent = |endpoint: &Endpoint| {
         let key = endpoint.key();
         (!reports.proxies.is_empty()).then(|| {
-            let tallies = reports.proxies.values().filter_map(|heard| heard.endpoints.get(&key));
+            let traffic = reports.proxies.values().filter_map(|report| report.endpoints.get(&key));
             let picks = reports.picks.get(&key).copied().unwrap_or(0);
-            tallies.fold(Sent { picks, ..Sent::default() }, add)
+            traffic.fold(TrafficStatus { picks, ..TrafficStatus::default() }, add)
         })
     };
     let pool = &topology.pool;
@@ -73,16 +73,16 @@ fn of_board(published: &PoolSnapshot, reports: &PoolReports, now: Duration) -> P
     PoolStatus {
         pool: pool.name().to_owned(),
         endpoints,
-        proxies: reports.proxies.iter().map(|(proxy, heard)| of_proxy(proxy, heard, now)).collect(),
+        proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
     }
 }
 
-/// A pool as a recorded snapshot tells it. Without a topology there are no endpoints.
+/// A pool from a recorded snapshot. Without a topology it has no endpoints.
 pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> {
     let mut topology = snapshot.topology.unwrap_or_default();
     let thresholds = Thresholds::of_policy(topology.policy.take().as_ref());
     let pool = topology_into_core(topology)?;
-    // Any moment will do, as long as ages fit in before it.
+    // Any time works, as long as it is larger than every age.
     let now = Duration::from_secs(u64::from(u32::MAX));
     let readings: Vec<_> =
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, now)).collect();
@@ -94,7 +94,7 @@ fn endpoints(
     pool: &Pool,
     readings: &[Reading],
     thresholds: Thresholds,
-    sent: impl Fn(&Endpoint) -> Option<Sent>,
+    sent: impl Fn(&Endpoint) -> Option<TrafficStatus>,
     now: Duration,
 ) -> Vec<EndpointStatus> {
     let each = pool.endpoints().iter().zip(readings);
@@ -105,7 +105,7 @@ fn of_endpoint(
     endpoint: &Endpoint,
     reading: &Reading,
     thresholds: Thresholds,
-    sent: Option<Sent>,
+    sent: Option<TrafficStatus>,
     now: Duration,
 ) -> EndpointStatus {
     let age = reading.age(now);
@@ -135,33 +135,33 @@ fn of_endpoint(
     }
 }
 
-/// A server also lists an adapter as waiting when it runs and further requests for it wait.
+/// LoRA adapters. A server lists an adapter that runs as waiting too, when further requests for it wait; it is left out there.
 fn of_adapters(lora: &Lora) -> LoraStatus {
     let only_waits = |name: &&String| !lora.running.contains(name);
     let waiting = lora.waiting.iter().filter(only_waits).cloned().collect();
     LoraStatus { running: lora.running.clone(), waiting, max: lora.max }
 }
 
-fn of_proxy(proxy: &str, heard: &Heard, now: Duration) -> ProxyStatus {
+fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
     ProxyStatus {
         proxy: proxy.to_owned(),
-        age_ms: milliseconds(now.saturating_sub(heard.at)),
-        routed: heard.routed,
-        abstained: heard.abstained,
-        rejected: heard.rejected.clone(),
-        shadow: heard.shadow,
+        age_ms: milliseconds(now.saturating_sub(report.at)),
+        routed: report.routed,
+        abstained: report.abstained,
+        rejected: report.rejected.clone(),
+        shadow: report.shadow,
     }
 }
 
-/// Counts come from outside and may be anything.
-fn add(sum: Sent, tally: &Tally) -> Sent {
-    let rates = [sum.picks_per_second, tally.picks_per_second];
-    Sent {
+/// Adds up traffic. Counts come from outside and may have any value, so sums saturate.
+fn add(sum: TrafficStatus, traffic: &EndpointTraffic) -> TrafficStatus {
+    let rates = [sum.picks_per_second, traffic.picks_per_second];
+    TrafficStatus {
         picks: sum.picks,
         picks_per_second: rates.into_iter().flatten().reduce(|a, b| a + b),
-        requests: sum.requests.saturating_add(tally.requests),
-        tokens: sum.tokens.saturating_add(tally.tokens),
-        failing: sum.failing || tally.failing,
+        requests: sum.requests.saturating_add(traffic.requests),
+        tokens: sum.tokens.saturating_add(traffic.tokens),
+        failing: sum.failing || traffic.failing,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The last minutes of every endpoint, so that a page opened late shows what happened.
+//! The last minutes of every endpoint, so that a page shows them as soon as it is opened.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -15,30 +15,30 @@ use crate::clock::Clock;
 use crate::publish::pools::Pools;
 
 /// Time between two points.
-const EVERY: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Points kept: five minutes.
-const POINTS: usize = 150;
+/// Most points: five minutes.
+const MAX_POINTS: usize = 150;
 
-/// Endpoints of a pool that are followed, the first ones: three megabytes.
+/// Most endpoints of a pool, the first ones: 3 MB.
 const MAX_ENDPOINTS: usize = 1000;
 
-/// Points of all pools.
+/// The points of all pools.
 #[derive(Debug)]
 pub struct History {
     clock: Clock,
-    pools: Mutex<HashMap<String, Lines>>,
+    pools: Mutex<HashMap<String, PoolHistory>>,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
-    at: VecDeque<Duration>,
-    endpoints: BTreeMap<String, Line>,
+struct PoolHistory {
+    times: VecDeque<Duration>,
+    endpoints: BTreeMap<String, Series>,
 }
 
-/// One number for each moment of [`Lines::at`]; NaN, and null in JSON, where nothing was known.
+/// One number for each of [`PoolHistory::times`]; NaN, and null in JSON, where there was no value.
 #[derive(Clone, Debug, Default, Serialize)]
-struct Line {
+struct Series {
     waiting: VecDeque<f32>,
     running: VecDeque<f32>,
     kv_usage: VecDeque<f32>,
@@ -46,22 +46,22 @@ struct Line {
     picks_per_second: VecDeque<f32>,
 }
 
-/// The oldest point first.
+/// The JSON of one pool, the oldest point first.
 #[derive(Serialize)]
-struct Told<'a> {
+struct HistoryJson<'a> {
     ages_ms: Vec<u128>,
-    endpoints: &'a BTreeMap<String, Line>,
+    endpoints: &'a BTreeMap<String, Series>,
 }
 
 impl History {
-    /// Nothing yet.
+    /// No points.
     pub fn new(clock: Clock) -> Self {
         Self { clock, pools: Mutex::default() }
     }
 
-    /// Adds a point every two seconds, for ever.
+    /// Adds a point every two seconds, forever.
     pub async fn record(self: Arc<Self>, pools: Arc<Pools>, reports: Arc<Reports>) {
-        let mut ticks = tokio::time::interval(EVERY);
+        let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
@@ -72,7 +72,7 @@ impl History {
         }
     }
 
-    /// Adds a point to each of these pools and forgets the others.
+    /// Adds a point to each of these pools and removes other pools.
     fn add(&self, statuses: &[PoolStatus]) {
         let now = self.clock.now();
         let mut pools = self.pools.lock();
@@ -87,32 +87,33 @@ impl History {
     pub fn json(&self, pool: &str) -> String {
         let now = self.clock.now();
         let pools = self.pools.lock();
-        let none = Lines::default();
-        let lines = pools.get(pool).unwrap_or(&none);
-        let ages_ms = lines.at.iter().map(|at| now.saturating_sub(*at).as_millis()).collect();
-        let told = Told { ages_ms, endpoints: &lines.endpoints };
-        serde_json::to_string(&told).expect("numbers under text keys are always JSON")
+        let empty = PoolHistory::default();
+        let history = pools.get(pool).unwrap_or(&empty);
+        let ages_ms = history.times.iter().map(|at| now.saturating_sub(*at).as_millis()).collect();
+        let json = HistoryJson { ages_ms, endpoints: &history.endpoints };
+        serde_json::to_string(&json).expect("numbers under text keys are always JSON")
     }
 }
 
-impl Lines {
+impl PoolHistory {
     fn add(&mut self, status: &PoolStatus, now: Duration) {
-        let before = self.at.len();
-        self.at.push_back(now);
+        let before = self.times.len();
+        self.times.push_back(now);
         for endpoint in status.endpoints.iter().take(MAX_ENDPOINTS) {
-            let line = self.endpoints.entry(endpoint.name.clone()).or_insert_with(|| Line::unknown(before));
-            line.add(endpoint);
+            let series =
+                self.endpoints.entry(endpoint.name.clone()).or_insert_with(|| Series::unknown(before));
+            series.add(endpoint);
         }
-        // Those that got no point have left.
-        self.endpoints.retain(|_, line| line.waiting.len() == before + 1);
-        if self.at.len() > POINTS {
-            self.at.pop_front();
-            self.endpoints.values_mut().for_each(Line::drop_oldest);
+        // Endpoints without a new point have left.
+        self.endpoints.retain(|_, series| series.waiting.len() == before + 1);
+        if self.times.len() > MAX_POINTS {
+            self.times.pop_front();
+            self.endpoints.values_mut().for_each(Series::drop_oldest);
         }
     }
 }
 
-impl Line {
+impl Series {
     fn unknown(points: usize) -> Self {
         let values: VecDeque<f32> = core::iter::repeat_n(f32::NAN, points).collect();
         Self {
@@ -126,7 +127,7 @@ impl Line {
 
     fn add(&mut self, endpoint: &EndpointStatus) {
         let count = |count: Option<u64>| count.map_or(f32::NAN, |count| count as f32);
-        // The last values of an endpoint that is not ready are not those of this moment.
+        // The last values of an endpoint that is not ready are out of date.
         let is_ready = endpoint.state != State::NotReady;
         self.waiting.push_back(count(endpoint.waiting.filter(|_| is_ready)));
         self.running.push_back(count(endpoint.running.filter(|_| is_ready)));
@@ -143,7 +144,7 @@ impl Line {
     }
 }
 
-/// As exact as a chart needs it, and short in JSON.
+/// As exact as a chart needs, and short in JSON.
 #[expect(clippy::cast_possible_truncation, reason = "a chart needs no more")]
 fn thousandths(value: Option<f64>) -> f32 {
     value.map_or(f32::NAN, |value| ((value * 1000.0).round() / 1000.0) as f32)
@@ -152,7 +153,7 @@ fn thousandths(value: Option<f64>) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pools::status::Sent;
+    use crate::api::pools::status::TrafficStatus;
 
     fn endpoint(name: &str, waiting: u64) -> EndpointStatus {
         EndpointStatus {
@@ -169,7 +170,11 @@ mod tests {
             block_size: None,
             num_blocks: None,
             attributes: BTreeMap::new(),
-            sent: Some(Sent { requests: 3, picks_per_second: Some(2.5), ..Sent::default() }),
+            sent: Some(TrafficStatus {
+                requests: 3,
+                picks_per_second: Some(2.5),
+                ..TrafficStatus::default()
+            }),
         }
     }
 
@@ -177,17 +182,17 @@ mod tests {
         PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![] }
     }
 
-    fn told(history: &History) -> serde_json::Value {
+    fn parsed(history: &History) -> serde_json::Value {
         serde_json::from_str(&history.json("p")).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_that_comes_later_was_unknown_before_and_one_that_left_is_gone() {
+    async fn an_endpoint_that_joins_later_has_no_earlier_values_and_one_that_left_is_removed() {
         let history = History::new(Clock::start());
         history.add(&[pool(vec![endpoint("a", 1)])]);
-        tokio::time::advance(EVERY).await;
+        tokio::time::advance(INTERVAL).await;
         history.add(&[pool(vec![endpoint("a", 2), endpoint("b", 7)])]);
-        let json = told(&history);
+        let json = parsed(&history);
         assert_eq!(json["ages_ms"], serde_json::json!([2000, 0]));
         assert_eq!(json["endpoints"]["a"]["waiting"], serde_json::json!([1.0, 2.0]));
         assert_eq!(json["endpoints"]["b"]["waiting"], serde_json::json!([null, 7.0]));
@@ -196,33 +201,33 @@ mod tests {
         assert_eq!(json["endpoints"]["a"]["in_flight"], serde_json::json!([3.0, 3.0]));
         assert_eq!(json["endpoints"]["a"]["picks_per_second"], serde_json::json!([2.5, 2.5]));
         history.add(&[pool(vec![endpoint("b", 8)])]);
-        assert!(told(&history)["endpoints"].get("a").is_none());
+        assert!(parsed(&history)["endpoints"].get("a").is_none());
         history.add(&[]);
-        assert_eq!(told(&history), serde_json::json!({"ages_ms": [], "endpoints": {}}));
+        assert_eq!(parsed(&history), serde_json::json!({"ages_ms": [], "endpoints": {}}));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_values_of_an_endpoint_that_is_not_ready_are_no_points() {
+    async fn an_endpoint_that_is_not_ready_has_no_values() {
         let history = History::new(Clock::start());
         let gone = EndpointStatus { state: State::NotReady, running: Some(4), ..endpoint("a", 1) };
         history.add(&[pool(vec![gone])]);
-        let line = &told(&history)["endpoints"]["a"];
+        let line = &parsed(&history)["endpoints"]["a"];
         let unknown = serde_json::json!([null]);
         assert_eq!([&line["waiting"], &line["running"], &line["kv_usage"]], [&unknown; 3]);
-        assert_eq!(line["in_flight"], serde_json::json!([3.0]), "what proxies sent there is counted on");
+        assert_eq!(line["in_flight"], serde_json::json!([3.0]), "traffic of proxies is still counted");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_than_five_minutes_and_a_thousand_endpoints_are_kept() {
+    async fn history_is_limited_to_five_minutes_and_a_thousand_endpoints() {
         let history = History::new(Clock::start());
         let many: Vec<_> = (0..MAX_ENDPOINTS + 5).map(|n| endpoint(&n.to_string(), 1)).collect();
-        for _ in 0..POINTS + 5 {
+        for _ in 0..MAX_POINTS + 5 {
             history.add(&[pool(many.clone())]);
         }
-        let json = told(&history);
-        assert_eq!(json["ages_ms"].as_array().unwrap().len(), POINTS);
+        let json = parsed(&history);
+        assert_eq!(json["ages_ms"].as_array().unwrap().len(), MAX_POINTS);
         let endpoints = json["endpoints"].as_object().unwrap();
         assert_eq!(endpoints.len(), MAX_ENDPOINTS);
-        assert_eq!(endpoints["0"]["running"].as_array().unwrap().len(), POINTS);
+        assert_eq!(endpoints["0"]["running"].as_array().unwrap().len(), MAX_POINTS);
     }
 }

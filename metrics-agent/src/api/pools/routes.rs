@@ -1,6 +1,6 @@
-//! What the page and `metrics-agent snapshot` ask for, as JSON.
+//! Pools as JSON, for the page and `metrics-agent snapshot`.
 //!
-//! | Path | Answer |
+//! | Path | Response |
 //! |---|---|
 //! | `GET /v1/pools` | the agent's version and the pools' names |
 //! | `GET /v1/pools/{pool}` | the pool now: [`PoolStatus`] |
@@ -68,7 +68,7 @@ fn find(
     })
 }
 
-/// An answer that nobody may keep.
-fn fresh(answer: impl IntoResponse) -> Response {
-    ([(header::CACHE_CONTROL, "no-store")], answer).into_response()
+/// A response that must not be cached.
+fn fresh(response: impl IntoResponse) -> Response {
+    ([(header::CACHE_CONTROL, "no-store")], response).into_response()
 }

@@ -1,7 +1,7 @@
 //! `GET /v1/pools/{pool}/snapshot?topology=<u64>&readings=<u64>&wait_ms=<n>`
 //!
-//! The asker names the versions it has. Other ones are answered at once; otherwise the answer is the next version,
-//! or 204 when none came within `wait_ms`. The topology is part of the answer only when the asker has another one.
+//! The client names the versions that it has. If the current ones differ, the response comes at once. Otherwise it is the next
+//! version, or 204 if there is none within `wait_ms`. It includes the topology only if the client has a different one.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::api::error::error_response;
 use crate::api::state::ApiState;
 use crate::publish::snapshot::PoolSnapshot;
 
-/// Longest wait; a longer one is cut to it.
+/// Longest wait. A longer `wait_ms` is reduced to it.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
 const ALLOWED: &str =
     "topology, readings and wait_ms, each at most once, decimal from 0 to 18446744073709551615";
 
-/// What the asker has, and how long it would wait for something else.
+/// The versions of the client, and how long it waits for different ones.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::api) struct Asked {
+pub(in crate::api) struct SnapshotQuery {
     topology: Option<u64>,
     readings: Option<u64>,
     #[serde(default)]
     wait_ms: u64,
 }
 
-enum Answer {
+enum SnapshotResult {
     Snapshot(Arc<PoolSnapshot>),
     NothingNew,
     NoEndpoints,
@@ -43,10 +43,10 @@ enum Answer {
 pub(in crate::api) async fn get(
     State(state): State<Arc<ApiState>>,
     pool: Result<Path<String>, PathRejection>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    query: Result<Query<SnapshotQuery>, QueryRejection>,
 ) -> Response {
-    let known = pool.ok().and_then(|Path(name)| state.pools.publisher(&name));
-    let Some(publisher) = known else {
+    let publisher = pool.ok().and_then(|Path(name)| state.pools.publisher(&name));
+    let Some(publisher) = publisher else {
         let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
         if names.is_empty() {
             state.metrics.count_snapshot("no_endpoints");
@@ -61,65 +61,66 @@ pub(in crate::api) async fn get(
             &format!("no such pool; allowed: {}", names.join(", ")),
         );
     };
-    let asked = match asked {
-        Ok(Query(asked)) => asked,
+    let query = match query {
+        Ok(Query(query)) => query,
         Err(rejection) => {
             state.metrics.count_snapshot("bad_query");
             let problem = format!("{}; allowed are {ALLOWED}", rejection.body_text());
             return error_response(StatusCode::BAD_REQUEST, &problem);
         }
     };
-    match answer(&state, publisher.subscribe(), asked).await {
-        Answer::Snapshot(published) => {
+    match wait_for_version(&state, publisher.subscribe(), query).await {
+        SnapshotResult::Snapshot(published) => {
             state.metrics.count_snapshot("snapshot");
-            let with_topology = asked.topology != Some(published.versions().topology);
+            let with_topology = query.topology != Some(published.versions().topology);
             let kind = [(header::CONTENT_TYPE, "application/x-protobuf")];
             (kind, published.bytes(with_topology)).into_response()
         }
-        Answer::NothingNew => {
+        SnapshotResult::NothingNew => {
             state.metrics.count_snapshot("nothing_new");
             StatusCode::NO_CONTENT.into_response()
         }
-        Answer::NoEndpoints => {
+        SnapshotResult::NoEndpoints => {
             state.metrics.count_snapshot("no_endpoints");
             error_response(StatusCode::SERVICE_UNAVAILABLE, "the pool has no endpoints yet; /readyz says why")
         }
-        Answer::TooManyWaiters => {
+        SnapshotResult::TooManyWaiters => {
             state.metrics.count_snapshot("too_many_waiters");
             error_response(StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting (--max-waiters)")
         }
     }
 }
 
-async fn answer(
+async fn wait_for_version(
     state: &ApiState,
     mut pool: watch::Receiver<Option<Arc<PoolSnapshot>>>,
-    asked: Asked,
-) -> Answer {
+    query: SnapshotQuery,
+) -> SnapshotResult {
     match pool.borrow_and_update().as_ref() {
-        None => return Answer::NoEndpoints,
-        Some(now) if asked.has_not(now) => return Answer::Snapshot(Arc::clone(now)),
+        None => return SnapshotResult::NoEndpoints,
+        Some(now) if query.differs_from(now) => return SnapshotResult::Snapshot(Arc::clone(now)),
         Some(_) => {}
     }
-    let wait = Duration::from_millis(asked.wait_ms).min(MAX_WAIT);
+    let wait = Duration::from_millis(query.wait_ms).min(MAX_WAIT);
     if wait.is_zero() || state.draining.is_cancelled() {
-        return Answer::NothingNew;
+        return SnapshotResult::NothingNew;
     }
-    let Ok(_permit) = state.waiters.try_acquire() else { return Answer::TooManyWaiters };
-    let _counted = state.metrics.count_waiter();
-    let news = pool.wait_for(|now| now.as_ref().is_some_and(|now| asked.has_not(now)));
+    let Ok(_permit) = state.waiters.try_acquire() else { return SnapshotResult::TooManyWaiters };
+    let _waiter = state.metrics.count_waiter();
+    let next_version = pool.wait_for(|now| now.as_ref().is_some_and(|now| query.differs_from(now)));
     tokio::select! {
-        found = news => match found.as_deref() {
-            Ok(Some(published)) => Answer::Snapshot(Arc::clone(published)),
-            _ => Answer::NothingNew,
+        version = next_version => match version.as_deref() {
+            Ok(Some(published)) => SnapshotResult::Snapshot(Arc::clone(published)),
+            // The pool was removed.
+            Ok(None) | Err(_) => SnapshotResult::NothingNew,
         },
-        () = tokio::time::sleep(wait) => Answer::NothingNew,
-        () = state.draining.cancelled() => Answer::NothingNew,
+        () = tokio::time::sleep(wait) => SnapshotResult::NothingNew,
+        () = state.draining.cancelled() => SnapshotResult::NothingNew,
     }
 }
 
-impl Asked {
-    fn has_not(self, now: &PoolSnapshot) -> bool {
+impl SnapshotQuery {
+    fn differs_from(self, now: &PoolSnapshot) -> bool {
         let now = now.versions();
         self.topology != Some(now.topology) || self.readings != Some(now.readings)
     }

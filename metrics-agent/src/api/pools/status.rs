@@ -1,4 +1,4 @@
-//! A pool as people look at it: what `GET /v1/pools/{pool}` answers and `metrics-agent snapshot` prints.
+//! The status of a pool: the JSON of `GET /v1/pools/{pool}`, which `metrics-agent snapshot` prints as a table.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -8,68 +8,68 @@ use serde::{Deserialize, Serialize};
 /// Up to this age the EPP counts values as fresh in its gauges.
 pub const FRESH: Duration = Duration::from_secs(2);
 
-/// One pool at one moment.
+/// The status of a pool at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolStatus {
     /// The pool's name.
     pub pool: String,
-    /// All endpoints, in discovery's order.
+    /// All endpoints, in the order of discovery.
     pub endpoints: Vec<EndpointStatus>,
     /// The proxies that report on the pool, by name.
     pub proxies: Vec<ProxyStatus>,
 }
 
-/// One endpoint. What its server did not say is absent.
+/// The status of one endpoint. Values that its server does not report are absent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndpointStatus {
     /// `namespace/name`.
     pub name: String,
     /// `ip:port`.
     pub address: String,
-    /// What discovery says of it.
+    /// The endpoint's labels from discovery.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// In one word.
+    /// The state.
     pub state: State,
     /// Age of the values below; absent: never scraped.
     pub age_ms: Option<u64>,
     /// Requests waiting in the server's queue.
     pub waiting: Option<u64>,
-    /// Requests the server works on.
+    /// Requests that the server processes.
     pub running: Option<u64>,
     /// Share of the KV cache in use, 0..=1.
     pub kv_usage: Option<f64>,
-    /// The metric that `kv_usage` is from.
+    /// The metric of `kv_usage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_usage_metric: Option<String>,
-    /// Its adapters.
+    /// LoRA adapters.
     pub lora: Option<LoraStatus>,
     /// Tokens per KV-cache block.
     pub block_size: Option<u32>,
     /// Blocks in the KV cache.
     pub num_blocks: Option<u32>,
-    /// Numbers that the operator has asked for.
+    /// Values of the operator's custom metrics.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, f64>,
-    /// What the proxies sent to it; absent: none reports.
-    pub sent: Option<Sent>,
+    /// Traffic of all proxies to the endpoint; absent: no proxy reports.
+    pub sent: Option<TrafficStatus>,
 }
 
-/// An endpoint's state in one word; the first that applies.
+/// The state of an endpoint: the first that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// No candidate for requests.
+    /// Not a candidate for requests.
     NotReady,
-    /// Ready as far as known; a proxy avoids it, because a request failed there.
+    /// A proxy avoids the endpoint, because a request failed there.
     Failing,
-    /// Ready as far as known; never scraped.
+    /// Never scraped.
     NoReading,
     /// Its values are older than [`FRESH`].
     Stale,
     /// Queue or KV cache at or above the threshold of the pool's `utilization-detector`.
     Saturated,
-    /// None of these.
+    /// Ready, with current values.
     Ready,
 }
 
@@ -91,7 +91,7 @@ impl State {
     }
 }
 
-/// Adapters of one server.
+/// LoRA adapters of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "as in `endpoint_picker::reading::Lora`")]
 pub struct LoraStatus {
@@ -100,18 +100,18 @@ pub struct LoraStatus {
     pub max: u32,
 }
 
-/// What all reporting proxies together have sent to one endpoint.
+/// Traffic of all reporting proxies to one endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sent {
-    /// How often it was chosen since the first report that the agent got.
+pub struct TrafficStatus {
+    /// Picks since the first report that the agent received.
     pub picks: u64,
-    /// How often per second, over the last second; absent until two reports tell.
+    /// Picks per second over the last second; absent until there are two reports.
     pub picks_per_second: Option<f64>,
     /// Requests in flight.
     pub requests: u64,
-    /// Their tokens.
+    /// Tokens of the requests in flight.
     pub tokens: u64,
-    /// Whether some proxy avoids it, because a request failed there.
+    /// Whether a proxy avoids the endpoint, because a request failed there.
     pub failing: bool,
 }
 
@@ -122,31 +122,31 @@ pub struct ProxyStatus {
     pub proxy: String,
     /// Age of the report.
     pub age_ms: u64,
-    /// Requests since the proxy was started.
+    /// Requests routed since the proxy started.
     pub routed: u64,
-    /// Requests left to Envoy's own balancing.
+    /// Requests left to Envoy's load balancing.
     pub abstained: u64,
-    /// Requests answered by the filter, by HTTP status.
+    /// Requests that the filter rejected, by HTTP status.
     pub rejected: BTreeMap<u32, u64>,
-    /// What a shadow configuration would have done with them; absent while none is tried.
+    /// Decisions of a shadow configuration on them; absent: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowCounts>,
 }
 
-/// How many requests a shadow configuration was tried on.
+/// Decisions of a shadow configuration, compared with the acting one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShadowCounts {
-    /// It would have treated them alike.
+    /// Equal decisions.
     pub agreed: u64,
-    /// It would have done something else.
+    /// Different decisions.
     pub disagreed: u64,
 }
 
 impl PoolStatus {
-    /// What a shadow configuration would have done with the requests of all proxies that try it; `None` when none does.
+    /// Decisions of the shadow configuration in all proxies; `None`: no proxy has one.
     pub fn shadow(&self) -> Option<ShadowCounts> {
-        let tried = self.proxies.iter().filter_map(|proxy| proxy.shadow);
-        tried.reduce(|sum, counts| ShadowCounts {
+        let counts = self.proxies.iter().filter_map(|proxy| proxy.shadow);
+        counts.reduce(|sum, counts| ShadowCounts {
             agreed: sum.agreed.saturating_add(counts.agreed),
             disagreed: sum.disagreed.saturating_add(counts.disagreed),
         })

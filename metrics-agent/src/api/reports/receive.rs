@@ -17,12 +17,12 @@ use crate::api::state::ApiState;
 
 const PROTOBUF: &str = "application/x-protobuf";
 
-/// Where reports are taken, of at most so many bytes.
+/// The route for reports of at most `max_bytes` bytes.
 pub(in crate::api) fn routes(max_bytes: usize) -> Router<Arc<ApiState>> {
-    Router::new().route("/v1/pools/{pool}/report", post(take)).layer(DefaultBodyLimit::max(max_bytes))
+    Router::new().route("/v1/pools/{pool}/report", post(receive)).layer(DefaultBodyLimit::max(max_bytes))
 }
 
-async fn take(
+async fn receive(
     State(state): State<Arc<ApiState>>,
     pool: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
@@ -40,26 +40,27 @@ async fn take(
             status => (status, rejection.body_text()),
         })
     } else {
-        let problem = format!("the report did not come whole within {limit:?} (--idle-timeout)");
+        let problem = format!("the report was not complete within {limit:?} (--idle-timeout)");
         Err((StatusCode::REQUEST_TIMEOUT, problem))
     };
-    let (outcome, answer) = match read(&state, pool, &headers, body) {
+    let (outcome, response) = match store(&state, pool, &headers, body) {
         Ok(()) => ("accepted", StatusCode::NO_CONTENT.into_response()),
         Err((status, problem)) => ("refused", error_response(status, &problem)),
     };
     state.metrics.count_report(outcome);
-    answer
+    response
 }
 
-fn read(
+/// Stores a report, or returns the status and the problem of the error response.
+fn store(
     state: &ApiState,
     pool: Result<Path<String>, PathRejection>,
     headers: &HeaderMap,
     body: Result<Bytes, (StatusCode, String)>,
 ) -> Result<(), (StatusCode, String)> {
-    // A web page that the operator has open cannot send this type here without being asked whether it may.
+    // A browser does not let a web page send this type to another origin without a CORS preflight, which the agent never allows.
     if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != PROTOBUF) {
-        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the content-type allowed is {PROTOBUF}")));
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the content-type must be {PROTOBUF}")));
     }
     let body = body?;
     let publisher = pool.ok().and_then(|Path(name)| state.pools.publisher(&name));
@@ -69,6 +70,6 @@ fn read(
     };
     let report = Report::decode(body)
         .map_err(|error| (StatusCode::BAD_REQUEST, format!("the report is malformed: {error}")))?;
-    let taken = state.reports.take(&published.topology().pool, report);
-    taken.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))
+    let added = state.reports.add(&published.topology().pool, report);
+    added.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))
 }

@@ -75,12 +75,11 @@ impl MetricExtractor {
 
     fn add(&mut self, name: &str, labels: &[(String, String)], series: FieldSeries) {
         let extractor = FieldExtractor { labels: labels.to_vec(), malformed: false, series };
-        match self.families.iter_mut().find(|family| *family.name == *name) {
-            Some(family) => family.extractors.push(extractor),
-            None => {
-                let (name, extractors) = (name.into(), vec![extractor]);
-                self.families.push(Family { name, has_values: false, extractors });
-            }
+        if let Some(family) = self.families.iter_mut().find(|family| *family.name == *name) {
+            family.extractors.push(extractor);
+        } else {
+            let (name, extractors) = (name.into(), vec![extractor]);
+            self.families.push(Family { name, has_values: false, extractors });
         }
     }
 

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use prometheus_client::encoding::text::encode;
 
 use super::*;
-use crate::api::pools::status::{ProxyStatus, Sent, ShadowCounts};
+use crate::api::pools::status::{ProxyStatus, ShadowCounts, TrafficStatus};
 
 fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> EndpointStatus {
     EndpointStatus {
@@ -20,7 +20,13 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
         block_size: None,
         num_blocks: None,
         attributes: BTreeMap::new(),
-        sent: Some(Sent { picks: waiting, picks_per_second: None, requests: 2, tokens: 300, failing: false }),
+        sent: Some(TrafficStatus {
+            picks: waiting,
+            picks_per_second: None,
+            requests: 2,
+            tokens: 300,
+            failing: false,
+        }),
     }
 }
 
@@ -84,7 +90,7 @@ fn without_a_fresh_endpoint_there_is_no_average() {
 }
 
 #[test]
-fn proxies_and_what_they_sent_are_told() {
+fn proxies_and_their_traffic_are_reported() {
     let text = text(vec![endpoint("a", 5, 0.1, Some(0))]);
     for line in [
         r#"endpoint_picker_requests_total{pool="p",proxy="envoy \"1\"",outcome="routed",status=""} 7"#,
@@ -101,7 +107,7 @@ fn proxies_and_what_they_sent_are_told() {
 }
 
 #[test]
-fn a_thousand_endpoints_are_told_apart_and_the_rest_is_added_up() {
+fn a_thousand_endpoints_have_names_and_the_others_are_added_up() {
     let text = text((0..MAX_SERIES + 3).map(|n| endpoint(&format!("e{n}"), 2, 0.1, Some(10))).collect());
     let of_queue = |line: &&str| line.starts_with("llm_d_epp_per_endpoint_queue_size{");
     assert_eq!(text.lines().filter(of_queue).count(), MAX_SERIES + 1);

@@ -30,12 +30,12 @@ fn states(policy: Option<v1::Policy>, readings: Vec<Reading>) -> Vec<State> {
     let topology = Arc::new(Topology { pool, policy });
     let published =
         PoolSnapshot::new(Clock::start(), Versions { topology: 1, readings: 1 }, topology, readings, vec![]);
-    let status = of_board(&published, &PoolReports::default(), NOW);
+    let status = of_published(&published, &PoolReports::default(), NOW);
     status.endpoints.iter().map(|endpoint| endpoint.state).collect()
 }
 
 #[test]
-fn a_state_is_the_worst_that_applies() {
+fn the_worst_state_that_applies_is_reported() {
     let readings = vec![
         reading(4, 0.79, 2000),
         reading(5, 0.0, 0),
@@ -58,7 +58,7 @@ fn an_adapter_that_runs_is_not_listed_as_waiting_too() {
 }
 
 #[test]
-fn the_thresholds_are_those_of_the_pools_detector() {
+fn thresholds_come_from_the_pools_detector() {
     let plugin = |name: &str, r#type: &str, parameters: &str| v1::Plugin {
         name: name.to_owned(),
         r#type: r#type.to_owned(),
@@ -81,7 +81,7 @@ fn the_thresholds_are_those_of_the_pools_detector() {
 }
 
 #[test]
-fn a_recorded_snapshot_shows_the_same() {
+fn a_recorded_snapshot_gives_the_same_status() {
     let lora = Lora { running: vec!["sql".to_owned()], waiting: vec![], max: 4 };
     let readings = [Reading { lora: Some(lora), ..reading(3, 0.5, 70) }, Reading::default()];
     let snapshot = v1::Snapshot {
@@ -103,7 +103,7 @@ fn a_recorded_snapshot_shows_the_same() {
 }
 
 #[test]
-fn a_status_is_the_same_after_its_way_through_json() {
+fn a_status_survives_a_round_trip_through_json() {
     let snapshot = v1::Snapshot {
         topology: Some(endpoint_picker_wire::topology_from_core(&pool(1))),
         readings: vec![endpoint_picker_wire::reading_from_core(&reading(3, 0.5, 70), NOW)],

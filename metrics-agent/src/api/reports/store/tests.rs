@@ -27,34 +27,34 @@ fn rate(reports: &Reports) -> Option<f64> {
 #[tokio::test(start_paused = true)]
 async fn the_rate_of_picks_is_between_two_reports_of_one_generation() {
     let reports = Reports::new(Clock::start(), MAX_PROXIES);
-    reports.take(&pool(), report("a", 1, 1000)).unwrap();
+    reports.add(&pool(), report("a", 1, 1000)).unwrap();
     assert_eq!(rate(&reports), None, "nothing to compare with");
     tokio::time::advance(Duration::from_secs(2)).await;
-    reports.take(&pool(), report("a", 1, 1030)).unwrap();
+    reports.add(&pool(), report("a", 1, 1030)).unwrap();
     assert_eq!(rate(&reports), Some(15.0));
     tokio::time::advance(Duration::from_secs(2)).await;
-    reports.take(&pool(), report("a", 2, 2000)).unwrap();
+    reports.add(&pool(), report("a", 2, 2000)).unwrap();
     assert_eq!(rate(&reports), None, "somebody else counts");
     tokio::time::advance(Duration::from_secs(1)).await;
-    reports.take(&pool(), report("a", 2, 10)).unwrap();
+    reports.add(&pool(), report("a", 2, 10)).unwrap();
     assert_eq!(rate(&reports), None, "a count that fell has no rate");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_picked_for_the_first_time_has_a_rate() {
     let reports = Reports::new(Clock::start(), MAX_PROXIES);
-    reports.take(&pool(), Report { endpoints: vec![], ..report("a", 1, 0) }).unwrap();
+    reports.add(&pool(), Report { endpoints: vec![], ..report("a", 1, 0) }).unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
-    reports.take(&pool(), report("a", 1, 7)).unwrap();
+    reports.add(&pool(), report("a", 1, 7)).unwrap();
     assert_eq!(rate(&reports), Some(7.0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_stopped_reporting_is_forgotten_after_ten_seconds() {
+async fn a_proxy_is_removed_ten_seconds_after_its_last_report() {
     let reports = Reports::new(Clock::start(), MAX_PROXIES);
-    reports.take(&pool(), report("a", 1, 1)).unwrap();
+    reports.add(&pool(), report("a", 1, 1)).unwrap();
     tokio::time::advance(Duration::from_secs(6)).await;
-    reports.take(&pool(), report("b", 1, 1)).unwrap();
+    reports.add(&pool(), report("b", 1, 1)).unwrap();
     tokio::time::advance(Duration::from_secs(3)).await;
     assert_eq!(reports.of("p").proxies.into_keys().collect::<Vec<_>>(), ["a", "b"]);
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -65,51 +65,48 @@ async fn a_proxy_that_stopped_reporting_is_forgotten_after_ten_seconds() {
 #[tokio::test(start_paused = true)]
 async fn endpoints_that_the_pool_does_not_have_are_left_out() {
     let reports = Reports::new(Clock::start(), MAX_PROXIES);
-    let mut told = report("a", 1, 5);
-    told.endpoints.push(EndpointReport { endpoint: 42, picks: 1, requests: 1, tokens: 1, failing: false });
-    reports.take(&pool(), told).unwrap();
-    let heard = &reports.of("p").proxies["a"];
-    assert_eq!(heard.endpoints.keys().collect::<Vec<_>>(), [&key(0)]);
-    let tally = heard.endpoints[&key(0)];
-    assert_eq!((tally.picks, tally.requests, tally.tokens), (5, 2, 300));
+    let mut report = report("a", 1, 5);
+    report.endpoints.push(EndpointReport { endpoint: 42, picks: 1, requests: 1, tokens: 1, failing: false });
+    reports.add(&pool(), report).unwrap();
+    let stored = &reports.of("p").proxies["a"];
+    assert_eq!(stored.endpoints.keys().collect::<Vec<_>>(), [&key(0)]);
+    let traffic = stored.endpoints[&key(0)];
+    assert_eq!((traffic.picks, traffic.requests, traffic.tokens), (5, 2, 300));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_grow_without_end_is_refused() {
+async fn reports_without_bounds_are_refused() {
     let reports = Reports::new(Clock::start(), MAX_PROXIES);
     for proxy in 0..MAX_PROXIES {
-        reports.take(&pool(), report(&proxy.to_string(), 1, 1)).unwrap();
+        reports.add(&pool(), report(&proxy.to_string(), 1, 1)).unwrap();
     }
-    assert_eq!(
-        reports.take(&pool(), report("one more", 1, 1)),
-        Err(ReportError::TooManyProxies(MAX_PROXIES))
-    );
-    reports.take(&pool(), report("0", 1, 2)).expect("who reports already goes on");
-    let long = report(&"x".repeat(MAX_NAME + 1), 1, 1);
-    assert_eq!(reports.take(&pool(), long), Err(ReportError::LongName(MAX_NAME + 1)));
+    assert_eq!(reports.add(&pool(), report("one more", 1, 1)), Err(ReportError::TooManyProxies(MAX_PROXIES)));
+    reports.add(&pool(), report("0", 1, 2)).expect("a proxy that reports already is not refused");
+    let long = report(&"x".repeat(MAX_NAME_BYTES + 1), 1, 1);
+    assert_eq!(reports.add(&pool(), long), Err(ReportError::LongName(MAX_NAME_BYTES + 1)));
     let rejected = (0..33).map(|status| Rejected { status, requests: 1 }).collect();
-    let told = Report { rejected, ..report("0", 1, 1) };
-    assert_eq!(reports.take(&pool(), told), Err(ReportError::TooManyStatuses(33)));
+    let many_statuses = Report { rejected, ..report("0", 1, 1) };
+    assert_eq!(reports.add(&pool(), many_statuses), Err(ReportError::TooManyStatuses(33)));
     let other = Report { format: 2, ..report("0", 1, 1) };
-    assert_eq!(reports.take(&pool(), other), Err(ReportError::UnknownFormat(2)));
+    assert_eq!(reports.add(&pool(), other), Err(ReportError::UnknownFormat(2)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_picks_of_all_proxies_add_up_and_never_fall() {
+async fn picks_of_all_proxies_add_up_and_never_decrease() {
     let reports = Reports::new(Clock::start(), MAX_PROXIES);
     let picks = || reports.of("p").picks[&key(0)];
-    reports.take(&pool(), report("a", 1, 1000)).unwrap();
-    reports.take(&pool(), report("b", 1, 500)).unwrap();
+    reports.add(&pool(), report("a", 1, 1000)).unwrap();
+    reports.add(&pool(), report("b", 1, 500)).unwrap();
     assert_eq!(picks(), 0, "what was before the first report is not known to be new");
     tokio::time::advance(Duration::from_secs(1)).await;
-    reports.take(&pool(), report("a", 1, 1010)).unwrap();
-    reports.take(&pool(), report("b", 1, 503)).unwrap();
+    reports.add(&pool(), report("a", 1, 1010)).unwrap();
+    reports.add(&pool(), report("b", 1, 503)).unwrap();
     assert_eq!(picks(), 13);
-    reports.take(&pool(), report("b", 2, 0)).unwrap();
-    reports.take(&pool(), report("b", 2, 4)).unwrap();
+    reports.add(&pool(), report("b", 2, 0)).unwrap();
+    reports.add(&pool(), report("b", 2, 4)).unwrap();
     assert_eq!(picks(), 17);
     tokio::time::advance(Duration::from_secs(9)).await;
-    reports.take(&pool(), report("a", 1, 1011)).unwrap();
+    reports.add(&pool(), report("a", 1, 1011)).unwrap();
     tokio::time::advance(Duration::from_secs(9)).await;
     assert_eq!((picks(), reports.of("p").proxies.len()), (18, 1));
 }

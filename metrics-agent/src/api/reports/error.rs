@@ -1,0 +1,45 @@
+//! Why a report is refused.
+
+use core::fmt;
+
+use endpoint_picker_wire::REPORT_FORMAT;
+
+use super::limits::{MAX_NAME_BYTES, MAX_STATUSES};
+
+/// Why a report is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportError {
+    /// The report's format is not this agent's.
+    UnknownFormat(u32),
+    /// The proxy's name has this number of bytes.
+    LongName(usize),
+    /// The report has rejections of this number of statuses.
+    TooManyStatuses(usize),
+    /// This number of other proxies report on the pool.
+    TooManyProxies(usize),
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownFormat(found) => write!(
+                f,
+                "the report has format {found}, this agent reads format {REPORT_FORMAT}: update the older side"
+            ),
+            Self::LongName(bytes) => {
+                write!(
+                    f,
+                    "the proxy's name (node.id) has {bytes} bytes; at most {MAX_NAME_BYTES} are allowed"
+                )
+            }
+            Self::TooManyStatuses(n) => {
+                write!(f, "the report has rejections of {n} statuses; at most {MAX_STATUSES} are allowed")
+            }
+            Self::TooManyProxies(most) => {
+                write!(f, "{most} other proxies report on this pool; no more are allowed (--max-proxies)")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ReportError {}
