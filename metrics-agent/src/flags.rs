@@ -225,7 +225,7 @@ mod tests {
             ("--endpoint 10.0.0.1:1 --endpoint 10.0.0.1:1", ["--endpoint", "unique"]),
             ("--endpoint 10.0.0.1:1 --interval 5", ["--interval", "1ms to 3600s"]),
             ("--endpoint 10.0.0.1:1 --timeout 0s", ["--timeout", "1ms to 3600s"]),
-            ("--endpoint 10.0.0.1:1 --metrics-path metrics", ["--metrics-path", "begins with /"]),
+            ("--endpoint 10.0.0.1:1 --metrics-path metrics", ["--metrics-path", "must start with '/'"]),
             ("--endpoint 10.0.0.1:1 --data-parallel mean", ["--data-parallel", "first"]),
             ("--endpoint 10.0.0.1:1 --pool=", ["--pool", "allowed"]),
             ("--endpoint 10.0.0.1:1 --eds-cluster x", ["--eds-file", "required"]),

@@ -1,4 +1,4 @@
-//! Whether the agent, with its flags, can serve a plan that is right by itself.
+//! Refuses valid plans that the agent cannot serve with its flags.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 use crate::catalogue::{Plan, PoolPlan, Problem, Problems};
 use crate::publish::eds;
 
-/// What the flags provide for pools.
+/// The flags that plans depend on.
 #[derive(Debug)]
 pub(super) struct Acceptance {
     pub(super) eds: Option<eds::Target>,
@@ -24,7 +24,7 @@ impl Acceptance {
         let https = |pool: &&PoolPlan| pool.scraping(&self.scrape).settings.scheme == Scheme::Https;
         if let Some(pool) = plan.pools.iter().find(https).filter(|_| !self.has_tls) {
             return refuse(format!(
-                "asks for https to the model servers of pool {:?}; needed is --scrape-ca, or \
+                "has https to the model servers of pool {:?}, which requires --scrape-ca or \
                  --model-server-metrics-https-insecure-skip-verify",
                 pool.name
             ));
@@ -35,7 +35,7 @@ impl Acceptance {
         }
         if !self.has_endpoints && plan.endpoints_file.is_none() {
             let text =
-                "names no endpoints; needed is --endpoint, --endpoints-file or a file-discovery plugin";
+                "has no source of endpoints; one is required: --endpoint, --endpoints-file or a file-discovery plugin";
             return refuse(text.to_owned());
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Takes up what manifests and discovery say: the files for Envoy first, then the scrape tasks.
+//! Applies changes of manifests and of discovery: Envoy's endpoint files first, then the scrape tasks.
 
 use core::time::Duration;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,12 +19,13 @@ use crate::scrape::{ScrapedPool, Scraper};
 use crate::sources::endpoints::Discovery;
 use crate::telemetry::ResultCounter;
 
-/// Time between two checks whether an EDS file is to be written again, because it was not written or is gone.
+/// Time between two checks whether an EDS file has to be written again, because writing failed or the file is gone.
 const EDS_CHECK: Duration = Duration::from_secs(1);
 
+/// Keeps scraped pools and EDS files equal to the newest plan and endpoint set.
 pub(super) struct Reconciler {
     pub(super) discovery: Discovery,
-    /// Whether the flags name an endpoints file; then one that the manifests name is not used.
+    /// Whether the flags name an endpoints file; then the one of the manifests is not used.
     pub(super) file_by_flag: bool,
     pub(super) pools: Arc<Pools>,
     pub(super) scraper: Scraper,
@@ -53,24 +54,24 @@ impl Reconciler {
                 continue;
             };
             if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &plan)) {
-                self.take_up(&plan);
+                self.apply_plan(&plan);
                 last = Some(Arc::clone(&plan));
             }
             let set = sets.borrow_and_update().clone();
             let written = match set {
-                Ok(found) => self.apply(&plan, &found),
+                Ok(endpoints) => self.apply_endpoints(&plan, &endpoints),
                 Err(_) => true,
             };
             tokio::select! {
                 () = changed(&mut plans) => {}
                 () = changed(&mut sets) => {}
-                () = self.eds_is_to_be_written(written) => {}
+                () = self.wait_for_eds_write(written) => {}
             }
         }
     }
 
-    /// Waits until the EDS files are to be written again.
-    async fn eds_is_to_be_written(&self, written: bool) {
+    /// Waits until the EDS files have to be written again.
+    async fn wait_for_eds_write(&self, written: bool) {
         loop {
             tokio::time::sleep(EDS_CHECK).await;
             if !written || self.eds_files.values().any(EdsFile::is_gone) {
@@ -79,29 +80,29 @@ impl Reconciler {
         }
     }
 
-    /// What a new plan means whoever the endpoints are.
-    fn take_up(&mut self, plan: &Plan) {
-        self.forget_eds_of_others(plan);
+    /// Applies the parts of a new plan that do not depend on endpoints.
+    fn apply_plan(&mut self, plan: &Plan) {
+        self.remove_other_eds_files(plan);
         self.pools.keep(&plan.pools.iter().map(|pool| pool.name.as_str()).collect::<BTreeSet<_>>());
         match &plan.endpoints_file {
             Some(path) if self.file_by_flag => {
-                tracing::warn!(file = %path.display(), "file-discovery is not used, because of --endpoints-file");
+                tracing::warn!(file = %path.display(), "file-discovery is not used, because --endpoints-file is set");
             }
             Some(path) => self.discovery.watch_file(path.clone()),
             None => {}
         }
     }
 
-    /// False when an EDS file is to be written again.
-    fn apply(&mut self, plan: &Plan, found: &[Endpoint]) -> bool {
+    /// Applies a plan with its endpoints. Returns false when writing an EDS file failed.
+    fn apply_endpoints(&mut self, plan: &Plan, endpoints: &[Endpoint]) -> bool {
         let mut written = true;
         let mut served = Vec::with_capacity(plan.pools.len());
         for pool in &plan.pools {
-            let members = pool.members.among(found);
-            if members.is_empty() && !found.is_empty() {
+            let members = pool.members.among(endpoints);
+            if members.is_empty() && !endpoints.is_empty() {
                 tracing::warn!(
                     pool = pool.name,
-                    found = found.len(),
+                    endpoints = endpoints.len(),
                     "no endpoint has the pool's namespace and labels"
                 );
             }
@@ -127,12 +128,12 @@ impl Reconciler {
 
     fn served_pool(&self, plan: &PoolPlan, members: Vec<Endpoint>) -> Option<ServedPool> {
         let publisher = self.pools.publisher(&plan.name)?;
-        // One endpoint may stand for several ranks, so that a pool may have more than were found.
+        // An endpoint with several ranks counts once for each, so a pool may have more endpoints than discovery.
         if members.len() > self.max_endpoints {
             let (count, max) = (members.len(), self.max_endpoints);
             tracing::error!(
                 pool = plan.name,
-                "{count} endpoints; at most {max} are allowed (--max-endpoints); it is not scraped"
+                "{count} endpoints; at most {max} are allowed (--max-endpoints); the pool is not scraped"
             );
             return None;
         }
@@ -142,22 +143,22 @@ impl Reconciler {
                 Some(ServedPool { publisher, topology, scraping: plan.scraping(&self.scrape) })
             }
             Err(error) => {
-                tracing::error!(pool = plan.name, %error, "these endpoints make no pool; it is not scraped");
+                tracing::error!(pool = plan.name, %error, "the endpoints are refused; the pool is not scraped");
                 None
             }
         }
     }
 
-    /// Removes the files of pools that are no more.
-    fn forget_eds_of_others(&mut self, plan: &Plan) {
+    /// Removes the files of pools that are not in the plan.
+    fn remove_other_eds_files(&mut self, plan: &Plan) {
         let Some(eds) = &self.eds else { return };
-        let kept: HashSet<_> = plan.pools.iter().map(|pool| eds.of_pool(&pool.name)).collect();
-        for (target, file) in self.eds_files.extract_if(|target, _| !kept.contains(target)) {
+        let current: HashSet<_> = plan.pools.iter().map(|pool| eds.of_pool(&pool.name)).collect();
+        for (target, file) in self.eds_files.extract_if(|target, _| !current.contains(target)) {
             match file.remove() {
                 Ok(()) => {
-                    tracing::info!(file = %target.path.display(), "the file of a removed pool is removed");
+                    tracing::info!(file = %target.path.display(), "the EDS file of a removed pool is deleted");
                 }
-                Err(error) => tracing::error!(%error, "the file of a removed pool stays"),
+                Err(error) => tracing::error!(%error, "the EDS file of a removed pool is not deleted"),
             }
         }
     }
@@ -174,16 +175,16 @@ impl Reconciler {
             }
             Err(error) => {
                 self.eds_writes.count(false);
-                tracing::error!(%error, "Envoy keeps its old hosts");
+                tracing::error!(%error, "the EDS file is not written; Envoy keeps its hosts");
                 false
             }
         }
     }
 }
 
-/// Waits for something new, for ever if it cannot come.
-async fn changed<T>(news: &mut watch::Receiver<T>) {
-    if news.changed().await.is_err() {
+/// Waits for a new value; forever if the sender is gone.
+async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
         core::future::pending::<()>().await;
     }
 }

@@ -20,7 +20,7 @@ use crate::api::pools::history::History;
 use crate::api::reports::Reports;
 use crate::api::{self, ApiState};
 use crate::catalogue::Plan;
-use crate::catalogue::watch::Watch;
+use crate::catalogue::watch::PlanWatch;
 use crate::clock::Clock;
 use crate::publish::pools::Pools;
 use crate::scrape::Scraper;
@@ -71,9 +71,9 @@ pub async fn run(
         Some(manifests) => {
             let path = manifests.path.clone();
             let accept = move |plan: &Plan| acceptance.check(&path, plan);
-            Watch::start(manifests, &tasks, metrics.manifest_reads.clone(), accept)
+            PlanWatch::start(manifests, &tasks, metrics.manifest_reads.clone(), accept)
         }
-        None => Watch::of(Plan::without_manifests(&settings.options)),
+        None => PlanWatch::of(Plan::without_manifests(&settings.options)),
     };
     let draining = CancellationToken::new();
     let reports = Arc::new(Reports::new(clock, settings.limits.max_proxies));
@@ -137,8 +137,8 @@ fn warn_if_open(listener: &TcpListener, credentials: &Credentials) {
     if !is_guarded && !address.ip().is_loopback() {
         tracing::warn!(
             %address,
-            "everyone who reaches this address can read the pools, or listen in on who may: give --tls-cert and --tls-key, \
-             and --bearer-token-file or --tls-client-ca; or --listen on a loopback address"
+            "the API is reachable from outside this host without TLS and authentication: set --tls-cert and --tls-key, and \
+             --bearer-token-file or --tls-client-ca; or --listen on a loopback address"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Picker configurations, given to the pools that they are for.
+//! Applies picker configurations to their pools.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use super::manifests::fault::{Fault, Origin};
 use super::pool::PoolDraft;
 use crate::sources::problem::Problem;
 
-/// Gives each pool its configuration; tells the one endpoints file.
+/// Sets each pool's configuration, and returns the endpoints file, of which there is at most one.
 pub(super) fn apply(
     pools: &mut [PoolDraft],
     configs: Vec<Config>,
@@ -17,7 +17,7 @@ pub(super) fn apply(
     let mut endpoints_file: Option<(PathBuf, Origin)> = None;
     let mut seen: HashMap<Option<String>, Origin> = HashMap::new();
     let names = pools.iter().map(|pool| pool.plan.name.clone()).collect::<Vec<_>>().join(", ");
-    // Those that name their pool come last, and win.
+    // Configurations of one pool come last, so that they replace those of all pools.
     let (named, unnamed): (Vec<_>, Vec<_>) = configs.into_iter().partition(|config| config.pool.is_some());
     for Config { origin, pool, lowered, .. } in unnamed.into_iter().chain(named) {
         let mut refuse = |at: &str, text: String| problems.push(origin.problem(Fault::new(at, text)));
@@ -33,7 +33,7 @@ pub(super) fn apply(
         {
             refuse(
                 "metadata.name",
-                format!("{name:?} is no pool; allowed are {names}, or no metadata for all pools"),
+                format!("unknown pool {name:?}; allowed are {names}, or no metadata for all pools"),
             );
         }
         match (&endpoints_file, lowered.endpoints_file) {
@@ -45,8 +45,8 @@ pub(super) fn apply(
             (None, Some(path)) => endpoints_file = Some((path, origin.clone())),
             _ => {}
         }
-        let meant = pools.iter_mut().filter(|own| pool.as_ref().is_none_or(|name| own.plan.name == *name));
-        for own in meant {
+        let targets = pools.iter_mut().filter(|own| pool.as_ref().is_none_or(|name| own.plan.name == *name));
+        for own in targets {
             own.policy().picker_config = Some(lowered.picker.clone());
             own.plan.scraping = lowered.scraping.clone();
         }

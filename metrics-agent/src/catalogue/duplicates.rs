@@ -1,4 +1,4 @@
-//! Objects that are there twice.
+//! Refuses objects that are defined twice.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The documents of the manifest files, each checked by itself.
+//! Reads the documents of the manifest files and checks each by itself.
 
 pub(super) mod document;
 pub(super) mod fault;

@@ -1,4 +1,4 @@
-//! Which of the endpoints that are found belong to a pool.
+//! Selects the endpoints of a pool.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,16 +6,16 @@ use std::num::NonZeroU16;
 
 use endpoint_picker::pool::Endpoint;
 
-/// The labels by which an endpoint says which of its pool's target ports it serves, the first one found decides. On pods
-/// these are annotations (the EPP's key and its alias); endpoints of a file have labels only.
+/// The labels with the active target ports of an endpoint; the first one found decides. On pods these are annotations (the EPP's
+/// key and its alias); endpoints of a file have labels only.
 pub const ACTIVE_PORTS: [&str; 2] = ["llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"];
 
-/// Who belongs to a pool.
+/// Which endpoints belong to a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
-    /// Every endpoint, as it was found.
+    /// Every discovered endpoint, unchanged.
     All,
-    /// Those of the pool's namespace that carry all its labels.
+    /// The endpoints in the pool's namespace that have all its labels.
     Selected {
         /// The pool's namespace.
         namespace: String,
@@ -27,11 +27,10 @@ pub enum Members {
 }
 
 impl Members {
-    /// The pool's endpoints, in the order in which they were found.
+    /// The pool's endpoints, in the order of discovery.
     ///
-    /// An endpoint keeps the port it was found with, as in the EPP's file discovery. Only one that says by a label
-    /// which target ports are active becomes one endpoint for each of these, named `<name>-rank-<i>` after the port's
-    /// place in the pool; ports that the pool does not have are passed over.
+    /// An endpoint keeps its port, as in the EPP's file discovery, unless a label lists its active ports. Then it becomes one
+    /// endpoint for each active target port, named `<name>-rank-<i>` after the port's index in the pool; other ports are skipped.
     pub fn among(&self, found: &[Endpoint]) -> Vec<Endpoint> {
         let Self::Selected { namespace, labels, target_ports } = self else { return found.to_vec() };
         let belongs = |endpoint: &&Endpoint| {

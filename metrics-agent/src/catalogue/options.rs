@@ -6,25 +6,25 @@ use endpoint_picker_wire::v1;
 
 use crate::files::FileLimits;
 
-/// How manifests are read, and what every pool's policy has from the agent's flags.
+/// Options for reading manifests, and the part of every pool's policy that comes from flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether plugins that the EPP calls alpha may be used.
+    /// Whether plugins of the EPP's alpha stage are allowed.
     pub allow_experimental_plugins: bool,
-    /// The one pool's name when no `InferencePool` is among the manifests.
+    /// The name of the only pool when the manifests have no `InferencePool`.
     pub default_pool: String,
-    /// Whether filters behind the picker are told the score of every rated endpoint.
+    /// Whether filters after the picker get the score of every rated endpoint.
     pub emit_endpoint_scores: bool,
-    /// Age of readings from which scorers have no opinion of an endpoint; `None`: as in the EPP.
+    /// Age of readings from which scorers give an endpoint a neutral score; `None`: never, as in the EPP.
     pub neutral_score_after: Option<Duration>,
-    /// For how long an endpoint is left alone after its first failure; zero: not at all.
+    /// How long an endpoint is avoided after its first failure; zero: not at all.
     pub avoid_failing: Duration,
-    /// How much of each file is read.
+    /// Limits on files.
     pub file_limits: FileLimits,
 }
 
 impl Options {
-    /// What the options say of every pool's policy.
+    /// The part of every pool's policy that comes from flags.
     pub(super) fn policy(&self) -> v1::Policy {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         v1::Policy {

@@ -1,4 +1,4 @@
-//! What the manifests ask for, all together.
+//! Combines all manifests into a plan.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,18 +21,18 @@ use crate::sources::problem::{Problem, Problems};
 /// The pools to serve.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// At least one.
+    /// The pools, at least one.
     pub pools: Vec<PoolPlan>,
     /// The endpoints file that a configuration names.
     pub endpoints_file: Option<PathBuf>,
-    /// Documents read.
+    /// Number of documents.
     pub documents: usize,
-    /// What is right but deserves a look.
+    /// Warnings about valid manifests.
     pub warnings: Vec<Problem>,
 }
 
 impl Plan {
-    /// One pool of all endpoints, decided for by the EPP's defaults.
+    /// One pool of all endpoints with the EPP's default configuration.
     pub fn without_manifests(options: &Options) -> Self {
         let pool = PoolPlan {
             name: options.default_pool.clone(),
@@ -43,8 +43,8 @@ impl Plan {
         Self { pools: vec![pool], endpoints_file: None, documents: 0, warnings: Vec::new() }
     }
 
-    /// Reads and checks the files. All problems of all documents are told; how documents fit together is only looked at
-    /// when each is right by itself.
+    /// Reads and checks the files. Returns all problems of all documents; problems between documents are checked only when each
+    /// document is valid by itself.
     pub fn read(files: &[File], options: &Options) -> Result<Self, Problems> {
         let mut documents = Documents::read(files, options);
         duplicates::refuse(&mut documents);
@@ -77,7 +77,7 @@ fn pools(documents: &mut Documents, options: &Options) -> Vec<PoolDraft> {
         let (name, namespace) = (metadata.name.0, metadata.namespace.0);
         if let Some(first) = first.get(&name) {
             let text = format!(
-                "{name:?} is the name of a pool in {} already; pools are asked for by name alone",
+                "{name:?} is already the name of a pool in {}; pools are identified by name alone",
                 first.place()
             );
             documents.problems.push(origin.problem(Fault::new("metadata.name", text)));

@@ -1,4 +1,4 @@
-//! Objectives, rewrites and models, given to the pools they are for.
+//! Applies objectives, rewrites and models to their pools.
 
 use endpoint_picker_wire::v1;
 
@@ -14,8 +14,8 @@ pub(super) fn apply(pools: &mut [PoolDraft], documents: &mut Documents) {
     models(pools, documents);
 }
 
-/// Objects oldest first, each with the pools it is for; a warning for each that is for none.
-fn for_each_meant<S>(
+/// Calls `apply` for each object and its pool, oldest objects first, and warns about objects without a pool.
+fn for_each_target<S>(
     pools: &mut [PoolDraft],
     mut items: Vec<Item<S>>,
     warnings: &mut Vec<Problem>,
@@ -25,12 +25,12 @@ fn for_each_meant<S>(
     items.sort_by(|a, b| a.metadata.by_age(&b.metadata));
     for item in items {
         let reference = pool_ref(&item.spec);
-        if let Some(pool) = pools.iter_mut().find(|pool| pool.is_meant(&item.metadata, reference)) {
+        if let Some(pool) = pools.iter_mut().find(|pool| pool.is_target_of(&item.metadata, reference)) {
             apply(pool, &item, warnings);
         } else {
             let (name, namespace) = (&reference.name.0, &item.metadata.namespace.0);
             let text =
-                format!("{name:?} is no pool of namespace {namespace:?} here; the object has no effect");
+                format!("unknown pool {name:?} in namespace {namespace:?}; the object has no effect");
             warnings.push(item.origin.problem(Fault::new("spec.poolRef", text)));
         }
     }
@@ -38,7 +38,7 @@ fn for_each_meant<S>(
 
 fn objectives(pools: &mut [PoolDraft], documents: &mut Documents) {
     let items = core::mem::take(&mut documents.objectives);
-    for_each_meant(
+    for_each_target(
         pools,
         items,
         &mut documents.warnings,
@@ -52,7 +52,7 @@ fn objectives(pools: &mut [PoolDraft], documents: &mut Documents) {
 
 fn rewrites(pools: &mut [PoolDraft], documents: &mut Documents) {
     let items = core::mem::take(&mut documents.rewrites);
-    for_each_meant(
+    for_each_target(
         pools,
         items,
         &mut documents.warnings,
@@ -65,19 +65,19 @@ fn rewrites(pools: &mut [PoolDraft], documents: &mut Documents) {
 
 fn models(pools: &mut [PoolDraft], documents: &mut Documents) {
     let items = core::mem::take(&mut documents.models);
-    for_each_meant(
+    for_each_target(
         pools,
         items,
         &mut documents.warnings,
         |spec| &spec.pool_ref,
         |pool, item, warnings| {
-            let known = &mut pool.policy().inference_models;
+            let models = &mut pool.policy().inference_models;
             let model = item.spec.on_the_wire();
-            if known.iter().any(|other| other.name == model.name) {
-                let text = format!("{:?} is the model of an older object, which wins", model.name);
+            if models.iter().any(|other| other.name == model.name) {
+                let text = format!("{:?} is the model of an older object, which takes precedence", model.name);
                 warnings.push(item.origin.problem(Fault::new("spec.modelName", text)));
             } else {
-                known.push(model);
+                models.push(model);
             }
         },
     );

@@ -8,20 +8,20 @@ use super::manifests::picker::Scraping;
 use super::members::Members;
 use super::scraping::{Scheme, ScrapePlan, ScrapeSettings};
 
-/// One pool.
+/// One pool to serve.
 #[derive(Clone, Debug)]
 pub struct PoolPlan {
-    /// The name by which it is asked for.
+    /// The pool's name in requests of filters.
     pub name: String,
-    /// Who belongs to it.
+    /// The pool's endpoints.
     pub members: Members,
-    /// What its operator wants.
+    /// The pool's policy.
     pub policy: v1::Policy,
     pub(super) scraping: Scraping,
 }
 
 impl PoolPlan {
-    /// How its endpoints are scraped, where `flags` say what the manifests do not.
+    /// How the pool's endpoints are scraped: as the manifests say, otherwise as `flags` say.
     pub fn scraping(&self, flags: &ScrapeSettings) -> ScrapePlan {
         let scraping = &self.scraping;
         let settings = ScrapeSettings {
@@ -33,29 +33,30 @@ impl PoolPlan {
         ScrapePlan { settings: settings.into(), port: scraping.port, dialects: scraping.dialects.clone() }
     }
 
-    /// What endpoints without an engine label call their metrics.
+    /// The dialect of endpoints without an engine label.
     pub fn default_dialect(&self) -> &Dialect {
         self.scraping.dialects.default_dialect()
     }
 }
 
-/// A pool while it is put together.
+/// A pool while the manifests are combined.
 pub(super) struct PoolDraft {
     pub(super) plan: PoolPlan,
-    /// `None`: the flags' pool, for which every object of the right name is.
+    /// The pool's API and namespace; `None`: the flags' pool, which matches every reference with its name.
     pub(super) id: Option<(PoolGroup, String)>,
 }
 
 impl PoolDraft {
-    pub(super) fn is_meant(&self, object: &Metadata, reference: &PoolRef) -> bool {
-        let right = |(group, namespace): &(PoolGroup, String)| {
+    /// Whether an object's reference names this pool.
+    pub(super) fn is_target_of(&self, object: &Metadata, reference: &PoolRef) -> bool {
+        let matches = |(group, namespace): &(PoolGroup, String)| {
             *namespace == object.namespace.0 && reference.group.is_none_or(|given| given == *group)
         };
-        self.plan.name == reference.name.0 && self.id.as_ref().is_none_or(right)
+        self.plan.name == reference.name.0 && self.id.as_ref().is_none_or(matches)
     }
 
-    /// Whether its endpoints are scraped so.
-    pub(super) fn is_scraped(&self, scraping: &Scraping) -> bool {
+    /// Whether its endpoints are scraped in this way.
+    pub(super) fn is_scraped_by(&self, scraping: &Scraping) -> bool {
         self.plan.scraping == *scraping
     }
 

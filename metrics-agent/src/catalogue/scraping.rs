@@ -11,55 +11,55 @@ use super::dialect::{Dialects, MultiEngine};
 /// Least time between two scrapes of an endpoint, as in the EPP.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How endpoints are scraped.
+/// Settings for scraping, the same for all endpoints of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScrapeSettings {
     /// Time between two scrapes of one endpoint.
     pub interval: Duration,
     /// Longest time one scrape may take, connecting included.
     pub timeout: Duration,
-    /// Whether TLS is spoken.
+    /// HTTP or HTTPS.
     pub scheme: Scheme,
     /// Path and query of the metrics.
     pub path: Uri,
-    /// Largest text that is read.
+    /// Most bytes of a text.
     pub max_bytes: usize,
     /// Most series of a text.
     pub max_series: usize,
-    /// What one line of a text may be.
+    /// Limits on the lines of a text.
     pub text: TextLimits,
-    /// So many scrapes failed in a row, and the endpoint is out while others are not; `None`: as in the EPP, never.
+    /// Failed scrapes in a row after which an endpoint is not ready while others are; `None`: never, as in the EPP.
     pub unready_after: Option<NonZeroU32>,
     /// How a data-parallel server is read.
     pub engines: MultiEngine,
 }
 
-/// How metrics are asked for.
+/// The protocol of scrapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// In plain text.
+    /// Plain HTTP.
     Http,
-    /// Over TLS.
+    /// HTTP over TLS.
     Https,
 }
 
 /// How the endpoints of one pool are scraped.
 #[derive(Clone, Debug)]
 pub struct ScrapePlan {
-    /// What is the same for all of them.
+    /// Settings for all endpoints.
     pub settings: Arc<ScrapeSettings>,
-    /// The port that shows the metrics; `None`: the endpoint's own.
+    /// The port of the metrics; `None`: the endpoint's own port.
     pub port: Option<NonZeroU16>,
-    /// What the engines call their metrics.
+    /// The metrics of each engine.
     pub dialects: Arc<Dialects>,
 }
 
-/// What a text may hold.
+/// Limits on a text's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TextLimits {
-    /// Most bytes of a line; a longer one is passed over.
+    /// Most bytes of a line; longer lines are skipped.
     pub line_bytes: usize,
-    /// Most labels of a series; one with more counts as malformed.
+    /// Most labels of a series; a series with more is malformed.
     pub labels: usize,
     /// Most engines of a data-parallel server; with more the field has no value.
     pub engines: usize,

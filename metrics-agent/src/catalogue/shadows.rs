@@ -1,4 +1,4 @@
-//! Configurations that are only tried, given to the pools they name.
+//! Applies shadow configurations to their pools.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::manifests::document::{Config, Documents};
 use super::manifests::fault::{Fault, Origin};
 use super::pool::PoolDraft;
 
-/// `endpoints_file` is that of the acting configurations.
+/// Sets each pool's shadow configuration. `endpoints_file` is the one of the acting configurations.
 pub(super) fn apply(
     pools: &mut [PoolDraft],
     shadows: Vec<Config>,
@@ -17,7 +17,7 @@ pub(super) fn apply(
     let names = pools.iter().map(|pool| pool.plan.name.clone()).collect::<Vec<_>>().join(", ");
     let mut seen: HashMap<String, Origin> = HashMap::new();
     for Config { origin, pool, lowered, .. } in shadows {
-        // Annotations stand in the metadata, which has a name.
+        // The shadow annotation is in the metadata, which requires a name.
         let Some(name) = pool else { continue };
         let mut refuse = |text| documents.problems.push(origin.problem(Fault::new("metadata.name", text)));
         if let Some(first) = seen.get(&name) {
@@ -25,12 +25,12 @@ pub(super) fn apply(
             continue;
         }
         let Some(own) = pools.iter_mut().find(|own| own.plan.name == name) else {
-            refuse(format!("{name:?} is no pool; allowed are {names}"));
+            refuse(format!("unknown pool {name:?}; allowed are {names}"));
             continue;
         };
         let other_file = lowered.endpoints_file.as_deref().is_some_and(|file| endpoints_file != Some(file));
-        if other_file || !own.is_scraped(&lowered.scraping) {
-            let text = "of a shadow is not used; endpoints are found and scraped as without it";
+        if other_file || !own.is_scraped_by(&lowered.scraping) {
+            let text = "is not used in a shadow configuration; endpoints are discovered and scraped without it";
             documents.warnings.push(origin.problem(Fault::new("dataLayer", text)));
         }
         own.policy().shadow_config = Some(lowered.picker);

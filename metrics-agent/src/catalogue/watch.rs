@@ -1,4 +1,4 @@
-//! Reading the manifests again whenever they change.
+//! Reads the manifests again whenever they change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use crate::sources::problem::{Problem, Problems};
 use crate::tasks::Tasks;
 use crate::telemetry::ResultCounter;
 
-/// The last good plan; before the first one, why there is none.
+/// The newest valid plan; before the first one, why there is none.
 pub type PlanResult = Result<Arc<Plan>, String>;
 
-/// Where manifests are, and how they are read.
+/// The manifests to watch.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// A file or a directory.
     pub path: PathBuf,
-    /// How they are read.
+    /// Options for reading them.
     pub options: Options,
 }
 
-/// Plans as they come. Dropping it ends the watching.
+/// Follows the plan of the manifests until dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct PlanWatch {
     plans: watch::Receiver<PlanResult>,
     _task: Option<AbortOnDropHandle<()>>,
 }
 
-impl Watch {
-    /// Another receiver of the same plans.
+impl PlanWatch {
+    /// Receives the newest plan.
     pub fn plans(&self) -> watch::Receiver<PlanResult> {
         self.plans.clone()
     }
@@ -46,17 +46,16 @@ impl Watch {
         Self { plans, _task: None }
     }
 
-    /// Reads the manifests now and after every change. `accepts` says what the agent cannot do of a plan that is right by
-    /// itself.
+    /// Reads the manifests now, and again whenever they change. `accepts` refuses valid plans that the agent cannot serve.
     pub fn start(
         settings: Settings,
         tasks: &Tasks,
         reads: ResultCounter,
         accepts: impl Fn(&Plan) -> Result<(), Problems> + Send + Sync + 'static,
     ) -> Self {
-        let (found, plans) = watch::channel(Err(format!("{} was not read yet", settings.path.display())));
+        let (sender, plans) = watch::channel(Err(format!("{} was not read yet", settings.path.display())));
         let task = tasks.spawn("manifests", async move {
-            let update = |files: &FilesResult| update(files, &settings.options, &found, &reads, &accepts);
+            let update = |files: &FilesResult| update(files, &settings.options, &sender, &reads, &accepts);
             let limits = settings.options.file_limits;
             poll::poll(|| read(settings.path.clone(), limits), update).await;
         });
@@ -77,7 +76,7 @@ async fn read(path: PathBuf, limits: FileLimits) -> FilesResult {
 fn update(
     files: &FilesResult,
     options: &Options,
-    found: &watch::Sender<PlanResult>,
+    sender: &watch::Sender<PlanResult>,
     reads: &ResultCounter,
     accepts: &impl Fn(&Plan) -> Result<(), Problems>,
 ) {
@@ -93,16 +92,16 @@ fn update(
                 tracing::warn!("{warning}");
             }
             tracing::info!(documents = plan.documents, pools = plan.pools.len(), "manifests read");
-            let _ = found.send_replace(Ok(Arc::new(plan)));
+            let _ = sender.send_replace(Ok(Arc::new(plan)));
         }
         Err(problems) => {
-            tracing::error!("manifests refused; the last good ones stay\n{problems}");
-            found.send_if_modified(|known| {
-                let none_yet = known.is_err();
-                if none_yet {
-                    *known = Err(format!("manifests refused: {problems}"));
+            tracing::error!("manifests refused; the last valid plan stays\n{problems}");
+            sender.send_if_modified(|plan| {
+                let is_first = plan.is_err();
+                if is_first {
+                    *plan = Err(format!("manifests refused: {problems}"));
                 }
-                none_yet
+                is_first
             });
         }
     }

@@ -83,7 +83,7 @@ fn agreement(ShadowCounts { agreed, disagreed }: ShadowCounts) -> String {
     let all = agreed.saturating_add(disagreed);
     match (u128::from(agreed) * 1000).checked_div(all.into()) {
         Some(share) => format!("shadow agrees on {}.{} % of {all} requests", share / 10, share % 10),
-        None => "shadow is there, and was tried on no request yet".to_owned(),
+        None => "shadow configuration without requests yet".to_owned(),
     }
 }
 
@@ -194,7 +194,7 @@ proxy \"envoy-1\": 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
             pool.lines().nth(1).unwrap().to_owned()
         };
         assert_eq!(told(&[None]), "");
-        assert_eq!(told(&[Some((0, 0))]), "shadow is there, and was tried on no request yet");
+        assert_eq!(told(&[Some((0, 0))]), "shadow configuration without requests yet");
         assert_eq!(
             told(&[Some((9000, 345)), None, Some((3000, 0))]),
             "shadow agrees on 97.2 % of 12345 requests"

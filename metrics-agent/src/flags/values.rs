@@ -59,7 +59,7 @@ pub(super) fn agent(text: &str) -> Result<Uri, String> {
 pub(super) fn path(text: &str) -> Result<Uri, String> {
     let legal = text.starts_with('/');
     let uri = legal.then(|| text.parse::<Uri>().ok()).flatten().filter(|uri| uri.host().is_none());
-    uri.ok_or_else(|| "allowed is a URL path that begins with /".to_owned())
+    uri.ok_or_else(|| "must start with '/', without a host".to_owned())
 }
 
 /// A header, its name in lower case.

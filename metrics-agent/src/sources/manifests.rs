@@ -41,7 +41,7 @@ pub fn read(path: &Path, limits: FileLimits) -> Result<Vec<File>, Problems> {
     let most = limits.bytes.saturating_mul(MAX_FULL_FILES);
     if total > most {
         let text =
-            format!("holds {total} bytes; allowed are {most}, {MAX_FULL_FILES} times --max-file-bytes");
+            format!("has {total} bytes; allowed are {most}, {MAX_FULL_FILES} times --max-file-bytes");
         problems.push(Problem::of_file(path, text));
     }
     if problems.is_empty() { Ok(files) } else { Err(Problems(problems)) }
@@ -58,7 +58,7 @@ fn files_of(directory: &Path, most: usize) -> Result<Vec<PathBuf>, Problems> {
             paths.push(path);
         }
         if paths.len() > most {
-            let text = format!("holds more than the allowed {most} files (--max-manifest-files)");
+            let text = format!("has more than the allowed {most} files (--max-manifest-files)");
             return Err(Problem::of_file(directory, text).into());
         }
     }
@@ -66,7 +66,7 @@ fn files_of(directory: &Path, most: usize) -> Result<Vec<PathBuf>, Problems> {
     if paths.is_empty() {
         return Err(Problem::of_file(
             directory,
-            "holds no .yaml, .yml or .json file; at least one is required",
+            "has no .yaml, .yml or .json file; at least one is required",
         )
         .into());
     }

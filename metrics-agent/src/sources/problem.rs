@@ -1,4 +1,4 @@
-//! What is wrong with manifests, for their author.
+//! Problems of manifests, for their author.
 
 use core::fmt;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 /// Most problems that are printed; the rest are counted.
 const MAX_PRINTED: usize = 50;
 
-/// One thing that is wrong, or that deserves a warning.
+/// One problem, or one warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file as it was found.
+    /// The path of the file.
     pub file: Arc<Path>,
     /// The document in it, counted from 1.
     pub document: Option<usize>,
@@ -45,7 +45,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All that is wrong with a set of manifests, one a line.
+/// All problems of a set of manifests, printed one a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

@@ -83,7 +83,7 @@ async fn an_address_open_to_everyone_is_logged_with_the_flags_that_protect_it() 
         let _ = get(([127, 0, 0, 1], address.port()).into(), "/healthz").await;
         signal(&child, "TERM").await;
         let (_, log) = logs(child).await;
-        assert_eq!(log.contains("everyone who reaches this address"), warns, "{flags:?}: {log}");
+        assert_eq!(log.contains("reachable from outside this host"), warns, "{flags:?}: {log}");
         assert_eq!(log.contains("--bearer-token-file or --tls-client-ca"), warns, "{flags:?}: {log}");
     }
 }

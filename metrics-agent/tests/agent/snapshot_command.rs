@@ -106,7 +106,7 @@ async fn errors_of_snapshot_name_the_place_and_the_allowed_values() {
         (vec!["--agent", "https://127.0.0.1:1"], ["--agent https://…", "--agent-ca"]),
         (vec!["/nowhere/at/all"], ["/nowhere/at/all", "No such file"]),
         (vec![&file("text", b"hello")], ["text", "malformed"]),
-        (vec![&file("json", b"{\"pool\": 1}")], ["json", "no status of a pool"]),
+        (vec![&file("json", b"{\"pool\": 1}")], ["json", "not a response of /v1/pools"]),
         (vec![&file("readings", &without)], ["readings", "no topology"]),
         (vec!["file", "--agent", &url], ["--agent", "cannot be used with"]),
     ] {

@@ -25,11 +25,11 @@ fn valid_manifests_are_summarized() {
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
         format!(
-            "good: 2 documents in 1 file\n\
+            "valid: 2 documents in 1 file\n\
              pool \"p\": namespace default, labels app=a, target ports 8000\n  \
              the default configuration; the filter's failure mode; 0 objectives, 0 rewrite rules, 0 models\n  \
              KV usage is read from vllm:kv_cache_usage_perc, or vllm:gpu_cache_usage_perc where a server lacks it\n\
-             warning: {path}: document 2: kind: Service of v1 is none of the agent's and passed over\n"
+             warning: {path}: document 2: kind: Service of v1 is not read by the agent; the document is skipped\n"
         )
     );
 }
@@ -69,8 +69,8 @@ fn all_problems_are_reported_and_the_exit_code_is_1() {
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
         format!(
-            "{path}: document 1: spec.selector.matchLabels.app: 1; allowed is a text\n\
-             {path}: document 1: spec.targetPorts[0].number: 0 is no port; allowed is 1 to 65535\n"
+            "{path}: document 1: spec.selector.matchLabels.app: 1; allowed is a string\n\
+             {path}: document 1: spec.targetPorts[0].number: 0 is not a port; allowed is 1 to 65535\n"
         )
     );
 }

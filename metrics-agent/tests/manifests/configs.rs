@@ -170,6 +170,6 @@ fn a_configuration_is_for_all_pools_or_for_the_one_it_names() {
     );
     assert_eq!(
         refusal(&format!("{pools}\n{}", scorer("metadata: {name: r}\n", "a"))),
-        "document 3: metadata.name: \"r\" is no pool; allowed are p, q, or no metadata for all pools"
+        "document 3: metadata.name: unknown pool \"r\"; allowed are p, q, or no metadata for all pools"
     );
 }

@@ -125,7 +125,7 @@ async fn https_is_refused_without_flags_that_trust_a_certificate() {
     let agent = Agent::start(Settings { manifests, ..scraping(&[([127, 0, 0, 1], 1).into()]) }).await;
     eventually("the refusal", async || {
         let text = agent.get("/readyz").await.text();
-        (text.contains("asks for https") && text.contains("--scrape-ca")).then_some(())
+        (text.contains("has https") && text.contains("--scrape-ca")).then_some(())
     })
     .await;
 }
@@ -152,7 +152,7 @@ fn unsupported_settings_are_refused_with_their_path() {
         (
             "- {type: core-metrics-extractor, parameters: {defaultEngine: x}}",
             "",
-            "plugins[1].parameters.defaultEngine: \"x\" is no known engine; allowed are sglang, triton, \
+            "plugins[1].parameters.defaultEngine: unknown engine \"x\"; allowed are sglang, triton, \
              triton-tensorrt-llm, trtllm-serve, vllm",
         ),
         (

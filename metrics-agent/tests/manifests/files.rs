@@ -32,7 +32,7 @@ fn files_are_counted_and_measured() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let refusal = || manifests::read(path, FileLimits::default()).unwrap_err().to_string();
-    assert!(refusal().contains("holds no .yaml, .yml or .json file"), "{}", refusal());
+    assert!(refusal().contains("has no .yaml, .yml or .json file"), "{}", refusal());
     std::fs::write(path.join("big.yaml"), vec![b'#'; 1024 * 1024 + 1]).unwrap();
     assert!(
         refusal().ends_with("big.yaml: is larger than the allowed 1048576 bytes (--max-file-bytes)"),
@@ -44,7 +44,7 @@ fn files_are_counted_and_measured() {
     }
     std::fs::remove_file(path.join("big.yaml")).unwrap();
     assert!(
-        refusal().contains("holds 5242880 bytes; allowed are 4194304, 4 times --max-file-bytes"),
+        refusal().contains("has 5242880 bytes; allowed are 4194304, 4 times --max-file-bytes"),
         "{}",
         refusal()
     );
@@ -52,7 +52,7 @@ fn files_are_counted_and_measured() {
         std::fs::write(path.join(format!("{index}.yaml")), "").unwrap();
     }
     assert!(
-        refusal().contains("holds more than the allowed 256 files (--max-manifest-files)"),
+        refusal().contains("has more than the allowed 256 files (--max-manifest-files)"),
         "{}",
         refusal()
     );
@@ -71,7 +71,7 @@ fn the_limits_of_files_and_manifests_are_configurable() {
     };
     assert_eq!(read(3).unwrap().len(), 3);
     let refusal = read(2).unwrap_err().to_string();
-    assert!(refusal.ends_with("holds more than the allowed 2 files (--max-manifest-files)"), "{refusal}");
+    assert!(refusal.ends_with("has more than the allowed 2 files (--max-manifest-files)"), "{refusal}");
 
     let item = POOL.trim().trim_end_matches("---").trim_end().replace('\n', "\n  ");
     let list = format!("apiVersion: v1\nkind: List\nitems:\n- {item}\n---\n");
@@ -84,7 +84,7 @@ fn the_limits_of_files_and_manifests_are_configurable() {
     let refusal = plan(1).unwrap_err().to_string();
     assert!(
         refusal
-            .contains("document 2: is one too many; allowed are 1 in all files together (--max-manifests)"),
+            .contains("document 2: exceeds the limit of 1 manifests in all files together (--max-manifests)"),
         "{refusal}"
     );
 }

@@ -25,7 +25,7 @@ fn items_are_documents_of_their_own() {
     assert_eq!((plan.documents, plan.pools.len(), plan.pools[0].name.as_str()), (3, 1, "p"));
     assert_eq!(plan.pools[0].policy.objectives.len(), 1);
     let passed_over =
-        "m.yaml: document 1: item 3: kind: Service of v1 is none of the agent's and passed over";
+        "m.yaml: document 1: item 3: kind: Service of v1 is not read by the agent; the document is skipped";
     assert_eq!(warnings(LIST), [passed_over]);
 }
 
@@ -49,8 +49,8 @@ fn problems_name_the_item_of_the_list() {
     let wrong = LIST.replace("number: 8000", "number: 0").replace("priority: -1", "priority: low");
     assert_eq!(
         refusal(&format!("{LIST}---\n{wrong}")),
-        "document 2: item 1: spec.targetPorts[0].number: 0 is no port; allowed is 1 to 65535\n\
-         document 2: item 2: spec.priority: \"low\" is a text; allowed is a whole number"
+        "document 2: item 1: spec.targetPorts[0].number: 0 is not a port; allowed is 1 to 65535\n\
+         document 2: item 2: spec.priority: \"low\" is a string; allowed is a whole number"
     );
     assert_eq!(
         refusal(&format!("{LIST}---\n{LIST}")).lines().next(),
@@ -81,6 +81,6 @@ fn items_count_as_documents() {
     let items = "{apiVersion: v1, kind: Service},".repeat(4097);
     let text = format!("apiVersion: v1\nkind: List\nitems: [{items}]");
     let expected =
-        "document 1: item 4097: is one too many; allowed are 4096 in all files together (--max-manifests)";
+        "document 1: item 4097: exceeds the limit of 4096 manifests in all files together (--max-manifests)";
     assert_eq!(refusal(&text), expected);
 }

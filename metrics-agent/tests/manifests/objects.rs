@@ -141,7 +141,7 @@ fn an_object_applies_only_to_the_pool_it_names_in_its_own_namespace() {
     assert_eq!(plan.warnings.len(), 3, "{:?}", plan.warnings);
     assert_eq!(
         plan.warnings[1].to_string(),
-        "m.yaml: document 7: spec.poolRef: \"r\" is no pool of namespace \"n\" here; the object has no effect"
+        "m.yaml: document 7: spec.poolRef: unknown pool \"r\" in namespace \"n\"; the object has no effect"
     );
 }
 
@@ -163,7 +163,7 @@ fn documents_of_other_apis_are_skipped_with_a_warning() {
     assert_eq!(plan(&text).pools.len(), 1);
     assert_eq!(
         warnings(&text),
-        ["m.yaml: document 2: kind: Deployment of apps/v1 is none of the agent's and passed over"]
+        ["m.yaml: document 2: kind: Deployment of apps/v1 is not read by the agent; the document is skipped"]
     );
 }
 

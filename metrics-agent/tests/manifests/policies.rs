@@ -97,7 +97,7 @@ fn of_two_inference_models_for_one_name_the_older_one_wins() {
     assert_eq!((models.len(), models[0].priority), (1, -1));
     assert_eq!(
         warnings(&text),
-        ["m.yaml: document 2: spec.modelName: \"m\" is the model of an older object, which wins"]
+        ["m.yaml: document 2: spec.modelName: \"m\" is the model of an older object, which takes precedence"]
     );
 }
 

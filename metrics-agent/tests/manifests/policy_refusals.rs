@@ -21,7 +21,7 @@ fn specs_of_policies() {
         (
             "InferenceObjective",
             "{priority: high, poolRef: {name: p}}",
-            "priority: \"high\" is a text; allowed is a whole number",
+            "priority: \"high\" is a string; allowed is a whole number",
         ),
         (
             "InferenceObjective",
@@ -47,7 +47,7 @@ fn specs_of_policies() {
         (
             "InferenceModelRewrite",
             "{poolRef: {name: p}, rules: [{targets: [{modelRewrite: a}, {modelRewrite: b, weight: 0}]}]}",
-            "rules[0].targets[1].weight: 0 is no weight; allowed is 1 to 1000000",
+            "rules[0].targets[1].weight: 0 is not a weight; allowed is 1 to 1000000",
         ),
         (
             "InferenceModelRewrite",

@@ -19,7 +19,7 @@ fn pool(metadata: &str, spec: &str) -> String {
 #[test]
 fn pools() {
     let good = "selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]";
-    let name = "is no name; allowed are 1 to 253 lower-case letters, digits, - and ., the first and the last a letter or digit";
+    let name = "is not a valid name; allowed are 1 to 253 lower-case letters, digits, - and ., the first and the last a letter or digit";
     for (metadata, spec, expected) in [
         ("{}", good, vec!["document 1: metadata.name: is missing; it is required".to_owned()]),
         ("{name: A}", good, vec![format!("document 1: metadata.name: \"A\" {name}")]),
@@ -28,7 +28,7 @@ fn pools() {
         (
             "{name: a, creationTimestamp: soon}",
             good,
-            vec!["document 1: metadata.creationTimestamp: \"soon\" is no time; allowed is RFC 3339, such as 2026-01-31T12:00:00Z".to_owned()],
+            vec!["document 1: metadata.creationTimestamp: \"soon\" is not a time; allowed is RFC 3339, such as 2026-01-31T12:00:00Z".to_owned()],
         ),
         (
             "{name: a, labels: [x]}",
@@ -38,7 +38,7 @@ fn pools() {
         (
             "{name: a, annotations: {x: 1}}",
             good,
-            vec!["document 1: metadata.annotations.x: 1; allowed is a text".to_owned()],
+            vec!["document 1: metadata.annotations.x: 1; allowed is a string".to_owned()],
         ),
         ("[]", good, vec!["document 1: metadata: is a list; allowed is an object".to_owned()]),
     ] {
@@ -64,11 +64,11 @@ fn specs_of_pools() {
         ),
         (
             "{selector: {matchLabels: {a: 1}}, targetPorts: [{number: 1}]}",
-            "selector.matchLabels.a: 1; allowed is a text".to_owned(),
+            "selector.matchLabels.a: 1; allowed is a string".to_owned(),
         ),
         (
             "{selector: {matchLabels: {a: b}, matchExpressions: []}, targetPorts: [{number: 1}]}",
-            "selector.matchExpressions: is no known field; allowed: matchLabels".to_owned(),
+            "selector.matchExpressions: unknown field; allowed: matchLabels".to_owned(),
         ),
         ("{selector: {matchLabels: {a: b}}, targetPorts: []}", format!("targetPorts: has 0 ports; {ports}")),
         (
@@ -77,11 +77,11 @@ fn specs_of_pools() {
         ),
         (
             "{selector: {matchLabels: {a: b}}, targetPorts: [{number: 1}, {number: 1}]}",
-            format!("targetPorts: 1 stands there twice; {ports}"),
+            format!("targetPorts: 1 is given twice; {ports}"),
         ),
         (
             "{selector: {matchLabels: {a: b}}, targetPorts: [{number: 65536}]}",
-            "targetPorts[0].number: 65536 is no port; allowed is 1 to 65535".to_owned(),
+            "targetPorts[0].number: 65536 is not a port; allowed is 1 to 65535".to_owned(),
         ),
         (
             "{selector: {matchLabels: {a: b}}, targetPorts: [{number: 1.5}]}",
@@ -108,7 +108,7 @@ fn an_older_pool_is_checked_by_its_own_fields() {
         "apiVersion: inference.networking.x-k8s.io/v1alpha2\nkind: InferencePool\nmetadata: {name: a}\n\
          spec: {selector: {a: b}, targetPorts: [{number: 1}]}",
         &[
-            "document 1: spec.targetPorts: is no known field; allowed: selector, targetPortNumber, extensionRef",
+            "document 1: spec.targetPorts: unknown field; allowed: selector, targetPortNumber, extensionRef",
             "document 1: spec.targetPortNumber: is missing; it is required",
         ],
     );
@@ -119,18 +119,18 @@ fn kinds_and_versions() {
     for (head, expected) in [
         (
             "apiVersion: inference.networking.k8s.io/v2\nkind: InferencePool",
-            "apiVersion: \"inference.networking.k8s.io/v2\" is no version of InferencePool; allowed are \
+            "apiVersion: \"inference.networking.k8s.io/v2\" is not a version of InferencePool; allowed are \
              inference.networking.k8s.io/v1, inference.networking.x-k8s.io/v1alpha2",
         ),
         (
             "apiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjectiv",
-            "kind: \"InferenceObjectiv\" is no known kind; allowed are InferencePool, EndpointPickerConfig, \
+            "kind: unknown kind \"InferenceObjectiv\"; allowed are InferencePool, EndpointPickerConfig, \
              InferenceObjective, InferenceModelRewrite, InferenceModel",
         ),
         ("kind: InferencePool", "apiVersion: is missing; it is required"),
         ("apiVersion: v1", "kind: is missing; it is required"),
         ("- a", "is a list; allowed is an object"),
-        ("apiVersion: 1\nkind: x", "apiVersion: 1; allowed is a text"),
+        ("apiVersion: 1\nkind: x", "apiVersion: 1; allowed is a string"),
     ] {
         assert_refused(head, &[&format!("document 1: {expected}")]);
     }
@@ -147,8 +147,8 @@ fn every_problem_of_every_document_of_every_file_is_reported() {
         problems.lines().collect::<Vec<_>>(),
         [
             "a.yaml: document 1: spec.selector.matchLabels: has 0 labels; allowed are 1 to 64",
-            "a.yaml: document 1: spec.targetPorts[0].number: 0 is no port; allowed is 1 to 65535",
-            "b.yaml: document 2: spec.x: is no known field; allowed: priority, poolRef",
+            "a.yaml: document 1: spec.targetPorts[0].number: 0 is not a port; allowed is 1 to 65535",
+            "b.yaml: document 2: spec.x: unknown field; allowed: priority, poolRef",
             "b.yaml: document 2: spec.poolRef: is missing; it is required",
         ]
     );
@@ -166,7 +166,7 @@ fn a_second_object_of_the_same_name_is_refused() {
     assert_refused(
         &format!("{POOL}{elsewhere}"),
         &[
-            "document 2: metadata.name: \"p\" is the name of a pool in document 1 of m.yaml already; pools are asked for \
+            "document 2: metadata.name: \"p\" is already the name of a pool in document 1 of m.yaml; pools are identified \
            by name alone",
         ],
     );

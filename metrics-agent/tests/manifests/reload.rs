@@ -165,7 +165,7 @@ async fn manifests_without_endpoints_are_refused_without_flags_for_endpoints() {
     let manifests = Some(watch::Settings { path, options: options() });
     let agent = Agent::start(Settings { manifests, ..settings() }).await;
     let reason = eventually("the reason", async || {
-        Some(agent.get("/readyz").await.text()).filter(|text| text.contains("names no endpoints"))
+        Some(agent.get("/readyz").await.text()).filter(|text| text.contains("has no source of endpoints"))
     });
     assert!(reason.await.contains("--endpoints-file or a file-discovery plugin"));
 }

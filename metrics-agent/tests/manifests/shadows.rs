@@ -39,7 +39,7 @@ fn an_invalid_shadow_is_refused_like_an_invalid_configuration_with_all_faults() 
             shadow("p", "queue-scorer}, {type: no-scorer"),
             "document 2: plugins[1].type: unknown plugin type \"no-scorer\"",
         ),
-        (shadow("r", "queue-scorer"), "document 2: metadata.name: \"r\" is no pool; allowed are p"),
+        (shadow("r", "queue-scorer"), "document 2: metadata.name: unknown pool \"r\"; allowed are p"),
         (
             shadow("p", "queue-scorer") + &shadow("p", "queue-scorer"),
             "document 3: metadata.name: is a second shadow of pool \"p\"; the first is document 2 of m.yaml",
@@ -52,7 +52,7 @@ fn an_invalid_shadow_is_refused_like_an_invalid_configuration_with_all_faults() 
         (shadow("p", "queue-scorer").replace("\"true\"", "yes, sure"), "document 2: metadata.annotations"),
         (
             shadow("p", "queue-scorer").replace("\"true\"", "true"),
-            "document 2: metadata.annotations.endpoint-picker/shadow: true; allowed is a text",
+            "document 2: metadata.annotations.endpoint-picker/shadow: true; allowed is a string",
         ),
     ] {
         let refusal = refusal(&format!("{POOL}\n{text}"));
@@ -66,7 +66,7 @@ fn an_invalid_shadow_is_refused_like_an_invalid_configuration_with_all_faults() 
 #[test]
 fn a_shadows_own_data_layer_is_not_used_with_a_warning() {
     let source = "metrics-data-source, parameters: {path: /other}}, {type: queue-scorer";
-    let warning = "m.yaml: document 2: dataLayer: of a shadow is not used; endpoints are found and scraped as without it";
+    let warning = "m.yaml: document 2: dataLayer: is not used in a shadow configuration; endpoints are discovered and scraped without it";
     assert_eq!(warnings(&format!("{POOL}\n{}", shadow("p", source))), [warning]);
     let same = format!("{POOL}\n{}{}", shadow("p", source), acting(source));
     assert!(warnings(&same).is_empty(), "{:?}", warnings(&same));

@@ -9,23 +9,23 @@ use endpoint_picker::pool::Endpoint;
 use super::engines;
 use super::metrics::Dialect;
 
-/// The labels that name an endpoint's engine, the first one found decides (the EPP's key and its alias).
+/// The labels with an endpoint's engine: the EPP's key and its alias. The first one found decides.
 pub const ENGINE_LABELS: [&str; 2] = ["llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"];
 
-/// The engine of an endpoint that names none, or one that is not known, unless another is chosen.
+/// The engine of endpoints without an engine label, or with an unknown engine, unless a configuration names another.
 pub const DEFAULT_ENGINE: &str = "vllm";
 
-/// All dialects, by engine.
+/// The dialects of all engines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialects {
-    /// The labels that name an endpoint's engine; the first one found decides.
+    /// The labels with an endpoint's engine; the first one found decides.
     labels: [String; 2],
     by_engine: HashMap<String, Arc<Dialect>>,
     default: Arc<Dialect>,
 }
 
 impl Dialects {
-    /// The EPP's engines.
+    /// The dialects of the EPP's engines.
     ///
     /// # Panics
     ///
@@ -34,11 +34,11 @@ impl Dialects {
         Self::with_engines("", "", []).expect("the default engine is built in")
     }
 
-    /// The EPP's engines and an operator's; one of the same name replaces the built-in one, but for the label that
-    /// tells data-parallel engines apart and the counter, which an operator cannot give.
+    /// The dialects of the EPP's engines and of an operator's. An operator's engine replaces a built-in one of the same name, except
+    /// for the label of data-parallel engines and the counter, which an operator cannot configure.
     ///
-    /// `label_key` is the label that names an endpoint's engine, `default` the engine of those without; empty texts are
-    /// the EPP's defaults.
+    /// `label_key` is the label with an endpoint's engine, `default` the engine of endpoints without it; empty strings mean the EPP's
+    /// defaults.
     pub fn with_engines(
         label_key: &str,
         default: &str,
@@ -57,24 +57,24 @@ impl Dialects {
             by_engine.insert(name, Arc::new(Dialect { counter, engine_label, ..dialect }));
         }
         let Some(default) = by_engine.get(default).map(Arc::clone) else {
-            let mut known: Vec<_> = by_engine.into_keys().collect();
-            known.sort_unstable();
-            return Err(UnknownEngine { engine: default.to_owned(), known });
+            let mut engines: Vec<_> = by_engine.into_keys().collect();
+            engines.sort_unstable();
+            return Err(UnknownEngine { engine: default.to_owned(), engines });
         };
         Ok(Self { labels: [label_key.to_owned(), alias.to_owned()], by_engine, default })
     }
 
-    /// The dialect of endpoints that name no engine.
+    /// The dialect of endpoints without an engine label.
     pub fn default_dialect(&self) -> &Dialect {
         &self.default
     }
 
-    /// The dialect of this engine; an unknown one is read as the default.
+    /// The dialect of an engine; the default for an unknown one.
     pub fn of_engine(&self, engine: &str) -> &Arc<Dialect> {
         self.by_engine.get(engine).unwrap_or(&self.default)
     }
 
-    /// The dialect an endpoint's labels ask for.
+    /// The dialect of an endpoint's engine.
     pub fn of_endpoint(&self, endpoint: &Endpoint) -> &Arc<Dialect> {
         match self.labels.iter().find_map(|key| endpoint.label(key)) {
             Some(engine) => self.of_engine(engine),
@@ -83,16 +83,16 @@ impl Dialects {
     }
 }
 
-/// The engine that is to be the default is none of those there are.
+/// The default engine of a configuration is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownEngine {
     engine: String,
-    known: Vec<String>,
+    engines: Vec<String>,
 }
 
 impl fmt::Display for UnknownEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no known engine; allowed are {}", self.engine, self.known.join(", "))
+        write!(f, "unknown engine {:?}; allowed are {}", self.engine, self.engines.join(", "))
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_or_its_alias_names_the_engine() {
+    fn the_label_or_its_alias_has_the_engine() {
         assert_eq!(waiting_metric(&[("llm-d.ai/engine-type", "sglang")]), "sglang:num_queue_reqs");
         assert_eq!(
             waiting_metric(&[("inference.networking.k8s.io/engine-type", "trtllm-serve")]),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_triton_metric_says_both_by_its_labels() {
+    fn one_triton_metric_has_both_values_by_its_labels() {
         let dialects = Dialects::built_in();
         let triton = dialects.of_engine("triton-tensorrt-llm");
         let (waiting, running) = (triton.waiting.as_ref().unwrap(), triton.running.as_ref().unwrap());

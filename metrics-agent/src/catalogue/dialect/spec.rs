@@ -1,4 +1,4 @@
-//! The EPP's notation for "which series": `name{label=value,…}`.
+//! The EPP's notation for a series: `name{label=value,…}`.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use nom::multi::separated_list0;
 use nom::sequence::{delimited, separated_pair};
 use nom::{IResult, Parser, branch::alt};
 
-/// One metric, and the labels with their values that a series must carry to be read.
+/// A metric, and the labels with values that its series must have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MetricSpec {
     name: String,
@@ -17,8 +17,8 @@ pub struct MetricSpec {
 }
 
 impl MetricSpec {
-    /// Reads the notation. Values may be bare or in double quotes, blanks may surround every token, and metric and
-    /// label names are Prometheus' legacy ones. A blank text names no metric.
+    /// Parses the notation. Values may be bare or in double quotes, blanks may surround every token, and metric and label names follow
+    /// Prometheus' legacy rules. `None`: the text is blank.
     pub fn parse(text: &str) -> Result<Option<Self>, SpecError> {
         if text.trim().is_empty() {
             return Ok(None);
@@ -29,12 +29,12 @@ impl MetricSpec {
         }
     }
 
-    /// The whole name of the metric.
+    /// The name of the metric.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Labels and the values they must have.
+    /// The required labels with their values.
     pub fn labels(&self) -> &[(String, String)] {
         &self.labels
     }
@@ -111,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_text_names_no_metric() {
+    fn a_blank_text_has_no_metric() {
         assert_eq!(MetricSpec::parse(""), Ok(None));
         assert_eq!(MetricSpec::parse("  "), Ok(None));
     }
 
     #[test]
-    fn a_name_alone_asks_for_no_labels() {
+    fn a_name_alone_requires_no_labels() {
         assert_eq!(parsed("vllm:num_requests_waiting"), ("vllm:num_requests_waiting".to_owned(), vec![]));
         assert_eq!(parsed(" a{ } "), ("a".to_owned(), vec![]));
     }

@@ -1,4 +1,4 @@
-//! The documents of the files, each checked by itself.
+//! Reads all documents of the files.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::inference_model::InferenceModel;
 use super::inference_model_rewrite::InferenceModelRewrite;
 use super::inference_objective::InferenceObjective;
 use super::inference_pool::{self, InferencePool};
-use super::kinds::{GIE_V1ALPHA1, LLM_D_CONFIG, POOL, is_ours};
+use super::kinds::{GIE_V1ALPHA1, LLM_D_CONFIG, POOL, is_supported};
 use super::list;
 use super::nulls::{PARAMETERS, without_nulls_outside};
 use super::picker::{self, EndpointPickerConfig};
@@ -20,7 +20,7 @@ use crate::files::yaml_problem;
 use crate::sources::manifests::File;
 use crate::sources::problem::Problem;
 
-/// One object and where it stands.
+/// An object and its origin.
 #[derive(Debug)]
 pub(in crate::catalogue) struct Item<S> {
     pub(in crate::catalogue) origin: Origin,
@@ -28,18 +28,18 @@ pub(in crate::catalogue) struct Item<S> {
     pub(in crate::catalogue) spec: S,
 }
 
-/// A configuration and where it stands.
+/// A picker configuration and its origin.
 #[derive(Debug)]
 pub(in crate::catalogue) struct Config {
     pub(in crate::catalogue) origin: Origin,
-    /// The pool it is for; `None`: every pool that has none of its own.
+    /// The pool of the configuration; `None`: every pool without a configuration of its own.
     pub(in crate::catalogue) pool: Option<String>,
-    /// Whether it is only tried on the pool's requests.
+    /// Whether it is a shadow configuration.
     pub(in crate::catalogue) is_shadow: bool,
     pub(in crate::catalogue) lowered: picker::Lowered,
 }
 
-/// All documents that are right by themselves, and what is wrong with the others.
+/// All documents that are valid by themselves, and the problems of the others.
 #[derive(Debug, Default)]
 pub(in crate::catalogue) struct Documents {
     pub(in crate::catalogue) count: usize,
@@ -59,7 +59,7 @@ struct Header {
     kind: String,
 }
 
-/// The shape that all kinds but the configuration have.
+/// The structure of all kinds except the configuration.
 #[derive(Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields, where_predicate = S: Deserr<Faults>)]
 struct Resource<S> {
@@ -69,7 +69,7 @@ struct Resource<S> {
     _kind: String,
     metadata: Metadata,
     spec: S,
-    /// The cluster's own; not looked at.
+    /// Written by the cluster; not used.
     #[deserr(default, rename = "status")]
     _status: Option<Json>,
 }
@@ -84,7 +84,7 @@ impl Documents {
     }
 
     fn read_file(&mut self, file: &File, given: &Options) {
-        // YAML 1.2: `no` is a text.
+        // As in YAML 1.2, `no` is a string.
         let budget = Some(given.file_limits.yaml());
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
         let mut bytes = &file.bytes[..];
@@ -112,10 +112,10 @@ impl Documents {
             for (item, document) in items {
                 let origin = Origin { item, ..origin.clone() };
                 self.count += 1;
-                let most = given.file_limits.manifests;
-                if self.count > most {
+                let max = given.file_limits.manifests;
+                if self.count > max {
                     let text = format!(
-                        "is one too many; allowed are {most} in all files together (--max-manifests)"
+                        "is one too many; allowed are {max} in all files together (--max-manifests)"
                     );
                     self.problems.push(origin.problem(Fault::new("", text)));
                     return;
@@ -134,8 +134,8 @@ impl Documents {
         allow_experimental_plugins: bool,
     ) -> Result<(), Faults> {
         let Header { api_version, kind } = deserialize(document.clone())?;
-        if !is_ours(&api_version, &kind)? {
-            let text = format!("{kind} of {api_version} is none of the agent's and passed over");
+        if !is_supported(&api_version, &kind)? {
+            let text = format!("{kind} of {api_version} is not read by the agent; the document is skipped");
             self.warn(origin, Fault::new("kind", text));
             return Ok(());
         }

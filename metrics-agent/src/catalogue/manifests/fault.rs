@@ -1,4 +1,4 @@
-//! What is wrong with manifests, and where.
+//! Problems within one document.
 
 use core::ops::ControlFlow;
 use std::path::Path;
@@ -9,21 +9,21 @@ use serde_json::Value as Json;
 
 use crate::sources::problem::Problem;
 
-/// Longer values are cut in messages.
-const MOST_OF_A_VALUE: usize = 120;
+/// Longest value in a message, in characters; longer values are cut.
+const MAX_VALUE_CHARS: usize = 120;
 
-/// Where a document stands.
+/// The position of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::catalogue) struct Origin {
     pub(in crate::catalogue) file: Arc<Path>,
-    /// Counted from 1; empty documents do not count.
+    /// Its index in the file from 1, without empty documents.
     pub(in crate::catalogue) document: usize,
-    /// Its place in the document's list, counted from 1; `None`: the document is no list.
+    /// The index from 1 in the document's list; `None`: the document is not a list.
     pub(in crate::catalogue) item: Option<usize>,
 }
 
 impl Origin {
-    /// For messages about other documents.
+    /// The position, for messages about other documents.
     pub(in crate::catalogue) fn place(&self) -> String {
         let item = self.item.map(|item| format!("item {item} of ")).unwrap_or_default();
         format!("{item}document {} of {}", self.document, self.file.display())
@@ -48,7 +48,7 @@ impl Fault {
     }
 }
 
-/// All problems of one document; what deserr gathers.
+/// All problems of one document, collected by deserr.
 #[derive(Debug, Default)]
 pub(in crate::catalogue) struct Faults(pub(in crate::catalogue) Vec<Fault>);
 
@@ -68,17 +68,17 @@ impl Faults {
 }
 
 impl MergeWithError<Self> for Faults {
-    fn merge(known: Option<Self>, other: Self, _: ValuePointerRef<'_>) -> ControlFlow<Self, Self> {
-        let mut all = known.unwrap_or_default();
+    fn merge(earlier: Option<Self>, other: Self, _: ValuePointerRef<'_>) -> ControlFlow<Self, Self> {
+        let mut all = earlier.unwrap_or_default();
         all.0.extend(other.0);
         ControlFlow::Continue(all)
     }
 }
 
-/// What a conversion of a value has to say; it names the value and what is allowed.
+/// Errors of a value's conversion, which name the value and what is allowed.
 impl MergeWithError<String> for Faults {
-    fn merge(known: Option<Self>, text: String, at: ValuePointerRef<'_>) -> ControlFlow<Self, Self> {
-        let mut all = known.unwrap_or_default();
+    fn merge(earlier: Option<Self>, text: String, at: ValuePointerRef<'_>) -> ControlFlow<Self, Self> {
+        let mut all = earlier.unwrap_or_default();
         all.push(path(at), text);
         ControlFlow::Continue(all)
     }
@@ -86,11 +86,11 @@ impl MergeWithError<String> for Faults {
 
 impl DeserializeError for Faults {
     fn error<V: IntoValue>(
-        known: Option<Self>,
+        earlier: Option<Self>,
         error: ErrorKind<'_, V>,
         at: ValuePointerRef<'_>,
     ) -> ControlFlow<Self, Self> {
-        let mut all = known.unwrap_or_default();
+        let mut all = earlier.unwrap_or_default();
         match error {
             ErrorKind::IncorrectValueKind { actual, accepted } => {
                 all.0.extend(Self::wrong_kind(actual, accepted, at).0);
@@ -99,7 +99,7 @@ impl DeserializeError for Faults {
                 all.push(path(at.push_key(field)), "is missing; it is required");
             }
             ErrorKind::UnknownKey { key, accepted } => {
-                let text = format!("is no known field; allowed: {}", accepted.join(", "));
+                let text = format!("unknown field; allowed: {}", accepted.join(", "));
                 all.push(path(at.push_key(&cut(key))), text);
             }
             ErrorKind::UnknownValue { value, accepted } => {
@@ -107,7 +107,7 @@ impl DeserializeError for Faults {
                 all.push(path(at), text);
             }
             ErrorKind::BadSequenceLen { expected, .. } => {
-                all.push(path(at), format!("has another length than the allowed {expected}"));
+                all.push(path(at), format!("has the wrong length; allowed is {expected}"));
             }
             ErrorKind::Unexpected { msg } => all.push(path(at), msg),
         }
@@ -115,19 +115,19 @@ impl DeserializeError for Faults {
     }
 }
 
-/// A text from a document, as messages show it.
+/// A string from a document, as messages show it.
 pub(in crate::catalogue) fn quoted(text: &str) -> String {
     format!("{:?}", cut(text))
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(MOST_OF_A_VALUE) {
+    match text.char_indices().nth(MAX_VALUE_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-/// `spec.rules[0].targets[1].weight`
+/// The path of a value, such as `spec.rules[0].targets[1].weight`.
 fn path(at: ValuePointerRef<'_>) -> String {
     match at {
         ValuePointerRef::Origin => String::new(),
@@ -142,7 +142,7 @@ fn path(at: ValuePointerRef<'_>) -> String {
 fn described<V: IntoValue>(value: Value<V>) -> String {
     match Json::from(value) {
         Json::Null => "nothing".to_owned(),
-        Json::String(text) => format!("{} is a text", quoted(&text)),
+        Json::String(text) => format!("{} is a string", quoted(&text)),
         Json::Array(_) => "is a list".to_owned(),
         Json::Object(_) => "is an object".to_owned(),
         plain => plain.to_string(),
@@ -154,7 +154,7 @@ fn kinds(accepted: &[ValueKind]) -> &'static str {
         Some(ValueKind::Boolean) => "true or false",
         Some(ValueKind::Integer | ValueKind::NegativeInteger) => "a whole number",
         Some(ValueKind::Float) => "a number",
-        Some(ValueKind::String) => "a text",
+        Some(ValueKind::String) => "a string",
         Some(ValueKind::Sequence) => "a list",
         Some(ValueKind::Map) => "an object",
         Some(ValueKind::Null) | None => "nothing",

@@ -1,4 +1,4 @@
-//! Values that stand in several kinds of manifests.
+//! Fields of several kinds of manifests.
 
 use core::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::fault::{Faults, quoted};
 
-/// An object's name, or its namespace's: a DNS name in lower case, as Kubernetes wants it.
+/// The name of an object or a namespace: a DNS name in lower case, as Kubernetes requires.
 #[derive(Clone, Debug, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults, try_from(String) = Self::new -> String)]
 pub(in crate::catalogue) struct Name(pub(in crate::catalogue) String);
@@ -19,20 +19,20 @@ impl Name {
         let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-' || c == b'.';
         let outer = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         let bytes = name.as_bytes();
-        let legal = name.len() <= 253
+        let is_valid = name.len() <= 253
             && outer(bytes.first())
             && outer(bytes.last())
             && bytes.iter().all(|&c| inner(c));
-        if legal {
+        if is_valid {
             return Ok(Self(name));
         }
         let allowed =
             "1 to 253 lower-case letters, digits, - and ., the first and the last a letter or digit";
-        Err(format!("{} is no name; allowed are {allowed}", quoted(&name)))
+        Err(format!("{} is not a valid name; allowed are {allowed}", quoted(&name)))
     }
 }
 
-/// The metadata of an object. Other fields than these are Kubernetes' own and not looked at.
+/// The metadata of an object. Other fields are written by Kubernetes and not used.
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase)]
 pub(in crate::catalogue) struct Metadata {
@@ -40,7 +40,7 @@ pub(in crate::catalogue) struct Metadata {
     #[deserr(default = Name("default".to_owned()))]
     pub(in crate::catalogue) namespace: Name,
     #[deserr(default)]
-    pub(in crate::catalogue) creation_timestamp: Option<Created>,
+    pub(in crate::catalogue) creation_timestamp: Option<CreationTime>,
     #[deserr(default, rename = "labels")]
     _labels: Texts,
     #[deserr(default, rename = "annotations")]
@@ -48,10 +48,10 @@ pub(in crate::catalogue) struct Metadata {
 }
 
 impl Metadata {
-    /// Oldest first, then by namespace and name. An object without a time is older than any that has one, as in the
-    /// reference, where it has the zero time.
+    /// Oldest first, then by namespace and name. An object without a creation time comes first, as in the EPP, where it has the zero
+    /// time.
     pub(in crate::catalogue) fn by_age(&self, other: &Self) -> Ordering {
-        let key = |metadata: &Self| metadata.creation_timestamp.as_ref().map(|created| created.0);
+        let key = |metadata: &Self| metadata.creation_timestamp.as_ref().map(|time| time.0);
         let id = |metadata: &Self| (metadata.namespace.0.clone(), metadata.name.0.clone());
         key(self).cmp(&key(other)).then_with(|| id(self).cmp(&id(other)))
     }
@@ -59,22 +59,22 @@ impl Metadata {
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, try_from(&String) = Self::new -> String)]
-pub(in crate::catalogue) struct Created(Timestamp);
+pub(in crate::catalogue) struct CreationTime(Timestamp);
 
-impl Created {
+impl CreationTime {
     fn new(text: &str) -> Result<Self, String> {
         let parsed = text.parse().map(Self);
         parsed.map_err(|_| {
-            format!("{} is no time; allowed is RFC 3339, such as 2026-01-31T12:00:00Z", quoted(text))
+            format!("{} is not a time; allowed is RFC 3339, such as 2026-01-31T12:00:00Z", quoted(text))
         })
     }
 }
 
-/// Texts by name, such as labels.
+/// Strings by name, such as labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::catalogue) struct Texts(pub(in crate::catalogue) BTreeMap<String, String>);
 
-/// deserr's own reading of a map loses what is wrong with its values.
+/// Implemented by hand, because deserr's implementation for maps loses the problems of values.
 impl Deserr<Faults> for Texts {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
@@ -101,20 +101,20 @@ pub(in crate::catalogue) struct Port(pub(in crate::catalogue) NonZeroU16);
 
 impl Port {
     fn new(port: i64) -> Result<Self, String> {
-        let legal = u16::try_from(port).ok().and_then(NonZeroU16::new);
-        legal.map(Self).ok_or_else(|| format!("{port} is no port; allowed is 1 to 65535"))
+        let number = u16::try_from(port).ok().and_then(NonZeroU16::new);
+        number.map(Self).ok_or_else(|| format!("{port} is not a port; allowed is 1 to 65535"))
     }
 }
 
-/// How much of the traffic a target gets, in relation to the others.
+/// The share of a target in the traffic, relative to the other targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults, try_from(i64) = Self::new -> String)]
 pub(in crate::catalogue) struct Weight(pub(in crate::catalogue) u32);
 
 impl Weight {
     fn new(weight: i64) -> Result<Self, String> {
-        let legal = u32::try_from(weight).ok().filter(|weight| (1..=1_000_000).contains(weight));
-        legal.map(Self).ok_or_else(|| format!("{weight} is no weight; allowed is 1 to 1000000"))
+        let number = u32::try_from(weight).ok().filter(|weight| (1..=1_000_000).contains(weight));
+        number.map(Self).ok_or_else(|| format!("{weight} is not a weight; allowed is 1 to 1000000"))
     }
 }
 
@@ -133,7 +133,7 @@ impl Model {
     }
 }
 
-/// The pool an object is for, in the object's own namespace.
+/// A reference to a pool in the object's namespace.
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, deny_unknown_fields)]
 pub(in crate::catalogue) struct PoolRef {
@@ -150,7 +150,7 @@ enum PoolKind {
     InferencePool,
 }
 
-/// The API a pool belongs to.
+/// The API group of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults)]
 pub(in crate::catalogue) enum PoolGroup {

@@ -1,4 +1,4 @@
-//! `InferenceModel`, of the API's first years: which models there are, how critical, and where they go.
+//! `InferenceModel`, from early versions of the API: a model, its criticality and its targets.
 
 use deserr::Deserr;
 use endpoint_picker_wire::v1;

@@ -1,4 +1,4 @@
-//! `InferenceModelRewrite`: which model a request for a model really goes to.
+//! `InferenceModelRewrite`: replaces the model of requests.
 
 use deserr::Deserr;
 use endpoint_picker_wire::v1;
@@ -15,27 +15,27 @@ pub(in crate::catalogue) struct InferenceModelRewrite {
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, deny_unknown_fields)]
-struct GivenRule {
+struct RuleFields {
     #[deserr(default)]
     matches: Vec<Match>,
     #[deserr(default)]
     targets: Option<Targets>,
-    /// What `targets` was called when the API was proposed.
+    /// The name of `targets` in the API's proposal.
     #[deserr(default)]
     split: Option<Targets>,
 }
 
-/// A rule without models is for all of them.
+/// A rule without models applies to all models.
 #[derive(Clone, Debug, Deserr)]
-#[deserr(error = Faults, try_from(GivenRule) = Self::new -> String)]
+#[deserr(error = Faults, try_from(RuleFields) = Self::new -> String)]
 struct Rule {
     models: Vec<String>,
     targets: Vec<Target>,
 }
 
 impl Rule {
-    fn new(rule: GivenRule) -> Result<Self, String> {
-        let models = rule.matches.into_iter().map(|given| given.model.value.0).collect();
+    fn new(rule: RuleFields) -> Result<Self, String> {
+        let models = rule.matches.into_iter().map(|entry| entry.model.value.0).collect();
         match (rule.targets, rule.split) {
             (Some(targets), None) | (None, Some(targets)) => Ok(Self { models, targets: targets.0 }),
             (Some(_), Some(_)) => Err("has both targets and split; allowed is one of them".to_owned()),
@@ -77,8 +77,7 @@ impl Targets {
         if let Some(index) = bare.filter(|_| targets.iter().any(|target| target.weight.is_some())) {
             let model = quoted(&targets[index].model_rewrite.0);
             return Err(format!(
-                "target {index}, {model}, has no weight although another one has; allowed is a weight for each target or for \
-                 none"
+                "target {index}, {model}, has no weight, but another target has one; allowed is a weight for each target or for none"
             ));
         }
         Ok(Self(targets))
@@ -94,7 +93,7 @@ struct Target {
 }
 
 impl InferenceModelRewrite {
-    /// Its rules, in its order; `resource` is its name.
+    /// The rules in order; `resource` is the object's name.
     pub(in crate::catalogue) fn rules(&self, resource: &str) -> impl Iterator<Item = v1::RewriteRule> {
         self.rules.iter().map(move |rule| v1::RewriteRule {
             resource: resource.to_owned(),

@@ -1,4 +1,4 @@
-//! `InferenceObjective`: the priority a request asks for by the objective's name.
+//! `InferenceObjective`: the priority of requests that name the objective.
 
 use deserr::Deserr;
 
@@ -13,14 +13,14 @@ pub(in crate::catalogue) struct InferenceObjective {
     pub(in crate::catalogue) pool_ref: PoolRef,
 }
 
-/// Below zero: may be shed. 0 if not given.
+/// A priority, 0 by default. Requests below zero may be shed.
 #[derive(Clone, Copy, Debug, Default, Deserr)]
 #[deserr(error = Faults, try_from(i64) = Self::new -> String)]
 pub(in crate::catalogue) struct Priority(pub(in crate::catalogue) i32);
 
 impl Priority {
     fn new(priority: i64) -> Result<Self, String> {
-        let legal = i32::try_from(priority).map(Self);
-        legal.map_err(|_| format!("{priority} is out of range; allowed is {} to {}", i32::MIN, i32::MAX))
+        let number = i32::try_from(priority).map(Self);
+        number.map_err(|_| format!("{priority} is out of range; allowed is {} to {}", i32::MIN, i32::MAX))
     }
 }

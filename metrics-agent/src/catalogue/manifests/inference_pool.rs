@@ -1,4 +1,4 @@
-//! `InferencePool`: which endpoints belong together.
+//! `InferencePool`: the endpoints of a pool.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -12,7 +12,7 @@ use super::fields::{Name, PoolGroup, Port, Texts};
 /// Most ports of one pool, as in the API.
 const MAX_TARGET_PORTS: usize = 8;
 
-/// A pool, in whichever version it was written.
+/// A pool of any version.
 #[derive(Clone, Debug)]
 pub(in crate::catalogue) struct InferencePool {
     pub(in crate::catalogue) group: PoolGroup,
@@ -82,7 +82,7 @@ impl TargetPorts {
         let mut numbers = Vec::with_capacity(ports.len());
         for TargetPort { number } in ports {
             if numbers.contains(&number.0) {
-                return Err(format!("{} stands there twice; {allowed}", number.0));
+                return Err(format!("{} is given twice; {allowed}", number.0));
             }
             numbers.push(number.0);
         }
@@ -90,7 +90,7 @@ impl TargetPorts {
     }
 }
 
-/// How the gateway speaks to the servers; that is Envoy's configuration here.
+/// The gateway's protocol to the servers. Not used, because it is part of Envoy's configuration.
 #[derive(Clone, Copy, Debug, Deserr)]
 #[deserr(error = Faults)]
 enum AppProtocol {
@@ -100,7 +100,7 @@ enum AppProtocol {
     H2c,
 }
 
-/// Where the EPP's picker runs. Here it runs in Envoy, so only the failure mode counts.
+/// The address of the EPP. Only the failure mode is used, because the picker runs in Envoy.
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 struct EndpointPickerRef {
@@ -116,7 +116,7 @@ struct EndpointPickerRef {
     failure_mode: FailureMode,
 }
 
-/// The same in the older version.
+/// The address of the EPP in the older version.
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 struct ExtensionRef {
@@ -128,7 +128,7 @@ struct ExtensionRef {
     _name: Name,
     #[deserr(default, rename = "portNumber")]
     _port_number: Option<Port>,
-    /// What the API's early documents call it.
+    /// The name of `portNumber` in the API's early documents.
     #[deserr(default, rename = "port")]
     _port: Option<Port>,
     #[deserr(default = FailureMode::FailClose)]

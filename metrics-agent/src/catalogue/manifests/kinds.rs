@@ -8,7 +8,7 @@ const LLM_D: &str = "llm-d.ai/v1alpha2";
 pub(super) const GIE_V1ALPHA1: &str = "inference.networking.x-k8s.io/v1alpha1";
 const GIE: &str = "inference.networking.x-k8s.io/v1alpha2";
 
-/// The kinds there are, each with the versions it is read in.
+/// The supported kinds, each with its supported versions.
 pub(super) const KINDS: [(&str, &[&str]); 5] = [
     ("InferencePool", &[POOL, GIE]),
     ("EndpointPickerConfig", &[LLM_D_CONFIG, GIE_V1ALPHA1]),
@@ -18,18 +18,18 @@ pub(super) const KINDS: [(&str, &[&str]); 5] = [
     ("InferenceModel", &[GIE]),
 ];
 
-/// The groups whose every kind must be known.
+/// API groups in which every kind must be supported.
 const GROUPS: [&str; 3] = ["inference.networking.k8s.io/", "inference.networking.x-k8s.io/", "llm-d.ai/"];
 
-/// Whether a document is one of ours. Files often hold Deployments and Services beside ours, and these are passed over; but
-/// a group or a kind of ours with the other part misspelt is refused.
-pub(super) fn is_ours(api_version: &str, kind: &str) -> Result<bool, Faults> {
-    let known = KINDS.iter().find(|(name, _)| *name == kind);
-    let fault = match known {
+/// Whether the agent reads documents of this version and kind. Other documents, such as Deployments and Services in the same file,
+/// are skipped. But a supported kind in a wrong version, or a wrong kind in a supported group, is refused as a spelling mistake.
+pub(super) fn is_supported(api_version: &str, kind: &str) -> Result<bool, Faults> {
+    let supported = KINDS.iter().find(|(name, _)| *name == kind);
+    let fault = match supported {
         Some((_, versions)) if versions.contains(&api_version) => return Ok(true),
         Some((_, versions)) => {
             let text = format!(
-                "{} is no version of {kind}; allowed are {}",
+                "{} is not a version of {kind}; allowed are {}",
                 quoted(api_version),
                 versions.join(", ")
             );
@@ -37,7 +37,7 @@ pub(super) fn is_ours(api_version: &str, kind: &str) -> Result<bool, Faults> {
         }
         None if GROUPS.iter().any(|group| api_version.starts_with(group)) => {
             let kinds = KINDS.map(|(name, _)| name).join(", ");
-            Fault::new("kind", format!("{} is no known kind; allowed are {kinds}", quoted(kind)))
+            Fault::new("kind", format!("unknown kind {}; allowed are {kinds}", quoted(kind)))
         }
         None => return Ok(false),
     };

@@ -1,4 +1,4 @@
-//! Lists of objects, as `kubectl get -o yaml` and the API server write them.
+//! Lists of objects, as written by `kubectl get -o yaml` and the API server.
 
 use deserr::{Deserr, deserialize};
 use serde_json::Value as Json;
@@ -13,17 +13,17 @@ struct List {
     _api_version: String,
     #[deserr(rename = "kind")]
     _kind: String,
-    /// The cluster's own; not looked at.
+    /// Written by the cluster; not used.
     #[deserr(default, rename = "metadata")]
     _metadata: Option<Json>,
     #[deserr(default)]
     items: Vec<Json>,
 }
 
-/// The objects of a list; `None` if the document is none.
+/// The objects of a list; `None`: the document is not a list.
 ///
-/// `List` of `v1` holds objects of any kind. The list of one kind, such as `InferencePoolList`, may leave its items' version and
-/// kind out, as the API server does.
+/// A `List` of `v1` has objects of any kind. In a list of one kind, such as `InferencePoolList`, items may lack version and kind, as
+/// the API server writes it.
 pub(in crate::catalogue) fn items(document: &Json) -> Result<Option<Vec<Json>>, Faults> {
     let kind = match Kind::of(document) {
         Kind::NoList => return Ok(None),
@@ -51,7 +51,7 @@ pub(in crate::catalogue) fn items(document: &Json) -> Result<Option<Vec<Json>>, 
 enum Kind {
     NoList,
     Mixed,
-    /// Of objects of this kind.
+    /// A list of objects of this kind.
     Of(&'static str),
 }
 
@@ -62,7 +62,7 @@ impl Kind {
             return Self::Mixed;
         }
         let items = kind.strip_suffix("List");
-        let known = items.and_then(|items| KINDS.iter().find(|(known, _)| *known == items));
-        known.map_or(Self::NoList, |&(known, _)| Self::Of(known))
+        let kind = items.and_then(|items| KINDS.iter().find(|(kind, _)| *kind == items));
+        kind.map_or(Self::NoList, |&(kind, _)| Self::Of(kind))
     }
 }

@@ -1,28 +1,28 @@
-//! Nulls in documents.
+//! Removes nulls from documents.
 
 use serde_json::Value as Json;
 
-/// The field with a plugin's parameters, whose names are checked when they are read.
+/// The field with a plugin's parameters. Its nulls stay, so that unknown names are refused when the plugin is read.
 pub(super) const PARAMETERS: &str = "parameters";
 
-/// As for Kubernetes, a field that is null is a field that is not there.
+/// Removes fields that are null: as in Kubernetes, null means absent.
 pub(super) fn without_nulls(value: Json) -> Json {
     without_nulls_outside("", value)
 }
 
-/// The same, but fields called `kept` stay as they are unless they are null themselves.
-pub(super) fn without_nulls_outside(kept: &str, value: Json) -> Json {
+/// Removes fields that are null, except within fields named `skipped`.
+pub(super) fn without_nulls_outside(skipped: &str, value: Json) -> Json {
     match value {
         Json::Object(fields) => {
             let given = fields.into_iter().filter(|(_, value)| !value.is_null());
             let each = |(key, value): (String, Json)| {
-                let value = if key == kept { value } else { without_nulls_outside(kept, value) };
+                let value = if key == skipped { value } else { without_nulls_outside(skipped, value) };
                 (key, value)
             };
             Json::Object(given.map(each).collect())
         }
         Json::Array(items) => {
-            Json::Array(items.into_iter().map(|item| without_nulls_outside(kept, item)).collect())
+            Json::Array(items.into_iter().map(|item| without_nulls_outside(skipped, item)).collect())
         }
         plain => plain,
     }

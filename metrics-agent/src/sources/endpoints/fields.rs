@@ -1,4 +1,4 @@
-//! The values an entry of the endpoints file may have.
+//! Fields of the endpoints file.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -8,24 +8,24 @@ use std::num::NonZeroU16;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-/// One part of an endpoint's id.
+/// A part of an endpoint's name.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Name(pub(super) String);
 
-/// A name that need not be given.
+/// An optional name.
 pub(super) struct Namespace(pub(super) String);
 
 impl TryFrom<String> for Name {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        let legal =
+        let is_valid =
             !name.is_empty() && name.len() <= 253 && !name.contains(|c: char| c == '/' || c.is_control());
-        if legal {
+        if is_valid {
             Ok(Self(name))
         } else {
-            Err(format!("{name:?} is no name; allowed are 1 to 253 bytes without / and control characters"))
+            Err(format!("{name:?} is not a valid name; allowed are 1 to 253 bytes without / and control characters"))
         }
     }
 }
@@ -45,24 +45,24 @@ impl Default for Namespace {
 /// Longest key of a label, as for Kubernetes: a prefix, a slash and a name.
 const MAX_KEY_BYTES: usize = 253 + 1 + 63;
 
-/// What an endpoint may say of itself.
+/// Limits on the labels of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelLimits {
     /// Most labels.
     pub count: usize,
-    /// Longest value of one, in bytes.
+    /// Longest value, in bytes.
     pub value_bytes: usize,
 }
 
 impl Default for LabelLimits {
-    /// Kubernetes allows values of 63 bytes, but here annotations are labels too.
+    /// Values may be longer than the 63 bytes of Kubernetes, because annotations are labels here too.
     fn default() -> Self {
         Self { count: 64, value_bytes: 1024 }
     }
 }
 
 impl LabelLimits {
-    /// Whether an endpoint may say this of itself, as all of it travels to every proxy.
+    /// Refuses labels above the limits, because all labels travel to every proxy.
     pub(super) fn check(self, labels: &BTreeMap<String, String>) -> Result<(), String> {
         if labels.len() > self.count {
             let (found, most) = (labels.len(), self.count);
@@ -100,7 +100,7 @@ impl TryFrom<String> for Ip {
         match bare.parse() {
             Ok(ip) => Ok(Self(ip)),
             Err(_) => {
-                Err(format!("{text:?} is no address; allowed is an IPv4 or IPv6 address, no host name"))
+                Err(format!("{text:?} is not an IP address; allowed is an IPv4 or IPv6 address, not a host name"))
             }
         }
     }
@@ -120,8 +120,8 @@ impl<'de> Deserialize<'de> for Port {
             }
 
             fn visit_u64<E: de::Error>(self, port: u64) -> Result<Port, E> {
-                let legal = u16::try_from(port).ok().and_then(NonZeroU16::new);
-                legal.map(Port).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(port), &self))
+                let number = u16::try_from(port).ok().and_then(NonZeroU16::new);
+                number.map(Port).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(port), &self))
             }
 
             fn visit_str<E: de::Error>(self, port: &str) -> Result<Port, E> {

@@ -37,11 +37,11 @@ struct Entry {
     labels: BTreeMap<String, String>,
 }
 
-/// Reads a file in YAML or JSON. One bad entry refuses the whole file.
+/// Reads a file in YAML or JSON. The whole file is refused if one entry is invalid.
 pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<Vec<Endpoint>, FileError> {
     let text =
         core::str::from_utf8(bytes).map_err(|error| FileError::Malformed(format!("not UTF-8: {error}")))?;
-    // YAML 1.2: a name such as `no` or `n` is a text, not a truth value.
+    // As in YAML 1.2, a name such as `no` or `n` is a string, not a boolean.
     let options = serde_saphyr::options! { strict_booleans: true, budget: Some(limits.yaml()) };
     let document: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| FileError::Malformed(yaml_problem(&error)))?;
@@ -67,13 +67,12 @@ impl Entry {
     }
 }
 
-/// Why a file holds no endpoints.
+/// Why a file is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum FileError {
     /// Neither YAML nor JSON.
     Malformed(String),
-    /// An entry is not as it must be.
+    /// An entry is invalid.
     Refused {
         /// Entry and field, such as `endpoints[2].port`, counted from 0.
         path: String,
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_and_json_say_the_same() {
+    fn yaml_and_json_are_equivalent() {
         let yaml = "endpoints:\n- name: a\n  address: 10.0.0.1\n  port: \"8000\"\n- name: b\n  namespace: n\n  address: 2001:db8::1\n  port: 8001\n";
         let json = r#"{"endpoints": [{"name": "a", "address": "10.0.0.1", "port": "8000"},
             {"name": "b", "namespace": "n", "address": "[2001:db8::1]", "port": 8001}]}"#;
@@ -134,15 +133,15 @@ mod tests {
     }
 
     #[test]
-    fn no_endpoints_are_a_set_too() {
+    fn a_set_may_be_empty() {
         assert_eq!(addresses("endpoints: []"), Vec::<String>::new());
     }
 
     #[test]
-    fn a_refusal_names_entry_field_value_and_what_is_allowed() {
+    fn a_refusal_has_the_entry_field_value_and_what_is_allowed() {
         let labelled =
             |labels: &str| format!("{{name: b, address: 10.0.0.2, port: 1, labels: {{{labels}}}}}");
-        let crowded = labelled(&(0..65).map(|n| format!("l{n}: x")).collect::<Vec<_>>().join(", "));
+        let many_labels = labelled(&(0..65).map(|n| format!("l{n}: x")).collect::<Vec<_>>().join(", "));
         let long_key = labelled(&format!("{}: a", "k".repeat(318)));
         let long = labelled(&format!("a: {}", "x".repeat(1025)));
         for (entry, parts) in [
@@ -165,7 +164,7 @@ mod tests {
                 "{name: b, address: 10.0.0.2, port: 1, labels: {x: 1}}",
                 ["endpoints[1].labels.x", "1", "a string"],
             ),
-            (&crowded, ["endpoints[1].labels", "65 labels", "at most 64 (--max-endpoint-labels)"]),
+            (&many_labels, ["endpoints[1].labels", "65 labels", "at most 64 (--max-endpoint-labels)"]),
             (&long, ["endpoints[1].labels", "\"a\" has 1025 bytes", "0 to 1024 bytes (--max-label-bytes)"]),
             (&long_key, ["endpoints[1].labels", "has 318 bytes", "1 to 317 bytes"]),
             ("{name: b, address: 10.0.0.2, port: 1, prot: 2}", ["endpoints[1].prot", "prot", "`labels`"]),
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_of_labels_are_what_they_are_set_to() {
+    fn limits_of_labels_can_be_set() {
         let text = "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {a: xyz, b: x}}]";
         let parse = |count, value_bytes| {
             parse(text.as_bytes(), FileLimits::default(), LabelLimits { count, value_bytes })

@@ -17,7 +17,7 @@ async fn a_body_that_is_refused_is_answered_as_the_filter_answers_it() {
         let (output, code) = fixture.explain_body("bad.json", &["--path", path]).await;
         assert_eq!(code, 3, "{output}");
         assert!(
-            output.contains("refused before any endpoint was looked at") && output.contains(reason),
+            output.contains("rejected before any endpoint was considered") && output.contains(reason),
             "{output}"
         );
     }

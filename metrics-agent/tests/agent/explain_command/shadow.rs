@@ -90,7 +90,7 @@ async fn a_shadow_with_an_unknown_plugin_is_left_out_with_the_reason() {
     let (output, code) = fixture.explain(&[]).await;
     assert_eq!(code, 0, "{output}");
     assert!(
-        output.contains("\nthe shadow configuration is left out: ") && output.contains("of-tomorrow"),
+        output.contains("\nthe shadow configuration is ignored: ") && output.contains("of-tomorrow"),
         "{output}"
     );
     assert!(output.contains("routed to ") && !output.contains(HEADING), "{output}");

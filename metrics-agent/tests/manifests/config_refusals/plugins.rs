@@ -32,7 +32,7 @@ fn plugins() {
     );
     assert_refused(
         "plugins: [{type: queue-scorer, weight: 1}]",
-        "plugins[0].weight: is no known field; allowed: name, type, parameters",
+        "plugins[0].weight: unknown field; allowed: name, type, parameters",
     );
 }
 
@@ -89,7 +89,7 @@ fn profiles() {
     );
     refused(
         "[{name: a, plugins: [{pluginRef: queue-scorer, weight: heavy}]}]",
-        "schedulingProfiles[0].plugins[0].weight: \"heavy\" is a text; allowed is a number",
+        "schedulingProfiles[0].plugins[0].weight: \"heavy\" is a string; allowed is a number",
     );
     let handler = "plugins: [{type: disagg-profile-handler}]\nschedulingProfiles: ";
     assert_refused(
