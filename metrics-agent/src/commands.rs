@@ -1,9 +1,9 @@
-//! What the program does besides running: `check`, `snapshot` and `explain`.
+//! The subcommands `check`, `snapshot` and `explain`.
 
 pub mod agent_client;
 pub mod check;
+pub mod client_credentials;
 mod columns;
-pub mod credentials;
 pub mod explain;
 mod pool_table;
 pub mod recorded;

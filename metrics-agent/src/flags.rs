@@ -1,6 +1,6 @@
-//! What the user writes on the command line, and what the agent makes of it.
+//! The command line, and the settings that it gives.
 
-mod asking;
+mod agent;
 mod error;
 mod explain;
 mod policy;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-pub use self::asking::AskFlags;
+pub use self::agent::AgentFlags;
 pub use self::error::FlagError;
 pub use self::explain::ExplainFlags;
 pub use self::policy::PolicyFlags;
@@ -30,19 +30,19 @@ use crate::catalogue::watch;
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Flags {
-    /// Something else to do than to run.
+    /// A subcommand; without one, the agent runs.
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// Where to answer; with port 0 a free port is taken. The address is printed on standard output.
+    /// The address of the agent's API; port 0 stands for a free port. The address is printed on standard output.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9095")]
     pub listen: SocketAddr,
 
-    /// What to log on standard error: a level, or directives such as `info,metrics_agent::scrape=debug`.
+    /// The log level on standard error, or directives such as `info,metrics_agent::scrape=debug`.
     #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub log: String,
 
-    /// Threads that scrape and answer. More than one only where that one is always busy: they wake one another, and a scrape then
+    /// Threads for scraping and the API. Use more than one only if one is always busy: threads wake one another, and a scrape then
     /// takes up to 1.4 times the processor time.
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: NonZeroU8,
@@ -66,41 +66,41 @@ pub struct Flags {
     serve: ServeFlags,
 }
 
-/// What else the agent can do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Says what the agent would make of manifests, or all that is wrong with them; then it fails.
+    /// Checks manifests: prints a summary of the pools, or all problems and exit code 1.
     Check {
         /// A file, or a directory of .yaml, .yml and .json files.
         path: PathBuf,
 
-        /// How they are read.
+        /// Options for reading the manifests.
         #[command(flatten)]
         policy: PolicyFlags,
     },
 
-    /// Prints a pool as a table: its endpoints as they are, and what proxies send them.
+    /// Prints a pool as a table: its endpoints with their state and load, and its proxies.
     Snapshot {
-        /// The agent to ask.
+        /// The agent to read from.
         #[command(flatten)]
-        ask: AskFlags,
+        source: AgentFlags,
 
-        /// Keep the pool in this file instead, as filters get it: what explain, and this command, read again.
+        /// Save the pool's snapshot to this file instead, for explain and for this command.
         #[arg(long, value_name = "FILE", conflicts_with = "file")]
         save: Option<PathBuf>,
 
-        /// In place of an agent, a file with what one answered to /v1/pools/{pool} or /v1/pools/{pool}/snapshot.
+        /// A recorded response to /v1/pools/{pool} or /v1/pools/{pool}/snapshot, instead of an agent.
         #[arg(conflicts_with_all = ["agent", "pool"])]
         file: Option<PathBuf>,
     },
 
-    /// Decides a recorded request by a snapshot, as the filter does, and prints why, and what a shadow configuration would do
-    /// if there is one. Ends with 0 if the request is routed, with 3 if it is answered, and with 1 if something cannot be read.
+    /// Decides a recorded request by a snapshot, as the filter does, and prints the reasons, and the decision of a shadow
+    /// configuration if there is one. Exit codes: 0 if the request is routed, 3 if it is not, 1 if an input cannot be read.
     Explain(ExplainFlags),
 }
 
 impl Flags {
-    /// What the agent is to do. An interval that is too short is raised, with a warning, as in the EPP.
+    /// The agent's settings. An interval that is too short is raised, with a warning, as in the EPP.
     pub fn settings(self) -> Result<Settings, FlagError> {
         let Self { sources, policy, endpoints, scrape, eds, serve, .. } = self;
         let (scrape, scrape_credentials) = scrape.settings()?;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_what_its_flag_says() {
+    fn flags_set_limits() {
         let settings = settings(
             "--endpoint 10.0.0.1:1 --max-manifest-files 1 --max-manifests 2 --max-metrics-engines 3 \
              --max-endpoint-labels 4 --max-label-bytes 5 --max-report-bytes 6 --max-proxies 7",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_epps_reading_of_a_data_parallel_server_can_be_asked_for() {
+    fn a_flag_reads_only_the_first_engine_as_the_epp_does() {
         let settings = settings("--endpoint 10.0.0.1:1 --data-parallel=first");
         assert_eq!(settings.scrape.engines, MultiEngine::First);
     }
@@ -189,35 +189,35 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_guide_tells_of_every_flag() {
+    fn the_operators_guide_has_every_flag() {
         let guide = include_str!("../../docs/operations.md");
         let names = names(&Flags::command());
         assert!(names.len() > 40, "{names:?}");
-        let is_told = |name: &&String| {
+        let is_documented = |name: &&String| {
             let flag = format!("--{name}");
             guide.match_indices(&flag).any(|(at, flag)| {
                 !guide[at + flag.len()..].starts_with(|next: char| next == '-' || next.is_alphanumeric())
             })
         };
-        let untold: Vec<_> = names.iter().filter(|name| !is_told(name)).collect();
-        assert!(untold.is_empty(), "docs/operations.md says nothing of {untold:?}");
+        let missing: Vec<_> = names.iter().filter(|name| !is_documented(name)).collect();
+        assert!(missing.is_empty(), "docs/operations.md lacks {missing:?}");
     }
 
     #[test]
-    fn an_interval_below_the_least_is_raised() {
+    fn an_interval_below_the_minimum_is_raised() {
         assert_eq!(settings("--endpoint 10.0.0.1:1 --interval 1ms").scrape.interval, MIN_INTERVAL);
         assert_eq!(settings("--endpoint 10.0.0.1:1 --interval 2s").scrape.interval, Duration::from_secs(2));
     }
 
     #[test]
-    fn some_source_of_endpoints_is_needed() {
+    fn a_source_of_endpoints_is_required() {
         assert!(refusal("").contains("--endpoint"));
-        assert!(refusal("--max-endpoints 5").contains("required"), "a limit is no source");
+        assert!(refusal("--max-endpoints 5").contains("required"), "a limit is not a source");
         assert!(settings("--endpoints-file x.yaml").sources.fixed.is_empty());
     }
 
     #[test]
-    fn a_refusal_names_the_flag_the_value_and_what_is_allowed() {
+    fn a_refusal_has_the_flag_the_value_and_what_is_allowed() {
         for (flags, parts) in [
             ("--endpoint host:1", ["host:1", "an IP address and a port"]),
             ("--endpoint 10.0.0.1", ["--endpoint", "[2001:db8::1]:8000"]),

@@ -9,21 +9,21 @@ use std::process::ExitCode;
 use clap::Parser;
 use metrics_agent::commands::recorded;
 use metrics_agent::commands::{check, explain};
-use metrics_agent::flags::{AskFlags, Command, ExplainFlags, Flags, PolicyFlags};
+use metrics_agent::flags::{AgentFlags, Command, ExplainFlags, Flags, PolicyFlags};
 use metrics_agent::{agent, logging};
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Exit code: the request that is explained goes to no endpoint.
-const ANSWERED: u8 = 3;
+/// Exit code of `explain` when the request is not routed to an endpoint.
+const NOT_ROUTED: u8 = 3;
 
 fn main() -> ExitCode {
     match run(Flags::parse()) {
         Ok(code) => code,
         Err(error) => {
-            complain(format_args!("metrics-agent: {error}"));
+            print_error(format_args!("metrics-agent: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -39,8 +39,8 @@ fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
         survive_file_size_limit()?;
         match flags.command.take() {
             Some(Command::Check { path, policy }) => check(&path, policy),
-            Some(Command::Snapshot { ask, save, file }) => {
-                snapshot(&ask, save.as_deref(), file.as_deref()).await
+            Some(Command::Snapshot { source, save, file }) => {
+                snapshot(&source, save.as_deref(), file.as_deref()).await
             }
             Some(Command::Explain(flags)) => explain(&flags).await,
             None => start(flags).await.map(|()| ExitCode::SUCCESS),
@@ -55,41 +55,41 @@ fn check(path: &Path, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::SUCCESS)
         }
         Err(problems) => {
-            complain(problems);
+            print_error(problems);
             Ok(ExitCode::FAILURE)
         }
     }
 }
 
 async fn snapshot(
-    ask: &AskFlags,
+    source: &AgentFlags,
     save: Option<&Path>,
     file: Option<&Path>,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let pool = ask.pool.as_deref();
+    let pool = source.pool.as_deref();
     match (file, save) {
         (Some(file), _) => print(recorded::status(file)?)?,
         (None, Some(save)) => {
-            let snapshot = ask.agent().await?.snapshot(pool).await?;
+            let snapshot = source.agent().await?.snapshot(pool).await?;
             std::fs::write(save, snapshot)
                 .map_err(|error| format!("{} (--save): {error}", save.display()))?;
         }
-        (None, None) => print(ask.agent().await?.status(pool).await?)?,
+        (None, None) => print(source.agent().await?.status(pool).await?)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn explain(flags: &ExplainFlags) -> Result<ExitCode, Box<dyn Error>> {
-    let asked = flags.asked()?;
+    let request = flags.request()?;
     let snapshot = if let Some(file) = &flags.snapshot {
         recorded::snapshot(file)?
     } else {
-        let bytes = flags.ask.agent().await?.snapshot(flags.ask.pool.as_deref()).await?;
+        let bytes = flags.source.agent().await?.snapshot(flags.source.pool.as_deref()).await?;
         endpoint_picker_wire::decode(&bytes)?
     };
-    let explained = explain::explain(snapshot, &asked)?;
-    print(&explained)?;
-    Ok(if explained.is_routed() { ExitCode::SUCCESS } else { ExitCode::from(ANSWERED) })
+    let result = explain::explain(snapshot, &request)?;
+    print(&result)?;
+    Ok(if result.is_routed() { ExitCode::SUCCESS } else { ExitCode::from(NOT_ROUTED) })
 }
 
 async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
@@ -101,7 +101,7 @@ async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
         .await
         .map_err(|error| format!("cannot listen on {listen} (--listen): {error}"))?;
     let address = listener.local_addr()?;
-    // The one line on standard output: it tells whoever started the agent which port was free.
+    // The only line on standard output, so that the parent process can read which port was free.
     if let Err(error) = print(format_args!("listening on {address}\n")) {
         tracing::warn!(%error, "the address was not printed");
     }
@@ -111,7 +111,7 @@ async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints on standard output. When its reader has closed it, as `head` does, the rest is not wanted.
+/// Prints on standard output. A closed pipe, as with `head`, is not an error.
 fn print(text: impl Display) -> Result<(), String> {
     let mut output = io::stdout().lock();
     match write!(output, "{text}").and_then(|()| output.flush()) {
@@ -123,11 +123,11 @@ fn print(text: impl Display) -> Result<(), String> {
 }
 
 /// Prints a line on standard error, if it can be written.
-fn complain(text: impl Display) {
+fn print_error(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Makes a write beyond the limit on file sizes fail with an error; without a handler, the signal for it ends the process.
+/// Handles the signal of the limit on file sizes, so that a write beyond it fails with an error instead of ending the process.
 fn survive_file_size_limit() -> io::Result<()> {
     signal(SignalKind::from_raw(libc::SIGXFSZ)).map(drop)
 }

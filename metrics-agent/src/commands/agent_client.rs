@@ -1,4 +1,4 @@
-//! What commands get from a running agent, or from files that hold its answers.
+//! A client of a running agent's API.
 
 mod exchange;
 
@@ -9,32 +9,32 @@ use hyper::{StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::api::pools::status::PoolStatus;
-use crate::commands::credentials::Shown;
+use crate::commands::client_credentials::ClientCredentials;
 
-/// Largest answer, or file, that is read.
+/// Largest response or file, in bytes.
 pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// An agent to ask.
+/// A running agent.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    /// Where it is.
+    /// The URL of its API.
     pub url: Uri,
-    /// What it is shown, and asked to show.
-    pub shown: Shown,
+    /// Credentials for the requests.
+    pub credentials: ClientCredentials,
 }
 
 impl Agent {
-    /// A pool as people see it; without a name the only one there is.
+    /// The status of a pool; without a name, of the only pool.
     pub async fn status(&self, pool: Option<&str>) -> Result<PoolStatus, FetchError> {
         let path = self.path_of(pool).await?;
         let bytes = self.get(&path).await?;
         serde_json::from_slice(&bytes).map_err(|error| {
-            let problem = format!("no status of a pool: {error}; is it an agent of this version?");
-            FetchError(format!("{} answered {problem}", self.url))
+            let problem = format!("is not a pool's status: {error}; is it an agent of this version?");
+            FetchError(format!("the response of {} {problem}", self.url))
         })
     }
 
-    /// A pool as filters get it; without a name the only one there is.
+    /// The snapshot of a pool; without a name, of the only pool.
     pub async fn snapshot(&self, pool: Option<&str>) -> Result<Bytes, FetchError> {
         let path = self.path_of(pool).await?;
         self.get(&format!("{path}/snapshot")).await
@@ -56,34 +56,34 @@ impl Agent {
         let url = &self.url;
         let bytes = self.get("/v1/pools").await?;
         let list: List = serde_json::from_slice(&bytes)
-            .map_err(|error| FetchError(format!("{url} answered no list of pools: {error}")))?;
+            .map_err(|error| FetchError(format!("the response of {url} is not a list of pools: {error}")))?;
         match <[String; 1]>::try_from(list.pools) {
             Ok([name]) => Ok(name),
             Err(names) if names.is_empty() => Err(FetchError(format!("{url} has no pools yet"))),
-            Err(names) => Err(FetchError(format!("--pool is needed; allowed: {}", names.join(", ")))),
+            Err(names) => Err(FetchError(format!("--pool is required; allowed: {}", names.join(", ")))),
         }
     }
 
     async fn get(&self, path: &str) -> Result<Bytes, FetchError> {
         let failed = |problem: String| FetchError(format!("{} (--agent): {problem}", self.url));
-        let (status, body) = exchange::get(&self.url, &self.shown, path, MAX_BYTES).await.map_err(failed)?;
+        let (status, body) = exchange::get(&self.url, &self.credentials, path, MAX_BYTES).await.map_err(failed)?;
         if status == StatusCode::OK {
             return Ok(body);
         }
         let text = String::from_utf8_lossy(&body);
         let error = serde_json::from_slice::<serde_json::Value>(&body).ok();
         let reason = error.as_ref().and_then(|error| error["error"].as_str()).unwrap_or(text.trim());
-        Err(failed(format!("{path} was answered {status}: {reason}")))
+        Err(failed(format!("{path} returned {status}: {reason}")))
     }
 }
 
-/// A pool's name as one segment of a path.
+/// A pool's name as a path segment.
 fn in_path(name: &str) -> String {
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
     utf8_percent_encode(name, ESCAPED).to_string()
 }
 
-/// Why there is nothing to show.
+/// Why nothing could be fetched.
 #[derive(Debug)]
 pub struct FetchError(pub(super) String);
 

@@ -1,4 +1,4 @@
-//! `metrics-agent check`: what the agent would make of manifests.
+//! `metrics-agent check`: checks manifests and prints a summary.
 
 use core::fmt::Write;
 use std::path::Path;
@@ -11,15 +11,15 @@ use crate::catalogue::{Options, Plan, Problems};
 use crate::commands::columns::counted;
 use crate::sources::manifests;
 
-/// How many endpoints a request is tried at with the shipped `envoy.yaml`: the first, and `num_retries` more.
+/// Attempts of a request with the shipped `envoy.yaml`: the first, and `num_retries` more.
 const SHIPPED_ATTEMPTS: usize = 4;
 
-/// A summary of the manifests, or all that is wrong with them.
+/// A summary of the manifests, or all their problems.
 pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
     let files = manifests::read(path, options.file_limits)?;
     let plan = Plan::read(&files, options)?;
     let (documents, files) = (counted(plan.documents, "document"), counted(files.len(), "file"));
-    let mut summary = format!("good: {documents} in {files}\n");
+    let mut summary = format!("valid: {documents} in {files}\n");
     for pool in &plan.pools {
         let _ = writeln!(summary, "pool {:?}: {}", pool.name, members(&pool.members));
         let _ = writeln!(summary, "  {}", policy(&pool.policy));
@@ -37,7 +37,7 @@ pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
     Ok(summary)
 }
 
-/// What to say of a picker whose list is longer than the shipped Envoy configuration walks.
+/// A warning about a picker whose list is longer than the attempts of the shipped Envoy configuration.
 fn long_list(policy: &v1::Policy) -> Option<String> {
     let pipeline = endpoint_picker_wire::pipeline_into_core(&mut policy.clone()).ok()?;
     let pickers =
@@ -47,7 +47,7 @@ fn long_list(policy: &v1::Policy) -> Option<String> {
         .max_by_key(|&(_, endpoints)| endpoints)
         .filter(|&(_, endpoints)| endpoints > SHIPPED_ATTEMPTS)?;
     Some(format!(
-        "plugin {:?}: maxNumOfEndpoints is {endpoints}, and the shipped envoy.yaml tries a request at {SHIPPED_ATTEMPTS} endpoints; \
+        "plugin {:?}: maxNumOfEndpoints is {endpoints}, and the shipped envoy.yaml sends a request to at most {SHIPPED_ATTEMPTS} endpoints; \
          set num_retries of the route's retry_policy to {}",
         instance.name,
         endpoints - 1
@@ -65,7 +65,7 @@ fn members(members: &Members) -> String {
     }
 }
 
-/// Where the KV usage of endpoints without an engine label is read from. Which of the names a server gives, `explain` shows.
+/// The metrics for KV usage of endpoints without an engine label. `explain` shows the one that each server has.
 fn kv_usage(dialect: &Dialect) -> String {
     let names: Vec<_> = dialect.kv_usage.iter().map(MetricSpec::name).collect();
     match names[..] {
@@ -103,7 +103,7 @@ mod tests {
     use super::SHIPPED_ATTEMPTS;
 
     #[test]
-    fn the_shipped_configuration_retries_as_often_as_the_check_says() {
+    fn the_shipped_configuration_has_the_attempts_of_the_check() {
         let shipped = include_str!("../../../envoy.yaml");
         let retries: Vec<_> =
             shipped.lines().filter_map(|line| line.trim().strip_prefix("num_retries: ")).collect();

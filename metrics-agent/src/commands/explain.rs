@@ -1,5 +1,4 @@
-//! A recorded request, decided again by the filter's own rules, with a snapshot and nothing else to go by:
-//! `metrics-agent explain`.
+//! `metrics-agent explain`: decides a recorded request by the filter's rules and a snapshot.
 
 mod result;
 mod scene;
@@ -8,17 +7,23 @@ mod table;
 use endpoint_picker::cycle::Headers;
 use endpoint_picker_wire::v1;
 
-pub use self::result::{Asked, ExplainError, Explained};
+pub use self::result::{ExplainError, ExplainResult, RecordedRequest};
 use self::scene::Scene;
 
 /// Decides a request by a snapshot that has a topology.
-pub fn explain(mut snapshot: v1::Snapshot, asked: &Asked) -> Result<Explained, ExplainError> {
+pub fn explain(mut snapshot: v1::Snapshot, request: &RecordedRequest) -> Result<ExplainResult, ExplainError> {
     let kv_usage_metrics = core::mem::take(&mut snapshot.kv_usage_metrics);
     let mut scene = Scene::of(snapshot).map_err(ExplainError)?;
-    let headers = Headers(&asked.headers);
-    for (body, endpoint) in &asked.before {
-        scene.remember(asked, headers, body, *endpoint)?;
+    let headers = Headers(&request.headers);
+    for (body, endpoint) in &request.before {
+        scene.remember(request, headers, body, *endpoint)?;
     }
-    let told = scene.tell(asked, headers);
-    Ok(Explained { path: asked.path.clone(), seed: asked.seed, kv_usage_metrics, pool: scene.pool, told })
+    let decision = scene.tell(request, headers);
+    Ok(ExplainResult {
+        path: request.path.clone(),
+        seed: request.seed,
+        kv_usage_metrics,
+        pool: scene.pool,
+        decision,
+    })
 }

@@ -1,4 +1,4 @@
-//! A pool as a table of text.
+//! A pool's status as a table of text.
 
 use core::fmt;
 
@@ -54,7 +54,7 @@ impl PoolStatus {
 }
 
 fn row(endpoint: &EndpointStatus) -> [String; 12] {
-    let sent = |say: fn(TrafficStatus) -> Option<String>| endpoint.sent.and_then(say);
+    let sent = |cell: fn(TrafficStatus) -> Option<String>| endpoint.sent.and_then(cell);
     let texts = [
         Some(printable(&endpoint.name)),
         Some(words(endpoint.state).to_owned()),
@@ -78,7 +78,7 @@ fn adapters(lora: &LoraStatus) -> String {
     if names.is_empty() { format!("none of {}", lora.max) } else { names.join(", ") }
 }
 
-/// Rounded down: 100 % means all.
+/// The share of equal decisions, rounded down: 100 % means all.
 fn agreement(ShadowCounts { agreed, disagreed }: ShadowCounts) -> String {
     let all = agreed.saturating_add(disagreed);
     match (u128::from(agreed) * 1000).checked_div(all.into()) {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_a_table_with_what_nobody_said_as_a_dash() {
+    fn a_missing_value_is_a_dash() {
         let busy = EndpointStatus {
             age_ms: Some(1250),
             waiting: Some(12),
@@ -172,14 +172,14 @@ proxy \"envoy-1\": 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
     }
 
     #[test]
-    fn a_name_cannot_command_the_terminal() {
+    fn control_characters_in_names_are_replaced() {
         let pool =
             PoolStatus { endpoints: vec![endpoint("\u{1b}[2Jx", State::Ready)], ..PoolStatus::default() };
         assert!(!pool.to_string().contains('\u{1b}'), "{pool}");
     }
 
     #[test]
-    fn a_shadow_is_told_of_for_all_proxies_that_try_it_and_only_then() {
+    fn agreement_is_of_all_proxies_with_a_shadow() {
         let proxy = |shadow: Option<(u64, u64)>| ProxyStatus {
             proxy: String::new(),
             age_ms: 0,
@@ -188,25 +188,25 @@ proxy \"envoy-1\": 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
             rejected: [].into(),
             shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
         };
-        let told = |proxies: &[Option<(u64, u64)>]| {
+        let line = |proxies: &[Option<(u64, u64)>]| {
             let proxies = proxies.iter().copied().map(proxy).collect();
             let pool = PoolStatus { pool: "p".to_owned(), proxies, ..PoolStatus::default() }.to_string();
             pool.lines().nth(1).unwrap().to_owned()
         };
-        assert_eq!(told(&[None]), "");
-        assert_eq!(told(&[Some((0, 0))]), "shadow configuration without requests yet");
+        assert_eq!(line(&[None]), "");
+        assert_eq!(line(&[Some((0, 0))]), "shadow configuration without requests yet");
         assert_eq!(
-            told(&[Some((9000, 345)), None, Some((3000, 0))]),
+            line(&[Some((9000, 345)), None, Some((3000, 0))]),
             "shadow agrees on 97.2 % of 12345 requests"
         );
-        assert_eq!(told(&[Some((9999, 1))]), "shadow agrees on 99.9 % of 10000 requests");
-        assert_eq!(told(&[Some((7, 0))]), "shadow agrees on 100.0 % of 7 requests");
+        assert_eq!(line(&[Some((9999, 1))]), "shadow agrees on 99.9 % of 10000 requests");
+        assert_eq!(line(&[Some((7, 0))]), "shadow agrees on 100.0 % of 7 requests");
         let most = format!("shadow agrees on 100.0 % of {} requests", u64::MAX);
-        assert_eq!(told(&[Some((u64::MAX, 1)), Some((u64::MAX, u64::MAX))]), most);
+        assert_eq!(line(&[Some((u64::MAX, 1)), Some((u64::MAX, u64::MAX))]), most);
     }
 
     #[test]
-    fn an_empty_pool_says_so() {
+    fn an_empty_pool_has_no_endpoints() {
         let pool = PoolStatus { pool: "p".to_owned(), ..PoolStatus::default() };
         assert!(pool.to_string().starts_with("pool p: no endpoints\n"), "{pool}");
     }

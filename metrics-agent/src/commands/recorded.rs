@@ -1,4 +1,4 @@
-//! Files that hold what an agent answered, or what a client sent.
+//! Recorded responses of an agent, and recorded requests of clients.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -9,27 +9,27 @@ use super::agent_client::{FetchError, MAX_BYTES};
 use crate::api::pools::of_snapshot;
 use crate::api::pools::status::PoolStatus;
 
-/// A pool from what the agent answered to `/v1/pools/{pool}` or `/v1/pools/{pool}/snapshot`.
+/// The status of a pool from a recorded response to `/v1/pools/{pool}` or `/v1/pools/{pool}/snapshot`.
 pub fn status(path: &Path) -> Result<PoolStatus, FetchError> {
     let bytes = bytes(path)?;
     if is_json(&bytes) {
         return serde_json::from_slice(&bytes).map_err(|error| {
-            refused(path, format!("no status of a pool, as /v1/pools/{{pool}} answers: {error}"))
+            refused(path, format!("not a response of /v1/pools/{{pool}}: {error}"))
         });
     }
-    of_snapshot(whole(path, &bytes)?).map_err(|error| refused(path, error))
+    of_snapshot(with_topology(path, &bytes)?).map_err(|error| refused(path, error))
 }
 
-/// A snapshot from what the agent answered to `/v1/pools/{pool}/snapshot`.
+/// A snapshot from a recorded response to `/v1/pools/{pool}/snapshot`.
 pub fn snapshot(path: &Path) -> Result<v1::Snapshot, FetchError> {
     let bytes = bytes(path)?;
     if is_json(&bytes) {
         return Err(refused(
             path,
-            "JSON is no snapshot; record one with `metrics-agent snapshot --save FILE`",
+            "JSON is not a snapshot; record one with `metrics-agent snapshot --save FILE`",
         ));
     }
-    whole(path, &bytes)
+    with_topology(path, &bytes)
 }
 
 /// The bytes of a file, or of standard input for `-`.
@@ -45,19 +45,19 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, FetchError> {
     }
 }
 
-/// One byte more than allowed is enough to see that there are too many.
+/// Reads at most one byte more than allowed: enough to detect that there are too many.
 fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// No protobuf of ours begins with this byte: it would be field 15.
+/// Whether the bytes are JSON. A snapshot never starts with this byte, which would be field 15.
 fn is_json(bytes: &[u8]) -> bool {
     bytes.first() == Some(&b'{')
 }
 
-fn whole(path: &Path, bytes: &[u8]) -> Result<v1::Snapshot, FetchError> {
+fn with_topology(path: &Path, bytes: &[u8]) -> Result<v1::Snapshot, FetchError> {
     let snapshot = endpoint_picker_wire::decode(bytes).map_err(|error| refused(path, error))?;
     if snapshot.topology.is_none() {
         return Err(refused(path, "the snapshot has no topology; record it without ?topology="));

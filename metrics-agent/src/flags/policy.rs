@@ -1,4 +1,4 @@
-//! How manifests are read, by the agent and by its check.
+//! Flags about pools and policies, for the agent and for `check`.
 
 use core::time::Duration;
 
@@ -9,38 +9,38 @@ use super::values;
 use crate::catalogue::Options;
 use crate::files::FileLimits;
 
-/// How manifests are read.
+/// Flags about pools and policies.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Pools and policies")]
 pub struct PolicyFlags {
-    /// The name by which the filter asks for the pool, when no manifest says which pools there are.
+    /// The name of the pool when the manifests have no `InferencePool`; the filter's configuration names it.
     #[arg(long, value_name = "NAME", default_value = "default")]
     pool: String,
 
-    /// Allow plugins that the EPP endpoint picker calls alpha.
+    /// Allow plugins of the EPP's alpha stage.
     #[arg(long)]
     allow_experimental_plugins: bool,
 
-    /// Tell the filters behind the picker the score of every rated endpoint.
+    /// Give filters after the picker the score of every rated endpoint.
     #[arg(long)]
     emit_endpoint_scores: bool,
 
-    /// Age of metrics from which scorers have no opinion of an endpoint, 2s for example; also of one never scraped. Without
-    /// it the last values count, and none as idle, as in the EPP endpoint picker.
+    /// Age of metrics from which scorers give an endpoint a neutral score, such as 2s; so do endpoints that were never scraped.
+    /// Without it the last values are used, and an endpoint without values counts as idle, as in the EPP.
     #[arg(long, alias = "no-opinion-after", value_name = "TIME", value_parser = values::duration)]
     neutral_score_after: Option<Duration>,
 
-    /// For how long an endpoint that fails a request is left alone while there are others; twice as long with each further
-    /// failure, up to eight times. 0s: not at all, as the EPP does it.
+    /// How long an endpoint is avoided after a failed request while there are others; twice as long with each further failure, up to
+    /// eight times. 0s: not at all, as in the EPP.
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
 
-    /// Largest file that is read: the endpoints file, each manifest, each file of certificates, keys or tokens. All manifests
-    /// together may have four times as many bytes.
+    /// Most bytes of a file: the endpoints file, each manifest, each file of certificates, keys or tokens. All manifests together
+    /// may have four times as many.
     #[arg(long, value_name = "BYTES", default_value_t = FileLimits::default().bytes, value_parser = values::count)]
     max_file_bytes: usize,
 
-    /// Most nodes of YAML in a file: maps, lists and values.
+    /// Most YAML nodes in a file: maps, lists and values.
     #[arg(long, value_name = "N", default_value_t = FileLimits::default().yaml_nodes, value_parser = values::count)]
     max_yaml_nodes: usize,
 
@@ -54,10 +54,10 @@ pub struct PolicyFlags {
 }
 
 impl PolicyFlags {
-    /// What the flags mean for manifests.
+    /// Options for reading manifests.
     pub fn options(self) -> Result<Options, FlagError> {
         if self.pool.is_empty() {
-            return Err(FlagError("--pool is empty; allowed is any other name".to_owned()));
+            return Err(FlagError("--pool must not be empty".to_owned()));
         }
         Ok(Options {
             allow_experimental_plugins: self.allow_experimental_plugins,

@@ -1,4 +1,4 @@
-//! How model servers are scraped.
+//! Flags about scraping.
 
 use core::time::Duration;
 use std::num::NonZeroU32;
@@ -14,15 +14,15 @@ use crate::catalogue::dialect::MultiEngine;
 use crate::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
 use crate::scrape::credentials::{Files, Trust};
 
-/// How model servers are scraped.
+/// Flags about scraping.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Scraping of model servers")]
 pub(super) struct ScrapeFlags {
-    /// Time between two scrapes of one model server, at least 50ms.
+    /// Time between two scrapes of a model server, at least 50ms.
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
     interval: Duration,
 
-    /// Longest time one scrape may take.
+    /// Longest time for one scrape.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     timeout: Duration,
 
@@ -30,8 +30,7 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "PATH", default_value = "/metrics", value_parser = path)]
     metrics_path: Uri,
 
-    /// Whether the metrics are asked for over TLS; https needs --scrape-ca or
-    /// --model-server-metrics-https-insecure-skip-verify.
+    /// Scheme of the scrapes; https requires --scrape-ca or --model-server-metrics-https-insecure-skip-verify.
     #[arg(long, value_name = "SCHEME", default_value = "http")]
     model_server_metrics_scheme: SchemeName,
 
@@ -44,11 +43,11 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "PATH")]
     scrape_ca: Option<PathBuf>,
 
-    /// The name that model servers' certificates must carry; without it each must carry its server's IP address.
+    /// The name in model servers' certificates; by default each server's IP address.
     #[arg(long, value_name = "NAME", requires = "scrape_ca", value_parser = server_name)]
     scrape_server_name: Option<ServerName<'static>>,
 
-    /// Certificate chain to show to model servers, in PEM.
+    /// Client certificate chain for model servers, in PEM.
     #[arg(long, value_name = "PATH", requires = "scrape_key")]
     scrape_cert: Option<PathBuf>,
 
@@ -56,36 +55,36 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "PATH", requires = "scrape_cert")]
     scrape_key: Option<PathBuf>,
 
-    /// The token to show to model servers (`authorization: Bearer …`).
+    /// A file with the token for model servers on its first line (`authorization: Bearer …`).
     #[arg(long, value_name = "PATH")]
     scrape_token_file: Option<PathBuf>,
 
-    /// Largest metrics text that is read; a longer one is a failed scrape.
+    /// Most bytes of a metrics text; a scrape with more fails.
     #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
     max_metrics_bytes: usize,
 
-    /// Most series of a metrics text; one with more is a failed scrape.
+    /// Most series of a metrics text; a scrape with more fails.
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = count)]
     max_metrics_series: usize,
 
-    /// Longest line of a metrics text; a longer one is passed over.
+    /// Most bytes of a line in a metrics text; longer lines are skipped.
     #[arg(long, value_name = "BYTES", default_value_t = TextLimits::default().line_bytes, value_parser = count)]
     max_metrics_line_bytes: usize,
 
-    /// Most labels of a series; one with more counts as malformed.
+    /// Most labels of a series; a series with more is malformed.
     #[arg(long, value_name = "N", default_value_t = TextLimits::default().labels, value_parser = count)]
     max_metrics_labels: usize,
 
-    /// Most engines of a data-parallel server; a value of more is none.
+    /// Most engines of a data-parallel server; with more the field has no value.
     #[arg(long, value_name = "N", default_value_t = TextLimits::default().engines, value_parser = count)]
     max_metrics_engines: usize,
 
-    /// So many scrapes of an endpoint failed in a row, and it is not ready until one succeeds, as long as others are. Without it
-    /// an endpoint that hangs stays a candidate, as in the EPP endpoint picker.
+    /// Failed scrapes in a row after which an endpoint is not ready, until one succeeds and as long as other endpoints are ready.
+    /// Without it an endpoint that hangs stays a candidate, as in the EPP.
     #[arg(long, value_name = "N")]
     unready_after_failed_scrapes: Option<NonZeroU32>,
 
-    /// How a data-parallel vLLM server, with one series for each engine, is read.
+    /// How to read a data-parallel vLLM server, which has one series for each engine.
     #[arg(long, value_name = "HOW", default_value = "sum")]
     data_parallel: DataParallel,
 }
@@ -98,14 +97,14 @@ enum SchemeName {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DataParallel {
-    /// Waiting and running requests of all engines are added up, KV usage is their mean.
+    /// Add up waiting and running requests of all engines; use the mean of their KV usage.
     Sum,
-    /// Only the first engine counts, as in the EPP endpoint picker.
+    /// Read only the first engine, as the EPP does.
     First,
 }
 
 impl ScrapeFlags {
-    /// An interval that is too short is raised, with a warning, as in the EPP.
+    /// Settings and credentials. An interval that is too short is raised, with a warning, as in the EPP.
     pub(super) fn settings(self) -> Result<(ScrapeSettings, Files), FlagError> {
         if self.interval < MIN_INTERVAL {
             tracing::warn!("--interval {:?} is too short; {MIN_INTERVAL:?} is used", self.interval);
@@ -115,7 +114,7 @@ impl ScrapeFlags {
             None => self.model_server_metrics_https_insecure_skip_verify.then_some(Trust::All),
         };
         if trust.is_none() && self.model_server_metrics_scheme == SchemeName::Https {
-            let problem = "--model-server-metrics-scheme https needs --scrape-ca, or \
+            let problem = "--model-server-metrics-scheme https requires --scrape-ca or \
                            --model-server-metrics-https-insecure-skip-verify";
             return Err(FlagError(problem.to_owned()));
         }

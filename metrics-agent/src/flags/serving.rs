@@ -1,4 +1,4 @@
-//! How the agent's own API is served.
+//! Flags about the agent's API.
 
 use core::time::Duration;
 use std::path::PathBuf;
@@ -10,50 +10,49 @@ use crate::api::access::credentials::{Files, TlsFiles};
 use crate::api::access::hosts::{AllowedHosts, allowed_host};
 use crate::api::connections::listen::Limits;
 
-/// How the agent's own API is served.
+/// Flags about the agent's API.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The agent's own API")]
 pub(super) struct ServeFlags {
-    /// Most requests of filters that may wait for news at the same time; more are answered 503.
+    /// Most requests of filters that may wait for a newer snapshot at the same time; above it the status is 503.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     max_waiters: u16,
 
-    /// Most connections; further ones wait until one ends.
+    /// Most connections; new ones wait until one ends.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections: u16,
 
-    /// Longest request line with its headers, from 8192; a longer one is answered 431.
+    /// Most bytes of a request line with its headers, at least 8192; above it the status is 431.
     #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024, value_parser = header_bytes)]
     max_header_bytes: usize,
 
-    /// A connection is closed when a handshake, or the headers of its next request, have not come whole within this time. The
-    /// body of a report has as long.
+    /// Longest time for a handshake, for the headers of the next request, and for the body of a report; then the connection is closed.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     idle_timeout: Duration,
 
-    /// A connection is closed when its client takes nothing of an answer for this long.
+    /// Longest time in which a client reads nothing of a response; then the connection is closed.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     write_timeout: Duration,
 
-    /// The same when its client takes longer for all of an answer, however steadily.
+    /// Longest time for a whole response; then the connection is closed.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     answer_timeout: Duration,
 
-    /// Largest report of a proxy; a larger one is answered 413. An endpoint takes some 30 bytes of it.
+    /// Most bytes of a proxy's report; above it the status is 413. An endpoint takes about 30 bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
     max_report_bytes: usize,
 
-    /// Most proxies that may report on one pool; the reports of others are refused.
+    /// Most proxies that may report on a pool; reports of others are refused.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
     max_proxies: usize,
 
-    /// A name or an IP address by which the agent may be asked (`host: …`), without a port; may be repeated. Its own address,
+    /// A host name or an IP address that requests may have as `host`, without a port; may be repeated. The agent's own address,
     /// localhost on a loopback address, and metrics-agent, the name that filters use, are always allowed.
     #[arg(long, value_name = "NAME", value_parser = allowed_host)]
     allowed_host: Vec<String>,
 
-    /// Certificate chain of the agent's API, in PEM: the API is then served over TLS. Read again when it changes, as are
-    /// all files of certificates, keys and tokens.
+    /// Certificate chain of the agent's API, in PEM, for TLS. Read again when it changes, like all files of certificates, keys and
+    /// tokens.
     #[arg(long, value_name = "PATH", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -61,11 +60,11 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "PATH", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Authorities, in PEM: clients must show a certificate of one of them, except for /healthz and /readyz.
+    /// Authorities of client certificates, in PEM. All requests except /healthz and /readyz then require a certificate.
     #[arg(long, value_name = "PATH", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Tokens, one on each line: clients must show one (`authorization: Bearer …`), except for /healthz and /readyz.
+    /// A file with tokens, one on each line. All requests except /healthz and /readyz then require one (`authorization: Bearer …`).
     #[arg(long, value_name = "PATH")]
     bearer_token_file: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Where endpoints and policies come from, and what Envoy is told of them.
+//! Flags about endpoints, manifests and Envoy's endpoint files.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use super::values;
 use crate::publish::eds::Target;
 use crate::sources::endpoints::{LabelLimits, Sources};
 
-/// One of these is needed.
+/// Sources of endpoints and policies; one of them is required.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Sources, of which one is needed")]
+#[command(next_help_heading = "Sources, of which one is required")]
 #[group(required = true, multiple = true)]
 pub(super) struct SourceFlags {
     /// Kubernetes manifests in YAML or JSON, a file or a directory: `InferencePool`, `EndpointPickerConfig`,
@@ -21,12 +21,11 @@ pub(super) struct SourceFlags {
     #[arg(long, value_name = "PATH")]
     manifests: Option<PathBuf>,
 
-    /// A model server, an IPv6 address in brackets; may be repeated. Its name is default/IP:PORT.
+    /// A model server, with an IPv6 address in brackets; may be repeated. Its name is default/IP:PORT.
     #[arg(long = "endpoint", value_name = "IP:PORT", value_parser = values::endpoint)]
     endpoint: Vec<SocketAddr>,
 
-    /// Model servers in the EPP endpoint picker's file-discovery format (YAML or JSON); read again when it
-    /// changes.
+    /// Model servers in the EPP's file-discovery format (YAML or JSON); read again when it changes.
     #[arg(long, value_name = "PATH")]
     endpoints_file: Option<PathBuf>,
 }
@@ -44,11 +43,11 @@ impl SourceFlags {
     }
 }
 
-/// How much the sources may say of endpoints.
+/// Limits on endpoints.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Endpoints")]
 pub(super) struct EndpointLimits {
-    /// Most endpoints of all sources together, and of one pool; more are refused.
+    /// Most endpoints of all sources together, and of one pool; larger sets are refused.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
     max_endpoints: u16,
 
@@ -56,7 +55,7 @@ pub(super) struct EndpointLimits {
     #[arg(long, value_name = "N", default_value_t = LabelLimits::default().count, value_parser = values::count)]
     max_endpoint_labels: usize,
 
-    /// Longest value of such a label.
+    /// Longest value of such a label, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = LabelLimits::default().value_bytes, value_parser = values::count)]
     max_label_bytes: usize,
 }
@@ -75,12 +74,12 @@ impl EndpointLimits {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Envoy")]
 pub(super) struct EdsFlags {
-    /// A file to keep with a pool's endpoints, for the EDS (`path_config_source`) of Envoy's cluster. With several
-    /// pools, `{pool}` in it stands for the pool's name.
+    /// A file to write with a pool's endpoints, for the EDS (`path_config_source`) of Envoy's cluster. With several pools, `{pool}` in
+    /// it is replaced by the pool's name.
     #[arg(long, value_name = "PATH")]
     eds_file: Option<PathBuf>,
 
-    /// The name of Envoy's cluster; `{pool}` in it stands for the pool's name.
+    /// The name of Envoy's cluster; `{pool}` in it is replaced by the pool's name.
     #[arg(long, value_name = "NAME", default_value = "model-servers", requires = "eds_file")]
     eds_cluster: String,
 }

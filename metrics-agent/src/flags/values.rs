@@ -1,4 +1,4 @@
-//! The values that flags may have.
+//! Parsers for the values of flags.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 
 use crate::api::connections::listen::MIN_HEADER_BYTES;
 
-/// The longest a duration may be.
+/// The longest duration.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// A number with its unit, `ms` or `s`; from 1ms to one hour.
@@ -21,7 +21,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(allowed)
 }
 
-/// The same, or 0s.
+/// A number with its unit, `ms` or `s`; from 0s to one hour.
 pub(super) fn duration_or_none(text: &str) -> Result<Duration, String> {
     let allowed = || "allowed is a whole number with its unit, from 0s to 3600s".to_owned();
     read_duration(text).filter(|duration| *duration <= LONGEST).ok_or_else(allowed)
@@ -36,7 +36,7 @@ fn read_duration(text: &str) -> Option<Duration> {
     millis.map(Duration::from_millis)
 }
 
-/// Where a model server is.
+/// The address of a model server.
 pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
     address.ok_or_else(|| {
@@ -45,11 +45,11 @@ pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Where an agent is; without a scheme, over http.
+/// The URL of an agent; without a scheme, http.
 pub(super) fn agent(text: &str) -> Result<Uri, String> {
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let is_known = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/";
-    let uri = url.parse::<Uri>().ok().filter(is_known);
+    let is_valid = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/";
+    let uri = url.parse::<Uri>().ok().filter(is_valid);
     uri.ok_or_else(|| {
         "allowed is 127.0.0.1:9095, http://127.0.0.1:9095 or https://agent:9095, for example".to_owned()
     })
@@ -57,8 +57,8 @@ pub(super) fn agent(text: &str) -> Result<Uri, String> {
 
 /// A path, and a query if any, without a host.
 pub(super) fn path(text: &str) -> Result<Uri, String> {
-    let legal = text.starts_with('/');
-    let uri = legal.then(|| text.parse::<Uri>().ok()).flatten().filter(|uri| uri.host().is_none());
+    let is_path = text.starts_with('/');
+    let uri = is_path.then(|| text.parse::<Uri>().ok()).flatten().filter(|uri| uri.host().is_none());
     uri.ok_or_else(|| "must start with '/', without a host".to_owned())
 }
 
@@ -71,7 +71,7 @@ pub(super) fn header(text: &str) -> Result<(String, Vec<u8>), String> {
     Ok((name.as_str().to_owned(), value.as_bytes().to_vec()))
 }
 
-/// A file and the endpoint that its request went to.
+/// A file and the endpoint that its request was sent to.
 pub(super) fn body_and_endpoint(text: &str) -> Result<(PathBuf, SocketAddr), String> {
     let both = text.rsplit_once('=').and_then(|(file, endpoint)| Some((file.into(), endpoint.parse().ok()?)));
     both.ok_or_else(|| "allowed is a file and an endpoint, such as body.json=10.0.0.1:8000".to_owned())
@@ -83,14 +83,14 @@ pub(super) fn server_name(text: &str) -> Result<ServerName<'static>, String> {
         .map_err(|_| "allowed is a DNS name or an IP address, without a port".to_owned())
 }
 
-/// At least one, and no more than a pool could ever need.
+/// A count of at least 1, up to a bound that no pool can need.
 pub(super) fn count(text: &str) -> Result<usize, String> {
     const MAX: usize = 1024 * 1024 * 1024;
     let count = text.parse().ok().filter(|count| (1..=MAX).contains(count));
     count.ok_or_else(|| format!("allowed is a number from 1 to {MAX}"))
 }
 
-/// So much can always be read.
+/// A limit on headers: the HTTP library needs at least the lower bound.
 pub(super) fn header_bytes(text: &str) -> Result<usize, String> {
     const MAX: usize = 1024 * 1024;
     let bytes = text.parse().ok().filter(|bytes| (MIN_HEADER_BYTES..=MAX).contains(bytes));

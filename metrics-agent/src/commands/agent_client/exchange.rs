@@ -1,4 +1,4 @@
-//! One request and its answer, on a connection of its own.
+//! One request and its response, on a separate connection.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -16,57 +16,57 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use crate::commands::credentials::Shown;
+use crate::commands::client_credentials::ClientCredentials;
 
-/// How long the agent may take.
+/// Longest time for the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The answer to a GET, whatever its status. The error says what went wrong, but not with whom.
+/// Sends a GET request, and returns the status and the body. The error does not name the agent.
 pub(super) async fn get(
     url: &Uri,
-    credentials: &Shown,
+    credentials: &ClientCredentials,
     path: &str,
     max_bytes: usize,
 ) -> Result<(StatusCode, Bytes), String> {
     let exchange = tokio::time::timeout(TIMEOUT, exchange(url, credentials, path, max_bytes)).await;
-    exchange.map_err(|_| format!("no answer within {TIMEOUT:?}"))?
+    exchange.map_err(|_| format!("no response within {TIMEOUT:?}"))?
 }
 
 async fn exchange(
     url: &Uri,
-    shown: &Shown,
+    credentials: &ClientCredentials,
     path: &str,
     max_bytes: usize,
 ) -> Result<(StatusCode, Bytes), String> {
-    let told = |error: hyper::Error| error.to_string();
+    let text = |error: hyper::Error| error.to_string();
     let host = url.host().unwrap_or_default();
-    let port = url.port_u16().unwrap_or(if shown.tls.is_some() { 443 } else { 80 });
+    let port = url.port_u16().unwrap_or(if credentials.tls.is_some() { 443 } else { 80 });
     let bare_host = host.trim_matches(['[', ']']);
     let stream = TcpStream::connect((bare_host, port)).await;
     let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
-    let stream = match &shown.tls {
+    let stream = match &credentials.tls {
         None => Either::Left(stream),
-        Some(tls) => Either::Right(secured(stream, Arc::clone(tls), bare_host, shown).await?),
+        Some(tls) => Either::Right(secured(stream, Arc::clone(tls), bare_host, credentials).await?),
     };
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(told)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
     let mut request = Request::get(path)
         .header(HOST, format!("{host}:{port}"))
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;
-    request.headers_mut().extend(shown.authorization.clone().map(|shown| (AUTHORIZATION, shown)));
-    let answer = async {
-        let answer = sender.send_request(request).await.map_err(told)?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), max_bytes).collect().await;
+    request.headers_mut().extend(credentials.authorization.clone().map(|value| (AUTHORIZATION, value)));
+    let response = async {
+        let response = sender.send_request(request).await.map_err(text)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), max_bytes).collect().await;
         Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
     };
     let connection = async {
-        // Its end is told to the sender as well.
+        // The sender reports the end of the connection too.
         let _ = connection.await;
         core::future::pending().await
     };
     tokio::select! {
-        answer = answer => answer,
+        response = response => response,
         never = connection => never,
     }
 }
@@ -75,12 +75,12 @@ async fn secured(
     stream: TcpStream,
     tls: Arc<ClientConfig>,
     host: &str,
-    shown: &Shown,
+    credentials: &ClientCredentials,
 ) -> Result<TlsStream<TcpStream>, String> {
-    let name = match &shown.server_name {
+    let name = match &credentials.server_name {
         Some(name) => name.clone(),
         None => ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))?,
     };
     let connected = TlsConnector::from(tls).connect(name, stream).await;
-    connected.map_err(|error| format!("no TLS connection: {error} (--agent-ca says whom to trust)"))
+    connected.map_err(|error| format!("no TLS connection: {error} (--agent-ca names the trusted authorities)"))
 }

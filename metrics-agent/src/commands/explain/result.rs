@@ -10,57 +10,59 @@ use endpoint_picker::rejection::Rejection;
 use endpoint_picker::subset::Subset;
 use endpoint_picker_wire::v1;
 
-/// How often the request is decided to tell how likely each choice is.
+/// Number of decisions with different seeds, from which the chances of the endpoints are computed.
 pub(super) const DRAWS: u64 = 1000;
 
 /// A request as a client sent it.
 #[derive(Clone, Debug)]
-pub struct Asked {
-    /// With its query, if it had one.
+pub struct RecordedRequest {
+    /// The path, with the query if there is one.
     pub path: String,
-    /// Names in lower case.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, Vec<u8>)>,
-    /// What an earlier filter restricts the choice to.
+    /// The subset hint of an earlier filter.
     pub subset: Subset,
     /// The whole body.
     pub body: Vec<u8>,
-    /// Bodies that went to an endpoint before.
+    /// Earlier bodies, each with the endpoint that it was sent to.
     pub before: Vec<(Vec<u8>, SocketAddr)>,
-    /// What chance makes of it.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-/// What becomes of a request, and why.
+/// The decision about a request, and its reasons.
 #[derive(Clone, Debug)]
-pub struct Explained {
+pub struct ExplainResult {
     pub(super) pool: Pool,
     pub(super) path: String,
     pub(super) seed: u64,
-    /// What the endpoints' KV usage is from.
+    /// The metrics of the endpoints' KV usage.
     pub(super) kv_usage_metrics: Vec<v1::MetricUse>,
-    /// Or why it was refused before there was anything to choose.
-    pub(super) told: Result<Told, Rejection>,
+    /// The decision, or the rejection before there was anything to choose.
+    pub(super) decision: Result<DecisionReport, Rejection>,
 }
 
-/// What was decided about a request that could be read.
+/// The decision about a valid request.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
-    pub(super) asked: Option<String>,
+pub(super) struct DecisionReport {
+    /// The model in the body.
+    pub(super) requested_model: Option<String>,
+    /// The model that the server gets.
     pub(super) model: String,
     pub(super) priority: i32,
     pub(super) prompt_tokens: u64,
     pub(super) acting: Choice,
-    /// What a configuration on trial would do, or why it is left out.
-    pub(super) shadow: Option<Result<Tried, String>>,
+    /// The decision of the shadow configuration, or why that configuration is ignored.
+    pub(super) shadow: Option<Result<ShadowReport, String>>,
 }
 
-/// What one configuration makes of the request.
+/// The decision of one configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     pub(super) explanation: Explanation,
-    /// For the destination.
+    /// Headers for the destination.
     pub(super) headers: Vec<(&'static str, String)>,
-    /// How many of [`DRAWS`] went to each endpoint, in the pool's order.
+    /// How many of [`DRAWS`] decisions pick each endpoint, in the pool's order.
     pub(super) draws: Vec<u64>,
 }
 
@@ -70,24 +72,24 @@ impl Choice {
     }
 }
 
-/// What a configuration on trial would make of it.
+/// The decision of the shadow configuration.
 #[derive(Clone, Debug)]
-pub(super) struct Tried {
+pub(super) struct ShadowReport {
     pub(super) choice: Choice,
-    /// Whether that is what the acting one does.
+    /// Whether it equals the acting decision.
     pub(super) agrees: bool,
-    /// On how many of [`DRAWS`] it agrees.
+    /// How many of [`DRAWS`] decisions are equal.
     pub(super) agreed: u64,
 }
 
-impl Explained {
+impl ExplainResult {
     /// Whether the request goes to an endpoint.
     pub fn is_routed(&self) -> bool {
-        self.told.as_ref().is_ok_and(|told| told.acting.is_routed())
+        self.decision.as_ref().is_ok_and(|decision| decision.acting.is_routed())
     }
 }
 
-/// Why a request cannot be decided again.
+/// Why a request cannot be decided.
 #[derive(Debug)]
 pub struct ExplainError(pub(super) String);
 

@@ -20,7 +20,7 @@ use endpoint_picker_wire::{
     pipeline_into_core, policy_into_core, reading_into_core, shadow_into_core, topology_into_core, v1,
 };
 
-use super::result::{Asked, Choice, DRAWS, ExplainError, Told, Tried};
+use super::result::{RecordedRequest, Choice, DRAWS, ExplainError, DecisionReport, ShadowReport};
 
 /// Any moment will do, as long as ages fit in before it.
 const NOW: Duration = Duration::from_secs(u32::MAX as u64);
@@ -60,7 +60,7 @@ impl Scene {
     /// Remembers a request that went to `endpoint`.
     pub(super) fn remember(
         &mut self,
-        asked: &Asked,
+        asked: &RecordedRequest,
         headers: Headers<'_>,
         body: &[u8],
         endpoint: SocketAddr,
@@ -89,7 +89,7 @@ impl Scene {
         }
     }
 
-    pub(super) fn tell(&self, asked: &Asked, headers: Headers<'_>) -> Result<Told, Rejection> {
+    pub(super) fn tell(&self, asked: &RecordedRequest, headers: Headers<'_>) -> Result<DecisionReport, Rejection> {
         let read = self.read(&asked.path, headers, &asked.body)?;
         let Drawn { resolution, decision, opinion } =
             self.decide(&read, headers, &asked.subset, asked.seed)?;
@@ -112,10 +112,10 @@ impl Scene {
         let shadow = self.shadow.as_ref().map(|shadow| {
             let shadow = shadow.as_ref().map_err(String::clone)?;
             let ShadowDecision { decision, agrees } = opinion.ok_or("it was not tried")?;
-            Ok(Tried { choice: choice(decision, shadow.pipeline(), tried_draws), agrees, agreed })
+            Ok(ShadowReport { choice: choice(decision, shadow.pipeline(), tried_draws), agrees, agreed })
         });
-        Ok(Told {
-            asked: read.body.model.as_deref().map(str::to_owned),
+        Ok(DecisionReport {
+            requested_model: read.body.model.as_deref().map(str::to_owned),
             model: resolution.model.to_owned(),
             priority: resolution.priority,
             prompt_tokens: request.input_tokens(),

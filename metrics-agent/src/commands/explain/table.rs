@@ -1,4 +1,4 @@
-//! An explanation as people read it.
+//! An explanation as text.
 
 use core::fmt;
 
@@ -8,20 +8,20 @@ use endpoint_picker::pool::Pool;
 use endpoint_picker::rejection::Rejection;
 use endpoint_picker_wire::v1;
 
-use super::result::{Choice, DRAWS, Explained, Told, Tried};
+use super::result::{Choice, DRAWS, DecisionReport, ExplainResult, ShadowReport};
 use crate::commands::columns::{self, NOTHING, counted, printable};
 
-const LIMITS: &str = "Nothing but the snapshot is known here. A filter also knows the prompts, sessions and requests in flight \
-that went\nthrough it, and who failed a moment ago: scorers that go by these rate all endpoints alike.";
+const LIMITS: &str = "Nothing but the snapshot is known here. A filter also has its prompts, sessions, requests in flight and recent \
+failures:\nscorers that use these give all endpoints the same score.";
 
-impl fmt::Display for Explained {
+impl fmt::Display for ExplainResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pool, path) = (printable(self.pool.name()), printable(&self.path));
-        let Told { asked, model, priority, prompt_tokens, acting, shadow } = match &self.told {
-            Ok(told) => told,
+        let DecisionReport { requested_model, model, priority, prompt_tokens, acting, shadow } = match &self.decision {
+            Ok(decision) => decision,
             Err(rejection) => {
-                writeln!(f, "pool {pool}, POST {path}: refused before any endpoint was looked at\n")?;
-                return answered(f, rejection);
+                writeln!(f, "pool {pool}, POST {path}: rejected before any endpoint was considered\n")?;
+                return write_rejection(f, rejection);
             }
         };
         let model = printable(model);
@@ -31,23 +31,22 @@ impl fmt::Display for Explained {
         )?;
         let section = |choice| Section { pool: &self.pool, seed: self.seed, choice };
         section(acting).write(f)?;
-        if let Some(asked) =
-            asked.as_deref().map(printable).filter(|asked| acting.is_routed() && *asked != model)
-        {
+        let requested = requested_model.as_deref().map(printable);
+        if let Some(requested) = requested.filter(|requested| acting.is_routed() && *requested != model) {
             writeln!(
                 f,
-                "  the server is asked for model {model:?}; the client asked for {asked:?}, and is answered so"
+                "  the request to the server has model {model:?}; the client's request and its response have {requested:?}"
             )?;
         }
         match shadow {
             None => {}
             Some(Err(problem)) => {
-                writeln!(f, "\nthe shadow configuration is left out: {}", printable(problem))?;
+                writeln!(f, "\nthe shadow configuration is ignored: {}", printable(problem))?;
             }
-            Some(Ok(tried)) => {
+            Some(Ok(shadow)) => {
                 writeln!(f, "\nthe shadow configuration would decide:\n")?;
-                section(&tried.choice).write(f)?;
-                agreement(f, tried)?;
+                section(&shadow.choice).write(f)?;
+                agreement(f, shadow)?;
             }
         }
         writeln!(f, "\n{LIMITS}")?;
@@ -55,7 +54,7 @@ impl fmt::Display for Explained {
     }
 }
 
-/// Which metrics the servers give: releases of one engine name it differently.
+/// The metrics that KV usage is read from, which depend on the release of an engine.
 fn kv_usage_metrics(f: &mut fmt::Formatter<'_>, uses: &[v1::MetricUse]) -> fmt::Result {
     if uses.is_empty() {
         return Ok(());
@@ -66,7 +65,7 @@ fn kv_usage_metrics(f: &mut fmt::Formatter<'_>, uses: &[v1::MetricUse]) -> fmt::
     writeln!(f, "KV usage is read from {}.", uses.collect::<Vec<_>>().join(", "))
 }
 
-/// What one configuration makes of the request.
+/// The decision of one configuration.
 struct Section<'a> {
     pool: &'a Pool,
     seed: u64,
@@ -124,8 +123,8 @@ impl Section<'_> {
         let Choice { explanation, headers, draws } = self.choice;
         let endpoints = match &explanation.outcome {
             Outcome::Route(endpoints) => endpoints,
-            Outcome::Reject(rejection) => return answered(f, rejection),
-            _ => return writeln!(f, "left to Envoy's own balancing"),
+            Outcome::Reject(rejection) => return write_rejection(f, rejection),
+            Outcome::Abstain { .. } => return writeln!(f, "left to Envoy's load balancing"),
         };
         writeln!(f, "routed to {}", addresses(self.pool, endpoints))?;
         for (name, value) in headers {
@@ -134,12 +133,12 @@ impl Section<'_> {
         self.chances(f, endpoints)?;
         let refused = DRAWS - draws.iter().sum::<u64>();
         if refused > 0 {
-            writeln!(f, "  of {DRAWS} such requests {refused} would be refused")?;
+            writeln!(f, "  of {DRAWS} such requests {refused} would be rejected")?;
         }
         Ok(())
     }
 
-    /// What was left to chance.
+    /// The random part of the choice.
     fn chances(&self, f: &mut fmt::Formatter<'_>, picked: &[usize]) -> fmt::Result {
         let explanation = &self.choice.explanation;
         let totals = explanation.endpoints.iter().map(|endpoint| match endpoint.verdict {
@@ -152,7 +151,7 @@ impl Section<'_> {
         let (Some(picker), Some(first)) = (&explanation.picker, picked.first()) else { return Ok(()) };
         let (picker, seed) = (printable(picker), self.seed);
         if !best.contains(first) {
-            writeln!(f, "  {picker} drew it (--seed {seed}) although others have a higher total")
+            writeln!(f, "  {picker} drew it (--seed {seed}), although other endpoints have a higher total")
         } else if best.len() > 1 {
             let tied = addresses(self.pool, &best);
             writeln!(f, "  a tie: {tied} have the highest total; {picker} drew one of them (--seed {seed})")
@@ -162,10 +161,10 @@ impl Section<'_> {
     }
 }
 
-fn agreement(f: &mut fmt::Formatter<'_>, tried: &Tried) -> fmt::Result {
-    write!(f, "the shadow {}", if tried.agrees { "agrees" } else { "disagrees" })?;
-    match tried.agreed {
-        // Chance has no say.
+fn agreement(f: &mut fmt::Formatter<'_>, shadow: &ShadowReport) -> fmt::Result {
+    write!(f, "the shadow {}", if shadow.agrees { "agrees" } else { "disagrees" })?;
+    match shadow.agreed {
+        // Independent of random numbers.
         0 | DRAWS => writeln!(f),
         agreed => writeln!(f, "; it agrees on {agreed} of {DRAWS} such requests"),
     }
@@ -183,7 +182,7 @@ fn addresses(pool: &Pool, endpoints: &[usize]) -> String {
     addresses.collect::<Vec<_>>().join(", ")
 }
 
-fn answered(f: &mut fmt::Formatter<'_>, rejection: &Rejection) -> fmt::Result {
+fn write_rejection(f: &mut fmt::Formatter<'_>, rejection: &Rejection) -> fmt::Result {
     writeln!(f, "the client is answered {}", printable(&rejection.to_string()))?;
     let Some(reason) = rejection.reason else { return Ok(()) };
     writeln!(f, "  with the header x-llm-d-request-dropped-reason: {}", reason.as_str())

@@ -1,4 +1,4 @@
-//! Which agent a command asks.
+//! The agent that a command reads from.
 
 use core::error::Error;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use super::values::{agent, server_name};
 use crate::commands::agent_client::Agent;
 use crate::scrape::credentials::{Files, Trust};
 
-/// Which agent a command asks.
+/// The agent that a command reads from.
 #[derive(Args, Debug)]
-pub struct AskFlags {
-    /// The agent to ask, as a URL or as HOST:PORT, which is asked over http; https needs --agent-ca.
+pub struct AgentFlags {
+    /// The agent, as a URL, or as HOST:PORT for http; https requires --agent-ca.
     #[arg(long, value_name = "URL|HOST:PORT", default_value = "http://127.0.0.1:9095", value_parser = agent)]
     agent: Uri,
 
-    /// The pool; needed when the agent has several.
+    /// The pool; required when the agent has several.
     #[arg(long, value_name = "NAME")]
     pub pool: Option<String>,
 
@@ -27,11 +27,11 @@ pub struct AskFlags {
     #[arg(long, value_name = "PATH")]
     agent_ca: Option<PathBuf>,
 
-    /// The name that the agent's certificate must carry; without it that of the URL.
+    /// The name in the agent's certificate; by default the host of the URL.
     #[arg(long, value_name = "NAME", requires = "agent_ca", value_parser = server_name)]
     agent_server_name: Option<ServerName<'static>>,
 
-    /// Certificate chain to show to the agent, in PEM.
+    /// Client certificate chain, in PEM.
     #[arg(long, value_name = "PATH", requires = "agent_key", requires = "agent_ca")]
     agent_cert: Option<PathBuf>,
 
@@ -39,17 +39,17 @@ pub struct AskFlags {
     #[arg(long, value_name = "PATH", requires = "agent_cert")]
     agent_key: Option<PathBuf>,
 
-    /// A file whose first line is the token to show to the agent (`authorization: Bearer …`).
+    /// A file with the token for the agent on its first line (`authorization: Bearer …`).
     #[arg(long, value_name = "PATH")]
     agent_token_file: Option<PathBuf>,
 }
 
-impl AskFlags {
-    /// The agent, with what it is shown.
+impl AgentFlags {
+    /// The agent, with the credentials for it.
     pub async fn agent(&self) -> Result<Agent, Box<dyn Error>> {
-        let is_secured = self.agent.scheme_str() == Some("https");
-        if is_secured != self.agent_ca.is_some() {
-            let problem = "--agent https://… and --agent-ca go together: one needs the other";
+        let is_https = self.agent.scheme_str() == Some("https");
+        if is_https != self.agent_ca.is_some() {
+            let problem = "--agent https://… and --agent-ca require each other";
             return Err(FlagError(problem.to_owned()).into());
         }
         let files = Files {
@@ -58,6 +58,6 @@ impl AskFlags {
             server_name: self.agent_server_name.clone(),
             token: self.agent_token_file.clone(),
         };
-        Ok(Agent { url: self.agent.clone(), shown: files.read().await? })
+        Ok(Agent { url: self.agent.clone(), credentials: files.read().await? })
     }
 }

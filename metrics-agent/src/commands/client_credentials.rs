@@ -1,4 +1,4 @@
-//! The same credentials, read once: what a command shows to an agent.
+//! Credentials of a command for an agent, read once.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use crate::credentials::{CredentialError, Tokens, files};
 use crate::files::FileLimits;
 use crate::scrape::credentials::{Files, config, tls_files};
 
-/// What one request shows.
+/// Credentials for one request.
 #[derive(Clone, Debug)]
-pub struct Shown {
-    /// `None`: TLS is not spoken.
+pub struct ClientCredentials {
+    /// `None`: no TLS.
     pub tls: Option<Arc<ClientConfig>>,
-    /// The name that the server's certificate must carry; `None`: the one it is asked by.
+    /// The name in the agent's certificate; `None`: the host of the URL.
     pub server_name: Option<ServerName<'static>>,
     /// The value of the `authorization` header.
     pub authorization: Option<HeaderValue>,
 }
 
 impl Files {
-    /// Reads them as they are now.
-    pub async fn read(self) -> Result<Shown, CredentialError> {
+    /// Reads the files once.
+    pub async fn read(self) -> Result<ClientCredentials, CredentialError> {
         let Self { trust, certificate_and_key, server_name, token } = self;
         let limits = FileLimits::default();
         let tls = match trust {
             Some(trust) => {
-                let (paths, trusts_anyone) = tls_files(trust, certificate_and_key);
-                Some(Arc::new(config(trusts_anyone, &files::read(paths.into(), limits).await?)?))
+                let (paths, trusts_all) = tls_files(trust, certificate_and_key);
+                Some(Arc::new(config(trusts_all, &files::read(paths.into(), limits).await?)?))
             }
             None => None,
         };
@@ -37,6 +37,6 @@ impl Files {
             Some(file) => Some(Tokens::read(&files::read([file].into(), limits).await?[0])?.header()),
             None => None,
         };
-        Ok(Shown { tls, server_name, authorization })
+        Ok(ClientCredentials { tls, server_name, authorization })
     }
 }
