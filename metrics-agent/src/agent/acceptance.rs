@@ -34,8 +34,7 @@ impl Acceptance {
             return refuse(format!("has {pools} pools; allowed is one, unless --eds-file contains {{pool}}"));
         }
         if !self.has_endpoints && plan.endpoints_file.is_none() {
-            let text =
-                "has no source of endpoints; one is required: --endpoint, --endpoints-file or a file-discovery plugin";
+            let text = "has no source of endpoints; one is required: --endpoint, --endpoints-file or a file-discovery plugin";
             return refuse(text.to_owned());
         }
         Ok(())

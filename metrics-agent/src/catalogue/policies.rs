@@ -29,8 +29,7 @@ fn for_each_target<S>(
             apply(pool, &item, warnings);
         } else {
             let (name, namespace) = (&reference.name.0, &item.metadata.namespace.0);
-            let text =
-                format!("unknown pool {name:?} in namespace {namespace:?}; the object has no effect");
+            let text = format!("unknown pool {name:?} in namespace {namespace:?}; the object has no effect");
             warnings.push(item.origin.problem(Fault::new("spec.poolRef", text)));
         }
     }
@@ -74,7 +73,8 @@ fn models(pools: &mut [PoolDraft], documents: &mut Documents) {
             let models = &mut pool.policy().inference_models;
             let model = item.spec.on_the_wire();
             if models.iter().any(|other| other.name == model.name) {
-                let text = format!("{:?} is the model of an older object, which takes precedence", model.name);
+                let text =
+                    format!("{:?} is the model of an older object, which takes precedence", model.name);
                 warnings.push(item.origin.problem(Fault::new("spec.modelName", text)));
             } else {
                 models.push(model);

@@ -30,7 +30,8 @@ pub(super) fn apply(
         };
         let other_file = lowered.endpoints_file.as_deref().is_some_and(|file| endpoints_file != Some(file));
         if other_file || !own.is_scraped_by(&lowered.scraping) {
-            let text = "is not used in a shadow configuration; endpoints are discovered and scraped without it";
+            let text =
+                "is not used in a shadow configuration; endpoints are discovered and scraped without it";
             documents.warnings.push(origin.problem(Fault::new("dataLayer", text)));
         }
         own.policy().shadow_config = Some(lowered.picker);

@@ -66,7 +66,8 @@ impl Agent {
 
     async fn get(&self, path: &str) -> Result<Bytes, FetchError> {
         let failed = |problem: String| FetchError(format!("{} (--agent): {problem}", self.url));
-        let (status, body) = exchange::get(&self.url, &self.credentials, path, MAX_BYTES).await.map_err(failed)?;
+        let (status, body) =
+            exchange::get(&self.url, &self.credentials, path, MAX_BYTES).await.map_err(failed)?;
         if status == StatusCode::OK {
             return Ok(body);
         }

@@ -13,9 +13,8 @@ use crate::api::pools::status::PoolStatus;
 pub fn status(path: &Path) -> Result<PoolStatus, FetchError> {
     let bytes = bytes(path)?;
     if is_json(&bytes) {
-        return serde_json::from_slice(&bytes).map_err(|error| {
-            refused(path, format!("not a response of /v1/pools/{{pool}}: {error}"))
-        });
+        return serde_json::from_slice(&bytes)
+            .map_err(|error| refused(path, format!("not a response of /v1/pools/{{pool}}: {error}")));
     }
     of_snapshot(with_topology(path, &bytes)?).map_err(|error| refused(path, error))
 }

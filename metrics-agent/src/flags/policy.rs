@@ -57,7 +57,7 @@ impl PolicyFlags {
     /// Options for reading manifests.
     pub fn options(self) -> Result<Options, FlagError> {
         if self.pool.is_empty() {
-            return Err(FlagError("--pool must not be empty".to_owned()));
+            return Err(FlagError("--pool is empty; allowed is any other name".to_owned()));
         }
         Ok(Options {
             allow_experimental_plugins: self.allow_experimental_plugins,

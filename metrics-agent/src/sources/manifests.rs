@@ -40,8 +40,7 @@ pub fn read(path: &Path, limits: FileLimits) -> Result<Vec<File>, Problems> {
     }
     let most = limits.bytes.saturating_mul(MAX_FULL_FILES);
     if total > most {
-        let text =
-            format!("has {total} bytes; allowed are {most}, {MAX_FULL_FILES} times --max-file-bytes");
+        let text = format!("has {total} bytes; allowed are {most}, {MAX_FULL_FILES} times --max-file-bytes");
         problems.push(Problem::of_file(path, text));
     }
     if problems.is_empty() { Ok(files) } else { Err(Problems(problems)) }

@@ -162,7 +162,7 @@ async fn certificate_and_token_are_sent_to_an_agent_that_requires_both() {
     })
     .await;
     for (flags, part) in [
-        (flags_with(&other_ca, "agent.example", &right), "--agent-ca says whom to trust"),
+        (flags_with(&other_ca, "agent.example", &right), "--agent-ca names the trusted authorities"),
         (flags_with(&ca, "other.example", &right), "no TLS connection"),
         (flags_with(&ca, "agent.example", &wrong), "401"),
         (flags_with(&ca, "agent.example", folder.path()), "cannot be read"),

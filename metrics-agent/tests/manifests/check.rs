@@ -55,7 +55,7 @@ fn a_picker_list_longer_than_the_shipped_retries_is_a_warning() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let warning = "\n  warning: plugin \"max-score-picker\": maxNumOfEndpoints is 6, and the shipped envoy.yaml tries a request at 4 \
+    let warning = "\n  warning: plugin \"max-score-picker\": maxNumOfEndpoints is 6, and the shipped envoy.yaml sends a request to at most 4 \
                    endpoints; set num_retries of the route's retry_policy to 5\n";
     assert!(summary(6).contains(warning), "{}", summary(6));
     assert!(!summary(4).contains("warning"), "{}", summary(4));

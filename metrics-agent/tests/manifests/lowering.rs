@@ -83,7 +83,8 @@ fn faults_have_the_indexes_of_the_document() {
          {pluginRef: random-picker}]}]",
         &[
             "schedulingProfiles[0].plugins[2]: the profile has a picker already; one is allowed",
-            "plugins[4].parameters: \"x\" is no declared prefix producer",
+            "plugins[4].parameters.prefixMatchInfoProducerName: no plugin is named \"x\"; declared are max-score-picker, random-picker, \
+             prefix-cache-scorer",
         ],
     );
 }

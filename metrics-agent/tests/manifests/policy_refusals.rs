@@ -52,7 +52,7 @@ fn specs_of_policies() {
         (
             "InferenceModelRewrite",
             "{poolRef: {name: p}, rules: [{targets: [{modelRewrite: a, weight: 9}, {modelRewrite: b}]}]}",
-            "rules[0].targets: target 1, \"b\", has no weight although another one has; allowed is a weight for each target or for none",
+            "rules[0].targets: target 1, \"b\", has no weight, but another target has one; allowed is a weight for each target or for none",
         ),
         (
             "InferenceModelRewrite",

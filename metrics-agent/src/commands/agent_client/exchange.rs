@@ -82,5 +82,6 @@ async fn secured(
         None => ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))?,
     };
     let connected = TlsConnector::from(tls).connect(name, stream).await;
-    connected.map_err(|error| format!("no TLS connection: {error} (--agent-ca names the trusted authorities)"))
+    connected
+        .map_err(|error| format!("no TLS connection: {error} (--agent-ca names the trusted authorities)"))
 }

@@ -20,7 +20,7 @@ use endpoint_picker_wire::{
     pipeline_into_core, policy_into_core, reading_into_core, shadow_into_core, topology_into_core, v1,
 };
 
-use super::result::{RecordedRequest, Choice, DRAWS, ExplainError, DecisionReport, ShadowReport};
+use super::result::{Choice, DRAWS, DecisionReport, ExplainError, RecordedRequest, ShadowReport};
 
 /// Any moment will do, as long as ages fit in before it.
 const NOW: Duration = Duration::from_secs(u32::MAX as u64);
@@ -89,7 +89,11 @@ impl Scene {
         }
     }
 
-    pub(super) fn tell(&self, asked: &RecordedRequest, headers: Headers<'_>) -> Result<DecisionReport, Rejection> {
+    pub(super) fn tell(
+        &self,
+        asked: &RecordedRequest,
+        headers: Headers<'_>,
+    ) -> Result<DecisionReport, Rejection> {
         let read = self.read(&asked.path, headers, &asked.body)?;
         let Drawn { resolution, decision, opinion } =
             self.decide(&read, headers, &asked.subset, asked.seed)?;

@@ -17,13 +17,14 @@ failures:\nscorers that use these give all endpoints the same score.";
 impl fmt::Display for ExplainResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pool, path) = (printable(self.pool.name()), printable(&self.path));
-        let DecisionReport { requested_model, model, priority, prompt_tokens, acting, shadow } = match &self.decision {
-            Ok(decision) => decision,
-            Err(rejection) => {
-                writeln!(f, "pool {pool}, POST {path}: rejected before any endpoint was considered\n")?;
-                return write_rejection(f, rejection);
-            }
-        };
+        let DecisionReport { requested_model, model, priority, prompt_tokens, acting, shadow } =
+            match &self.decision {
+                Ok(decision) => decision,
+                Err(rejection) => {
+                    writeln!(f, "pool {pool}, POST {path}: rejected before any endpoint was considered\n")?;
+                    return write_rejection(f, rejection);
+                }
+            };
         let model = printable(model);
         writeln!(
             f,

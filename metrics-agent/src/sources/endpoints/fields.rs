@@ -25,7 +25,9 @@ impl TryFrom<String> for Name {
         if is_valid {
             Ok(Self(name))
         } else {
-            Err(format!("{name:?} is not a valid name; allowed are 1 to 253 bytes without / and control characters"))
+            Err(format!(
+                "{name:?} is not a valid name; allowed are 1 to 253 bytes without / and control characters"
+            ))
         }
     }
 }
@@ -99,9 +101,9 @@ impl TryFrom<String> for Ip {
         let bare = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(&text);
         match bare.parse() {
             Ok(ip) => Ok(Self(ip)),
-            Err(_) => {
-                Err(format!("{text:?} is not an IP address; allowed is an IPv4 or IPv6 address, not a host name"))
-            }
+            Err(_) => Err(format!(
+                "{text:?} is not an IP address; allowed is an IPv4 or IPv6 address, not a host name"
+            )),
         }
     }
 }

@@ -145,7 +145,12 @@ async fn policies_apply_as_in_the_filter() {
     let fixture = Fixture::with(&[100, 100], Some(POLICIES)).await;
     let (table, code) = fixture.explain(&[]).await;
     assert_eq!(code, 0, "{table}");
-    assert!(table.contains("the request to the server has model \"m-2\"; the client's request and its response have \"m\""), "{table}");
+    assert!(
+        table.contains(
+            "the request to the server has model \"m-2\"; the client's request and its response have \"m\""
+        ),
+        "{table}"
+    );
     let (table, code) = fixture.explain(&["--header", "X-LLM-D-Inference-Objective: batch"]).await;
     assert_eq!(code, 3, "{table}");
     assert!(table.contains("priority -10") && table.contains("answered 429 ResourceExhausted: "), "{table}");

@@ -64,7 +64,7 @@ fn references_to_parsers_and_detectors() {
         ),
         (
             "requestHandler: {parsers: [{pluginRef: queue-scorer}]}",
-            "requestHandler.parsers[0].pluginRef: \"queue-scorer\" is a queue-scorer, which is no parser",
+            "requestHandler.parsers[0].pluginRef: \"queue-scorer\" is a queue-scorer, not a parser",
         ),
         ("parser: {pluginRef: x}", "parser.pluginRef: no plugin is named \"x\""),
         (
@@ -73,7 +73,7 @@ fn references_to_parsers_and_detectors() {
         ),
         (
             "flowControl: {saturationDetector: {pluginRef: queue-scorer}}",
-            "flowControl.saturationDetector.pluginRef: \"queue-scorer\" is a queue-scorer, which is no saturation detector",
+            "flowControl.saturationDetector.pluginRef: \"queue-scorer\" is a queue-scorer, not a saturation detector",
         ),
         ("saturationDetector: {pluginRef: x}", "saturationDetector.pluginRef: no plugin is named \"x\""),
     ] {
