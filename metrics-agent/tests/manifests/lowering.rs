@@ -93,7 +93,7 @@ fn faults_have_the_indexes_of_the_document() {
 fn a_plugin_of_the_agent_is_not_one_of_the_filter() {
     let source =
         |fields: &str| format!("plugins: [{{type: metrics-data-source}}, {{type: queue-scorer}}{fields}\n");
-    let is_a = "\"metrics-data-source\" is a metrics-data-source, which is not a";
+    let is_a = "\"metrics-data-source\" is a metrics-data-source, not a";
     for (fields, expected) in [
         (
             "]\nrequestHandler: {parsers: [{pluginRef: openai-parser}, {pluginRef: metrics-data-source}]}",

@@ -114,8 +114,9 @@ impl Documents {
                 self.count += 1;
                 let max = given.file_limits.manifests;
                 if self.count > max {
-                    let text =
-                        format!("exceeds the limit of {max} manifests in all files together (--max-manifests)");
+                    let text = format!(
+                        "exceeds the limit of {max} manifests in all files together (--max-manifests)"
+                    );
                     self.problems.push(origin.problem(Fault::new("", text)));
                     return;
                 }

@@ -46,7 +46,7 @@ impl References<'_> {
         let mut require = |name: &str, role: &str, at: String| {
             let plugin = self.declared.iter().find(|plugin| plugin.name == name);
             if let Some(plugin) = plugin.filter(|plugin| plugin.of_agent().is_some()) {
-                faults.push(at, format!("{name:?} is a {}, which is not a {role}", plugin.type_name));
+                faults.push(at, format!("{name:?} is a {}, not a {role}", plugin.type_name));
             }
         };
         for (index, parser) in self.parsers.iter().enumerate() {
