@@ -1,4 +1,4 @@
-//! The figures of [`cost`](super::cost) as tables.
+//! The figures of [`cost`](mod@super::cost) as tables.
 
 use super::cost::CostSample;
 use super::cost_cells::{CELLS, CostCell, Traffic};

@@ -42,7 +42,7 @@ pub(crate) async fn intervals(plan: QualityPlan, progress: &Progress) -> Result<
     Ok(intervals::measure(plan, progress).await?.to_string())
 }
 
-/// How long [`intervals`] should take.
+/// Expected time of [`intervals()`].
 pub(crate) fn intervals_expected(plan: &QualityPlan) -> Duration {
     intervals::expected(plan)
 }

@@ -1,4 +1,4 @@
-//! The figures of [`quality`](super::quality) as tables.
+//! The figures of [`quality`](mod@super::quality) as tables.
 
 use super::quality::{LOADS, Phases, QualityCell, QualityResults, QualitySample, USUAL_LOAD};
 use super::variant::Variant;
