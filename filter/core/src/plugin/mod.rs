@@ -7,7 +7,6 @@
 //! A parameter out of range falls back to its default where the EPP does so, and is refused otherwise.
 
 mod admitter;
-mod data_layer;
 mod detector;
 mod filter;
 mod instance;
@@ -25,13 +24,10 @@ mod scorer;
 mod session;
 
 pub use admitter::{Admitter, ProbabilisticAdmitter};
-pub use data_layer::{
-    CoreMetricsExtractor, CustomMetric, EngineConfig, FileDiscovery, MetricsDataSource, Scheme,
-};
 pub use detector::{ConcurrencyDetector, SaturationDetector, UtilizationDetector};
 pub use filter::{
-    ByLabel, ByLabelSelector, DecodeFilter, EncodeFilter, Filter, LabelSelector, LabelSelectorFilter,
-    PrefillFilter, PrefixCacheAffinityFilter, UtilizationFilter,
+    ByLabel, DecodeFilter, EncodeFilter, Filter, LabelSelector, LabelSelectorFilter, PrefillFilter,
+    PrefixCacheAffinityFilter, UtilizationFilter,
 };
 pub use instance::Instance;
 pub use need::{Need, NeedKind};
@@ -43,8 +39,8 @@ pub use producer::{
 };
 pub use profile_handler::{
     AlwaysDisaggMultimodalDecider, AlwaysDisaggPdDecider, DataParallelProfileHandler, Decider,
-    DisaggHeadersHandler, DisaggProfileHandler, HeaderProfileHandler, PdProfileHandler, PrefillHeaderHandler,
-    PrefixBasedPdDecider, ProfileHandler, Profiles, Schedule, SingleProfileHandler,
+    DisaggProfileHandler, HeaderProfileHandler, PdProfileHandler, PrefixBasedPdDecider, ProfileHandler,
+    Profiles, Schedule, SingleProfileHandler,
 };
 pub use recorder::{Recorder, ResponseMarker, Routed, Stage};
 pub use role::{Plugin, Roles};

@@ -74,8 +74,8 @@ pub(crate) fn filters() -> Vec<Value> {
         json!({"type": "label-selector-filter", "parameters": {"matchLabels": {"zone": "a"}}}),
         json!({"type": "label-selector-filter", "parameters": with("zone", "NotIn", json!(["b", "c"]))}),
         json!({"type": "label-selector-filter", "parameters": with("zone", "Exists", json!([]))}),
-        json!({"type": "by-label-selector", "parameters": with("range", "DoesNotExist", json!([]))}),
-        json!({"type": "by-label-selector", "parameters": with("zone", "In", json!(["a", "b"]))}),
+        json!({"type": "label-selector-filter", "parameters": with("range", "DoesNotExist", json!([]))}),
+        json!({"type": "label-selector-filter", "parameters": with("zone", "In", json!(["a", "b"]))}),
         json!({"type": "by-label", "parameters": {
             "label": "zone", "validValues": ["b"], "allowsNoLabel": true}}),
         json!({"type": "by-label", "parameters": {"label": "zone", "validValues": ["a", "b"]}}),

@@ -157,9 +157,6 @@ fn parameters_out_of_range_are_refused_where_they_stand() {
         ("inflight-load-producer", json!({"outputRatio": -1}), "outputRatio"),
         ("session-id-producer", json!({}), "headerName"),
         ("token-producer", json!({"modelName": "m"}), "modelName"),
-        ("metrics-data-source", json!({"port": 0}), "port"),
-        ("core-metrics-extractor", json!({"engineConfigs": [{}]}), "engineConfigs[0].name"),
-        ("file-discovery", json!({}), "path"),
     ];
     for (kind, parameters, word) in cases {
         let config = json!({"plugins": [{"type": "queue-scorer"}, {"type": kind, "parameters": parameters}]});

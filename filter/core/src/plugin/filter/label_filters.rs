@@ -1,4 +1,4 @@
-//! `label-selector-filter`, and its deprecated forms `by-label-selector` and `by-label`.
+//! `label-selector-filter`, and its deprecated form `by-label`.
 
 use std::sync::Arc;
 
@@ -8,36 +8,25 @@ use crate::cycle::Cycle;
 use crate::plugin::{Filter, LabelSelector, Plugin, Roles};
 use crate::rng::Rng;
 
-macro_rules! selector_filters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(LabelSelector);
+/// `label-selector-filter`: keeps the endpoints whose labels match. The parameters are the selector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct LabelSelectorFilter(LabelSelector);
 
-        impl Plugin for $name {
-            fn check(&self) -> Result<(), String> {
-                self.0.check()
-            }
+impl Plugin for LabelSelectorFilter {
+    fn check(&self) -> Result<(), String> {
+        self.0.check()
+    }
 
-            fn roles(self: Arc<Self>) -> Roles {
-                Roles { filter: Some(self), ..Roles::default() }
-            }
-        }
-
-        impl Filter for $name {
-            fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
-                candidates.retain(|&endpoint| self.0.matches(cycle.endpoint(endpoint)));
-            }
-        }
-    )*};
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { filter: Some(self), ..Roles::default() }
+    }
 }
 
-selector_filters! {
-    /// `label-selector-filter`: keeps the endpoints whose labels match; the parameters are the selector.
-    LabelSelectorFilter,
-    /// `by-label-selector`: the former name of [`LabelSelectorFilter`].
-    ByLabelSelector,
+impl Filter for LabelSelectorFilter {
+    fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
+        candidates.retain(|&endpoint| self.0.matches(cycle.endpoint(endpoint)));
+    }
 }
 
 /// `by-label`: keeps the endpoints whose label has one of the values. Deprecated.
@@ -97,9 +86,7 @@ mod tests {
     fn endpoints_whose_labels_match_are_kept() {
         let selector =
             json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "silver"]}]});
-        let filter: LabelSelectorFilter = serde_json::from_value(selector.clone()).unwrap();
-        assert_eq!(fixture().kept(&filter, 1), [0, 1]);
-        let filter: ByLabelSelector = serde_json::from_value(selector).unwrap();
+        let filter: LabelSelectorFilter = serde_json::from_value(selector).unwrap();
         assert_eq!(fixture().kept(&filter, 1), [0, 1]);
     }
 

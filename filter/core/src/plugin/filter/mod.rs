@@ -6,7 +6,7 @@ mod prefix_cache_affinity_filter;
 mod role_filters;
 mod utilization_filter;
 
-pub use label_filters::{ByLabel, ByLabelSelector, LabelSelectorFilter};
+pub use label_filters::{ByLabel, LabelSelectorFilter};
 pub use label_selector::LabelSelector;
 pub use prefix_cache_affinity_filter::PrefixCacheAffinityFilter;
 pub use role_filters::{DecodeFilter, EncodeFilter, PrefillFilter};

@@ -2,7 +2,6 @@
 
 mod data_parallel_profile_handler;
 mod deciders;
-mod disagg_headers_handler;
 mod disagg_profile_handler;
 mod header_profile_handler;
 mod pd_profile_handler;
@@ -10,7 +9,6 @@ mod single_profile_handler;
 
 pub use data_parallel_profile_handler::DataParallelProfileHandler;
 pub use deciders::{AlwaysDisaggMultimodalDecider, AlwaysDisaggPdDecider, PrefixBasedPdDecider};
-pub use disagg_headers_handler::{DisaggHeadersHandler, PrefillHeaderHandler};
 pub use disagg_profile_handler::DisaggProfileHandler;
 pub use header_profile_handler::HeaderProfileHandler;
 pub use pd_profile_handler::PdProfileHandler;

@@ -14,7 +14,7 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
     };
     let unless_empty = |kept: Vec<usize>| if kept.is_empty() { all.clone() } else { kept };
     match plugin.kind.as_str() {
-        "label-selector-filter" | "by-label-selector" => keep(&|e| selects(cycle, plugin, e)),
+        "label-selector-filter" => keep(&|e| selects(cycle, plugin, e)),
         "by-label" => keep(&|e| match cycle.label(e, plugin.text("label", "")) {
             None => plugin.flag("allowsNoLabel", false),
             Some(label) => lists(plugin.value("validValues"), label),

@@ -8,13 +8,12 @@ use crate::test;
 use crate::{Scene, destinations};
 
 #[test]
-fn label_selector_filter_and_its_former_name() {
+fn label_selector_filter() {
     let selector =
         json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "silver"]}]});
-    for name in ["label-selector-filter", "by-label-selector"] {
-        let mut scene = Scene::idle(&only(name, &selector), 4).label("tier", &["gold", "tin", "silver"]);
-        assert_eq!(kept(&mut scene, &[]), [0, 2], "{name}");
-    }
+    let config = only("label-selector-filter", &selector);
+    let mut scene = Scene::idle(&config, 4).label("tier", &["gold", "tin", "silver"]);
+    assert_eq!(kept(&mut scene, &[]), [0, 2]);
 }
 
 #[test]

@@ -69,24 +69,6 @@ fn pd_profile_handler() {
 }
 
 #[test]
-fn headers_handlers() {
-    for headers_handler in ["disagg-headers-handler", "prefill-header-handler"] {
-        let stage = |name: &str| json!({"name": name, "plugins": [{"pluginRef": format!("{name}-filter")}]});
-        let config = json!({
-            "plugins": [
-                {"type": headers_handler, "parameters": {"prefillProfile": "prefill", "encodeProfile": "encode"}},
-                {"type": "pd-profile-handler", "parameters": {"deciderPluginName": "always-disagg-pd-decider"}},
-                {"type": "always-disagg-pd-decider"}, {"type": "decode-filter"}, {"type": "prefill-filter"},
-            ],
-            "schedulingProfiles": [stage("decode"), stage("prefill")],
-        });
-        let mut scene = Scene::idle(&config, 2).label("llm-d.ai/role", &["decode", "prefill"]);
-        let headers = scene.send("x", &[]).headers;
-        assert_eq!(headers, [("x-prefiller-host-port", "192.168.1.2:8000".to_owned())]);
-    }
-}
-
-#[test]
 fn data_parallel_profile_handler() {
     let send = |primary_port: u32, rank: u16, ranks: &[u16]| {
         let parameters = json!({"primaryPort": primary_port});

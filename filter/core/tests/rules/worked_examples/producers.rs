@@ -1,4 +1,4 @@
-//! Producers, parsers and the data layer.
+//! Producers and parsers.
 
 use endpoint_picker::body::Api;
 use endpoint_picker::config::PickerConfig;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{kept, load, plain};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, compile, destinations, fresh};
+use crate::{Scene, destinations, fresh};
 
 fn prompt_tokens(config: &Value, api: Api, body: &Value) -> u64 {
     Scene::idle(config, 1).send_body(api, &body.to_string(), &[]).reservations[0].prefill.tokens
@@ -98,16 +98,4 @@ fn parsers() {
     assert_eq!(api(Some("sglanghttp-parser"), "/generate"), Ok(Api::SglangGenerate));
     assert_eq!(api(None, "/tokenize"), Ok(Api::Tokenize));
     assert_eq!(api(None, "/v1/audio/transcriptions"), Ok(Api::Raw));
-}
-
-#[test]
-fn data_layer() {
-    let problem = |plugin: &str, parameters: &Value| {
-        let plugins = json!([{"type": "queue-scorer"}, {"type": plugin, "parameters": parameters}]);
-        compile(&json!({"plugins": plugins})).unwrap_err().to_string()
-    };
-    assert!(problem("metrics-data-source", &json!({"port": 0})).contains("port is 0"));
-    let reserved = json!({"engineConfigs": [{"name": "default"}]});
-    assert!(problem("core-metrics-extractor", &reserved).contains("\"default\""));
-    assert!(problem("file-discovery", &json!({})).contains("path"));
 }

@@ -140,7 +140,6 @@ fn known_types() -> Vec<&'static str> {
     types.extend(AgentPlugin::TYPES);
     types.extend(deprecated::accepted_types());
     types.sort_unstable();
-    types.dedup();
     types
 }
 

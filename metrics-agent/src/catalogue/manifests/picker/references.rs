@@ -60,7 +60,8 @@ impl References<'_> {
         for declared in self.declared {
             let Some((at, plugin)) = Paths::plugin(declared).zip(declared.of_filter()) else { continue };
             for need in plugin.needs().iter().filter(|need| need.kind != NeedKind::CustomMetric) {
-                let at = format!("{at}.parameters.{}", need.parameter);
+                let parameter = if need.parameter.is_empty() { "" } else { "." };
+                let at = format!("{at}.parameters{parameter}{}", need.parameter);
                 require(need.name, need.kind.as_str(), at);
             }
         }
