@@ -65,7 +65,11 @@ impl Plugins {
                 return Some(way(&reached, to));
             }
             let needs = self.find(at).map(|declared| declared.instance.plugin.needs()).unwrap_or_default();
-            for need in needs.iter().filter(|need| need.kind != NeedKind::CustomMetric) {
+            // Reading a load makes no circle: the pipeline counts it, whichever plugins read it.
+            let plugins = needs
+                .iter()
+                .filter(|need| !matches!(need.kind, NeedKind::CustomMetric | NeedKind::LoadProducer));
+            for need in plugins {
                 let is_new = reached.iter().all(|(name, _)| *name != need.name);
                 if let Some(found) = self.find(need.name).filter(|_| is_new) {
                     reached.push((&found.instance.name, at));
