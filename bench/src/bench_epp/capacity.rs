@@ -83,15 +83,15 @@ impl Server {
     }
 }
 
-fn route(fleet: &mut [Server], asked: BatchRequest, times: ServiceTimes) {
+fn route(fleet: &mut [Server], request: BatchRequest, times: ServiceTimes) {
     // A full batch shares the fixed part of its steps.
     let token = times.step / u32::try_from(times.max_running).unwrap_or(u32::MAX) + times.step_per_sequence;
-    let answer = token * u32::try_from(asked.answer_tokens()).unwrap_or(u32::MAX);
-    let with = |server: &Server| server.backlog + server.batch.time_to_read(&asked) + answer;
+    let answer = token * u32::try_from(request.answer_tokens()).unwrap_or(u32::MAX);
+    let with = |server: &Server| server.backlog + server.batch.time_to_read(&request) + answer;
     let best = fleet.iter_mut().min_by_key(|server| with(server)).expect("there are servers");
-    let work = best.batch.time_to_read(&asked) + answer;
+    let work = best.batch.time_to_read(&request) + answer;
     best.backlog += work;
-    best.batch.add(asked, work);
+    best.batch.add(request, work);
 }
 
 #[cfg(test)]

@@ -27,61 +27,61 @@ impl CostTables<'_> {
 
     fn saturated(&self, cell: CostCell) -> [String; 10] {
         let rates = self.of_all(cell, CostSample::per_second);
-        let [bare, ours, theirs] = self.of_all(cell, CostSample::cpu_per_1000);
+        let [no_picker, filter, epp] = self.of_all(cell, CostSample::cpu_per_1000);
         let most = match cell.traffic {
             Traffic::Streamed | Traffic::Paced => Some(MOST_STREAMED_OR_IDLE),
             Traffic::Chat(1_024) => Some(MOST_AT_1_KB),
             Traffic::Chat(_) | Traffic::None | Traffic::NoneLongMetrics => None,
         };
         let [a, b, c] = rates.map(rounded);
-        let [aim, is_met] = bound(ours / theirs, most);
+        let [aim, is_met] = bound(filter / epp, most);
         [
             cell.to_string(),
             a,
             b,
             c,
-            rounded(bare),
-            rounded(ours),
-            rounded(theirs),
-            rounded(ours / theirs),
+            rounded(no_picker),
+            rounded(filter),
+            rounded(epp),
+            rounded(filter / epp),
             format!("{aim} {is_met}"),
-            rounded((ours - bare) / (theirs - bare)),
+            rounded((filter - no_picker) / (epp - no_picker)),
         ]
     }
 
     fn steady(&self, cell: CostCell) -> [String; 8] {
-        let [bare, ours, theirs] = self.of_all(cell, |sample| sample.p50.as_secs_f64() * 1e6);
-        let [bare_99, ours_99, theirs_99] = self.of_all(cell, |sample| sample.p99.as_secs_f64() * 1e6);
-        let ratio = (ours - bare) / (theirs - bare);
+        let [no_picker, filter, epp] = self.of_all(cell, |sample| sample.p50.as_secs_f64() * 1e6);
+        let [no_picker_99, filter_99, epp_99] = self.of_all(cell, |sample| sample.p99.as_secs_f64() * 1e6);
+        let ratio = (filter - no_picker) / (epp - no_picker);
         let [aim, is_met] = bound(ratio, Some(MOST_ADDED));
         [
             cell.to_string(),
-            format!("{}, {}", rounded(bare), rounded(bare_99)),
-            rounded(ours - bare),
-            rounded(theirs - bare),
+            format!("{}, {}", rounded(no_picker), rounded(no_picker_99)),
+            rounded(filter - no_picker),
+            rounded(epp - no_picker),
             rounded(ratio),
-            rounded(ours_99 - bare_99),
-            rounded(theirs_99 - bare_99),
+            rounded(filter_99 - no_picker_99),
+            rounded(epp_99 - no_picker_99),
             format!("{aim} {is_met}"),
         ]
     }
 
     fn idle(&self, cell: CostCell) -> [String; 10] {
-        let [bare, ours, theirs] = self.of_all(cell, CostSample::cores);
-        let [_, our_scrapes, their_scrapes] = self.of_all(cell, CostSample::scrapes_per_second);
-        let [_, our_scrape, their_scrape] = self.of_all(cell, CostSample::cpu_per_scrape);
+        let [no_picker, filter, epp] = self.of_all(cell, CostSample::cores);
+        let [_, filter_scrapes, epp_scrapes] = self.of_all(cell, CostSample::scrapes_per_second);
+        let [_, filter_scrape, epp_scrape] = self.of_all(cell, CostSample::cpu_per_scrape);
         let [cores, scrape] =
-            [ours / theirs, our_scrape / their_scrape].map(|ratio| met(ratio <= MOST_STREAMED_OR_IDLE));
+            [filter / epp, filter_scrape / epp_scrape].map(|ratio| met(ratio <= MOST_STREAMED_OR_IDLE));
         [
             cell.to_string(),
-            rounded(bare),
-            rounded(ours),
-            rounded(theirs),
-            rounded(ours / theirs),
-            format!("{our_scrapes:.0}, {their_scrapes:.0}"),
-            rounded(our_scrape),
-            rounded(their_scrape),
-            rounded(our_scrape / their_scrape),
+            rounded(no_picker),
+            rounded(filter),
+            rounded(epp),
+            rounded(filter / epp),
+            format!("{filter_scrapes:.0}, {epp_scrapes:.0}"),
+            rounded(filter_scrape),
+            rounded(epp_scrape),
+            rounded(filter_scrape / epp_scrape),
             format!("≤ {MOST_STREAMED_OR_IDLE}: cores {cores}, per scrape {scrape}"),
         ]
     }

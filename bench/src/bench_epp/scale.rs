@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Scrapes each second that are traffic for in all, whatever the size: more would leave no processor for requests.
+/// Scrapes each second in all, for any size: more would leave no processor for requests.
 const SCRAPES_PER_SECOND: usize = 1_000;
 /// The least interval of both pickers.
 const LEAST_INTERVAL: Duration = Duration::from_millis(50);

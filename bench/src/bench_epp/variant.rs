@@ -27,7 +27,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(20);
 /// The copy of the picker's header in metadata, which only our filter needs.
 const COPY: &str = "destination-metadata";
 
-/// Who chooses the endpoint.
+/// The picker of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     /// Envoy alone, with round robin.

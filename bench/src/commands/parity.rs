@@ -3,11 +3,11 @@
 use crate::epp::{VERSION, binary};
 use crate::parity::case::{Answer, Case};
 use crate::parity::generator::Generator;
+use crate::parity::live_stack::{LiveStack, Picker};
 use crate::parity::ours::{Expected, Prediction};
 use crate::parity::recording::{Recording, Run};
 use crate::parity::setup::{SETUPS, Setup};
-use crate::parity::stage::{Side, Stage};
-use crate::parity::verdict::{Tally, Verdict};
+use crate::parity::verdict::{Verdict, VerdictCounts};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(super) struct Flags {
     /// Only this setup.
     #[arg(long)]
     setup: Option<String>,
-    /// Keep the EPP's answers in bench/parity/recorded.
+    /// Write the EPP's answers into bench/parity/recorded.
     #[arg(long)]
     record: bool,
 }
@@ -38,58 +38,59 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode> {
         None => SETUPS,
     };
     println!("seed {}, EPP {}", flags.seed, epp.display());
-    let mut all = Tally::default();
+    let mut all = VerdictCounts::default();
     for setup in setups {
         let begin = Instant::now();
-        let mut stage = Stage::start(setup, &epp).await.with_context(|| format!("setup {}", setup.name))?;
+        let mut stack =
+            LiveStack::start(setup, &epp).await.with_context(|| format!("setup {}", setup.name))?;
         let run =
-            compare(setup, flags.seed, &mut stage).await.with_context(|| format!("setup {}", setup.name));
-        let (recording, tally) = run?;
-        println!("{}: {tally}, {:.1} s", setup.name, begin.elapsed().as_secs_f64());
+            compare(setup, flags.seed, &mut stack).await.with_context(|| format!("setup {}", setup.name));
+        let (recording, counts) = run?;
+        println!("{}: {counts}, {:.1} s", setup.name, begin.elapsed().as_secs_f64());
         if flags.record {
             recording.write(setup)?;
         }
-        all += tally;
+        all += counts;
     }
     println!("all: {all}");
     ensure!(all.disagreements() == 0, "{} disagreements", all.disagreements());
     Ok(ExitCode::SUCCESS)
 }
 
-async fn compare(setup: &Setup, seed: u64, stage: &mut Stage) -> Result<(Recording, Tally)> {
+async fn compare(setup: &Setup, seed: u64, stack: &mut LiveStack) -> Result<(Recording, VerdictCounts)> {
     let mut generator = Generator::new(setup, seed)?;
-    let mut tally = Tally::default();
+    let mut counts = VerdictCounts::default();
     let run = Run { epp: VERSION.to_owned(), seed };
     let mut recording = Recording { run, cases: Vec::new() };
     for number in 0..setup.cases {
         let (case, prediction) = generator.next_case()?;
-        let held = stage.set(&case).await?;
-        let (theirs, their_body) = stage.send(Side::Theirs, &case.request).await?;
-        let (ours, our_body) = stage.send(Side::Ours, &case.request).await?;
+        let held = stack.set(&case).await?;
+        let (of_epp, epp_body) = stack.send(Picker::Epp, &case.request).await?;
+        let (of_filter, filter_body) = stack.send(Picker::Filter, &case.request).await?;
         drop(held);
-        let verdict = Verdict::on(&case, &prediction.expected, &theirs);
-        let follows = prediction.expected.allows(&ours);
+        let verdict = Verdict::on(&case, &prediction.expected, &of_epp);
+        let follows = prediction.expected.allows(&of_filter);
         if verdict == Verdict::Disagree || !follows {
-            println!("{}", told(setup, number, &case, &prediction, &ours, &theirs));
+            println!("{}", describe(setup, number, &case, &prediction, &of_filter, &of_epp));
         }
-        tally.count(verdict, follows);
+        counts.count(verdict, follows);
         if case.request.body.is_some() {
             let unchanged = |body: &Option<String>| body.as_ref().is_none_or(|_| *body == case.request.body);
-            ensure!(unchanged(&our_body), "case {number}: our filter changed the body to {our_body:?}");
-            tally.count_body(unchanged(&their_body));
+            ensure!(unchanged(&filter_body), "case {number}: our filter changed the body to {filter_body:?}");
+            counts.count_body(unchanged(&epp_body));
         }
-        recording.cases.push((case, theirs));
+        recording.cases.push((case, of_epp));
     }
-    Ok((recording, tally))
+    Ok((recording, counts))
 }
 
-fn told(
+fn describe(
     setup: &Setup,
     number: usize,
     case: &Case,
     prediction: &Prediction,
-    ours: &Answer,
-    theirs: &Answer,
+    of_filter: &Answer,
+    of_epp: &Answer,
 ) -> String {
     let servers: Vec<String> = case
         .servers
@@ -101,7 +102,7 @@ fn told(
         Expected::Refused(refusal) => refusal.to_string(),
     };
     format!(
-        "{} case {number}: {}\n  servers{}\n  our rules  {expected}: {}\n  our filter {ours}\n  the EPP    {theirs}",
+        "{} case {number}: {}\n  servers{}\n  our rules  {expected}: {}\n  our filter {of_filter}\n  the EPP    {of_epp}",
         setup.name,
         case.request,
         servers.concat(),

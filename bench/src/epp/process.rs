@@ -78,7 +78,7 @@ impl Epp {
         self.port
     }
 
-    /// What it says of itself in Prometheus' format.
+    /// Its metrics in Prometheus' format.
     pub(crate) async fn metrics(&self) -> Result<String> {
         let url = format!("http://{}:{}/metrics", Ipv4Addr::LOCALHOST, self.metrics);
         Ok(client::http1().get(url).send().await?.error_for_status()?.text().await?)

@@ -1,4 +1,4 @@
-//! One case: what the model servers say, what the client asks, and what a picker answers.
+//! One case: the metrics of the model servers, the request, and the answer of a picker.
 
 use endpoint_picker_model_server::{CacheConfig, Lora, MODEL, Metrics};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-/// What one model server says about itself.
+/// The metrics of one model server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerState {
@@ -19,7 +19,7 @@ pub struct ServerState {
     /// Its adapters, if it serves any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora: Option<Adapters>,
-    /// Tokens in a block and blocks in the cache, if it says so.
+    /// Tokens in a block and blocks in the cache, if it reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<(u32, u32)>,
 }
@@ -36,7 +36,7 @@ pub struct Adapters {
     pub waiting: Vec<String>,
 }
 
-/// What the client sends.
+/// The request of the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -45,7 +45,7 @@ pub struct Request {
     /// Further headers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
-    /// The subset hint as indices of servers; an index beyond the last server stands for an address that nobody has.
+    /// The subset hint as indices of servers; an index beyond the last server means an address outside the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subset: Option<Vec<usize>>,
     /// The body; without one the request is a GET.
@@ -67,7 +67,7 @@ pub struct Case {
     pub request: Request,
 }
 
-/// What came of a request.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Answer {
@@ -75,7 +75,7 @@ pub enum Answer {
     Served {
         /// Which one.
         by: usize,
-        /// The totals of the endpoints that were rated, where the picker tells them.
+        /// The total scores of the endpoints that were scored, where the picker returns them.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         scores: BTreeMap<usize, f64>,
     },
@@ -92,7 +92,7 @@ pub struct Refusal {
     /// Value of `x-llm-d-request-dropped-reason`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The message, without what a picker writes around each of its messages.
+    /// The message, without the text that a picker writes around every message.
     pub message: String,
 }
 

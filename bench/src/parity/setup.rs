@@ -1,4 +1,4 @@
-//! The configurations both pickers run, and what their cases vary.
+//! The configurations that both pickers run, and the variations of their cases.
 
 use anyhow::{Context, Result, anyhow};
 use endpoint_picker::config::PickerConfig;
@@ -21,18 +21,18 @@ pub struct Setup {
     pub servers: usize,
     /// Every server's labels; the last ones may have none.
     pub labels: &'static [&'static [(&'static str, &'static str)]],
-    /// Tokens in a block and blocks in the cache, as every server says; the EPP lets any one decide for all.
+    /// Tokens in a block and blocks in the cache, as every server reports; the EPP uses those of any one for all.
     pub cache: Option<(u32, u32)>,
-    /// What cases vary beside metrics and prompts.
+    /// Variations of the cases, beside metrics and prompts.
     pub varies: &'static [Varies],
     /// Cases drawn.
     pub cases: usize,
 }
 
-/// What cases of a setup can vary.
+/// A variation of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Varies {
-    /// Paths, bodies and hints that are no ordinary ones.
+    /// Unusual paths, bodies and hints.
     OddRequests,
     /// Bodies of every API with everything that prompts are made of.
     Apis,
@@ -51,12 +51,12 @@ pub enum Varies {
 const PLAIN: Setup =
     Setup { name: "", servers: 4, labels: &[], cache: Some((16, 100)), varies: &[], cases: 40 };
 
-/// What `make parity` compares.
+/// The setups of `make parity`.
 pub const SETUPS: &[Setup] = &[
     Setup { name: "default", varies: &[Varies::OddRequests], cases: 200, ..PLAIN },
     Setup { name: "lora", varies: &[Varies::Adapters], cases: 60, ..PLAIN },
     Setup { name: "optimized-baseline", cases: 60, ..PLAIN },
-    // Blocks as large as the servers say, which the floor of 64 does not hide.
+    // Blocks above 64 tokens, so that the minimum of 64 does not hide the size that the servers report.
     Setup { name: "load-aware", cache: Some((128, 60)), ..PLAIN },
     Setup {
         name: "filters",
@@ -126,12 +126,12 @@ impl Setup {
         labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// Whether our side is given a configuration. By default it is not, and must do what the EPP's document says.
+    /// Whether our side gets a configuration. Without one, its default must equal the EPP's document.
     pub(crate) fn has_config(&self) -> bool {
         self.name != "default"
     }
 
-    /// What our rules are compiled from: the document as the agent reads it.
+    /// The configuration of our rules: the document as the agent reads it.
     pub(crate) fn picker_config(&self) -> Result<PickerConfig> {
         if !self.has_config() {
             return Ok(PickerConfig::default());

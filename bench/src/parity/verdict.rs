@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::ops::AddAssign;
 
-/// How an answer of the EPP compares with what our rules say.
+/// How an answer of the EPP compares with our rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// The same.
     Agree,
-    /// Not the same, and known; `docs/parity.md` tells why.
-    Known(Difference),
+    /// Not the same, for a known reason; `docs/parity.md` explains it.
+    KnownDifference(Difference),
     /// Not the same.
     Disagree,
 }
 
-/// The differences between what we do and version v0.10.0 of the EPP.
+/// The known differences between our rules and version v0.10.0 of the EPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
     /// A path that no parser claims: the EPP's later versions let it pass, as we do.
@@ -30,11 +30,11 @@ pub enum Difference {
     FilteredOutReason,
     /// A request without a body: the EPP does not look at the subset hint.
     HintWithoutBody,
-    /// What is wrong with a body that is no JSON, told in the words of another decoder.
+    /// A body that is not JSON: the message is of another decoder.
     DecoderWords,
 }
 
-/// What the EPP writes before the words of its JSON decoder.
+/// Beginnings of messages that end with the text of the EPP's JSON decoder.
 const DECODER_PREFIXES: [&str; 3] = [
     "error unmarshaling request bodyMap: ",
     "error unmarshaling request body: ",
@@ -42,7 +42,7 @@ const DECODER_PREFIXES: [&str; 3] = [
 ];
 
 impl Verdict {
-    /// Compares what our rules say of a case with what came of it at the EPP.
+    /// Compares the prediction of our rules with the answer of the EPP.
     pub fn on(case: &Case, expected: &Expected, answer: &Answer) -> Self {
         if expected.allows(answer) && same_scores(expected, answer) {
             return Self::Agree;
@@ -50,7 +50,7 @@ impl Verdict {
         Difference::ALL
             .into_iter()
             .find(|difference| difference.explains(case, expected, answer))
-            .map_or(Self::Disagree, Self::Known)
+            .map_or(Self::Disagree, Self::KnownDifference)
     }
 }
 
@@ -99,7 +99,7 @@ fn is_unclaimed(answer: &Answer) -> bool {
 }
 
 impl Expected {
-    /// Whether chance may have led to this answer.
+    /// Whether this answer is possible; ties are broken at random.
     pub fn allows(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Self::Served { best, .. }, Answer::Served { by, .. }) => best.contains(by),
@@ -126,21 +126,21 @@ impl Display for Difference {
             Self::NoCandidatesReason => "no candidates without a reason",
             Self::FilteredOutReason => "filtered out without a reason",
             Self::HintWithoutBody => "hint without a body",
-            Self::DecoderWords => "words of the JSON decoder",
+            Self::DecoderWords => "message of the JSON decoder",
         })
     }
 }
 
-/// Cases counted by their verdict.
+/// Numbers of cases by their verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct VerdictCounts {
     verdicts: BTreeMap<Verdict, usize>,
     filter_strays: usize,
     rewritten_bodies: usize,
 }
 
-impl Tally {
-    /// Counts the EPP's answer to a case, and whether our filter did what our rules say.
+impl VerdictCounts {
+    /// Counts the EPP's answer to a case, and whether our filter followed our rules.
     pub fn count(&mut self, verdict: Verdict, filter_follows_rules: bool) {
         *self.verdicts.entry(verdict).or_default() += 1;
         self.filter_strays += usize::from(!filter_follows_rules);
@@ -157,7 +157,7 @@ impl Tally {
     }
 }
 
-impl AddAssign for Tally {
+impl AddAssign for VerdictCounts {
     fn add_assign(&mut self, other: Self) {
         for (verdict, count) in other.verdicts {
             *self.verdicts.entry(verdict).or_default() += count;
@@ -167,11 +167,11 @@ impl AddAssign for Tally {
     }
 }
 
-impl Display for Tally {
+impl Display for VerdictCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = |verdict| self.verdicts.get(&verdict).copied().unwrap_or_default();
         let known = self.verdicts.iter().filter_map(|(verdict, count)| match verdict {
-            Verdict::Known(difference) => Some((difference, count)),
+            Verdict::KnownDifference(difference) => Some((difference, count)),
             _ => None,
         });
         let cases: usize = self.verdicts.values().sum();

@@ -1,4 +1,4 @@
-//! What the built filter asks of Envoy, and what the shipped configuration allows it.
+//! The functions between the built filter and Envoy, and the capabilities of the shipped configurations.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::fs;
 
 const LIST: &str = "filter/wasm/capabilities.txt";
 
-/// Envoy calls these whatever is allowed.
+/// Envoy calls these regardless of the capabilities.
 const NO_CAPABILITIES: [&str; 3] = ["_initialize", "proxy_abi_version_0_2_1", "proxy_on_memory_allocate"];
 
 /// The functions of the list, and whether each is allowed.
@@ -22,7 +22,7 @@ fn list() -> BTreeMap<String, bool> {
         .map(|line| match line.split_once(' ') {
             Some(("allow", name)) => (name.trim().to_owned(), true),
             Some(("deny", name)) => (name.trim().to_owned(), false),
-            _ => panic!("{LIST}: {line:?} is no entry; allowed are `allow <function>` and `deny <function>`"),
+            _ => panic!("{LIST}: {line:?} is not an entry; must be `allow <function>` or `deny <function>`"),
         })
         .collect();
     let count = entries.len();
@@ -47,14 +47,14 @@ fn assert_same(one: (&str, &BTreeSet<String>), other: (&str, &BTreeSet<String>),
 }
 
 #[test]
-fn the_module_asks_for_what_the_list_names() {
+fn the_module_imports_and_exports_the_functions_of_the_list() {
     let module = Module::read().unwrap();
     let offered = module.exports.into_iter().filter(|name| !NO_CAPABILITIES.contains(&name.as_str()));
     let found: BTreeSet<_> = offered.chain(module.imports).collect();
     let listed = list().into_keys().collect();
     let advice = format!(
         "If that is meant, change {LIST}: `allow` what the filter needs, and put it into envoy.yaml too; `deny` what is only \
-         linked. A function that nobody meant often comes with the standard library: a HashMap's seed, the clock."
+         linked. An unintended function often comes from the standard library: a HashMap's seed, the clock."
     );
     assert_same(("the module", &found), (LIST, &listed), &advice);
 }
@@ -71,7 +71,7 @@ fn every_shipped_configuration_allows_what_the_list_allows() {
                     .and_then(Value::as_object)
                     .unwrap_or_else(|| panic!("{} does not restrict the module", file.at));
                 let allowed = allowed.keys().cloned().collect();
-                assert_same((&file.at, &allowed), (LIST, &listed), "The list says what is right.");
+                assert_same((&file.at, &allowed), (LIST, &listed), "The list decides.");
                 pickers += 1;
             }
         }

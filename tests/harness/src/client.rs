@@ -1,4 +1,4 @@
-//! What a test says to the stack.
+//! HTTP clients and requests.
 
 use crate::eventually::SOON;
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// No answer takes longer than this unless something hangs.
+/// Longer than any answer takes.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An HTTP/1.1 client with a new connection for each request, so that requests spread over Envoy's workers.
@@ -42,23 +42,23 @@ pub fn completion(prompt: &str) -> Value {
     json!({"model": MODEL, "prompt": prompt})
 }
 
-/// How a client that speaks for itself ends.
+/// How a raw client behaves after its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Says that nothing more will come, and reads on.
+    /// Closes its sending side, and reads on.
     HalfClose,
-    /// Keeps the connection open, as if more were to come.
+    /// Keeps its sending side open.
     KeepOpen,
 }
 
-/// Sends these bytes as they are and gives everything that comes back until Envoy closes the connection.
+/// Sends these bytes and returns everything that comes back until Envoy closes the connection.
 ///
-/// Bytes that Envoy no longer wants are not an error; a connection still open after [`SOON`] is.
+/// Bytes that Envoy does not read are not an error; a connection still open after [`SOON`] is.
 pub async fn raw(address: SocketAddr, bytes: &[u8], ending: Ending) -> Result<String> {
     let exchange = async {
         let (mut reader, mut writer) = TcpStream::connect(address).await?.into_split();
         let send = async {
-            // Envoy may answer and close before it has read all.
+            // Envoy may answer and close before it has read everything.
             let _ = writer.write_all(bytes).await;
             if ending == Ending::HalfClose {
                 let _ = writer.shutdown().await;
@@ -67,7 +67,7 @@ pub async fn raw(address: SocketAddr, bytes: &[u8], ending: Ending) -> Result<St
         };
         let mut answer = Vec::new();
         let receive = async {
-            // A reset after the answer leaves what came before it.
+            // After a reset the bytes that came before it count.
             let _ = reader.read_to_end(&mut answer).await;
         };
         let (_writer, ()) = tokio::join!(send, receive);

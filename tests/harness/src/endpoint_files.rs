@@ -1,4 +1,4 @@
-//! The two files that name endpoints: what the agent reads, and what it writes for Envoy.
+//! The two files that list endpoints: the one that the agent reads, and the one that it writes for Envoy.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// Writes the agent's endpoints file. Pools can tell endpoints by the label `side`: the first is `left`, the second `right`,
+/// Writes the agent's endpoints file. Pools can select endpoints by the label `side`: the first is `left`, the second `right`,
 /// and so on by turns.
 pub fn write_discovery(path: &Path, endpoints: &[SocketAddr]) -> Result<()> {
     let endpoints: Vec<Value> = endpoints
@@ -39,7 +39,7 @@ pub fn write_eds(path: &Path, endpoints: &[SocketAddr]) -> Result<()> {
     replace(path, &json!({"resources": [assignment]}).to_string())
 }
 
-/// Puts a new file in the old one's place in one step: readers see either, and Envoy's watch sees the move. JSON is YAML too.
+/// Replaces a file in one step: readers see the old or the new one, and Envoy's watch sees the move. JSON is YAML too.
 pub(crate) fn replace(path: &Path, content: &str) -> Result<()> {
     let folder = path.parent().context("a file has a folder")?;
     let mut file = NamedTempFile::new_in(folder)?;

@@ -3,17 +3,17 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// Effects that cross a process, such as a changed reading or a line in the access log, are there within this time, however
-/// slow the machine.
+/// Effects in another process, such as a changed reading or a line in the access log, show within this time even on a slow
+/// machine.
 pub const SOON: Duration = Duration::from_secs(60);
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Repeats `check` until it says `Ok`, and gives that value.
+/// Repeats `check` until it returns `Ok`, and returns that value.
 ///
 /// # Panics
 ///
-/// When [`SOON`] has passed; the message has `what` and the last reason `check` gave.
+/// When [`SOON`] has passed; the message has `what` and the last error of `check`.
 pub async fn eventually<T, E: Display>(what: &str, mut check: impl AsyncFnMut() -> Result<T, E>) -> T {
     match within(SOON, async || check().await).await {
         Ok(value) => value,
@@ -21,7 +21,7 @@ pub async fn eventually<T, E: Display>(what: &str, mut check: impl AsyncFnMut() 
     }
 }
 
-/// Repeats `check` until it says `Ok` or `deadline` has passed; then the last reason is the error.
+/// Repeats `check` until it returns `Ok` or `deadline` has passed; then the last error is returned.
 pub async fn within<T, E: Display>(
     deadline: Duration,
     mut check: impl AsyncFnMut() -> Result<T, E>,

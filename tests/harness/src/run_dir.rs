@@ -32,7 +32,7 @@ impl RunDir {
         &self.path
     }
 
-    /// Something went wrong that is no panic.
+    /// Keeps the folder though the thread does not panic.
     pub fn keep(&mut self) {
         self.is_settled = false;
     }

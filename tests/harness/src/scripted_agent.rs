@@ -1,6 +1,6 @@
-//! An agent that says what a test wants of a pool: its policy above all.
+//! An agent that serves the snapshots of a test: its own policies above all.
 //!
-//! Like the real one it hands a changed topology over at once and fresh readings all the time.
+//! Like the real one it sends a changed topology at once and fresh readings all the time.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// So long readings stay the newest.
+/// Time between two snapshots with new readings.
 const SCRAPE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A running agent; it ends when dropped.
@@ -32,14 +32,14 @@ pub struct ScriptedAgent {
     _stop: DropGuard,
 }
 
-/// How often the agent was asked for a snapshot.
+/// Counts the snapshots that the agent has sent.
 #[derive(Debug, Default)]
 struct Answers {
     all: AtomicUsize,
     with_topology: AtomicUsize,
 }
 
-/// What the agent says of a pool.
+/// The snapshot of a pool.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     /// The endpoints, all of them ready.
@@ -54,7 +54,7 @@ pub struct Pool {
 type Pools = HashMap<String, (u64, Pool)>;
 
 impl ScriptedAgent {
-    /// Starts on a free port of loopback, knowing no pool.
+    /// Starts on a free port of loopback, without a pool.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -81,7 +81,7 @@ impl ScriptedAgent {
         self.answers.with_topology.load(Ordering::Relaxed)
     }
 
-    /// Says something else of a pool from now on.
+    /// Serves this snapshot of a pool from now on.
     pub fn set(&self, name: &str, pool: Pool) {
         self.pools.send_modify(|pools| {
             let version = pools.get(name).map_or(1, |(version, _)| version + 1);
@@ -120,8 +120,8 @@ async fn answer<B>(
     let topology = has("topology");
     let changed = |pools: &Pools| pools.get(&name).is_some_and(|(version, _)| Some(*version) != topology);
     let _ = tokio::time::timeout(SCRAPE_INTERVAL, pools.wait_for(changed)).await;
-    let found = pools.borrow().get(&name).cloned();
-    let snapshot = found
+    let pool = pools.borrow().get(&name).cloned();
+    let snapshot = pool
         .context("no such pool")
         .map(|(version, pool)| snapshot(&name, version, pool, topology, has("readings").unwrap_or(0)));
     Ok(match snapshot {
@@ -138,7 +138,7 @@ async fn answer<B>(
     })
 }
 
-fn snapshot(name: &str, version: u64, pool: Pool, known: Option<u64>, readings: u64) -> v1::Snapshot {
+fn snapshot(name: &str, version: u64, pool: Pool, held: Option<u64>, readings: u64) -> v1::Snapshot {
     let endpoint = |address: &SocketAddr| v1::Endpoint {
         name: format!("default/{address}"),
         address: address.to_string(),
@@ -162,7 +162,7 @@ fn snapshot(name: &str, version: u64, pool: Pool, known: Option<u64>, readings: 
         topology_version: version,
         readings_version: readings + 1,
         readings: vec![reading; topology.endpoints.len()],
-        topology: (known != Some(version)).then_some(topology),
+        topology: (held != Some(version)).then_some(topology),
         ..v1::Snapshot::default()
     }
 }

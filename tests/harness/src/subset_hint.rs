@@ -1,4 +1,4 @@
-//! A filter that stands before the picker and narrows its choice, per request.
+//! A filter before the picker that sets the subset hint, per request.
 //!
 //! A test sends the hint in a header; Envoy's own `header_to_metadata` filter turns it into the metadata a gateway would set,
 //! with its exact type, and takes the header away.

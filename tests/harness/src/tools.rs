@@ -1,4 +1,4 @@
-//! Where the programs come from that the harness starts.
+//! Finds the programs that the harness starts.
 
 use anyhow::{Result, ensure};
 use std::env;
@@ -10,7 +10,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in a workspace")
 }
 
-/// Envoy: what `ENVOY_PATH` names, otherwise what `make tools` found or brought.
+/// Envoy: the binary of `ENVOY_PATH`, otherwise the one of `make tools`.
 pub fn envoy() -> Result<PathBuf> {
     let path = env::var_os("ENVOY_PATH").map_or_else(|| root().join(".tools/bin/envoy"), PathBuf::from);
     ensure!(
@@ -40,14 +40,14 @@ pub fn filter_wasm() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The filter whose workers share nothing.
+/// The filter whose workers do not share.
 pub fn alone_filter_wasm() -> Result<PathBuf> {
     let path = root().join("target/endpoint_picker_alone.wasm");
     ensure!(path.is_file(), "no filter without sharing at {}: run `make wasm-alone`", path.display());
     Ok(path)
 }
 
-/// The filter with a way to end its VM: a request with the header `x-test-trap` does.
+/// The filter for tests: a request with the header `x-test-trap` traps its VM.
 pub fn trapping_filter_wasm() -> Result<PathBuf> {
     let path = root().join("target/endpoint_picker_trap.wasm");
     ensure!(path.is_file(), "no filter that traps at {}: run `make wasm-trap`", path.display());

@@ -1,4 +1,4 @@
-//! Requests that are refused, or that take a rarer way: bad bodies, other APIs, hints that name nobody.
+//! Requests that are refused, or that are unusual: bad bodies, other APIs, hints outside the pool.
 
 use super::Draw;
 use crate::parity::case::Request;
@@ -57,7 +57,7 @@ impl Draw {
             }
             5..=7 => self.other_api(),
             10 | 11 => Request { path: "/v1/models".to_owned(), ..Request::default() },
-            // Nobody, or one of the pool beside somebody who is not.
+            // No endpoint of the pool, or one of the pool and one outside it.
             8 if self.chance(50) => Request { subset: Some(vec![]), ..self.ordinary(false) },
             8 => Request { subset: Some(vec![servers]), ..self.ordinary(false) },
             _ => {

@@ -1,4 +1,4 @@
-//! What the tests of the picker set up and look at again and again.
+//! What most tests of the picker share: requests, waiting, and checks.
 
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::{SOON, eventually};
@@ -33,11 +33,11 @@ schedulingProfiles:
       - pluginRef: max-score-picker
 ";
 
-/// So many requests in a row go to one server only because it is the best: with three servers and chance alone this happens
-/// once in 59 049 times.
+/// Requests in a row that go to one server only because it is the best: with three servers and random choice this happens once
+/// in 59 049 times.
 const IN_A_ROW: usize = 10;
 
-/// How often a VM that had ended was started anew.
+/// Envoy's counter of VMs that were restarted.
 pub(crate) const RELOADS: &str = "wasm.endpoint-picker.vm_reload_success";
 
 /// A prompt of about 600 bytes whose beginning no other request has: no server can have cached any of it.
@@ -46,7 +46,7 @@ pub(crate) fn fresh_prompt() -> String {
     format!("{:08} {}", COUNT.fetch_add(1, Ordering::Relaxed), "tell me more ".repeat(45))
 }
 
-/// At least one of these keeps the promised limit: a busy machine makes some slower, though hardly each.
+/// Checks that at least one of these durations is within the limit: on a busy machine some may not be.
 pub(crate) fn assert_one_within(limit: Duration, took: &[Duration]) {
     assert!(took.iter().any(|took| *took <= limit), "none within {limit:?}: {took:?}");
 }
@@ -56,7 +56,7 @@ pub(crate) fn fresh_chat() -> Value {
     client::chat(&fresh_prompt())
 }
 
-/// Gives all servers but one a queue and a fuller cache, and waits until the picker follows.
+/// Gives all servers but one a queue and a fuller cache, and waits until requests go to it.
 pub(crate) async fn prefer(stack: &Stack, best: usize) {
     for (index, server) in stack.servers().iter().enumerate() {
         server.update_metrics(|metrics| {
@@ -68,7 +68,7 @@ pub(crate) async fn prefer(stack: &Stack, best: usize) {
     forget_requests(stack);
 }
 
-/// Sends requests with fresh prompts, one after another, until ten in a row have gone to this server; gives the time until
+/// Sends requests with fresh prompts, one after another, until ten in a row have gone to this server; returns the time until
 /// the first of the ten was sent.
 pub(crate) async fn until_all_go_to(stack: &Stack, best: usize) -> Duration {
     let begin = Instant::now();
@@ -90,7 +90,7 @@ pub(crate) async fn until_all_go_to(stack: &Stack, best: usize) -> Duration {
     panic!("requests do not all go to server {best} within {SOON:?}; they went to {served:?}");
 }
 
-/// Waits until twenty requests in a row, each on a connection of its own, meet what is expected: one worker may know of a change
+/// Waits until twenty requests in a row, each on a connection of its own, pass `meets`: one worker may have a change
 /// a moment before another.
 pub(crate) async fn until_every_worker<E: Display>(
     what: &str,
@@ -135,7 +135,7 @@ pub(crate) async fn assert_a_good_request_works(stack: &Stack, client: &Client) 
     stack.served_by(&response);
 }
 
-/// Checks an error in the shape of the OpenAI API and gives its message.
+/// Checks an error in the shape of the OpenAI API and returns its message.
 #[track_caller]
 pub(crate) fn openai_error(status: StatusCode, body: &str) -> String {
     let error = serde_json::from_str::<Value>(body).map(|mut answer| answer["error"].take());
@@ -149,7 +149,7 @@ pub(crate) fn openai_error(status: StatusCode, body: &str) -> String {
     message.to_owned()
 }
 
-/// Checks that the picker answered 503 because nothing is eligible, and says so.
+/// Checks that the picker answered 503 with the reason that no endpoint is eligible.
 pub(crate) async fn assert_no_endpoints(response: Response, case: &str) {
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{case}");
     assert_eq!(response.headers()[DROPPED_REASON], "rejected-no-endpoints", "{case}");

@@ -1,4 +1,4 @@
-//! Clients that keep asking while something changes, and forgive nothing.
+//! Clients that send requests while something changes; each request must be served.
 
 use crate::fixture::{CHAT, fresh_chat};
 use endpoint_picker_harness::client;
@@ -23,7 +23,7 @@ impl SteadyLoad {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut clients = JoinSet::new();
         for _ in 0..CLIENTS {
-            clients.spawn(ask_until(is_over.clone(), stack.url(CHAT)));
+            clients.spawn(send_until(is_over.clone(), stack.url(CHAT)));
         }
         Self { clients, is_over }
     }
@@ -34,11 +34,11 @@ impl SteadyLoad {
         let results = self.clients.join_all().await.concat();
         let failures: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
         assert!(failures.is_empty(), "{} of {} requests failed: {failures:?}", failures.len(), results.len());
-        assert!(results.len() > 10, "{} requests are no load", results.len());
+        assert!(results.len() > 10, "{} requests are too few for a load", results.len());
     }
 }
 
-async fn ask_until(is_over: Arc<AtomicBool>, url: String) -> Vec<Result<(), String>> {
+async fn send_until(is_over: Arc<AtomicBool>, url: String) -> Vec<Result<(), String>> {
     let client = client::http1();
     let mut results = Vec::new();
     let mut ticks = tokio::time::interval(INTERVAL);

@@ -36,7 +36,7 @@ struct Options {
     agent_port: u16,
 }
 
-/// What runs; it ends when dropped, Envoy first.
+/// The running programs; they end when dropped, Envoy first.
 struct Running {
     envoy: Envoy,
     agent: Agent,
@@ -45,7 +45,7 @@ struct Running {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run_until_asked_to_stop(&Options::parse()).await {
+    match run_until_signalled(&Options::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             eprintln!("{reason:#}");
@@ -54,33 +54,33 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run_until_asked_to_stop(options: &Options) -> Result<()> {
+async fn run_until_signalled(options: &Options) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let asked_to_stop = async {
+    let signalled = async {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             _ = hangup.recv() => {}
         }
     };
-    tokio::pin!(asked_to_stop);
+    tokio::pin!(signalled);
 
     let ended = tokio::select! {
         biased;
-        () = &mut asked_to_stop => Ok(()),
+        () = &mut signalled => Ok(()),
         ended = run(options) => ended,
     };
     // Ctrl-C at a terminal reaches Envoy and the agent as well: that they ended is then no error.
-    if ended.is_err() && timeout(CHECK_INTERVAL, asked_to_stop).await.is_err() {
+    if ended.is_err() && timeout(CHECK_INTERVAL, signalled).await.is_err() {
         return ended;
     }
     println!("\nStopped.");
     Ok(())
 }
 
-/// Runs until something ends by itself, which is an error.
+/// Runs until a program ends by itself, which is an error.
 async fn run(options: &Options) -> Result<()> {
     check_ports(options)?;
     let folder = tools::root().join(format!("target/run/{}", options.port));
@@ -129,7 +129,7 @@ async fn start(
     Ok(Running { envoy, agent, _servers: servers })
 }
 
-/// Says which port is taken before anything has been started.
+/// Reports a port in use before anything is started.
 fn check_ports(options: &Options) -> Result<()> {
     let ports =
         [("PORT", options.port), ("ADMIN_PORT", options.admin_port), ("AGENT_PORT", options.agent_port)];

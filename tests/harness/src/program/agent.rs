@@ -60,7 +60,7 @@ impl Agent {
         self.process.id()
     }
 
-    /// What it has logged.
+    /// Its log so far.
     pub fn log(&self) -> Result<String> {
         self.process.output()
     }
@@ -78,5 +78,5 @@ impl Agent {
 
 fn listening_on(output: &str) -> Result<SocketAddr> {
     let address = output.lines().find_map(|line| line.strip_prefix("listening on "));
-    address.context("it has not said yet where it listens")?.trim().parse().context("where it listens")
+    address.context("it has not printed its address yet")?.trim().parse().context("its address")
 }

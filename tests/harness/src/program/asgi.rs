@@ -1,4 +1,4 @@
-//! A model server's routes on Starlette and uvicorn, which read paths as vLLM and SGLang do.
+//! A model server's routes on Starlette and uvicorn, which vLLM and SGLang use as well.
 
 use super::process::Process;
 use crate::eventually::within;
@@ -19,7 +19,7 @@ pub struct AsgiServer {
 }
 
 impl AsgiServer {
-    /// Starts the server on a free port; what it prints goes to `log`.
+    /// Starts the server on a free port; its output goes to `log`.
     pub async fn start(log: &Path) -> Result<Self> {
         let mut command = Command::new(tools::asgi_python()?);
         command.arg(tools::root().join("tests/asgi/app.py"));

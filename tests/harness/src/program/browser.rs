@@ -33,12 +33,12 @@ impl Drop for Browser {
     }
 }
 
-/// What the user has told the browser to prefer, by Chromium's numbers.
+/// The preferred colour scheme, by Chromium's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Light text on dark ground.
+    /// Light text on a dark background.
     Dark = 0,
-    /// Dark text on light ground.
+    /// Dark text on a light background.
     Light = 1,
 }
 
@@ -54,7 +54,7 @@ impl Browser {
             driver.check_running()?;
             let output = driver.output()?;
             let port = output.lines().find_map(|line| line.split_once("successfully on port "));
-            let port = port.ok_or_else(|| anyhow!("it has not said where it listens: {output}"))?;
+            let port = port.ok_or_else(|| anyhow!("chromedriver has not printed its port: {output}"))?;
             anyhow::Ok(port.1.trim_end_matches('.').parse::<u16>()?)
         });
         let port = port.await.map_err(anyhow::Error::msg)?;
@@ -80,13 +80,13 @@ impl Browser {
         Ok(self.page.goto(&format!("http://{agent}/")).await?)
     }
 
-    /// What a JavaScript expression gives.
+    /// The value of a JavaScript expression.
     pub async fn evaluate<T: serde::de::DeserializeOwned>(&self, expression: &str) -> Result<T> {
         let value = self.page.execute(&format!("return {expression};"), vec![]).await?;
         serde_json::from_value(value.clone()).with_context(|| format!("{expression} gave {value}"))
     }
 
-    /// Types these characters, whatever has the focus.
+    /// Types these characters into the focused element.
     pub async fn press(&self, keys: &str) -> Result<()> {
         Ok(self.page.active_element().await?.send_keys(keys).await?)
     }

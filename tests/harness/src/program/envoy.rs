@@ -18,7 +18,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "envoy.json";
 
-/// How long an Envoy goes on after another has taken over, and half of it to tell its clients.
+/// How long an Envoy runs on after another has taken over; for half of it, it drains its connections.
 const HANDOVER: Duration = Duration::from_secs(4);
 
 /// A running Envoy that is ready to serve; it ends when dropped.
@@ -36,9 +36,9 @@ pub struct Envoy {
 struct Succession {
     dir: PathBuf,
     concurrency: u32,
-    /// By which they find each other.
+    /// Identifies the line among all Envoys of the host.
     base_id: u32,
-    /// How many there have been before.
+    /// The number of Envoys before this one.
     epoch: u32,
 }
 
@@ -47,7 +47,7 @@ impl Envoy {
     pub async fn start(config: &Config, dir: &Path, concurrency: u32) -> Result<Self> {
         config.write(&dir.join(CONFIG))?;
         let mut command = command(dir)?;
-        // Hot restart is what a base id is for. Without it Envoys cannot meet, and none leaves shared memory behind.
+        // Without hot restart no Envoy needs a base id, and none leaves shared memory behind.
         command.arg("--disable-hot-restart");
         Self::launch(command, dir, concurrency, "envoy.log").await
     }
@@ -64,7 +64,7 @@ impl Envoy {
         Ok(envoy)
     }
 
-    /// Lets another Envoy take over; the one before serves what it has for a few seconds and ends.
+    /// Starts another Envoy that takes over; the one before serves its requests for a few seconds and ends.
     pub async fn hot_restart(&mut self) -> Result<()> {
         let Some(Succession { dir, concurrency, base_id, epoch }) = &mut self.succession else {
             anyhow::bail!("this Envoy was not started for a succession");
@@ -94,7 +94,7 @@ impl Envoy {
         let mut process = Process::start("Envoy", command, &log)?;
 
         let ready = within(READY_DEADLINE, async || {
-            // An Envoy that has ended will not become ready: say so at once.
+            // An Envoy that has ended never becomes ready: fail at once.
             if let Err(ended) = process.check_running() {
                 return Ok(Err(ended));
             }
@@ -117,7 +117,7 @@ impl Envoy {
         self.process.id()
     }
 
-    /// What it has logged.
+    /// Its log so far.
     pub fn log(&self) -> Result<String> {
         self.process.output()
     }
@@ -147,7 +147,7 @@ impl Envoy {
         get(self.admin, path).await
     }
 
-    /// A counter or gauge by its full name; 0 as long as Envoy does not know it.
+    /// A counter or gauge by its full name; 0 while Envoy has none of this name.
     pub async fn stat(&self, name: &str) -> Result<u64> {
         let text = self.admin_text("/stats").await?;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -157,7 +157,7 @@ impl Envoy {
 
 impl Drop for Succession {
     fn drop(&mut self) {
-        // What the Envoys shared; the kernel would keep it until it restarts itself.
+        // The shared memory of the Envoys, which the kernel would keep.
         let _ = fs::remove_file(format!("/dev/shm/envoy_shared_memory_{}0", self.base_id));
     }
 }

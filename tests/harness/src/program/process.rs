@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time between asking a program to end and ending it.
+/// Time between SIGTERM and SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LINES_SHOWN: usize = 25;
 
@@ -21,7 +21,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`; what it prints goes to `log`.
+    /// Starts `command`; its output goes to `log`.
     pub fn start(name: &'static str, mut command: Command, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("create {}", log.display()))?;
         let child = command
@@ -33,12 +33,12 @@ impl Process {
         Ok(Self { name, child, log: log.to_owned() })
     }
 
-    /// The id the system knows it by.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn output(&self) -> Result<String> {
         let bytes = fs::read(&self.log).with_context(|| format!("read {}", self.log.display()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -58,7 +58,7 @@ impl Process {
         Ok(self.child.try_wait()?)
     }
 
-    /// Asks the program to end (SIGTERM), and ends it when it does not listen.
+    /// Ends the program with SIGTERM, or with SIGKILL when it ignores that.
     pub fn stop(&mut self) {
         self.signal(Signal::TERM);
         let deadline = Instant::now() + PATIENCE;
@@ -78,7 +78,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Sends a signal, unless the program has ended and its id may be somebody else's.
+    /// Sends a signal, unless the program has ended: another program may have its id by then.
     pub fn signal(&mut self, signal: Signal) {
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill_process(Pid::from_child(&self.child), signal);

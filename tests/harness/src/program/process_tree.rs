@@ -1,4 +1,4 @@
-//! What Linux tells in `/proc` of a process and of those it has started. Envoy may be the child of its launcher.
+//! Processor time and memory of a process and its children, from Linux' `/proc`. Envoy may be the child of its launcher.
 
 use anyhow::{Context, Result};
 use std::fs;
@@ -74,7 +74,7 @@ mod tests {
     use std::sync::{Mutex, mpsc};
     use std::thread;
 
-    /// Both tests look at this process; a child of one that has just ended would have no memory to tell of.
+    /// Both tests read this process and its children, of which one that has just ended has no memory.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     /// Ends with its handle.
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_any_thread_has_started_is_found() {
+    fn children_of_every_thread_are_found() {
         let _alone = ONE_AT_A_TIME.lock().unwrap();
         let (started, sleeper) = mpsc::channel();
         let (is_over, over) = mpsc::channel::<()>();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_fills_it_has() {
+    fn memory_that_a_process_fills_counts() {
         let _alone = ONE_AT_A_TIME.lock().unwrap();
         let before = taken(std::process::id()).unwrap();
         let block = std::hint::black_box(vec![1u8; 16 << 20]);

@@ -1,4 +1,4 @@
-//! What the built filter asks of its host, and offers to it.
+//! The built filter: its size, imports and exports.
 
 use crate::tools;
 use anyhow::{Context, Result};

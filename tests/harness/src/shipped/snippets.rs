@@ -62,7 +62,7 @@ fn of_text(file: &str, text: &str) -> Result<Vec<Snippet>> {
 
 /// The files of the repository with this extension, from its root, without tests and build products.
 pub(super) fn shipped(extension: &str) -> Result<Vec<String>> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(tools::root().join(&folder))? {
@@ -75,12 +75,12 @@ pub(super) fn shipped(extension: &str) -> Result<Vec<String>> {
             if entry.file_type()?.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| end == extension) {
-                found.push(text(&path)?.to_owned());
+                files.push(text(&path)?.to_owned());
             }
         }
     }
-    found.sort();
-    Ok(found)
+    files.sort();
+    Ok(files)
 }
 
 fn text(path: &Path) -> Result<&str> {

@@ -1,54 +1,49 @@
-//! What a stack is made of, and how it starts.
+//! The options of a stack.
 
-use super::{DISCOVERY_FILE, Eds, MANIFESTS_FILE, Stack, start_agent};
-use crate::config::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, Places};
-use crate::endpoint_files::{write_discovery, write_eds};
-use crate::program::Envoy;
-use crate::run_dir::RunDir;
+use super::agent::Eds;
+use super::live::Stack;
+use crate::config::Config;
 use crate::tools;
-use anyhow::{Context, Result};
-use endpoint_picker_model_server::ModelServer;
+use anyhow::Result;
 use serde_json::Value;
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
-use tokio::net::TcpSocket;
 
-/// What to start; see [`Stack::builder`].
+/// The options of a stack that is to be started; see [`Stack::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct Builder {
-    config: &'static str,
-    servers: usize,
-    workers: u32,
-    /// Where the picker's module is, if there is a picker.
-    picker: Option<fn() -> Result<PathBuf>>,
-    can_hot_restart: bool,
-    access_log: AccessLog,
-    has_agent: bool,
-    agent_flags: &'static [&'static str],
-    manifests: Option<String>,
-    own_agent: Option<SocketAddr>,
-    second_pool: Option<(&'static str, &'static str)>,
-    route_without_picker: Option<&'static str>,
-    /// What the agent writes, if it writes Envoy's endpoints.
-    eds: Eds,
-    values: Vec<(&'static str, Value)>,
-    request_timeout: Option<Duration>,
-    picker_fields: Vec<(String, Value)>,
-    agent_cluster: Option<Value>,
-    shut: Option<&'static str>,
-    paths: Paths,
-    change: Option<Change>,
-    filters: Vec<Value>,
-    accepts_connect: bool,
+    pub(super) config: &'static str,
+    pub(super) servers: usize,
+    pub(super) workers: u32,
+    /// Finds the picker's module; `None` without a picker.
+    pub(super) picker: Option<fn() -> Result<PathBuf>>,
+    pub(super) can_hot_restart: bool,
+    pub(super) access_log: AccessLog,
+    pub(super) has_agent: bool,
+    pub(super) agent_flags: &'static [&'static str],
+    pub(super) manifests: Option<String>,
+    pub(super) own_agent: Option<SocketAddr>,
+    pub(super) second_pool: Option<(&'static str, &'static str)>,
+    pub(super) route_without_picker: Option<&'static str>,
+    /// The files that the agent writes, if it writes Envoy's endpoints.
+    pub(super) eds: Eds,
+    pub(super) values: Vec<(&'static str, Value)>,
+    pub(super) request_timeout: Option<Duration>,
+    pub(super) picker_fields: Vec<(String, Value)>,
+    pub(super) agent_cluster: Option<Value>,
+    pub(super) shut: Option<&'static str>,
+    pub(super) paths: Paths,
+    pub(super) change: Option<Change>,
+    pub(super) filters: Vec<Value>,
+    pub(super) accepts_connect: bool,
 }
 
 /// How Envoy passes paths on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Paths {
-    /// As the shipped configuration says.
+pub(super) enum Paths {
+    /// As in the shipped configuration.
     Normalized,
     /// As clients write them.
     Unchanged,
@@ -58,11 +53,18 @@ enum Paths {
 pub(crate) type Change = fn(&mut Config) -> Result<()>;
 
 #[derive(Clone, Copy, Debug)]
-enum AccessLog {
+pub(super) enum AccessLog {
     /// [`ACCESS_LOG`], for [`Stack::logged`].
     File,
     Shipped,
     Off,
+}
+
+impl Stack {
+    /// Three model servers, an agent, and Envoy with the shipped `envoy.yaml`, unless the builder is changed.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
 }
 
 impl Default for Builder {
@@ -113,14 +115,14 @@ impl Builder {
         self
     }
 
-    /// Envoy alone: neither picker nor agent.
+    /// Envoy alone, without picker and agent.
     pub fn bare(mut self) -> Self {
         self.picker = None;
         self.has_agent = false;
         self
     }
 
-    /// With a picker whose VM a request with the header `x-test-trap` ends.
+    /// With the picker for tests: the header `x-test-trap` traps its VM.
     pub fn can_trap(mut self) -> Self {
         self.picker = Some(tools::trapping_filter_wasm);
         self
@@ -144,7 +146,7 @@ impl Builder {
         self
     }
 
-    /// No agent yet, see [`Stack::start_agent`]. Envoy knows the endpoints all the same.
+    /// No agent yet, see [`Stack::start_agent`]. Envoy has the endpoints from a file.
     pub fn without_agent(mut self) -> Self {
         self.has_agent = false;
         self
@@ -156,7 +158,7 @@ impl Builder {
         self
     }
 
-    /// The time a request may take to come whole, in place of the shipped one.
+    /// The time within which a request must have come whole, in place of the shipped one.
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = Some(limit);
         self
@@ -211,7 +213,7 @@ impl Builder {
         self
     }
 
-    /// A function that Envoy and the picker are kept from calling.
+    /// A function that the capability restriction leaves out.
     pub fn shut(mut self, function: &'static str) -> Self {
         self.shut = Some(function);
         self
@@ -240,126 +242,4 @@ impl Builder {
         self.accepts_connect = true;
         self
     }
-
-    /// Starts all of it. With picker and agent, every worker is picking when this returns.
-    ///
-    /// # Panics
-    ///
-    /// When anything does not start, with the reason and the place of the logs.
-    pub async fn start(self) -> Stack {
-        match self.try_start().await {
-            Ok(stack) => stack,
-            Err(reason) => panic!("the stack did not start: {reason:?}"),
-        }
-    }
-
-    async fn try_start(self) -> Result<Stack> {
-        let mut dir = RunDir::new()?;
-        fs::create_dir(dir.path().join(EDS_FOLDER))?;
-
-        let mut servers = Vec::new();
-        for _ in 0..self.servers {
-            servers.push(ModelServer::start()?);
-        }
-        let endpoints: Vec<SocketAddr> = servers.iter().map(ModelServer::address).collect();
-        write_discovery(&dir.path().join(DISCOVERY_FILE), &endpoints)?;
-
-        if let Some(yaml) = &self.manifests {
-            fs::write(dir.path().join(MANIFESTS_FILE), yaml)?;
-        }
-
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let (mut agent, mut agent_port) = (None, None);
-        // The agent writes a file for each pool, but the pools share the one cluster.
-        let agent_writes_eds = self.has_agent && self.second_pool.is_none();
-        let eds = agent_writes_eds.then_some(self.eds);
-        if !agent_writes_eds {
-            write_eds(&dir.path().join(EDS_FILE), &endpoints)?;
-        }
-        let agent_address = if self.has_agent {
-            agent.insert(start_agent(any_port, dir.path(), eds, self.agent_flags).await?).address()
-        } else if let Some(address) = self.own_agent {
-            address
-        } else {
-            let socket = agent_port.insert(TcpSocket::new_v4()?);
-            socket.bind(any_port)?;
-            socket.local_addr()?
-        };
-
-        let config = self.envoy_config(agent_address.port(), dir.path())?;
-        let envoy = if self.can_hot_restart {
-            Envoy::start_succession(&config, dir.path(), self.workers).await?
-        } else {
-            Envoy::start(&config, dir.path(), self.workers).await?
-        };
-        let is_picking = self.picker.is_some() && self.has_agent;
-        dir.settle();
-        let stack = Stack { envoy, workers: self.workers, agent, agent_address, agent_port, servers, dir };
-        if is_picking {
-            stack.wait_until_picking().await;
-            for server in &stack.servers {
-                server.take_requests();
-            }
-        }
-        Ok(stack)
-    }
-
-    /// The shipped configuration with this stack's ports, paths and filters.
-    fn envoy_config(&self, agent_port: u16, folder: &Path) -> Result<Config> {
-        // The next Envoy must find the port of the one before.
-        let port = if self.can_hot_restart { free_port()? } else { 0 };
-        let places = Places { port, admin_port: 0, agent_port, folder };
-        let mut config = Config::shipped(self.config, places)?;
-        match self.access_log {
-            AccessLog::File => config.log_to(&folder.join(ACCESS_LOG))?,
-            AccessLog::Shipped => {}
-            AccessLog::Off => config.remove_access_log()?,
-        }
-        if let Some(limit) = self.request_timeout {
-            config.set_request_timeout(limit)?;
-        }
-        for (field, value) in &self.picker_fields {
-            config.set_picker_field(field, value.clone())?;
-        }
-        if let Some(function) = self.shut {
-            config.shut(function)?;
-        }
-        if self.paths == Paths::Unchanged {
-            config.remove_path_normalization()?;
-        }
-        if let Some(cluster) = &self.agent_cluster {
-            config.replace_agent_cluster(cluster.clone())?;
-        }
-        if let Some(change) = self.change {
-            change(&mut config)?;
-        }
-        for filter in &self.filters {
-            config.insert_before_picker(filter.clone())?;
-        }
-        if self.accepts_connect {
-            config.accept_connect()?;
-        }
-        if let Some(module) = self.picker {
-            config.set_picker_module(&module()?)?;
-            if let Some((pool, path_prefix)) = self.second_pool {
-                config.add_pool(pool, path_prefix)?;
-            }
-            for (pointer, value) in &self.values {
-                let place = config.document().pointer_mut(pointer);
-                *place.with_context(|| format!("the configuration has nothing at {pointer}"))? =
-                    value.clone();
-            }
-            if let Some(path_prefix) = self.route_without_picker {
-                config.add_route_without_picker(path_prefix)?;
-            }
-        } else {
-            config.remove_picker()?;
-        }
-        Ok(config)
-    }
-}
-
-/// A port that nobody has at this moment.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

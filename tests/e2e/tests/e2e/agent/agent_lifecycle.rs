@@ -49,26 +49,26 @@ async fn without_an_agent_fail_close_answers_503_and_serves_when_one_comes() {
     stack.wait_until_picking().await;
     prefer(&stack, 0).await;
 
-    // What is known is enough from here on.
+    // The last snapshot is enough from here on.
     stack.kill_agent();
     assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_agent_dies_requests_go_on_by_the_last_readings() {
+async fn without_its_agent_the_picker_uses_the_last_readings() {
     let mut stack = Stack::builder().start().await;
     prefer(&stack, 1).await;
     let load = SteadyLoad::start(&stack);
     stack.kill_agent();
     forget_requests(&stack);
-    // Nobody reads that another one is the best by now.
+    // Without an agent this reading does not reach the picker.
     stack.servers()[1].update_metrics(|metrics| metrics.waiting = 50);
     for _ in 0..20 {
         assert_eq!(stack.served_by(&stack.post(CHAT, &fresh_chat()).await), 1);
     }
     load.stop().await;
 
-    // The next agent's word counts at once, whatever its predecessor had said.
+    // The readings of the next agent count at once.
     let load = SteadyLoad::start(&stack);
     stack.start_agent().await;
     prefer(&stack, 2).await;
@@ -77,17 +77,17 @@ async fn when_the_agent_dies_requests_go_on_by_the_last_readings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_agent_dies_prompts_still_go_where_they_are_cached() {
+async fn without_its_agent_the_picker_still_finds_cached_prompts() {
     let mut stack = Stack::builder().workers(1).start().await;
     let ask =
         async |stack: &Stack, prompt: &str| stack.served_by(&stack.post(CHAT, &client::chat(prompt)).await);
-    let mut known = Vec::new();
+    let mut served = Vec::new();
     for _ in 0..6 {
         let prompt = fresh_prompt();
-        known.push((ask(&stack, &prompt).await, prompt));
+        served.push((ask(&stack, &prompt).await, prompt));
     }
     stack.kill_agent();
-    for (first, prompt) in &known {
+    for (first, prompt) in &served {
         assert_eq!(ask(&stack, prompt).await, *first);
     }
     for _ in 0..6 {
@@ -98,7 +98,7 @@ async fn when_the_agent_dies_prompts_still_go_where_they_are_cached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_begins_anew_with_other_servers_is_followed() {
+async fn a_restarted_agent_with_other_servers_is_followed() {
     let mut stack = Stack::builder().start().await;
     prefer(&stack, 0).await;
     stack.kill_agent();

@@ -38,7 +38,7 @@ async fn until_all_go_to(stack: &Stack, server: usize) {
     .await;
 }
 
-/// Waits until the agent was asked for this many snapshots more.
+/// Waits until the agent has sent this many further snapshots.
 async fn until_polled(agent: &ScriptedAgent, more: usize) {
     let before = agent.snapshots();
     eventually(&format!("{more} more polls"), async || match agent.snapshots() - before {
@@ -49,7 +49,7 @@ async fn until_polled(agent: &ScriptedAgent, more: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_that_cannot_be_used_costs_nothing_and_a_rollback_heals() {
+async fn an_unusable_snapshot_is_ignored_and_a_rollback_is_used() {
     let agent = ScriptedAgent::start().await.unwrap();
     let stack = Stack::builder().own_agent(agent.address()).start().await;
     let endpoints: Vec<_> = stack.servers().iter().map(ModelServer::address).collect();

@@ -1,4 +1,4 @@
-//! An agent that asks for a certificate and a token, reached as the shipped example says.
+//! An agent that requires a client certificate and a token, with the configuration of the shipped example.
 
 use crate::fixture::{CHAT, assert_no_endpoints, fresh_chat, prefer};
 use endpoint_picker_harness::endpoint_files::write_discovery;
@@ -46,7 +46,7 @@ impl Secured {
             command.arg(flag).arg(folder.path().join(file));
         }
         let agent = Process::start("metrics-agent", command, &folder.path().join("agent.log")).unwrap();
-        let address = eventually("the agent says where it listens", async || {
+        let address = eventually("the agent prints its address", async || {
             let output = agent.output().unwrap();
             let line = output.lines().find_map(|line| line.strip_prefix("listening on "));
             line.and_then(|address| address.parse().ok()).ok_or(output)
@@ -101,7 +101,7 @@ fn write_certificates(folder: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_picked_by_what_an_agent_says_over_mutual_tls_to_who_has_its_token() {
+async fn the_picker_gets_readings_over_mutual_tls_with_a_token() {
     let secured = Secured::start().await;
     let stack = secured.stack("right", "FailOpen").await;
     stack.wait_until_picking().await;
@@ -120,7 +120,7 @@ async fn with_a_wrong_token_the_failure_mode_counts_and_the_log_says_why_until_i
     let secured = Secured::start().await;
     let stack = secured.stack("wrong", "FailClose").await;
     let reason = "the agent answered 401: \"{\\\"error\\\":\\\"a token of --bearer-token-file is needed";
-    eventually("the filter says why", async || {
+    eventually("the log has the reason", async || {
         let log = stack.envoy().log().unwrap();
         if log.contains(reason) { Ok(()) } else { Err(log) }
     })

@@ -1,4 +1,4 @@
-//! Bodies that cannot be picked for: a clear answer for each, and the next request is served.
+//! Bodies that the picker refuses: a clear answer for each, and the next request is served.
 
 use crate::fixture::{
     CHAT, MESSAGES, TEXT, Vms, assert_a_good_request_works, forget_requests, openai_error, request_counts,
@@ -10,20 +10,25 @@ use reqwest::StatusCode;
 const LEVELS: usize = 10_000;
 
 /// A body that the picker refuses.
-struct Bad {
+struct BadBody {
     /// What is wrong with it.
     case: &'static str,
     path: &'static str,
     body: Vec<u8>,
     /// A part of the message.
-    says: &'static str,
+    message_part: &'static str,
 }
 
-fn bad(case: &'static str, path: &'static str, body: impl AsRef<[u8]>, says: &'static str) -> Bad {
-    Bad { case, path, body: body.as_ref().to_vec(), says }
+fn bad(
+    case: &'static str,
+    path: &'static str,
+    body: impl AsRef<[u8]>,
+    message_part: &'static str,
+) -> BadBody {
+    BadBody { case, path, body: body.as_ref().to_vec(), message_part }
 }
 
-fn not_json() -> Vec<Bad> {
+fn not_json() -> Vec<BadBody> {
     let utf16: Vec<u8> = r#"{"model":"m"}"#.encode_utf16().flat_map(u16::to_be_bytes).collect();
     vec![
         bad("text", CHAT, "good morning", "expected value"),
@@ -45,7 +50,7 @@ fn not_json() -> Vec<Bad> {
     ]
 }
 
-fn not_an_object() -> Vec<Bad> {
+fn not_an_object() -> Vec<BadBody> {
     vec![
         bad("a list", CHAT, r#"[{"model":"m"}]"#, "not an array"),
         bad("a string", CHAT, r#""model""#, "not a string"),
@@ -56,7 +61,7 @@ fn not_an_object() -> Vec<Bad> {
     ]
 }
 
-fn no_model() -> Vec<Bad> {
+fn no_model() -> Vec<BadBody> {
     [
         ("no model", format!("{{{MESSAGES}}}")),
         ("an empty model", format!(r#"{{"model":"",{MESSAGES}}}"#)),
@@ -69,7 +74,7 @@ fn no_model() -> Vec<Bad> {
     .into()
 }
 
-fn wrong_types() -> Vec<Bad> {
+fn wrong_types() -> Vec<BadBody> {
     let chats = [
         ("no messages", ""),
         ("no message", r#","messages":[]"#),
@@ -94,7 +99,7 @@ fn wrong_types() -> Vec<Bad> {
     chats.into_iter().chain(texts).collect()
 }
 
-fn nested() -> Vec<Bad> {
+fn nested() -> Vec<BadBody> {
     let lists = format!("{}{}", "[".repeat(LEVELS), "]".repeat(LEVELS));
     let objects = format!("{}1{}", r#"{"a":"#.repeat(LEVELS), "}".repeat(LEVELS));
     let chat = |rest: String| format!(r#"{{"model":"m",{rest}}}"#);
@@ -125,7 +130,7 @@ async fn a_bad_body_is_answered_400_in_the_shape_of_the_openai_api_and_reaches_n
     let stack = Stack::builder().start().await;
     let vms = Vms::of(&stack).await;
     for client in [client::http1(), client::h2c()] {
-        for Bad { case, path, body, says } in
+        for BadBody { case, path, body, message_part } in
             [not_json(), not_an_object(), no_model(), wrong_types(), nested()].into_iter().flatten()
         {
             let request = client.post(stack.url(path)).header("content-type", "application/json").body(body);
@@ -133,7 +138,7 @@ async fn a_bad_body_is_answered_400_in_the_shape_of_the_openai_api_and_reaches_n
             assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{case}");
             assert_eq!(response.headers()["content-type"], "application/json", "{case}");
             let message = openai_error(response.status(), &response.text().await.unwrap());
-            assert!(message.contains(says), "{case}: {message:?} does not say {says:?}");
+            assert!(message.contains(message_part), "{case}: {message:?} does not contain {message_part:?}");
             assert!(message.len() < 300, "{case}: {} bytes of message", message.len());
         }
         assert_eq!(request_counts(&stack), [0, 0, 0]);

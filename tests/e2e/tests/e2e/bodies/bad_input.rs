@@ -60,7 +60,7 @@ async fn odd_but_legal_bodies_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_never_ends_is_given_up_and_reaches_no_server() {
+async fn a_body_that_never_ends_times_out_and_reaches_no_server() {
     let stack = Stack::builder().request_timeout(Duration::from_secs(1)).start().await;
     let vms = Vms::of(&stack).await;
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n");

@@ -1,4 +1,4 @@
-//! Bodies that are longer than the picker waits for.
+//! Bodies that are longer than the part that the picker waits for.
 
 use crate::fixture::{CHAT, DESTINATION, TEXT, openai_error, request_counts};
 use bytes::Bytes;
@@ -76,7 +76,7 @@ async fn a_body_whose_model_comes_late_is_held_until_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_whose_model_does_not_come_is_refused_or_left_to_envoy_as_configured() {
+async fn a_body_without_a_model_at_its_beginning_is_refused_or_left_to_envoy_as_configured() {
     let stack = small_limits("Reject").start().await;
     let response = post(&stack, CHAT, model_last(200 * KIB)).await;
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
@@ -95,7 +95,7 @@ async fn a_body_whose_model_does_not_come_is_refused_or_left_to_envoy_as_configu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_in_which_another_model_is_named_is_held_whole_or_refused() {
+async fn a_body_whose_model_is_rewritten_is_held_whole_or_refused() {
     const REWRITE: &str = r"
 apiVersion: llm-d.ai/v1alpha2
 kind: InferenceModelRewrite

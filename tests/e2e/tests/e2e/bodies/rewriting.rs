@@ -78,8 +78,8 @@ async fn the_client_reads_its_own_model_in_plain_and_streamed_answers_however_th
                 let answer = fixture.post(&client, TEXT, body.to_string()).await;
                 assert_eq!(answer.status(), StatusCode::OK);
                 let text = answer.text().await.unwrap();
-                let asked = model_of(&fixture.received());
-                assert_eq!(asked, "llama-canary");
+                let received_model = model_of(&fixture.received());
+                assert_eq!(received_model, "llama-canary");
                 assert!(!text.contains("llama-canary"), "{kind}, pieces of {size}: {text}");
                 let models = text.matches(r#""model":"llama""#).count();
                 // Three words and the end.
@@ -110,7 +110,7 @@ async fn answers_that_cannot_be_read_or_need_no_change_pass_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_callback_for_answers_shut_only_the_names_in_answers_are_missing() {
+async fn without_the_callback_for_answers_only_the_names_in_answers_stay_rewritten() {
     let fixture = PolicyFixture::build(rewriting(), Stack::builder().shut("proxy_on_response_body")).await;
     let body = format!(r#"{{"model":"llama",{MESSAGES},"stream":true}}"#);
     let answer = fixture.post(&client::http1(), CHAT, body).await;
@@ -128,7 +128,7 @@ async fn with_the_callback_for_answers_shut_only_the_names_in_answers_are_missin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_are_read_for_their_model_only_get_the_other_one_too() {
+async fn bodies_of_apis_that_are_read_only_for_their_model_are_rewritten_too() {
     let fixture = PolicyFixture::start(rewriting()).await;
     for path in ["/tokenize", "/detokenize", "/v1/messages/count_tokens"] {
         for (sent, expected) in [

@@ -107,7 +107,7 @@ async fn a_tunnel_is_not_held_where_envoy_allows_connect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
+async fn a_client_that_expects_100_continue_gets_it() {
     let stack = Stack::builder().start().await;
     for (path, status) in [(TEXT, "HTTP/1.1 200 "), ("/v1/audio/transcriptions", "HTTP/1.1 404 ")] {
         let mut socket = TcpStream::connect(stack.envoy().listener()).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_path_that_nobody_serves_is_refused_before_its_body_has_come() {
+async fn a_path_without_an_api_is_refused_before_its_body_has_come() {
     const ONLY_OPENAI: &str = r"
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig

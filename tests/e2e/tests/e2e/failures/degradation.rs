@@ -1,4 +1,4 @@
-//! The rungs from full rules down: each is reached, counted, and says why.
+//! The degradation from full rules down: each step is reached, counted and explained.
 
 use crate::fixture::{
     CHAT, DROPPED_REASON, RELOADS, assert_no_endpoints, fresh_chat, fresh_prompt, prefer, until_every_worker,
@@ -11,7 +11,7 @@ use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Readings that are older have no say.
+/// Older readings are ignored.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// Requests of this objective are the first to go.
@@ -54,7 +54,7 @@ async fn agent_says(stack: &Stack, series: &str) -> f64 {
 }
 
 async fn until_agent_says(stack: &Stack, series: &str, good: impl Fn(f64) -> bool) {
-    eventually(&format!("the agent says so of {series}"), async || {
+    eventually(&format!("the agent reports {series}"), async || {
         let value = agent_says(stack, series).await;
         if good(value) { Ok(()) } else { Err(value) }
     })
@@ -62,7 +62,7 @@ async fn until_agent_says(stack: &Stack, series: &str, good: impl Fn(f64) -> boo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_rules() {
+async fn with_fresh_readings_the_full_rules_apply() {
     let stack = Stack::builder().start().await;
     let stale = counted(&stack, "routed_stale").await;
     assert_eq!(ask_counted(&stack, "routed").await.status(), StatusCode::OK);
@@ -129,7 +129,7 @@ async fn when_the_agent_is_gone_for_ten_seconds_only_prefixes_and_loads_count() 
     assert_eq!(stack.served_by(&stack.post(CHAT, &client::chat(&prompt)).await), 1);
     stack.kill_agent();
     let gone = Instant::now();
-    eventually("readings have no say any more", async || {
+    eventually("readings are ignored", async || {
         let before = counted(&stack, "routed_stale").await;
         let answer = stack.post(CHAT, &fresh_chat()).await;
         assert_eq!(answer.status(), StatusCode::OK);
@@ -143,7 +143,7 @@ async fn when_the_agent_is_gone_for_ten_seconds_only_prefixes_and_loads_count() 
         served[stack.served_by(&ask_counted(&stack, "routed_stale").await)] = true;
     }
     assert_eq!(served, [true; 3], "without readings all servers are equal");
-    assert_eq!(stack.served_by(&stack.post(CHAT, &client::chat(&prompt)).await), 1, "its prefix is known");
+    assert_eq!(stack.served_by(&stack.post(CHAT, &client::chat(&prompt)).await), 1, "its prefix is served");
 
     let back = Instant::now();
     stack.start_agent().await;
@@ -165,21 +165,21 @@ async fn before_the_first_snapshot_the_failure_mode_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_trap_a_fresh_vm_knows_what_the_others_know() {
+async fn after_a_trap_a_new_vm_has_the_state_of_the_others() {
     let stack = Stack::builder().workers(1).can_trap().start().await;
-    let mut known = Vec::new();
+    let mut served = Vec::new();
     for _ in 0..6 {
         let body = client::chat(&fresh_prompt().repeat(4));
-        known.push((stack.served_by(&stack.post(CHAT, &body).await), body));
+        served.push((stack.served_by(&stack.post(CHAT, &body).await), body));
     }
     let trap = client::http1().post(stack.url(CHAT)).header("x-test-trap", "1").json(&fresh_chat());
     assert_eq!(trap.send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
     let (routed, abstained) =
         (counted(&stack, "routed").await, counted(&stack, "abstained_no_snapshot").await);
-    for (server, body) in &known {
+    for (server, body) in &served {
         assert_eq!(stack.served_by(&stack.post(CHAT, body).await), *server);
     }
     assert_eq!(stack.envoy().stat(RELOADS).await.unwrap(), 1);
-    assert_eq!(counted(&stack, "routed").await, routed + known.len() as u64);
+    assert_eq!(counted(&stack, "routed").await, routed + served.len() as u64);
     assert_eq!(counted(&stack, "abstained_no_snapshot").await, abstained);
 }

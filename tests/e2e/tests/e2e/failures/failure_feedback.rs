@@ -1,4 +1,4 @@
-//! An endpoint that fails a request is left alone at once, for a short time, by every worker.
+//! After a failed request, every worker avoids the endpoint for a short time.
 
 use crate::fixture::{CHAT, fresh_chat, prefer};
 use endpoint_picker_harness::eventually::eventually;
@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 
 const BAD: usize = 1;
 
-/// The pick goes to [`BAD`], and no agent tells the picker anything any more.
+/// The pick goes to [`BAD`], and no agent sends the picker further readings.
 async fn stack() -> Stack {
     // Long enough for a handful of requests on a busy machine.
     let mut stack = Stack::builder().workers(4).agent_flags(&["--avoid-failing", "2s"]).start().await;
@@ -38,7 +38,7 @@ async fn after_a_refused_connection_the_next_requests_of_all_workers_go_elsewher
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_answers_5xx_or_resets_is_left_and_tried_again_later() {
+async fn a_server_that_answers_5xx_or_resets_is_avoided_and_used_again_later() {
     let stack = stack().await;
     let bad = &stack.servers()[BAD];
     // What was reset before its answer began, Envoy sends to another server.
@@ -79,7 +79,7 @@ async fn a_clients_own_errors_and_failures_of_all_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nothing_else_is_left_a_failing_server_is_picked() {
+async fn a_failing_server_is_picked_when_no_other_is_left() {
     let stack = Stack::builder().servers(1).start().await;
     stack.servers()[0].behave(Behaviour::Status(StatusCode::INTERNAL_SERVER_ERROR));
     for _ in 0..8 {

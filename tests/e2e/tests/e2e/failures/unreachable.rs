@@ -14,7 +14,7 @@ use tokio::time::timeout;
 async fn when_the_picked_server_refuses_the_connection_another_one_serves() {
     let mut stack = Stack::builder().start().await;
     prefer(&stack, 1).await;
-    // Without an agent nobody tells the picker that the server has gone: it stays the best.
+    // Without an agent the picker does not learn that the server has gone: it stays the best.
     stack.kill_agent();
     stack.servers()[1].refuse().await.unwrap();
     for (round, client) in [client::http1(), client::h2c()].into_iter().enumerate() {
@@ -37,7 +37,7 @@ async fn when_the_picked_server_refuses_the_connection_another_one_serves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_a_whole_list_refuses_each_is_asked_once_before_envoy_finds_another() {
+async fn when_a_whole_list_refuses_each_is_tried_once_before_envoy_finds_another() {
     let stack = Stack::builder().bare().start().await;
     let list = [stack.servers()[2].endpoint(), stack.servers()[0].endpoint()].join(",");
     stack.servers()[0].refuse().await.unwrap();
@@ -59,10 +59,10 @@ async fn a_server_that_refuses_is_left_and_used_again_when_it_is_back_and_no_req
     // Before the load begins: a request that is at the server when it goes could not be saved.
     stack.servers()[1].refuse().await.unwrap();
     let load = SteadyLoad::start(&stack);
-    let mut asked = 0;
+    let mut requests = 0;
     eventually("the server that has gone is not picked any more", async || {
-        asked += 1;
-        let path = format!("{CHAT}?gone={asked}");
+        requests += 1;
+        let path = format!("{CHAT}?gone={requests}");
         assert_eq!(stack.post(&path, &fresh_chat()).await.status(), StatusCode::OK);
         let entry = stack.logged(&path).await;
         if entry["header"] == stack.servers()[1].endpoint() { Err(entry) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Why an endpoint was picked, for the access log and for whoever knows the secret.
+//! Explanations of picks, in the access log and for clients with the secret.
 
 use crate::fixture::{CHAT, fresh_chat, prefer};
 use endpoint_picker_harness::client;
@@ -31,29 +31,29 @@ async fn the_access_log_has_the_explanation_and_servers_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_knows_the_secret_is_told_and_nobody_else() {
+async fn only_a_client_with_the_secret_gets_the_explanation() {
     let explain = json!({"header": "x-why", "secret": SECRET});
     let stack = Stack::builder().picker_field("explain", explain).start().await;
     let ask = async |secret: &str, body: &serde_json::Value| {
         let request = client::http1().post(stack.url(CHAT)).header("x-why", secret);
         request.header(EXPLANATION, "forged").json(body).send().await.unwrap()
     };
-    let told = ask(SECRET, &fresh_chat()).await;
-    let text = told.headers()[EXPLANATION].to_str().unwrap();
-    let served = &stack.servers()[stack.served_by(&told)];
+    let explained = ask(SECRET, &fresh_chat()).await;
+    let text = explained.headers()[EXPLANATION].to_str().unwrap();
+    let served = &stack.servers()[stack.served_by(&explained)];
     assert!(text.starts_with(&format!("routed; {} ", served.endpoint())), "{text}");
     let received = served.take_requests().pop().unwrap();
     assert_eq!((received.header("x-why"), received.header(EXPLANATION)), (None, None));
     for secret in ["", "x", "let-me-see-why-it-is-s0", &SECRET[1..]] {
-        let untold = ask(secret, &fresh_chat()).await;
-        assert_eq!(untold.status(), StatusCode::OK);
-        assert!(!untold.headers().contains_key(EXPLANATION), "{secret:?}");
+        let unexplained = ask(secret, &fresh_chat()).await;
+        assert_eq!(unexplained.status(), StatusCode::OK);
+        assert!(!unexplained.headers().contains_key(EXPLANATION), "{secret:?}");
     }
     for server in stack.servers() {
         server.refuse().await.unwrap();
     }
     // A decision against the request is explained as well.
-    eventually("nobody is ready", async || {
+    eventually("no endpoint is ready", async || {
         let refused = ask(SECRET, &fresh_chat()).await;
         let text = refused.headers().get(EXPLANATION).map(|text| text.to_str().unwrap().to_owned());
         match text {
@@ -70,7 +70,7 @@ fn numbers(words: &str) -> Vec<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_agent_explains_offline_is_what_the_filter_says() {
+async fn the_agent_explains_offline_as_the_filter_does() {
     let explain = json!({"header": "x-why", "secret": SECRET});
     let stack = Stack::builder().picker_field("explain", explain).start().await;
     prefer(&stack, 1).await;
@@ -88,15 +88,15 @@ async fn what_the_agent_explains_offline_is_what_the_filter_says() {
     let offline = run(&["explain", "--snapshot", snapshot.to_str().unwrap(), file.to_str().unwrap()]);
 
     let request = client::http1().post(stack.url(CHAT)).header("x-why", SECRET).json(&body);
-    let told = request.send().await.unwrap().headers()[EXPLANATION].to_str().unwrap().to_owned();
+    let text = request.send().await.unwrap().headers()[EXPLANATION].to_str().unwrap().to_owned();
     for server in stack.servers() {
         let endpoint = server.endpoint();
         let row = offline.lines().find(|line| line.split_whitespace().nth(1) == Some(&endpoint)).unwrap();
-        let part = told.split("; ").find(|part| part.starts_with(&format!("{endpoint} "))).unwrap();
+        let part = text.split("; ").find(|part| part.starts_with(&format!("{endpoint} "))).unwrap();
         let (mut of_row, of_filter) = (numbers(row), numbers(part));
         // The last number of the row is how often the endpoint is picked.
         of_row.pop();
-        assert_eq!((of_row.len(), of_row), (4, of_filter), "{offline}\n{told}");
-        assert_eq!(row.ends_with("picked"), part.ends_with("picked 1"), "{offline}\n{told}");
+        assert_eq!((of_row.len(), of_row), (4, of_filter), "{offline}\n{text}");
+        assert_eq!(row.ends_with("picked"), part.ends_with("picked 1"), "{offline}\n{text}");
     }
 }

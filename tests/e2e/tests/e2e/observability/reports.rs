@@ -1,4 +1,4 @@
-//! What the filter tells the agent of itself.
+//! The filter's reports to the agent.
 
 use crate::fixture::{CHAT, fresh_chat, prefer};
 use anyhow::ensure;
@@ -15,10 +15,10 @@ async fn pool(stack: &Stack) -> anyhow::Result<Value> {
     Ok(client::http1().get(url).send().await?.error_for_status()?.json().await?)
 }
 
-/// The sum over the endpoints of a number of what was sent to them.
-fn sum(pool: &Value, what: &str) -> u64 {
+/// The sum of a number over all endpoints.
+fn sum(pool: &Value, field: &str) -> u64 {
     let endpoints = pool["endpoints"].as_array().unwrap();
-    endpoints.iter().filter_map(|endpoint| endpoint["sent"][what].as_u64()).sum()
+    endpoints.iter().filter_map(|endpoint| endpoint["sent"][field].as_u64()).sum()
 }
 
 async fn reported(stack: &Stack, what: &str, passes: impl Fn(&Value) -> bool) -> Value {
@@ -30,12 +30,12 @@ async fn reported(stack: &Stack, what: &str, passes: impl Fn(&Value) -> bool) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_learns_what_all_workers_sent_where_and_what_is_in_flight() {
+async fn the_agent_has_the_picks_and_the_requests_in_flight_of_all_workers() {
     let stack = Stack::builder().workers(2).start().await;
     let quiet = reported(&stack, "a first report", |pool| pool["proxies"][0]["routed"].is_u64()).await;
     assert_eq!(quiet["proxies"][0]["proxy"], "endpoint-picker", "the node id of envoy.yaml");
-    // The picks by which the stack found out that it picks may still be on their way.
-    let (picks, routed) = eventually("no more news", async || {
+    // Picks from the start of the stack may not have been reported yet.
+    let (picks, routed) = eventually("the reports rest", async || {
         let before = pool(&stack).await?;
         tokio::time::sleep(Duration::from_millis(2500)).await;
         let after = pool(&stack).await?;
@@ -49,10 +49,10 @@ async fn the_agent_learns_what_all_workers_sent_where_and_what_is_in_flight() {
         assert_eq!(response.status(), StatusCode::OK);
     }
     let counts = stack.servers().iter().map(|server| server.take_requests().len()).collect::<Vec<_>>();
-    let told = reported(&stack, "12 more picks", |pool| sum(pool, "picks") == picks + 12).await;
-    assert_eq!(told["proxies"][0]["routed"], routed + 12, "{told}");
+    let reported_pool = reported(&stack, "12 more picks", |pool| sum(pool, "picks") == picks + 12).await;
+    assert_eq!(reported_pool["proxies"][0]["routed"], routed + 12, "{reported_pool}");
     for (server, count) in stack.servers().iter().zip(counts) {
-        let endpoints = told["endpoints"].as_array().unwrap();
+        let endpoints = reported_pool["endpoints"].as_array().unwrap();
         let endpoint = endpoints.iter().find(|endpoint| endpoint["address"] == server.endpoint()).unwrap();
         let before = quiet["endpoints"].as_array().unwrap();
         let before = before.iter().find(|endpoint| endpoint["address"] == server.endpoint()).unwrap();
@@ -108,14 +108,14 @@ async fn a_request_that_another_server_takes_over_is_in_flight_there() {
     let answer = stack.post(CHAT, &body).await;
     let served = stack.served_by(&answer);
     assert_ne!(served, 1);
-    let told = reported(&stack, "one request in flight", |pool| sum(pool, "requests") == 1).await;
-    let endpoints = told["endpoints"].as_array().unwrap();
+    let reported_pool = reported(&stack, "one request in flight", |pool| sum(pool, "requests") == 1).await;
+    let endpoints = reported_pool["endpoints"].as_array().unwrap();
     let at = |server: usize| {
         let address = stack.servers()[server].endpoint();
         let endpoint = endpoints.iter().find(|endpoint| endpoint["address"] == address).unwrap();
         endpoint["sent"]["requests"].as_u64().unwrap_or(0)
     };
-    assert_eq!((at(served), at(1)), (1, 0), "{told}");
+    assert_eq!((at(served), at(1)), (1, 0), "{reported_pool}");
     drop(answer);
     reported(&stack, "nothing in flight", |pool| sum(pool, "requests") == 0).await;
 }

@@ -1,4 +1,4 @@
-//! A configuration that is tried on live requests and does not act.
+//! A shadow configuration: it decides on live requests and does not act.
 
 use crate::fixture::{CHAT, fresh_chat, fresh_prompt, until_all_go_to, until_every_worker};
 use crate::policy_fixture::PolicyFixture;
@@ -27,43 +27,43 @@ const QUEUE: &str = "{type: queue-scorer}";
 const CACHE: &str = "{type: kv-cache-utilization-scorer}";
 const PREFIX: &str = "{type: prefix-cache-scorer}";
 
-/// How many requests the shadow has agreed on, and how many not.
-async fn opinions(stack: &Stack) -> (u64, u64) {
+/// The numbers of shadow decisions that agreed and that did not.
+async fn shadow_counts(stack: &Stack) -> (u64, u64) {
     let stat = async |name: &str| {
         stack.envoy().stat(&format!("wasmcustom.endpoint_picker.default.shadow_{name}")).await.unwrap()
     };
     (stat("agreed").await, stat("disagreed").await)
 }
 
-/// Sends a request and gives the server and whether the shadow agreed.
+/// Sends a request; returns its server and whether the shadow agreed.
 async fn send(stack: &Stack, body: &Value) -> (usize, bool) {
-    let before = opinions(stack).await;
+    let before = shadow_counts(stack).await;
     let response = stack.post(CHAT, body).await;
     assert_eq!(response.status(), StatusCode::OK);
-    let after = opinions(stack).await;
+    let after = shadow_counts(stack).await;
     let (agreed, disagreed) = (after.0 - before.0, after.1 - before.1);
-    assert_eq!(agreed + disagreed, 1, "one request, one opinion");
+    assert_eq!(agreed + disagreed, 1, "one request, one shadow decision");
     (stack.served_by(&response), agreed == 1)
 }
 
-/// Waits until the agent's metrics tell of the shadow exactly so many decisions that agree and that do not.
-async fn agent_tells(stack: &Stack, counts: &[(&str, u64)]) {
+/// Waits until the agent's metrics have exactly these counts of shadow decisions.
+async fn until_agent_counts(stack: &Stack, counts: &[(&str, u64)]) {
     let series = "endpoint_picker_shadow_decisions_total{";
     let expected = counts.iter().map(|(agrees, count)| {
         format!("{series}pool=\"default\",proxy=\"endpoint-picker\",agrees=\"{agrees}\"}} {count}")
     });
     let expected: BTreeSet<String> = expected.collect();
-    eventually("the agent tells what the filter counts", async || {
+    eventually("the agent has the counts of the filter", async || {
         let url = format!("http://{}/metrics", stack.agent_address());
         let metrics = client::http1().get(url).send().await?.text().await?;
-        let told = metrics.lines().filter(|line| line.starts_with(series)).map(str::to_owned).collect();
-        anyhow::ensure!(expected == told, "{expected:?} is expected, {told:?} is told");
+        let found = metrics.lines().filter(|line| line.starts_with(series)).map(str::to_owned).collect();
+        anyhow::ensure!(expected == found, "expected {expected:?}, found {found:?}");
         Ok(())
     })
     .await;
 }
 
-/// Gives every server a queue but one, and every server a full cache but one, and waits until requests go by the queues.
+/// Gives every server a queue but one, and every server a full cache but one, and waits until requests follow the queues.
 async fn load(stack: &Stack, no_queue: usize, empty_cache: usize) {
     for (index, server) in stack.servers().iter().enumerate() {
         server.update_metrics(|metrics| {
@@ -80,13 +80,13 @@ async fn a_shadow_of_the_same_rules_always_agrees() {
     let stack = Stack::builder().workers(4).manifests(&trial(&rules, &rules)).start().await;
     let prompts = [(); 5].map(|()| fresh_prompt().repeat(4));
     for prompt in prompts.iter().cycle().take(40) {
-        assert!(send(&stack, &client::chat(prompt)).await.1, "of {:?}", opinions(&stack).await);
+        assert!(send(&stack, &client::chat(prompt)).await.1, "of {:?}", shadow_counts(&stack).await);
     }
-    assert_eq!(opinions(&stack).await.1, 0);
+    assert_eq!(shadow_counts(&stack).await.1, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shadow_of_other_preferences_disagrees_and_requests_go_where_the_acting_rules_say() {
+async fn a_shadow_with_other_weights_disagrees_and_requests_follow_the_acting_rules() {
     let stack = Stack::builder()
         .picker_field("explain", json!({"accessLog": true}))
         .manifests(&trial(QUEUE, CACHE))
@@ -110,14 +110,14 @@ async fn a_shadow_of_other_preferences_disagrees_and_requests_go_where_the_actin
     })
     .await;
 
-    let (agreed, disagreed) = opinions(&stack).await;
-    agent_tells(&stack, &[("true", agreed), ("false", disagreed)]).await;
+    let (agreed, disagreed) = shadow_counts(&stack).await;
+    until_agent_counts(&stack, &[("true", agreed), ("false", disagreed)]).await;
     stack.set_manifests(&config("", QUEUE));
-    agent_tells(&stack, &[]).await;
+    until_agent_counts(&stack, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shadow_learns_where_requests_really_went() {
+async fn a_shadow_records_the_endpoints_that_served() {
     let stack = Stack::builder().workers(4).manifests(&trial(QUEUE, PREFIX)).start().await;
     let body = client::chat(&fresh_prompt().repeat(4));
     load(&stack, 1, 1).await;
@@ -133,7 +133,7 @@ async fn a_shadow_learns_where_requests_really_went() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shadow_that_the_filter_does_not_know_is_left_out_and_nothing_else() {
+async fn a_shadow_with_an_unknown_plugin_is_left_out_and_the_rest_works() {
     let plugin =
         v1::Plugin { name: "new".to_owned(), r#type: "of-tomorrow".to_owned(), parameters: "{}".to_owned() };
     let config = v1::PickerConfig { plugins: vec![plugin], ..v1::PickerConfig::default() };
@@ -141,7 +141,7 @@ async fn a_shadow_that_the_filter_does_not_know_is_left_out_and_nothing_else() {
         PolicyFixture::start(v1::Policy { shadow_config: Some(config), ..v1::Policy::default() }).await;
     assert_eq!(fixture.ask("llama", &[]).await.status(), StatusCode::OK);
     fixture.received();
-    assert_eq!(opinions(&fixture.stack).await, (0, 0));
+    assert_eq!(shadow_counts(&fixture.stack).await, (0, 0));
     let log = fixture.stack.envoy().log().unwrap();
     assert!(log.contains("the shadow configuration is left out: ") && log.contains("of-tomorrow"), "{log}");
 }

@@ -14,8 +14,8 @@ async fn pool_status_and_reason_are_labels() {
     let stack = Stack::builder().start().await;
     assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
     assert_eq!(stack.post(CHAT, &json!({"messages": []})).await.status(), StatusCode::BAD_REQUEST);
-    let shown = PrometheusText::by(stack.envoy()).await;
-    let value = |series: &str| shown.value(series).unwrap();
+    let statistics = PrometheusText::by(stack.envoy()).await;
+    let value = |series: &str| statistics.value(series).unwrap();
     assert!(value(r#"endpoint_picker_routed{pool="default"}"#) > 0);
     assert_eq!(value(r#"endpoint_picker_rejected{pool="default",status="400"}"#), 1);
     assert_eq!(value(r#"endpoint_picker_abstained{pool="default",reason="body_too_large"}"#), 0);
@@ -23,50 +23,54 @@ async fn pool_status_and_reason_are_labels() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn picks_models_and_prompts_are_told_apart_and_times_are_histograms() {
+async fn picks_models_and_prompts_have_series_of_their_own_and_times_are_histograms() {
     const REQUESTS: u64 = 10;
     let stack = Stack::builder().start().await;
     // Four blocks of 64 tokens, at four bytes each.
     let prompt = "0123456789abcdef".repeat(64);
-    let body = json!({"model": "told-apart", "prompt": prompt, "max_tokens": 1});
+    let body = json!({"model": "counted-apart", "prompt": prompt, "max_tokens": 1});
     for _ in 0..REQUESTS {
         assert_eq!(stack.post(TEXT, &body).await.status(), StatusCode::OK);
     }
-    eventually("all requests are shown", async || {
-        let shown = PrometheusText::by(stack.envoy()).await;
+    eventually("all requests are statistics", async || {
+        let statistics = PrometheusText::by(stack.envoy()).await;
         let is = |what: &str, found: u64, expected: u64| {
             if found == expected {
                 Ok(())
             } else {
-                Err(format!("{what}: {found}, not {expected}; {}", shown.0))
+                Err(format!("{what}: {found}, not {expected}; {}", statistics.0))
             }
         };
-        let routed = shown.value(r#"endpoint_picker_routed{pool="default"}"#)?;
-        is("picks", shown.sum("endpoint_picker_picks"), routed)?;
+        let routed = statistics.value(r#"endpoint_picker_routed{pool="default"}"#)?;
+        is("picks", statistics.sum("endpoint_picker_picks"), routed)?;
         // Those before the first snapshot took their time, too.
-        let early = shown.value(r#"endpoint_picker_abstained{pool="default",reason="no_snapshot"}"#)?;
-        let decided = shown.value(r#"endpoint_picker_decision_us_count{pool="default"}"#)?;
+        let early = statistics.value(r#"endpoint_picker_abstained{pool="default",reason="no_snapshot"}"#)?;
+        let decided = statistics.value(r#"endpoint_picker_decision_us_count{pool="default"}"#)?;
         is("decisions", decided, routed + early)?;
-        is("first bytes", shown.value(r#"endpoint_picker_first_byte_ms_count{pool="default"}"#)?, routed)?;
-        let models = r#"model_name="told-apart",target_model="told-apart""#;
+        is(
+            "first bytes",
+            statistics.value(r#"endpoint_picker_first_byte_ms_count{pool="default"}"#)?,
+            routed,
+        )?;
+        let models = r#"model_name="counted-apart",target_model="counted-apart""#;
         is(
             "of the model",
-            shown.value(&format!(r#"endpoint_picker_model_requests{{pool="default",{models}}}"#))?,
+            statistics.value(&format!(r#"endpoint_picker_model_requests{{pool="default",{models}}}"#))?,
             REQUESTS,
         )?;
-        // All but the first were known, and nothing else that this stack has sent.
-        let matched = shown.value(r#"endpoint_picker_prompt_blocks_matched{pool="default"}"#)?;
+        // All prompts but the first were cached, and no other request of this stack.
+        let matched = statistics.value(r#"endpoint_picker_prompt_blocks_matched{pool="default"}"#)?;
         is("matched blocks", matched, 4 * (REQUESTS - 1))?;
-        let blocks = shown.value(r#"endpoint_picker_prompt_blocks{pool="default"}"#)?;
+        let blocks = statistics.value(r#"endpoint_picker_prompt_blocks{pool="default"}"#)?;
         is("blocks", blocks.min(4 * REQUESTS), 4 * REQUESTS)?;
         for server in stack.servers() {
             let endpoint = server.endpoint();
             let of =
                 |name: &str| format!(r#"endpoint_picker_{name}{{pool="default",endpoint="{endpoint}"}}"#);
-            is("requests in flight", shown.value(&of("endpoint_in_flight"))?, 0)?;
-            is("tokens in flight", shown.value(&of("endpoint_in_flight_tokens"))?, 0)?;
+            is("requests in flight", statistics.value(&of("endpoint_in_flight"))?, 0)?;
+            is("tokens in flight", statistics.value(&of("endpoint_in_flight_tokens"))?, 0)?;
         }
-        let age = shown.value(r#"endpoint_picker_snapshot_age_ms{pool="default"}"#)?;
+        let age = statistics.value(r#"endpoint_picker_snapshot_age_ms{pool="default"}"#)?;
         if age < 5_000 { Ok(()) } else { Err(format!("the snapshot is {age} ms old")) }
     })
     .await;
@@ -78,10 +82,10 @@ async fn rewrites_are_counted_by_their_object_and_target() {
     let body = json!({"model": "llama", "prompt": "hi", "max_tokens": 1}).to_string();
     let answer = fixture.post(&client::http1(), TEXT, body).await;
     assert_eq!(answer.status(), StatusCode::OK);
-    eventually("the rewrite is shown", async || {
-        let shown = PrometheusText::by(fixture.stack.envoy()).await;
+    eventually("the rewrite is statistics", async || {
+        let statistics = PrometheusText::by(fixture.stack.envoy()).await;
         let labels = r#"pool="default",model_rewrite_name="rewrite",target_model="llama-canary""#;
-        match shown.value(&format!("endpoint_picker_rewrites{{{labels}}}"))? {
+        match statistics.value(&format!("endpoint_picker_rewrites{{{labels}}}"))? {
             1 => Ok(()),
             count => Err(format!("{count} rewrites")),
         }
@@ -97,19 +101,22 @@ async fn the_name_of_a_model_cannot_forge_another_label() {
         let body = json!({"model": name, "prompt": "hi", "max_tokens": 1});
         assert_eq!(stack.post(TEXT, &body).await.status(), StatusCode::OK);
     }
-    eventually("each model is shown by its own name and has no label of another statistic", async || {
-        let shown = PrometheusText::by(stack.envoy()).await;
-        for name in names.map(|name| name.replace('|', "_")) {
-            let labels = format!(r#"pool="default",model_name="{name}",target_model="{name}""#);
-            shown.value(&format!("endpoint_picker_model_requests{{{labels}}}"))?;
-        }
-        Ok::<_, String>(())
-    })
+    eventually(
+        "each model is statistics by its own name and has no label of another statistic",
+        async || {
+            let statistics = PrometheusText::by(stack.envoy()).await;
+            for name in names.map(|name| name.replace('|', "_")) {
+                let labels = format!(r#"pool="default",model_name="{name}",target_model="{name}""#);
+                statistics.value(&format!("endpoint_picker_model_requests{{{labels}}}"))?;
+            }
+            Ok::<_, String>(())
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_may_be_named_anything_and_a_client_cannot_make_series_without_end() {
+async fn a_model_may_have_any_name_and_clients_cannot_create_unlimited_series() {
     const NAMES: usize = 1_100;
     let stack = Stack::builder().start().await;
     let client = client::h2c();
@@ -118,12 +125,12 @@ async fn a_model_may_be_named_anything_and_a_client_cannot_make_series_without_e
         let answer = client.post(stack.url(TEXT)).json(&body).send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
     }
-    eventually("all names are shown", async || {
-        let shown = PrometheusText::by(stack.envoy()).await;
-        let series = shown.0.lines().filter(|line| line.starts_with("endpoint_picker_model_requests{"));
+    eventually("all names are statistics", async || {
+        let statistics = PrometheusText::by(stack.envoy()).await;
+        let series = statistics.0.lines().filter(|line| line.starts_with("endpoint_picker_model_requests{"));
         let others =
             r#"endpoint_picker_model_requests{pool="default",model_name="other",target_model="other"}"#;
-        let (series, others) = (series.count(), shown.value(others)?);
+        let (series, others) = (series.count(), statistics.value(others)?);
         // One more is for the others, and the stack's own first requests have a model too.
         let is_bounded = series <= 1_001 && others >= 100;
         if is_bounded { Ok(()) } else { Err(format!("{series} series, {others} others")) }

@@ -1,4 +1,4 @@
-//! Tokens counted by what answers say.
+//! Token counts from the usage of answers.
 
 use crate::fixture::{CHAT, TEXT};
 use crate::policy_fixture::{PolicyFixture, rewriting};
@@ -32,25 +32,27 @@ async fn answer(stack: &Stack, path: &str, body: &Value, headers: &[(&str, &str)
 }
 
 /// The series of a name for this model.
-fn series(name: &str, asked: &str, target: &str) -> String {
-    format!(r#"endpoint_picker_{name}{{pool="default",model_name="{asked}",target_model="{target}"}}"#)
+fn series(name: &str, model: &str, target: &str) -> String {
+    format!(r#"endpoint_picker_{name}{{pool="default",model_name="{model}",target_model="{target}"}}"#)
 }
 
-/// Waits until so many tokens have been told of answers of this model, and of so many answers.
-async fn until_told(stack: &Stack, asked: &str, target: &str, answers: u64, tokens: [(&str, u64); 3]) {
-    eventually(&format!("the tokens of {asked} are told"), async || {
-        let shown = PrometheusText::by(stack.envoy()).await;
+/// Waits until the statistics count exactly these tokens and answers of this model.
+async fn until_counted(stack: &Stack, model: &str, target: &str, answers: u64, tokens: [(&str, u64); 3]) {
+    eventually(&format!("the tokens of {model} are counted"), async || {
+        let statistics = PrometheusText::by(stack.envoy()).await;
         for (kind, expected) in tokens {
-            let total = shown.value(&series(&format!("{kind}_tokens_total"), asked, target)).unwrap_or(0);
-            let count = shown.value(&series(&format!("{kind}_tokens_count"), asked, target)).unwrap_or(0);
+            let total =
+                statistics.value(&series(&format!("{kind}_tokens_total"), model, target)).unwrap_or(0);
+            let count =
+                statistics.value(&series(&format!("{kind}_tokens_count"), model, target)).unwrap_or(0);
             let answers = if expected > 0 { answers } else { 0 };
             if (total, count) != (expected, answers) {
-                let expected = format!("not {expected} in {answers}; {}", shown.0);
+                let expected = format!("not {expected} in {answers}; {}", statistics.0);
                 return Err(format!("{total} {kind} tokens in {count} answers, {expected}"));
             }
             if expected > 0 {
                 // Envoy keeps two digits of each value.
-                let sum: f64 = shown.parsed(&series(&format!("{kind}_tokens_sum"), asked, target))?;
+                let sum: f64 = statistics.parsed(&series(&format!("{kind}_tokens_sum"), model, target))?;
                 let off = (sum / expected as f64 - 1.0).abs();
                 assert!(off < 0.06, "the histogram of {kind} tokens sums up to {sum}, not {expected}");
             }
@@ -97,12 +99,12 @@ async fn every_apis_answers_are_counted_plain_and_streamed_however_they_are_cut(
         }
         let [input, output, cached] = expected;
         let tokens = [("input", input), ("output", output), ("cached", cached)];
-        until_told(&stack, path, path, answers, tokens).await;
+        until_counted(&stack, path, path, answers, tokens).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renamed_models_tokens_are_told_by_both_names_and_the_client_reads_its_own() {
+async fn tokens_of_a_rewritten_model_are_counted_under_both_names_and_the_client_reads_its_own() {
     let fixture = PolicyFixture::build(rewriting(), counting()).await;
     for server in fixture.stack.servers() {
         server.behave(Behaviour::Pieces(7, Duration::from_micros(200)));
@@ -117,7 +119,7 @@ async fn a_renamed_models_tokens_are_told_by_both_names_and_the_client_reads_its
     );
     assert!(answer.ends_with("data: [DONE]\n\n"), "{answer}");
     let tokens = [("input", 1), ("output", 3), ("cached", 0)];
-    until_told(&fixture.stack, "llama", "llama-canary", 1, tokens).await;
+    until_counted(&fixture.stack, "llama", "llama-canary", 1, tokens).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,22 +128,22 @@ async fn a_compressed_answer_passes_untouched_and_uncounted() {
     let body = json!({"model": "m", "prompt": "four", "max_tokens": 3});
     let plain = answer(&stack, TEXT, &body, &[]).await;
     assert_eq!(answer(&stack, TEXT, &body, &[(CLAIM_ENCODING, "gzip")]).await, plain);
-    // One more that is counted: what is told after it would have the compressed one.
+    // One more that is counted; if the compressed one were counted, the statistics would have it by then.
     assert_eq!(answer(&stack, TEXT, &body, &[(CLAIM_ENCODING, "identity")]).await, plain);
-    until_told(&stack, "m", "m", 2, [("input", 2), ("output", 6), ("cached", 0)]).await;
+    until_counted(&stack, "m", "m", 2, [("input", 2), ("output", 6), ("cached", 0)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_is_told_by_token_and_after_the_first_of_streamed_answers_only() {
+async fn times_are_counted_per_token_and_time_to_first_token_of_streamed_answers_only() {
     const TOKENS: u32 = 8;
     let stack = counting().start().await;
     let options = json!({"include_usage": true});
     let body = json!({"model": "m", "prompt": "hi", "max_tokens": TOKENS, "stream": true, "stream_options": options});
     answer(&stack, TEXT, &body, &[(BEHAVE, "slow")]).await;
     answer(&stack, TEXT, &json!({"model": "m", "prompt": "hi", "max_tokens": TOKENS}), &[]).await;
-    eventually("the times are told", async || {
-        let shown = PrometheusText::by(stack.envoy()).await;
-        let of = |name: &str| shown.parsed::<f64>(&series(name, "m", "m"));
+    eventually("the times are counted", async || {
+        let statistics = PrometheusText::by(stack.envoy()).await;
+        let of = |name: &str| statistics.parsed::<f64>(&series(name, "m", "m"));
         let (all, streamed) = (of("ntpot_us_count")?, of("streaming_tpot_us_count")?);
         if (all, streamed) != (2.0, 1.0) {
             return Err(format!("{all} times, {streamed} of streamed answers"));
@@ -157,16 +159,16 @@ async fn time_is_told_by_token_and_after_the_first_of_streamed_answers_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_told_of_tokens_unless_that_is_asked_for() {
+async fn tokens_are_not_counted_without_the_option() {
     let stack = Stack::builder().start().await;
     answer(&stack, TEXT, &json!({"model": "m", "prompt": "hi", "max_tokens": 3}), &[]).await;
-    eventually("the request is told", async || {
-        let shown = PrometheusText::by(stack.envoy()).await;
-        shown.value(&series("model_requests", "m", "m"))?;
-        // What is told with histograms at the latest.
-        shown.value(r#"endpoint_picker_first_byte_ms_count{pool="default"}"#)?;
+    eventually("the request is counted", async || {
+        let statistics = PrometheusText::by(stack.envoy()).await;
+        statistics.value(&series("model_requests", "m", "m"))?;
+        // Histograms are the last to show.
+        statistics.value(r#"endpoint_picker_first_byte_ms_count{pool="default"}"#)?;
         for name in ["input_tokens", "output_tokens", "cached_tokens", "ntpot", "streaming_tpot"] {
-            assert!(!shown.0.contains(&format!("endpoint_picker_{name}")), "{}", shown.0);
+            assert!(!statistics.0.contains(&format!("endpoint_picker_{name}")), "{}", statistics.0);
         }
         Ok::<_, String>(())
     })
@@ -174,7 +176,7 @@ async fn nothing_is_told_of_tokens_unless_that_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_value_of_the_option_is_refused_by_its_name() {
+async fn an_invalid_value_of_the_option_is_refused_with_its_name() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join(EDS_FOLDER)).unwrap();
     write_eds(&dir.path().join(EDS_FILE), &["127.0.0.1:1".parse().unwrap()]).unwrap();
@@ -183,6 +185,6 @@ async fn another_value_of_the_option_is_refused_by_its_name() {
     config.set_picker_module(&tools::filter_wasm().unwrap()).unwrap();
     config.set_picker_field("countTokens", "yes".into()).unwrap();
     let refused = Envoy::start(&config, dir.path(), 1).await.map(drop).unwrap_err();
-    let said = r#"countTokens is "yes"; allowed are true and false"#;
-    assert!(format!("{refused:?}").contains(said), "{refused:?}");
+    let message = r#"countTokens is "yes"; allowed are true and false"#;
+    assert!(format!("{refused:?}").contains(message), "{refused:?}");
 }

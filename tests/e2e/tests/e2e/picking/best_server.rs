@@ -25,13 +25,13 @@ async fn requests_go_to_the_best_server_and_elsewhere_when_the_metrics_have_chan
         (1, [(5, 0.6), (0, 0.1), (5, 0.6)], "has the shorter queue and the emptier cache"),
     ];
     let mut delays = Vec::new();
-    for (best, said, why) in cases {
-        for (server, (waiting, kv_cache_usage)) in stack.servers().iter().zip(said) {
+    for (best, metrics_of_servers, why) in cases {
+        for (server, (waiting, kv_cache_usage)) in stack.servers().iter().zip(metrics_of_servers) {
             server.update_metrics(|metrics| {
                 *metrics = Metrics { waiting, kv_cache_usage, ..Metrics::default() };
             });
         }
-        eprintln!("server {best} {why}: {said:?}");
+        eprintln!("server {best} {why}: {metrics_of_servers:?}");
         delays.push(until_all_go_to(&stack, best).await);
     }
     assert_one_within(Duration::from_millis(200), &delays);
@@ -67,7 +67,7 @@ async fn header_metadata_and_serving_endpoint_agree() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_picker_that_is_twice_in_a_chain_counts_each_request_once() {
+async fn a_picker_twice_in_one_chain_counts_each_request_once() {
     const ROUTED: &str = "wasmcustom.endpoint_picker.default.routed";
     const IN_FLIGHT: &str = "wasmcustom.endpoint_picker.default.in_flight";
     let stack = Stack::builder().change(Config::repeat_picker).start().await;

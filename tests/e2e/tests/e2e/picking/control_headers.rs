@@ -1,4 +1,4 @@
-//! A client cannot choose its server, nor speak for the picker.
+//! A client cannot choose its server, nor set the picker's headers.
 
 use crate::fixture::{DESTINATION, fresh_chat, prefer, request_counts};
 use endpoint_picker_harness::client::{self, Ending};
@@ -7,7 +7,7 @@ use endpoint_picker_model_server::{CLAIM_HEADER, ModelServer};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
-/// What else a client must not say: each of these means something to Envoy or to a model server.
+/// Further headers that a client must not set: each has an effect in Envoy or in a model server.
 const OTHERS: [&str; 8] = [
     "x-endpoint-picker-fallback",
     "x-gateway-destination-endpoint-subset",
@@ -98,7 +98,7 @@ async fn a_client_cannot_name_an_address_outside_the_pool() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn control_headers_are_taken_away_and_all_others_arrive() {
+async fn control_headers_are_removed_and_all_others_arrive() {
     let stack = Stack::builder().start().await;
     for client in [client::http1(), client::h2c()] {
         let chat = client.post(stack.url("/v1/chat/completions")).json(&fresh_chat());
@@ -189,7 +189,7 @@ async fn a_client_cannot_choose_a_server_on_a_route_without_the_picker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_original_dst_cluster_is_no_open_proxy_on_a_route_without_the_picker() {
+async fn an_original_dst_cluster_is_not_an_open_proxy_on_a_route_without_the_picker() {
     let builder = Stack::builder().config("examples/original-dst.yaml").route_without_picker("/unpicked/");
     let stack = builder.start().await;
     let outside = ModelServer::start().unwrap();
@@ -201,7 +201,7 @@ async fn an_original_dst_cluster_is_no_open_proxy_on_a_route_without_the_picker(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_original_dst_cluster_is_no_open_proxy() {
+async fn an_original_dst_cluster_is_not_an_open_proxy() {
     let stack = Stack::builder().config("examples/original-dst.yaml").start().await;
     prefer(&stack, 1).await;
     let outside = ModelServer::start().unwrap();
@@ -210,14 +210,14 @@ async fn an_original_dst_cluster_is_no_open_proxy() {
         assert_eq!(response.status(), StatusCode::OK);
         stack.served_by(&response);
     }
-    // A body that is refused is no way around the picker.
+    // A refused body does not bypass the picker.
     let bad = client::http1().post(stack.url("/v1/chat/completions")).header(DESTINATION, outside.endpoint());
     assert_eq!(send(bad.body("not JSON")).await.status(), StatusCode::BAD_REQUEST);
     assert_eq!(outside.requests().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_original_dst_cluster_is_no_open_proxy_while_the_picker_abstains() {
+async fn an_original_dst_cluster_is_not_an_open_proxy_while_the_picker_abstains() {
     for (failure_mode, reason) in [("FailOpen", None), ("FailClose", Some("rejected-no-endpoints"))] {
         let builder = Stack::builder().config("examples/original-dst.yaml").without_agent();
         let stack = builder.picker_field("failureMode", failure_mode).start().await;
@@ -225,8 +225,8 @@ async fn an_original_dst_cluster_is_no_open_proxy_while_the_picker_abstains() {
         for request in all_attempts(&stack, "/v1/chat/completions", &outside.endpoint()) {
             let response = send(request).await;
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{failure_mode}");
-            let said = response.headers().get("x-llm-d-request-dropped-reason");
-            assert_eq!(said.map(|value| value.to_str().unwrap()), reason, "{failure_mode}");
+            let dropped_reason = response.headers().get("x-llm-d-request-dropped-reason");
+            assert_eq!(dropped_reason.map(|value| value.to_str().unwrap()), reason, "{failure_mode}");
         }
         assert_eq!(outside.requests().len(), 0, "{failure_mode}");
         assert_eq!(request_counts(&stack), [0, 0, 0], "{failure_mode}");
@@ -234,7 +234,7 @@ async fn an_original_dst_cluster_is_no_open_proxy_while_the_picker_abstains() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_cannot_speak_for_the_picker() {
+async fn a_server_cannot_set_the_headers_of_the_picker() {
     const CLAIMS: [&str; 5] = [
         DESTINATION,
         "x-gateway-destination-endpoint-scores",

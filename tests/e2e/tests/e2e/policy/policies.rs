@@ -1,4 +1,4 @@
-//! What the operator wants: other models, priorities, models there are, and several pools.
+//! Policies: rewritten models, priorities, `InferenceModel`s, scores, and several pools.
 
 use crate::fixture::{TEXT, fresh_prompt, until_picked};
 use crate::policy_fixture::{POOL, PolicyFixture, model_of, rewriting, rule, target};
@@ -117,7 +117,7 @@ async fn no_request_fails_while_policies_change() {
         let policy = if round % 2 == 0 { v1::Policy::default() } else { rewriting() };
         fixture.set(policy);
         let expected = if round % 2 == 0 { "llama" } else { "llama-canary" };
-        eventually("the servers see the new policy at work", async || {
+        eventually("requests follow the new policy", async || {
             let requests = fixture.take_requests();
             let models: Vec<_> = requests.iter().map(model_of).collect();
             if models.iter().any(|model| model == expected) { Ok(()) } else { Err(format!("{models:?}")) }
@@ -166,7 +166,7 @@ async fn two_pools_in_one_envoy_have_their_own_endpoints_and_policies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scores_reach_the_filters_behind_only_when_the_policy_asks() {
+async fn later_filters_get_the_scores_only_when_the_policy_emits_them() {
     const SCORES: &str = "x-gateway-destination-endpoint-scores";
     let fixture =
         PolicyFixture::start(v1::Policy { emit_endpoint_scores: true, ..v1::Policy::default() }).await;
@@ -195,7 +195,7 @@ async fn scores_reach_the_filters_behind_only_when_the_policy_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_stale_readings_there_is_no_opinion_when_the_policy_asks() {
+async fn stale_readings_give_neutral_scores_when_the_policy_sets_their_age() {
     let policy =
         v1::Policy { emit_endpoint_scores: true, neutral_score_after_ms: Some(0), ..v1::Policy::default() };
     let fixture = PolicyFixture::start(policy).await;
@@ -203,13 +203,13 @@ async fn of_stale_readings_there_is_no_opinion_when_the_policy_asks() {
     fixture.post(&client::http1(), path, client::completion("hi").to_string()).await;
     let scores = fixture.stack.logged(path).await["scores"].clone();
     for endpoint in fixture.endpoints() {
-        // Half of what queue and KV cache can give; nobody has seen the prompt.
+        // Half of the maximum of queue and KV cache; no server has the prompt cached.
         assert_eq!(scores[endpoint.to_string()], 2.0, "{scores}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_answer_carries_the_token_that_leads_back_to_its_server() {
+async fn the_session_token_of_an_answer_leads_back_to_its_server() {
     const TOKEN: &str = "x-session-token";
     let affinity = "session-affinity-filter".to_owned();
     let plugin = v1::Plugin { name: affinity.clone(), r#type: affinity.clone(), parameters: "{}".to_owned() };

@@ -21,7 +21,7 @@ struct Demo {
 
 impl Demo {
     fn start(endpoints: Option<&ModelServer>) -> Self {
-        // All three are held until all are known, so that they differ.
+        // All three are held at the same time, so that they differ.
         let held = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         Self::start_on(held.map(|listener| listener.local_addr().unwrap().port()), endpoints)
     }
@@ -37,8 +37,8 @@ impl Demo {
         Self { process, ports, _folder: folder }
     }
 
-    async fn says(&mut self, text: &str) {
-        eventually(&format!("the demo says {text:?}"), async || {
+    async fn prints(&mut self, text: &str) {
+        eventually(&format!("the demo prints {text:?}"), async || {
             let output = self.process.output().map_err(|reason| reason.to_string())?;
             if output.contains(text) { Ok(()) } else { Err(output) }
         })
@@ -54,14 +54,14 @@ impl Demo {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_serves_shows_who_did_and_leaves_nothing_behind_when_interrupted() {
+async fn it_serves_names_the_server_and_leaves_nothing_behind_when_interrupted() {
     let mut demo = Demo::start(None);
-    demo.says("Ctrl-C stops all of it.").await;
+    demo.prints("Ctrl-C stops all of it.").await;
     let served_by = demo.served_by().await;
     assert!(served_by.starts_with("demo-"), "{served_by}");
 
     demo.process.signal(Signal::INT);
-    demo.says("Stopped.").await;
+    demo.prints("Stopped.").await;
     eventually("the demo has ended", async || match demo.process.check_running() {
         Ok(()) => Err("it runs"),
         Err(_) => Ok(()),
@@ -69,7 +69,7 @@ async fn it_serves_shows_who_did_and_leaves_nothing_behind_when_interrupted() {
     .await;
     for port in demo.ports {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        assert!(TcpStream::connect(address).await.is_err(), "somebody listens on {address}");
+        assert!(TcpStream::connect(address).await.is_err(), "a program listens on {address}");
     }
 }
 
@@ -77,14 +77,14 @@ async fn it_serves_shows_who_did_and_leaves_nothing_behind_when_interrupted() {
 async fn it_takes_the_users_own_model_servers() {
     let server = ModelServer::start().unwrap();
     let mut demo = Demo::start(Some(&server));
-    demo.says("Ctrl-C stops all of it.").await;
+    demo.prints("Ctrl-C stops all of it.").await;
     assert_eq!(demo.served_by().await, server.endpoint());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_is_taken_is_named_with_the_way_to_choose_another() {
+async fn a_port_in_use_is_reported_with_the_way_to_choose_another() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let mut demo = Demo::start_on([port, 1, 1], None);
-    demo.says(&format!("port {port} cannot be used; choose another with `make run PORT=")).await;
+    demo.prints(&format!("port {port} cannot be used; choose another with `make run PORT=")).await;
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 const DESTINATION: &str = "x-gateway-destination-endpoint";
 
-/// Asks bare Envoy for these endpoints, in this order.
+/// Sends a request with this list of endpoints to Envoy without the picker.
 async fn chat_at(stack: &Stack, path: &str, servers: &[usize]) -> Response {
     let list: Vec<String> = servers.iter().map(|index| stack.servers()[*index].endpoint()).collect();
     let request = client::http1().post(stack.url(path)).header(DESTINATION, list.join(","));
@@ -135,7 +135,7 @@ async fn a_body_far_above_envoys_default_limit_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_no_http_gets_an_answer_and_an_end() {
+async fn bytes_that_are_not_http_get_an_answer_and_the_connection_is_closed() {
     let stack = Stack::builder().bare().servers(1).start().await;
     let answer = client::raw(stack.envoy().listener(), b"good morning\r\n\r\n", Ending::KeepOpen).await;
     let answer = answer.unwrap();
@@ -143,13 +143,13 @@ async fn a_request_that_is_no_http_gets_an_answer_and_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_a_stack_is_left_when_it_is_dropped() {
+async fn a_dropped_stack_leaves_nothing_behind() {
     let stack = Stack::builder().bare().servers(1).start().await;
     let (admin, server) = (stack.envoy().admin(), stack.servers()[0].address());
     drop(stack);
     for address in [admin, server] {
         eventually("the port is closed", async || match TcpStream::connect(address).await {
-            Ok(_) => Err("somebody listens"),
+            Ok(_) => Err("a program listens"),
             Err(_) => Ok(()),
         })
         .await;
@@ -157,7 +157,7 @@ async fn nothing_of_a_stack_is_left_when_it_is_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_server_does_what_it_is_told() {
+async fn a_model_server_behaves_as_scripted() {
     let server = ModelServer::start().unwrap();
     let url = format!("http://{}/v1/models", server.endpoint());
     let ask = async || client::http1().get(&url).timeout(Duration::from_millis(300)).send().await;

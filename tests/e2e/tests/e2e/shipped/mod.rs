@@ -3,7 +3,6 @@
 mod demo;
 mod examples;
 mod harness;
-mod original_dst;
 mod privileges;
 mod setup_script;
 mod shipped_config;

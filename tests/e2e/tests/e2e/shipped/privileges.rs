@@ -1,4 +1,4 @@
-//! What the programs need to be allowed.
+//! The privileges that the programs need.
 
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
@@ -7,13 +7,13 @@ use endpoint_picker_harness::stack::Stack;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capability_is_in_bounding_set, remove_capability_from_bounding_set};
 
-/// Whatever this thread starts from now on has no capability, whoever runs the test.
+/// Programs that this thread starts from now on have no capability, also when root runs the test.
 fn give_up_capabilities() {
     if !geteuid().is_root() {
         return;
     }
     for capability in CapabilitySet::all().iter() {
-        // The set names some that an older kernel does not know.
+        // The set has some that an older kernel lacks.
         if capability_is_in_bounding_set(capability).unwrap_or(false) {
             remove_capability_from_bounding_set(capability).unwrap();
         }

@@ -1,4 +1,4 @@
-//! What a bare machine's owner gets to read: the set-up of the tests is run with few programs on its PATH.
+//! The setup scripts on a machine that has few programs on its PATH.
 
 use endpoint_picker_harness::tools;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// A PATH with a shell, its usual helpers, a compiler and Python, and with neither Chromium nor promtool nor Go.
+/// A PATH with a shell, its usual helpers, a compiler and Python, without Node.js, Chromium, promtool and Go.
 struct Machine {
     path: TempDir,
 }
@@ -60,19 +60,22 @@ fn fresh_clone() -> TempDir {
 }
 
 #[test]
-fn a_user_reads_the_one_command_that_installs_what_is_missing_and_nothing_else_happens() {
+fn a_user_gets_the_one_command_that_installs_the_missing_packages_and_nothing_is_installed() {
     let (machine, clone) = (Machine::new(1000), fresh_clone());
     machine.add("apt-get", "echo apt-get was called; exit 1");
     let (output, printed) = machine.run(clone.path(), "tools/test-setup", &[]);
     assert!(!output.status.success(), "{printed}");
-    let command = "    sudo apt-get install -y --no-install-recommends chromium chromium-driver prometheus\n";
+    let command = "    sudo apt-get install -y --no-install-recommends nodejs npm chromium chromium-driver prometheus\n";
     assert!(printed.contains(command), "{printed}");
     assert!(!printed.contains("was called"), "{printed}");
-    assert!(!clone.path().join(".tools").exists(), "something was brought before all was known");
+    assert!(
+        !clone.path().join(".tools").exists(),
+        "a tool was installed before all missing ones were reported"
+    );
 }
 
 #[test]
-fn root_has_the_packages_installed() {
+fn for_root_the_packages_are_installed() {
     let (machine, clone) = (Machine::new(0), fresh_clone());
     machine.add("apt-get", r#"echo "apt-get $*""#);
     let (output, printed) =
@@ -84,16 +87,16 @@ fn root_has_the_packages_installed() {
 }
 
 #[test]
-fn without_apt_the_names_of_what_is_missing_are_printed() {
+fn without_apt_the_missing_packages_are_named() {
     let (machine, clone) = (Machine::new(0), fresh_clone());
     let (output, printed) = machine.run(clone.path(), "tools/test-setup", &[]);
     assert!(!output.status.success(), "{printed}");
     assert!(printed.contains("missing programs"), "{printed}");
-    assert!(printed.contains(" chromium chromium-driver prometheus\n"), "{printed}");
+    assert!(printed.contains(" nodejs npm chromium chromium-driver prometheus\n"), "{printed}");
 }
 
 #[test]
-fn a_machine_with_everything_needs_nothing() {
+fn a_machine_with_all_programs_needs_nothing() {
     let (machine, clone) = (Machine::new(1000), fresh_clone());
     for program in ["chromium", "chromedriver"] {
         machine.add(program, "");

@@ -1,4 +1,4 @@
-//! Every configuration that is shipped, or shown in a document, is put to work. One that nobody claims fails.
+//! Every configuration that is shipped, or shown in a document, is used. One without a check fails.
 
 use anyhow::{Context, Result, bail, ensure};
 use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER, Places};
@@ -87,7 +87,7 @@ async fn works(snippet: &Snippet) -> Result<()> {
     } else if has("rule_files") {
         run(promtool(&["test", "rules"], &snippet.at).arg(tools::root().join(&snippet.at)))
     } else {
-        bail!("no check claims it: say here how it is put to work")
+        bail!("it has no check: add one here")
     }
 }
 
@@ -104,8 +104,8 @@ fn run(command: &mut Command) -> Result<()> {
     let advice =
         "promtool comes with `make test-tools` (into .tools/bin) or Prometheus, the agent with `make build`";
     let output = command.output().with_context(|| format!("{program} does not start; {advice}"))?;
-    let said = [output.stdout, output.stderr].concat();
-    ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&said));
+    let output_text = [output.stdout, output.stderr].concat();
+    ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output_text));
     Ok(())
 }
 
@@ -120,7 +120,7 @@ async fn start(path: &str, folder: &Path, change: impl FnOnce(&mut Config) -> Re
     envoy.check_running()?;
     let log = envoy.log()?;
     ensure!(!log.contains("refused: "), "{log}");
-    // The picker is there, and asks for the pool.
+    // The picker runs, and polls for the pool.
     ensure!(envoy.admin_text("/stats").await?.contains("endpoint_picker."), "no picker runs");
     Ok(())
 }

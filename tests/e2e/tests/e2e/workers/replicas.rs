@@ -1,4 +1,4 @@
-//! Four workers decide as one: what one of them did, all of them know.
+//! Four workers decide as one: each has the changes of all.
 
 use crate::fixture::{
     CHAT, LEAST_LOADED, RELOADS, assert_one_within, forget_requests, fresh_chat, fresh_prompt, request_counts,
@@ -34,8 +34,8 @@ async fn until_in_flight(stack: &Stack, expected: u64) -> Duration {
     begin.elapsed()
 }
 
-/// What part of all prompts the servers had cached, if each keeps all it has seen: several conversations at once, whose turns
-/// each carry all that was said before.
+/// What part of all prompts the servers had cached, if each keeps all it has seen: several conversations at once, each of whose turns
+/// repeats the turns before.
 async fn cached_part(workers: u32) -> f64 {
     const CONVERSATIONS: usize = 40;
     const TURNS: usize = 6;
@@ -73,7 +73,7 @@ async fn four_workers_find_cached_prompts_as_often_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parallel_requests_spread_evenly_by_what_is_in_flight_on_all_workers() {
+async fn parallel_requests_spread_evenly_by_the_requests_in_flight_on_all_workers() {
     const REQUESTS: usize = 400;
     let stack = Stack::builder().workers(4).servers(4).manifests(LEAST_LOADED).start().await;
     until_in_flight(&stack, 0).await;
@@ -99,7 +99,7 @@ async fn parallel_requests_spread_evenly_by_what_is_in_flight_on_all_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_counts_as_in_flight_after_requests_that_ended_in_every_way() {
+async fn no_request_stays_in_flight_however_it_ends() {
     const ROUNDS: usize = 4;
     const REQUESTS_PER_ROUND: usize = 5_000;
     const AT_ONCE: usize = 64;
@@ -148,7 +148,7 @@ async fn nothing_counts_as_in_flight_after_requests_that_ended_in_every_way() {
     };
     let (most, took) = tokio::select! {
         result = asking => result,
-        () = flapping => unreachable!("it goes on for ever"),
+        () = flapping => unreachable!("it never ends"),
     };
     assert!(most > 0, "nothing was ever in flight");
     assert_one_within(Duration::from_secs(2), &took);
@@ -187,7 +187,7 @@ fn random_request(stack: &Stack, client: &Client, rng: &mut SplitMix64) -> reqwe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trap_costs_what_its_worker_has_in_flight_and_nothing_after_it() {
+async fn a_trap_costs_the_requests_in_flight_of_its_worker_and_no_later_ones() {
     const HELD: u64 = 40;
     const STREAMED: usize = 20;
     let stack = Stack::builder().workers(4).can_trap().start().await;
@@ -232,7 +232,7 @@ async fn a_trap_costs_what_its_worker_has_in_flight_and_nothing_after_it() {
 }
 
 #[test]
-fn only_the_module_for_tests_can_be_told_to_trap() {
+fn only_the_module_for_tests_can_trap_on_request() {
     const TRIGGER: &[u8] = b"the VM ends here, as asked";
     let has_trigger = |module: PathBuf| {
         let module = fs::read(module).unwrap();

@@ -1,4 +1,4 @@
-//! A VM that has missed what the others said is told it again.
+//! A VM that has missed changes gets them again.
 
 use crate::fixture::{CHAT, RELOADS, fresh_chat, fresh_prompt, until_all_go_to};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// A cached prompt outweighs a queue, and of each server so much is remembered that all prompts of the test stay fresh.
+/// A cached prompt outweighs a queue, and the index of each server holds all prompts of the test.
 const PREFIX_BEFORE_QUEUE: &str = r"
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
@@ -74,7 +74,7 @@ impl Connection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_that_all_but_a_new_vm_know_is_told_again_when_it_comes_again() {
+async fn a_new_vm_gets_a_prompt_in_full_when_it_is_sent_again() {
     // The log keeps half a megabyte; a block of 256 bytes takes eight.
     const REQUESTS_THAT_FILL_THE_LOG: usize = 150;
     const LONGEST_PROMPT: usize = 512 * 256;
@@ -93,10 +93,10 @@ async fn a_prompt_that_all_but_a_new_vm_know_is_told_again_when_it_comes_again()
     for prompt in &prompts {
         assert_eq!(one.served(&stack, prompt).await, 1);
     }
-    // From now on only who knows them prefers server 1.
+    // From now on only a worker that has them in its index prefers server 1.
     prefer(2).await;
-    assert_eq!(one.served(&stack, &prompts[0]).await, 1, "the worker it was sent through knows it");
-    assert_eq!(other.served(&stack, &prompts[0]).await, 1, "the other worker knows it from the log");
+    assert_eq!(one.served(&stack, &prompts[0]).await, 1, "the worker that sent it has it");
+    assert_eq!(other.served(&stack, &prompts[0]).await, 1, "the other worker has it from the log");
     for _ in 0..REQUESTS_THAT_FILL_THE_LOG {
         let mut long = fresh_prompt();
         long = long.repeat(LONGEST_PROMPT / long.len());
@@ -109,13 +109,13 @@ async fn a_prompt_that_all_but_a_new_vm_know_is_told_again_when_it_comes_again()
     let mut other = Connection::to_worker(&stack, 1).await;
     assert_eq!(stack.envoy().stat(RELOADS).await.unwrap(), reloads + 1);
     let mut prompts = prompts.iter().skip(1);
-    assert_eq!(other.served(&stack, prompts.next().unwrap()).await, 2, "the new VM does not know it");
+    assert_eq!(other.served(&stack, prompts.next().unwrap()).await, 2, "the new VM does not have it");
 
-    // It has asked, and what the worker that knows them is sent again it tells whole.
-    eventually("the new VM was told a prompt that was sent again", async || {
-        let prompt = prompts.next().expect("a prompt that nobody has asked for yet");
+    // It has requested a resync: a worker that has the prompts now appends one in full when it is sent again.
+    eventually("the new VM has a prompt that was sent again", async || {
+        let prompt = prompts.next().expect("a prompt that was not sent again yet");
         assert_eq!(one.served(&stack, prompt).await, 1);
-        if other.served(&stack, prompt).await == 1 { Ok(()) } else { Err("it was not told") }
+        if other.served(&stack, prompt).await == 1 { Ok(()) } else { Err("it does not have it") }
     })
     .await;
 }

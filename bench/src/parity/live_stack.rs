@@ -1,4 +1,4 @@
-//! Both pickers, live: model servers, the metrics agent, the EPP, and one Envoy with a listener for each.
+//! Both pickers, running: model servers, the metrics agent, the EPP, and one Envoy with a listener for each.
 
 use super::case::{Answer, Case, Refusal, Request};
 use super::listeners;
@@ -31,15 +31,15 @@ const SCRAPES_DEADLINE: Duration = Duration::from_secs(10);
 const SNAPSHOTS: &str = "wasmcustom.endpoint_picker.default.snapshots";
 /// A poll that was answered before a change may be counted after it; the next one shows the change.
 const SNAPSHOTS_UNTIL_READ: u64 = 2;
-/// The worker's VM looks every 20 ms whether another VM has fetched something, and before it takes a new connection.
-const WORKER_LOOKS: Duration = Duration::from_millis(45);
+/// The worker's VM checks every 20 ms, and before it accepts a connection, whether another VM has published a snapshot.
+const WORKER_CHECKS: Duration = Duration::from_millis(45);
 
-/// Everything that runs; it ends when dropped.
+/// The running programs; they end when dropped.
 #[derive(Debug)]
-pub struct Stage {
+pub struct LiveStack {
     envoy: Envoy,
-    ours: SocketAddr,
-    theirs: SocketAddr,
+    filter_listener: SocketAddr,
+    epp_listener: SocketAddr,
     epp: Epp,
     agent: Agent,
     servers: Vec<ModelServer>,
@@ -49,18 +49,18 @@ pub struct Stage {
 
 /// Requests in flight; they end when dropped.
 #[derive(Debug, Default)]
-pub struct Held(JoinSet<reqwest::Result<Response>>);
+pub struct HeldRequests(JoinSet<reqwest::Result<Response>>);
 
-/// Whom a request is sent through.
+/// The picker that a request is sent through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Picker {
     /// Our filter.
-    Ours,
+    Filter,
     /// The EPP.
-    Theirs,
+    Epp,
 }
 
-impl Stage {
+impl LiveStack {
     /// Starts all of it for one setup.
     pub async fn start(setup: &Setup, binary: &Path) -> Result<Self> {
         let mut dir = RunDir::new()?;
@@ -78,19 +78,28 @@ impl Stage {
         let (epp, agent) = tokio::join!(epp, agent);
         let (epp, agent) = (epp?, agent?);
         let config = listeners::config(dir.path(), agent.address().port(), epp.port())?;
-        // One worker: a decision must not depend on which worker's memory it meets.
+        // One worker: a decision must not depend on the worker that makes it.
         let envoy = Envoy::start(&config, dir.path(), 1).await?;
-        let (ours, theirs) = listeners::addresses(&envoy).await?;
+        let (filter_listener, epp_listener) = listeners::addresses(&envoy).await?;
         dir.settle();
-        Ok(Self { envoy, ours, theirs, epp, agent, servers, client: client::http1(), _dir: dir })
+        Ok(Self {
+            envoy,
+            filter_listener,
+            epp_listener,
+            epp,
+            agent,
+            servers,
+            client: client::http1(),
+            _dir: dir,
+        })
     }
 
-    /// Puts every server into a case's state, waits until both pickers have read it, and keeps the servers at work for as
-    /// long as the answer is held.
-    pub async fn set(&mut self, case: &Case) -> Result<Held> {
-        self.wait("both pickers are idle", async |stage: &Self| {
+    /// Sets every server's state of a case, waits until both pickers have read it, and keeps the servers busy until the result
+    /// is dropped.
+    pub async fn set(&mut self, case: &Case) -> Result<HeldRequests> {
+        self.wait("both pickers are idle", async |stack: &Self| {
             for cluster in ["model-servers", ext_proc::CLUSTER] {
-                let active = stage.envoy.stat(&format!("cluster.{cluster}.upstream_rq_active")).await?;
+                let active = stack.envoy.stat(&format!("cluster.{cluster}.upstream_rq_active")).await?;
                 ensure!(active == 0, "{active} requests are in flight to {cluster}");
             }
             Ok(())
@@ -100,34 +109,37 @@ impl Stage {
             server.update_metrics(|metrics| *metrics = state.metrics());
         }
         let before = self.scrapes();
-        self.wait("both pickers have read the new metrics", async |stage: &Self| {
-            let now = stage.scrapes();
+        self.wait("both pickers have read the new metrics", async |stack: &Self| {
+            let now = stack.scrapes();
             let read = before.iter().zip(&now).all(|(before, now)| *now >= before + SCRAPES_UNTIL_READ);
             ensure!(read, "scrapes by the agent and the EPP were {before:?}, are {now:?}");
             Ok(())
         })
         .await?;
         let before = self.envoy.stat(SNAPSHOTS).await?;
-        self.wait("the filter has the agent's readings", async |stage: &Self| {
-            let now = stage.envoy.stat(SNAPSHOTS).await?;
+        self.wait("the filter has the agent's readings", async |stack: &Self| {
+            let now = stack.envoy.stat(SNAPSHOTS).await?;
             ensure!(now >= before + SNAPSHOTS_UNTIL_READ, "{now} snapshots after {before}");
             Ok(())
         })
         .await?;
-        tokio::time::sleep(WORKER_LOOKS).await;
+        tokio::time::sleep(WORKER_CHECKS).await;
         self.hold(case).await
     }
 
     /// Sends the requests to be held, one after another, through both pickers.
-    async fn hold(&mut self, case: &Case) -> Result<Held> {
-        let mut held = Held::default();
+    async fn hold(&mut self, case: &Case) -> Result<HeldRequests> {
+        let mut held = HeldRequests::default();
         for server in case.holders() {
-            for side in [Side::Theirs, Side::Ours] {
+            for picker in [Picker::Epp, Picker::Filter] {
                 self.servers[server].behave(Behaviour::Hang);
                 let before = self.servers[server].requests().len();
-                held.0.spawn(self.request(side, &Request::held(server)).send());
-                self.wait("a server has a request to be held", async |stage: &Self| {
-                    ensure!(stage.servers[server].requests().len() > before, "{side:?}: not yet at {server}");
+                held.0.spawn(self.request(picker, &Request::held(server)).send());
+                self.wait("a server has a request to be held", async |stack: &Self| {
+                    ensure!(
+                        stack.servers[server].requests().len() > before,
+                        "{picker:?}: not yet at {server}"
+                    );
                     Ok(())
                 })
                 .await?;
@@ -137,12 +149,12 @@ impl Stage {
         Ok(held)
     }
 
-    /// Sends a request and says what came of it, and the body that reached a server.
-    pub async fn send(&self, side: Side, request: &Request) -> Result<(Answer, Option<String>)> {
+    /// Sends a request; returns the answer, and the body that reached a server.
+    pub async fn send(&self, picker: Picker, request: &Request) -> Result<(Answer, Option<String>)> {
         for server in &self.servers {
             server.take_requests();
         }
-        let answer = self.answer(self.request(side, request).send().await.context("no answer")?).await?;
+        let answer = self.answer(self.request(picker, request).send().await.context("no answer")?).await?;
         let body = match answer {
             Answer::Served { by, .. } => self.servers[by].take_requests().pop(),
             Answer::Refused(_) => None,
@@ -151,8 +163,11 @@ impl Stage {
         Ok((answer, body))
     }
 
-    fn request(&self, side: Side, request: &Request) -> RequestBuilder {
-        let listener = if side == Side::Ours { self.ours } else { self.theirs };
+    fn request(&self, picker: Picker, request: &Request) -> RequestBuilder {
+        let listener = match picker {
+            Picker::Filter => self.filter_listener,
+            Picker::Epp => self.epp_listener,
+        };
         let url = format!("http://{listener}{}", request.path);
         let mut sent = match &request.body {
             Some(body) => self.client.post(url).header("content-type", "application/json").body(body.clone()),
@@ -183,10 +198,10 @@ impl Stage {
     }
 
     fn hint(&self, subset: &[usize]) -> Vec<String> {
-        let nobody = || String::from("127.0.1.250:1");
+        let unused_address = || String::from("127.0.1.250:1");
         subset
             .iter()
-            .map(|&server| self.servers.get(server).map_or_else(nobody, ModelServer::endpoint))
+            .map(|&server| self.servers.get(server).map_or_else(unused_address, ModelServer::endpoint))
             .collect()
     }
 
@@ -203,10 +218,10 @@ impl Stage {
         Ok(Answer::Refused(Refusal { status, reason, message }))
     }
 
-    fn scores(&self, told: Option<&str>) -> Result<BTreeMap<usize, f64>> {
-        let Some(told) = told.filter(|told| *told != "-") else { return Ok(BTreeMap::new()) };
+    fn scores(&self, header: Option<&str>) -> Result<BTreeMap<usize, f64>> {
+        let Some(text) = header.filter(|text| *text != "-") else { return Ok(BTreeMap::new()) };
         let scores: BTreeMap<String, f64> =
-            serde_json::from_str(told).with_context(|| format!("scores {told:?}"))?;
+            serde_json::from_str(text).with_context(|| format!("scores {text:?}"))?;
         let score = |(endpoint, score): (String, f64)| {
             Ok((self.server(&endpoint).with_context(|| format!("a score of {endpoint}"))?, score))
         };
@@ -223,8 +238,8 @@ fn message(body: &str) -> String {
     if let Ok(Value::Object(answer)) = serde_json::from_str(body) {
         return answer["error"]["message"].as_str().unwrap_or(body).to_owned();
     }
-    let told = body.strip_prefix("inference error: ").and_then(|text| text.split_once(" - "));
-    told.map_or(body, |(_, message)| message).to_owned()
+    let after_prefix = body.strip_prefix("inference error: ").and_then(|text| text.split_once(" - "));
+    after_prefix.map_or(body, |(_, message)| message).to_owned()
 }
 
 async fn start_agent(setup: &Setup, folder: &Path, config: &Path, endpoints: &Path) -> Result<Agent> {
@@ -233,7 +248,7 @@ async fn start_agent(setup: &Setup, folder: &Path, config: &Path, endpoints: &Pa
     let mut flags: Vec<&OsStr> =
         ["--avoid-failing".as_ref(), "0s".as_ref(), "--eds-file".as_ref(), eds.as_os_str()].into();
     if setup.has_config() {
-        // The very document that the EPP reads; it names the endpoints as well.
+        // The same document that the EPP reads; it has the endpoints as well.
         flags.extend(["--allow-experimental-plugins", "--manifests"].map(OsStr::new));
         flags.push(config.as_os_str());
     } else {

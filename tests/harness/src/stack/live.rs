@@ -1,9 +1,6 @@
-//! Model servers, metrics agent and Envoy: started together, stopped together.
+//! A running stack: model servers, metrics agent and Envoy.
 
-mod builder;
-
-pub use builder::Builder;
-
+use super::agent::{DISCOVERY_FILE, Eds, MANIFESTS_FILE, start_agent};
 use crate::client;
 use crate::config::{ACCESS_LOG, EDS_FILE};
 use crate::endpoint_files::{replace, write_discovery, write_eds};
@@ -16,39 +13,30 @@ use endpoint_picker_model_server::{ModelServer, SERVED_BY};
 use reqwest::Response;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio::net::TcpSocket;
 
 /// Picks in a row, for each worker, after which every worker counts as picking: with two workers and a fair kernel, the
-/// chance that one was never met is below 0.01 %.
+/// chance that one got none of the connections is below 0.01 %.
 const PICKS_PER_WORKER: u32 = 8;
-
-const DISCOVERY_FILE: &str = "endpoints.yaml";
-const MANIFESTS_FILE: &str = "manifests.yaml";
 
 /// A running stack; everything in it ends when it is dropped. Its logs stay when the test has failed.
 #[derive(Debug)]
 pub struct Stack {
-    // In the order of their end: Envoy first, so that it sees no server go.
-    envoy: Envoy,
-    workers: u32,
-    agent: Option<Agent>,
-    agent_address: SocketAddr,
+    // In the order of their end: Envoy first, so that it never sees a server end.
+    pub(super) envoy: Envoy,
+    pub(super) workers: u32,
+    pub(super) agent: Option<Agent>,
+    pub(super) agent_address: SocketAddr,
     /// Holds the agent's port until an agent takes it: until then connections to it are refused.
-    agent_port: Option<TcpSocket>,
-    servers: Vec<ModelServer>,
-    dir: RunDir,
+    pub(super) agent_port: Option<TcpSocket>,
+    pub(super) servers: Vec<ModelServer>,
+    pub(super) dir: RunDir,
 }
 
 impl Stack {
-    /// Three model servers, an agent, and Envoy with the shipped `envoy.yaml`, unless told otherwise.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     /// The model servers the stack was started with.
     pub fn servers(&self) -> &[ModelServer] {
         &self.servers
@@ -79,7 +67,7 @@ impl Stack {
         sent.unwrap_or_else(|reason| panic!("POST {path}: {reason:?}"))
     }
 
-    /// Which of [`Self::servers`] gave this answer.
+    /// The index of the server in [`Self::servers`] that sent this answer.
     ///
     /// # Panics
     ///
@@ -87,14 +75,14 @@ impl Stack {
     pub fn served_by(&self, response: &Response) -> usize {
         let name = response.headers().get(SERVED_BY).and_then(|name| name.to_str().ok());
         let position = self.servers.iter().position(|server| Some(server.endpoint().as_str()) == name);
-        position.unwrap_or_else(|| panic!("no server of this stack gave the answer {response:?}"))
+        position.unwrap_or_else(|| panic!("no server of this stack sent the answer {response:?}"))
     }
 
-    /// The access log's entry for a path, which the test has used once.
+    /// The access log's entry for a path that the test has used once.
     ///
     /// # Panics
     ///
-    /// When there is no such entry soon.
+    /// When there is no such entry within [`SOON`](crate::eventually::SOON).
     pub async fn logged(&self, path: &str) -> Value {
         let log = self.path(ACCESS_LOG);
         eventually(&format!("the access log has a line for {path}"), async || {
@@ -105,7 +93,7 @@ impl Stack {
         .await
     }
 
-    /// Starts the agent at the address Envoy knows, with the endpoints last set.
+    /// Starts the agent at the address that Envoy is configured with, with the endpoints last set.
     ///
     /// # Panics
     ///
@@ -131,7 +119,7 @@ impl Stack {
         self.agent.as_ref()
     }
 
-    /// Stops the agent in its tracks, as a host that hangs would, until [`Self::resume_agent`].
+    /// Pauses the agent (SIGSTOP), as a hanging host would, until [`Self::resume_agent`].
     ///
     /// # Panics
     ///
@@ -140,7 +128,7 @@ impl Stack {
         self.agent.as_mut().expect("the stack has an agent").signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it (SIGCONT).
     ///
     /// # Panics
     ///
@@ -149,23 +137,23 @@ impl Stack {
         self.agent.as_mut().expect("the stack has an agent").signal(Signal::CONT);
     }
 
-    /// Lets another Envoy take over from the one that runs, which must have been built for it.
+    /// Starts another Envoy that takes over from this one, which must have been built for it.
     pub async fn hot_restart(&mut self) -> Result<()> {
         self.envoy.hot_restart().await
     }
 
-    /// Puts any text in the place of the agent's endpoints.
+    /// Replaces the agent's endpoints file by any text.
     pub fn set_endpoints_text(&self, text: &str) -> Result<()> {
         replace(&self.path(DISCOVERY_FILE), text)
     }
 
-    /// Keeps the logs when the stack is dropped; gives their place.
+    /// Keeps the logs when the stack is dropped; returns their folder.
     pub fn keep_logs(&mut self) -> &Path {
         self.dir.keep();
         self.dir.path()
     }
 
-    /// Replaces the pool's endpoints: in the agent's file, or in Envoy's where there is no agent to hand them on.
+    /// Replaces the pool's endpoints: in the agent's file, or in Envoy's while there is no agent.
     ///
     /// # Panics
     ///
@@ -178,7 +166,7 @@ impl Stack {
         }
     }
 
-    /// Replaces the manifests that [`Builder::manifests`] gave to the agent.
+    /// Replaces the manifests that `Builder::manifests` gave to the agent.
     ///
     /// # Panics
     ///
@@ -187,7 +175,7 @@ impl Stack {
         replace(&self.path(MANIFESTS_FILE), yaml).unwrap_or_else(|reason| panic!("{reason:?}"));
     }
 
-    /// Waits until every worker of Envoy picks. Its own requests are `GET /picking`, which the servers record as well.
+    /// Waits until every worker of Envoy picks. Its requests are `GET /picking`, which the servers record as well.
     ///
     /// # Panics
     ///
@@ -201,7 +189,7 @@ impl Stack {
                 let echo: Value =
                     response.json().await.with_context(|| format!("an answer {status} of Envoy"))?;
                 let header = &echo["headers"]["x-gateway-destination-endpoint"];
-                ensure!(header.is_string(), "a request reached a model server without having been picked");
+                ensure!(header.is_string(), "a request reached a model server without a pick");
             }
             anyhow::Ok(())
         })
@@ -212,32 +200,4 @@ impl Stack {
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
-}
-
-/// What the agent writes for Envoy.
-#[derive(Clone, Copy, Debug)]
-struct Eds {
-    file: &'static str,
-    cluster: &'static str,
-}
-
-impl Eds {
-    const ONE_POOL: Self = Self { file: EDS_FILE, cluster: "model-servers" };
-    const EACH_POOL: Self = Self { file: "eds/{pool}.yaml", cluster: "{pool}" };
-}
-
-/// Starts the agent, with these flags beside its own; with `eds` Envoy has its endpoints from it.
-async fn start_agent(listen: SocketAddr, dir: &Path, eds: Option<Eds>, more: &[&str]) -> Result<Agent> {
-    let discovery = dir.join(DISCOVERY_FILE);
-    let eds = eds.map(|eds| (dir.join(eds.file), eds.cluster));
-    let mut flags: Vec<&OsStr> = vec!["--endpoints-file".as_ref(), discovery.as_os_str()];
-    if let Some((file, cluster)) = &eds {
-        flags.extend(["--eds-file".as_ref(), file.as_os_str(), "--eds-cluster".as_ref(), cluster.as_ref()]);
-    }
-    let manifests = dir.join(MANIFESTS_FILE);
-    if manifests.exists() {
-        flags.extend(["--manifests".as_ref(), manifests.as_os_str()]);
-    }
-    flags.extend(more.iter().map(OsStr::new));
-    Agent::start(listen, flags, &dir.join("agent.log")).await
 }

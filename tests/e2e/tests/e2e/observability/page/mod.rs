@@ -1,0 +1,6 @@
+//! The agent's live page, in a real browser.
+
+mod layout;
+mod live;
+mod shadow_fact;
+mod table;

@@ -1,0 +1,131 @@
+//! A shipped Envoy configuration with other ports and paths.
+
+use crate::tools;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// Name of the endpoint picker among the HTTP filters.
+pub const PICKER: &str = "endpoint-picker";
+
+/// Envoy's access log, where it is to be a file; see [`Config::log_to`].
+pub const ACCESS_LOG: &str = "access.log";
+const FILE_ACCESS_LOG: &str = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
+
+/// The folder Envoy watches for its endpoints, in the folder of [`Places`].
+pub const EDS_FOLDER: &str = "eds";
+/// Envoy's endpoints, in the folder of [`Places`].
+pub const EDS_FILE: &str = "eds/model-servers.yaml";
+
+/// An Envoy configuration.
+#[derive(Clone, Debug)]
+pub struct Config(pub(super) Value);
+
+/// The loopback ports and the folder of one Envoy.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    /// Port for clients; 0 for a free one.
+    pub port: u16,
+    /// Port of the admin interface; 0 for a free one.
+    pub admin_port: u16,
+    /// The agent's port.
+    pub agent_port: u16,
+    /// Folder of the endpoints.
+    pub folder: &'a Path,
+}
+
+impl Config {
+    /// Reads a shipped file and replaces its ports and paths; `path` is relative to the repository's root.
+    pub fn shipped(path: &str, places: Places<'_>) -> Result<Self> {
+        let file = tools::root().join(path);
+        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        let mut config =
+            Self(serde_saphyr::from_str(&text).with_context(|| format!("parse {}", file.display()))?);
+        config.place(places).with_context(|| format!("adapt {}", file.display()))?;
+        Ok(config)
+    }
+
+    fn place(&mut self, places: Places<'_>) -> Result<()> {
+        self.replace_once(10000, places.port)?;
+        self.replace_once(9901, places.admin_port)?;
+        self.replace_once(9095, places.agent_port)?;
+        let eds = places.folder.join(EDS_FOLDER);
+        move_files(&mut self.0, "target/run", text(&eds)?);
+        Ok(())
+    }
+
+    /// The whole document, for changes that this type has no method for.
+    pub fn document(&mut self) -> &mut Value {
+        &mut self.0
+    }
+
+    /// Writes the access log to a file, in the shipped format.
+    pub fn log_to(&mut self, file: &Path) -> Result<()> {
+        let log = self.connection_manager()?.pointer_mut("/access_log/0/typed_config");
+        let log = log.and_then(Value::as_object_mut).context("the configuration has no access log")?;
+        log.insert("@type".into(), FILE_ACCESS_LOG.into());
+        log.insert("path".into(), text(file)?.into());
+        Ok(())
+    }
+
+    /// Writes no access log.
+    pub fn remove_access_log(&mut self) -> Result<()> {
+        let manager = self.connection_manager()?.as_object_mut();
+        manager
+            .and_then(|manager| manager.remove("access_log"))
+            .context("the configuration has no access log")?;
+        Ok(())
+    }
+
+    /// Writes it in JSON, which Envoy reads as well.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        fs::write(path, serde_json::to_vec_pretty(&self.0)?)
+            .with_context(|| format!("write {}", path.display()))
+    }
+
+    pub(super) fn connection_manager(&mut self) -> Result<&mut Value> {
+        self.0
+            .pointer_mut("/static_resources/listeners/0/filter_chains/0/filters/0/typed_config")
+            .context("the configuration has no HTTP connection manager where it is expected")
+    }
+
+    /// Replaces `from`, which must occur once.
+    fn replace_once(&mut self, from: impl Into<Value>, to: impl Into<Value>) -> Result<()> {
+        let from = from.into();
+        let count = replace(&mut self.0, &from, &to.into());
+        ensure!(count == 1, "{from} occurs {count} times in the configuration, expected once");
+        Ok(())
+    }
+}
+
+pub(super) fn text(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+}
+
+/// Replaces every leaf equal to `from` and counts them.
+pub(super) fn replace(value: &mut Value, from: &Value, to: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter_mut().map(|item| replace(item, from, to)).sum(),
+        Value::Object(fields) => fields.values_mut().map(|field| replace(field, from, to)).sum(),
+        leaf if leaf == from => {
+            *leaf = to.clone();
+            1
+        }
+        _ => 0,
+    }
+}
+
+/// Replaces the folder `from` at the beginning of every text.
+fn move_files(value: &mut Value, from: &str, to: &str) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| move_files(item, from, to)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| move_files(field, from, to)),
+        Value::String(text) => {
+            if let Some(rest) = text.strip_prefix(from) {
+                *text = format!("{to}{rest}");
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}

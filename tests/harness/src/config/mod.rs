@@ -1,0 +1,6 @@
+//! The shipped Envoy configurations as tests start them.
+
+mod changes;
+mod file;
+
+pub use file::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, PICKER, Places};
