@@ -3,7 +3,7 @@
 use super::BodyError;
 use super::path::{as_served, without_query};
 
-/// What a request body is expected to be.
+/// The API that a request body belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Api {
     /// OpenAI chat completions, and their rendering.
@@ -28,17 +28,17 @@ pub enum Api {
     Generate,
     /// SGLang's own generation from token ids.
     SglangGenerate,
-    /// Anything else; passed on unread.
+    /// Any other; the body is passed on unread.
     Raw,
 }
 
 impl Api {
-    /// Whether a model named in the body decides and can be rewritten.
+    /// Whether the decision depends on a model named in the body, which a policy may replace.
     pub fn names_model(self) -> bool {
         !matches!(self, Self::SglangGenerate | Self::Raw)
     }
 
-    /// Whether the body is read for its model only. A body without a model, or one that cannot be read, is passed on as it is.
+    /// Whether only the model of the body is read. A body without a model, or one that is malformed, is passed on as it is.
     pub fn reads_only_model(self) -> bool {
         matches!(self, Self::CountTokens | Self::Tokenize)
     }
@@ -60,7 +60,7 @@ pub enum Parser {
 }
 
 impl Parser {
-    /// Every parser there is.
+    /// Every parser.
     pub const ALL: [Self; 5] =
         [Self::OpenAi, Self::Anthropic, Self::VllmHttp, Self::SglangHttp, Self::Passthrough];
 
@@ -80,7 +80,7 @@ impl Parser {
         Self::ALL.into_iter().find(|parser| parser.type_name() == name)
     }
 
-    /// The ends of paths it claims, each with its API. None for a parser that takes what no other claims.
+    /// The path suffixes that the parser claims, each with its API. Empty for the parser of all other paths.
     fn claims(self) -> &'static [(&'static str, Api)] {
         match self {
             Self::OpenAi => &[
@@ -106,15 +106,15 @@ impl Parser {
 pub struct Parsers(Vec<Parser>);
 
 impl Default for Parsers {
-    /// The EPP's list when the configuration has none.
+    /// The EPP's parsers for a configuration without any.
     fn default() -> Self {
         Self(vec![Parser::OpenAi, Parser::Anthropic, Parser::VllmHttp, Parser::Passthrough])
     }
 }
 
 impl Parsers {
-    /// The parsers of a configuration; an empty list means the default. One that was named before, or comes after a
-    /// parser that takes everything, has no effect.
+    /// The parsers of a configuration; an empty list means the default. A parser that is repeated, or comes after one that
+    /// takes every path, has no effect.
     pub fn new(configured: &[Parser]) -> Self {
         if configured.is_empty() {
             return Self::default();
@@ -131,8 +131,8 @@ impl Parsers {
         Self(parsers)
     }
 
-    /// The API of a path, [as the server reads it](as_served). The longest claim that the path ends with decides, whether
-    /// or not it begins at a `/`; among equals the parser configured first.
+    /// The API of a path, [as the server reads it](as_served). The longest claimed suffix decides, also one that does not
+    /// begin at a `/`; among equal ones the parser configured first.
     pub fn api(&self, path: &str) -> Result<Api, BodyError> {
         let path = without_query(path);
         let served_path = as_served(path);
@@ -159,7 +159,7 @@ impl Parsers {
     }
 }
 
-/// Three parsers look at the path again, each in a stricter way than its claim.
+/// Whether the parser serves the path: three parsers check it more strictly than by suffix.
 fn served(api: Api, path: &str) -> bool {
     match api {
         Api::Messages => path.ends_with("/messages"),
@@ -169,12 +169,19 @@ fn served(api: Api, path: &str) -> bool {
             let path = path.trim();
             matches!(path.strip_suffix('/').unwrap_or(path), "generate" | "/generate")
         }
-        _ => true,
+        Api::Chat
+        | Api::Completions
+        | Api::Embeddings
+        | Api::Responses
+        | Api::Conversations
+        | Api::Images
+        | Api::Tokenize
+        | Api::Raw => true,
     }
 }
 
-/// Whether a request asks for a tunnel: `CONNECT`, or an upgrade such as that of a WebSocket, which only `GET` can ask for.
-/// What a tunnel carries is not a body, whatever the path, and need not end before the server answers.
+/// Whether a request opens a tunnel: `CONNECT`, or a `GET` with an upgrade such as that to a WebSocket. The data in a tunnel is
+/// not a body, whatever the path, and may go on after the server has answered.
 pub fn opens_tunnel(method: Option<&str>, upgrade: Option<&str>) -> bool {
     method == Some("CONNECT") || method == Some("GET") && upgrade.is_some()
 }

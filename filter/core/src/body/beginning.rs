@@ -1,28 +1,27 @@
-//! The beginning of a body whose rest has not come yet.
+//! The beginning of a body whose rest was not received yet.
 
 use memchr::memchr;
 
 use crate::json::{MOST_NESTED, end_of_string, escaped_unit};
 
-/// Completes the beginning of a JSON text, so that it can be read as if it ended there: strings, arrays and objects that
-/// are open are closed; a member or number that has just begun is left out. `None` if nothing can be read yet, or if the
-/// bytes are no text or nested too deep.
+/// Completes the beginning of a JSON text: closes its open strings, arrays and objects, and leaves out a member or number that
+/// has just begun. `None` if there is nothing to read yet, or if the bytes are not text or nested too deep.
 ///
-/// A text that is wrong in any other way stays wrong.
+/// A text that is malformed in another way stays malformed.
 pub fn complete(mut beginning: Vec<u8>) -> Option<String> {
     let (end, closers) = last_whole_value(whole_characters(&beginning)?)?;
     beginning.truncate(end);
-    // The text is long and the room for it exact: it must not be doubled for a few bytes.
+    // The text is long and its capacity exact: the capacity must not be doubled for a few bytes.
     beginning.reserve_exact(closers.len());
     beginning.extend(closers);
     String::from_utf8(beginning).ok()
 }
 
-/// Where the last value ends that can be read, and what closes all that is open there.
+/// The offset behind the last value that can be read, and the text that closes everything open there.
 fn last_whole_value(text: &str) -> Option<(usize, Vec<u8>)> {
     let bytes = text.as_bytes();
     let mut open = Vec::new();
-    // Where the last value ended that came whole, and how many of `open` were open there.
+    // The offset behind the last complete value, and the number of `open` there.
     let mut whole = None;
     let mut wants_key = false;
     let mut at = 0;
@@ -68,7 +67,7 @@ fn closers(quote: &[u8], open: &[u8]) -> Vec<u8> {
     quote.iter().copied().chain(closers).collect()
 }
 
-/// The bytes as text, without the last character if it has not come whole.
+/// The bytes as text, without the last character if it is incomplete.
 fn whole_characters(bytes: &[u8]) -> Option<&str> {
     match core::str::from_utf8(bytes) {
         Ok(text) => Some(text),

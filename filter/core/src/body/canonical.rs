@@ -1,9 +1,9 @@
-//! JSON as the EPP's encoder writes it: no blanks, members sorted by key and the last of equal ones kept, `<`, `>`,
-//! `&`, U+2028 and U+2029 escaped, every number through a 64-bit float.
+//! JSON as the EPP's encoder writes it: without blanks, members sorted by key and the last of equal ones kept, `<`, `>`,
+//! `&`, U+2028 and U+2029 escaped, every number as a 64-bit float.
 //!
-//! Only a beginning of the text is kept, the rest is counted. The members of an object may still change places, so each of
-//! them is kept as far as the whole object would be, [in a bounded buffer](super::members). All of equal keys are counted in
-//! an object, or the part of it, that lies behind what is kept: to tell them apart, their names would have to be kept.
+//! A beginning of the text is kept, the rest is counted. The members of an object may still change places, so as many bytes of
+//! each are kept as of the whole object, [in a bounded buffer](super::members). Behind the kept part, members with equal keys
+//! are all counted: to recognize them, their names would have to be kept.
 
 use core::fmt;
 use std::io::Write;
@@ -20,7 +20,7 @@ pub(super) fn member<'a, A: MapAccess<'a>>(
     object: &mut A,
     scope: &Scope<'_, 'a>,
 ) -> Result<Text<'a>, A::Error> {
-    // The first four bytes tell null and arrays apart.
+    // Four bytes distinguish null, arrays and others.
     let mut kept = Kept::new(scope.options.keep_bytes.max(4));
     let bytes = value(object, Canonical { kept: &mut kept })?;
     Ok(Text { kept: kept.finish().into(), bytes })
@@ -46,7 +46,7 @@ struct Canonical<'s, 'a> {
 impl<'a> Reader<'a> for Canonical<'_, 'a> {
     type Value = u64;
 
-    // Every type is wanted.
+    // Every type has a method.
     fn other(self) -> u64 {
         0
     }
@@ -64,13 +64,13 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
         if let Number::Unsigned(digit @ 0..10) = value {
             return self.kept.put(&[b'0' + digit as u8]);
         }
-        // The longest: sign, 17 digits, point, five zeros after it or an exponent of three digits.
+        // The longest number has a sign, 17 digits, a point, and five zeros behind it or an exponent of three digits.
         let mut digits = [0; 32];
         let mut left = &mut digits[..];
         let written = write!(left, "{}", GoFloat(value.as_f64()));
         debug_assert!(written.is_ok(), "{value:?}");
         let length = 32 - left.len();
-        self.kept.put(&digits[..length])
+        self.kept.put(digits.get(..length).unwrap_or_default())
     }
 
     fn string(self, value: Str<'a, '_>) -> u64 {
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
     }
 }
 
-/// A float as Go's encoder writes it: the shortest digits, with an exponent below 1e-6 and from 1e21 on.
+/// A float as Go's encoder writes it: the fewest digits, with an exponent below 1e-6 and from 1e21 on.
 struct GoFloat(f64);
 
 impl fmt::Display for GoFloat {

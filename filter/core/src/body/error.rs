@@ -4,12 +4,11 @@ use core::fmt;
 
 use super::Api;
 
-/// Why a request body is refused with 400. The text is the message for the client, the EPP's own wherever it has
-/// one; where the EPP passes on the words of Go's decoder, the deserializer's stand.
+/// Why a request body is refused with 400. The text is the message for the client: the EPP's own, except that messages of
+/// Go's decoder are replaced by those of `serde_json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum BodyError {
-    /// No parser claims the path and none takes what is left over.
+    /// No parser claims the path, and none is for all other paths.
     NoParser {
         /// The path, without its query.
         path: String,
@@ -30,17 +29,17 @@ pub enum BodyError {
     NotAnObject {
         /// The API whose body it should be.
         api: Api,
-        /// The deserializer's words, or which other type it is.
+        /// The message of `serde_json`, or the type that the body has.
         cause: String,
     },
     /// A field the API requires is missing or empty, or a field has the wrong type.
     Invalid {
         /// The API whose rule is broken.
         api: Api,
-        /// Which field is at fault and what it must be, where that is known.
+        /// The field at fault and what it must be, if that is known.
         fault: Option<Fault>,
     },
-    /// There is no model to serve the request: the body names none, and no policy gives one. Only the caller can know.
+    /// The body names no model, and no policy gives one. Only the caller can find that.
     NoModel,
 }
 
@@ -53,7 +52,7 @@ pub enum Fault {
     TokenId {
         /// Its place in the array, from 0.
         index: u64,
-        /// What stands there.
+        /// The number in that place.
         value: f64,
     },
 }
@@ -87,7 +86,15 @@ impl fmt::Display for BodyError {
                 Api::Messages => write!(f, "error unmarshaling request body: {cause}"),
                 Api::Generate => f.write_str(cause),
                 Api::SglangGenerate => write!(f, "invalid generate request: {cause}"),
-                _ => write!(f, "error unmarshaling request bodyMap: {cause}"),
+                Api::Chat
+                | Api::Completions
+                | Api::Embeddings
+                | Api::Responses
+                | Api::Conversations
+                | Api::Images
+                | Api::CountTokens
+                | Api::Tokenize
+                | Api::Raw => write!(f, "error unmarshaling request bodyMap: {cause}"),
             },
             Self::Invalid { api, fault } => invalid(*api, fault.as_ref(), f),
             Self::NoModel => f.write_str("model not found in request body"),

@@ -93,7 +93,7 @@ impl<'a> Input<'a> for SglangGenerate<'a> {
     }
 }
 
-/// Any whole numbers from 0 to 2³²−1; the first that is none is named.
+/// Integers from 0 to 2³²−1, in any spelling; the message names the first other element.
 struct TokenIds<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
 }
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> for TokenIds<'_, '_, 'a> {
     }
 }
 
-/// Numbers written as integers only.
+/// Integers from 0 to 2³²−1, spelled without fraction and exponent.
 struct InputIds<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
 }
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> for InputIds<'_, '_, 'a> {
         while let Some(number) = element(&mut array, IfNumber)? {
             let id = match number {
                 Some(Number::Unsigned(id)) => u32::try_from(id).ok(),
-                _ => None,
+                Some(Number::Negative(_) | Number::Float(_)) | None => None,
             };
             match id {
                 Some(id) => ids.add(id, room),
@@ -176,7 +176,7 @@ impl Reader<'_> for IfNumber {
     }
 }
 
-/// The count under one name inside an object, if there is one.
+/// The integer in the member with this name of an object.
 struct Limit(&'static str);
 
 impl<'a> Reader<'a> for Limit {

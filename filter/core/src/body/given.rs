@@ -25,7 +25,7 @@ impl Ids {
     }
 }
 
-/// What the client gave for a prompt; never empty.
+/// The client's prompt; never empty.
 pub(super) enum Given<'a> {
     Text(Text<'a>),
     Ids(Ids),
@@ -49,15 +49,15 @@ impl<'a> Given<'a> {
     }
 }
 
-/// What becomes of an array of strings.
+/// What to do with the strings of a prompt.
 pub(super) trait Strings<'a>: Default {
-    /// Takes the only string, which is not in an array.
+    /// Reads the only string, which is not in an array.
     fn only(text: Str<'a, '_>, scope: &Scope<'_, 'a>) -> Text<'a>;
 
-    /// Takes the next string of an array.
+    /// Reads the next string of an array.
     fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_, 'a>);
 
-    /// What the strings of an array are together.
+    /// The prompt of all strings of the array.
     fn given(self) -> Given<'a>;
 }
 
@@ -84,7 +84,7 @@ impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
         let Self { scope, mut strings } = self;
         let room = scope.options.keep_bytes / BYTES_PER_TOKEN;
         let (mut ids, mut lists) = (Ids::default(), Several::new(scope));
-        // The first element decides what all of them must be.
+        // All elements must have the type of the first.
         let mut first = None;
         loop {
             let item = Element { scope, strings: &mut strings, room: room.min(lists.room / BYTES_PER_TOKEN) };
@@ -113,7 +113,7 @@ impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
     }
 }
 
-/// Several prompts, of which as many are kept as the bound for all allows.
+/// Several prompts, of which as many are kept as fit in the bound for all.
 pub(super) struct Several<'a> {
     parts: Vec<Part<'a>>,
     count: u64,
@@ -142,7 +142,7 @@ impl<'a> Several<'a> {
     }
 }
 
-/// Strings that are prompts of their own; one in an array is a prompt like a plain string.
+/// Strings that are independent prompts.
 #[derive(Default)]
 pub(super) struct Prompts<'a> {
     several: Option<Several<'a>>,
@@ -164,7 +164,7 @@ impl<'a> Strings<'a> for Prompts<'a> {
     }
 }
 
-/// Strings of which the EPP makes JSON: its own structure, under the names its fields have in Go.
+/// Strings that the EPP encodes to JSON: its own structure, with the names of its fields in Go.
 #[derive(Default)]
 pub(super) struct Encoded {
     json: Option<JsonText>,
@@ -194,7 +194,7 @@ impl<'a> Strings<'a> for Encoded {
 
 /// An element of a prompt array.
 enum Item {
-    /// A string, which has been taken.
+    /// A string; [`Strings`] has read it.
     Text,
     Id(u32),
     Ids(Ids),
@@ -204,7 +204,7 @@ enum Item {
 struct Element<'e, 's, 'c, 'a, S> {
     scope: &'s Scope<'c, 'a>,
     strings: &'e mut S,
-    /// Of an array of token ids so many are kept.
+    /// The most ids that are kept of an array of token ids.
     room: usize,
 }
 
@@ -251,7 +251,7 @@ impl Reader<'_> for IfTokenId {
     }
 }
 
-/// The number as a token id, if it is a whole one from 0 to 2³²−1 however it is written.
+/// The number as a token id, if it is an integer from 0 to 2³²−1 in any spelling.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "compared with the original")]
 #[expect(clippy::float_cmp, reason = "exactly representable or not")]
 pub(super) fn token_id(number: Number) -> Option<u32> {

@@ -69,7 +69,7 @@ impl<'a> Input<'a> for Responses<'a> {
 /// The prompt is the array of items, each reduced to its type, role and content.
 #[derive(Default)]
 pub(super) struct Conversations<'a> {
-    /// Nothing if there are no items.
+    /// `None` if there are no items.
     items: Option<Text<'a>>,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> for Items<'_, '_, 'a> {
     }
 }
 
-/// The fields of an item in JSON, without those that are empty.
+/// The JSON of an item's fields; `None` for empty fields.
 #[derive(Default)]
 struct ItemFields<'a> {
     kind: Option<Text<'a>>,

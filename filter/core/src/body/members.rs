@@ -1,8 +1,8 @@
-//! The beginning of a JSON text whose objects' members are put in order.
+//! The beginning of a JSON text whose objects have their members in order.
 //!
-//! What is kept is always a beginning of the whole text: behind a part that is cut, nothing more is kept. The memory is bounded
-//! whatever the text: by the bytes of all members that may still change places, and by their number. When one of
-//! the bounds is reached, the members that come last in order are left out, and the text is cut where they would begin.
+//! The kept part is always a beginning of the whole text: behind a part that is cut, nothing more is kept. Two bounds hold for the
+//! memory: for the bytes of all members that may still change places, and for their number. At a bound, the members that come
+//! last in order are left out, and the text is cut where they would begin.
 
 use core::ops::Range;
 use std::borrow::Cow;
@@ -18,18 +18,18 @@ const MOST_TIMES: usize = 4;
 /// An object with less than this in its buffer is not put in order before its end.
 const LEAST_BUFFER: usize = 4_096;
 
-/// What is kept of a text that is being written.
+/// The kept part of a text that is being written.
 pub(super) struct Kept<'a> {
     bytes: Vec<u8>,
-    /// Where `bytes` ends at most, for the value that is being written.
+    /// The most bytes of the text up to the end of the value that is being written.
     end: usize,
-    /// Where `bytes` ends at most, for all values.
+    /// The most bytes of the text.
     most: usize,
     /// The members of the objects that are open, outermost first.
     members: Vec<Member<'a>>,
 }
 
-/// One member of an object, as it is in the buffer for now.
+/// One member of an object in the buffer.
 struct Member<'a> {
     name: Cow<'a, str>,
     kept: Range<usize>,
@@ -45,20 +45,21 @@ impl Member<'_> {
 
 /// An object whose members are being written.
 pub(super) struct Open<'a> {
-    /// Where it begins in the buffer, and where what is kept of it ends at most.
+    /// The offset of the object in the buffer.
     start: usize,
+    /// The offset behind which nothing of the object is kept.
     end: usize,
-    /// Its first one in the list of members.
+    /// The index of its first member in the list of members.
     first: usize,
     is_sorted: bool,
-    /// The least name of a member that was left out: no member from there on is written.
+    /// The least name of a member that was left out: this and greater names are not written.
     left_out: Option<Cow<'a, str>>,
     length: u64,
 }
 
-/// A member whose value comes next.
+/// A member whose value is written next.
 pub(super) struct Begun<'a> {
-    /// Its name, if it is kept.
+    /// The name, if the member is kept.
     name: Option<Cow<'a, str>>,
     from: usize,
     bytes: u64,
@@ -83,7 +84,7 @@ impl<'a> Kept<'a> {
         self.bytes.truncate(length);
     }
 
-    /// Appends what fits of `bytes`; returns the length of all of it.
+    /// Appends the part of `bytes` for which there is room; returns the length of all of `bytes`.
     pub(super) fn put(&mut self, bytes: &[u8]) -> u64 {
         json_text::put(&mut self.bytes, self.end, bytes)
     }
@@ -137,7 +138,7 @@ impl<'a> Kept<'a> {
         self.keep_within_buffer(open);
     }
 
-    /// Makes room where members that are not wanted any more take most of it.
+    /// Makes room when members behind the kept part take most of the buffer.
     fn keep_within_buffer(&mut self, open: &mut Open<'a>) {
         let buffer = self.bytes.len() - open.start;
         if buffer > LEAST_BUFFER && buffer / 2 > open.room() {
@@ -189,17 +190,19 @@ impl<'a> Kept<'a> {
     fn sort(&mut self, open: &mut Open<'a>) {
         open.is_sorted = false;
         // A stable sort keeps equal keys in their order.
-        self.members[open.first..].sort_by(|a, b| a.name.cmp(&b.name));
-        let mut kept = open.first;
-        for at in open.first..self.members.len() {
-            if self.members.get(at + 1).is_some_and(|next| next.name == self.members[at].name) {
-                open.length -= self.members[at].bytes + 1;
-            } else {
-                self.members.swap(kept, at);
-                kept += 1;
+        let members = self.members.get_mut(open.first..).unwrap_or_default();
+        members.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut kept = 0;
+        for at in 0..members.len() {
+            match members.get(at..) {
+                Some([this, next, ..]) if this.name == next.name => open.length -= this.bytes + 1,
+                _ => {
+                    members.swap(kept, at);
+                    kept += 1;
+                }
             }
         }
-        self.members.truncate(kept);
+        self.members.truncate(open.first + kept);
     }
 
     /// Writes the object's members in order, as far as they are kept; returns whether the last of them is cut.
@@ -209,13 +212,13 @@ impl<'a> Kept<'a> {
         let mut object = Vec::with_capacity((self.bytes.len() - open.start).min(room.saturating_mul(2)));
         let mut written = open.first;
         let mut is_cut = false;
-        for member in &mut self.members[open.first..] {
+        for member in self.members.get_mut(open.first..).unwrap_or_default() {
             if is_cut || object.len() >= room {
                 break;
             }
             object.push(if object.is_empty() { b'{' } else { b',' });
             let from = open.start + object.len();
-            object.extend_from_slice(&self.bytes[member.kept.clone()]);
+            object.extend_from_slice(self.bytes.get(member.kept.clone()).unwrap_or_default());
             member.kept = from..open.start + object.len();
             is_cut = member.is_cut();
             written += 1;

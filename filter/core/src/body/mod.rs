@@ -1,9 +1,8 @@
-//! What a request body says that matters for the decision, read in one pass and without a tree.
+//! The fields of a request body on which the decision depends, read in one pass and without a tree.
 //!
-//! The [path](Parsers::api) says which [`Api`] a body belongs to, [`Body::read`] reads it. Strings without escapes are
-//! borrowed from the body. Rules, field names and messages are the EPP's; these differ on purpose:
-//! bodies that are not UTF-8 are refused instead of repaired, nesting is limited by the deserializer, and field names have
-//! to be spelled exactly.
+//! The [path](Parsers::api) determines the [`Api`] of a body, [`Body::read`] reads it. Strings without escapes are
+//! borrowed from the body. Rules, field names and messages are the EPP's, with three intended differences: bodies that are not
+//! UTF-8 are refused instead of repaired, nesting is limited to 127 levels, and field names must have the exact spelling.
 
 mod anthropic;
 mod api;
@@ -37,43 +36,43 @@ pub use path::request_path;
 /// How bodies are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of prompt kept for hashing; what comes after is only counted.
+    /// Bytes of the prompt that are kept for hashing; the rest is only counted.
     pub keep_bytes: usize,
     /// How images, videos and audio are counted.
     pub media: Media,
-    /// What this request's headers say about its videos.
+    /// Properties of this request's videos, from its headers.
     pub video: VideoHints,
 }
 
 impl Default for Options {
-    /// Keeps as many tokens as the EPP's prefix producer looks at by default, 131 072.
+    /// Keeps 131 072 tokens, the default of the EPP's prefix producer.
     fn default() -> Self {
         let keep_bytes = 131_072 * crate::prompt::BYTES_PER_TOKEN;
         Self { keep_bytes, media: Media::default(), video: VideoHints::default() }
     }
 }
 
-/// What a request body says.
+/// The fields of a request body on which the decision depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body<'a> {
-    /// The model asked for; `None` if it is missing, empty or not a string.
+    /// The client's model; `None` if it is missing, empty or not a string.
     pub model: Option<Cow<'a, str>>,
-    /// Where the value of the last top-level `model` stands in the body, with the quotes if it is a string. `None` if
+    /// The offsets of the value of the last top-level `model` in the body, with the quotes if it is a string. `None` if
     /// there is no such member, or its key is spelled with escapes; to name a model in such a body, add a member at
     /// its end: the last of several counts.
     pub model_span: Option<Range<usize>>,
-    /// Whether the response is to be streamed.
+    /// Whether the client requests a streamed answer.
     pub stream: bool,
-    /// The most tokens the client wants to be generated.
+    /// The client's limit on generated tokens.
     pub max_output_tokens: Option<u64>,
-    /// Keeps the prefixes of this request apart from those with another salt.
+    /// Prefixes of requests with different salts do not match.
     pub cache_salt: Option<Cow<'a, str>>,
-    /// What the model is asked.
+    /// The prompt.
     pub prompt: Prompt<'a>,
 }
 
 impl<'a> Body<'a> {
-    /// Reads the body of a request to `api` as it came.
+    /// Reads the body of a request to `api` from its bytes.
     pub fn read_bytes(bytes: &'a [u8], api: Api, options: &Options) -> Result<Self, BodyError> {
         match utf8(bytes) {
             Ok(text) => Self::read(text, api, options),
@@ -86,7 +85,7 @@ impl<'a> Body<'a> {
     /// as U+FFFD.
     pub fn read(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
         let mut read = Self::read_text(text, api, options);
-        // Halves of pairs are rare, and a reader of JSON refuses them: only then they are looked for.
+        // Halves of pairs are rare, and `serde_json` refuses them: only a refused body is searched for them.
         if let Err(BodyError::NotAnObject { .. }) = read
             && let Some(text) = json::without_lone_surrogates(text)
         {
@@ -128,10 +127,10 @@ fn utf8(body: &[u8]) -> Result<&str, BodyError> {
     core::str::from_utf8(body).map_err(|error| BodyError::NotUtf8 { offset: error.valid_up_to() })
 }
 
-/// The fields of one API, as they come.
+/// The fields of one API while the body is read.
 trait Input<'a>: Default {
-    /// Reads the value of the member `name`, which is none of those all APIs share. `name` is borrowed from the body
-    /// unless it is spelled with escapes.
+    /// Reads the value of the member `name`, which is not common to all APIs. `name` is borrowed from the body unless it
+    /// is spelled with escapes.
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,
@@ -139,17 +138,17 @@ trait Input<'a>: Default {
         scope: &Scope<'_, 'a>,
     ) -> Result<(), A::Error>;
 
-    /// What the client set for the length of the answer.
+    /// The client's limit on generated tokens.
     fn max_output_tokens(&self) -> Option<u64> {
         None
     }
 
-    /// A salt that is not called `cache_salt`.
+    /// A salt whose field is not `cache_salt`.
     fn take_salt(&mut self) -> Option<Cow<'a, str>> {
         None
     }
 
-    /// The prompt, or nothing if a required field is missing.
+    /// The prompt; `None` if a required field is missing.
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>>;
 }
 
@@ -171,7 +170,7 @@ fn read<'a, I: Input<'a>>(text: &'a str, api: Api, options: &Options) -> Result<
     }
 }
 
-/// Reads the object that a body is; other JSON is refused in the end, naming its type.
+/// Reads the object of a body. JSON of another type is refused after reading, with the name of the type.
 struct Top<'s, 'c, 'a, I> {
     api: Api,
     scope: &'s Scope<'c, 'a>,
@@ -192,7 +191,7 @@ impl<'a, I: Input<'a>> Reader<'a> for Top<'_, '_, 'a, I> {
         Self::not("another value")
     }
 
-    // The EPP takes null for an object without members.
+    // For the EPP, null is an object without members.
     fn null(self) -> Self::Value {
         Ok((self.body, self.input))
     }

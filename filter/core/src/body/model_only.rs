@@ -1,4 +1,4 @@
-//! APIs of whose bodies only the model is read.
+//! APIs with bodies of which only the model is read.
 
 use serde::de::MapAccess;
 

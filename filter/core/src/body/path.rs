@@ -14,8 +14,8 @@ pub fn request_path<'h>(
     original: Option<&'h str>,
     forwarded: Option<&'h str>,
 ) -> &'h str {
-    let found = [path, original, forwarded].into_iter().flatten().find(|path| !path.is_empty());
-    found.map_or("/v1/completions", without_query)
+    let given = [path, original, forwarded].into_iter().flatten().find(|path| !path.is_empty());
+    given.map_or("/v1/completions", without_query)
 }
 
 /// Cuts a path before its query or fragment.

@@ -8,21 +8,21 @@ use crate::rng::Rng;
 /// An `InferenceModel` of the early API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InferenceModel {
-    /// What clients call it.
+    /// The clients' name of the model.
     pub name: String,
-    /// From its criticality; below zero: sheddable.
+    /// The priority of its criticality; below zero: sheddable.
     pub priority: i32,
-    /// The models that serve it, by weight; all are equal if the first has no weight. None: the model itself.
+    /// The models that serve it, by weight; all are equal if the first has no weight. Empty: the model itself.
     pub targets: Vec<Target>,
 }
 
-/// The models there are, by name.
+/// The models that exist, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InferenceModels(HashMap<String, Known>);
+pub struct InferenceModels(HashMap<String, Entry>);
 
-/// What is known of a model.
+/// Priority and targets of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct Entry {
     priority: i32,
     /// `None`: the model itself.
     targets: Option<Split>,
@@ -34,7 +34,7 @@ impl InferenceModels {
         let mut by_name = HashMap::new();
         for InferenceModel { name, priority, targets } in models {
             let targets = (!targets.is_empty()).then(|| Split::weighted_unless_first_is_not(targets));
-            by_name.entry(name).or_insert(Known { priority, targets });
+            by_name.entry(name).or_insert(Entry { priority, targets });
         }
         Self(by_name)
     }
@@ -43,22 +43,22 @@ impl InferenceModels {
         self.0.is_empty()
     }
 
-    /// Whether others serve this model.
+    /// Whether targets serve this model.
     pub(super) fn may_rename(&self, model: &str) -> bool {
-        self.get(model).is_some_and(|known| known.targets.is_some())
+        self.get(model).is_some_and(|entry| entry.targets.is_some())
     }
 
-    pub(super) fn get(&self, model: &str) -> Option<&Known> {
+    pub(super) fn get(&self, model: &str) -> Option<&Entry> {
         self.0.get(model)
     }
 }
 
-impl Known {
+impl Entry {
     pub(super) fn priority(&self) -> i32 {
         self.priority
     }
 
-    /// The model that serves it under the name `asked`; `None` if no target has any weight, or the one drawn no name.
+    /// The model that serves requests for `asked`; `None` if all targets have weight 0, or the drawn target has no name.
     pub(super) fn target<'a>(&'a self, asked: &'a str, rng: &mut dyn Rng) -> Option<&'a str> {
         match &self.targets {
             Some(targets) => targets.draw(rng).filter(|target| !target.is_empty()),

@@ -1,6 +1,6 @@
-//! What the operator wants for the pool: priorities, other models in place of those asked for, and which models exist.
+//! The operator's policy for a pool: priorities, models in place of the clients' models, and which models exist.
 //!
-//! Two generations of objects say so. They combine like this, the newer one first:
+//! Objects of two generations define it. They combine in this order, the newer generation first:
 //!
 //! - **Model.** The target of the [rewrite rule](RewriteRule) for the client's model; else the model that the header
 //!   `x-llm-d-model-name-rewrite` names; else a target of the client's [`InferenceModel`]; else the client's model.
@@ -29,24 +29,24 @@ use crate::headers::Headers;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
 
-/// Everything the operator wants for a pool beside the picker's configuration.
+/// The operator's settings for a pool beside the picker's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// What happens to requests when there is nothing to decide by; `None`: as the shell is configured.
+    /// What happens to requests without the data for a decision; `None`: as the proxy is configured.
     pub failure_mode: Option<FailureMode>,
     /// Priorities by name.
     pub objectives: Objectives,
-    /// Other models in place of those asked for.
+    /// Models in place of the clients' models.
     pub rewrites: Rewrites,
-    /// The models there are.
+    /// The models that exist.
     pub inference_models: InferenceModels,
-    /// Tell the score of every rated endpoint to the filters that follow.
+    /// Write the endpoints' scores to the request's metadata, for later filters.
     pub emit_endpoint_scores: bool,
     /// For how long an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: not at all.
     pub avoid_failing: Duration,
 }
 
-/// What the policy makes of a request.
+/// The model and priority that the policy gives a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelResolution<'a> {
     /// The model that is to serve it, never empty.
@@ -58,9 +58,9 @@ pub struct ModelResolution<'a> {
 }
 
 impl Policy {
-    /// The resolution of a request whose body could name a model and names `asked`.
+    /// The resolution of a request to an API whose bodies name models; its body names `asked`.
     ///
-    /// 400 if there is no model to serve it, 404 if there are [`InferenceModels`] and none is its.
+    /// Rejects with 400 without a model, and with 404 if there are [`InferenceModels`] and the model is not one of them.
     pub fn resolve<'a>(
         &'a self,
         headers: Headers<'a>,
@@ -78,16 +78,16 @@ impl Policy {
         if self.inference_models.is_empty() {
             return Ok(ModelResolution { model, priority: objective.unwrap_or(0), rewrite });
         }
-        let found = self.inference_models.get(asked).or_else(|| self.inference_models.get(model));
-        let known = found.ok_or_else(|| Rejection::unknown_model(model))?;
+        let entry = self.inference_models.get(asked).or_else(|| self.inference_models.get(model));
+        let entry = entry.ok_or_else(|| Rejection::unknown_model(model))?;
         let model = match rewritten {
             Some(target) => target.model,
-            None => known.target(asked, rng).ok_or_else(|| Rejection::no_target_model(asked))?,
+            None => entry.target(asked, rng).ok_or_else(|| Rejection::no_target_model(asked))?,
         };
-        Ok(ModelResolution { model, priority: objective.unwrap_or(known.priority()), rewrite })
+        Ok(ModelResolution { model, priority: objective.unwrap_or(entry.priority()), rewrite })
     }
 
-    /// The same for a request to any API: where bodies name no model, or need not name one and do not, none can take its
+    /// The resolution of a request to any API. Without a model in the body, where the API does not require one, no model takes its
     /// place.
     pub fn resolve_at<'a>(
         &'a self,
@@ -103,19 +103,16 @@ impl Policy {
         Ok(ModelResolution { model: asked.unwrap_or_default(), priority, rewrite: None })
     }
 
-    /// Whether the decision for a request needs its body. One that is read for its model only is not needed where nothing
+    /// Whether the decision for a request needs its body. A body of which only the model is read is not needed if nothing
     /// depends on models.
     pub fn needs_body(&self, api: Api, headers: Headers<'_>) -> bool {
-        match api {
-            Api::Raw => false,
-            _ if api.reads_only_model() => {
-                !self.inference_models.is_empty() || self.rewrites.may_apply(headers)
-            }
-            _ => true,
+        if api.reads_only_model() {
+            return !self.inference_models.is_empty() || self.rewrites.may_apply(headers);
         }
+        api != Api::Raw
     }
 
-    /// Whether a body that names the model `asked` may have to name another one.
+    /// Whether the model `asked` in a body may be replaced.
     pub fn may_rename(&self, headers: Headers<'_>, asked: &str) -> bool {
         self.rewrites.applies(headers, asked) || self.inference_models.may_rename(asked)
     }

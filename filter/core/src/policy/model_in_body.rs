@@ -1,4 +1,4 @@
-//! Another model in a request body, and every other byte as it was.
+//! Replaces the model in a request body and leaves every other byte as it is.
 
 use core::ops::Range;
 
@@ -6,20 +6,22 @@ use crate::json::quoted;
 
 /// The body with `model` as its top-level model.
 ///
-/// `body` is the text of a JSON object and `span` the place of its model's value, both as
-/// [`Body`](crate::body::Body) was read from it. Where there is no span, a member is added at the end: of several with
-/// one name the last counts. The EPP writes the whole body anew instead, with its members sorted and its numbers
-/// rounded.
+/// `body` is the text that [`Body`](crate::body::Body) was read from, and `span` its
+/// [`model_span`](crate::body::Body::model_span). Without a span, a member is added at the end: of several with one name the last
+/// counts. The EPP encodes the whole body again instead, with sorted members and rounded numbers.
 pub fn name_model(body: &[u8], span: Option<Range<usize>>, model: &str) -> Vec<u8> {
     let value = quoted(model);
-    if let Some(span) = span {
-        return [&body[..span.start], &value, &body[span.end..]].concat();
+    if let Some(Range { start, end }) = span
+        && let (Some(before), Some(after)) = (body.get(..start), body.get(end..))
+    {
+        return [before, &value, after].concat();
     }
-    let Some(end) = body.iter().rposition(|&byte| byte == b'}') else {
-        // Only null reads like an object and has no end.
+    let end = body.iter().rposition(|&byte| byte == b'}');
+    let Some((before, after)) = end.and_then(|end| body.split_at_checked(end)) else {
+        // The body is null, which the EPP reads like an object.
         return [b"{\"model\":", &*value, b"}"].concat();
     };
-    let last = body[..end].iter().rfind(|byte| !byte.is_ascii_whitespace());
+    let last = before.iter().rfind(|byte| !byte.is_ascii_whitespace());
     let comma: &[u8] = if last == Some(&b'{') { b"" } else { b"," };
-    [&body[..end], comma, b"\"model\":", &value, &body[end..]].concat()
+    [before, comma, b"\"model\":", &value, after].concat()
 }

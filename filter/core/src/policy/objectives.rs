@@ -1,4 +1,4 @@
-//! Priorities that requests ask for by name.
+//! Priorities that requests name in a header.
 
 use hashbrown::HashMap;
 
@@ -21,7 +21,7 @@ impl Objectives {
         Self(by_name)
     }
 
-    /// The priority of the objective that the headers name; `None` if they name none, or one there is not.
+    /// The priority of the objective that the headers name; `None` if they name none, or an unknown one.
     pub(super) fn priority(&self, headers: Headers<'_>) -> Option<i32> {
         self.0.get(headers.get_either(HEADERS)?).copied()
     }

@@ -1,4 +1,4 @@
-//! Models that take the place of those asked for.
+//! Models that take the place of the clients' models.
 
 use hashbrown::HashMap;
 
@@ -14,14 +14,14 @@ const HEADERS: [&str; 2] = ["x-llm-d-model-name-rewrite", "x-gateway-model-name-
 pub struct RewriteRule {
     /// The name of the object that has the rule.
     pub resource: String,
-    /// The client's models it is for; none: every model, also a missing one.
+    /// The client's models that the rule applies to; empty: every model, also a missing one.
     pub models: Vec<String>,
-    /// What takes their place, by weight: out of the sum of all weights, a target without one having none. If that sum
-    /// is 0, all targets are equal. Without targets, the request has no model.
+    /// The models that take their place, by weight; a target without a weight has weight 0. If all weights are 0, all targets
+    /// are equal. Without targets, the request has no model.
     pub targets: Vec<Target>,
 }
 
-/// The rewrite rules of a pool, by model: of the rules for one model only the first ever counts.
+/// The rewrite rules of a pool, by model: of the rules for one model the first counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrites {
     rules: Vec<Rule>,
@@ -35,12 +35,12 @@ struct Rule {
     split: Split,
 }
 
-/// A model in the place of the one asked for.
+/// A model in the place of the client's model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rewritten<'a> {
-    /// Empty: a model without a name.
+    /// Empty: the rule has no targets, or one without a name.
     pub(super) model: &'a str,
-    /// The object whose rule it was; `None`: a header.
+    /// The object with the rule; `None`: a header named the model.
     pub(super) resource: Option<&'a str>,
 }
 
@@ -60,20 +60,20 @@ impl Rewrites {
         rewrites
     }
 
-    /// Whether there is a model whose place something takes.
+    /// Whether any client's model may be replaced.
     pub(super) fn may_apply(&self, headers: Headers<'_>) -> bool {
         !self.rules.is_empty() || headers.get_either(HEADERS).is_some()
     }
 
-    /// Whether something takes the place of the model `asked`.
+    /// Whether the client's model `asked` is replaced.
     pub(super) fn applies(&self, headers: Headers<'_>, asked: &str) -> bool {
         self.by_model.contains_key(asked)
             || self.for_others.is_some()
             || headers.get_either(HEADERS).is_some_and(|named| named != asked)
     }
 
-    /// What takes the place of the model `asked`, if anything does: by the rule for it, else by the rule for every
-    /// model, else by header.
+    /// The model in the place of the client's model `asked`: by the rule for it, else by the rule for every model, else by
+    /// header.
     pub(super) fn target<'a>(
         &'a self,
         headers: Headers<'a>,
@@ -83,7 +83,7 @@ impl Rewrites {
         let Some(rule) = self.by_model.get(asked).copied().or(self.for_others) else {
             return headers.get_either(HEADERS).map(|model| Rewritten { model, resource: None });
         };
-        let Rule { resource, split } = &self.rules[rule];
+        let Rule { resource, split } = self.rules.get(rule)?;
         Some(Rewritten { model: split.draw(rng).unwrap_or_default(), resource: Some(resource) })
     }
 }

@@ -1,4 +1,4 @@
-//! Hashes of a prompt's blocks, each standing for everything up to its end.
+//! Hashes of a prompt's blocks. Each hash is of the whole prompt up to the end of the block.
 
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
@@ -8,7 +8,7 @@ use super::{BYTES_PER_TOKEN, Piece, Prompt};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockHashes {
     hashes: Vec<u64>,
-    /// Where in `hashes` each list ends; lists without a block are left out.
+    /// The end of each list in `hashes`; lists without a block are left out.
     ends: Vec<usize>,
 }
 
@@ -16,7 +16,7 @@ impl BlockHashes {
     /// The chains of the prompt's lists, each in the order of its blocks.
     pub fn lists(&self) -> impl Iterator<Item = &[u64]> {
         let starts = core::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, &end)| &self.hashes[start..end])
+        starts.zip(&self.ends).map(|(start, &end)| self.hashes.get(start..end).unwrap_or_default())
     }
 
     /// All hashes, list after list.
@@ -27,9 +27,10 @@ impl BlockHashes {
 
 /// Hashes `prompt` in blocks of `block_size` tokens, at most `max_blocks` of each list.
 ///
-/// XXH64 with seed 0 throughout, as in the EPP: a chain starts from the hash of `model` followed by `salt`; the
-/// hash of a block is that of its tokens' bytes followed by the previous link, both as little-endian 64-bit numbers. A
-/// shorter last block is hashed too, unless the list was [cut](super::List::is_cut): what was not kept could be part of it. A `block_size` of 0 gives no blocks.
+/// XXH64 with seed 0 throughout, as in the EPP: a chain starts from the hash of `model` followed by `salt`; a link is the hash
+/// of the hash of the block's bytes followed by the previous link, both as little-endian 64-bit numbers. A shorter last block
+/// is hashed too, unless the list was [cut](super::List::is_cut): then the block may go on in the part that was not kept. A
+/// `block_size` of 0 gives no blocks.
 pub fn block_hashes(
     prompt: &Prompt<'_>,
     model: &str,
@@ -37,9 +38,9 @@ pub fn block_hashes(
     block_size: usize,
     max_blocks: usize,
 ) -> BlockHashes {
-    let mut found = BlockHashes::default();
+    let mut chains = BlockHashes::default();
     let Some(block_bytes) = block_size.checked_mul(BYTES_PER_TOKEN).filter(|&bytes| bytes > 0) else {
-        return found;
+        return chains;
     };
     let mut seed = Xxh64::new(0);
     seed.update(model.as_bytes());
@@ -47,29 +48,29 @@ pub fn block_hashes(
     let seed = seed.digest();
 
     for list in prompt.lists() {
-        let start = found.hashes.len();
+        let start = chains.hashes.len();
         let end = start.saturating_add(max_blocks);
-        let mut chain = Chain::new(&mut found.hashes, seed, block_bytes, end);
+        let mut chain = Chain::new(&mut chains.hashes, seed, block_bytes, end);
         for piece in &list.pieces {
             chain.piece(piece);
         }
         if !list.is_cut {
             chain.last_block();
         }
-        if found.hashes.len() > start {
-            found.ends.push(found.hashes.len());
+        if chains.hashes.len() > start {
+            chains.ends.push(chains.hashes.len());
         }
     }
-    found
+    chains
 }
 
 struct Chain<'h> {
     hashes: &'h mut Vec<u64>,
     previous: u64,
     block_bytes: usize,
-    /// Length of `hashes` at which the list has as many blocks as are wanted.
+    /// The length of `hashes` with the most blocks of the list.
     end: usize,
-    /// A block that does not lie inside one piece, as far as it has been seen.
+    /// The beginning of a block that is spread over several pieces.
     open: Xxh64,
     open_bytes: usize,
 }
@@ -84,7 +85,7 @@ impl<'h> Chain<'h> {
     }
 
     fn piece(&mut self, piece: &Piece<'_>) {
-        // Tokens that are not already bytes go through a buffer of this many.
+        // The number of tokens in the buffer through which tokens become bytes.
         const BATCH: usize = 64;
         let mut bytes = [0; BATCH * BYTES_PER_TOKEN];
         match piece {
@@ -95,7 +96,7 @@ impl<'h> Chain<'h> {
                 let mut left = *count;
                 while left > 0 && !self.is_full() {
                     let batch = usize::try_from(left).unwrap_or(BATCH).min(BATCH);
-                    self.bytes(&bytes[..batch * BYTES_PER_TOKEN]);
+                    self.bytes(bytes.get(..batch * BYTES_PER_TOKEN).unwrap_or_default());
                     left -= batch as u64;
                 }
             }
@@ -104,7 +105,7 @@ impl<'h> Chain<'h> {
                     for (token, id) in bytes.as_chunks_mut().0.iter_mut().zip(batch) {
                         *token = id.to_le_bytes();
                     }
-                    self.bytes(&bytes[..batch.len() * BYTES_PER_TOKEN]);
+                    self.bytes(bytes.get(..batch.len() * BYTES_PER_TOKEN).unwrap_or_default());
                 }
             }
         }
@@ -129,7 +130,7 @@ impl<'h> Chain<'h> {
     /// Fills the last token with zeros.
     fn pad(&mut self) {
         let missing = self.open_bytes.next_multiple_of(BYTES_PER_TOKEN) - self.open_bytes;
-        self.bytes(&[0; BYTES_PER_TOKEN][..missing]);
+        self.bytes([0; BYTES_PER_TOKEN].get(..missing).unwrap_or_default());
     }
 
     fn last_block(&mut self) {
@@ -147,10 +148,8 @@ impl<'h> Chain<'h> {
     }
 
     fn link(&mut self, block: u64) {
-        let mut link = [0; 16];
-        link[..8].copy_from_slice(&block.to_le_bytes());
-        link[8..].copy_from_slice(&self.previous.to_le_bytes());
-        self.previous = xxh64(&link, 0);
+        let link = [block.to_le_bytes(), self.previous.to_le_bytes()];
+        self.previous = xxh64(link.as_flattened(), 0);
         self.hashes.push(self.previous);
     }
 }

@@ -1,7 +1,7 @@
-//! The resolution of an image inside a base64 text, read from the file's header.
+//! The resolution of an image in base64, read from the file's header.
 //!
-//! The three formats are those the EPP decodes; any other image has no resolution of its own. Bytes are
-//! decoded one by one as they are asked for, so that an image of megabytes costs no more than its header.
+//! The three formats are those that the EPP decodes; an image of another format has no resolution. Bytes are decoded one by
+//! one when they are needed, so that an image of megabytes takes no more time than its header.
 
 use super::Resolution;
 
@@ -55,7 +55,7 @@ fn jpeg(file: &mut Decoded<'_>) -> Option<Resolution> {
         match marker {
             // Start of image, restart and stand-alone markers carry no length.
             0x01 | 0xd0..=0xd8 => {}
-            // The three frame types the EPP decodes.
+            // The three frame types that the EPP decodes.
             0xc0..=0xc2 => {
                 let [_, _, _, h1, h0, w1, w0] = file.array()?;
                 let height = u16::from_be_bytes([h1, h0]).into();
@@ -74,7 +74,7 @@ fn jpeg(file: &mut Decoded<'_>) -> Option<Resolution> {
     }
 }
 
-/// The bytes a base64 text (standard alphabet, line breaks allowed) stands for, up to the first that is none.
+/// The bytes of a base64 text (standard alphabet, line breaks allowed), up to the first character that is not base64.
 struct Decoded<'t> {
     text: &'t [u8],
     bits: u32,

@@ -1,4 +1,4 @@
-//! How many tokens an image, a video or audio stands for.
+//! The tokens of an image, a video or audio.
 //!
 //! The formulas and defaults are those of the EPP's `estimate` tokenizer.
 
@@ -14,7 +14,7 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// What an asset is taken for when its own resolution is not known: 360p.
+    /// The resolution of an image or video whose own is unknown: 360p.
     pub const DEFAULT: Self = Self { width: 640, height: 360 };
 
     /// Reads `WIDTHxHEIGHT` (`x` or `X`, blanks around the numbers allowed), both at least 1.
@@ -38,7 +38,7 @@ pub enum TokensPerImage {
     ByArea {
         /// Pixels for one token; 0 counts as the default, 1024.
         pixels_per_token: u64,
-        /// Taken when the image's own resolution is not known.
+        /// The resolution of an image whose own is unknown.
         default: Resolution,
     },
 }
@@ -50,7 +50,7 @@ impl Default for TokensPerImage {
 }
 
 impl TokensPerImage {
-    /// Tokens of an image of this resolution, asked for only when it matters.
+    /// Tokens of an image. `resolution` is called only if the number depends on it.
     pub fn tokens(self, resolution: impl FnOnce() -> Option<Resolution>) -> u64 {
         match self {
             Self::Fixed(tokens) => tokens.max(1),
@@ -62,19 +62,19 @@ impl TokensPerImage {
     }
 }
 
-/// How many frames of a video the model looks at.
+/// The frames of a video that a model sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Frames {
-    /// So many per second, merged in groups.
+    /// A number of frames per second, merged in groups.
     Sampled {
-        /// Frames per second looked at.
+        /// Frames per second that are sampled.
         per_second: f64,
         /// Frames merged into one; 0 and 1 merge nothing.
         merged: u64,
     },
     /// Every `stride`-th frame of the source.
     Strided {
-        /// Frames per second of the source when the request does not say.
+        /// Frames per second of the source, if the request does not name them.
         source_per_second: f64,
         /// At least 1; 0 counts as 1.
         stride: u64,
@@ -92,7 +92,7 @@ pub struct VideoEstimate {
     pub min_frames: Option<u64>,
     /// Most frames, before merging.
     pub max_frames: Option<u64>,
-    /// Seconds, when the request does not say.
+    /// Seconds of a video whose duration the request does not name.
     pub default_duration: f64,
     /// Most tokens of one video.
     pub max_tokens: Option<u64>,
@@ -111,7 +111,7 @@ impl Default for VideoEstimate {
     }
 }
 
-/// What the request's headers say about its videos; `None` is "did not say" or not a positive number.
+/// Properties of a request's videos, from its headers. `None`: the header is absent or not a positive number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct VideoHints {
     /// `x-llm-d-video-fps`: frames per second of the source.
@@ -123,7 +123,7 @@ pub struct VideoHints {
 }
 
 impl VideoHints {
-    /// Reads the values of the three headers; one that is absent or malformed says nothing.
+    /// Reads the values of the three headers; one that is malformed counts as absent.
     pub fn from_headers(fps: Option<&str>, duration: Option<&str>, resolution: Option<&str>) -> Self {
         let positive =
             |text: &str| text.parse().ok().filter(|&number: &f64| number > 0.0 && number.is_finite());
@@ -162,7 +162,7 @@ fn whole(number: f64) -> u64 {
     number as u64
 }
 
-/// How the assets of a request are counted; [`Media::default`] is the EPP's default.
+/// How the images and videos of a request are counted; [`Media::default`] is the EPP's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Media {
     /// Tokens of an image.

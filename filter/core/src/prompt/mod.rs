@@ -1,11 +1,11 @@
 //! The prompt of a request as the EPP's `estimate` tokenizer sees it, and the hashes of its blocks.
 //!
 //! A *token* here is four bytes of prompt, little-endian, the last one padded with zeros: no vocabulary is involved,
-//! equal beginnings simply give equal tokens. Prompts that arrive as token ids are taken as they are, and an image, a
-//! video or audio stands as one token repeated as often as its size suggests.
+//! equal beginnings give equal tokens. Token ids of the client are used as they are. An image, a video or audio is one token
+//! that is repeated in proportion to its size.
 //!
-//! A prompt is never put together into one buffer: it stays a sequence of pieces, most of them borrowed from the
-//! request body, and [`block_hashes`] walks them.
+//! A prompt is not copied into one buffer: it is a sequence of pieces, most of them borrowed from the request body, and
+//! [`block_hashes`] reads piece after piece.
 
 mod hash;
 mod image;
@@ -32,9 +32,9 @@ pub enum Piece<'a> {
     Text(Cow<'a, [u8]>),
     /// An image, video or audio: `token` repeated `count` times, starting at a token boundary.
     Media {
-        /// The low half of the XXH64 of what the request says about the asset (its URL or data).
+        /// The low half of the XXH64 of its URL or data.
         token: u32,
-        /// How often it is repeated; at least 1.
+        /// The number of repetitions; at least 1.
         count: u64,
     },
     /// Token ids given by the client.
@@ -44,13 +44,13 @@ pub enum Piece<'a> {
 /// One list of tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List<'a> {
-    /// What was kept of it; not empty.
+    /// The kept part; not empty.
     pub pieces: Vec<Piece<'a>>,
-    /// Whether it goes on beyond that.
+    /// Whether the list goes on behind the kept part.
     pub is_cut: bool,
 }
 
-/// The tokens of one request: one list, or one list for each string when the client sent several prompts at once.
+/// The tokens of one request: one list, or a list for each prompt if the client sent several at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt<'a> {
     lists: Vec<List<'a>>,
@@ -59,10 +59,10 @@ pub struct Prompt<'a> {
     has_media: bool,
 }
 
-/// Of several prompts in one request, as many bytes are kept altogether as this many may have.
+/// Of several prompts in one request, as many bytes are kept together as of this many long ones.
 pub(crate) const WHOLE_PROMPTS: usize = 4;
 
-/// What a prompt of several costs at least, in bytes: that of the smallest block.
+/// The bytes that each of several prompts uses up at least: those of the smallest block.
 pub(crate) const LEAST_PROMPT: usize = 64 * BYTES_PER_TOKEN;
 
 impl<'a> Prompt<'a> {
@@ -75,8 +75,8 @@ impl<'a> Prompt<'a> {
         Self { lists, tokens, is_cut, has_media }
     }
 
-    /// Independent prompts of `tokens` altogether, of which the first are `parts`; empty ones have no tokens and are left out.
-    /// Of each one `limit` bytes are kept, as far as the [bound for all](WHOLE_PROMPTS) allows.
+    /// Independent prompts with `tokens` together, of which the first are `parts`. Empty prompts are left out. Of each, `limit`
+    /// bytes are kept, within the [bound for all](WHOLE_PROMPTS).
     pub(crate) fn several(parts: Vec<Part<'a>>, limit: usize, tokens: u64) -> Self {
         let mut room = limit.saturating_mul(WHOLE_PROMPTS);
         let mut lists = Vec::with_capacity(parts.len());
@@ -112,12 +112,12 @@ impl<'a> Prompt<'a> {
         Prompt { lists: lists.collect(), tokens: self.tokens, is_cut: self.is_cut, has_media: self.has_media }
     }
 
-    /// How many tokens the prompt has, counting those that were not kept.
+    /// The number of tokens, with those that were not kept.
     pub fn token_count(&self) -> u64 {
         self.tokens
     }
 
-    /// Whether there are images, videos or audio in it, kept or not.
+    /// Whether the prompt has images, videos or audio, kept or not.
     pub fn has_media(&self) -> bool {
         self.has_media
     }

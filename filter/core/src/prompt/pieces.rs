@@ -1,4 +1,4 @@
-//! Building a list of pieces within a limit.
+//! A list of pieces that is built within a limit.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use super::{BYTES_PER_TOKEN, Piece};
 /// Texts that are together no longer than this become one piece, because a piece takes more memory than a short text.
 const JOINED: usize = 256;
 
-/// A text of which only the beginning may have been kept.
+/// A text, or its beginning if the rest was not kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Text<'a> {
     pub(crate) kept: Cow<'a, [u8]>,
@@ -22,7 +22,7 @@ impl<'a> Text<'a> {
 
     /// A copy of at most `limit` bytes of `text`.
     pub(crate) fn copied(text: &str, limit: usize) -> Self {
-        let kept = &text.as_bytes()[..text.len().min(limit)];
+        let kept = text.as_bytes().get(..limit).unwrap_or(text.as_bytes());
         Self { kept: Cow::Owned(kept.to_vec()), bytes: text.len() as u64 }
     }
 
@@ -50,8 +50,8 @@ impl Part<'_> {
     }
 }
 
-/// How long a sequence of pieces is, wherever it may be appended: `head` bytes up to the first asset, which starts at a
-/// token boundary, and the bytes from there on.
+/// The length of a sequence of pieces that may be appended to another one: `head` bytes up to the first image, video or audio,
+/// which starts at a token boundary, and the bytes from there on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     head: u64,
@@ -107,7 +107,7 @@ impl<'a> Pieces<'a> {
         self.has_media = true;
         self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
         // The EPP's placeholder is the low half of the hash.
-        #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
+        #[expect(clippy::cast_possible_truncation, reason = "the placeholder is the low half")]
         self.keep(Piece::Media { token: content_hash as u32, count });
     }
 
@@ -161,7 +161,7 @@ impl<'a> Pieces<'a> {
         } else {
             let tokens = self.room / BYTES_PER_TOKEN;
             match &mut piece {
-                Piece::Text(Cow::Borrowed(text)) => *text = &text[..self.room],
+                Piece::Text(Cow::Borrowed(text)) => *text = text.get(..self.room).unwrap_or(text),
                 Piece::Text(Cow::Owned(text)) => text.truncate(self.room),
                 Piece::Media { count, .. } => *count = tokens as u64,
                 Piece::Ids(ids) => ids.truncate(tokens),

@@ -8,10 +8,10 @@ use crate::body::field::Scope;
 use crate::json::{self, Pass, Reader, Str, element, key, value};
 use crate::prompt::{Pieces, Text};
 
-/// Blocks of the system text that begin like this change with every request and are dropped by the engines.
+/// The beginning of blocks in the system text that change with every request; model servers drop them.
 const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";
 
-/// Where blocks stand, which decides what they contribute.
+/// The place of blocks, on which their part of the prompt depends.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Place {
     System,
@@ -19,7 +19,7 @@ pub(super) enum Place {
     ToolResult,
 }
 
-/// Content that has been read.
+/// A string, or blocks.
 pub(super) enum Content<'a> {
     Text(Text<'a>),
     /// The blocks' pieces, and those that come after all of them.
@@ -108,7 +108,7 @@ struct Block<'a> {
     thinking: Text<'a>,
     id: Text<'a>,
     name: Text<'a>,
-    /// The JSON of a tool's input, letter by letter.
+    /// The JSON of a tool's input, as the client wrote it.
     input: Text<'a>,
     source: Source<'a>,
     content: Option<Box<Content<'a>>>,

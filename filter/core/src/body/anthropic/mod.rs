@@ -55,7 +55,7 @@ impl<'a> Input<'a> for Messages<'a> {
     }
 }
 
-/// The messages' pieces, or nothing if there is no message.
+/// The pieces of the messages; `None` without a message.
 struct MessageList<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
 }

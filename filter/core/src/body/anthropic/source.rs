@@ -10,7 +10,7 @@ use crate::body::field::Scope;
 use crate::json::{Pass, Reader, key, value};
 use crate::prompt::{Pieces, resolution_of_base64, resolution_of_data_url};
 
-/// Where an image comes from.
+/// The source of an image.
 #[derive(Default)]
 pub(super) struct Source<'a> {
     kind: Option<Cow<'a, str>>,
@@ -28,7 +28,7 @@ impl Source<'_> {
         self.data.as_deref().filter(|data| !data.is_empty())
     }
 
-    /// An image of a message is known by its URL, or else its data.
+    /// Appends an image of a message, identified by its URL or else its data.
     pub(super) fn append(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
         let image = scope.options.media.image;
         if let Some(url) = self.url() {
@@ -38,7 +38,7 @@ impl Source<'_> {
         }
     }
 
-    /// An image of a tool's result is known by its URL, which its data are made into.
+    /// Appends an image of a tool's result, identified by its URL; data become a data URL.
     pub(super) fn append_as_url(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
         if self.url().is_some() || self.kind.as_deref() == Some("url") {
             if self.url().is_some() {

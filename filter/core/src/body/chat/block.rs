@@ -60,13 +60,14 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
     }
 }
 
-/// The strings that say which asset a block shows.
+/// The strings that identify the image, video or audio of a block.
 #[derive(Default)]
 struct Asset<'a>([Option<Cow<'a, str>>; 2]);
 
 impl Asset<'_> {
     fn first(&self) -> &str {
-        self.0[0].as_deref().unwrap_or_default()
+        let [first, _] = &self.0;
+        first.as_deref().unwrap_or_default()
     }
 
     fn hash(&self) -> u64 {
@@ -104,9 +105,10 @@ impl<'a> Reader<'a> for AssetReader<'_, '_, 'a> {
         let scope = self.scope;
         let mut asset = Asset::default();
         while let Some(name) = key(&mut object)? {
-            if let Some(field) = self.fields.iter().position(|field| *field == name) {
+            let mut fields = self.fields.iter().zip(&mut asset.0);
+            if let Some((_, field)) = fields.find(|(field, _)| **field == name) {
                 let rule = "an asset's url, data and format must be strings";
-                asset.0[field] = value(&mut object, scope.name(rule))?;
+                *field = value(&mut object, scope.name(rule))?;
             } else {
                 value(&mut object, Pass)?;
             }

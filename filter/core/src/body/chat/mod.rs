@@ -27,7 +27,7 @@ impl<'a> Input<'a> for Chat<'a> {
         object: &mut A,
         scope: &Scope<'_, 'a>,
     ) -> Result<(), A::Error> {
-        // The EPP decodes these for other tokenizers, and so refuses them when their type is wrong.
+        // The EPP decodes some fields for other tokenizers, and so refuses a wrong type in them.
         let typed = |kind| Typed { scope, kind, rule: "a field has the wrong type" };
         match name {
             "messages" => self.messages = value(object, Messages { scope })?,
@@ -59,7 +59,7 @@ impl<'a> Input<'a> for Chat<'a> {
     }
 }
 
-/// The tools' text unless there are none.
+/// The text of the tools; `None` if there are none.
 fn tools<'a>(tools: Text<'a>, scope: &Scope<'_, 'a>) -> Option<Text<'a>> {
     if canonical::is_null(&tools) || canonical::is_empty_array(&tools) {
         return None;
@@ -70,7 +70,7 @@ fn tools<'a>(tools: Text<'a>, scope: &Scope<'_, 'a>) -> Option<Text<'a>> {
     Some(tools)
 }
 
-/// The messages' pieces, or nothing if there is no message.
+/// The pieces of the messages; `None` without a message.
 struct Messages<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
 }
