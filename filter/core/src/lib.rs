@@ -11,7 +11,6 @@
 
 #![warn(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[allow(clippy::indexing_slicing, reason = "not gone through yet")]
 pub mod body;
 mod candidates;
 pub mod config;
@@ -27,15 +26,12 @@ pub mod packed;
 pub mod period;
 pub mod pipeline;
 pub mod plugin;
-#[allow(clippy::indexing_slicing, reason = "not gone through yet")]
 pub mod policy;
 pub mod pool;
-#[allow(clippy::indexing_slicing, reason = "not gone through yet")]
 pub mod prompt;
 pub mod reading;
 pub mod rejection;
 pub mod request;
-#[allow(clippy::indexing_slicing, reason = "not gone through yet")]
 pub mod restore;
 pub mod rng;
 pub mod shadow;

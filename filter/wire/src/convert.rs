@@ -1,4 +1,4 @@
-//! Between the messages and the rules' own types.
+//! Conversions of pools and readings, in both directions.
 
 use core::fmt;
 use core::time::Duration;
@@ -8,7 +8,7 @@ use endpoint_picker::reading::{Lora, Reading};
 
 use crate::v1;
 
-/// Writes a pool, without a policy.
+/// The message of a pool, without a policy.
 pub fn topology_from_core(pool: &Pool) -> v1::Topology {
     let endpoints = pool.endpoints().iter().map(|endpoint| v1::Endpoint {
         name: endpoint.name().to_owned(),
@@ -21,7 +21,7 @@ pub fn topology_from_core(pool: &Pool) -> v1::Topology {
     v1::Topology { pool: pool.name().to_owned(), endpoints: endpoints.collect(), policy: None }
 }
 
-/// Reads a pool, refusing addresses that are not `ip:port` and everything [`Pool::new`] refuses.
+/// The pool of a message. Refuses addresses that are not `ip:port`, and whatever [`Pool::new`] refuses.
 pub fn topology_into_core(topology: v1::Topology) -> Result<Pool, TopologyError> {
     let endpoints = topology
         .endpoints
@@ -38,7 +38,7 @@ pub fn topology_into_core(topology: v1::Topology) -> Result<Pool, TopologyError>
     Pool::new(topology.pool, endpoints).map_err(TopologyError::Pool)
 }
 
-/// Writes a reading as it is at `now`, on the clock that stamped it.
+/// The message of a reading at `now`, a time on the clock of [`Reading::updated`].
 pub fn reading_from_core(reading: &Reading, now: Duration) -> v1::Reading {
     v1::Reading {
         ready: reading.ready,
@@ -64,8 +64,8 @@ pub fn reading_from_core(reading: &Reading, now: Duration) -> v1::Reading {
     }
 }
 
-/// Reads a reading that arrived at `now`, on the reader's clock. A KV usage or an attribute that is not finite counts as not
-/// said.
+/// The reading of a message that arrived at `now`, on the receiver's clock. A KV usage or an attribute that is not finite counts
+/// as absent.
 pub fn reading_into_core(reading: v1::Reading, now: Duration) -> Reading {
     Reading {
         ready: reading.ready,
@@ -88,16 +88,15 @@ pub fn reading_into_core(reading: v1::Reading, now: Duration) -> Reading {
 
 /// Why a topology message is not a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum TopologyError {
     /// This endpoint's address is not `ip:port`.
     Address {
         /// The endpoint's name.
         endpoint: String,
-        /// What stands in place of an address.
+        /// The text in place of an address.
         address: String,
     },
-    /// The endpoints do not make a pool.
+    /// The endpoints are not a pool.
     Pool(PoolError),
 }
 
@@ -107,7 +106,7 @@ impl fmt::Display for TopologyError {
             Self::Address { endpoint, address } => {
                 write!(
                     f,
-                    "endpoint {endpoint:?} has address {address:?}; allowed is ip:port, an IPv6 address in brackets"
+                    "endpoint {endpoint:?} has address {address:?}; must be ip:port, with an IPv6 address in brackets"
                 )
             }
             Self::Pool(error) => error.fmt(f),

@@ -1,8 +1,9 @@
-//! The bytes that the metrics agent hands to the filter, and those that the filter's VMs hand to each other.
+//! The bytes between the metrics agent and the filter, and their conversion to the types of the rules.
 //!
-//! `proto/snapshot.proto` is the one definition of snapshots; [`v1`] is generated from it and committed, so a build needs no
-//! protoc. The conversions here are the only place where untrusted snapshot bytes become the rules' own types. What VMs tell
-//! each other for every request is a [`log`] of words.
+//! The schemas are in `proto/`; the code that is generated from them is committed, so a build needs no protoc. Only the
+//! conversions of this crate make types of the rules from bytes of a snapshot, which are not trusted.
+
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod convert;
 pub mod log;
@@ -41,7 +42,7 @@ pub const FORMAT: u32 = 1;
 /// The format of reports that this build reads and writes.
 pub const REPORT_FORMAT: u32 = 1;
 
-/// Decodes a snapshot and checks that its format is one this build knows.
+/// Decodes a snapshot and checks its format.
 pub fn decode(bytes: &[u8]) -> Result<v1::Snapshot, SnapshotError> {
     let snapshot = v1::Snapshot::decode(bytes).map_err(SnapshotError::Malformed)?;
     if snapshot.format != FORMAT {
@@ -52,11 +53,10 @@ pub fn decode(bytes: &[u8]) -> Result<v1::Snapshot, SnapshotError> {
 
 /// Why bytes are not a snapshot.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum SnapshotError {
     /// Not the schema's protobuf.
     Malformed(DecodeError),
-    /// Another format than [`FORMAT`]: agent and filter are of versions that do not fit together.
+    /// Another format than [`FORMAT`]: the versions of agent and filter do not match.
     UnknownFormat(u32),
 }
 

@@ -1,4 +1,4 @@
-//! Policies, from the messages to the rules' own types.
+//! Conversions of policies.
 
 use core::time::Duration;
 
@@ -14,13 +14,13 @@ use endpoint_picker::shadow::Shadow;
 
 use crate::v1;
 
-/// The pipeline of a policy's configuration, or of the default when it has none.
+/// The pipeline of a policy's configuration, or of the default if it has none.
 pub fn pipeline_into_core(policy: &mut v1::Policy) -> Result<Pipeline, ConfigErrors> {
     let config = policy.picker_config.take();
     config.map_or_else(|| Ok(Pipeline::default()), compile).map(|pipeline| with_options(pipeline, policy))
 }
 
-/// The policy's shadow beside its pipeline, if it has one.
+/// The policy's shadow configuration, if it has one.
 pub fn shadow_into_core(policy: &mut v1::Policy, acting: &Pipeline) -> Result<Option<Shadow>, ConfigErrors> {
     let pipeline = policy.shadow_config.take().map(compile).transpose()?;
     Ok(pipeline.map(|pipeline| Shadow::new(with_options(pipeline, policy), acting)))
@@ -34,11 +34,11 @@ fn with_options(pipeline: Pipeline, policy: &v1::Policy) -> Pipeline {
     pipeline.with_neutral_score_after(policy.neutral_score_after_ms.map(Duration::from_millis))
 }
 
-/// Reads a configuration.
+/// The configuration of a message.
 pub fn picker_config_into_core(config: v1::PickerConfig) -> Result<PickerConfig, ConfigError> {
     let plugins = config.plugins.into_iter().enumerate().map(|(index, plugin)| {
-        let wrong = |error| ConfigError { at: format!("plugins[{index}]"), problem: format!("{error}") };
-        let read = read_plugin(&plugin.r#type, &plugin.parameters).map_err(wrong)?;
+        let refuse = |error| ConfigError { at: format!("plugins[{index}]"), problem: format!("{error}") };
+        let read = read_plugin(&plugin.r#type, &plugin.parameters).map_err(refuse)?;
         Ok(Instance { name: plugin.name, plugin: read })
     });
     let plugins = plugins.collect::<Result<_, _>>()?;
@@ -58,8 +58,7 @@ pub fn picker_config_into_core(config: v1::PickerConfig) -> Result<PickerConfig,
     })
 }
 
-/// Reads everything of a policy but the picker's configuration. A failure mode this build does not know counts as not
-/// said.
+/// The policy of a message, without the picker's configuration. An unknown failure mode counts as absent.
 pub fn policy_into_core(policy: v1::Policy) -> Policy {
     let failure_mode = match policy.failure_mode() {
         v1::FailureMode::Unspecified => None,
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_the_default() {
+    fn absent_fields_have_their_defaults() {
         assert_eq!(policy_into_core(v1::Policy::default()), Policy::default());
         assert_eq!(
             policy_into_core(v1::Policy { failure_mode: 99, ..v1::Policy::default() }),

@@ -1,4 +1,4 @@
-//! Scores of endpoints, as Envoy's metadata holds them.
+//! Scores of endpoints in the format of Envoy's metadata.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
-/// A `google.protobuf.Value`: a structure with the score of each endpoint under its address. As many of the best as fit
-/// in `max_bytes`.
+/// A `google.protobuf.Value`: a structure with the score of each endpoint under its address, of as many of the best endpoints as
+/// fit in `max_bytes`.
 pub fn endpoint_scores(mut scores: Vec<(&str, f64)>, max_bytes: usize) -> Vec<u8> {
     scores.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let mut size = STRUCT_BYTES;

@@ -11,10 +11,9 @@ use crate::json::quoted;
 /// counts. The EPP encodes the whole body again instead, with sorted members and rounded numbers.
 pub fn name_model(body: &[u8], span: Option<Range<usize>>, model: &str) -> Vec<u8> {
     let value = quoted(model);
-    if let Some(Range { start, end }) = span
-        && let (Some(before), Some(after)) = (body.get(..start), body.get(end..))
-    {
-        return [before, &value, after].concat();
+    let replace = |Range { start, end }| Some([body.get(..start)?, &value, body.get(end..)?].concat());
+    if let Some(replaced) = span.and_then(replace) {
+        return replaced;
     }
     let end = body.iter().rposition(|&byte| byte == b'}');
     let Some((before, after)) = end.and_then(|end| body.split_at_checked(end)) else {
