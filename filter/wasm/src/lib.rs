@@ -1,38 +1,18 @@
-//! The Envoy filter: a thin proxy-wasm shell over [`endpoint_picker`].
+//! The Envoy filter: proxy-wasm callbacks over the [engine](endpoint_picker_engine).
 //!
-//! One VM runs in each Envoy worker and one on the main thread. Each has a [root context](root) per filter
-//! configuration, which keeps the VM's copy of the pool, and a [stream](stream) per request, which lets the rules decide.
-//! The VMs share what only one of them fetched through Envoy's shared data ([`board`]).
+//! One VM runs in each Envoy worker and one on the main thread. Each has a [root context](root) per filter configuration, which
+//! keeps the [worker](worker)'s copy of the pool up to date, and a [stream](stream) per request. The VMs share snapshots and the
+//! ledger through Envoy's shared data ([`endpoint_picker_workers`]).
 //!
-//! No rule is here: what to decide is core's. [`host`] is the only file that talks to Envoy.
+//! No rule is here, and only [`host`] calls Envoy.
 
 #![expect(missing_docs, reason = "the only public item is the entry point that the SDK's macro makes")]
+#![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-mod answer_tokens;
-mod board;
-mod compiled;
-mod config;
-mod decide;
-mod error_body;
-mod fetcher;
-mod headers;
 mod host;
-mod labels;
-mod metric;
-mod one_view;
-mod pick;
-mod policy;
-mod pool_state;
-mod reporter;
-mod response;
 mod root;
-mod roster;
-mod shared_log;
-mod stats;
 mod stream;
-mod token_stats;
-mod trial;
-mod verdict;
+mod worker;
 
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(proxy_wasm::types::LogLevel::Info);

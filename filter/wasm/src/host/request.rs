@@ -1,0 +1,106 @@
+//! The request that the callback at hand is about.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use endpoint_picker_engine::proxy::{HeaderList, Proxy, Result};
+use proxy_wasm::hostcalls;
+use proxy_wasm::types::{BufferType, MapType};
+
+use super::{Envoy, refused};
+
+/// The name of the request's state that marks it as picked. Only filters see it, so a client cannot set it.
+const PICKED_FOR: &str = "endpoint-picker.pool";
+
+impl Proxy for Envoy {
+    fn now(&self) -> Result<Duration> {
+        super::now()
+    }
+
+    fn request_headers(&self) -> Result<HeaderList> {
+        let headers = hostcalls::get_map_bytes(MapType::HttpRequestHeaders);
+        let headers = headers.map_err(refused("get_map(request headers)"))?;
+        #[cfg(feature = "trap")]
+        assert!(!headers.iter().any(|(name, _)| name == "x-test-trap"), "the VM ends here, as requested");
+        Ok(headers)
+    }
+
+    fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {
+        hostcalls::set_map_value(MapType::HttpRequestHeaders, name, Some(value))
+            .map_err(refused("set_map_value(request header)"))
+    }
+
+    fn remove_request_header(&mut self, name: &str) -> Result<()> {
+        hostcalls::remove_map_value(MapType::HttpRequestHeaders, name)
+            .map_err(refused("remove_map_value(request header)"))
+    }
+
+    fn request_body(&self, max_bytes: usize) -> Result<Vec<u8>> {
+        let bytes = hostcalls::get_buffer(BufferType::HttpRequestBody, 0, max_bytes);
+        Ok(bytes.map_err(refused("get_buffer(request body)"))?.unwrap_or_default())
+    }
+
+    fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
+        hostcalls::set_buffer(BufferType::HttpRequestBody, 0, usize::MAX, body)
+            .map_err(refused("set_buffer(request body)"))
+    }
+
+    fn metadata_namespace(&self, namespace: &str) -> Result<Option<Vec<u8>>> {
+        hostcalls::get_property(vec!["metadata", "filter_metadata", namespace])
+            .map_err(refused("get_property(metadata)"))
+    }
+
+    fn metadata(&self, namespace: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        hostcalls::get_property(vec!["metadata", "filter_metadata", namespace, key])
+            .map_err(refused("get_property(metadata)"))
+    }
+
+    fn picked_for(&self) -> Result<Option<Vec<u8>>> {
+        hostcalls::get_property(vec![PICKED_FOR]).map_err(refused("get_property(picked)"))
+    }
+
+    fn mark_picked(&mut self, pool: &str) -> Result<()> {
+        hostcalls::set_property(vec![PICKED_FOR], Some(pool.as_bytes())).map_err(refused("set_property"))
+    }
+
+    fn send_response(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()> {
+        hostcalls::send_http_response(status.into(), headers.to_vec(), Some(body))
+            .map_err(refused("send_http_response"))
+    }
+
+    fn upstream_address(&self) -> Result<Option<SocketAddr>> {
+        let address = hostcalls::get_property(vec!["upstream", "address"])
+            .map_err(refused("get_property(upstream.address)"))?;
+        Ok(address.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok()))
+    }
+
+    fn response_details(&self) -> Result<Vec<u8>> {
+        let details = hostcalls::get_property(vec!["response", "code_details"])
+            .map_err(refused("get_property(response.code_details)"))?;
+        Ok(details.unwrap_or_default())
+    }
+
+    fn response_headers(&self) -> Result<HeaderList> {
+        hostcalls::get_map_bytes(MapType::HttpResponseHeaders).map_err(refused("get_map(response headers)"))
+    }
+
+    fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
+        hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value))
+            .map_err(refused("set_map_value(response header)"))
+    }
+
+    fn remove_response_header(&mut self, name: &str) -> Result<()> {
+        hostcalls::remove_map_value(MapType::HttpResponseHeaders, name)
+            .map_err(refused("remove_map_value(response header)"))
+    }
+
+    fn response_chunk(&self) -> Result<Vec<u8>> {
+        let bytes = hostcalls::get_buffer(BufferType::HttpResponseBody, 0, usize::MAX);
+        Ok(bytes.map_err(refused("get_buffer(response body)"))?.unwrap_or_default())
+    }
+
+    fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()> {
+        hostcalls::set_buffer(BufferType::HttpResponseBody, 0, usize::MAX, bytes)
+            .map_err(refused("set_buffer(response body)"))
+    }
+}

@@ -1,0 +1,194 @@
+//! A VM as a worker: its pool, its part in polling the agent for all VMs, and what it does at every tick.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::time::Duration;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use endpoint_picker_engine::agent::{PollOutcome, Reporter, SnapshotClient};
+use endpoint_picker_engine::config::{Config, ConfigError};
+use endpoint_picker_engine::pool_in_use::{PoolInUse, TopologyChange};
+use endpoint_picker_engine::proxy::ProxyError;
+use endpoint_picker_engine::snapshot::{self, ReadError};
+use endpoint_picker_workers::{Lease, Replica, SharedSnapshot, next_worker_number};
+
+use crate::host::{self, Envoy};
+
+/// The pool that all streams of a VM use.
+pub(crate) type Pool = PoolInUse<Replica<Envoy>, Envoy>;
+
+/// One VM as a worker.
+pub(crate) struct Worker {
+    pool: Rc<RefCell<Pool>>,
+    agent_cluster: String,
+    snapshot: SharedSnapshot,
+    lease: Lease,
+    client: SnapshotClient,
+    reporter: Reporter,
+    /// The errors of the last tick, so that each is logged once.
+    last_errors: Vec<String>,
+}
+
+/// Why a worker does not start.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    Host(ProxyError),
+    Config(ConfigError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(error) => error.fmt(f),
+            Self::Config(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<ProxyError> for StartError {
+    fn from(error: ProxyError) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl Worker {
+    /// Starts a worker with the filter's configuration and a tick of this period.
+    pub(crate) fn start(tick: Duration) -> Result<Self, StartError> {
+        let config = Config::parse(&host::plugin_configuration()?).map_err(StartError::Config)?;
+        let number = next_worker_number(&Envoy)?;
+        let now = host::now()?;
+        host::set_tick_period(tick)?;
+        // VMs start at almost the same time; the number keeps their random sequences apart.
+        let seed = u64::from(now.subsec_nanos()) ^ (now.as_secs() << 30) ^ number.rotate_left(48);
+        let proxy_name = host::node_id().unwrap_or_else(|error| {
+            log::warn!("{error}; reports to the agent do not name this proxy");
+            None
+        });
+        let name = &config.pool;
+        let replica = Replica::new(Envoy, name, number)?;
+        let mut worker = Self {
+            agent_cluster: config.agent_cluster.clone(),
+            snapshot: SharedSnapshot::new(name),
+            lease: Lease::new(&Envoy, name, number)?,
+            client: SnapshotClient::new(name),
+            reporter: Reporter::new(name, proxy_name.unwrap_or_default(), seed),
+            pool: Rc::new(RefCell::new(PoolInUse::new(config, replica, &Envoy, seed))),
+            last_errors: Vec::new(),
+        };
+        // A VM that replaces another one has the newest snapshot from its first request on.
+        let adopted = worker.adopt_newest(now).map_err(|error| error.to_string());
+        worker.log_new(vec![adopted]);
+        Ok(worker)
+    }
+
+    pub(crate) fn pool(&self) -> Rc<RefCell<Pool>> {
+        Rc::clone(&self.pool)
+    }
+
+    /// Does everything that is due. An error in one step does not keep the others from being taken.
+    pub(crate) fn tick(&mut self) {
+        let results = match host::now() {
+            Ok(now) => {
+                let text = |error: ProxyError| error.to_string();
+                let adopted = self.adopt_newest(now).map_err(|error| error.to_string());
+                let kept_up = self.pool.borrow_mut().store_mut().keep_up(now).map_err(text);
+                let polled = self.poll(now).map_err(text);
+                let is_leader = self.lease.is_held(now);
+                let reported = if is_leader { self.report(now).map_err(text) } else { Ok(()) };
+                self.pool.borrow_mut().publish_metrics(is_leader, now);
+                vec![adopted, kept_up, polled, reported]
+            }
+            Err(error) => vec![Err(error.to_string())],
+        };
+        self.log_new(results);
+    }
+
+    /// Adopts the newest published snapshot, if there is a newer one.
+    fn adopt_newest(&mut self, now: Duration) -> Result<(), ReadError> {
+        let mut pool = self.pool.borrow_mut();
+        let view = Arc::clone(pool.view());
+        let own = view.versions().map(|versions| (versions.readings, view.arrived()));
+        let newer = self.snapshot.newer(&Envoy, own, now).map_err(ReadError::Proxy)?;
+        let Some(newer) = newer else { return Ok(()) };
+        let topology = || self.snapshot.topology(&Envoy);
+        match snapshot::read(&view, &newer.bytes, newer.arrived, topology) {
+            Ok(None) => {}
+            Ok(Some(view)) => {
+                if let Some(TopologyChange { pool, endpoints }) = pool.adopt(Arc::new(view)) {
+                    log::info!("pool {pool} has {endpoints} endpoints");
+                }
+            }
+            Err(error) => {
+                self.snapshot.refuse(newer.version);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the lease, and with it polls the agent.
+    fn poll(&mut self, now: Duration) -> Result<(), ProxyError> {
+        self.lease.keep(&Envoy, now)?;
+        if !self.lease.is_held(now) {
+            return Ok(());
+        }
+        let have = self.pool.borrow().view().versions();
+        if let Some(request) = self.client.next_poll(have, now) {
+            self.client.sent(host::call_agent(&self.agent_cluster, &request)?);
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, now: Duration) -> Result<(), ProxyError> {
+        let report = self.reporter.next_report(&self.pool.borrow(), now);
+        if let Some(request) = report {
+            self.reporter.sent(host::call_agent(&self.agent_cluster, &request)?);
+        }
+        Ok(())
+    }
+
+    /// Takes the answer of the agent that is being delivered.
+    pub(crate) fn take_answer(&mut self, call: u32) {
+        if self.reporter.awaits(call) {
+            if let Some(problem) = self.reporter.finish(host::call_status()) {
+                log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
+            }
+        } else if self.client.awaits(call) {
+            self.finish_poll();
+        }
+    }
+
+    fn finish_poll(&mut self) {
+        let Self { pool, snapshot, client, .. } = self;
+        let have = pool.borrow().view().versions();
+        let now = host::now();
+        let answer = now.clone().and_then(|_| host::agent_answer());
+        let now = now.unwrap_or_default();
+        let outcome = client.finish(answer, have, now, |newer| {
+            snapshot.publish(&Envoy, newer.bytes, newer.readings_version, newer.has_topology, now)
+        });
+        match outcome {
+            PollOutcome::Published => {
+                pool.borrow().metrics.count_snapshot();
+                self.tick();
+            }
+            PollOutcome::Unchanged => self.tick(),
+            PollOutcome::Failed { error, is_new } => {
+                pool.borrow().metrics.count_failed_poll();
+                if is_new {
+                    log::warn!("no snapshot: {error}; the last one stays in use, and polls go on");
+                }
+            }
+        }
+    }
+
+    /// Logs errors that did not occur at the last tick.
+    fn log_new(&mut self, results: Vec<Result<(), String>>) {
+        let errors: Vec<String> = results.into_iter().filter_map(Result::err).collect();
+        for error in errors.iter().filter(|error| !self.last_errors.contains(error)) {
+            log::warn!("{error}");
+        }
+        self.last_errors = errors;
+    }
+}
