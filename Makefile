@@ -14,7 +14,7 @@ filter       := target/endpoint_picker.wasm
 # Variants for tests and benches: one with a request that traps its VM, one whose workers share nothing.
 trapping     := target/endpoint_picker_trap.wasm
 alone        := target/endpoint_picker_alone.wasm
-in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-wasm
+in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-engine -p endpoint-picker-workers -p endpoint-picker-wasm
 
 # Programs in .tools/ come after the installed ones.
 export PATH  := $(PATH):$(CURDIR)/.tools/bin

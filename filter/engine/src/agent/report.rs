@@ -8,7 +8,7 @@ use endpoint_picker::period::Period;
 use endpoint_picker_wire::report::{EndpointReport, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 
-use super::{AgentRequest, CallId};
+use super::call::{AgentRequest, CallId};
 use crate::ledger::{Ledger, LedgerStore};
 use crate::metrics::{MetricSink, Metrics};
 use crate::pool_in_use::PoolInUse;

@@ -6,7 +6,7 @@ use core::time::Duration;
 use endpoint_picker::period::Period;
 use endpoint_picker_wire::{self as wire, SnapshotError};
 
-use super::{AgentAnswer, AgentRequest, CallId};
+use super::call::{AgentAnswer, AgentRequest, CallId};
 use crate::pool_view::{Topology, TopologyRefusal, Versions};
 use crate::proxy::{ProxyError, Result};
 

@@ -4,7 +4,7 @@ use endpoint_picker_engine::metrics::{MetricId, MetricKind, MetricSink};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
 
-use super::{Envoy, refused};
+use super::envoy::{Envoy, refused};
 
 impl MetricSink for Envoy {
     fn define(&self, kind: MetricKind, name: &str) -> Option<MetricId> {

@@ -7,21 +7,21 @@ use endpoint_picker_engine::proxy::{HeaderList, Proxy, Result};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
-use super::{Envoy, refused};
+use super::envoy::{self, Envoy, refused};
 
 /// The name of the request's state that marks it as picked. Only filters see it, so a client cannot set it.
 const PICKED_FOR: &str = "endpoint-picker.pool";
 
 impl Proxy for Envoy {
     fn now(&self) -> Result<Duration> {
-        super::now()
+        envoy::now()
     }
 
     fn request_headers(&self) -> Result<HeaderList> {
         let headers = hostcalls::get_map_bytes(MapType::HttpRequestHeaders);
         let headers = headers.map_err(refused("get_map(request headers)"))?;
         #[cfg(feature = "trap")]
-        assert!(!headers.iter().any(|(name, _)| name == "x-test-trap"), "the VM ends here, as requested");
+        assert!(!headers.iter().any(|(name, _)| name == "x-test-trap"), "the VM ends here, as asked");
         Ok(headers)
     }
 

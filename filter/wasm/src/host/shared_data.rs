@@ -5,7 +5,7 @@ use endpoint_picker_workers::{SharedData, Versioned};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::Status;
 
-use super::{Envoy, refused};
+use super::envoy::{Envoy, refused};
 
 impl SharedData for Envoy {
     type Error = ProxyError;
