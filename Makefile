@@ -135,7 +135,7 @@ check-alerts: test-tools ## Check and test the alert rules of docs/observability
 	promtool test rules docs/observability/alerts-test.yaml
 
 .PHONY: bench
-bench: tools wasm-alone wasm ## Measure the picker's cost: proxy, decision, agent, module (a part: make bench B='--only sharing')
+bench: tools wasm-alone wasm ## Measure the picker's cost: proxy, decision, agent, module (a part: make bench B='--only sharing'; two builds in turns: B='--other-filter MODULE')
 	@tools/debian wrk
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench cost $(B)

@@ -5,6 +5,7 @@ use crate::picker_cost::{self, ProxyPair, RoundPlan};
 use crate::report::{envoy_version, load_average, table};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -28,6 +29,9 @@ pub(super) struct Flags {
     /// Only this and the module.
     #[arg(long)]
     only: Option<Part>,
+    /// Another build of the filter: the proxy with it takes the place of the proxy without the picker, and nothing else is measured.
+    #[arg(long, value_name = "MODULE", conflicts_with = "only")]
+    other_filter: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -46,11 +50,17 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
     let load_before = load_average()?;
 
     let mut rows = Vec::new();
-    let measures = |part| flags.only.is_none_or(|only| only == part);
+    let measures = |part| match flags.only {
+        Some(only) => only == part,
+        None => flags.other_filter.is_none() || part == Part::Proxy,
+    };
     let sizes = flags.endpoints.iter().filter(|_| measures(Part::Proxy));
     for &endpoints in sizes {
         eprintln!("measuring the proxy with {endpoints} endpoints");
-        let mut pair = ProxyPair::with_and_without_picker(endpoints.into()).await?;
+        let mut pair = match &flags.other_filter {
+            Some(other) => ProxyPair::with_other_filter(endpoints.into(), other).await?,
+            None => ProxyPair::with_and_without_picker(endpoints.into()).await?,
+        };
         rows.extend(pair.requests(plan).await?);
         if endpoints == flags.endpoints[0] {
             eprintln!("measuring streamed answers");

@@ -1,4 +1,4 @@
-//! Two running proxies that are compared: the shipped one with the picker, and one without it or without sharing.
+//! Two running proxies that are compared: the shipped one with the picker, and one without it, without sharing or with another build.
 
 use super::turns::LoadedProxy;
 use crate::load::bodies::{NEW_NUMBER, chat_line};
@@ -70,6 +70,14 @@ impl ProxyPair {
         let (alone, first) = setup.start_picker("alone", &tools::alone_filter_wasm()?, workers).await?;
         let (sharing, second) = setup.start_picker("sharing", &tools::filter_wasm()?, workers).await?;
         Ok(setup.into_pair(alone, sharing, vec![first, second]))
+    }
+
+    /// The shipped proxy with another build of the filter, and with this one; one worker each.
+    pub(crate) async fn with_other_filter(endpoints: usize, other: &Path) -> Result<Self> {
+        let setup = PairSetup::new(endpoints).await?;
+        let (other, first) = setup.start_picker("other", other, 1).await?;
+        let (this, second) = setup.start_picker("this", &tools::filter_wasm()?, 1).await?;
+        Ok(setup.into_pair(other, this, vec![first, second]))
     }
 
     /// Both, the baseline first.
