@@ -1,7 +1,7 @@
 //! The Envoy filter: proxy-wasm callbacks over the [engine](endpoint_picker_engine).
 //!
 //! One VM runs in each Envoy worker and one on the main thread. Each has a [root context](root) per filter configuration, which
-//! keeps the [worker](worker)'s copy of the pool up to date, and a [stream](stream) per request. The VMs share snapshots and the
+//! keeps the [`worker`]'s copy of the pool up to date, and a [`stream`] per request. The VMs share snapshots and the
 //! ledger through Envoy's shared data ([`endpoint_picker_workers`]).
 //!
 //! No rule is here, and only [`host`] calls Envoy.

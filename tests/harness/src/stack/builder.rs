@@ -54,7 +54,7 @@ pub(crate) type Change = fn(&mut Config) -> Result<()>;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AccessLog {
-    /// [`ACCESS_LOG`], for [`Stack::logged`].
+    /// [`ACCESS_LOG`](crate::config::ACCESS_LOG), for [`Stack::logged`].
     File,
     Shipped,
     Off,
