@@ -36,7 +36,7 @@ const RESTARTED: u32 = 10;
 pub struct Entry<'a> {
     /// The worker that appended it.
     pub worker: u64,
-    /// What it says.
+    /// The content.
     pub content: Content<'a>,
 }
 

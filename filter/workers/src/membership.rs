@@ -56,7 +56,7 @@ impl Membership {
         Ok(Self { key, worker, pause: Period::default(), resync_requests: 1, seen: Vec::new() })
     }
 
-    /// Requests, with the next heartbeat, what this worker has missed.
+    /// Requests, with the next heartbeat, the changes that this worker has missed.
     pub(crate) fn request_resync(&mut self) {
         self.resync_requests += 1;
         self.pause = Period::default();

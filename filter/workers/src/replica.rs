@@ -53,7 +53,7 @@ impl<S: SharedData> Replica<S> {
         &self.ledger
     }
 
-    /// Shared data, for what is not in the ledger.
+    /// Shared data, for values beside the ledger.
     pub fn data(&self) -> &S {
         &self.data
     }
@@ -107,16 +107,16 @@ impl<S: SharedData> Replica<S> {
         self.log.push(|log| changes.iter().for_each(|change| write_change(worker, change, log)));
     }
 
-    /// Applies what the other workers appended, then appends what is pending here.
+    /// Applies the entries of other workers, then appends the pending ones.
     fn sync(&mut self) {
         let Self { data, log, ledger, .. } = self;
         if let Err(error) = log.read(data, |entry| apply(ledger, entry)) {
-            log::error!("{error}; the changes of other workers are not known");
+            log::error!("{error}; changes of other workers are missing until the next read");
         }
         self.flush();
     }
 
-    /// Appends what is pending. When other workers are faster several times in a row, it stays pending.
+    /// Appends the pending entries. When other workers are faster several times in a row, they stay pending.
     fn flush(&mut self) {
         self.append(|_| true);
     }
@@ -128,7 +128,7 @@ impl<S: SharedData> Replica<S> {
         self.append(|ledger| ledger.routed() == routed)
     }
 
-    /// Appends what is pending, for as long as the changes that other workers append first allow it. Returns whether they did.
+    /// Appends the pending entries, unless other workers append changes first that do not allow it. Returns whether they were allowed.
     fn append(&mut self, allows: impl Fn(&Ledger) -> bool) -> bool {
         let Self { data, log, ledger, .. } = self;
         for _ in 0..TRIES {
@@ -137,7 +137,7 @@ impl<S: SharedData> Replica<S> {
                 Ok(false) if allows(ledger) => {}
                 Ok(false) => return false,
                 Err(error) => {
-                    log::error!("{error}; other workers do not know the changes of this one");
+                    log::error!("{error}; the changes of this worker stay pending");
                     break;
                 }
             }

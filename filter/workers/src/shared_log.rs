@@ -8,7 +8,7 @@
 //! | `…/log` | the number of the tail (a word), then its [entries](crate::entry) |
 //! | `…/log/{n}` | the same of a full chunk; n is its number modulo [`CHUNKS`] |
 //!
-//! A worker that starts, or was away, reads what is still there; no worker waits for it.
+//! A worker that starts, or was away, reads the chunks that are left; no worker waits for it.
 
 use crate::entry::{self, Entry};
 use crate::shared_data::{SharedData, Versioned, create, key};
@@ -40,7 +40,7 @@ pub(crate) struct SharedLog {
 }
 
 impl SharedLog {
-    /// A place at the beginning of what is still there.
+    /// A place at the first entry that is left.
     pub(crate) fn new<S: SharedData>(data: &S, pool: &str) -> Result<Self, S::Error> {
         let mut log = Self {
             key: key(pool, "log"),

@@ -13,11 +13,11 @@ use endpoint_picker::state::{self, Event};
 pub struct Change<Hashes = Vec<u64>> {
     /// The [key](endpoint_picker::pool::Endpoint::key) of the endpoint that it is about.
     pub endpoint: u64,
-    /// What happened there.
+    /// The event.
     pub kind: ChangeKind<Hashes>,
 }
 
-/// What happened at an endpoint. Times are on the shell's clock, since the epoch.
+/// An event at an endpoint. Times are on the shell's clock, since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind<Hashes = Vec<u64>> {
     /// A request, or one stage of it, was routed to the endpoint: this load is in flight there from now on.

@@ -1,4 +1,4 @@
-//! What changes with every request: plugin states, loads in flight, failures and restarts.
+//! The state that changes with every request: plugin states, loads in flight, failures and restarts.
 //!
 //! A decision borrows the [`Ledger`] and returns [`Change`]s. They name endpoints and plugins by their keys, so they mean the
 //! same to a copy with another list of endpoints. A [`LedgerStore`] applies them to the ledger, and to all of its copies in one

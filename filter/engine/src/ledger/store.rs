@@ -1,4 +1,4 @@
-//! What keeps a ledger and carries its changes to every copy.
+//! The keeper of a ledger, which carries its changes to every copy.
 
 use core::time::Duration;
 use std::sync::Arc;

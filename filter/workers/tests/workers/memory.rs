@@ -36,7 +36,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// What happens before each call.
+/// Code that runs before each call.
 pub(crate) trait Gate {
     /// Returns whether the call may be made. It is given the call's name and key.
     fn before(&self, call: &str, key: &str) -> Result<(), Refused>;
@@ -92,8 +92,8 @@ impl Values {
         if key.ends_with("/log") {
             let entries = |value: &[u8]| words(value).skip(1).collect::<Vec<u64>>();
             let older = self.values.get(key).map(|older| older.bytes.clone()).unwrap_or_default();
-            let known = if older.get(..8) == value.get(..8) { entries(&older).len() } else { 0 };
-            self.log.extend(&entries(value)[known..]);
+            let older_length = if older.get(..8) == value.get(..8) { entries(&older).len() } else { 0 };
+            self.log.extend(&entries(value)[older_length..]);
         }
         let entry = self.values.entry(key.to_owned()).or_default();
         let version = entry.version.unwrap_or(0) + 1;

@@ -85,7 +85,7 @@ fn another_request_at_the_same_time_leads_to_one_new_decision() {
     let mut one = worker(memory.behind(gate));
     rivals.set(1);
     assert_eq!(decide(&mut one), (2, 2), "the other one took host 1");
-    assert_eq!(loads(&one), [ONE, ONE], "what was decided first is withdrawn");
+    assert_eq!(loads(&one), [ONE, ONE], "the first decision is withdrawn");
     rivals.set(3);
     assert_eq!(decide(&mut one).1, 2, "not a third time");
     one.keep_up(START).unwrap();
@@ -123,7 +123,7 @@ fn changes_stay_pending_while_shared_data_fails_and_are_appended_once() {
     failing.set("compare_and_swap");
     assert_eq!(decide(&mut one), (1, 1));
     assert_eq!(loads(&one), [NONE, NONE]);
-    // The tail cannot be read again, so the next append is based on what was read before.
+    // The tail cannot be read again, so the next append is based on the older one.
     failing.set("get");
     one.apply(vec![]);
     failing.set("");

@@ -9,7 +9,7 @@ mod worker;
 
 use proxy::{Faults, Proxy};
 
-/// Seeds of each test; with `SEEDS=n` in the environment, so many instead.
+/// Seeds of each test: 1 to 6, or 1 to n with `SEEDS=n` in the environment.
 fn seeds() -> impl Iterator<Item = u64> {
     let number = std::env::var("SEEDS").ok().and_then(|number| number.parse().ok());
     (1..=number.unwrap_or(6)).inspect(|seed| println!("seed {seed}"))
@@ -24,8 +24,14 @@ fn simulate(faults: Faults) {
     }
 }
 
-const NONE: Faults =
-    Faults { traps: false, clock_steps: false, refusals: false, stalls: false, overruns: false };
+const NONE: Faults = Faults {
+    traps: false,
+    clock_steps: false,
+    refusals: false,
+    stalls: false,
+    reorders: false,
+    overruns: false,
+};
 
 #[test]
 fn workers_that_live_agree() {
@@ -58,6 +64,18 @@ fn workers_are_away_for_longer_than_the_log_is_kept() {
 }
 
 #[test]
+fn endpoints_change_their_order() {
+    simulate(Faults { reorders: true, ..NONE });
+}
+
+#[test]
 fn everything_happens_at_once() {
-    simulate(Faults { traps: true, clock_steps: true, refusals: true, stalls: true, overruns: true });
+    simulate(Faults {
+        traps: true,
+        clock_steps: true,
+        refusals: true,
+        stalls: true,
+        reorders: true,
+        overruns: true,
+    });
 }

@@ -27,11 +27,11 @@ const TURNS: u32 = 2_500;
 /// More calls than are ever made in one turn.
 const UNLIMITED: u32 = u32::MAX;
 
-/// What goes wrong while a proxy runs.
+/// The faults of a run.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "any of them can go wrong with any other")]
 pub(crate) struct Faults {
-    /// Workers end in the middle of what they do, and others take their places.
+    /// Workers end in the middle of an action, and others take their places.
     pub(crate) traps: bool,
     /// The wall clock is set forward or back.
     pub(crate) clock_steps: bool,
@@ -39,7 +39,9 @@ pub(crate) struct Faults {
     pub(crate) refusals: bool,
     /// Workers do nothing for a while.
     pub(crate) stalls: bool,
-    /// Requests are so large that the log does not keep what a worker that does nothing misses.
+    /// Snapshots list the endpoints in another order.
+    pub(crate) reorders: bool,
+    /// Requests are so large that a stalled worker misses entries that the log no longer keeps.
     pub(crate) overruns: bool,
 }
 
@@ -113,7 +115,8 @@ impl Proxy {
         let clock = Clock { real: Duration::ZERO, wall: START, set_at: None };
         let world = Arc::new(World {
             memory: Memory::default(),
-            pool: pool(&[1, 2, 3, 4]),
+            pools: [pool(&[1, 2, 3, 4]), pool(&[4, 2, 1, 3])],
+            reorders: faults.reorders,
             pipeline: Pipeline::default(),
             clock: Mutex::new(clock),
             checks_lease: !faults.stalls,
@@ -196,7 +199,7 @@ impl Proxy {
         clock.set_at = Some(clock.real);
     }
 
-    /// Has a worker finish what it does.
+    /// Has a worker finish its action.
     fn finish(&mut self, place: usize) {
         while !self.places[place].is_idle {
             self.places[place].go(Go { order: Order::GoOn, calls: UNLIMITED, fault: None });
@@ -224,7 +227,7 @@ impl Proxy {
     /// Requests go on, but nothing happens: all ledgers have to be equal, and true.
     pub(crate) fn rest(&mut self) {
         (0..WORKERS).for_each(|place| self.finish(place));
-        // Long enough for a departure and what follows from it.
+        // Long enough for a departure and the resync after it.
         self.tick_for(Duration::from_secs(3));
         let reports = self.reports();
         let mut in_flight = vec![Load::default(); 4];
@@ -272,7 +275,7 @@ impl Proxy {
         assert!(times.values().all(|&times| times == 1), "sent twice: {times:?}");
         let routed = self.world.routed.lock().unwrap();
         assert!(routed.len() > 50, "only {} requests", routed.len());
-        // A worker that traps takes with it what it could not append.
+        // The pending entries of a worker that traps are lost.
         let is_in_log = |mark| self.faults.traps || times.contains_key(mark);
         assert!(routed.iter().all(is_in_log), "a request is missing");
     }

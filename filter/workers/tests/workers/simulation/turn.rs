@@ -6,20 +6,20 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use crate::memory::{Gate, Refused};
 
-/// What the scheduler lets a worker do.
+/// A permission of the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Go {
-    /// What to begin, for a worker that is idle.
+    /// The action to begin, for an idle worker.
     pub(crate) order: Order,
     /// The number of calls of shared data until the worker waits again.
     pub(crate) calls: u32,
-    /// What becomes of its next call.
+    /// The fault of its next call.
     pub(crate) fault: Option<Fault>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Go on with what was begun.
+    /// Go on with the action.
     GoOn,
     /// Something that a worker does with a request, or a tick; `pads` fills the log.
     Act { pads: bool },
@@ -27,13 +27,13 @@ pub(crate) enum Order {
     Tick,
     /// End all own requests.
     EndRequests,
-    /// Report what this worker has.
+    /// Report the ledger and the own requests.
     Report,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The worker ends in the middle of what it does.
+    /// The worker ends in the middle of its action.
     Trap,
     /// The call is refused.
     Refusal,
@@ -46,7 +46,7 @@ pub(crate) enum End {
     Stopped,
 }
 
-/// A worker's side of the scheduler. `T` is what idle workers report.
+/// A worker's side of the scheduler. `T` is the report of an idle worker.
 pub(crate) struct Turn<T> {
     go: Receiver<Go>,
     waits: Sender<Wait<T>>,

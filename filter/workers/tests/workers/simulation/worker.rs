@@ -10,7 +10,7 @@ use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::{Rng, SplitMix64};
@@ -25,10 +25,13 @@ use crate::memory::{Gated, Memory, Refused};
 /// Different prompts that clients send.
 const PROMPTS: usize = 12;
 
-/// What all workers of a proxy have in common.
+/// Everything that the workers of a proxy share.
 pub(crate) struct World {
     pub(crate) memory: Memory,
-    pub(crate) pool: Arc<Pool>,
+    /// The pool as snapshots list it: the same endpoints in different orders.
+    pub(crate) pools: [Arc<Pool>; 2],
+    /// Whether snapshots change the order.
+    pub(crate) reorders: bool,
     pub(crate) pipeline: Pipeline,
     pub(crate) clock: Mutex<Clock>,
     /// Whether two workers must never hold the lease.
@@ -46,7 +49,7 @@ pub(crate) struct Clock {
     pub(crate) set_at: Option<Duration>,
 }
 
-/// What a worker that is idle has.
+/// The report of an idle worker.
 #[derive(Debug)]
 pub(crate) struct Report {
     /// The load in flight at each endpoint, by its ledger.
@@ -57,7 +60,7 @@ pub(crate) struct Report {
     pub(crate) history: History,
 }
 
-/// What depends on all changes since the first.
+/// State that depends on all changes since the first.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct History {
     pub(crate) routed: u64,
@@ -66,9 +69,16 @@ pub(crate) struct History {
     pub(crate) matched: Vec<Vec<u32>>,
 }
 
-/// A request in flight: what it has reserved still.
+/// A request in flight with its remaining reservations.
 struct InFlight {
-    reservations: Vec<Reservation>,
+    reservations: Vec<Reserved>,
+}
+
+/// A reservation at the endpoint of a key.
+struct Reserved {
+    endpoint: u64,
+    prefill: Load,
+    response: Load,
 }
 
 struct Worker<'a> {
@@ -89,7 +99,7 @@ pub(crate) fn run(world: &World, turn: &Turn<Report>, seed: u64) -> Result<(), R
     let number = next_worker_number(&data)?;
     let lease = Lease::new(&data, POOL, number)?;
     let mut replica = Replica::new(data, POOL, number)?;
-    replica.adopt(Arc::clone(&world.pool), [&world.pipeline], AVOID);
+    replica.adopt(Arc::clone(&world.pools[0]), [&world.pipeline], AVOID);
     let rng = SplitMix64::new(seed ^ number.rotate_left(32));
     let (requests, sent, restarts) = (Vec::new(), 0, 0);
     Worker { world, turn, number, replica, lease, rng, requests, sent, restarts }.follow_orders()
@@ -123,13 +133,17 @@ impl Worker<'_> {
             5..7 => self.begin_answer(),
             7..9 => self.end_request(),
             9 => self.learn(),
+            10 if self.world.reorders => {
+                let pool = Arc::clone(&self.world.pools[self.rng.below(2)]);
+                self.replica.adopt(pool, [&self.world.pipeline], AVOID);
+            }
             _ => self.tick(),
         }
     }
 
-    /// Does what every tick of a worker does.
+    /// The work of every tick.
     fn tick(&mut self) {
-        // What fails is tried again with a later tick.
+        // A later tick tries again.
         let _ = self.replica.keep_up(self.now());
         let _ = self.lease.keep(self.replica.data(), self.now());
         self.check_lease();
@@ -171,14 +185,18 @@ impl Worker<'_> {
                 let kind = ChangeKind::SentPrompt { plugin: 0, capacity: 1, hashes: vec![mark; 2_000] };
                 changes.push(Change { endpoint, kind });
             }
-            (decision.reservations, changes)
+            let reserved = |&Reservation { endpoint, prefill, response }: &Reservation| {
+                let endpoint = ledger.pool().endpoints()[endpoint].key();
+                Reserved { endpoint, prefill, response }
+            };
+            (decision.reservations.iter().map(reserved).collect(), changes)
         });
         self.requests.push(InFlight { reservations });
         world.routed.lock().unwrap().push(mark);
     }
 
     fn key(&self, endpoint: usize) -> u64 {
-        self.world.pool.endpoints()[endpoint].key()
+        self.world.pools[0].endpoints()[endpoint].key()
     }
 
     fn any_request(&mut self) -> Option<usize> {
@@ -189,31 +207,27 @@ impl Worker<'_> {
     fn begin_answer(&mut self) {
         let Some(request) = self.any_request() else { return };
         let to = self.rng.below(8);
+        let to = (to < 4).then(|| self.key(to));
         let mut changes = Vec::new();
-        let mut reservations = core::mem::take(&mut self.requests[request].reservations);
-        for reservation in &mut reservations {
-            let prefill = core::mem::take(&mut reservation.prefill);
-            changes.extend(Change::ended(self.key(reservation.endpoint), prefill));
-            if to < 4 && to != reservation.endpoint {
-                let moved = ChangeKind::Moved { to: self.key(to), load: reservation.response };
-                changes.push(Change { endpoint: self.key(reservation.endpoint), kind: moved });
-                reservation.endpoint = to;
+        for reserved in &mut self.requests[request].reservations {
+            let Reserved { endpoint, response, .. } = *reserved;
+            changes.extend(Change::ended(endpoint, core::mem::take(&mut reserved.prefill)));
+            if let Some(to) = to.filter(|to| *to != endpoint) {
+                changes.push(Change { endpoint, kind: ChangeKind::Moved { to, load: response } });
+                reserved.endpoint = to;
             }
         }
-        self.requests[request].reservations = reservations;
         self.replica.apply(changes);
     }
 
     fn end_request(&mut self) {
         let Some(request) = self.any_request() else { return };
         let InFlight { reservations } = self.requests.swap_remove(request);
-        let changes =
-            reservations.into_iter().filter_map(|Reservation { endpoint, prefill, mut response }| {
-                response += prefill;
-                Change::ended(self.key(endpoint), response)
-            });
-        let changes = changes.collect();
-        self.replica.apply(changes);
+        let changes = reservations.into_iter().filter_map(|Reserved { endpoint, prefill, mut response }| {
+            response += prefill;
+            Change::ended(endpoint, response)
+        });
+        self.replica.apply(changes.collect());
     }
 
     /// An endpoint fails, answers again, or restarts.
@@ -237,16 +251,31 @@ impl Worker<'_> {
     fn report(&self) -> Report {
         let ledger = self.replica.ledger();
         let mut own = vec![Load::default(); 4];
-        for reservation in self.requests.iter().flat_map(|request| &request.reservations) {
-            own[reservation.endpoint] += reservation.prefill;
-            own[reservation.endpoint] += reservation.response;
+        for reserved in self.requests.iter().flat_map(|request| &request.reservations) {
+            let endpoint = self.world.pools[0].index_of(reserved.endpoint).unwrap();
+            own[endpoint] += reserved.prefill;
+            own[endpoint] += reserved.response;
         }
+        let matched = matched(&self.world.pipeline, ledger);
         let history = History {
             routed: ledger.routed(),
-            picks: ledger.picks().to_vec(),
-            matched: matched(&self.world.pipeline, ledger),
+            picks: self.in_order(ledger.picks()),
+            matched: matched.iter().map(|counts| self.in_order(counts)).collect(),
         };
-        Report { loads: ledger.loads().to_vec(), own, avoided: ledger.avoided().to_vec(), history }
+        Report {
+            loads: self.in_order(ledger.loads()),
+            own,
+            avoided: self.in_order(ledger.avoided()),
+            history,
+        }
+    }
+
+    /// A list by endpoint of the ledger, in the first pool's order; nothing for endpoints that the list does not reach.
+    fn in_order<T: Clone + Default>(&self, list: &[T]) -> Vec<T> {
+        let pool = self.replica.ledger().pool();
+        let endpoints = self.world.pools[0].endpoints().iter();
+        let index = |endpoint: &Endpoint| pool.index_of(endpoint.key()).unwrap();
+        endpoints.map(|endpoint| list.get(index(endpoint)).cloned().unwrap_or_default()).collect()
     }
 }
 
