@@ -6,8 +6,6 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod convert;
-pub mod log;
-pub mod membership;
 mod policy;
 mod scores;
 
@@ -22,12 +20,6 @@ pub use scores::endpoint_scores;
 #[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
 pub mod v1 {
     include!("gen/endpoint_picker.v1.rs");
-}
-
-/// The generated messages of the VMs' roster.
-#[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
-pub mod shared {
-    include!("gen/endpoint_picker.shared.v1.rs");
 }
 
 /// The generated messages that the filter sends to the agent.

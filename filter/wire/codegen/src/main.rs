@@ -6,8 +6,7 @@ use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let wire = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let descriptors =
-        protox::compile(["snapshot.proto", "shared.proto", "report.proto"], [wire.join("proto")])?;
+    let descriptors = protox::compile(["snapshot.proto", "report.proto"], [wire.join("proto")])?;
     prost_build::Config::new().out_dir(wire.join("src/gen")).compile_fds(descriptors)?;
     Ok(())
 }
