@@ -81,15 +81,11 @@ fn hostile(c: &mut Criterion) {
         ("token ids", Api::Completions, repeated(r#"{"prompt":["#, "12345,", "1]}")),
         ("numbers of an input", Api::Responses, repeated(r#"{"input":["#, "12345,", "1]}")),
         ("prompts", Api::Completions, repeated(r#"{"prompt":["#, r#""a","#, r#""a"]}"#)),
+        ("escapes", Api::Completions, repeated(r#"{"prompt":""#, r"\n", r#""}"#)),
         (
-            "escapes",
-            Api::Completions,
-            repeated(
-                r#"{"prompt":""#,
-                r"
-",
-                r#""}"#,
-            ),
+            "empty tools of Anthropic's API",
+            Api::Messages,
+            repeated(r#"{"messages":[{}],"tools":["#, "{},", "{}]}"),
         ),
     ] {
         group.throughput(Throughput::Bytes(json.len() as u64));

@@ -1,7 +1,7 @@
 //! How much memory it takes, beside the body, to read bodies that are made to take much of it.
 
 #![cfg(not(target_family = "wasm"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -15,7 +15,8 @@ static MEMORY: PeakAlloc = PeakAlloc;
 /// About how long the bodies are.
 const LENGTH: usize = 4 << 20;
 
-/// What is kept of a prompt by default, 512 KiB, as often as an object's members may take it, and their list.
+/// The memory that a body may take beside its bytes: 16 times the 512 KiB that are kept of a prompt by default, because the members
+/// of an object take several times the kept part, and a list of them.
 const KEPT: usize = 8 << 20;
 
 fn repeated(api: Api, before: &str, part: &str, after: &str) -> (Api, String) {
@@ -94,7 +95,7 @@ fn shapes() -> Vec<(&'static str, (Api, String))> {
     ]
 }
 
-/// The allocator counts what all tests do, so one runs at a time.
+/// The allocator counts for all tests, so one runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The most bytes in use at a time during `work`, beside those that were before.
@@ -129,6 +130,6 @@ fn the_beginning_of_a_body_is_completed_in_its_place() {
     text.resize(LENGTH, b'a');
     text.shrink_to_fit();
     let taken = peak(|| drop(complete(text)));
-    // The allocator of this test copies what grows by the few bytes that close the text.
+    // The allocator of this test copies a text when it grows by the few bytes that close it.
     assert!(taken <= LENGTH + 1_024, "{taken} bytes for {LENGTH}");
 }

@@ -103,7 +103,7 @@ impl fmt::Display for BodyError {
 }
 
 fn invalid(api: Api, fault: Option<&Fault>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // The OpenAI parser has one message for each API, whatever is wrong; the others pass the fault on.
+    // The OpenAI parser has one message for each API and any fault; the others name the fault.
     let (prefix, missing) = match api {
         Api::Conversations => return f.write_str("invalid conversations request: must have items field"),
         Api::Responses => return f.write_str("invalid responses request: must have input field"),

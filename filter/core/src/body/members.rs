@@ -12,7 +12,7 @@ use super::json_text;
 /// The most members of all open objects together.
 const MOST_MEMBERS: usize = 8_192;
 
-/// The members that may still change places take this many times what is kept of the text at most.
+/// The most memory of the members that may still change places, as a multiple of the kept part of the text.
 const MOST_TIMES: usize = 4;
 
 /// An object with less than this in its buffer is not put in order before its end.

@@ -1,8 +1,8 @@
-//! Requests split over models by weight.
+//! Splitting requests over models by weight.
 
 use crate::rng::Rng;
 
-/// A model that may serve, and its part of the requests.
+/// A model that may serve requests, and its part of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The model.
@@ -11,7 +11,7 @@ pub struct Target {
     pub weight: Option<u32>,
 }
 
-/// Targets, each with its share of `total`.
+/// Targets with their shares of `total`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Split {
     shares: Vec<(String, u64)>,
@@ -19,13 +19,13 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// A target without a weight has no share; if none has one, all have the same.
+    /// A target without a weight has no share. If no target has a weight above 0, all have the same share.
     pub(super) fn or_even(targets: Vec<Target>) -> Self {
         let is_even = targets.iter().all(|target| target.weight.unwrap_or(0) == 0);
         Self::new(targets, is_even)
     }
 
-    /// All have the same share if the first has no weight; else one without a weight has none.
+    /// If the first target has no weight, all have the same share. Otherwise a target without a weight has no share.
     pub(super) fn weighted_unless_first_is_not(targets: Vec<Target>) -> Self {
         let is_even = targets.first().is_some_and(|target| target.weight.is_none());
         Self::new(targets, is_even)
@@ -38,7 +38,7 @@ impl Split {
         Self { shares, total }
     }
 
-    /// One of the targets, by chance; `None` if no share is above 0.
+    /// A random target; `None` if no share is above 0.
     pub(super) fn draw(&self, rng: &mut dyn Rng) -> Option<&str> {
         let mut at = below(self.total, rng);
         for (model, share) in &self.shares {
@@ -70,7 +70,7 @@ mod tests {
         named.map(|(index, &weight)| Target { model: index.to_string(), weight }).collect()
     }
 
-    /// How many of the draws each target got.
+    /// The number of draws of each target.
     fn counts(split: &Split) -> Vec<u32> {
         let mut rng = SplitMix64::new(SEED);
         let mut counts = vec![0; split.shares.len()];

@@ -56,7 +56,7 @@ fn assert_no_model(policy: &Policy, request_headers: &[(&str, &str)], asked: Opt
 }
 
 #[test]
-fn a_body_may_have_to_name_another_model_where_a_rule_a_header_or_targets_say_so() {
+fn a_model_may_be_replaced_by_a_rule_a_header_or_targets() {
     let rewrites = Rewrites::new([rule(&["m"], &[])]);
     let models = InferenceModels::new([
         InferenceModel { name: "n".to_owned(), priority: 0, targets: vec![target("x")] },
@@ -86,9 +86,9 @@ fn an_objective_is_chosen_by_header_alone_and_an_unknown_one_is_0() {
         (&[(name, "four")][..], 4),
         (&[(old_name, "shed")], -1),
         (&[(old_name, "shed"), (name, "four")], 4),
-        (&[(old_name, "shed"), (name, "nobody")], 0),
+        (&[(old_name, "shed"), (name, "unknown")], 0),
         (&[(old_name, "shed"), (name, "")], -1),
-        (&[(name, "nobody")], 0),
+        (&[(name, "unknown")], 0),
         (&[], 0),
     ] {
         assert_eq!(outcome(&policy, request_headers, Some("m")).unwrap().1, priority, "{request_headers:?}");
@@ -120,7 +120,7 @@ fn the_rule_for_the_model_comes_before_the_rule_for_every_model_and_the_first_co
 }
 
 #[test]
-fn a_header_names_the_model_unless_a_rule_matches_what_the_body_names() {
+fn a_header_names_the_model_unless_a_rule_matches_the_model_in_the_body() {
     let policy = rewriting(&[rule(&["a"], &["by-rule"]), rule(&["h"], &["not-by-header"])]);
     let name = "x-llm-d-model-name-rewrite";
     let old_name = "x-gateway-model-name-rewrite";
@@ -138,7 +138,7 @@ fn a_header_names_the_model_unless_a_rule_matches_what_the_body_names() {
 }
 
 #[test]
-fn a_rule_that_gives_no_name_leaves_the_request_without_a_model_whatever_the_header_says() {
+fn a_rule_without_a_name_leaves_the_request_without_a_model_also_with_a_header() {
     for empty in [rule(&["a"], &[]), rule(&["a"], &[""])] {
         let policy = rewriting(&[empty]);
         assert_no_model(&policy, &[("x-llm-d-model-name-rewrite", "h")], Some("a"));
@@ -163,12 +163,12 @@ fn an_inference_model_gives_target_and_priority_and_the_oldest_of_a_name_counts(
 
 #[test]
 fn with_inference_models_an_unknown_model_is_404_and_a_missing_one_400() {
-    let message = "error finding a model object in InferenceModel for input nobody";
-    assert_eq!(outcome(&early_api(), &[], Some("nobody")), Err((404, message.to_owned())));
+    let message = "error finding a model object in InferenceModel for input unknown";
+    assert_eq!(outcome(&early_api(), &[], Some("unknown")), Err((404, message.to_owned())));
     assert_eq!(
         outcome(&early_api(), &[], Some("served")).unwrap_err().0,
         404,
-        "a target is no name for clients"
+        "clients cannot name a target"
     );
     assert_no_model(&early_api(), &[], None);
 }
@@ -188,14 +188,14 @@ fn an_inference_model_whose_targets_have_no_weight_is_404() {
 }
 
 #[test]
-fn a_long_unknown_name_is_cut_where_the_client_is_told() {
+fn a_long_unknown_name_is_cut_in_the_message() {
     let (status, message) = outcome(&early_api(), &[], Some(&"é".repeat(1 << 20))).unwrap_err();
     assert_eq!(status, 404);
     assert!(message.len() < 600 && message.ends_with("é…"), "{message}");
 }
 
 #[test]
-fn with_both_generations_the_newer_names_target_and_priority_and_either_name_may_be_known() {
+fn with_both_generations_the_newer_names_target_and_priority_and_one_of_both_names_must_exist() {
     let policy = Policy {
         rewrites: Rewrites::new([
             rule(&["shed"], &["canary"]),
@@ -210,13 +210,13 @@ fn with_both_generations_the_newer_names_target_and_priority_and_either_name_may
     for (request_headers, asked, expected) in [
         (&[][..], Some("shed"), Ok(("canary", -1))),
         (&[objective], Some("shed"), Ok(("canary", 8))),
-        (&[("x-llm-d-inference-objective", "nobody")], Some("shed"), Ok(("canary", -1))),
+        (&[("x-llm-d-inference-objective", "unknown")], Some("shed"), Ok(("canary", -1))),
         (&[], Some("alias"), Ok(("plain", 0))),
         (&[], Some("plain"), Ok(("plain", 0))),
         (&[rewrite], Some("plain"), Ok(("shed", 0))),
         (&[rewrite], None, Ok(("shed", -1))),
         (&[], Some("astray"), Err(404)),
-        (&[], Some("nobody"), Err(404)),
+        (&[], Some("unknown"), Err(404)),
     ] {
         let found = outcome(&policy, request_headers, asked);
         let found = found.as_ref().map(|(model, priority)| (model.as_str(), *priority));
@@ -227,7 +227,7 @@ fn with_both_generations_the_newer_names_target_and_priority_and_either_name_may
 #[test]
 fn unknown_models_have_the_code_of_their_status() {
     let known = early_api();
-    let rejection = known.resolve(Headers(&[]), Some("nobody"), &mut SplitMix64::new(SEED)).unwrap_err();
+    let rejection = known.resolve(Headers(&[]), Some("unknown"), &mut SplitMix64::new(SEED)).unwrap_err();
     assert_eq!((rejection.code, rejection.code.name(), rejection.reason), (Code::NotFound, "NotFound", None));
 }
 
@@ -246,7 +246,7 @@ fn a_model_that_a_rule_names_comes_with_the_rules_object() {
 }
 
 #[test]
-fn what_is_read_for_its_model_only_is_rewritten_if_it_names_one() {
+fn a_body_of_which_only_the_model_is_read_is_rewritten_if_it_names_one() {
     let policy = rewriting(&[rule(&["a"], &["b"])]);
     let model = |policy: &Policy, asked| {
         let rng = &mut SplitMix64::new(SEED);
@@ -257,11 +257,11 @@ fn what_is_read_for_its_model_only_is_rewritten_if_it_names_one() {
     assert_eq!(model(&policy, Some("a")).unwrap(), "b");
     assert_eq!(model(&policy, None).unwrap(), "");
     assert_eq!(model(&early_api(), None).unwrap(), "");
-    assert_eq!(model(&early_api(), Some("nobody")).unwrap_err().code, Code::NotFound);
+    assert_eq!(model(&early_api(), Some("unknown")).unwrap_err().code, Code::NotFound);
 }
 
 #[test]
-fn a_body_is_needed_where_something_depends_on_it() {
+fn a_body_is_needed_if_the_decision_depends_on_it() {
     let by_header = headers(&[("x-llm-d-model-name-rewrite", "c")]);
     for (policy, headers, for_its_model) in [
         (Policy::default(), &[][..], false),

@@ -27,7 +27,7 @@ pub const BYTES_PER_TOKEN: usize = 4;
 /// A run of consecutive prompt tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Text in UTF-8 (cut anywhere when the prompt is longer than what is kept), following the piece before it without
+    /// Text in UTF-8, cut at any byte if the prompt is longer than its kept part; it follows the piece before it without
     /// any separator or padding.
     Text(Cow<'a, [u8]>),
     /// An image, video or audio: `token` repeated `count` times, starting at a token boundary.

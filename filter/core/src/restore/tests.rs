@@ -7,7 +7,7 @@ fn restore() -> Restore {
     Restore::new("llama-canary", "llama").unwrap()
 }
 
-/// The answer sent on for these chunks, of which the last one ends it, and what every chunk but the last became.
+/// The bytes that are sent for each of these chunks of one answer.
 fn sent(mut restore: Restore, chunks: &[&[u8]]) -> Vec<Vec<u8>> {
     let last = chunks.len() - 1;
     let send = |(index, &chunk): (usize, &&[u8])| {
@@ -18,7 +18,7 @@ fn sent(mut restore: Restore, chunks: &[&[u8]]) -> Vec<Vec<u8>> {
     sent
 }
 
-/// The same answer by the rule in its plainest form: at every place, look for the key, a colon among blanks, and a JSON string
+/// The same answer by the rule in its simplest form: at every offset, search for the key, a colon among blanks, and a JSON string
 /// that is the target's name.
 fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
     let mut out = Vec::new();
@@ -36,7 +36,7 @@ fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
     out
 }
 
-/// Where the name stands in a text that begins with its key.
+/// The offsets of the name in a text that begins with its key.
 fn find_name(text: &[u8], target: &str) -> Option<(usize, usize)> {
     let colon = text.strip_prefix(KEY)?.trim_ascii_start();
     let value = colon.strip_prefix(b":")?.trim_ascii_start();
@@ -131,7 +131,7 @@ fn names_are_read_and_written_as_json() {
 }
 
 #[test]
-fn there_is_nothing_to_do_for_equal_empty_or_enormous_names() {
+fn nothing_is_replaced_for_equal_empty_or_very_long_names() {
     assert!(Restore::new("m", "m").is_none());
     assert!(Restore::new("", "m").is_none());
     assert!(Restore::new("m", "").is_none());
@@ -152,7 +152,7 @@ fn spelled(name: &str) -> String {
     format!("\"{escapes}\"")
 }
 
-/// Texts that come close to what is looked for, or are it.
+/// Texts that are or resemble the pattern.
 fn texts(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
     let json = serde_json::to_string(target).unwrap();
     let near = vec![
@@ -199,7 +199,7 @@ proptest! {
         let longest_hold = 1 + target.len() * 6;
         let got = sent(restore, &chunks);
         prop_assert_eq!(got.concat(), replaced(&text, &target, &name));
-        // Never behind by more than a part of what is looked for (names may differ in length, so only where none is).
+        // At most a part of the pattern is held back. Names differ in length, so this is checked without a replacement.
         if replaced(&text, &target, &name) == text {
             let (mut came, mut went) = (0, 0);
             for (chunk, sent) in chunks.iter().zip(&got) {

@@ -38,7 +38,7 @@ fn the_prompt_is_tools_then_system_then_roles_and_contents() {
 }
 
 #[test]
-fn a_billing_header_is_no_part_of_the_system_text() {
+fn a_billing_header_is_not_part_of_the_system_text() {
     let json = r#"{"messages":[{}],"system":[{"type":"text","text":"x-anthropic-billing-header: 1"},{"type":"text","text":"a"}]}"#;
     assert_eq!(text(Api::Messages, json), "a");
     let json = r#"{"messages":[{}],"system":"x-anthropic-billing-header: 1"}"#;
@@ -77,8 +77,8 @@ fn pieces(content: &str) -> Vec<Piece<'static>> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
-fn image(known_as: &str, count: u64) -> Piece<'static> {
-    Piece::Media { token: xxh64(known_as.as_bytes(), 0) as u32, count }
+fn image(id: &str, count: u64) -> Piece<'static> {
+    Piece::Media { token: xxh64(id.as_bytes(), 0) as u32, count }
 }
 
 fn words(text: &str) -> Piece<'static> {
@@ -89,7 +89,7 @@ fn words(text: &str) -> Piece<'static> {
 const GIF: &str = "R0lGODlhQABAAA==";
 
 #[test]
-fn images_of_messages_are_known_by_url_or_data() {
+fn images_of_messages_are_identified_by_url_or_data() {
     for (source, expected) in [
         (r#"{"type":"url","url":"http://x/y.png"}"#.to_owned(), vec![image("http://x/y.png", 225)]),
         (format!(r#"{{"type":"base64","media_type":"image/gif","data":"{GIF}"}}"#), vec![image(GIF, 4)]),
@@ -102,7 +102,7 @@ fn images_of_messages_are_known_by_url_or_data() {
 }
 
 #[test]
-fn images_of_tool_results_come_after_the_texts_and_are_known_by_their_data_url() {
+fn images_of_tool_results_come_after_the_texts_and_are_identified_by_their_data_url() {
     let content = format!(
         r#"[{{"type":"tool_result","content":[
             {{"type":"image","source":{{"type":"base64","media_type":"image/gif","data":"{GIF}"}}}},

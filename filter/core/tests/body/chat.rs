@@ -1,4 +1,4 @@
-//! What chat and completions bodies say.
+//! The fields of chat and completions bodies.
 
 use endpoint_picker::body::{Api, Body, Options};
 

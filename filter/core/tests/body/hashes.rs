@@ -145,7 +145,7 @@ fn of_several_prompts_each_is_kept_up_to_the_bound_and_all_up_to_four_times_that
 }
 
 #[test]
-fn all_tokens_count_where_nothing_is_kept() {
+fn all_tokens_count_when_none_is_kept() {
     for json in [
         r#"{"prompt":"aaaabbbb"}"#,
         r#"{"prompt":["aaaabbbb"]}"#,

@@ -77,7 +77,7 @@ fn beyond_the_limit_strings_and_ids_are_only_counted() {
 }
 
 #[test]
-fn what_is_not_kept_counts_as_the_json_that_the_reference_makes_of_it() {
+fn strings_that_are_not_kept_count_as_the_json_that_the_epp_makes_of_them() {
     let tabs = r"\t".repeat(40);
     for (api, json, tokens) in [
         // {"Raw":"…","Strings":null,"TokenIDs":null} has 41 bytes around the 80 of the tabs.

@@ -61,7 +61,7 @@ fn beyond_the_limit_json_is_only_counted() {
 }
 
 #[test]
-fn of_equal_keys_beyond_the_limit_all_are_counted_and_what_is_kept_stays_the_same() {
+fn equal_keys_behind_the_limit_are_all_counted_and_the_kept_part_stays_the_same() {
     let json = r#"{"items":[{"content":["0123456789abcdef",{"k":"first, and longer","k":"last"}]}]}"#;
     let whole = text(Api::Conversations, json);
     assert_eq!(whole, r#"[{"content":["0123456789abcdef",{"k":"last"}]}]"#);

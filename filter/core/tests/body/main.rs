@@ -1,6 +1,6 @@
-//! What is read from request bodies, and the hashes of their prompts.
+//! Reading request bodies, and the hashes of their prompts.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod anthropic;
 mod canonical;
@@ -32,7 +32,7 @@ pub(crate) fn read_limited(api: Api, json: &str, keep_bytes: usize) -> Body<'_> 
     Body::read(json, api, &Options { keep_bytes, ..Options::default() }).unwrap()
 }
 
-/// The bytes of every list of a prompt, put together by the rules in their plainest form.
+/// The bytes of every list of a prompt, by the rules in their simplest form.
 pub(crate) fn bytes(prompt: &Prompt<'_>) -> Vec<Vec<u8>> {
     prompt.lists().iter().map(|list| list_bytes(&list.pieces)).collect()
 }

@@ -1,4 +1,4 @@
-//! Where the model stands, so that only it is replaced.
+//! The span of the model in a body, so that nothing else is replaced.
 
 use endpoint_picker::body::Api;
 

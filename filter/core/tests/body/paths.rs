@@ -130,7 +130,7 @@ fn the_path_is_the_first_header_that_has_one() {
 }
 
 #[test]
-fn tokenize_and_detokenize_are_known_where_every_path_is_taken() {
+fn tokenize_and_detokenize_are_recognized_when_every_path_is_accepted() {
     for (path, api) in [
         ("/tokenize", Api::Tokenize),
         ("/detokenize/", Api::Tokenize),
@@ -152,7 +152,7 @@ fn connect_and_upgrades_open_tunnels() {
 }
 
 #[test]
-fn parsers_are_known_by_their_plugin_types() {
+fn parsers_are_found_by_their_plugin_types() {
     for parser in Parser::ALL {
         assert_eq!(Parser::from_type_name(parser.type_name()), Some(parser));
     }

@@ -1,4 +1,4 @@
-//! Bodies that are refused, and what is said; and what is not refused.
+//! Bodies that are refused, with which message, and bodies that are not refused.
 
 use endpoint_picker::body::{Api, Body, BodyError, Options};
 
@@ -213,7 +213,7 @@ fn the_other_parsers_name_the_field_at_fault() {
 }
 
 #[test]
-fn a_body_that_is_no_object_is_refused_with_the_parsers_words() {
+fn a_body_that_is_not_an_object_is_refused_with_the_parsers_message() {
     let bad = "EOF while parsing a value at line 1 column 0";
     for (api, body, message) in [
         (Api::Chat, "", format!("error unmarshaling request bodyMap: {bad}")),

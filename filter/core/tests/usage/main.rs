@@ -70,7 +70,7 @@ fn every_api_has_its_words_for_usage() {
 }
 
 #[test]
-fn only_the_answers_own_usage_counts_and_not_what_a_model_says() {
+fn only_the_answers_own_usage_counts_and_not_usage_in_a_models_text() {
     for answer in [
         r#"{"choices":[{"usage":{"prompt_tokens":5}}]}"#,
         r#"{"content":[{"type":"tool_use","input":{"usage":{"input_tokens":5}}}]}"#,
@@ -89,7 +89,7 @@ fn only_the_answers_own_usage_counts_and_not_what_a_model_says() {
 }
 
 #[test]
-fn garbage_says_nothing_and_hides_nothing_that_comes_after_it() {
+fn garbage_has_no_usage_and_does_not_hide_usage_behind_it() {
     let good = r#"{"usage":{"prompt_tokens":3}}"#;
     for line in [
         "",
@@ -121,7 +121,7 @@ fn garbage_says_nothing_and_hides_nothing_that_comes_after_it() {
 }
 
 #[test]
-fn a_number_of_tokens_may_be_a_string_and_nothing_else_is_one() {
+fn a_number_of_tokens_may_be_a_number_or_a_string() {
     for (number, expected) in [
         ("7", 7),
         ("7.9", 7),
@@ -202,7 +202,7 @@ fn answers_are_read_by_their_type_if_they_are_not_compressed() {
 }
 
 #[test]
-fn an_answer_cut_at_any_two_places_says_what_a_whole_one_says() {
+fn an_answer_cut_at_any_two_places_has_the_usage_of_a_whole_one() {
     let plain =
         r#"{"a":["\\",{"usage":1}],"usage": {"input_tokens":"12","a":{"b":"}"},"output_tokens":3.0} }"#;
     for (content_type, answer) in [(JSON, plain), (EVENTS, CHAT), (EVENTS, RESPONSES), (EVENTS, MESSAGES)] {

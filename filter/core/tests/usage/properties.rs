@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::test;
 use crate::{EVENTS, JSON, of, of_pieces};
 
-/// What the rules say of an answer that is JSON, by way of a tree.
+/// The usage of an answer that is JSON, read from a tree.
 fn by_tree(texts: &[Value]) -> Usage {
     let mut found = Usage::default();
     for usage in
@@ -26,7 +26,7 @@ fn by_tree(texts: &[Value]) -> Usage {
     found
 }
 
-/// Up to so many of these words, in any order.
+/// At most `most` of these words, in any order.
 fn words(of: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
     proptest::collection::vec(proptest::sample::select(of), 0..=most).prop_map(|words| words.concat())
 }
@@ -81,7 +81,7 @@ fn pieces<'a>(mut answer: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
 
 proptest! {
     #[test]
-    fn answers_say_what_their_trees_say_however_they_are_cut(
+    fn answers_have_the_usage_of_their_trees_however_they_are_cut(
         texts in proptest::collection::vec(text(), 1..5),
         is_pretty in any::<bool>(),
         lengths in proptest::collection::vec(1..40_usize, 1..6),
@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_too_says_the_same_however_it_is_cut(
+    fn garbage_gives_the_same_usage_however_it_is_cut(
         answer in words(
             &[
                 "{", "}", "[", "]", ":", ",", "\"", "\\", " ", "1", "x", "\n", "data: ", "\"usage\":{", "\"response\":{",

@@ -1,4 +1,4 @@
-//! `token-producer`: how prompts become tokens.
+//! `token-producer`: the tokens of prompts.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, Roles};
 use crate::prompt::{Frames, Media, Resolution, TokensPerImage, VideoEstimate};
 
-/// The `estimate` back end, four bytes to a token ([`crate::prompt`]). Its parameters say how images and videos are
-/// counted; a number of 0 or less is the default's.
+/// The `estimate` back end, four bytes to a token ([`crate::prompt`]). Its parameters define the tokens of
+/// images and videos; a number of 0 or less means the default.
 ///
-/// The EPP's other back ends ask a model server or a tokenizer process; there are none here.
+/// The EPP's other back ends, a model server or a tokenizer process, are not supported.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenProducer {
@@ -136,7 +136,7 @@ impl Plugin for TokenProducer {
             ("modelName", !self.model_name.is_empty()),
         ];
         for (parameter, is_given) in others {
-            allow(!is_given, parameter, "given", "estimate, the only back end there is here")?;
+            allow(!is_given, parameter, "given", "estimate, the only supported back end")?;
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn images_count_by_their_area_or_all_the_same() {
+    fn images_count_by_their_area_or_by_a_fixed_number() {
         assert_eq!(image_tokens(&json!({}), 1024, 1024), [1024, 225]);
         assert_eq!(
             image_tokens(&json!({"mode": "dynamic", "dynamic": {"factor": 512}}), 1024, 512),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn without_parameters_the_defaults_hold() {
+    fn without_parameters_the_defaults_apply() {
         assert_eq!(TokenProducer::default().media(), Media::default());
         let spelled_out = media(&json!({"image": {}, "video": {}}));
         let hints = VideoHints::default();

@@ -60,21 +60,21 @@ fn agree(api: Api, bodies: impl Strategy<Value = Json>) {
         Ok(())
     });
     run.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    // Neither side may have been tested with next to nothing.
+    // Both outcomes must occur in many of the cases.
     assert!(accepted.get() > 150 && refused.get() > 20, "seed {seed}: {accepted:?} {refused:?}");
 }
 
 #[test]
-fn chat_bodies_are_read_as_the_tree_says() {
+fn chat_bodies_are_read_like_their_trees() {
     agree(Api::Chat, chat());
 }
 
 #[test]
-fn completions_bodies_are_read_as_the_tree_says() {
+fn completions_bodies_are_read_like_their_trees() {
     agree(Api::Completions, given("prompt"));
 }
 
 #[test]
-fn responses_bodies_are_read_as_the_tree_says() {
+fn responses_bodies_are_read_like_their_trees() {
     agree(Api::Responses, given("input"));
 }

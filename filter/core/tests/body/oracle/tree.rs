@@ -1,10 +1,10 @@
-//! What a body says, read the slow and obvious way.
+//! The fields of a body, read in the slow and obvious way.
 
 use endpoint_picker::body::Api;
 use serde_json::Value;
 use xxhash_rust::xxh64::xxh64;
 
-/// What the tree says: model, stream, limit, and the bytes of each list; nothing if the body is refused.
+/// Model, stream, limit, and the bytes of each list; `None` if the body is refused.
 pub(super) type Said = Option<(Option<String>, bool, Option<u64>, Vec<Vec<u8>>)>;
 
 pub(super) fn from_tree(api: Api, body: &Value) -> Said {
