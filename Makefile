@@ -24,7 +24,7 @@ export PATH  := $(PATH):$(CURDIR)/.tools/bin
 
 .PHONY: help
 help: ## List the targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 	@echo
 	@echo 'make run takes ENDPOINTS=10.0.0.1:8000,10.0.0.2:8000 (your model servers in place of three demo ones)'
 	@echo 'and PORT=10000, ADMIN_PORT=9901, AGENT_PORT=9095 (where it listens on loopback).'
@@ -135,7 +135,7 @@ check-alerts: test-tools ## Check and test the alert rules of docs/observability
 	promtool test rules docs/observability/alerts-test.yaml
 
 .PHONY: bench
-bench: tools wasm-alone wasm ## Measure the picker's cost: proxy, decision, agent, module (a part: make bench B='--only sharing'; two builds in turns: B='--other-filter MODULE')
+bench: tools wasm-alone wasm ## Measure the picker's cost: proxy, decision, agent, module (B='--only sharing': a part; B='--other-filter MODULE': beside another build)
 	@tools/debian wrk
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench cost $(B)
