@@ -1,0 +1,116 @@
+//! The events of a request, as the proxy reports them.
+
+use endpoint_picker::rejection::Rejection;
+
+use super::head::{RequestHead, RequestOwner};
+use super::steps::{Exchange, Flow, Progress};
+use crate::ledger::LedgerStore;
+use crate::metrics::MetricSink;
+use crate::pool_in_use::PoolInUse;
+use crate::proxy::Proxy;
+
+impl Exchange {
+    /// The request's head has arrived.
+    pub fn request_headers<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        end_of_stream: bool,
+    ) -> Flow {
+        match RequestHead::take(proxy, &pool.config.pool, &pool.config.explain) {
+            Ok(RequestOwner::Own(head)) => self.head = head,
+            Ok(RequestOwner::AnotherPicker) => {
+                self.progress = Progress::Decided;
+                return Flow::Continue;
+            }
+            Err(error) => {
+                // Control headers may still be there, so the request must not go on.
+                log::error!("{error}; the request is refused");
+                let rejection = Rejection::bad_request("the request's headers cannot be read");
+                let refused = self.reject(proxy, &rejection);
+                return self.settle(pool, proxy, refused);
+            }
+        }
+        let result = self.decide_by_head(pool, proxy, !end_of_stream);
+        self.settle(pool, proxy, result)
+    }
+
+    /// The request's body has grown to this many bytes, or has arrived completely.
+    pub fn request_body<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        size: usize,
+        end_of_stream: bool,
+    ) -> Flow {
+        if !self.is_held() {
+            return Flow::Continue;
+        }
+        let result = if end_of_stream {
+            self.decide_by_whole_body(pool, proxy)
+        } else {
+            self.decide_by_beginning(pool, proxy, size)
+        };
+        self.settle(pool, proxy, result)
+    }
+
+    /// The request's trailers have arrived, and so has its whole body.
+    pub fn request_trailers<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+    ) -> Flow {
+        if !self.is_held() {
+            return Flow::Continue;
+        }
+        let result = self.decide_by_whole_body(pool, proxy);
+        self.settle(pool, proxy, result)
+    }
+
+    /// The head of the answer has arrived.
+    pub fn response_headers<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        end_of_stream: bool,
+    ) {
+        if self.progress != Progress::Answered
+            && let Err(error) = self.begin_answer(pool, proxy, !end_of_stream)
+        {
+            log::error!("{error}; the answer passes unchanged");
+            self.response.restore = None;
+        }
+        if end_of_stream {
+            self.end(pool);
+        }
+    }
+
+    /// A chunk of the answer's body has arrived.
+    pub fn response_body<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        end_of_stream: bool,
+    ) {
+        self.response.read_chunk(proxy, &mut pool.metrics, end_of_stream);
+        if end_of_stream {
+            self.end(pool);
+        }
+    }
+
+    /// The answer's trailers have arrived.
+    pub fn response_trailers<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &impl Proxy,
+    ) {
+        self.response.end_with_trailers(proxy, &mut pool.metrics);
+        self.end(pool);
+    }
+
+    /// The server is done with the request: nothing of it is in flight any more, also if the client has yet to receive the end of the
+    /// answer. A client that sends its next request then meets counts without this one. Later calls change nothing.
+    pub fn end<S: LedgerStore, M>(&mut self, pool: &mut PoolInUse<S, M>) {
+        self.assignment.end(&mut pool.store);
+    }
+}

@@ -1,0 +1,254 @@
+//! The steps of a request: decide, carry the decision out, take the answer in.
+
+use std::sync::Arc;
+
+use endpoint_picker::decision::{Abstention, Outcome};
+use endpoint_picker::rejection::Rejection;
+
+use super::answer::Served;
+use super::deciding::{Decided, Decider, Peek, RenamedBody};
+use super::head::{AnswerHead, RequestHead};
+use super::response::Response;
+use super::subset_hint;
+use crate::config::{Limits, UnreadBody};
+use crate::directive::{Action, Assignment, Directive, Route};
+use crate::error_body::error_body;
+use crate::headers;
+use crate::ledger::LedgerStore;
+use crate::metrics::MetricSink;
+use crate::pool_in_use::PoolInUse;
+use crate::proxy::{Proxy, Result};
+
+const CONTENT_LENGTH: &str = "content-length";
+
+/// The instruction for the proxy after each event of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Hold the request, and keep the part of its body that has arrived.
+    Hold,
+    /// Let the request go on, with all of its body that has arrived.
+    Continue,
+}
+
+/// One request on its way through the filter.
+///
+/// The proxy calls a method for each event, in their order, and [`Self::end`] when the request is over in any way.
+#[derive(Debug)]
+pub struct Exchange {
+    pub(super) head: RequestHead,
+    pub(super) progress: Progress,
+    pub(super) assignment: Assignment,
+    pub(super) response: Response,
+}
+
+/// How far the request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Held. The next look at its body is when this many bytes have arrived.
+    Held { until: usize },
+    /// Held until the whole body has arrived, because the model is to be replaced in it.
+    HeldWhole,
+    /// Decided, or not the filter's to decide.
+    Decided,
+    /// Answered by the filter.
+    Answered,
+}
+
+impl Exchange {
+    /// A request whose head has not arrived yet.
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            head: RequestHead::default(),
+            progress: Progress::Held { until: limits.peek_bytes },
+            assignment: Assignment::default(),
+            response: Response::default(),
+        }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        match self.progress {
+            Progress::Held { .. } | Progress::HeldWhole => true,
+            Progress::Decided | Progress::Answered => false,
+        }
+    }
+
+    /// Decides at once for a request without a body, or with one that the decision does not depend on.
+    pub(super) fn decide_by_head<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        has_body: bool,
+    ) -> Result<Flow> {
+        let mut decider = Decider { pool, proxy, head: &self.head };
+        let decided = if has_body { decider.without_reading_body()? } else { Some(decider.without_body()?) };
+        decided.map_or(Ok(Flow::Hold), |decided| self.act(pool, proxy, decided))
+    }
+
+    pub(super) fn decide_by_whole_body<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+    ) -> Result<Flow> {
+        let (decided, renamed) = Decider { pool, proxy, head: &self.head }.by_whole_body()?;
+        if let Some(renamed) = renamed {
+            self.rename(proxy, renamed)?;
+        }
+        self.act(pool, proxy, decided)
+    }
+
+    /// Decides by the part of the body that has arrived, if it has enough.
+    pub(super) fn decide_by_beginning<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        size: usize,
+    ) -> Result<Flow> {
+        let Limits { max_held_bytes, unread_body, .. } = pool.config.limits;
+        while let Progress::Held { until } = self.progress
+            && until <= size
+        {
+            let peek = Decider { pool, proxy, head: &self.head }.by_beginning(until)?;
+            match peek {
+                Peek::Decided(decided) => return self.act(pool, proxy, decided),
+                Peek::TooShort if until < max_held_bytes => {
+                    // Each look is at twice as many bytes, so that all looks together cost no more than two at the whole.
+                    self.progress = Progress::Held { until: until.saturating_mul(2).min(max_held_bytes) };
+                }
+                Peek::TooShort => match unread_body {
+                    UnreadBody::Reject => break,
+                    UnreadBody::Abstain => {
+                        let subset = subset_hint::read(proxy);
+                        let rng = &mut pool.draws.acting;
+                        let outcome = Outcome::abstain(Abstention::BodyTooLarge, &subset, rng);
+                        return self.act(pool, proxy, outcome.into());
+                    }
+                },
+                Peek::NeedsWhole => self.progress = Progress::HeldWhole,
+            }
+        }
+        if size < max_held_bytes {
+            return Ok(Flow::Hold);
+        }
+        self.act(pool, proxy, Rejection::body_too_large(max_held_bytes).into())
+    }
+
+    /// Carries out a decision.
+    fn act<S, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        decided: Decided,
+    ) -> Result<Flow> {
+        self.progress = Progress::Decided;
+        let Decided { directive: Directive { action, explanation, shadow_agrees }, models } = decided;
+        pool.metrics.count_shadow(shadow_agrees);
+        if let Some(explanation) = explanation {
+            if pool.config.explain.access_log {
+                proxy.set_request_header(headers::EXPLANATION, &explanation)?;
+            }
+            if self.head.explains_to_client {
+                self.response.headers.push((headers::EXPLANATION.to_owned(), explanation));
+            }
+        }
+        match action {
+            Action::Route(route) => {
+                let Route { request_headers, response_headers, assignment, is_stale, .. } = *route;
+                self.response.headers.extend(response_headers);
+                self.response.models = models;
+                self.assignment = assignment;
+                direct(proxy, &pool.config.pool, request_headers)?;
+                pool.metrics.routed.increment();
+                if is_stale {
+                    pool.metrics.routed_stale.increment();
+                }
+            }
+            Action::Reject(rejection) => {
+                pool.metrics.count_rejected(rejection.code);
+                return self.reject(proxy, &rejection);
+            }
+            Action::Abstain { reason, within } => {
+                pool.metrics.count_abstained(reason);
+                if let Some(addresses) = within {
+                    direct(proxy, &pool.config.pool, headers::destination(&addresses, true))?;
+                }
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// Replaces the body. A body with a length gets the new one; a chunked body has none.
+    fn rename(&mut self, proxy: &mut impl Proxy, renamed: RenamedBody) -> Result<()> {
+        let RenamedBody { body, restore } = renamed;
+        proxy.replace_request_body(&body)?;
+        if self.head.has(CONTENT_LENGTH) {
+            proxy.set_request_header(CONTENT_LENGTH, &body.len().to_string())?;
+        }
+        self.response.restore = restore;
+        Ok(())
+    }
+
+    pub(super) fn begin_answer<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        has_body: bool,
+    ) -> Result<()> {
+        let head = AnswerHead::take(proxy)?;
+        if self.assignment.destinations.is_empty() {
+            return Ok(());
+        }
+        let served = Served::read(proxy, head.status)?;
+        let view = Arc::clone(&pool.view);
+        self.assignment.begin_answer(&view, &mut pool.store, proxy, served)?;
+        if let Some(endpoint) = served.by.and_then(|address| view.endpoint_at(address)) {
+            self.response.headers.extend(view.topology().pipeline.response_headers(endpoint));
+        }
+        if served.by.is_some() && !served.is_failure {
+            self.response.awaited_since = Some(self.assignment.at);
+        }
+        self.response.begin(proxy, &head, has_body)
+    }
+
+    /// Answers the request with an error.
+    pub(super) fn reject(&mut self, proxy: &mut impl Proxy, rejection: &Rejection) -> Result<Flow> {
+        self.progress = Progress::Answered;
+        let mut headers = vec![("content-type", "application/json")];
+        if let Some(reason) = rejection.reason {
+            headers.push((headers::DROPPED_REASON, reason.as_str()));
+        }
+        headers.extend(self.response.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        proxy.send_response(rejection.code.status(), &headers, &error_body(rejection))?;
+        Ok(Flow::Hold)
+    }
+
+    /// After a refused call, the pool's failure mode decides.
+    pub(super) fn settle<S: LedgerStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        result: Result<Flow>,
+    ) -> Flow {
+        result
+            .or_else(|error| {
+                let subset = subset_hint::read(proxy);
+                let outcome = pool.failure_mode().without_snapshot(&subset, &mut pool.draws.acting);
+                log::error!("{error}; the failure mode decides: {outcome:?}");
+                self.act(pool, proxy, outcome.into())
+            })
+            .unwrap_or(Flow::Continue)
+    }
+}
+
+/// Sets the headers that steer a request, and marks it, so that no picker behind this one picks again.
+fn direct(
+    proxy: &mut impl Proxy,
+    pool: &str,
+    headers: impl IntoIterator<Item = (&'static str, String)>,
+) -> Result<()> {
+    for (name, value) in headers {
+        proxy.set_request_header(name, &value)?;
+    }
+    // An operator may not have allowed this call yet. Without it, only a second picker is not recognized.
+    let _ = proxy.mark_picked(pool);
+    Ok(())
+}
