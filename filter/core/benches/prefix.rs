@@ -5,8 +5,8 @@
 use core::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use endpoint_picker::prefix::PrefixIndex;
 use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker::state::prefix::PrefixIndex;
 
 const ENDPOINTS: usize = 100;
 const PROMPTS: usize = 1_000;

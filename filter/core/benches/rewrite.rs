@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use endpoint_picker::cycle::Headers;
+use endpoint_picker::headers::Headers;
 use endpoint_picker::policy::{Policy, RewriteRule, Rewrites, Target, name_model};
 use endpoint_picker::restore::Restore;
 use endpoint_picker::rng::SplitMix64;

@@ -2,17 +2,14 @@
 
 use core::time::Duration;
 
+use crate::load::Load;
 use crate::load_estimator::LoadEstimator;
 use crate::pool::{Endpoint, Pool};
 use crate::reading::Reading;
+use crate::request::Request;
 use crate::state::PluginState;
 use crate::state::prefix::PrefixMatch;
-
-// Until every user imports these from their own modules.
-pub use crate::headers::Headers;
-pub use crate::load::Load;
-pub use crate::request::Request;
-pub use crate::view::View;
+use crate::view::View;
 
 /// A decision in progress: everything that plugins decide by.
 #[derive(Clone, Copy, Debug)]

@@ -1,21 +1,21 @@
-//! What was decided.
+//! The result of a decision.
 
 use core::net::SocketAddr;
 
-pub use crate::load::Reservation;
+use crate::load::Reservation;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
 use crate::state::Event;
 use crate::subset::Subset;
 
-/// What becomes of a request.
+/// The result for the request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Goes to the first of these endpoints (indices in the pool) that takes it; never empty.
     Route(Vec<usize>),
-    /// Is answered here.
+    /// Is answered by the picker.
     Reject(Rejection),
-    /// Is left to the proxy.
+    /// Is left to the proxy to balance.
     Abstain {
         /// Why.
         reason: Abstention,
@@ -35,12 +35,12 @@ impl Outcome {
     }
 }
 
-/// Why no decision was made.
+/// Why a request is left to the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abstention {
     /// No snapshot of the pool ever arrived.
     NoSnapshot,
-    /// So much of the body has come that no more of it can be held, and its model is not among it.
+    /// As much of the body has arrived as can be held, and its model is not in it.
     BodyTooLarge,
 }
 
@@ -54,7 +54,7 @@ impl Abstention {
     }
 }
 
-/// What to do when there is no snapshot to decide by.
+/// The result for requests while there is no snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum FailureMode {
     /// Leave the request to the proxy, inside its hint.
@@ -74,27 +74,27 @@ impl FailureMode {
     }
 }
 
-/// A decision with what it was made from, so that it can be explained, and with what follows from it.
+/// A decision: its outcome, the profile runs that explain it, and the changes that follow from it.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// What becomes of the request.
+    /// The result for the request.
     pub outcome: Outcome,
-    /// The profiles that ran, in their order; none when the decision fell before, or did not need any.
+    /// The profiles that ran, in their order; empty if the request was rejected before, or has no body.
     pub runs: Vec<ProfileRun>,
     /// Which of `runs` named the destination.
     pub primary: Option<usize>,
     /// The readings were too old to be used.
     pub is_stale: bool,
-    /// What of the prompt the destination had been sent before, by the first prefix producer; nothing without one.
+    /// Blocks of the prompt that were sent to the destination before, by the first prefix producer; none without one.
     pub prompt: PromptBlocks,
-    /// Request headers for the destination, telling it about other stages.
+    /// Request headers that name the endpoints of other stages to the destination.
     pub headers: Vec<(&'static str, String)>,
-    /// Headers for the answer that tell the client the endpoints of named stages; what it is told of the endpoint that
-    /// answers depends on who does ([`Pipeline::response_headers`](crate::pipeline::Pipeline::response_headers)).
+    /// Headers for the answer that name the endpoints of stages to the client. Headers that name the endpoint that answers are
+    /// made when it does ([`Pipeline::response_headers`](crate::pipeline::Pipeline::response_headers)).
     pub response_headers: Vec<(String, String)>,
-    /// What the plugins are to remember.
+    /// Changes of the plugins' states.
     pub events: Vec<Event>,
-    /// What the request adds to the load of each endpoint that will work on it.
+    /// Load that the request reserves on each endpoint that will work on it.
     pub reservations: Vec<Reservation>,
 }
 
@@ -107,12 +107,12 @@ pub struct PromptBlocks {
     pub total: u32,
 }
 
-/// What running a profile gave. Endpoints are given by their index in the pool.
+/// The result of running a profile. Endpoints are given by their index in the pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProfileRun {
     /// The profile's index among the pipeline's.
     pub(crate) profile: usize,
-    /// Candidates that a filter dropped, with the filter's index among the instances.
+    /// Candidates that a filter dropped, with the filter's index in the profile.
     pub dropped: Vec<(usize, usize)>,
     /// Candidates that passed the filters.
     pub scored: Vec<usize>,
@@ -125,7 +125,7 @@ pub struct ProfileRun {
 }
 
 impl Decision {
-    /// A decision that no profile took part in.
+    /// A decision without a profile run.
     pub(crate) fn without_run(outcome: Outcome) -> Self {
         Self {
             outcome,

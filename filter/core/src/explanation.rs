@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-pub use crate::candidates::Exclusion;
+use crate::candidates::Exclusion;
 use crate::candidates::exclusion;
 use crate::decision::ProfileRun;
 use crate::decision::{Decision, Outcome};
@@ -11,20 +11,20 @@ use crate::pipeline::Pipeline;
 use crate::request::Request;
 use crate::view::View;
 
-/// A decision, told endpoint by endpoint.
+/// A decision, explained endpoint by endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// Every endpoint of the pool, in its order.
     pub endpoints: Vec<EndpointExplanation>,
     /// The readings were too old to be used.
     pub is_stale: bool,
-    /// The name of the picker that chose by the totals; `None` if the decision fell without one.
+    /// The name of the picker that chose by the totals; `None` if no profile ran.
     pub picker: Option<String>,
-    /// What came out.
+    /// The result for the request.
     pub outcome: Outcome,
 }
 
-/// What became of one endpoint in a decision.
+/// One endpoint in a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointExplanation {
     /// Its address.
@@ -36,7 +36,7 @@ pub struct EndpointExplanation {
 /// An endpoint's part in a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It was no candidate.
+    /// It was not a candidate.
     Excluded(Exclusion),
     /// This filter dropped it.
     Dropped(String),
@@ -49,7 +49,7 @@ pub enum Verdict {
         /// Place in the choice.
         place: Option<usize>,
     },
-    /// A candidate in a decision that fell without rating.
+    /// A candidate in a decision without scores.
     Candidate,
 }
 
@@ -60,7 +60,7 @@ pub struct Score {
     pub scorer: String,
     /// 0..=1.
     pub score: f64,
-    /// What it counts.
+    /// The weight of the score in the total.
     pub weight: f64,
 }
 
@@ -93,15 +93,15 @@ impl Explanation {
 }
 
 impl Explanation {
-    /// The endpoints by their indices, the picked and the better ones first.
+    /// The endpoints with their indices: picked ones first, then by total.
     pub fn ranked(&self) -> impl ExactSizeIterator<Item = (usize, &EndpointExplanation)> {
         let mut ranked: Vec<_> = self.endpoints.iter().enumerate().collect();
         ranked.sort_by(|(_, one), (_, other)| one.verdict.rank().total_cmp(&other.verdict.rank()));
         ranked.into_iter()
     }
 
-    /// The same as text of at most so many bytes: what came out, then the endpoints, the picked and the better ones first, as
-    /// many as there is room for.
+    /// The explanation as text of at most `most` bytes: the outcome, then as many endpoints as fit, in [ranked](Self::ranked)
+    /// order.
     pub fn within(&self, most: usize) -> String {
         let mut text = match &self.outcome {
             Outcome::Route(_) => "routed".to_owned(),
@@ -128,7 +128,7 @@ impl Explanation {
 }
 
 impl Verdict {
-    /// The lower, the sooner it is told.
+    /// Endpoints of lower rank are listed first.
     fn rank(&self) -> f64 {
         match self {
             Self::Scored { place: Some(place), .. } => -1e9 + *place as f64,

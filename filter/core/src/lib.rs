@@ -1,8 +1,7 @@
 //! The decision rules of an endpoint picker for LLM inference.
 //!
 //! Everything here is a function of its arguments: no I/O, no clock, no random numbers of its own, no Envoy. A
-//! shell (the proxy-wasm filter, a test, a simulation) owns the state, says what time it is and hands in a random
-//! number generator, so the same inputs always give the same [`Decision`](decision::Decision).
+//! shell (the proxy-wasm filter, a test, a simulation) owns the state, and passes the time and a random number generator, so the same inputs always give the same [`Decision`](decision::Decision).
 //!
 //! The rules are those of the Kubernetes Gateway API Inference Extension's endpoint picker (the EPP), under
 //! its plugin names and parameters; `docs/rules.md` lists every deliberate difference.
@@ -12,7 +11,7 @@
 #![warn(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 pub mod body;
-mod candidates;
+pub mod candidates;
 pub mod config;
 pub mod cycle;
 pub mod decision;
@@ -39,13 +38,6 @@ pub mod state;
 pub mod subset;
 pub mod usage;
 pub mod view;
-
-// Until every user imports these from their new places.
-pub use state::{self as plugin_state, avoidance, in_flight, prefix, restarts};
-/// See [`plugin::Instance`].
-pub mod profile {
-    pub use crate::plugin::Instance;
-}
 
 #[cfg(test)]
 pub(crate) use marks::test;

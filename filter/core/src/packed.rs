@@ -4,7 +4,7 @@
 ///
 /// Envoy writes pairs, each item a key with an empty value: a little-endian `u32` count, then for each pair the sizes of
 /// key and value (`u32` each), then for each pair key and value, each followed by a zero byte. The whole may be padded
-/// with zero bytes. `None` if the bytes are no such list; items that are not UTF-8 (numbers, nested values) are left out.
+/// with zero bytes. `None` if the bytes are not such a list; items that are not UTF-8 (numbers, nested values) are left out.
 pub fn strings(bytes: &[u8]) -> Option<Vec<&str>> {
     let (count, rest) = split_u32(bytes)?;
     if count > rest.len() / 8 {

@@ -90,7 +90,7 @@ impl Pool {
         Ok(Self { name, endpoints, by_key })
     }
 
-    /// The pool's name, `namespace/name` or whatever the operator called it.
+    /// The pool's name, `namespace/name` or another name of the operator's choice.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -1,10 +1,10 @@
-//! What a model server last said about itself.
+//! The newest metrics of a model server.
 
 use core::time::Duration;
 
-/// The values scraped from one endpoint. `None` means the server did not say.
+/// The values scraped from one endpoint. `None`: not reported.
 ///
-/// A failed scrape leaves the values as they were; only [`Reading::updated`] tells how old they are.
+/// A failed scrape leaves the values as they were; [`Reading::updated`] is their time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Whether discovery or the agent's probes consider the endpoint able to serve.
@@ -23,15 +23,14 @@ pub struct Reading {
     pub block_size: Option<u32>,
     /// Blocks in the server's KV cache.
     pub num_blocks: Option<u32>,
-    /// Since when the server has the caches it has, since the Unix epoch: when its process started, or when it came back.
-    /// `None`: not known.
+    /// Age mark of the server's caches, since the Unix epoch: when its process started, or when it came back. `None`: unknown.
     pub cached_since: Option<Duration>,
-    /// Numbers that the operator has asked for, by the names they were given.
+    /// Custom metrics, by attribute name.
     pub attributes: Vec<(String, f64)>,
 }
 
 impl Reading {
-    /// The value of an attribute; `None` if the server did not say.
+    /// The value of an attribute; `None` if not reported.
     pub fn attribute(&self, name: &str) -> Option<f64> {
         self.attributes.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
     }

@@ -1,4 +1,4 @@
-//! Answers the picker gives itself instead of routing a request.
+//! Answers of the picker to requests that it does not route.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ const LONGEST_NAME: usize = 256;
 pub enum Code {
     /// The request is malformed.
     BadRequest,
-    /// There is no such model.
+    /// The model does not exist.
     NotFound,
     /// The client set a condition that the picked endpoint does not meet.
     PreconditionFailed,
@@ -70,7 +70,7 @@ impl DroppedReason {
     }
 }
 
-/// A request that is answered here.
+/// A request that the picker answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// Decides the status.
@@ -82,7 +82,7 @@ pub struct Rejection {
 }
 
 impl From<BodyError> for Rejection {
-    /// What the client is told of a body that is refused.
+    /// The answer to a body that is refused.
     fn from(error: BodyError) -> Self {
         Self::bad_request(error.to_string())
     }
@@ -94,10 +94,10 @@ impl Rejection {
         Self { code: Code::BadRequest, reason: None, message: message.into() }
     }
 
-    /// So much of a body has come that no more of it can be held, and what has to be known is not among it.
+    /// As much of the body has arrived as can be held, and it lacks a part that the decision needs.
     pub fn body_too_large(most: usize) -> Self {
         let message = format!(
-            "the request body is too large: its model must stand within the first {most} bytes, and a body in which the \
+            "the request body is too large: its model must be within the first {most} bytes, and a body in which the \
              model is replaced must not be longer"
         );
         Self { code: Code::PayloadTooLarge, reason: None, message: message.into() }
@@ -130,7 +130,7 @@ impl Rejection {
         }
     }
 
-    /// Nothing was a candidate.
+    /// No endpoint was a candidate.
     pub fn no_candidates() -> Self {
         Self {
             code: Code::ServiceUnavailable,
@@ -139,7 +139,7 @@ impl Rejection {
         }
     }
 
-    /// The client wants an answer only from an endpoint that has its prompt cached, and the picked one has not.
+    /// The client accepts only an endpoint with some of its prompt in the cache, and the picked one has none.
     pub(crate) fn not_cached() -> Self {
         Self {
             code: Code::PreconditionFailed,
@@ -157,7 +157,7 @@ impl Rejection {
         }
     }
 
-    /// The profile handler came to no destination, for another reason than filters.
+    /// The profile handler found no destination, for another reason than filters.
     pub(crate) fn not_scheduled(reason: &str) -> Self {
         Self {
             code: Code::ResourceExhausted,

@@ -11,7 +11,7 @@ use crate::rng::{Rng, shuffle};
 /// Which endpoints of the pool may be candidates.
 ///
 /// Entries are `ip:port` and match with their port, unlike the EPP, which ignores it (the endpoint picker
-/// protocol says `ip:port`, and ranks of one server differ only there). An entry that is no such address matches
+/// protocol says `ip:port`, and ranks of one server differ only there). Any other entry matches
 /// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Subset {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_names_nobody_whatever_its_bytes_look_like() {
+    fn a_number_names_no_endpoint_whatever_its_bytes_are() {
         for number in [0.0, 1.0, -1.0, 1e300, f64::from_le_bytes(*b"10.0.0.1"), f64::from_le_bytes([0xff; 8])]
         {
             let subset = Subset::from_metadata(&number.to_le_bytes());

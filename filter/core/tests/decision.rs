@@ -6,20 +6,22 @@ use core::num::NonZeroUsize;
 use core::time::Duration;
 
 use endpoint_picker::body::{Api, Body, Options};
+use endpoint_picker::candidates::Exclusion;
 use endpoint_picker::config::PickerConfig;
-use endpoint_picker::cycle::{Request, View};
 use endpoint_picker::decision::{Abstention, Decision, FailureMode, Outcome};
-use endpoint_picker::explanation::{Exclusion, Explanation, Verdict};
+use endpoint_picker::explanation::{Explanation, Verdict};
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
-use endpoint_picker::plugin_state::{Change, PluginStates};
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::rejection::DroppedReason;
+use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::{Change, PluginStates};
 use endpoint_picker::subset::Subset;
+use endpoint_picker::view::View;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 

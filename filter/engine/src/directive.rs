@@ -3,11 +3,13 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::cycle::{Load, Request};
-use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks, Reservation};
+use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
 use endpoint_picker::explanation::Explanation;
+use endpoint_picker::load::Load;
+use endpoint_picker::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::rejection::Rejection;
+use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 
 use crate::headers;

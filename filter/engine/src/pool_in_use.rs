@@ -3,10 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::cycle::{Load, Request};
 use endpoint_picker::decision::FailureMode;
+use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker::pool::Endpoint;
+use endpoint_picker::request::Request;
 
 use crate::config::Config;
 use crate::directive::{DecisionKind, Directive, Draws};

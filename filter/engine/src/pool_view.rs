@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use endpoint_picker::body::Options;
 use endpoint_picker::config::ConfigErrors;
-use endpoint_picker::cycle::Headers;
+use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::Policy;
 use endpoint_picker::pool::{Endpoint, Pool};

@@ -5,11 +5,11 @@ use core::time::Duration;
 use endpoint_picker::config::{ConfigError, ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::FailureMode;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::policy::{
     InferenceModel, InferenceModels, Objectives, Policy, RewriteRule, Rewrites, Target,
 };
-use endpoint_picker::profile::Instance;
 use endpoint_picker::shadow::Shadow;
 
 use crate::v1;

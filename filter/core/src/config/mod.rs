@@ -2,7 +2,6 @@
 
 mod compile;
 mod needs;
-pub use crate::duration;
 mod plugins;
 mod profiles;
 

@@ -17,10 +17,10 @@ use crate::state::PluginStates;
 use crate::state::prefix::PrefixMatch;
 use crate::view::View;
 
-/// The time in a test's cycle, unless it says otherwise.
+/// The time in a test's cycle, unless the test sets another.
 pub(crate) const NOW: Duration = Duration::from_secs(1_000);
 
-/// A decision in progress, as a test wants it.
+/// A decision in progress, as a test sets it up.
 pub(crate) struct Fixture {
     pub(crate) request: Request<'static>,
     pub(crate) now: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// This many endpoints of which nothing is known.
+    /// This many endpoints without readings and state.
     pub(crate) fn of(endpoints: usize) -> Self {
         Self {
             request: Request::default(),
@@ -54,12 +54,12 @@ impl Fixture {
         Self { readings: readings.to_vec(), ..Self::of(readings.len()) }
     }
 
-    /// Lets the default prefix producer have found this.
+    /// Sets the matches of the default prefix producer.
     pub(crate) fn prefix(&mut self, matches: PrefixMatch) {
         self.prefixes = vec![Prefix { producer: PREFIX_PRODUCER, matches }];
     }
 
-    /// Lets a session producer have found this.
+    /// Sets the session that a producer finds.
     pub(crate) fn session(&mut self, producer: &'static str, id: &'static str) {
         self.sessions.push((producer, id));
     }
@@ -69,7 +69,7 @@ impl Fixture {
         self.labels[endpoint].push((key.to_owned(), value.to_owned()));
     }
 
-    /// Looks at the decision.
+    /// Calls `look` with the decision.
     pub(crate) fn with_cycle<R>(&self, look: impl FnOnce(&Cycle<'_>) -> R) -> R {
         let endpoints = self.labels.iter().enumerate().map(|(n, labels)| {
             let port = 8000 + u16::try_from(n).unwrap();
@@ -147,8 +147,8 @@ pub(crate) fn headers(headers: &[(&str, &str)]) -> Headers<'static> {
     Headers(Vec::leak(owned.collect()))
 }
 
-/// A prompt of one picture, of which nothing was kept.
-pub(crate) fn picture() -> &'static Prompt<'static> {
+/// A prompt of one image, of which nothing was kept.
+pub(crate) fn image() -> &'static Prompt<'static> {
     let mut pieces = Pieces::new(0);
     pieces.media(1, 225);
     Box::leak(Box::new(Prompt::one(pieces)))

@@ -23,7 +23,7 @@ pub trait Plugin: Debug {
         Ok(())
     }
 
-    /// The roles it can play. A configuration asks for them once and keeps what it uses in typed slots.
+    /// The roles it can play. They are read once, when a configuration is compiled to typed slots.
     fn roles(self: Arc<Self>) -> Roles {
         Roles::default()
     }

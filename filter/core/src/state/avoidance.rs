@@ -1,6 +1,6 @@
-//! Endpoints that failed a moment ago, and are left alone for a while.
+//! Endpoints that failed a moment ago, and are avoided for a while.
 //!
-//! The EPP has no such rule: it learns of a dead server with the next scrapes. Here an endpoint that refused a
+//! The EPP has no rule like this: it detects a dead server with the next scrapes. Here an endpoint that refused a
 //! connection, broke one off or answered 5xx is avoided at once, for a short time that doubles with every failure up to
 //! [`MOST_DOUBLINGS`] times, and that any answer ends. Avoided is not excluded: where nothing else is left, an avoided
 //! endpoint is still picked.
@@ -15,12 +15,12 @@ use crate::pool::Pool;
 /// How often the first time doubles: with the default of 250 ms an endpoint is avoided for 2 s at most.
 pub const MOST_DOUBLINGS: u32 = 3;
 
-/// Who failed, and until when that counts. Times are those of the shell's clock.
+/// Endpoints that failed, and when they are avoided. Times are those of the shell's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Avoidance {
     /// By [key](crate::pool::Endpoint::key).
     failing: HashMap<u64, Failing>,
-    /// In the order of the pool adopted last; empty while nobody fails.
+    /// In the order of the pool adopted last; empty while none fails.
     avoided: Vec<Period>,
     /// For how long an endpoint is avoided after its first failure; zero: not at all.
     first: Duration,
@@ -36,8 +36,7 @@ struct Failing {
 }
 
 impl Avoidance {
-    /// Follows a change of the pool or its policy, which says for how long an endpoint is avoided after its first failure;
-    /// zero is not at all.
+    /// Follows a change of the pool or its policy. An endpoint is avoided for `first` after its first failure; zero: not at all.
     pub fn adopt(&mut self, pool: &Pool, first: Duration) {
         self.first = first;
         let endpoints = pool.endpoints().iter().enumerate();
@@ -46,7 +45,7 @@ impl Avoidance {
         self.order();
     }
 
-    /// An endpoint failed at this time. What fails while it is avoided was sent there before, and tells nothing new.
+    /// An endpoint failed at this time. A request that fails while the endpoint is avoided was sent before, and does not count.
     pub fn failed(&mut self, endpoint: u64, at: Duration) {
         if self.first.is_zero() || !self.places.contains_key(&endpoint) {
             return;
@@ -64,7 +63,7 @@ impl Avoidance {
         self.order();
     }
 
-    /// An endpoint answered at this time: if it has not failed since, it is as good as any other again.
+    /// An endpoint answered at this time: it is not avoided any more, unless it has failed since.
     pub fn answered(&mut self, endpoint: u64, at: Duration) {
         let failed_since = |failing: &Failing| failing.avoided.from(failing.at).begins_soon_after(at);
         if self.failing.get(&endpoint).is_some_and(|failing| !failed_since(failing)) {
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_endpoints_that_leave_are_not_kept() {
+    fn unknown_endpoints_and_those_that_leave_are_not_kept() {
         let mut avoidance = avoidance(&[1, 2]);
         avoidance.failed(key(3), START);
         assert_eq!(avoidance.avoided(), []);

@@ -1,4 +1,4 @@
-//! What is in flight at each endpoint, counted by everyone who sends requests there.
+//! Load in flight at each endpoint, counted by all senders.
 
 use hashbrown::HashMap;
 
@@ -7,14 +7,14 @@ use crate::pool::Pool;
 
 /// The loads that several *senders* (the VMs of one proxy) put on the endpoints, and how often they chose them.
 ///
-/// Senders are kept apart, so that one that vanishes takes its loads with it. Endpoints are named by
+/// Senders are counted separately, so that the loads of one that vanishes can be removed. Endpoints are named by
 /// [key](crate::pool::Endpoint::key). Those that left the pool are kept while something is in flight there: they may be back
 /// before it ends.
 ///
-/// Every VM counts what all do. So a change looks its endpoint up once, and all else lies in arrays.
+/// Every VM applies every VM's changes, so an update must be cheap: one hash lookup, then array accesses.
 #[derive(Clone, Debug, Default)]
 pub struct InFlight {
-    /// Where an endpoint stands in the arrays: those of the pool first, in its order, then others.
+    /// The place of an endpoint in the arrays: those of the pool first, in its order, then others.
     places: HashMap<u64, usize>,
     /// Endpoints of the pool.
     in_pool: usize,
@@ -22,7 +22,7 @@ pub struct InFlight {
     /// Over all senders.
     sums: Vec<Load>,
     picks: Vec<u64>,
-    /// Of each sender; what is missing at the end is nothing.
+    /// Of each sender; missing places at the end are zero.
     senders: HashMap<u64, Vec<Load>>,
 }
 
@@ -53,13 +53,13 @@ impl InFlight {
         &self.picks[..self.in_pool]
     }
 
-    /// Counts that `sender` chose an endpoint, and adds to what it has in flight there.
+    /// Counts a pick of an endpoint by `sender`, and adds to its load there.
     pub fn start(&mut self, sender: u64, endpoint: u64, load: Load) {
         let place = self.add(sender, endpoint, load);
         self.picks[place] += 1;
     }
 
-    /// Takes from what `sender` has in flight at an endpoint, never more than is there.
+    /// Subtracts from the load of `sender` at an endpoint, down to zero.
     pub fn end(&mut self, sender: u64, endpoint: u64, load: Load) {
         let Some(&place) = self.places.get(&endpoint) else { return };
         let Some(known) = self.senders.get_mut(&sender).and_then(|loads| loads.get_mut(place)) else {
@@ -70,13 +70,13 @@ impl InFlight {
         self.sums[place] -= load;
     }
 
-    /// Takes what `sender` has in flight at one endpoint to another.
+    /// Moves load of `sender` from one endpoint to another.
     pub fn transfer(&mut self, sender: u64, from: u64, to: u64, load: Load) {
         self.end(sender, from, load);
         self.add(sender, to, load);
     }
 
-    /// Replaces all that `sender` has in flight.
+    /// Replaces the loads of `sender`.
     pub fn set(&mut self, sender: u64, loads: impl IntoIterator<Item = (u64, Load)>) {
         self.forget(sender);
         for (endpoint, load) in loads {
@@ -84,26 +84,26 @@ impl InFlight {
         }
     }
 
-    /// Drops all that `sender` has in flight: it is gone.
+    /// Drops the loads of `sender`, which is gone.
     pub fn forget(&mut self, sender: u64) {
         for (sum, load) in self.sums.iter_mut().zip(self.senders.remove(&sender).unwrap_or_default()) {
             *sum -= load;
         }
     }
 
-    /// What `sender` has in flight, by endpoint.
+    /// The loads of `sender` by endpoint.
     pub fn of(&self, sender: u64) -> impl Iterator<Item = (u64, Load)> {
         let loads = self.senders.get(&sender).into_iter().flatten();
         let loads = self.keys.iter().zip(loads).filter(|(_, load)| **load != Load::default());
         loads.map(|(&endpoint, &load)| (endpoint, load))
     }
 
-    /// Everyone who has, or had, something in flight.
+    /// The senders that have, or had, load in flight.
     pub fn senders(&self) -> impl Iterator<Item = u64> {
         self.senders.keys().copied()
     }
 
-    /// Adds to what `sender` has in flight at an endpoint, and says where that stands.
+    /// Adds to the load of `sender` at an endpoint. Returns the endpoint's place.
     fn add(&mut self, sender: u64, endpoint: u64, load: Load) -> usize {
         let place = self.place(endpoint);
         let loads = self.senders.entry(sender).or_default();
@@ -115,7 +115,7 @@ impl InFlight {
         place
     }
 
-    /// Where an endpoint stands, from now on if it was not known.
+    /// The place of an endpoint; a new one if it has none.
     fn place(&mut self, endpoint: u64) -> usize {
         *self.places.entry(endpoint).or_insert_with(|| {
             self.keys.push(endpoint);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_end_more_than_he_started() {
+    fn a_sender_cannot_end_more_than_it_started() {
         let mut in_flight = InFlight::default();
         in_flight.adopt(&pool(&[1]));
         in_flight.end(7, key(1), ONE);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_comes_back_has_its_load_still() {
+    fn an_endpoint_that_comes_back_still_has_its_load() {
         let mut in_flight = InFlight::default();
         in_flight.adopt(&pool(&[1, 2]));
         in_flight.start(7, key(1), ONE);
@@ -204,7 +204,7 @@ mod tests {
         in_flight.start(7, key(1), ONE);
         in_flight.transfer(7, key(1), key(2), ONE);
         assert_eq!(in_flight.loads(), [NONE, ONE]);
-        assert_eq!(in_flight.picks(), [1, 0], "it was chosen where it began");
+        assert_eq!(in_flight.picks(), [1, 0], "the pick counts where the request began");
     }
 
     #[test]
@@ -219,6 +219,6 @@ mod tests {
         in_flight.adopt(&pool(&[2, 3]));
         assert_eq!(in_flight.picks(), [2, 0]);
         in_flight.adopt(&pool(&[1, 2, 3]));
-        assert_eq!(in_flight.picks(), [0, 2, 0], "one that left begins anew");
+        assert_eq!(in_flight.picks(), [0, 2, 0], "one that left starts at zero");
     }
 }

@@ -1,7 +1,7 @@
-//! What plugins remember from one request to the next.
+//! The state of a pool that changes with requests.
 //!
-//! A plugin's memory changes only by a [`Change`] that is recorded when a request is routed. Changes are values, so a shell
-//! that decides in several places can pass them on and have every place remember the same.
+//! A plugin's state changes only by a [`Change`] that is recorded when a request is routed. Changes are values: a shell that decides
+//! in several places passes them on, and all places have the same state.
 
 pub mod avoidance;
 mod change;
@@ -20,10 +20,10 @@ use core::mem::discriminant;
 
 use prefix::PrefixIndex;
 
-/// The memory of one plugin instance. Endpoints are given by their index in the pool.
+/// The state of one plugin. Endpoints are given by their index in the pool.
 #[derive(Debug, Default)]
 pub enum PluginState {
-    /// The plugin remembers nothing.
+    /// The plugin has no state.
     #[default]
     None,
     /// Prompts sent.
@@ -35,7 +35,7 @@ pub enum PluginState {
 }
 
 impl PluginState {
-    /// Remembers a change. One that does not fit this memory changes nothing.
+    /// Applies a change. One of another kind has no effect.
     pub fn apply(&mut self, change: &Change<impl AsRef<[u64]>>) {
         match change {
             Change::SentPrompt { endpoint, capacity, chain } => {
@@ -56,7 +56,7 @@ impl PluginState {
         }
     }
 
-    /// Somebody who applies the same changes has missed some; what he may lack is told again when it is used again.
+    /// A replica has missed changes: recently sent blocks are sent again on next use.
     pub fn resend(&mut self) {
         if let Self::Prefixes(index) = self {
             index.let_nothing_be_fresh();
@@ -74,13 +74,12 @@ impl PluginState {
     }
 }
 
-/// What plugin instances remember, by their keys: pipelines that have an instance in common look at the
-/// same memory of it.
+/// The states of plugins, by their [keys](crate::plugin::Instance::key): pipelines that have a plugin in common share its state.
 #[derive(Debug, Default)]
 pub struct PluginStates(Vec<(u64, PluginState)>);
 
 impl PluginStates {
-    /// What this instance remembers.
+    /// The state of this plugin.
     pub fn of(&self, plugin: u64) -> &PluginState {
         self.0.iter().find(|(key, _)| *key == plugin).map_or(&PluginState::None, |(_, state)| state)
     }
@@ -91,7 +90,7 @@ impl PluginStates {
         let mut older = core::mem::take(&mut self.0);
         for (key, new) in plugins {
             if self.0.iter().all(|(other, _)| *other != key) {
-                // Under other parameters a plugin may remember something of another kind.
+                // With other parameters a plugin may have a state of another kind.
                 let fits = |older: &PluginState| discriminant(older) == discriminant(&new);
                 let kept = older.iter().position(|(other, state)| *other == key && fits(state));
                 let state = kept.map_or(new, |at| older.swap_remove(at).1);
@@ -100,14 +99,14 @@ impl PluginStates {
         }
     }
 
-    /// Remembers what an event says. One of an instance that is not here changes nothing.
+    /// Applies an event. One of a plugin without state here has no effect.
     pub fn apply(&mut self, event: &Event<impl AsRef<[u64]>>) {
         if let Some((_, state)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
             state.apply(&event.change);
         }
     }
 
-    /// Tells all again, as [`PluginState::resend`].
+    /// As [`PluginState::resend`], for all plugins.
     pub fn resend(&mut self) {
         self.0.iter_mut().for_each(|(_, state)| state.resend());
     }
@@ -123,7 +122,7 @@ impl PluginStates {
         self.0.iter_mut().for_each(|(_, state)| state.remap(moves));
     }
 
-    /// The one memory of a plugin that is tested by itself.
+    /// The state of a plugin that is tested alone.
     #[cfg(test)]
     pub(crate) fn only(state: PluginState) -> Self {
         Self(vec![(0, state)])
@@ -136,7 +135,7 @@ mod tests {
     use crate::test;
 
     #[test]
-    fn what_a_restarted_endpoint_was_sent_is_dropped_and_all_else_stays() {
+    fn state_about_a_restarted_endpoint_is_dropped_and_the_rest_stays() {
         let mut states = PluginStates::only(PluginState::Prefixes(PrefixIndex::default()));
         for endpoint in [1, 2] {
             let change = Change::SentPrompt { endpoint, capacity: 9, chain: vec![7, 8] };

@@ -1,4 +1,4 @@
-//! Which endpoint each session is bound to, for as long as it is used.
+//! The endpoint that each session is bound to, while it is used.
 
 use core::time::Duration;
 
@@ -10,8 +10,7 @@ const SESSIONS: usize = 65_536;
 /// Bindings of sessions to endpoints. A session is given by the hash of its name, an endpoint by its index.
 ///
 /// There are two generations. A session that is bound, or bound again, goes into the young one; when that is full or as
-/// old as bindings live, it becomes the old one and what was old is forgotten. So memory is bounded, nothing has to be
-/// swept, and no binding in use is lost before `SESSIONS` others were used.
+/// old as bindings live, it becomes the old one and what was old is forgotten. So memory is bounded without a sweep, and no binding in use is lost before `SESSIONS` others were used.
 #[derive(Debug)]
 pub struct SessionBindings {
     lifetime: Duration,

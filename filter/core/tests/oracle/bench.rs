@@ -4,15 +4,19 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use endpoint_picker::body::{Api, Body};
-use endpoint_picker::cycle::{Headers, Load, Request, View};
-use endpoint_picker::decision::{Decision, Reservation};
+use endpoint_picker::decision::Decision;
+use endpoint_picker::headers::Headers;
+use endpoint_picker::load::Load;
+use endpoint_picker::load::Reservation;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin_state::PluginStates;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
+use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::PluginStates;
 use endpoint_picker::subset::Subset;
+use endpoint_picker::view::View;
 use serde_json::{Value, json};
 
 use crate::document::{for_core, neutral_score_after};

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
+use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
-use endpoint_picker::profile::Instance;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};

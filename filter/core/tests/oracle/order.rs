@@ -4,8 +4,8 @@
 //! `no-hit-lru-scorer` ranks endpoints that were never used as they are listed.
 
 use endpoint_picker::decision::{Decision, Outcome};
-use endpoint_picker::plugin_state::{Change, Event};
 use endpoint_picker::pool::Pool;
+use endpoint_picker::state::{Change, Event};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestCaseResult};

@@ -1,6 +1,7 @@
 //! Requests that are turned away.
 
-use endpoint_picker::cycle::{Load, Request};
+use endpoint_picker::load::Load;
+use endpoint_picker::request::Request;
 use serde_json::json;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

@@ -1,6 +1,6 @@
 //! Lists of all endpoints of a subset hint.
 
-use endpoint_picker::cycle::Request;
+use endpoint_picker::request::Request;
 use endpoint_picker::subset::Subset;
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! What requests add to the load of endpoints, and who reads it.
 
 use endpoint_picker::body::Api;
-use endpoint_picker::cycle::Load;
-use endpoint_picker::decision::Reservation;
+use endpoint_picker::load::Load;
+use endpoint_picker::load::Reservation;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

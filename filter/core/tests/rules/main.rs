@@ -21,15 +21,18 @@ use core::time::Duration;
 
 use endpoint_picker::body::{Api, Body};
 use endpoint_picker::config::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
-use endpoint_picker::cycle::{Headers, Load, Request, View};
 use endpoint_picker::decision::{Decision, Outcome};
+use endpoint_picker::headers::Headers;
+use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
-use endpoint_picker::plugin_state::PluginStates;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::{Lora, Reading};
+use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::PluginStates;
+use endpoint_picker::view::View;
 use serde_json::Value;
 
 /// The time of every decision.

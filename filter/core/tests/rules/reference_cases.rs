@@ -1,8 +1,8 @@
 //! The scheduling cases of the EPP's integration tests: the same pods, metrics and requests, the same best
 //! endpoints. All scorers have weight 1; where several endpoints are equal any of them is right.
 
-use endpoint_picker::cycle::Request;
 use endpoint_picker::reading::Reading;
+use endpoint_picker::request::Request;
 use endpoint_picker::subset::Subset;
 use serde_json::{Value, json};
 

@@ -1,9 +1,10 @@
 //! A configuration that is tried beside the acting one.
 
 use endpoint_picker::body::{Api, Body};
-use endpoint_picker::cycle::{Headers, Request};
 use endpoint_picker::decision::Decision;
+use endpoint_picker::headers::Headers;
 use endpoint_picker::reading::Reading;
+use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::shadow::{Shadow, ShadowDecision};
 use serde_json::{Value, json};

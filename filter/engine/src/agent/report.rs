@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use endpoint_picker::cycle::Load;
+use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker_wire::report::{EndpointReport, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};

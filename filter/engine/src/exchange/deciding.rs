@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use endpoint_picker::body::{Api, Body, BodyError, complete};
-use endpoint_picker::cycle::Request;
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::policy::{ModelResolution, name_model};
 use endpoint_picker::rejection::Rejection;
+use endpoint_picker::request::Request;
 use endpoint_picker::restore::Restore;
 
 use super::head::RequestHead;

@@ -1,7 +1,7 @@
 //! The heads of a request and its answer, without the headers that only the picker may set.
 
 use endpoint_picker::body::{opens_tunnel, request_path};
-use endpoint_picker::cycle::Headers;
+use endpoint_picker::headers::Headers;
 
 use crate::config::Explain;
 use crate::headers::{CONTROL, DESTINATION, OF_ANSWERS};

@@ -7,8 +7,8 @@ mod series;
 mod sink;
 mod tokens;
 
-use endpoint_picker::cycle::Load;
 use endpoint_picker::decision::{Abstention, PromptBlocks};
+use endpoint_picker::load::Load;
 use endpoint_picker::rejection::Code;
 use endpoint_picker_wire::report::Rejected;
 

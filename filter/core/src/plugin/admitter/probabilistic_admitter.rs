@@ -12,7 +12,7 @@ use crate::rng::Rng;
 /// Turns a request of negative priority away with probability min(1, s^`power` · `k`), s the mean over the candidates of
 /// max(waiting / `queue_depth_threshold`, KV usage / `kv_cache_util_threshold`).
 ///
-/// A value that the server did not say counts as 0, and the age of values does not matter, as in the EPP. The
+/// A value that the server does not report counts as 0, and the age of values does not matter, as in the EPP. The
 /// answer is a 429, where the EPP's is a 500.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]

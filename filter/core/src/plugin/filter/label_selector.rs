@@ -92,7 +92,7 @@ fn check_key(key: &str) -> Result<(), String> {
     if is_name(name) && domain.is_none_or(is_domain) {
         return Ok(());
     }
-    Err(format!("{key:?} is no label key; allowed is [DNS name/]name, the name as a value and not empty"))
+    Err(format!("{key:?} is not a label key; allowed is [DNS name/]name, the name as a value and not empty"))
 }
 
 fn check_value(value: &str) -> Result<(), String> {
@@ -100,7 +100,7 @@ fn check_value(value: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{value:?} is no label value; allowed are at most 63 letters, digits, '-', '_' and '.', beginning and ending \
+        "{value:?} is not a label value; allowed are at most 63 letters, digits, '-', '_' and '.', beginning and ending \
          with a letter or digit"
     ))
 }

@@ -22,7 +22,7 @@ pub struct PrefixCacheAffinityFilter {
     affinity_threshold: f64,
     /// 0..=1.
     exploration_probability: f64,
-    /// Milliseconds, 0 or more; 0: no such limit.
+    /// Milliseconds, 0 or more; 0: no limit.
     #[serde(rename = "maxTTFTPenaltyMs")]
     max_ttft_penalty_ms: f64,
     /// How the time to the first token is estimated.

@@ -8,7 +8,7 @@ use crate::cycle::Cycle;
 use crate::plugin::{Filter, Plugin, Roles};
 use crate::rng::Rng;
 
-/// The label in which endpoints say what they are for.
+/// The label with an endpoint's role.
 const ROLE: &str = "llm-d.ai/role";
 
 macro_rules! role_filters {
@@ -40,7 +40,7 @@ role_filters! {
     DecodeFilter: ["decode", "prefill-decode", "both", "encode-prefill-decode"], without_label: true;
     /// `prefill-filter`: keeps endpoints that compute prompts for others.
     PrefillFilter: ["prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode"], without_label: false;
-    /// `encode-filter`: keeps endpoints that encode pictures, videos and sounds for others.
+    /// `encode-filter`: keeps endpoints that encode images, videos and audio for others.
     EncodeFilter: ["encode", "encode-prefill", "encode-prefill-decode"], without_label: false;
 }
 

@@ -11,7 +11,7 @@ use crate::rng::Rng;
 
 /// Keeps the endpoints of which every condition's value is at most its `max_value`.
 ///
-/// A value that the server did not say, or that is old, counts as it stands; never said is 0, as in the EPP.
+/// Old values count as they are, and values that the server never reported as 0, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct UtilizationFilter {

@@ -21,15 +21,15 @@ const MIN_BLOCK_TOKENS: u32 = 64;
 pub struct ApproxPrefixCacheProducer {
     /// Take block size and capacity from what the servers report, where they do.
     auto_tune: bool,
-    /// Tokens per block where the servers do not say. Values below 64 count as 64.
+    /// Tokens per block where the servers do not report them. Values below 64 count as 64.
     block_size_tokens: u32,
     /// Accepted, without effect: the former size in characters.
     block_size: u32,
-    /// Most tokens of a prompt that are looked at; 0: `max_prefix_blocks_to_match` decides.
+    /// Most tokens of a prompt that are looked up; 0: `max_prefix_blocks_to_match` decides.
     max_prefix_tokens_to_match: u32,
-    /// Most blocks of a prompt that are looked at when the token bound is 0; both 0: no bound.
+    /// Most blocks of a prompt that are looked up when the token bound is 0; both 0: no bound.
     max_prefix_blocks_to_match: u32,
-    /// Blocks remembered per endpoint where the servers do not say; 0 counts as 31 250.
+    /// Blocks remembered per endpoint where the servers do not report them; 0 counts as 31 250.
     lru_capacity_per_server: u32,
 }
 
@@ -64,7 +64,7 @@ impl Recorder for ApproxPrefixCacheProducer {
         PluginState::Prefixes(PrefixIndex::default())
     }
 
-    /// Remembers the prompt when it is routed; whether the server answers is not waited for, as in the EPP.
+    /// Remembers the prompt when it is routed, before the server answers, as in the EPP.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
         let (Some(hashes), PluginState::Prefixes(index)) = (routed.hashes, cycle.state()) else {
             return Vec::new();

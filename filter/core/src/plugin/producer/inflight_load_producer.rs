@@ -1,4 +1,4 @@
-//! `inflight-load-producer`: what a request adds to the load of the endpoints that work on it.
+//! `inflight-load-producer`: the load that a request adds to the endpoints that work on it.
 
 use serde::Deserialize;
 
@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 /// A request adds one request, and these tokens, to the first endpoint of every profile that ran:
 ///
-/// (total − matched blocks) · block size, and what of the prompt lies beyond the blocks looked at; the whole prompt if
-/// nothing is known of its prefixes. With `add_estimated_output_tokens` also
+/// (total − matched blocks) · block size, and the prompt's tokens beyond the blocks looked up; the whole prompt without prefix
+/// matches. With `add_estimated_output_tokens` also
 /// min(round(prompt · `output_ratio`), what the client allows, `max_estimated_output_tokens`).
 ///
-/// The prompt's tokens are over when the answer begins, and with them all that the profile named `prefill` added;
-/// everything else is over when the answer ends, and so are all tokens if those of the answer are counted. Where the
-/// reference lets abandoned requests go after five minutes, here every stream has an end.
+/// The prompt's tokens, and everything that the profile named `prefill` added, are released when the answer begins; the rest
+/// when it ends, including all tokens if those of the answer are counted. The EPP releases abandoned requests after five
+/// minutes; here every stream has an end.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct InflightLoadProducer {
@@ -25,9 +25,9 @@ pub struct InflightLoadProducer {
     output_ratio: Option<f64>,
     /// Most tokens of an answer that are counted, 0 or more; no bound if not given.
     max_estimated_output_tokens: Option<i64>,
-    /// Whose matches tell which tokens are cached; empty: the approximate producer's.
+    /// The prefix producer whose matches count as cached; empty: the approximate one.
     prefix_match_info_producer_name: String,
-    /// Accepted, without effect: there are no replicas to share counts with.
+    /// Accepted, without effect: counts are not shared between proxies.
     sync_cross_replica_state: Option<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! What a disaggregating profile handler asks: `always-disagg-pd-decider`, `always-disagg-multimodal-decider`,
+//! Deciders of disaggregating profile handlers: `always-disagg-pd-decider`, `always-disagg-multimodal-decider`,
 //! `prefix-based-pd-decider`.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Decider for AlwaysDisaggPdDecider {
     }
 }
 
-/// `always-disagg-multimodal-decider`: requests with pictures, videos or sounds get the stage.
+/// `always-disagg-multimodal-decider`: requests with images, videos or audio get the stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlwaysDisaggMultimodalDecider {}
@@ -48,7 +48,7 @@ impl Decider for AlwaysDisaggMultimodalDecider {
 /// at least `prompt_tokens` and `non_cached_tokens` tokens of prompt, and at least `non_cached_tokens` beyond the blocks
 /// that the endpoint has seen.
 ///
-/// Without an endpoint to ask about, there is no stage.
+/// Without a decode endpoint the stage does not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrefixBasedPdDecider {
@@ -136,7 +136,7 @@ mod tests {
         assert!(!agrees(&fixture), "no prompt");
         fixture.request.prompt = Some(prompt_of(10));
         assert!(!agrees(&fixture));
-        fixture.request.prompt = Some(crate::plugin::fixture::picture());
+        fixture.request.prompt = Some(crate::plugin::fixture::image());
         assert!(agrees(&fixture), "also when nothing of the prompt was kept");
         assert!(Fixture::of(1).with_cycle(|cycle| AlwaysDisaggPdDecider {}.agrees(cycle, None)));
     }

@@ -1,4 +1,4 @@
-//! `disagg-profile-handler`: prompts computed, and pictures encoded, on other endpoints than the one that answers.
+//! `disagg-profile-handler`: prompts computed, and images encoded, on other endpoints than the one that answers.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, or_default};
 use crate::plugin::{Need, NeedKind, Plugin, ProfileHandler, Profiles, Roles, Schedule};
 use crate::rejection::Rejection;
 
-/// Runs a profile for each stage; the decode profile names the destination, which learns the others from headers:
+/// Runs a profile for each stage. The decode profile names the destination; headers name the other stages' endpoints to it:
 /// `x-prefiller-host-port`, the first endpoint of the prefill profile, and `x-encoder-hosts-ports`, all endpoints of the
 /// encode profile.
 ///

@@ -1,4 +1,4 @@
-//! `header-profile-handler`: the request says which profile decides.
+//! `header-profile-handler`: a header of the request names the profile.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::rejection::Rejection;
 
 /// Runs the profile that a header names, or `default_profile` without the header; the only profile, if there is one.
 ///
-/// A name that is no profile's is 429, as in the EPP.
+/// An unknown profile is answered 429, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct HeaderProfileHandler {

@@ -1,4 +1,4 @@
-//! `endpoint-attribute-scorer`: a score from one number of one's choice.
+//! `endpoint-attribute-scorer`: a score from one attribute.
 
 use std::sync::Arc;
 
@@ -114,9 +114,9 @@ impl Plugin for EndpointAttributeScorer {
             let known: Vec<String> =
                 Attribute::ALL.iter().map(|(name, producer, _)| format!("{name} of {producer}")).collect();
             let producer = self.producer.as_deref().unwrap_or(EXTRACTOR);
-            let asked = format!("{:?} of {producer:?}", self.attribute_key);
+            let given = format!("{:?} of {producer:?}", self.attribute_key);
             let known = format!("{}, and {EXTRACTOR}'s customMetrics", known.join(", "));
-            return allow(false, "attributeKey", asked, &known);
+            return allow(false, "attributeKey", given, &known);
         }
         if self.algorithm.kind.is_none() {
             let types = "linear_lower_is_better or linear_higher_is_better";

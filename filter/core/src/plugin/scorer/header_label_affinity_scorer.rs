@@ -1,4 +1,4 @@
-//! `header-label-affinity-scorer`: endpoints that carry the label a request asks for.
+//! `header-label-affinity-scorer`: endpoints whose label has the value of a header.
 
 use std::sync::Arc;
 
@@ -38,10 +38,10 @@ impl Plugin for HeaderLabelAffinityScorer {
 
 impl Scorer for HeaderLabelAffinityScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        let Some(wanted) = cycle.request.headers.get(&self.header_name) else { return };
+        let Some(value) = cycle.request.headers.get(&self.header_name) else { return };
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
-            let is_wanted = cycle.endpoint(endpoint).label(&self.label_key) == Some(wanted);
-            *score = if is_wanted { 1.0 } else { 0.0 };
+            let is_equal = cycle.endpoint(endpoint).label(&self.label_key) == Some(value);
+            *score = if is_equal { 1.0 } else { 0.0 };
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 1 − the share of the endpoint's KV cache in use.
 ///
-/// A server that did not say counts as unused, as in the EPP.
+/// A server that does not report it counts as unused, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KvCacheUtilizationScorer {}

@@ -13,7 +13,7 @@ use crate::reading::Lora;
 ///
 /// vLLM lists every adapter in use as running *and* as waiting, so an adapter in both lists counts once against the
 /// room; the EPP counts it twice (`count_twice`) and finds a half-empty server full. A base model's name is that of an
-/// adapter nobody has.
+/// adapter that no server has.
 ///
 /// vLLM reports no adapters before its first request. Such a server counts as one without adapters and with the room of the
 /// pool's largest: the EPP scores it 0 (`unreported_as_empty: false`), so that it gets no request and never reports any. In a
@@ -102,18 +102,18 @@ mod tests {
 
     fn score(scorer: &LoraAffinityScorer, readings: &[Reading]) -> Vec<f64> {
         let mut fixture = Fixture::with_readings(readings);
-        fixture.request.model = "wanted";
+        fixture.request.model = "mine";
         fixture.scores(scorer)
     }
 
     #[test]
     fn running_goes_before_room_before_waiting_before_full() {
         let readings = [
-            serving(&["wanted", "a"], &[], 2),
+            serving(&["mine", "a"], &[], 2),
             serving(&["a"], &[], 2),
-            serving(&[], &["wanted"], 2),
-            serving(&["a"], &["wanted"], 2),
-            serving(&["a", "b"], &["wanted"], 2),
+            serving(&[], &["mine"], 2),
+            serving(&["a"], &["mine"], 2),
+            serving(&["a", "b"], &["mine"], 2),
             serving(&["a", "b"], &["c"], 2),
         ];
         assert_near(&score(&LoraAffinityScorer::default(), &readings), &[1.0, 0.8, 0.8, 0.6, 0.6, 0.0]);
@@ -145,7 +145,7 @@ mod tests {
     fn others_of_the_pool_count_also_when_they_are_no_candidates() {
         let readings = [serving(&["a"], &[], 2), Reading::default()];
         let mut fixture = Fixture::with_readings(&readings);
-        fixture.request.model = "wanted";
+        fixture.request.model = "mine";
         let mut scores = [0.0];
         fixture.with_cycle(|cycle| LoraAffinityScorer::default().score(cycle, &[1], &mut scores));
         assert_near(&scores, &[0.8]);

@@ -1,4 +1,4 @@
-//! `no-hit-lru-scorer`: requests that hit no cache go around, longest unused first.
+//! `no-hit-lru-scorer`: requests without a cache hit go to the endpoint that got one longest ago.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::state::{Change, ColdOrder, PluginState};
 pub struct NoHitLruScorer {
     /// Endpoints whose last cold request is remembered; 0 counts as 1024.
     lru_size: usize,
-    /// Whose matches tell whether a request is cold.
+    /// The prefix producer whose matches determine whether a request is cold.
     prefix_match_info_producer_name: String,
     /// Accepted, without effect: what earlier releases called the producer.
     prefix_plugin_type: String,
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_hits_somewhere_has_no_opinion() {
+    fn a_request_that_hits_somewhere_scores_neutral() {
         assert_eq!(scores(&[0], &[0, 1, 0]), [0.5, 0.5, 0.5]);
     }
 

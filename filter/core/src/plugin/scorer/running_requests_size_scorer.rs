@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, Roles, Scorer};
 
 /// (max − r) / (max − min) over the candidates, r the requests running at the endpoint; all equal → 1.
 ///
-/// A server that did not say counts as running none, as in the EPP.
+/// A server that does not report it counts as running none, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunningRequestsSizeScorer {}

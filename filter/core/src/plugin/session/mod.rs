@@ -23,7 +23,7 @@ use crate::state::{Change, PluginState, SessionBindings};
 /// - `encoded_endpoint_header`: the answer carries the endpoint's name in a header, in base64, and the client sends it
 ///   back with its next request.
 /// - `session_id`: the client names its session, and the endpoint is remembered here. The session is bound to the endpoint
-///   that its first request went to, and to another when that one is no candidate any more, or the session was not used
+///   that its first request went to, and to another when that one is not a candidate any more, or the session was not used
 ///   for `evictionTtlSeconds`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]

@@ -67,7 +67,7 @@ macro_rules! session_affinity_plugins {
 session_affinity_plugins! {
     /// `session-affinity-scorer`: 1 for the endpoint of the request's session, 0 for the others.
     SessionAffinityScorer is a scorer;
-    /// `session-affinity-filter`: keeps the endpoint of the request's session only; all, if it is no candidate.
+    /// `session-affinity-filter`: keeps the endpoint of the request's session only; all, if it is not a candidate.
     SessionAffinityFilter is a filter;
 }
 

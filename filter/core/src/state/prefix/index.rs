@@ -15,11 +15,11 @@ use super::log::{Arena, Log, Slot, stored};
 /// The highest capacity of an endpoint, in blocks, whatever its server reports.
 pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
 
-/// This share of an endpoint's capacity is left to save work with: its newest blocks keep their places when they come again
-/// ([`PrefixIndex::fresh`]), and the oldest are forgotten only when there are so many too many, all at once.
+/// Slack, as a fraction of an endpoint's capacity: the newest 1/16 of blocks are not moved when added again
+/// ([`PrefixIndex::fresh`]), and eviction runs in batches at 1/16 over capacity.
 const SLACK_SHARE: usize = 16;
 
-/// What the endpoints of one pool have been sent. Endpoints are given by their index in the pool.
+/// The prompts that the endpoints of one pool were sent. Endpoints are given by their index in the pool.
 #[derive(Default)]
 pub struct PrefixIndex {
     /// Where the runs begin, by the hash of their first block.
@@ -65,8 +65,8 @@ impl PrefixIndex {
 
     /// How many of a prompt's first blocks `endpoint` was sent so short a time ago that adding them again can be left out.
     ///
-    /// They are among the newest sixteenth of what is remembered of it. Left where they are, they are forgotten by at most
-    /// that much earlier; and nobody has to be told of them.
+    /// They are among the newest 1/16 of the blocks remembered for it. Left where they are, they are forgotten earlier by at most
+    /// that much; and replicas need no entry about them.
     pub fn fresh(&self, endpoint: usize, chain: &[u64]) -> usize {
         let Self { heads, arena, logs } = self;
         let Some(EndpointLog { log, fresh, .. }) = logs.get(endpoint) else { return 0 };
@@ -82,7 +82,7 @@ impl PrefixIndex {
         known
     }
 
-    /// Nothing is fresh until it is added again: somebody who is told of additions has missed some.
+    /// Makes no block fresh until it is added again: a replica has missed additions.
     pub fn let_nothing_be_fresh(&mut self) {
         self.logs.iter_mut().for_each(|entry| entry.fresh = 0);
     }
@@ -90,8 +90,8 @@ impl PrefixIndex {
     /// Takes the blocks of a prompt out of an endpoint's log, up to the first that is not there.
     ///
     /// A block is added with all that come before it in its prompt, so those behind a missing one are missing too, unless the
-    /// missing one was forgotten a moment ago, or left out as [fresh](Self::fresh) for one who had missed it. Then those behind
-    /// stand twice until the older is forgotten in its turn, which in the first case is soon.
+    /// missing one was forgotten a moment ago, or left out as [fresh](Self::fresh) for a replica that had missed it. Then those behind
+    /// are stored twice until the older copy is forgotten, which in the first case is soon.
     fn take_out(&mut self, endpoint: usize, chain: &[u64]) {
         let mut rest = chain;
         while let Some(&hash) = rest.first() {
@@ -107,8 +107,8 @@ impl PrefixIndex {
 
     /// Forgets the oldest blocks of an endpoint, down to its capacity, when they have become too many.
     ///
-    /// They lie in memory that nobody has touched for longest, and where a run is cut its rest is noted in the table anew. Many at
-    /// once make additions a third cheaper than some with each.
+    /// Evicting many at once makes additions a third cheaper than evicting some with each: the oldest blocks are in cold memory, and a
+    /// run that is cut needs a new entry in the table.
     fn evict(&mut self, endpoint: usize) {
         let EndpointLog { capacity, log, .. } = &self.logs[endpoint];
         if log.len() <= capacity + capacity / SLACK_SHARE {
@@ -136,7 +136,7 @@ impl PrefixIndex {
     /// for each. Stops at the first block that no endpoint has, so a count need not be contiguous for an endpoint
     /// whose early blocks were forgotten (the EPP's rule).
     pub fn count_matches(&self, chain: &[u64], matched: &mut [u32]) {
-        // How far there is a block at any endpoint, and at each of them. A block that stands twice counts once.
+        // The position up to which any endpoint has the blocks, and each of them. A block that is stored twice counts once.
         let (mut known, mut counted) = (0, vec![0; matched.len()]);
         for position in 0..chain.len() {
             let rest = &chain[position..];
@@ -180,7 +180,7 @@ impl PrefixIndex {
         self.logs = remapped;
     }
 
-    /// Writes an endpoint's log anew without vacant places.
+    /// Rewrites an endpoint's log without vacant places.
     fn rewrite(&mut self, endpoint: u16) {
         let Self { heads, arena, logs } = self;
         let EndpointLog { log: old, fresh, .. } = &mut logs[usize::from(endpoint)];

@@ -1,9 +1,9 @@
 //! Block hashes in order of use, one log per endpoint, in pages of one arena.
 //!
-//! A log consists of *runs*: blocks that came in with one prompt and still stand one behind the other. The hash of a block
-//! stands for the prompt up to its end, so two prompts that share a block share everything before it: an endpoint's block
-//! that is part of a prompt lies in a run that begins with a block of that prompt. Whoever finds the runs' first blocks
-//! finds all blocks (`index.rs`).
+//! A log consists of *runs*: blocks that were added with one prompt and are still adjacent. The hash of a block
+//! identifies the prompt up to its end, so two prompts that share a block share everything before it: an endpoint's block
+//! that is part of a prompt lies in a run that begins with a block of that prompt. So the index needs only the
+//! runs' first blocks (`index.rs`).
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(super) type Slot = u32;
 /// A page's content, by itself, so that it stays where it is when pages are added.
 type Places = Box<[u64; PAGE]>;
 
-/// What is known of a page.
+/// The description of a page.
 struct Page {
     endpoint: u16,
     /// Pages that its log had before it, wrapping.
@@ -34,7 +34,7 @@ struct Page {
 /// The pages of all logs.
 #[derive(Default)]
 pub(super) struct Arena {
-    /// Apart from what is known of the pages: a new run touches only its own places.
+    /// Separate from the pages' descriptions: a new run touches only its own places.
     places: Vec<Places>,
     pages: Vec<Page>,
     free: Vec<usize>,
@@ -108,7 +108,7 @@ impl Log {
         self.live
     }
 
-    /// Writes a run as the newest and says where it begins; `None` if it has no block.
+    /// Writes a run as the newest. Returns where it begins; `None` if it has no block.
     pub(super) fn push(&mut self, arena: &mut Arena, endpoint: u16, mut run: &[u64]) -> Option<Slot> {
         let mut head = None;
         while !run.is_empty() {

@@ -1,4 +1,4 @@
-//! Which endpoint has which prompt prefix in its cache, as far as routing can tell.
+//! The prompt prefixes that endpoints were sent, and so probably have in their caches.
 
 #[expect(
     clippy::indexing_slicing,
@@ -14,11 +14,10 @@ mod log;
 
 pub use index::{MAX_BLOCKS_PER_ENDPOINT, PrefixIndex};
 
-/// How much of one request's prompt the endpoints have seen before.
+/// How much of one request's prompt each endpoint was sent before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefixMatch {
-    /// Blocks of the prompt that are known for each endpoint of the pool, by endpoint index. Empty when the request
-    /// has no prompt.
+    /// Blocks of the prompt that each endpoint of the pool was sent before, by endpoint index. Empty when the request has no prompt.
     pub matched: Vec<u32>,
     /// Blocks in the prompt, all its token lists together.
     pub total: u32,
@@ -27,7 +26,7 @@ pub struct PrefixMatch {
 }
 
 impl PrefixMatch {
-    /// Share of the prompt that the endpoint has seen, 0..=1; 0 for a request without a prompt.
+    /// Share of the prompt that the endpoint was sent before, 0..=1; 0 for a request without a prompt.
     pub fn ratio(&self, endpoint: usize) -> f64 {
         if self.total == 0 { 0.0 } else { f64::from(self.blocks(endpoint)) / f64::from(self.total) }
     }

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use endpoint_picker::cycle::Load;
-use endpoint_picker::decision::Reservation;
+use endpoint_picker::load::Load;
+use endpoint_picker::load::Reservation;
 use endpoint_picker::reading::Reading;
 
 use super::engine::Scene;

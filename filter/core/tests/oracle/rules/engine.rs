@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use endpoint_picker::cycle::Load;
-use endpoint_picker::decision::Reservation;
+use endpoint_picker::load::Load;
+use endpoint_picker::load::Reservation;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use serde_json::Value;

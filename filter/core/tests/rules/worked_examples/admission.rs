@@ -1,6 +1,6 @@
 //! Detectors and the admitter.
 
-use endpoint_picker::cycle::Request;
+use endpoint_picker::request::Request;
 use serde_json::{Value, json};
 
 use super::{kept, load, only, plain, waiting};

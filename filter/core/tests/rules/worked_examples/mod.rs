@@ -7,7 +7,7 @@ mod pickers;
 mod producers;
 mod scorers;
 
-use endpoint_picker::cycle::Load;
+use endpoint_picker::load::Load;
 use endpoint_picker::plugin::registry::TYPES;
 use endpoint_picker::reading::Reading;
 use serde_json::{Value, json};

@@ -4,10 +4,10 @@ use endpoint_picker::body::Api;
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::decision::PromptBlocks;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
-use endpoint_picker::plugin_state::Change;
-use endpoint_picker::profile::Instance;
 use endpoint_picker::reading::Reading;
+use endpoint_picker::state::Change;
 use serde_json::{Value, json};
 
 use super::{kept, load, plain};

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use endpoint_picker::body::{Api, Body};
-use endpoint_picker::decision::Reservation;
 use endpoint_picker::headers::Headers;
 use endpoint_picker::load::Load;
+use endpoint_picker::load::Reservation;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;

@@ -1,7 +1,7 @@
 //! The fields of the document.
 
 use deserr::Deserr;
-use endpoint_picker::config::duration;
+use endpoint_picker::duration;
 use endpoint_picker_wire::v1;
 use serde_json::Value as Json;
 
