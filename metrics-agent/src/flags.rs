@@ -34,7 +34,7 @@ pub struct Flags {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// The address of the agent's API; port 0 stands for a free port. The address is printed on standard output.
+    /// The address of the agent's API; port 0 means any free port. The address is printed on standard output.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9095")]
     pub listen: SocketAddr,
 

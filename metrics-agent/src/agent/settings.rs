@@ -12,7 +12,7 @@ use crate::sources::endpoints::Sources;
 /// The settings of one agent.
 #[derive(Debug)]
 pub struct Settings {
-    /// What the flags say about every pool.
+    /// Options for reading manifests, from flags.
     pub options: Options,
     /// The manifests with the pools; `None`: one pool of all endpoints.
     pub manifests: Option<watch::Settings>,

@@ -1,4 +1,4 @@
-//! What the agent's flags say about every pool.
+//! Options for reading manifests, from the agent's flags.
 
 use core::time::Duration;
 

@@ -21,7 +21,7 @@ pub struct PoolPlan {
 }
 
 impl PoolPlan {
-    /// How the pool's endpoints are scraped: as the manifests say, otherwise as `flags` say.
+    /// How the pool's endpoints are scraped: by the manifests, otherwise by `flags`.
     pub fn scraping(&self, flags: &ScrapeSettings) -> ScrapePlan {
         let scraping = &self.scraping;
         let settings = ScrapeSettings {
@@ -50,7 +50,7 @@ impl PoolDraft {
     /// Whether an object's reference names this pool.
     pub(super) fn is_target_of(&self, object: &Metadata, reference: &PoolRef) -> bool {
         let matches = |(group, namespace): &(PoolGroup, String)| {
-            *namespace == object.namespace.0 && reference.group.is_none_or(|given| given == *group)
+            *namespace == object.namespace.0 && reference.group.is_none_or(|referenced| referenced == *group)
         };
         self.plan.name == reference.name.0 && self.id.as_ref().is_none_or(matches)
     }

@@ -46,7 +46,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
                         tracing::info!(files = names, "credentials read");
                         sender.send_replace(Arc::new(value));
                     }
-                    Err(error) => tracing::error!(%error, "credentials refused; the last good ones stay"),
+                    Err(error) => tracing::error!(%error, "credentials refused; the last valid ones stay"),
                 }
             };
             poll::poll_from(first, || read(Arc::clone(&files), limits), update).await;

@@ -25,7 +25,7 @@ pub enum ScrapeError {
     TooManySeries(usize),
     /// It took longer than this.
     Timeout(Duration),
-    /// The text holds none of the metrics of the endpoint's engine.
+    /// The text has none of the metrics of the endpoint's engine.
     NoMetrics,
 }
 

@@ -40,10 +40,10 @@ impl ScrapeMetrics {
             "Scrapes of model servers, failed ones included",
             metrics.scrapes.clone(),
         );
-        registry.register("scrape_errors", "Scrapes that gave no values, by reason", metrics.errors.clone());
+        registry.register("scrape_errors", "Failed scrapes, by reason", metrics.errors.clone());
         let duration = metrics.duration.clone();
         registry.register_with_unit("scrape_duration", "Time of one scrape", Unit::Seconds, duration);
-        let help = "Fields a good scrape gave no value for, by field and reason";
+        let help = "Fields without a value in a successful scrape, by field and reason";
         registry.register("extract_errors", help, metrics.extract_errors.clone());
         metrics
     }

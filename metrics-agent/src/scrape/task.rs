@@ -36,7 +36,7 @@ pub(super) struct Task {
     metrics: ScrapeMetrics,
     client: Client,
     restarts: RestartWatch,
-    /// Scrapes that failed since the last good one.
+    /// Failed scrapes since the last success.
     failures: u32,
     /// Pauses after costly failures in a row, each twice as long as the one before.
     pauses: ExponentialBackoff,
@@ -88,7 +88,7 @@ impl Task {
             self.restarts.refused();
         }
         changed |= self.slot.set_ready(accepts);
-        let is_failing = self.settings.unready_after.is_some_and(|most| self.failures >= most.get());
+        let is_failing = self.settings.unready_after.is_some_and(|max| self.failures >= max.get());
         if self.slot.set_failing(is_failing) {
             changed = true;
             if is_failing {

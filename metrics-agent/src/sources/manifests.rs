@@ -38,15 +38,15 @@ pub fn read(path: &Path, limits: FileLimits) -> Result<Vec<File>, Problems> {
             Err(error) => problems.push(Problem::of_file(&path, error.to_string())),
         }
     }
-    let most = limits.bytes.saturating_mul(MAX_FULL_FILES);
-    if total > most {
-        let text = format!("has {total} bytes; allowed are {most}, {MAX_FULL_FILES} times --max-file-bytes");
+    let max = limits.bytes.saturating_mul(MAX_FULL_FILES);
+    if total > max {
+        let text = format!("has {total} bytes; allowed are {max}, {MAX_FULL_FILES} times --max-file-bytes");
         problems.push(Problem::of_file(path, text));
     }
     if problems.is_empty() { Ok(files) } else { Err(Problems(problems)) }
 }
 
-fn files_of(directory: &Path, most: usize) -> Result<Vec<PathBuf>, Problems> {
+fn files_of(directory: &Path, max: usize) -> Result<Vec<PathBuf>, Problems> {
     let fails = |error| Problems::from(unreadable(directory, &error));
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(fails)? {
@@ -56,8 +56,8 @@ fn files_of(directory: &Path, most: usize) -> Result<Vec<PathBuf>, Problems> {
         if named && !hidden && !path.is_dir() {
             paths.push(path);
         }
-        if paths.len() > most {
-            let text = format!("has more than the allowed {most} files (--max-manifest-files)");
+        if paths.len() > max {
+            let text = format!("has more than the allowed {max} files (--max-manifest-files)");
             return Err(Problem::of_file(directory, text).into());
         }
     }

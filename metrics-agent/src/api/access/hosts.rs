@@ -52,8 +52,8 @@ pub fn allowed_host(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn allows(given: &[&str], hosts: &[&str], address: &str) -> bool {
-        let allowed = AllowedHosts(given.iter().map(|name| allowed_host(name).unwrap()).collect());
+    fn allows(names: &[&str], hosts: &[&str], address: &str) -> bool {
+        let allowed = AllowedHosts(names.iter().map(|name| allowed_host(name).unwrap()).collect());
         let mut headers = HeaderMap::new();
         for host in hosts {
             headers.append(header::HOST, host.parse().unwrap());

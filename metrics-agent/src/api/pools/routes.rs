@@ -58,12 +58,11 @@ fn find(
     };
     let Some(publisher) = state.pools.publisher(&name) else {
         let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
-        let allowed =
-            if names.is_empty() { "none yet; /readyz says why".to_owned() } else { names.join(", ") };
+        let allowed = if names.is_empty() { "none yet; see /readyz".to_owned() } else { names.join(", ") };
         return Err((StatusCode::NOT_FOUND, format!("no such pool; allowed: {allowed}")));
     };
     state.status(&publisher).ok_or_else(|| {
-        let problem = "the pool's endpoints are not known yet; /readyz says why";
+        let problem = "the pool has no endpoint set yet; see /readyz";
         (StatusCode::SERVICE_UNAVAILABLE, problem.to_owned())
     })
 }

@@ -50,10 +50,7 @@ pub(in crate::api) async fn get(
         let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
         if names.is_empty() {
             state.metrics.count_snapshot("no_endpoints");
-            return error_response(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "there are no pools yet; /readyz says why",
-            );
+            return error_response(StatusCode::SERVICE_UNAVAILABLE, "there are no pools yet; see /readyz");
         }
         state.metrics.count_snapshot("unknown_pool");
         return error_response(
@@ -82,7 +79,7 @@ pub(in crate::api) async fn get(
         }
         SnapshotResult::NoEndpoints => {
             state.metrics.count_snapshot("no_endpoints");
-            error_response(StatusCode::SERVICE_UNAVAILABLE, "the pool has no endpoints yet; /readyz says why")
+            error_response(StatusCode::SERVICE_UNAVAILABLE, "the pool has no endpoints yet; see /readyz")
         }
         SnapshotResult::TooManyWaiters => {
             state.metrics.count_snapshot("too_many_waiters");

@@ -35,8 +35,8 @@ impl fmt::Display for ReportError {
             Self::TooManyStatuses(n) => {
                 write!(f, "the report has rejections of {n} statuses; at most {MAX_STATUSES} are allowed")
             }
-            Self::TooManyProxies(most) => {
-                write!(f, "{most} other proxies report on this pool; no more are allowed (--max-proxies)")
+            Self::TooManyProxies(max) => {
+                write!(f, "{max} other proxies report on this pool; no more are allowed (--max-proxies)")
             }
         }
     }

@@ -32,9 +32,9 @@ async fn receive(
     let body = if let Ok(body) = tokio::time::timeout(limit, Bytes::from_request(request, &())).await {
         body.map_err(|rejection| match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => {
-                let most = state.max_report_bytes;
+                let max = state.max_report_bytes;
                 let problem =
-                    format!("the report is larger than the allowed {most} bytes (--max-report-bytes)");
+                    format!("the report is larger than the allowed {max} bytes (--max-report-bytes)");
                 (StatusCode::PAYLOAD_TOO_LARGE, problem)
             }
             status => (status, rejection.body_text()),

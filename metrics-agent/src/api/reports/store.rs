@@ -106,7 +106,7 @@ impl Reports {
                 failing: entry.failing,
             }
         };
-        let known = report.endpoints.iter().filter(|entry| pool.index_of(entry.endpoint).is_some());
+        let entries = report.endpoints.iter().filter(|entry| pool.index_of(entry.endpoint).is_some());
         let shadow = report.shadow_agreed.zip(report.shadow_disagreed);
         let stored = ProxyReport {
             at: now,
@@ -114,7 +114,7 @@ impl Reports {
             abstained: report.abstained,
             rejected: report.rejected.iter().map(|it| (it.status, it.requests)).collect(),
             shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
-            endpoints: known.map(|entry| (entry.endpoint, traffic(entry))).collect(),
+            endpoints: entries.map(|entry| (entry.endpoint, traffic(entry))).collect(),
             generation: report.generation,
         };
         proxies.insert(report.proxy, stored);

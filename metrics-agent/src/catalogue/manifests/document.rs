@@ -11,7 +11,7 @@ use super::inference_model::InferenceModel;
 use super::inference_model_rewrite::InferenceModelRewrite;
 use super::inference_objective::InferenceObjective;
 use super::inference_pool::{self, InferencePool};
-use super::kinds::{GIE_V1ALPHA1, LLM_D_CONFIG, POOL, is_supported};
+use super::kinds::{GIE_V1ALPHA1, Kind, LLM_D_CONFIG, POOL};
 use super::list;
 use super::nulls::{PARAMETERS, without_nulls_outside};
 use super::picker::{self, EndpointPickerConfig};
@@ -22,34 +22,34 @@ use crate::sources::problem::Problem;
 
 /// An object and its origin.
 #[derive(Debug)]
-pub(in crate::catalogue) struct Item<S> {
-    pub(in crate::catalogue) origin: Origin,
-    pub(in crate::catalogue) metadata: Metadata,
-    pub(in crate::catalogue) spec: S,
+pub(crate) struct Item<S> {
+    pub(crate) origin: Origin,
+    pub(crate) metadata: Metadata,
+    pub(crate) spec: S,
 }
 
 /// A picker configuration and its origin.
 #[derive(Debug)]
-pub(in crate::catalogue) struct Config {
-    pub(in crate::catalogue) origin: Origin,
+pub(crate) struct Config {
+    pub(crate) origin: Origin,
     /// The pool of the configuration; `None`: every pool without a configuration of its own.
-    pub(in crate::catalogue) pool: Option<String>,
+    pub(crate) pool: Option<String>,
     /// Whether it is a shadow configuration.
-    pub(in crate::catalogue) is_shadow: bool,
-    pub(in crate::catalogue) lowered: picker::Lowered,
+    pub(crate) is_shadow: bool,
+    pub(crate) lowered: picker::Lowered,
 }
 
 /// All documents that are valid by themselves, and the problems of the others.
 #[derive(Debug, Default)]
-pub(in crate::catalogue) struct Documents {
-    pub(in crate::catalogue) count: usize,
-    pub(in crate::catalogue) pools: Vec<Item<InferencePool>>,
-    pub(in crate::catalogue) configs: Vec<Config>,
-    pub(in crate::catalogue) objectives: Vec<Item<InferenceObjective>>,
-    pub(in crate::catalogue) rewrites: Vec<Item<InferenceModelRewrite>>,
-    pub(in crate::catalogue) models: Vec<Item<InferenceModel>>,
-    pub(in crate::catalogue) problems: Vec<Problem>,
-    pub(in crate::catalogue) warnings: Vec<Problem>,
+pub(crate) struct Documents {
+    pub(crate) count: usize,
+    pub(crate) pools: Vec<Item<InferencePool>>,
+    pub(crate) configs: Vec<Config>,
+    pub(crate) objectives: Vec<Item<InferenceObjective>>,
+    pub(crate) rewrites: Vec<Item<InferenceModelRewrite>>,
+    pub(crate) models: Vec<Item<InferenceModel>>,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) warnings: Vec<Problem>,
 }
 
 #[derive(Deserr)]
@@ -75,7 +75,7 @@ struct Resource<S> {
 }
 
 impl Documents {
-    pub(in crate::catalogue) fn read(files: &[File], options: &Options) -> Self {
+    pub(crate) fn read(files: &[File], options: &Options) -> Self {
         let mut documents = Self::default();
         for file in files {
             documents.read_file(file, options);
@@ -83,12 +83,12 @@ impl Documents {
         documents
     }
 
-    fn read_file(&mut self, file: &File, given: &Options) {
+    fn read_file(&mut self, file: &File, options: &Options) {
         // As in YAML 1.2, `no` is a string.
-        let budget = Some(given.file_limits.yaml());
-        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
+        let budget = Some(options.file_limits.yaml());
+        let yaml = serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
         let mut bytes = &file.bytes[..];
-        let read = serde_saphyr::read_with_options::<_, Json>(&mut bytes, options);
+        let read = serde_saphyr::read_with_options::<_, Json>(&mut bytes, yaml);
         for (index, document) in read.enumerate() {
             let origin = Origin { file: Arc::clone(&file.path), document: index + 1, item: None };
             let document = match document {
@@ -112,7 +112,7 @@ impl Documents {
             for (item, document) in items {
                 let origin = Origin { item, ..origin.clone() };
                 self.count += 1;
-                let max = given.file_limits.manifests;
+                let max = options.file_limits.manifests;
                 if self.count > max {
                     let text = format!(
                         "exceeds the limit of {max} manifests in all files together (--max-manifests)"
@@ -120,7 +120,7 @@ impl Documents {
                     self.problems.push(origin.problem(Fault::new("", text)));
                     return;
                 }
-                if let Err(faults) = self.add(&origin, document, given.allow_experimental_plugins) {
+                if let Err(faults) = self.add(&origin, document, options.allow_experimental_plugins) {
                     self.problems.extend(faults.0.into_iter().map(|fault| origin.problem(fault)));
                 }
             }
@@ -134,20 +134,20 @@ impl Documents {
         allow_experimental_plugins: bool,
     ) -> Result<(), Faults> {
         let Header { api_version, kind } = deserialize(document.clone())?;
-        if !is_supported(&api_version, &kind)? {
+        let Some(kind) = Kind::of(&api_version, &kind)? else {
             let text = format!("{kind} of {api_version} is not read by the agent; the document is skipped");
             self.warn(origin, Fault::new("kind", text));
             return Ok(());
-        }
-        match kind.as_str() {
-            "InferencePool" if api_version == POOL => {
+        };
+        match kind {
+            Kind::InferencePool if api_version == POOL => {
                 self.pools.push(resource::<inference_pool::V1>(origin, document)?.map(InferencePool::from));
             }
-            "InferencePool" => {
+            Kind::InferencePool => {
                 self.pools
                     .push(resource::<inference_pool::V1Alpha2>(origin, document)?.map(InferencePool::from));
             }
-            "EndpointPickerConfig" => {
+            Kind::EndpointPickerConfig => {
                 let config: EndpointPickerConfig = deserialize(document)?;
                 let (pool, is_shadow) = (config.pool(), config.is_shadow());
                 let (lowered, warnings) = picker::lower(config, allow_experimental_plugins)?;
@@ -160,9 +160,9 @@ impl Documents {
                 }
                 self.configs.push(Config { origin: origin.clone(), pool, is_shadow, lowered });
             }
-            "InferenceObjective" => self.objectives.push(resource(origin, document)?),
-            "InferenceModelRewrite" => self.rewrites.push(resource(origin, document)?),
-            _ => self.models.push(resource(origin, document)?),
+            Kind::InferenceObjective => self.objectives.push(resource(origin, document)?),
+            Kind::InferenceModelRewrite => self.rewrites.push(resource(origin, document)?),
+            Kind::InferenceModel => self.models.push(resource(origin, document)?),
         }
         Ok(())
     }

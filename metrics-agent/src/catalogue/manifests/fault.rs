@@ -14,22 +14,22 @@ const MAX_VALUE_CHARS: usize = 120;
 
 /// The position of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::catalogue) struct Origin {
-    pub(in crate::catalogue) file: Arc<Path>,
+pub(crate) struct Origin {
+    pub(crate) file: Arc<Path>,
     /// Its index in the file from 1, without empty documents.
-    pub(in crate::catalogue) document: usize,
+    pub(crate) document: usize,
     /// The index from 1 in the document's list; `None`: the document is not a list.
-    pub(in crate::catalogue) item: Option<usize>,
+    pub(crate) item: Option<usize>,
 }
 
 impl Origin {
     /// The position, for messages about other documents.
-    pub(in crate::catalogue) fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         let item = self.item.map(|item| format!("item {item} of ")).unwrap_or_default();
         format!("{item}document {} of {}", self.document, self.file.display())
     }
 
-    pub(in crate::catalogue) fn problem(&self, fault: Fault) -> Problem {
+    pub(crate) fn problem(&self, fault: Fault) -> Problem {
         let (file, document) = (Arc::clone(&self.file), Some(self.document));
         Problem { file, document, item: self.item, at: fault.at, text: fault.text }
     }
@@ -37,27 +37,27 @@ impl Origin {
 
 /// A problem within one document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::catalogue) struct Fault {
-    pub(in crate::catalogue) at: String,
-    pub(in crate::catalogue) text: String,
+pub(crate) struct Fault {
+    pub(crate) at: String,
+    pub(crate) text: String,
 }
 
 impl Fault {
-    pub(in crate::catalogue) fn new(at: impl Into<String>, text: impl Into<String>) -> Self {
+    pub(crate) fn new(at: impl Into<String>, text: impl Into<String>) -> Self {
         Self { at: at.into(), text: text.into() }
     }
 }
 
 /// All problems of one document, collected by deserr.
 #[derive(Debug, Default)]
-pub(in crate::catalogue) struct Faults(pub(in crate::catalogue) Vec<Fault>);
+pub(crate) struct Faults(pub(crate) Vec<Fault>);
 
 impl Faults {
-    pub(in crate::catalogue) fn push(&mut self, at: impl Into<String>, text: impl Into<String>) {
+    pub(crate) fn push(&mut self, at: impl Into<String>, text: impl Into<String>) {
         self.0.push(Fault::new(at, text));
     }
 
-    pub(in crate::catalogue) fn wrong_kind<V: IntoValue>(
+    pub(crate) fn wrong_kind<V: IntoValue>(
         value: Value<V>,
         accepted: &[ValueKind],
         at: ValuePointerRef<'_>,
@@ -116,7 +116,7 @@ impl DeserializeError for Faults {
 }
 
 /// A string from a document, as messages show it.
-pub(in crate::catalogue) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", cut(text))
 }
 

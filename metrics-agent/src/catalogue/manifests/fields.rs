@@ -12,7 +12,7 @@ use super::fault::{Faults, quoted};
 /// The name of an object or a namespace: a DNS name in lower case, as Kubernetes requires.
 #[derive(Clone, Debug, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults, try_from(String) = Self::new -> String)]
-pub(in crate::catalogue) struct Name(pub(in crate::catalogue) String);
+pub(crate) struct Name(pub(crate) String);
 
 impl Name {
     fn new(name: String) -> Result<Self, String> {
@@ -35,12 +35,12 @@ impl Name {
 /// The metadata of an object. Other fields are written by Kubernetes and not used.
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase)]
-pub(in crate::catalogue) struct Metadata {
-    pub(in crate::catalogue) name: Name,
+pub(crate) struct Metadata {
+    pub(crate) name: Name,
     #[deserr(default = Name("default".to_owned()))]
-    pub(in crate::catalogue) namespace: Name,
+    pub(crate) namespace: Name,
     #[deserr(default)]
-    pub(in crate::catalogue) creation_timestamp: Option<CreationTime>,
+    pub(crate) creation_timestamp: Option<CreationTime>,
     #[deserr(default, rename = "labels")]
     _labels: Texts,
     #[deserr(default, rename = "annotations")]
@@ -50,7 +50,7 @@ pub(in crate::catalogue) struct Metadata {
 impl Metadata {
     /// Oldest first, then by namespace and name. An object without a creation time comes first, as in the EPP, where it has the zero
     /// time.
-    pub(in crate::catalogue) fn by_age(&self, other: &Self) -> Ordering {
+    pub(crate) fn by_age(&self, other: &Self) -> Ordering {
         let key = |metadata: &Self| metadata.creation_timestamp.as_ref().map(|time| time.0);
         let id = |metadata: &Self| (metadata.namespace.0.clone(), metadata.name.0.clone());
         key(self).cmp(&key(other)).then_with(|| id(self).cmp(&id(other)))
@@ -59,7 +59,7 @@ impl Metadata {
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, try_from(&String) = Self::new -> String)]
-pub(in crate::catalogue) struct CreationTime(Timestamp);
+pub(crate) struct CreationTime(Timestamp);
 
 impl CreationTime {
     fn new(text: &str) -> Result<Self, String> {
@@ -72,7 +72,7 @@ impl CreationTime {
 
 /// Strings by name, such as labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::catalogue) struct Texts(pub(in crate::catalogue) BTreeMap<String, String>);
+pub(crate) struct Texts(pub(crate) BTreeMap<String, String>);
 
 /// Implemented by hand, because deserr's implementation for maps loses the problems of values.
 impl Deserr<Faults> for Texts {
@@ -97,7 +97,7 @@ impl Deserr<Faults> for Texts {
 /// 1 to 65535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults, try_from(i64) = Self::new -> String)]
-pub(in crate::catalogue) struct Port(pub(in crate::catalogue) NonZeroU16);
+pub(crate) struct Port(pub(crate) NonZeroU16);
 
 impl Port {
     fn new(port: i64) -> Result<Self, String> {
@@ -109,7 +109,7 @@ impl Port {
 /// The share of a target in the traffic, relative to the other targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults, try_from(i64) = Self::new -> String)]
-pub(in crate::catalogue) struct Weight(pub(in crate::catalogue) u32);
+pub(crate) struct Weight(pub(crate) u32);
 
 impl Weight {
     fn new(weight: i64) -> Result<Self, String> {
@@ -121,7 +121,7 @@ impl Weight {
 /// A model's name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults, try_from(String) = Self::new -> String)]
-pub(in crate::catalogue) struct Model(pub(in crate::catalogue) String);
+pub(crate) struct Model(pub(crate) String);
 
 impl Model {
     fn new(model: String) -> Result<Self, String> {
@@ -136,12 +136,12 @@ impl Model {
 /// A reference to a pool in the object's namespace.
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, deny_unknown_fields)]
-pub(in crate::catalogue) struct PoolRef {
+pub(crate) struct PoolRef {
     #[deserr(default)]
-    pub(in crate::catalogue) group: Option<PoolGroup>,
+    pub(crate) group: Option<PoolGroup>,
     #[deserr(default, rename = "kind")]
     _kind: Option<PoolKind>,
-    pub(in crate::catalogue) name: Name,
+    pub(crate) name: Name,
 }
 
 #[derive(Clone, Copy, Debug, Deserr)]
@@ -153,7 +153,7 @@ enum PoolKind {
 /// The API group of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults)]
-pub(in crate::catalogue) enum PoolGroup {
+pub(crate) enum PoolGroup {
     #[deserr(rename = "inference.networking.k8s.io")]
     Stable,
     #[deserr(rename = "inference.networking.x-k8s.io")]

@@ -8,13 +8,13 @@ use super::fields::{Model, PoolRef, Weight};
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-pub(in crate::catalogue) struct InferenceModel {
-    pub(in crate::catalogue) model_name: Model,
+pub(crate) struct InferenceModel {
+    pub(crate) model_name: Model,
     #[deserr(default = Criticality::Standard)]
     criticality: Criticality,
     #[deserr(default)]
     target_models: TargetModels,
-    pub(in crate::catalogue) pool_ref: PoolRef,
+    pub(crate) pool_ref: PoolRef,
 }
 
 #[derive(Clone, Copy, Debug, Deserr)]
@@ -53,7 +53,7 @@ struct TargetModel {
 }
 
 impl InferenceModel {
-    pub(in crate::catalogue) fn on_the_wire(&self) -> v1::InferenceModel {
+    pub(crate) fn on_the_wire(&self) -> v1::InferenceModel {
         let targets = self.target_models.0.iter().map(|target| v1::Target {
             model: target.name.0.clone(),
             weight: target.weight.map(|weight| weight.0),

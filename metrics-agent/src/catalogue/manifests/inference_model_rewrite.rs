@@ -8,8 +8,8 @@ use super::fields::{Model, PoolRef, Weight};
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-pub(in crate::catalogue) struct InferenceModelRewrite {
-    pub(in crate::catalogue) pool_ref: PoolRef,
+pub(crate) struct InferenceModelRewrite {
+    pub(crate) pool_ref: PoolRef,
     rules: Vec<Rule>,
 }
 
@@ -94,7 +94,7 @@ struct Target {
 
 impl InferenceModelRewrite {
     /// The rules in order; `resource` is the object's name.
-    pub(in crate::catalogue) fn rules(&self, resource: &str) -> impl Iterator<Item = v1::RewriteRule> {
+    pub(crate) fn rules(&self, resource: &str) -> impl Iterator<Item = v1::RewriteRule> {
         self.rules.iter().map(move |rule| v1::RewriteRule {
             resource: resource.to_owned(),
             models: rule.models.clone(),

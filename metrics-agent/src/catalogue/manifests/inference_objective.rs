@@ -7,16 +7,16 @@ use super::fields::PoolRef;
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-pub(in crate::catalogue) struct InferenceObjective {
+pub(crate) struct InferenceObjective {
     #[deserr(default)]
-    pub(in crate::catalogue) priority: Priority,
-    pub(in crate::catalogue) pool_ref: PoolRef,
+    pub(crate) priority: Priority,
+    pub(crate) pool_ref: PoolRef,
 }
 
 /// A priority, 0 by default. Requests below zero may be shed.
 #[derive(Clone, Copy, Debug, Default, Deserr)]
 #[deserr(error = Faults, try_from(i64) = Self::new -> String)]
-pub(in crate::catalogue) struct Priority(pub(in crate::catalogue) i32);
+pub(crate) struct Priority(pub(crate) i32);
 
 impl Priority {
     fn new(priority: i64) -> Result<Self, String> {

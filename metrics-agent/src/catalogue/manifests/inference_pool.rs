@@ -14,17 +14,17 @@ const MAX_TARGET_PORTS: usize = 8;
 
 /// A pool of any version.
 #[derive(Clone, Debug)]
-pub(in crate::catalogue) struct InferencePool {
-    pub(in crate::catalogue) group: PoolGroup,
-    pub(in crate::catalogue) selector: BTreeMap<String, String>,
-    pub(in crate::catalogue) target_ports: Vec<NonZeroU16>,
-    pub(in crate::catalogue) failure_mode: v1::FailureMode,
+pub(crate) struct InferencePool {
+    pub(crate) group: PoolGroup,
+    pub(crate) selector: BTreeMap<String, String>,
+    pub(crate) target_ports: Vec<NonZeroU16>,
+    pub(crate) failure_mode: v1::FailureMode,
 }
 
 /// `inference.networking.k8s.io/v1`
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-pub(in crate::catalogue) struct V1 {
+pub(crate) struct V1 {
     selector: LabelSelector,
     target_ports: TargetPorts,
     #[deserr(default, rename = "appProtocol")]
@@ -36,7 +36,7 @@ pub(in crate::catalogue) struct V1 {
 /// `inference.networking.x-k8s.io/v1alpha2`
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-pub(in crate::catalogue) struct V1Alpha2 {
+pub(crate) struct V1Alpha2 {
     selector: Labels,
     target_port_number: Port,
     #[deserr(default)]

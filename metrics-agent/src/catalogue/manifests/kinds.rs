@@ -8,38 +8,70 @@ const LLM_D: &str = "llm-d.ai/v1alpha2";
 pub(super) const GIE_V1ALPHA1: &str = "inference.networking.x-k8s.io/v1alpha1";
 const GIE: &str = "inference.networking.x-k8s.io/v1alpha2";
 
-/// The supported kinds, each with its supported versions.
-pub(super) const KINDS: [(&str, &[&str]); 5] = [
-    ("InferencePool", &[POOL, GIE]),
-    ("EndpointPickerConfig", &[LLM_D_CONFIG, GIE_V1ALPHA1]),
-    ("InferenceObjective", &[LLM_D, GIE]),
-    // The proposal of the rewrite shows v1alpha1.
-    ("InferenceModelRewrite", &[LLM_D, GIE, GIE_V1ALPHA1]),
-    ("InferenceModel", &[GIE]),
-];
-
 /// API groups in which every kind must be supported.
 const GROUPS: [&str; 3] = ["inference.networking.k8s.io/", "inference.networking.x-k8s.io/", "llm-d.ai/"];
 
-/// Whether the agent reads documents of this version and kind. Other documents, such as Deployments and Services in the same file,
-/// are skipped. But a supported kind in a wrong version, or a wrong kind in a supported group, is refused as a spelling mistake.
-pub(super) fn is_supported(api_version: &str, kind: &str) -> Result<bool, Faults> {
-    let supported = KINDS.iter().find(|(name, _)| *name == kind);
-    let fault = match supported {
-        Some((_, versions)) if versions.contains(&api_version) => return Ok(true),
-        Some((_, versions)) => {
-            let text = format!(
-                "{} is not a version of {kind}; allowed are {}",
-                quoted(api_version),
-                versions.join(", ")
-            );
-            Fault::new("apiVersion", text)
+/// A kind of manifests that the agent reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    InferencePool,
+    EndpointPickerConfig,
+    InferenceObjective,
+    InferenceModelRewrite,
+    InferenceModel,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [
+        Self::InferencePool,
+        Self::EndpointPickerConfig,
+        Self::InferenceObjective,
+        Self::InferenceModelRewrite,
+        Self::InferenceModel,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::InferencePool => "InferencePool",
+            Self::EndpointPickerConfig => "EndpointPickerConfig",
+            Self::InferenceObjective => "InferenceObjective",
+            Self::InferenceModelRewrite => "InferenceModelRewrite",
+            Self::InferenceModel => "InferenceModel",
         }
-        None if GROUPS.iter().any(|group| api_version.starts_with(group)) => {
-            let kinds = KINDS.map(|(name, _)| name).join(", ");
-            Fault::new("kind", format!("unknown kind {}; allowed are {kinds}", quoted(kind)))
+    }
+
+    pub(super) fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The supported versions.
+    fn versions(self) -> &'static [&'static str] {
+        match self {
+            Self::InferencePool => &[POOL, GIE],
+            Self::EndpointPickerConfig => &[LLM_D_CONFIG, GIE_V1ALPHA1],
+            Self::InferenceObjective => &[LLM_D, GIE],
+            // The proposal of the rewrite shows v1alpha1.
+            Self::InferenceModelRewrite => &[LLM_D, GIE, GIE_V1ALPHA1],
+            Self::InferenceModel => &[GIE],
         }
-        None => return Ok(false),
-    };
-    Err(Faults(vec![fault]))
+    }
+
+    /// The kind of a document; `None` for a document that the agent does not read, such as a Deployment in the same file. But a
+    /// supported kind in a wrong version, or an unknown kind in a supported group, is refused as a spelling mistake.
+    pub(super) fn of(api_version: &str, name: &str) -> Result<Option<Self>, Faults> {
+        let fault = match Self::by_name(name) {
+            Some(kind) if kind.versions().contains(&api_version) => return Ok(Some(kind)),
+            Some(kind) => {
+                let (version, versions) = (quoted(api_version), kind.versions().join(", "));
+                let text = format!("{version} is not a version of {name}; allowed are {versions}");
+                Fault::new("apiVersion", text)
+            }
+            None if GROUPS.iter().any(|group| api_version.starts_with(group)) => {
+                let kinds = Self::ALL.map(Self::name).join(", ");
+                Fault::new("kind", format!("unknown kind {}; allowed are {kinds}", quoted(name)))
+            }
+            None => return Ok(None),
+        };
+        Err(Faults(vec![fault]))
+    }
 }

@@ -17,6 +17,6 @@ mod references;
 mod scraping;
 mod source;
 
-pub(in crate::catalogue) use document::EndpointPickerConfig;
-pub(in crate::catalogue) use lower::{Lowered, lower};
-pub(in crate::catalogue) use scraping::Scraping;
+pub(crate) use document::EndpointPickerConfig;
+pub(crate) use lower::{Lowered, lower};
+pub(crate) use scraping::Scraping;

@@ -108,9 +108,9 @@ impl Section<'_> {
                 };
                 row.extend([format!("{total:.3}"), self.chance(index), place]);
             }
-            other => {
+            Verdict::Excluded(_) | Verdict::Dropped(_) | Verdict::Candidate => {
                 row.extend(vec![NOTHING.to_owned(); scorers + 2]);
-                row.push(other.to_string());
+                row.push(verdict.to_string());
             }
         }
         row
@@ -144,7 +144,7 @@ impl Section<'_> {
         let explanation = &self.choice.explanation;
         let totals = explanation.endpoints.iter().map(|endpoint| match endpoint.verdict {
             Verdict::Scored { total, .. } => Some(total),
-            _ => None,
+            Verdict::Excluded(_) | Verdict::Dropped(_) | Verdict::Candidate => None,
         });
         let totals: Vec<Option<f64>> = totals.collect();
         let highest = totals.iter().flatten().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -174,7 +174,7 @@ fn agreement(f: &mut fmt::Formatter<'_>, shadow: &ShadowReport) -> fmt::Result {
 fn scores(verdict: &Verdict) -> Option<&[Score]> {
     match verdict {
         Verdict::Scored { scores, .. } => Some(scores),
-        _ => None,
+        Verdict::Excluded(_) | Verdict::Dropped(_) | Verdict::Candidate => None,
     }
 }
 

@@ -196,7 +196,7 @@ impl FieldExtractor {
                 let value = fault_list.value(Field::Attribute, number.any());
                 reading.attributes.extend(value.map(|value| (name.clone(), value)));
             }
-            // These two are optional, so their absence is no fault.
+            // These two are optional, so their absence is not a fault.
             FieldSeries::StartTime(number) => process.start_time = number.any().and_then(Result::ok),
             FieldSeries::Counter(sum) => process.counter = sum.total().filter(|_| !self.malformed),
             FieldSeries::Cache(cache) => {

@@ -84,8 +84,8 @@ impl<'a> Labels<'a> {
 }
 
 /// The labels and the brace after them.
-fn label_text(input: &[u8], most: usize) -> IResult<&[u8], Labels<'_>> {
-    let all = recognize((fold_many_m_n(0, most, label, || (), |(), _| ()), space0));
+fn label_text(input: &[u8], max: usize) -> IResult<&[u8], Labels<'_>> {
+    let all = recognize((fold_many_m_n(0, max, label, || (), |(), _| ()), space0));
     terminated(all.map(Labels), char('}')).parse(input)
 }
 
@@ -97,7 +97,7 @@ fn label(input: &[u8]) -> IResult<&[u8], (&[u8], &[u8])> {
     (name, terminated(quoted, (space0, end))).parse(input)
 }
 
-/// What stands between two double quotes, escapes as written: `\\`, `\"` and `\n` are the only ones.
+/// The text between two double quotes, with escapes as written: `\\`, `\"` and `\n` are the only ones.
 fn quoted(input: &[u8]) -> IResult<&[u8], &[u8]> {
     let (inside, _) = char('"')(input)?;
     let mut at = 0;
@@ -111,19 +111,19 @@ fn quoted(input: &[u8]) -> IResult<&[u8], &[u8]> {
     }
 }
 
-fn unescape(written: &[u8]) -> Cow<'_, [u8]> {
-    if memchr::memchr(b'\\', written).is_none() {
-        return Cow::Borrowed(written);
+fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'\\', text).is_none() {
+        return Cow::Borrowed(text);
     }
-    let mut meant = Vec::with_capacity(written.len());
-    let mut bytes = written.iter();
+    let mut plain = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
     while let Some(&byte) = bytes.next() {
         match byte {
-            b'\\' => meant.extend(bytes.next().map(|&escaped| if escaped == b'n' { b'\n' } else { escaped })),
-            _ => meant.push(byte),
+            b'\\' => plain.extend(bytes.next().map(|&escaped| if escaped == b'n' { b'\n' } else { escaped })),
+            _ => plain.push(byte),
         }
     }
-    Cow::Owned(meant)
+    Cow::Owned(plain)
 }
 
 fn end(input: &[u8]) -> IResult<&[u8], &[u8]> {

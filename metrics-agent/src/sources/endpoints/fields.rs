@@ -67,21 +67,21 @@ impl LabelLimits {
     /// Refuses labels above the limits, because all labels travel to every proxy.
     pub(super) fn check(self, labels: &BTreeMap<String, String>) -> Result<(), String> {
         if labels.len() > self.count {
-            let (found, most) = (labels.len(), self.count);
-            return Err(format!("{found} labels; allowed are at most {most} (--max-endpoint-labels)"));
+            let (found, max) = (labels.len(), self.count);
+            return Err(format!("{found} labels; allowed are at most {max} (--max-endpoint-labels)"));
         }
         for (key, value) in labels {
             if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
-                let shown: String = key.chars().take(MAX_KEY_BYTES).collect();
+                let start: String = key.chars().take(MAX_KEY_BYTES).collect();
                 let found = key.len();
                 return Err(format!(
-                    "the key {shown:?} has {found} bytes; allowed are 1 to {MAX_KEY_BYTES} bytes"
+                    "the key {start:?} has {found} bytes; allowed are 1 to {MAX_KEY_BYTES} bytes"
                 ));
             }
             if value.len() > self.value_bytes {
-                let (found, most) = (value.len(), self.value_bytes);
+                let (found, max) = (value.len(), self.value_bytes);
                 return Err(format!(
-                    "the value of {key:?} has {found} bytes; allowed are 0 to {most} bytes (--max-label-bytes)"
+                    "the value of {key:?} has {found} bytes; allowed are 0 to {max} bytes (--max-label-bytes)"
                 ));
             }
         }

@@ -34,7 +34,7 @@ async fn the_rate_of_picks_is_between_two_reports_of_one_generation() {
     assert_eq!(rate(&reports), Some(15.0));
     tokio::time::advance(Duration::from_secs(2)).await;
     reports.add(&pool(), report("a", 2, 2000)).unwrap();
-    assert_eq!(rate(&reports), None, "somebody else counts");
+    assert_eq!(rate(&reports), None, "another generation counts from zero");
     tokio::time::advance(Duration::from_secs(1)).await;
     reports.add(&pool(), report("a", 2, 10)).unwrap();
     assert_eq!(rate(&reports), None, "a count that fell has no rate");
@@ -97,7 +97,7 @@ async fn picks_of_all_proxies_add_up_and_never_decrease() {
     let picks = || reports.of("p").picks[&key(0)];
     reports.add(&pool(), report("a", 1, 1000)).unwrap();
     reports.add(&pool(), report("b", 1, 500)).unwrap();
-    assert_eq!(picks(), 0, "what was before the first report is not known to be new");
+    assert_eq!(picks(), 0, "picks before the first report are not counted");
     tokio::time::advance(Duration::from_secs(1)).await;
     reports.add(&pool(), report("a", 1, 1010)).unwrap();
     reports.add(&pool(), report("b", 1, 503)).unwrap();

@@ -10,7 +10,7 @@ use crate::catalogue::manifests::fields::{Name, Texts};
 
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-pub(in crate::catalogue) struct EndpointPickerConfig {
+pub(crate) struct EndpointPickerConfig {
     #[deserr(rename = "apiVersion")]
     _api_version: String,
     #[deserr(rename = "kind")]
@@ -37,12 +37,12 @@ pub(in crate::catalogue) struct EndpointPickerConfig {
 
 impl EndpointPickerConfig {
     /// The pool that it names. The EPP's document has no metadata: there, one picker serves one pool.
-    pub(in crate::catalogue) fn pool(&self) -> Option<String> {
+    pub(crate) fn pool(&self) -> Option<String> {
         self.metadata.as_ref().map(|metadata| metadata.name.0.clone())
     }
 
     /// Whether it decides without acting.
-    pub(in crate::catalogue) fn is_shadow(&self) -> bool {
+    pub(crate) fn is_shadow(&self) -> bool {
         self.metadata.as_ref().is_some_and(|metadata| metadata.annotations.is_shadow)
     }
 }

@@ -24,16 +24,16 @@ const DEFAULT_DETECTOR: &str = "utilization-detector";
 
 /// A configuration, divided between filter and agent.
 #[derive(Clone, Debug)]
-pub(in crate::catalogue) struct Lowered {
-    pub(in crate::catalogue) picker: v1::PickerConfig,
-    pub(in crate::catalogue) scraping: Scraping,
+pub(crate) struct Lowered {
+    pub(crate) picker: v1::PickerConfig,
+    pub(crate) scraping: Scraping,
     /// Where `file-discovery` finds the endpoints.
-    pub(in crate::catalogue) endpoints_file: Option<PathBuf>,
+    pub(crate) endpoints_file: Option<PathBuf>,
 }
 
 /// Checks a configuration and divides it. Reports all faults of its parts at once; if there are none, all faults of their
 /// combination. The second part of the result are warnings.
-pub(in crate::catalogue) fn lower(
+pub(crate) fn lower(
     config: EndpointPickerConfig,
     allow_experimental_plugins: bool,
 ) -> Result<(Lowered, Vec<Fault>), Faults> {

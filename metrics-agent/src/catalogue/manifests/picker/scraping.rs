@@ -15,13 +15,13 @@ use crate::catalogue::scraping::MIN_INTERVAL;
 
 /// A configuration's settings for scraping the endpoints of its pools. `None`: those of the agent's flags.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::catalogue) struct Scraping {
-    pub(in crate::catalogue) path: Option<Uri>,
+pub(crate) struct Scraping {
+    pub(crate) path: Option<Uri>,
     /// Whether scrapes use TLS even without the flags for it.
-    pub(in crate::catalogue) https: bool,
-    pub(in crate::catalogue) port: Option<NonZeroU16>,
-    pub(in crate::catalogue) interval: Option<Duration>,
-    pub(in crate::catalogue) dialects: Arc<Dialects>,
+    pub(crate) https: bool,
+    pub(crate) port: Option<NonZeroU16>,
+    pub(crate) interval: Option<Duration>,
+    pub(crate) dialects: Arc<Dialects>,
 }
 
 impl Default for Scraping {
