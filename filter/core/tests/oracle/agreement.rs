@@ -8,8 +8,8 @@ use endpoint_picker::rejection::DroppedReason;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
 
-use crate::bench::Bench;
 use crate::document::documents;
+use crate::fixture::Fixture;
 use crate::for_all;
 use crate::rules::{Expected, Oracle};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -22,20 +22,20 @@ fn every_decision_is_one_that_the_oracle_allows() {
     let inputs = (documents(), pools(), prop::collection::vec(steps(odd_numbers()), 1..12), any::<u64>());
     for_all(300, &inputs, |(document, pool, steps, seed)| {
         let mut oracle = Oracle::new(&document);
-        let mut bench = Bench::new(&document, pool);
+        let mut fixture = Fixture::new(&document, pool);
         for (step, seed) in steps.iter().zip(seed..) {
-            bench.advance(step);
-            let decision = bench.decide(&step.ask, seed);
+            fixture.advance(step);
+            let decision = fixture.decide(&step.spec, seed);
             let picks: Vec<Vec<usize>> = decision.runs.iter().map(|run| run.picked.clone()).collect();
             let routed = match &decision.outcome {
                 Outcome::Route(endpoints) => Some(&endpoints[..]),
                 _ => None,
             };
-            let expected = oracle.decide(&bench.scene(), &step.ask, &picks, routed);
+            let expected = oracle.decide(&fixture.situation(), &step.spec, &picks, routed);
             let expected = expected.map_err(TestCaseError::fail)?;
             agree(&decision, &expected)?;
             *outcomes.borrow_mut().entry(kind(&decision)).or_insert(0) += 1;
-            bench.send(&decision);
+            fixture.send(&decision);
         }
         Ok(())
     });

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::{OWN_PREFIXES, SESSIONS, detectors, filters, pickers, producers, scorers, spoken_of};
 
-/// Who says which profiles run.
+/// The profile handler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shape {
     /// Nothing at all is configured.
@@ -78,7 +78,7 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
 /// A flag of the agent's, written beside what the operator configures.
 const NO_OPINION_AFTER_MS: &str = "noOpinionAfterMs";
 
-/// The age of readings from which scorers have no opinion.
+/// The age from which readings give neutral scores.
 pub(crate) fn neutral_score_after(document: &Value) -> Option<Duration> {
     document[NO_OPINION_AFTER_MS].as_u64().map(Duration::from_millis)
 }
@@ -155,7 +155,7 @@ impl Draft {
         })
     }
 
-    /// Declares a plugin under its type's name, or another if that is taken, and says which.
+    /// Declares a plugin under its type's name, or another if that is taken. Returns the name.
     fn declare(&mut self, plugin: &Value) -> String {
         let kind = plugin["type"].as_str().unwrap();
         let is_taken = self.plugins.iter().any(|declared| declared["name"] == kind);

@@ -1,14 +1,14 @@
 //! A slow and obvious second implementation of the whole decision must agree with the core.
 //!
-//! What chance decides - ties, draws - is not foretold: the oracle is told the choice and says whether it is one of those
+//! Random choices, ties and draws, are not predicted: the oracle gets the choice and checks whether it is one of those
 //! the rules allow.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod agreement;
-mod bench;
 mod catalog;
 mod document;
+mod fixture;
 mod invariants;
 mod order;
 mod rules;

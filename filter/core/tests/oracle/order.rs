@@ -1,6 +1,6 @@
 //! Scores do not depend on the order in which discovery lists the endpoints.
 //!
-//! Two rules look at the order, and are left out: the first candidate's block size is everybody's, and
+//! Two rules depend on the order, and are left out: the first candidate's block size counts for all, and
 //! `no-hit-lru-scorer` ranks endpoints that were never used as they are listed.
 
 use endpoint_picker::decision::{Decision, Outcome};
@@ -12,8 +12,8 @@ use proptest::test_runner::{TestCaseError, TestCaseResult};
 use serde_json::{Value, json};
 
 use crate::agreement::near;
-use crate::bench::Bench;
 use crate::document::documents;
+use crate::fixture::Fixture;
 use crate::for_all;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -28,16 +28,16 @@ fn the_order_of_the_pool_does_not_matter_for_scores() {
         let mut order: Vec<usize> = (0..pool.endpoints().len()).collect();
         order.sort_by_key(|&endpoint| keys[endpoint]);
         let reordered = order.iter().map(|&endpoint| pool.endpoints()[endpoint].clone()).collect();
-        let mut other = Bench::new(&document, Pool::new("default".to_owned(), reordered).unwrap());
-        let mut one = Bench::new(&document, pool);
+        let mut other = Fixture::new(&document, Pool::new("default".to_owned(), reordered).unwrap());
+        let mut one = Fixture::new(&document, pool);
         for (step, seed) in steps.iter_mut().zip(seed..) {
             // Admission sums up readings, and rounding may go either way.
-            step.ask.priority = 0;
-            step.news.iter_mut().for_each(|(_, reading, _)| reading.block_size = None);
+            step.spec.priority = 0;
+            step.updates.iter_mut().for_each(|(_, reading, _)| reading.block_size = None);
             one.advance(step);
             other.look_like(&one, &order);
-            let decision = one.decide(&step.ask, seed);
-            same_scores(&decision, &other.decide(&step.ask, seed), &order)?;
+            let decision = one.decide(&step.spec, seed);
+            same_scores(&decision, &other.decide(&step.spec, seed), &order)?;
             one.send(&decision);
             for event in &decision.events {
                 let change = in_order(&event.change, &order);

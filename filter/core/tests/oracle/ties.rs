@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use crate::bench::Bench;
 use crate::document::documents;
+use crate::fixture::Fixture;
 use crate::for_all;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -19,20 +19,20 @@ fn each_of_the_best_is_picked_sooner_or_later() {
     let inputs = (documents(), pools(), steps(odd_numbers()), any::<u32>());
     for_all(80, &inputs, |(mut document, pool, mut step, seed)| {
         // Nobody is turned away by chance.
-        step.ask.priority = 0;
+        step.spec.priority = 0;
         for plugin in document["plugins"].as_array_mut().into_iter().flatten() {
             if plugin["type"].as_str().unwrap().ends_with("-picker") {
                 plugin["type"] = "max-score-picker".into();
             }
         }
-        let mut bench = Bench::new(&document, pool);
-        bench.advance(&step);
-        let decision = bench.decide(&step.ask, u64::from(seed));
+        let mut fixture = Fixture::new(&document, pool);
+        fixture.advance(&step);
+        let decision = fixture.decide(&step.spec, u64::from(seed));
         let Some(run) = decision.runs.first() else { return Ok(()) };
         let best = run.totals.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let equals = run.scored.iter().zip(&run.totals).filter(|(_, total)| **total >= best);
         let equals: BTreeSet<usize> = equals.map(|(&endpoint, _)| endpoint).collect();
-        let draws = (0..DRAWS).map(|draw| bench.decide(&step.ask, u64::from(seed) + draw));
+        let draws = (0..DRAWS).map(|draw| fixture.decide(&step.spec, u64::from(seed) + draw));
         let picked: BTreeSet<usize> =
             draws.filter_map(|decision| decision.runs.first()?.picked.first().copied()).collect();
         prop_assert_eq!(picked, equals);

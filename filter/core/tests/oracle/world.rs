@@ -1,4 +1,4 @@
-//! Random pools, and requests that reach them one after the other while what the servers say changes.
+//! Random pools, and requests that reach them one after the other while readings change.
 
 use core::time::Duration;
 
@@ -10,9 +10,9 @@ use proptest::option::{of, weighted};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct RequestSpec {
     pub(crate) model: &'static str,
     pub(crate) salt: Option<&'static str>,
     pub(crate) prompt: Prompt,
@@ -30,7 +30,7 @@ pub(crate) enum Prompt {
     Texts(Vec<String>),
     Ids(Vec<u32>),
     /// A chat of one message.
-    Picture {
+    Image {
         text: String,
         url: String,
     },
@@ -40,8 +40,8 @@ pub(crate) enum Prompt {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) passes: Duration,
-    /// Endpoints (modulo the pool's size) that say something new, and how old it is.
-    pub(crate) news: Vec<(usize, Reading, Option<Duration>)>,
+    /// Endpoints (modulo the pool's size) with a new reading, and its age.
+    pub(crate) updates: Vec<(usize, Reading, Option<Duration>)>,
     /// Whether the agent keeps silent.
     pub(crate) silence: bool,
     /// Requests in flight (from the oldest) of which the answer begins, and of which it ends.
@@ -49,7 +49,7 @@ pub(crate) struct Step {
     pub(crate) end: usize,
     /// Endpoints that failed a moment ago.
     pub(crate) failed: Vec<usize>,
-    pub(crate) ask: Ask,
+    pub(crate) spec: RequestSpec,
 }
 
 pub(crate) fn pools() -> impl Strategy<Value = Pool> {
@@ -79,7 +79,7 @@ pub(crate) fn pools() -> impl Strategy<Value = Pool> {
     })
 }
 
-/// What servers say; `odd` numbers are of those they never should.
+/// Readings; `odd` numbers are those that servers should never report.
 pub(crate) fn readings(odd: Vec<f64>) -> impl Strategy<Value = Reading> {
     let usages = [vec![0.0, 0.1, 0.25, 0.5, 0.7, 0.8, 0.95, 1.0], odd].concat();
     let adapters = || prop::sample::subsequence(vec!["m", "n", "o"], 0..4);
@@ -119,22 +119,22 @@ pub(crate) fn odd_numbers() -> Vec<f64> {
 pub(crate) fn steps(odd: Vec<f64>) -> impl Strategy<Value = Step> {
     let ages = select(vec![0, 60, 190, 210, 5_000, 400_000]).prop_map(Duration::from_millis);
     let passes = select(vec![0, 50, 150, 4_000, 9_000, 11_000, 301_000]).prop_map(Duration::from_millis);
-    let news = vec((0..12_usize, readings(odd), weighted(0.9, ages)), 0..8);
+    let updates = vec((0..12_usize, readings(odd), weighted(0.9, ages)), 0..8);
     let failed = prop_oneof![3 => Just(vec![]), 1 => vec(0..12_usize, 1..8)];
-    (passes, news, prop::bool::weighted(0.15), 0..3_usize, 0..2_usize, failed, asks()).prop_map(
-        |(passes, news, silence, begin, end, failed, ask)| Step {
+    (passes, updates, prop::bool::weighted(0.15), 0..3_usize, 0..2_usize, failed, specs()).prop_map(
+        |(passes, updates, silence, begin, end, failed, spec)| Step {
             passes,
-            news,
+            updates,
             silence,
             begin,
             end,
             failed,
-            ask,
+            spec,
         },
     )
 }
 
-fn asks() -> impl Strategy<Value = Ask> {
+fn specs() -> impl Strategy<Value = RequestSpec> {
     let subset = vec(0..15_usize, 0..5).prop_map(|listed| {
         let entry = |n: usize| match n {
             12.. => ["10.0.0.1", "10.0.0.9:80", "nonsense"][n - 12].to_owned(),
@@ -151,7 +151,7 @@ fn asks() -> impl Strategy<Value = Ask> {
         weighted(0.25, subset),
         select(vec![0, 0, 5, -1, -1]),
     )
-        .prop_map(|(model, salt, prompt, max_output_tokens, headers, subset, priority)| Ask {
+        .prop_map(|(model, salt, prompt, max_output_tokens, headers, subset, priority)| RequestSpec {
             model,
             salt,
             prompt,
@@ -175,7 +175,7 @@ fn prompts() -> impl Strategy<Value = Prompt> {
         2 => vec(text(), 2..4).prop_map(Prompt::Texts),
         1 => (1..300_u32).prop_map(|count| Prompt::Ids((0..count).collect())),
         1 => (text(), select(vec!["http://a/1", "http://a/2"]))
-            .prop_map(|(text, url)| Prompt::Picture { text, url: url.to_owned() }),
+            .prop_map(|(text, url)| Prompt::Image { text, url: url.to_owned() }),
     ]
 }
 
@@ -194,7 +194,7 @@ fn headers() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
         3 => select(vec![&b"a"[..], b"b", b"", b"\xff"]).prop_map(|zone| ("x-zone", zone.to_vec())),
         1 => select(vec!["if-available", "wait=1, If-Available", "respond-async"])
             .prop_map(|preference| ("prefer", preference.as_bytes().to_vec())),
-        2 => select(vec!["other", "decode", "nobody", " "]).prop_map(|name| ("epp-profile", name.as_bytes().to_vec())),
+        2 => select(vec!["other", "decode", "unknown", " "]).prop_map(|name| ("epp-profile", name.as_bytes().to_vec())),
     ];
     vec(one, 0..4)
         .prop_map(|headers| headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())

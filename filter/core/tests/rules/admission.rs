@@ -6,7 +6,7 @@ use serde_json::json;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, destinations, pod, rejection};
+use crate::{Fixture, destinations, pod, rejection};
 
 fn sheddable() -> Request<'static> {
     Request { priority: -1, ..Request::default() }
@@ -15,11 +15,11 @@ fn sheddable() -> Request<'static> {
 #[test]
 fn a_probabilistic_refusal_is_a_real_429() {
     let config = json!({"plugins": [{"type": "queue-scorer"}, {"type": "probabilistic-admitter"}]});
-    let mut scene = Scene::new(&config, vec![pod(4, 0.1, &[])]);
-    let (status, reason, message) = rejection(&scene.decide(&sheddable(), 1));
+    let mut fixture = Fixture::new(&config, vec![pod(4, 0.1, &[])]);
+    let (status, reason, message) = rejection(&fixture.decide(&sheddable(), 1));
     let words = "request cannot be admitted: probabilistic-admitter: rejected, saturation=0.800 prob=1.00";
     assert_eq!((status, reason, message.as_str()), (429, None, words));
-    assert_eq!(destinations(&scene.decide(&Request::default(), 1)), [0]);
+    assert_eq!(destinations(&fixture.decide(&Request::default(), 1)), [0]);
 }
 
 #[test]
@@ -30,20 +30,20 @@ fn the_concurrency_detector_sheds_by_this_proxys_own_count() {
         "schedulingProfiles": [{"name": "default", "plugins": [{"pluginRef": "queue-scorer"}]}],
         "saturationDetector": "concurrency-detector",
     });
-    let mut scene = Scene::new(&config, vec![pod(50, 1.0, &[]), pod(50, 1.0, &[])]);
-    scene.in_flight = vec![Load { requests: 3, tokens: 0 }, Load { requests: 0, tokens: 0 }];
-    assert_eq!(destinations(&scene.decide(&sheddable(), 1)).len(), 1);
-    scene.in_flight[1].requests = 1;
+    let mut fixture = Fixture::new(&config, vec![pod(50, 1.0, &[]), pod(50, 1.0, &[])]);
+    fixture.in_flight = vec![Load { requests: 3, tokens: 0 }, Load { requests: 0, tokens: 0 }];
+    assert_eq!(destinations(&fixture.decide(&sheddable(), 1)).len(), 1);
+    fixture.in_flight[1].requests = 1;
     let message = "system saturated, sheddable request dropped".to_owned();
-    assert_eq!(rejection(&scene.decide(&sheddable(), 1)), (429, None, message));
+    assert_eq!(rejection(&fixture.decide(&sheddable(), 1)), (429, None, message));
 }
 
 #[test]
 fn filters_that_leave_nothing_are_a_429_with_its_reason() {
     let config = json!({"plugins": [{"type": "concurrency-detector", "parameters": {"maxConcurrency": 1}}]});
-    let mut scene = Scene::idle(&config, 1);
-    scene.in_flight = vec![Load { requests: 1, tokens: 0 }];
+    let mut fixture = Fixture::idle(&config, 1);
+    fixture.in_flight = vec![Load { requests: 1, tokens: 0 }];
     let message = "no endpoints available for the given request".to_owned();
-    let rejected = rejection(&scene.decide(&Request::default(), 1));
+    let rejected = rejection(&fixture.decide(&Request::default(), 1));
     assert_eq!(rejected, (429, Some("rejected-saturated"), message));
 }

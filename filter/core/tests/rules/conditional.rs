@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, destinations, rejection};
+use crate::{Fixture, destinations, rejection};
 
 const IF_AVAILABLE: (&str, &str) = ("prefer", "if-available");
 
@@ -20,9 +20,9 @@ fn prompt(word: &str) -> String {
 
 #[test]
 fn a_prompt_that_its_endpoint_was_not_sent_before_is_answered_412_and_leaves_no_trace() {
-    let mut scene = Scene::idle(&scorer(), 3);
+    let mut fixture = Fixture::idle(&scorer(), 3);
     for _ in 0..2 {
-        let decision = scene.send(&prompt("cold"), &[IF_AVAILABLE]);
+        let decision = fixture.send(&prompt("cold"), &[IF_AVAILABLE]);
         let message = "no decode worker has the requested KV cache".to_owned();
         assert_eq!(rejection(&decision), (412, None, message));
         assert!(decision.events.is_empty() && decision.headers.is_empty(), "{decision:?}");
@@ -33,10 +33,10 @@ fn a_prompt_that_its_endpoint_was_not_sent_before_is_answered_412_and_leaves_no_
 
 #[test]
 fn a_cached_prompt_goes_where_it_is_cached() {
-    let mut scene = Scene::idle(&scorer(), 3);
-    let first = destinations(&scene.send(&prompt("warm"), &[]));
+    let mut fixture = Fixture::idle(&scorer(), 3);
+    let first = destinations(&fixture.send(&prompt("warm"), &[]));
     for _ in 0..5 {
-        assert_eq!(destinations(&scene.send(&prompt("warm"), &[IF_AVAILABLE])), first);
+        assert_eq!(destinations(&fixture.send(&prompt("warm"), &[IF_AVAILABLE])), first);
     }
 }
 
@@ -46,11 +46,11 @@ fn the_picked_endpoint_counts_and_not_another_one_that_has_the_prompt() {
         {"type": "approx-prefix-cache-producer"},
         {"type": "active-request-scorer"},
     ], "schedulingProfiles": [{"name": "default", "plugins": [{"pluginRef": "active-request-scorer"}]}]});
-    let mut scene = Scene::idle(&config, 2);
-    let first = destinations(&scene.send(&prompt("warm"), &[]))[0];
-    scene.in_flight = vec![Load::default(); 2];
-    scene.in_flight[first].requests = 5;
-    assert_eq!(rejection(&scene.send(&prompt("warm"), &[IF_AVAILABLE])).0, 412);
+    let mut fixture = Fixture::idle(&config, 2);
+    let first = destinations(&fixture.send(&prompt("warm"), &[]))[0];
+    fixture.in_flight = vec![Load::default(); 2];
+    fixture.in_flight[first].requests = 5;
+    assert_eq!(rejection(&fixture.send(&prompt("warm"), &[IF_AVAILABLE])).0, 412);
 }
 
 #[test]
@@ -59,14 +59,14 @@ fn only_the_matches_of_the_default_producer_count() {
         {"type": "approx-prefix-cache-producer", "name": "mine"},
         {"type": "prefix-cache-scorer", "parameters": {"prefixMatchInfoProducerName": "mine"}},
     ]});
-    let mut scene = Scene::idle(&config, 1);
-    scene.send(&prompt("warm"), &[]);
-    assert_eq!(rejection(&scene.send(&prompt("warm"), &[IF_AVAILABLE])).0, 412);
+    let mut fixture = Fixture::idle(&config, 1);
+    fixture.send(&prompt("warm"), &[]);
+    assert_eq!(rejection(&fixture.send(&prompt("warm"), &[IF_AVAILABLE])).0, 412);
 }
 
 #[test]
 fn the_preference_is_found_among_others_in_any_case_and_any_header_of_the_name() {
-    let mut scene = Scene::idle(&scorer(), 1);
+    let mut fixture = Fixture::idle(&scorer(), 1);
     let wanted: [&[(&str, &str)]; 5] = [
         &[("Prefer", "IF-Available")],
         &[("prefer", "wait=10, if-available")],
@@ -75,11 +75,11 @@ fn the_preference_is_found_among_others_in_any_case_and_any_header_of_the_name()
         &[("prefer", "wait=10"), ("prefer", "if-available")],
     ];
     for headers in wanted {
-        assert_eq!(rejection(&scene.send(&prompt("cold"), headers)).0, 412, "{headers:?}");
+        assert_eq!(rejection(&fixture.send(&prompt("cold"), headers)).0, 412, "{headers:?}");
     }
     let others = ["if-availables", "wait=if-available", "x; if-available", "", "respond-async"];
     for (n, other) in others.into_iter().enumerate() {
-        let decision = scene.send(&prompt(&format!("{n}")), &[("prefer", other)]);
+        let decision = fixture.send(&prompt(&format!("{n}")), &[("prefer", other)]);
         assert_eq!(destinations(&decision), [0], "{other}");
     }
 }

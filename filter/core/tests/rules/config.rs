@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, assert_near, compile, pod, totals};
+use crate::{Fixture, assert_near, compile, pod, totals};
 
 #[track_caller]
 fn assert_refused(config: &Value, at: &str, words: &[&str]) {
@@ -68,7 +68,7 @@ fn there_is_one_profile_handler() {
 }
 
 #[test]
-fn the_saturation_detector_is_one() {
+fn the_saturation_detector_has_to_be_one() {
     let config = |name: &str| json!({"plugins": [{"type": "queue-scorer"}], "saturationDetector": name});
     let at = "flowControl.saturationDetector.pluginRef";
     assert_refused(&config("nobody"), at, &["nobody"]);
@@ -76,7 +76,7 @@ fn the_saturation_detector_is_one() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let config = json!({
         "plugins": [
             {"type": "queue-scorer"}, {"type": "queue-scorer"}, {"type": "prefix-cache-scorer", "parameters": {"matchLengthWeight": 2}},
@@ -188,7 +188,7 @@ fn what_a_configuration_leaves_out_is_added() {
 #[test]
 fn without_profiles_every_filter_scorer_and_picker_takes_part_at_weight_one() {
     let config = json!({"plugins": [{"type": "queue-scorer"}, {"type": "kv-cache-utilization-scorer"}]});
-    let decision = Scene::new(&config, vec![pod(3, 0.2, &[]), pod(0, 0.1, &[])]).send("x", &[]);
+    let decision = Fixture::new(&config, vec![pod(3, 0.2, &[]), pod(0, 0.1, &[])]).send("x", &[]);
     assert_near(&totals(&decision), &[0.8, 1.9]);
 }
 
@@ -199,13 +199,13 @@ fn a_weight_that_is_missing_is_one_and_any_finite_number_will_do() {
         with_profiles(&json!([{"name": "a", "plugins": refs}]))
     };
     for (weight, expected) in [(json!(null), 1.0), (json!(0), 0.0), (json!(-2.5), -2.5), (json!(1e6), 1e6)] {
-        let decision = Scene::new(&profile(&weight), vec![pod(0, 0.0, &[])]).send("x", &[]);
+        let decision = Fixture::new(&profile(&weight), vec![pod(0, 0.0, &[])]).send("x", &[]);
         assert_near(&totals(&decision), &[expected]);
     }
 }
 
 #[test]
 fn the_default_is_queue_two_kv_two_prefix_three() {
-    let decision = Scene::new(&json!({}), vec![pod(3, 0.2, &[]), pod(0, 0.1, &[])]).send("x", &[]);
+    let decision = Fixture::new(&json!({}), vec![pod(3, 0.2, &[]), pod(0, 0.1, &[])]).send("x", &[]);
     assert_near(&totals(&decision), &[1.6, 3.8]);
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, compile, destinations, rejection};
+use crate::{Fixture, compile, destinations, rejection};
 
 const ROLE: &str = "llm-d.ai/role";
 
@@ -25,8 +25,8 @@ fn config(handler: &Value) -> Value {
 }
 
 /// Endpoints 0 decodes, 1 prefills, 2 encodes.
-fn scene(handler: &Value) -> Scene {
-    Scene::idle(&config(handler), 3).label(ROLE, &["decode", "prefill", "encode"])
+fn fixture(handler: &Value) -> Fixture {
+    Fixture::idle(&config(handler), 3).label(ROLE, &["decode", "prefill", "encode"])
 }
 
 const TEXT: &str = r#"{"model": "m", "messages": [{"role": "user", "content": "hello"}]}"#;
@@ -35,7 +35,7 @@ const PICTURE: &str = r#"{"model": "m", "messages": [{"role": "user", "content":
 
 /// The destination, and the headers that name the other stages.
 fn stages(handler: &Value, body: &str) -> (Vec<usize>, Vec<(&'static str, String)>) {
-    let decision = scene(handler).send_body(Api::Chat, body, &[]);
+    let decision = fixture(handler).send_body(Api::Chat, body, &[]);
     (destinations(&decision), decision.headers)
 }
 
@@ -75,20 +75,20 @@ fn the_flat_parameters_of_former_versions_mean_the_same() {
 #[test]
 fn a_prompt_the_decode_endpoint_has_seen_needs_no_prefill() {
     let handler = json!({"deciders": {"prefill": "prefix-based-pd-decider"}});
-    let mut scene = scene(&handler);
+    let mut fixture = fixture(&handler);
     let long = "a prompt of more than sixty-four tokens ".repeat(20);
-    assert_eq!(scene.send("short", &[]).headers, []);
-    assert_eq!(scene.send(&long, &[]).headers, [prefill()]);
-    assert_eq!(scene.send(&long, &[]).headers, [], "it was sent to the decode endpoint before");
+    assert_eq!(fixture.send("short", &[]).headers, []);
+    assert_eq!(fixture.send(&long, &[]).headers, [prefill()]);
+    assert_eq!(fixture.send(&long, &[]).headers, [], "it was sent to the decode endpoint before");
 }
 
 #[test]
 fn a_stage_without_an_endpoint_is_left_out_and_without_a_decoder_there_is_none() {
-    let mut scene = Scene::idle(&config(&all_stages()), 2).label(ROLE, &["decode", "encode"]);
-    assert_eq!(scene.send("hello", &[]).headers, []);
-    let mut scene = Scene::idle(&config(&all_stages()), 2).label(ROLE, &["prefill", "encode"]);
+    let mut fixture = Fixture::idle(&config(&all_stages()), 2).label(ROLE, &["decode", "encode"]);
+    assert_eq!(fixture.send("hello", &[]).headers, []);
+    let mut fixture = Fixture::idle(&config(&all_stages()), 2).label(ROLE, &["prefill", "encode"]);
     let message = "no endpoints available for the given request".to_owned();
-    assert_eq!(rejection(&scene.send("hello", &[])), (429, Some("rejected-saturated"), message));
+    assert_eq!(rejection(&fixture.send("hello", &[])), (429, Some("rejected-saturated"), message));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn prefill_first_prefills_always_and_asks_for_encoding_only() {
         json!({"stageOrder": "prefill-first", "deciders": {"encode": "always-disagg-multimodal-decider"}});
     assert_eq!(stages(&handler, TEXT), (vec![0], vec![prefill()]));
     assert_eq!(stages(&handler, PICTURE), (vec![0], vec![prefill(), encode()]));
-    let decision = scene(&handler).send_body(Api::Chat, TEXT, &[]);
+    let decision = fixture(&handler).send_body(Api::Chat, TEXT, &[]);
     assert_eq!(decision.runs.len(), 2);
     assert_eq!(decision.primary, Some(1), "decode ran last and is the destination");
 }
@@ -106,9 +106,9 @@ fn prefill_first_prefills_always_and_asks_for_encoding_only() {
 fn all_encoders_and_the_first_prefiller_are_named() {
     let mut config = config(&all_stages());
     config["plugins"][7]["parameters"] = json!({"maxNumOfEndpoints": 2});
-    let mut scene =
-        Scene::idle(&config, 5).label(ROLE, &["decode", "prefill", "prefill", "encode", "encode"]);
-    let headers = scene.send_body(Api::Chat, PICTURE, &[]).headers;
+    let mut fixture =
+        Fixture::idle(&config, 5).label(ROLE, &["decode", "prefill", "prefill", "encode", "encode"]);
+    let headers = fixture.send_body(Api::Chat, PICTURE, &[]).headers;
     let value = |name: &str| headers.iter().find(|(header, _)| *header == name).unwrap().1.clone();
     let mut encoders: Vec<String> = value("x-encoder-hosts-ports").split(',').map(str::to_owned).collect();
     encoders.sort_unstable();
@@ -153,14 +153,14 @@ fn parameters_that_do_not_fit_are_refused() {
 }
 
 /// Profile `fast` keeps endpoint 0, `decode` endpoint 1.
-fn by_header(parameters: &Value) -> Scene {
+fn by_header(parameters: &Value) -> Fixture {
     let select = |tier: &str| json!({"name": tier, "type": "label-selector-filter", "parameters": {"matchLabels": {"tier": tier}}});
     let profile = |name: &str, tier: &str| json!({"name": name, "plugins": [{"pluginRef": tier}]});
     let config = json!({
         "plugins": [{"type": "header-profile-handler", "parameters": parameters}, select("gold"), select("tin")],
         "schedulingProfiles": [profile("fast", "gold"), profile("decode", "tin")],
     });
-    Scene::idle(&config, 2).label("tier", &["gold", "tin"])
+    Fixture::idle(&config, 2).label("tier", &["gold", "tin"])
 }
 
 #[test]
@@ -185,5 +185,5 @@ fn a_single_profile_needs_no_header() {
         "plugins": [{"type": "header-profile-handler"}, {"type": "queue-scorer"}],
         "schedulingProfiles": [{"name": "only", "plugins": [{"pluginRef": "queue-scorer"}]}],
     });
-    assert_eq!(destinations(&Scene::idle(&config, 1).send("x", &[("epp-profile", "slow")])), [0]);
+    assert_eq!(destinations(&Fixture::idle(&config, 1).send("x", &[("epp-profile", "slow")])), [0]);
 }

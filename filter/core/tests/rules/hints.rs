@@ -6,7 +6,7 @@ use serde_json::json;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, destinations, pod};
+use crate::{Fixture, destinations, pod};
 
 fn hinted() -> Request<'static> {
     let items = ["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000", "192.168.1.4:8000"];
@@ -21,7 +21,7 @@ fn what_the_filters_drop_is_not_in_the_list() {
         {"type": "utilization-filter", "parameters": filter},
     ]});
     let pods = [3, 0, 10, 5, 1].map(|waiting| pod(waiting, 0.1, &[])).to_vec();
-    assert_eq!(destinations(&Scene::new(&config, pods).decide(&hinted(), 1)), [1, 0]);
+    assert_eq!(destinations(&Fixture::new(&config, pods).decide(&hinted(), 1)), [1, 0]);
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_random_choice_is_followed_by_the_others_best_first() {
     let config = json!({"plugins": [{"type": "queue-scorer"}, {"type": "random-picker"}]});
     let pods = [3, 0, 10, 5, 1].map(|waiting| pod(waiting, 0.1, &[])).to_vec();
     for seed in 0..20 {
-        let list = destinations(&Scene::new(&config, pods.clone()).decide(&hinted(), seed));
+        let list = destinations(&Fixture::new(&config, pods.clone()).decide(&hinted(), seed));
         let mut others = vec![1, 0, 3, 2];
         others.retain(|&endpoint| endpoint != list[0]);
         assert_eq!(list[1..], others, "seed {seed}");

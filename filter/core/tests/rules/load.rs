@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, compile};
+use crate::{Fixture, compile};
 
 /// 25 tokens.
 const PROMPT: &str =
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
 fn reservations(plugins: &Value) -> Vec<(usize, Load, Load)> {
-    let reservations = Scene::idle(&json!({"plugins": plugins}), 1).send(PROMPT, &[]).reservations;
+    let reservations = Fixture::idle(&json!({"plugins": plugins}), 1).send(PROMPT, &[]).reservations;
     let parts = |Reservation { endpoint, prefill, response }| (endpoint, prefill, response);
     reservations.into_iter().map(parts).collect()
 }
@@ -34,7 +34,7 @@ fn a_video_counts_as_long_as_the_headers_say() {
     let video = json!([{"type": "video_url", "video_url": {"url": "https://example.com/a.mp4"}}]);
     let body = json!({"model": "m", "messages": [{"role": "user", "content": video}]}).to_string();
     let tokens = |headers: &[(&str, &str)]| {
-        Scene::idle(&config, 1).send_body(Api::Chat, &body, headers).reservations[0].prefill.tokens
+        Fixture::idle(&config, 1).send_body(Api::Chat, &body, headers).reservations[0].prefill.tokens
     };
     assert_eq!(tokens(&[]), 1 + 20 * 225, "the role, and 10 s of 2 frames");
     let headers = [("x-llm-d-video-duration-seconds", "3"), ("x-llm-d-video-resolution", "64x64")];
@@ -61,9 +61,9 @@ fn only_the_prefix_producer_that_is_named_makes_tokens_cheaper() {
         ]})
     };
     let second = |config: &Value| {
-        let mut scene = Scene::idle(config, 1);
-        scene.send(PROMPT, &[]);
-        scene.send(PROMPT, &[]).reservations[0].prefill.tokens
+        let mut fixture = Fixture::idle(config, 1);
+        fixture.send(PROMPT, &[]);
+        fixture.send(PROMPT, &[]).reservations[0].prefill.tokens
     };
     assert_eq!(second(&config(json!({}))), 25, "there is no producer of the default name");
     assert_eq!(second(&config(json!({"prefixMatchInfoProducerName": "mine"}))), 0);
@@ -105,8 +105,8 @@ fn only_the_profile_named_prefill_is_over_at_the_first_byte() {
         "schedulingProfiles": profiles,
     });
     let response = |roles: &[&str]| -> Vec<(usize, u64)> {
-        let mut scene = Scene::idle(&config, roles.len()).label("llm-d.ai/role", roles);
-        let reservations = scene.send(PROMPT, &[]).reservations;
+        let mut fixture = Fixture::idle(&config, roles.len()).label("llm-d.ai/role", roles);
+        let reservations = fixture.send(PROMPT, &[]).reservations;
         reservations.iter().map(|part| (part.endpoint, part.response.requests)).collect()
     };
     assert_eq!(response(&["decode", "prefill", "encode"]), [(1, 0), (2, 1), (0, 1)]);

@@ -64,7 +64,7 @@ pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
 }
 
 /// A pool with a pipeline that decides for it. Endpoint n is `default/n` at 192.168.1.(n+1):8000.
-pub(crate) struct Scene {
+pub(crate) struct Fixture {
     pub(crate) pipeline: Pipeline,
     pub(crate) readings: Vec<Reading>,
     pub(crate) in_flight: Vec<Load>,
@@ -73,7 +73,7 @@ pub(crate) struct Scene {
     addresses: Vec<SocketAddr>,
 }
 
-impl Scene {
+impl Fixture {
     pub(crate) fn new(config: &Value, readings: Vec<Reading>) -> Self {
         let pipeline = compile(config).unwrap_or_else(|error| panic!("{config}: {error}"));
         let states = pipeline.new_states();
@@ -88,7 +88,7 @@ impl Scene {
         }
     }
 
-    /// A scene of fresh and idle endpoints.
+    /// A fixture of fresh and idle endpoints.
     pub(crate) fn idle(config: &Value, endpoints: usize) -> Self {
         Self::new(config, vec![fresh(); endpoints])
     }

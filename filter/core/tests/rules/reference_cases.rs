@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, assert_near, best, destinations, pod, rejection, totals};
+use crate::{Fixture, assert_near, best, destinations, pod, rejection, totals};
 
 const ADAPTER: &str = "sql-lora-1fdg2";
 
@@ -23,7 +23,7 @@ fn config() -> Value {
 #[track_caller]
 fn assert_best(pods: &[Reading], request: &Request<'_>, expected: &[usize]) {
     for seed in 0..20 {
-        let decision = Scene::new(&config(), pods.to_vec()).decide(request, seed);
+        let decision = Fixture::new(&config(), pods.to_vec()).decide(request, seed);
         assert_eq!(best(&decision), expected, "seed {seed}");
         assert!(expected.contains(&destinations(&decision)[0]), "seed {seed}");
     }
@@ -55,7 +55,7 @@ fn select_active_lora_despite_higher_kv_cache() {
 fn do_not_shed_by_default() {
     let pods = [pod(6, 0.2, &["foo", "bar", ADAPTER]), pod(0, 0.85, &["foo"]), pod(10, 0.9, &["foo"])];
     assert_best(&pods, &asks_for(ADAPTER), &[0]);
-    let decision = Scene::new(&config(), pods.to_vec()).decide(&asks_for(ADAPTER), 1);
+    let decision = Fixture::new(&config(), pods.to_vec()).decide(&asks_for(ADAPTER), 1);
     assert_near(&totals(&decision), &[2.2, 1.15, 0.1]);
 }
 
@@ -86,7 +86,7 @@ fn a_subset_of_one_decides() {
 
 #[test]
 fn a_subset_of_unknown_endpoints_is_refused() {
-    let decision = Scene::new(&config(), subset_pods().to_vec()).decide(&hinted(&["192.168.1.99:8000"]), 1);
+    let decision = Fixture::new(&config(), subset_pods().to_vec()).decide(&hinted(&["192.168.1.99:8000"]), 1);
     let message = "failed to find endpoint candidates for serving the request".to_owned();
     assert_eq!(rejection(&decision), (503, Some("rejected-no-endpoints"), message));
 }
@@ -104,7 +104,8 @@ fn a_body_that_is_not_read_is_placed_by_queue_and_kv_cache() {
 
 #[test]
 fn every_candidate_of_the_primary_profile_has_a_score() {
-    let decision = Scene::new(&config(), vec![pod(0, 0.1, &[]), pod(5, 0.5, &[])]).decide(&asks_for("m"), 1);
+    let decision =
+        Fixture::new(&config(), vec![pod(0, 0.1, &[]), pod(5, 0.5, &[])]).decide(&asks_for("m"), 1);
     let run = decision.primary_run().unwrap();
     assert_eq!((run.scored.as_slice(), run.totals.len()), (&[0, 1][..], 2));
     assert_near(&run.totals, &[1.9, 0.5]);

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, compile, destinations};
+use crate::{Fixture, compile, destinations};
 
 /// What the client is told by an answer from where the request went, as headers for its next request.
-fn answer(scene: &Scene, endpoint: usize) -> Vec<(String, String)> {
-    scene.pipeline.response_headers(&scene.pool().endpoints()[endpoint]).collect()
+fn answer(fixture: &Fixture, endpoint: usize) -> Vec<(String, String)> {
+    fixture.pipeline.response_headers(&fixture.pool().endpoints()[endpoint]).collect()
 }
 
 fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
@@ -18,12 +18,12 @@ fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
 #[test]
 fn a_token_brings_the_client_back_by_scorer_and_by_filter() {
     for plugin in ["session-affinity-scorer", "session-affinity-filter"] {
-        let mut scene = Scene::idle(&json!({"plugins": [{"type": plugin}]}), 4);
-        let first = destinations(&scene.send("x", &[]))[0];
-        let token = answer(&scene, first);
+        let mut fixture = Fixture::idle(&json!({"plugins": [{"type": plugin}]}), 4);
+        let first = destinations(&fixture.send("x", &[]))[0];
+        let token = answer(&fixture, first);
         assert_eq!(token[0].0, "x-session-token", "{plugin}");
         for n in 0..20 {
-            let next = scene.send(&format!("{n}"), &borrowed(&token));
+            let next = fixture.send(&format!("{n}"), &borrowed(&token));
             assert_eq!(destinations(&next), [first], "{plugin}");
         }
     }
@@ -33,13 +33,13 @@ fn a_token_brings_the_client_back_by_scorer_and_by_filter() {
 fn a_session_by_name_needs_no_token() {
     let parameters = json!({"strategy": "session_id"});
     let config = json!({"plugins": [{"type": "session-affinity-scorer", "parameters": parameters}]});
-    let mut scene = Scene::idle(&config, 4);
+    let mut fixture = Fixture::idle(&config, 4);
     for session in ["a", "b", "c", "d", "e", "f"] {
         let headers = [("x-session-id", session)];
-        let first = destinations(&scene.send("x", &headers));
-        assert!(answer(&scene, first[0]).is_empty());
+        let first = destinations(&fixture.send("x", &headers));
+        assert!(answer(&fixture, first[0]).is_empty());
         for _ in 0..5 {
-            assert_eq!(destinations(&scene.send("y", &headers)), first, "session {session}");
+            assert_eq!(destinations(&fixture.send("y", &headers)), first, "session {session}");
         }
     }
 }
@@ -48,28 +48,28 @@ fn a_session_by_name_needs_no_token() {
 fn a_session_moves_when_its_endpoint_is_gone_and_stays_where_it_went() {
     let parameters = json!({"strategy": "session_id"});
     let config = json!({"plugins": [{"type": "session-affinity-filter", "parameters": parameters}]});
-    let mut scene = Scene::idle(&config, 2);
+    let mut fixture = Fixture::idle(&config, 2);
     let headers = [("x-session-id", "abc")];
-    let first = destinations(&scene.send("x", &headers))[0];
-    scene.readings[first].ready = false;
-    assert_eq!(destinations(&scene.send("x", &headers)), [1 - first]);
-    scene.readings[first].ready = true;
-    assert_eq!(destinations(&scene.send("x", &headers)), [1 - first]);
+    let first = destinations(&fixture.send("x", &headers))[0];
+    fixture.readings[first].ready = false;
+    assert_eq!(destinations(&fixture.send("x", &headers)), [1 - first]);
+    fixture.readings[first].ready = true;
+    assert_eq!(destinations(&fixture.send("x", &headers)), [1 - first]);
 }
 
 #[test]
 fn sessions_are_remembered_from_the_moment_the_configuration_wants_it() {
     let scorer = |parameters: Value| json!({"plugins": [{"type": "session-affinity-scorer", "parameters": parameters}]});
-    let mut scene = Scene::idle(&scorer(json!({})), 4);
-    scene.pipeline = compile(&scorer(json!({"strategy": "session_id"}))).unwrap();
-    scene.states.adopt(scene.pipeline.initial_states());
+    let mut fixture = Fixture::idle(&scorer(json!({})), 4);
+    fixture.pipeline = compile(&scorer(json!({"strategy": "session_id"}))).unwrap();
+    fixture.states.adopt(fixture.pipeline.initial_states());
     let headers = [("x-session-id", "abc")];
-    let first = destinations(&scene.send("x", &headers));
+    let first = destinations(&fixture.send("x", &headers));
     for n in 0..20 {
-        assert_eq!(destinations(&scene.send(&n.to_string(), &headers)), first);
+        assert_eq!(destinations(&fixture.send(&n.to_string(), &headers)), first);
     }
-    scene.states.adopt(scene.pipeline.initial_states());
-    assert_eq!(destinations(&scene.send("y", &headers)), first, "what fits is kept");
+    fixture.states.adopt(fixture.pipeline.initial_states());
+    assert_eq!(destinations(&fixture.send("y", &headers)), first, "what fits is kept");
 }
 
 fn by_cookie(producer: &str) -> Value {
@@ -83,10 +83,10 @@ fn by_cookie(producer: &str) -> Value {
 
 #[test]
 fn a_session_can_be_named_by_a_cookie() {
-    let mut scene = Scene::idle(&by_cookie("cookies"), 4);
-    let first = destinations(&scene.send("x", &[("cookie", "a=b; sid=abc")]));
+    let mut fixture = Fixture::idle(&by_cookie("cookies"), 4);
+    let first = destinations(&fixture.send("x", &[("cookie", "a=b; sid=abc")]));
     for n in 0..10 {
-        assert_eq!(destinations(&scene.send(&n.to_string(), &[("cookie", "sid=abc")])), first);
+        assert_eq!(destinations(&fixture.send(&n.to_string(), &[("cookie", "sid=abc")])), first);
     }
 }
 
@@ -120,19 +120,19 @@ fn a_stage_can_be_told_to_the_client_by_itself() {
         ],
         "schedulingProfiles": [stage("prefill"), stage("decode")],
     });
-    let mut scene =
-        Scene::idle(&config, 4).label("llm-d.ai/role", &["prefill", "prefill", "decode", "decode"]);
+    let mut fixture =
+        Fixture::idle(&config, 4).label("llm-d.ai/role", &["prefill", "prefill", "decode", "decode"]);
     let long = "a prompt of more than sixty-four tokens ".repeat(20);
-    let first = scene.send(&long, &[]);
+    let first = fixture.send(&long, &[]);
     let names: Vec<&str> = first.response_headers.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["x-session-token-prefill", "x-session-token"]);
     for n in 0..10 {
-        let next = scene.send(&format!("{n}{long}"), &borrowed(&first.response_headers));
+        let next = fixture.send(&format!("{n}{long}"), &borrowed(&first.response_headers));
         assert_eq!(
             (destinations(&next), next.headers.clone()),
             (destinations(&first), first.headers.clone())
         );
     }
-    let short = scene.send("short", &[]);
+    let short = fixture.send("short", &[]);
     assert_eq!(short.response_headers.len(), 1, "no prefill, no token for it");
 }

@@ -1,4 +1,4 @@
-//! A configuration that is tried beside the acting one.
+//! A shadow configuration beside the acting one.
 
 use endpoint_picker::body::{Api, Body};
 use endpoint_picker::decision::Decision;
@@ -11,27 +11,27 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{NOW, Scene, best, compile, destinations, fresh, owned, pod, rejection};
+use crate::{Fixture, NOW, best, compile, destinations, fresh, owned, pod, rejection};
 
-/// An acting configuration and one that is tried.
-struct Trial {
-    scene: Scene,
+/// An acting configuration and its shadow.
+struct ShadowFixture {
+    fixture: Fixture,
     shadow: Shadow,
     seed: u64,
 }
 
-impl Trial {
+impl ShadowFixture {
     fn new(acting: &Value, shadow: &Value, readings: Vec<Reading>) -> Self {
-        let mut scene = Scene::new(acting, readings);
-        let shadow = Shadow::new(compile(shadow).unwrap(), &scene.pipeline);
-        scene.states.adopt(scene.pipeline.initial_states().chain(shadow.pipeline().initial_states()));
-        Self { scene, shadow, seed: 1 }
+        let mut fixture = Fixture::new(acting, readings);
+        let shadow = Shadow::new(compile(shadow).unwrap(), &fixture.pipeline);
+        fixture.states.adopt(fixture.pipeline.initial_states().chain(shadow.pipeline().initial_states()));
+        Self { fixture, shadow, seed: 1 }
     }
 
     fn send(&mut self, prompt: &str, headers: &[(&str, &str)], priority: i32) -> (Decision, ShadowDecision) {
         let json = json!({"model": "m", "prompt": prompt}).to_string();
         let headers = owned(headers);
-        let mut options = self.scene.pipeline.body_options(Headers(&headers));
+        let mut options = self.fixture.pipeline.body_options(Headers(&headers));
         options.keep_bytes = options.keep_bytes.max(self.shadow.pipeline().max_prompt_bytes());
         let body = Body::read(&json, Api::Completions, &options).unwrap();
         let request = Request {
@@ -41,16 +41,16 @@ impl Trial {
             priority,
             ..Request::default()
         };
-        let pool = self.scene.pool();
-        let view = self.scene.view(&pool);
+        let pool = self.fixture.pool();
+        let view = self.fixture.view(&pool);
         self.seed += 1;
-        let acted = self.scene.pipeline.decide(&request, &view, NOW, &mut SplitMix64::new(self.seed));
+        let acted = self.fixture.pipeline.decide(&request, &view, NOW, &mut SplitMix64::new(self.seed));
         let rng = &mut SplitMix64::new(!self.seed);
-        let opinion = self.shadow.decide((&self.scene.pipeline, &acted), &request, &view, NOW, rng);
-        for event in acted.events.iter().chain(&opinion.decision.events) {
-            self.scene.states.apply(event);
+        let shadowed = self.shadow.decide((&self.fixture.pipeline, &acted), &request, &view, NOW, rng);
+        for event in acted.events.iter().chain(&shadowed.decision.events) {
+            self.fixture.states.apply(event);
         }
-        (acted, opinion)
+        (acted, shadowed)
     }
 }
 
@@ -72,12 +72,12 @@ fn long() -> String {
 #[test]
 fn the_same_rules_always_agree_though_chance_breaks_ties() {
     let readings = vec![pod(0, 0.1, &[]), pod(0, 0.1, &[]), pod(9, 0.9, &[])];
-    let mut trial = Trial::new(&json!({}), &json!({}), readings);
+    let mut both = ShadowFixture::new(&json!({}), &json!({}), readings);
     let mut differed = 0;
     for n in 0..40 {
-        let (acted, opinion) = trial.send(&format!("{n}"), &[], 0);
-        assert!(opinion.agrees, "{acted:?} {opinion:?}");
-        differed += usize::from(destinations(&acted) != destinations(&opinion.decision));
+        let (acted, shadowed) = both.send(&format!("{n}"), &[], 0);
+        assert!(shadowed.agrees, "{acted:?} {shadowed:?}");
+        differed += usize::from(destinations(&acted) != destinations(&shadowed.decision));
     }
     assert!(differed > 0, "chance never differed, so nothing is shown");
 }
@@ -85,26 +85,26 @@ fn the_same_rules_always_agree_though_chance_breaks_ties() {
 #[test]
 fn another_preference_disagrees_and_says_what_it_would_do() {
     let readings = vec![pod(0, 0.9, &[]), pod(9, 0.1, &[])];
-    let mut trial = Trial::new(&of("queue-scorer"), &of("kv-cache-utilization-scorer"), readings);
-    let (acted, opinion) = trial.send("hi", &[], 0);
-    assert_eq!((destinations(&acted), opinion.agrees), (vec![0], false));
-    let difference = opinion.difference(&trial.scene.pool());
+    let mut both = ShadowFixture::new(&of("queue-scorer"), &of("kv-cache-utilization-scorer"), readings);
+    let (acted, shadowed) = both.send("hi", &[], 0);
+    assert_eq!((destinations(&acted), shadowed.agrees), (vec![0], false));
+    let difference = shadowed.difference(&both.fixture.pool());
     assert_eq!(difference.as_deref(), Some("; the shadow picks 192.168.1.2:8000"));
-    trial.scene.readings.swap(0, 1);
-    trial.scene.readings[1].kv_usage = Some(0.05);
-    let (acted, opinion) = trial.send("hi", &[], 0);
-    assert_eq!((destinations(&acted), opinion.agrees), (vec![1], true));
-    assert_eq!(opinion.difference(&trial.scene.pool()), None);
+    both.fixture.readings.swap(0, 1);
+    both.fixture.readings[1].kv_usage = Some(0.05);
+    let (acted, shadowed) = both.send("hi", &[], 0);
+    assert_eq!((destinations(&acted), shadowed.agrees), (vec![1], true));
+    assert_eq!(shadowed.difference(&both.fixture.pool()), None);
 }
 
 #[test]
 fn random_pickers_agree_only_on_the_same_endpoint() {
-    let mut trial = Trial::new(&json!({}), &of("random-picker"), vec![fresh(); 2]);
+    let mut both = ShadowFixture::new(&json!({}), &of("random-picker"), vec![fresh(); 2]);
     let opinions: Vec<bool> = (0..200)
         .map(|n| {
-            let (acted, opinion) = trial.send(&format!("{n}"), &[], 0);
-            assert_eq!(opinion.agrees, destinations(&acted) == destinations(&opinion.decision));
-            opinion.agrees
+            let (acted, shadowed) = both.send(&format!("{n}"), &[], 0);
+            assert_eq!(shadowed.agrees, destinations(&acted) == destinations(&shadowed.decision));
+            shadowed.agrees
         })
         .collect();
     let agreed = opinions.iter().filter(|agrees| **agrees).count();
@@ -119,13 +119,13 @@ fn a_request_that_both_turn_away_alike_is_agreed_on() {
             "saturationDetector": "utilization-detector",
         })
     };
-    let mut trial = Trial::new(&detector(5), &detector(6), vec![pod(9, 0.1, &[]); 2]);
-    let (acted, opinion) = trial.send("hi", &[], -1);
-    assert_eq!((rejection(&acted).0, opinion.agrees), (429, true));
-    let mut trial = Trial::new(&detector(50), &detector(6), vec![pod(9, 0.1, &[]); 2]);
-    let (acted, opinion) = trial.send("hi", &[], -1);
-    assert_eq!((destinations(&acted).len(), opinion.agrees), (1, false));
-    let difference = opinion.difference(&trial.scene.pool()).unwrap();
+    let mut both = ShadowFixture::new(&detector(5), &detector(6), vec![pod(9, 0.1, &[]); 2]);
+    let (acted, shadowed) = both.send("hi", &[], -1);
+    assert_eq!((rejection(&acted).0, shadowed.agrees), (429, true));
+    let mut both = ShadowFixture::new(&detector(50), &detector(6), vec![pod(9, 0.1, &[]); 2]);
+    let (acted, shadowed) = both.send("hi", &[], -1);
+    assert_eq!((destinations(&acted).len(), shadowed.agrees), (1, false));
+    let difference = shadowed.difference(&both.fixture.pool()).unwrap();
     assert!(difference.starts_with("; the shadow rejects: ") && difference.contains("429"), "{difference}");
 }
 
@@ -137,13 +137,13 @@ fn what_is_done_is_the_same_with_and_without_a_shadow() {
         json!({"type": "no-hit-lru-scorer"}),
         json!({"type": "random-picker"}),
     ]);
-    let mut alone = Scene::idle(&json!({}), 5);
-    let mut trial = Trial::new(&json!({}), &shadow, vec![fresh(); 5]);
+    let mut alone = Fixture::idle(&json!({}), 5);
+    let mut both = ShadowFixture::new(&json!({}), &shadow, vec![fresh(); 5]);
     for n in 0..60 {
         let prompt = format!("{} {}", n % 7, long());
-        let (acted, _) = trial.send(&prompt, &[], 0);
+        let (acted, _) = both.send(&prompt, &[], 0);
         let body = json!({"model": "m", "prompt": prompt}).to_string();
-        let seed = trial.seed;
+        let seed = both.seed;
         let headers = owned(&[]);
         let options = alone.pipeline.body_options(Headers(&headers));
         let body = Body::read(&body, Api::Completions, &options).unwrap();
@@ -157,18 +157,19 @@ fn what_is_done_is_the_same_with_and_without_a_shadow() {
 /// Sends a prompt first to one endpoint, by its queue, and gives whether the shadow then wants it there.
 #[track_caller]
 fn assert_learns_where_requests_go(acting: &Value, shadow: &Value, headers: &[(&str, &str)]) {
-    let mut trial = Trial::new(acting, shadow, vec![pod(0, 0.1, &[]), pod(5, 0.1, &[]), pod(5, 0.1, &[])]);
+    let mut both =
+        ShadowFixture::new(acting, shadow, vec![pod(0, 0.1, &[]), pod(5, 0.1, &[]), pod(5, 0.1, &[])]);
     for endpoint in [2, 1] {
         let prompt = format!("{endpoint} {}", long());
-        for (n, reading) in trial.scene.readings.iter_mut().enumerate() {
+        for (n, reading) in both.fixture.readings.iter_mut().enumerate() {
             reading.waiting = Some(if n == endpoint { 0 } else { 5 });
         }
         let name = format!("session {endpoint}");
         let headers: Vec<_> = headers.iter().map(|&(header, _)| (header, name.as_str())).collect();
-        let (acted, _) = trial.send(&prompt, &headers, 0);
+        let (acted, _) = both.send(&prompt, &headers, 0);
         assert_eq!(destinations(&acted), [endpoint]);
-        let (_, opinion) = trial.send(&prompt, &headers, 0);
-        assert_eq!(best(&opinion.decision), [endpoint], "{opinion:?}");
+        let (_, shadowed) = both.send(&prompt, &headers, 0);
+        assert_eq!(best(&shadowed.decision), [endpoint], "{shadowed:?}");
     }
 }
 
@@ -204,11 +205,11 @@ fn a_session_scorer_that_does_not_act_binds_sessions_to_where_they_went() {
 
 #[test]
 fn a_plugin_that_both_have_remembers_once() {
-    let mut trial = Trial::new(&json!({}), &json!({}), vec![fresh(); 3]);
-    let (acted, opinion) = trial.send(&long(), &[], 0);
-    assert_eq!((acted.events.len(), opinion.decision.events.len()), (1, 0));
-    let (acted, opinion) = trial.send(&long(), &[], 0);
-    assert_eq!(best(&opinion.decision), destinations(&acted), "the shadow looks at the same state");
+    let mut both = ShadowFixture::new(&json!({}), &json!({}), vec![fresh(); 3]);
+    let (acted, shadowed) = both.send(&long(), &[], 0);
+    assert_eq!((acted.events.len(), shadowed.decision.events.len()), (1, 0));
+    let (acted, shadowed) = both.send(&long(), &[], 0);
+    assert_eq!(best(&shadowed.decision), destinations(&acted), "the shadow looks at the same state");
 }
 
 #[test]
@@ -219,21 +220,22 @@ fn a_shadow_that_turns_a_request_away_learns_where_it_went_all_the_same() {
         .unwrap()
         .push(json!({"type": "utilization-detector", "parameters": {"queueDepthThreshold": 1}}));
     shadow["saturationDetector"] = json!("utilization-detector");
-    let mut trial = Trial::new(&of("queue-scorer"), &shadow, vec![pod(3, 0.1, &[]), pod(2, 0.1, &[])]);
-    let (acted, opinion) = trial.send(&long(), &[], -1);
-    assert_eq!((destinations(&acted), rejection(&opinion.decision).0), (vec![1], 429));
-    let (_, opinion) = trial.send(&long(), &[], 0);
-    assert_eq!(best(&opinion.decision), [1]);
+    let mut both = ShadowFixture::new(&of("queue-scorer"), &shadow, vec![pod(3, 0.1, &[]), pod(2, 0.1, &[])]);
+    let (acted, shadowed) = both.send(&long(), &[], -1);
+    assert_eq!((destinations(&acted), rejection(&shadowed.decision).0), (vec![1], 429));
+    let (_, shadowed) = both.send(&long(), &[], 0);
+    assert_eq!(best(&shadowed.decision), [1]);
 }
 
 #[test]
 fn what_a_shadow_learned_stays_when_it_acts() {
     let acting = json!({"plugins": [{"type": "queue-scorer"}]});
-    let mut trial = Trial::new(&acting, &of("prefix-cache-scorer"), vec![pod(3, 0.1, &[]), pod(0, 0.1, &[])]);
-    trial.send(&long(), &[], 0);
-    let Trial { mut scene, shadow, .. } = trial;
-    scene.pipeline = compile(&of("prefix-cache-scorer")).unwrap();
+    let mut both =
+        ShadowFixture::new(&acting, &of("prefix-cache-scorer"), vec![pod(3, 0.1, &[]), pod(0, 0.1, &[])]);
+    both.send(&long(), &[], 0);
+    let ShadowFixture { mut fixture, shadow, .. } = both;
+    fixture.pipeline = compile(&of("prefix-cache-scorer")).unwrap();
     drop(shadow);
-    scene.states.adopt(scene.pipeline.initial_states());
-    assert_eq!(best(&scene.send(&long(), &[])), [1]);
+    fixture.states.adopt(fixture.pipeline.initial_states());
+    assert_eq!(best(&fixture.send(&long(), &[])), [1]);
 }

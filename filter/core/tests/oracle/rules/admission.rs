@@ -32,7 +32,7 @@ pub(super) fn saturation(cycle: &Cycle<'_>, detector: &Plugin, candidates: &[usi
     }
 }
 
-/// Waiting requests and KV usage relative to the thresholds; nothing if they are stale or were never said.
+/// Waiting requests and KV usage relative to the thresholds; nothing if they are stale or were never reported.
 pub(super) fn utilization(cycle: &Cycle<'_>, detector: &Plugin, endpoint: usize) -> Option<(f64, f64)> {
     let threshold = match detector.text("metricsStalenessThreshold", "200ms") {
         "200ms" => Duration::from_millis(200),
@@ -41,7 +41,7 @@ pub(super) fn utilization(cycle: &Cycle<'_>, detector: &Plugin, endpoint: usize)
         other => panic!("{other}"),
     };
     let reading = cycle.reading(endpoint);
-    if cycle.scene.since(reading.updated?) > threshold {
+    if cycle.situation.since(reading.updated?) > threshold {
         return None;
     }
     let queue = reading.waiting.unwrap_or(0) as f64 / detector.number("queueDepthThreshold", 5.0);
@@ -51,7 +51,7 @@ pub(super) fn utilization(cycle: &Cycle<'_>, detector: &Plugin, endpoint: usize)
 
 /// With which probability the admitter turns away.
 pub(super) fn refusal(cycle: &Cycle<'_>, admitter: &Plugin, candidates: &[usize]) -> f64 {
-    if cycle.ask.priority >= 0 {
+    if cycle.spec.priority >= 0 {
         return 0.0;
     }
     let of = |&endpoint: &usize| {

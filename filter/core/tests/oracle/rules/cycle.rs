@@ -8,12 +8,12 @@ use endpoint_picker::load::Load;
 use endpoint_picker::load::Reservation;
 use endpoint_picker::reading::Reading;
 
-use super::engine::Scene;
+use super::engine::Situation;
 use super::handlers::Run;
 use super::plan::{Plan, Plugin};
 use super::plugin_state::PluginStates;
 use super::prompts::{chains, token_count};
-use crate::world::{Ask, Prompt};
+use crate::world::{Prompt, RequestSpec};
 
 /// How much of a prompt the endpoints were sent before, according to one producer.
 #[derive(Default)]
@@ -43,60 +43,65 @@ impl Matches {
 
 /// A decision in progress.
 pub(super) struct Cycle<'a> {
-    pub(super) scene: &'a Scene<'a>,
-    pub(super) ask: &'a Ask,
+    pub(super) situation: &'a Situation<'a>,
+    pub(super) spec: &'a RequestSpec,
     pub(super) states: &'a PluginStates,
     pub(super) plan: &'a Plan,
     found: BTreeMap<String, Matches>,
 }
 
 impl<'a> Cycle<'a> {
-    pub(super) fn new(plan: &'a Plan, states: &'a PluginStates, scene: &'a Scene<'a>, ask: &'a Ask) -> Self {
-        Self { scene, ask, states, plan, found: BTreeMap::new() }
+    pub(super) fn new(
+        plan: &'a Plan,
+        states: &'a PluginStates,
+        situation: &'a Situation<'a>,
+        spec: &'a RequestSpec,
+    ) -> Self {
+        Self { situation, spec, states, plan, found: BTreeMap::new() }
     }
 
-    /// What the endpoint last said; nothing when the agent has been silent for more than ten seconds.
+    /// The endpoint's newest reading; none when the newest snapshot is older than ten seconds.
     pub(super) fn reading(&self, endpoint: usize) -> Reading {
-        let is_usable = self.scene.since(self.scene.readings_arrived) <= Duration::from_secs(10);
-        if is_usable { self.scene.readings[endpoint].clone() } else { Reading::default() }
+        let is_usable = self.situation.since(self.situation.readings_arrived) <= Duration::from_secs(10);
+        if is_usable { self.situation.readings[endpoint].clone() } else { Reading::default() }
     }
 
-    /// Whether the endpoint said something lately enough for an opinion of it.
+    /// Whether the endpoint's reading is fresh enough to be scored.
     pub(super) fn is_known(&self, endpoint: usize) -> bool {
         let Some(limit) = self.plan.neutral_score_after else { return true };
-        self.reading(endpoint).updated.is_some_and(|updated| self.scene.since(updated) <= limit)
+        self.reading(endpoint).updated.is_some_and(|updated| self.situation.since(updated) <= limit)
     }
 
     pub(super) fn load(&self, endpoint: usize) -> Load {
-        self.scene.loads[endpoint]
+        self.situation.loads[endpoint]
     }
 
     pub(super) fn label(&self, endpoint: usize, key: &str) -> Option<&str> {
-        let mut labels = self.scene.pool.endpoints()[endpoint].labels();
+        let mut labels = self.situation.pool.endpoints()[endpoint].labels();
         labels.find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
     /// The first value of a header that is text and not empty.
     pub(super) fn header(&self, name: &str) -> Option<String> {
-        let named = self.ask.headers.iter().filter(|(header, _)| *header == name.to_lowercase());
+        let named = self.spec.headers.iter().filter(|(header, _)| *header == name.to_lowercase());
         let mut values = named.filter_map(|(_, value)| String::from_utf8(value.clone()).ok());
         values.find(|value| !value.is_empty())
     }
 
-    /// Whether the client wants an answer only from where its prompt is cached.
+    /// Whether the client accepts only an endpoint with its prompt in the cache.
     pub(super) fn wants_cached(&self) -> bool {
-        let values = self.ask.headers.iter().filter(|(name, _)| name == "prefer");
+        let values = self.spec.headers.iter().filter(|(name, _)| name == "prefer");
         values
             .map(|(_, value)| String::from_utf8_lossy(value).to_lowercase())
             .any(|value| value.split(',').any(|preference| preference.trim() == "if-available"))
     }
 
     pub(super) fn tokens(&self) -> u64 {
-        token_count(&self.ask.prompt)
+        token_count(&self.spec.prompt)
     }
 
     pub(super) fn has_picture(&self) -> bool {
-        matches!(self.ask.prompt, Prompt::Picture { .. })
+        matches!(self.spec.prompt, Prompt::Image { .. })
     }
 
     pub(super) fn matches(&self, producer: &str) -> &Matches {
@@ -109,9 +114,9 @@ impl<'a> Cycle<'a> {
         candidates.iter().all(|&endpoint| matches.blocks(endpoint) == 0)
     }
 
-    /// Looks the prompt up for every producer; `first` is the candidate whose block size is everybody's.
+    /// Looks the prompt up for every producer; `first` is the candidate whose block size counts for all.
     pub(super) fn look_up(&mut self, first: usize) {
-        if matches!(self.ask.prompt, Prompt::Nothing) {
+        if matches!(self.spec.prompt, Prompt::Nothing) {
             return;
         }
         let producers =
@@ -132,7 +137,7 @@ impl<'a> Cycle<'a> {
             } else {
                 usize::MAX
             };
-            let chains = chains(self.ask, block, most);
+            let chains = chains(self.spec, block, most);
             let mut counts = BTreeMap::new();
             if let Some(known) = self.states.prefixes.get(&producer.name) {
                 for (endpoint, count) in chains.iter().flat_map(|chain| known.count(chain)) {
@@ -156,7 +161,7 @@ impl<'a> Cycle<'a> {
         }
         let estimate = (input as f64 * load.number("outputRatio", 1.5)).round();
         let most = load.number("maxEstimatedOutputTokens", f64::MAX);
-        let allowed = self.ask.max_output_tokens.map_or(f64::MAX, |tokens| tokens as f64);
+        let allowed = self.spec.max_output_tokens.map_or(f64::MAX, |tokens| tokens as f64);
         let estimate = estimate.min(most).min(allowed);
         // All three of them are whole numbers.
         missing + (0..=20_000).find(|&n: &u64| n as f64 >= estimate).unwrap()
@@ -184,7 +189,7 @@ impl<'a> Cycle<'a> {
             let header =
                 plugin.value("encodedEndpointHeaderConfig")["header"].as_str().unwrap_or("x-session-token");
             let name = BASE64_STANDARD.decode(self.header(header)?).ok()?;
-            self.scene.pool.endpoints().iter().position(|endpoint| endpoint.name().as_bytes() == name)?
+            self.situation.pool.endpoints().iter().position(|endpoint| endpoint.name().as_bytes() == name)?
         };
         candidates.contains(&bound).then_some(bound)
     }
@@ -212,6 +217,6 @@ impl<'a> Cycle<'a> {
             plugin.value("sessionIdConfig")["evictionTtlSeconds"].as_f64().filter(|&seconds| seconds > 0.0);
         let lifetime = Duration::from_secs_f64(seconds.unwrap_or(300.0));
         let (endpoint, used) = self.states.sessions.get(&plugin.name)?.get(session)?;
-        (self.scene.since(*used) <= lifetime).then_some(*endpoint)
+        (self.situation.since(*used) <= lifetime).then_some(*endpoint)
     }
 }

@@ -14,11 +14,11 @@ use super::cycle::Cycle;
 use super::handlers::{Run, Scheduling};
 use super::plan::Plan;
 use super::plugin_state::PluginStates;
-use crate::world::Ask;
+use crate::world::RequestSpec;
 
 /// What there is to look at when a request comes.
 #[derive(Clone, Copy)]
-pub(crate) struct Scene<'a> {
+pub(crate) struct Situation<'a> {
     pub(crate) pool: &'a Pool,
     /// One for each endpoint.
     pub(crate) readings: &'a [Reading],
@@ -30,7 +30,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) avoided: &'a [bool],
 }
 
-impl Scene<'_> {
+impl Situation<'_> {
     /// How long ago that was.
     pub(super) fn since(&self, then: Duration) -> Duration {
         self.now.saturating_sub(then)
@@ -53,7 +53,7 @@ pub(crate) struct Expected {
     pub(crate) reservations: Vec<Reservation>,
 }
 
-/// The second implementation, with its own memory.
+/// The second implementation, with its own state.
 pub(crate) struct Oracle {
     plan: Plan,
     states: PluginStates,
@@ -65,34 +65,34 @@ impl Oracle {
     }
 
     /// Endpoints that are ready and inside the subset hint.
-    pub(crate) fn candidates(scene: &Scene<'_>, ask: &Ask) -> Vec<usize> {
+    pub(crate) fn candidates(situation: &Situation<'_>, spec: &RequestSpec) -> Vec<usize> {
         let is_listed = |endpoint: usize| {
-            let address = scene.pool.endpoints()[endpoint].address().to_string();
-            ask.subset.as_ref().is_none_or(|subset| subset.contains(&address))
+            let address = situation.pool.endpoints()[endpoint].address().to_string();
+            spec.subset.as_ref().is_none_or(|subset| subset.contains(&address))
         };
-        let all = 0..scene.pool.endpoints().len();
-        all.filter(|&endpoint| scene.readings[endpoint].ready && is_listed(endpoint)).collect()
+        let all = 0..situation.pool.endpoints().len();
+        all.filter(|&endpoint| situation.readings[endpoint].ready && is_listed(endpoint)).collect()
     }
 
     /// What must come out, given what chance decided: the choice of each run, and where the request was routed, if it was.
     /// Fails where the choice cannot be right.
     pub(crate) fn decide(
         &mut self,
-        scene: &Scene<'_>,
-        ask: &Ask,
+        situation: &Situation<'_>,
+        spec: &RequestSpec,
         picks: &[Vec<usize>],
         routed: Option<&[usize]>,
     ) -> Result<Expected, String> {
         let is_rejected = routed.is_none();
-        let candidates = Self::candidates(scene, ask);
+        let candidates = Self::candidates(situation, spec);
         let Some(&first) = candidates.first() else {
             return Ok(rejected(503, Some("rejected-no-endpoints")));
         };
-        let mut cycle = Cycle::new(&self.plan, &self.states, scene, ask);
+        let mut cycle = Cycle::new(&self.plan, &self.states, situation, spec);
         let saturation = saturation(&cycle, &self.plan.detector, &candidates);
         // Sums that are 1 up to rounding may be taken for either.
         let is_saturated = if (saturation - 1.0).abs() < 1e-9 { is_rejected } else { saturation >= 1.0 };
-        if ask.priority < 0 && is_saturated {
+        if spec.priority < 0 && is_saturated {
             return Ok(rejected(429, None));
         }
         cycle.look_up(first);
@@ -110,7 +110,7 @@ impl Oracle {
             candidates,
             picks,
             runs: vec![],
-            asked: BTreeMap::new(),
+            rated: BTreeMap::new(),
         };
         let (primary, headers) = match scheduling.schedule()? {
             Ok(schedule) => schedule,
@@ -126,19 +126,19 @@ impl Oracle {
             let (rejection, runs) = (Rejection { status: 412, reason: None }, scheduling.runs);
             return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], reservations: vec![] });
         }
-        if ask.subset.is_some() && !destination.is_empty() {
+        if spec.subset.is_some() && !destination.is_empty() {
             let rest = routed.and_then(|routed| routed.strip_prefix(&destination[..])).unwrap_or_default();
             scheduling.check_rest_of_hint(run, rest)?;
             destination.extend(rest);
         }
-        let (runs, asked) = (scheduling.runs, scheduling.asked);
+        let (runs, rated) = (scheduling.runs, scheduling.rated);
         if destination.is_empty() {
             let rejection = Rejection { status: 429, reason: Some("rejected-saturated") };
             return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], reservations: vec![] });
         }
         let reservations =
             runs.iter().filter(|run| !run.picked.is_empty()).map(|run| cycle.reserve(run)).collect();
-        let states = cycle.remember(destination[0], &runs, &asked);
+        let states = cycle.remember(destination[0], &runs, &rated);
         self.states = states;
         Ok(Expected { outcome: Ok(destination), runs, headers, reservations })
     }

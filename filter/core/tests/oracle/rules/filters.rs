@@ -65,7 +65,7 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
             None => all,
         },
         "prefix-cache-affinity-filter" => prefix_cache_affinity(cycle, plugin, candidates),
-        other => panic!("{other} is no filter"),
+        other => panic!("{other} is not a filter"),
     }
 }
 

@@ -28,11 +28,11 @@ pub(super) struct Scheduling<'c> {
     pub(super) plan: &'c Plan,
     pub(super) cycle: &'c Cycle<'c>,
     pub(super) candidates: Vec<usize>,
-    /// What the pickers chose, run by run: chance is not foretold.
+    /// The choice of the pickers, run by run: random choices are not predicted.
     pub(super) picks: &'c [Vec<usize>],
     pub(super) runs: Vec<Run>,
-    /// The endpoints that each filter and scorer was last asked about.
-    pub(super) asked: BTreeMap<String, Vec<usize>>,
+    /// The endpoints that each filter and scorer last rated.
+    pub(super) rated: BTreeMap<String, Vec<usize>>,
 }
 
 impl Scheduling<'_> {
@@ -47,13 +47,13 @@ impl Scheduling<'_> {
             }
             "header-profile-handler" => {
                 let named = self.cycle.header("epp-profile").unwrap_or_default();
-                let wanted = if named.trim().is_empty() { "decode" } else { named.trim() };
-                let wanted = if let [only] = names[..] { only } else { wanted };
-                if !names.contains(&wanted) {
+                let chosen = if named.trim().is_empty() { "decode" } else { named.trim() };
+                let chosen = if let [only] = names[..] { only } else { chosen };
+                if !names.contains(&chosen) {
                     return Ok(Err(Rejection { status: 429, reason: None }));
                 }
-                self.run(wanted)?;
-                Ok(Ok((wanted.to_owned(), vec![])))
+                self.run(chosen)?;
+                Ok(Ok((chosen.to_owned(), vec![])))
             }
             _ => self.disaggregate(handler),
         }
@@ -78,7 +78,8 @@ impl Scheduling<'_> {
         if decode.is_empty() {
             return Ok(Err(Rejection { status: 429, reason: Some("rejected-saturated") }));
         }
-        let address = |&endpoint: &usize| self.cycle.scene.pool.endpoints()[endpoint].address().to_string();
+        let address =
+            |&endpoint: &usize| self.cycle.situation.pool.endpoints()[endpoint].address().to_string();
         let addresses = |endpoints: &[usize]| endpoints.iter().map(address).collect::<Vec<_>>().join(",");
         let mut headers = Vec::new();
         if !prefill.is_empty() {
@@ -121,19 +122,19 @@ impl Scheduling<'_> {
         }
     }
 
-    /// What the profile's filters leave of these endpoints, and which of them each filter was asked about.
+    /// What the profile's filters leave of these endpoints, and which of them each filter rated.
     fn filter(&self, profile: &Profile, mut kept: Vec<usize>) -> (BTreeMap<String, Vec<usize>>, Vec<usize>) {
-        let mut asked = BTreeMap::new();
+        let mut rated = BTreeMap::new();
         for plugin in &profile.filters {
             if !kept.is_empty() {
-                asked.insert(plugin.name.clone(), kept.clone());
+                rated.insert(plugin.name.clone(), kept.clone());
                 kept = filter(self.cycle, plugin, &kept);
             }
         }
-        (asked, kept)
+        (rated, kept)
     }
 
-    /// Behind the choice stand all others of the hint that the filters keep, best first, and last those that failed a moment ago.
+    /// After the choice come all others of the hint that the filters keep, best first, and last those that failed a moment ago.
     pub(super) fn check_rest_of_hint(&self, run: &Run, rest: &[usize]) -> Result<(), String> {
         let profile = self.plan.profiles.iter().find(|profile| profile.name == run.profile).unwrap();
         let others = |endpoint: &usize| !run.picked.contains(endpoint);
@@ -143,7 +144,7 @@ impl Scheduling<'_> {
         let (first, last) = rest.split_at_checked(kept.len()).ok_or("the list is too short")?;
         pickers::check_order(&kept, &totals, first)?;
 
-        let failed = |endpoint: &usize| self.cycle.scene.avoided[*endpoint];
+        let failed = |endpoint: &usize| self.cycle.situation.avoided[*endpoint];
         let failed: Vec<usize> = self.candidates.iter().copied().filter(failed).collect();
         let was_left_out = !run.kept.iter().any(|kept| failed.contains(kept));
         let (_, kept) = self.filter(profile, if was_left_out { failed } else { vec![] });
@@ -159,19 +160,19 @@ impl Scheduling<'_> {
     fn run(&mut self, name: &str) -> Result<Vec<usize>, String> {
         let profile = self.plan.profiles.iter().find(|profile| profile.name == name).unwrap();
         // Endpoints that failed a moment ago come into it only if the filters leave no other.
-        let fine = |endpoint: &usize| !self.cycle.scene.avoided[*endpoint];
+        let fine = |endpoint: &usize| !self.cycle.situation.avoided[*endpoint];
         let all = self.candidates.clone();
         let unavoided: Vec<usize> = all.iter().copied().filter(fine).collect();
-        let (mut asked, mut kept) = self.filter(profile, unavoided);
+        let (mut rated, mut kept) = self.filter(profile, unavoided);
         if kept.is_empty() {
-            (asked, kept) = self.filter(profile, all);
+            (rated, kept) = self.filter(profile, all);
         }
-        self.asked.extend(asked);
+        self.rated.extend(rated);
         let mut run = Run { profile: name.to_owned(), kept, scores: vec![], totals: vec![], picked: vec![] };
         if !run.kept.is_empty() {
             run.totals = vec![0.0; run.kept.len()];
             for (plugin, weight) in &profile.scorers {
-                self.asked.insert(plugin.name.clone(), run.kept.clone());
+                self.rated.insert(plugin.name.clone(), run.kept.clone());
                 let scores = shares(self.cycle, plugin, &run.kept);
                 for (total, score) in run.totals.iter_mut().zip(&scores) {
                     *total += score * weight;

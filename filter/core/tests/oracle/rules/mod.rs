@@ -11,4 +11,4 @@ mod plugin_state;
 mod prompts;
 mod scores;
 
-pub(crate) use engine::{Expected, Oracle, Scene};
+pub(crate) use engine::{Expected, Oracle, Situation};

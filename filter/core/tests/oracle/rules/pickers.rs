@@ -42,7 +42,7 @@ pub(super) fn check_order(candidates: &[usize], totals: &[f64], listed: &[usize]
 fn check_ranks(candidates: &[usize], ranks: &[f64], picked: &[usize]) -> Result<(), String> {
     for (at, endpoint) in picked.iter().enumerate() {
         if !candidates.contains(endpoint) || picked[..at].contains(endpoint) {
-            return Err(format!("endpoint {endpoint} is no candidate, or picked twice"));
+            return Err(format!("endpoint {endpoint} is not a candidate, or picked twice"));
         }
     }
     let rank =

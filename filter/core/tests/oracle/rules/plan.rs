@@ -53,7 +53,7 @@ impl Plugin {
         self.kind.ends_with("-scorer") || self.kind == "context-length-aware"
     }
 
-    /// Whether it rates by what servers say of themselves.
+    /// Whether it scores by readings.
     pub(super) fn goes_by_readings(&self) -> bool {
         let always = [
             "queue-scorer",
@@ -104,7 +104,7 @@ pub(super) struct Plan {
     pub(super) handler: Plugin,
     pub(super) detector: Plugin,
     pub(super) load: Plugin,
-    /// The age from which readings give no opinion.
+    /// The age from which readings give neutral scores.
     pub(super) neutral_score_after: Option<Duration>,
 }
 

@@ -63,7 +63,7 @@ impl Cycle<'_> {
         &self,
         destination: usize,
         runs: &[Run],
-        asked: &BTreeMap<String, Vec<usize>>,
+        rated: &BTreeMap<String, Vec<usize>>,
     ) -> PluginStates {
         let mut states = self.states.clone();
         let prefill = runs.iter().find(|run| run.profile == "prefill").and_then(|run| run.picked.first());
@@ -80,7 +80,7 @@ impl Cycle<'_> {
                     }
                 }
                 "no-hit-lru-scorer" => {
-                    let is_cold = asked.get(&name).is_some_and(|asked| self.is_cold(plugin, asked));
+                    let is_cold = rated.get(&name).is_some_and(|rated| self.is_cold(plugin, rated));
                     let order = states.cold.entry(name).or_default();
                     for &target in targets.iter().filter(|_| is_cold) {
                         order.retain(|&known| known != target);
@@ -96,10 +96,10 @@ impl Cycle<'_> {
                     let bound = self.binding(plugin, &session);
                     // A session moves only when its endpoint was looked for and not found.
                     let is_gone =
-                        |bound: &usize| asked.get(&name).is_some_and(|asked| !asked.contains(bound));
+                        |bound: &usize| rated.get(&name).is_some_and(|rated| !rated.contains(bound));
                     if bound.is_none_or(|bound| bound == destination || is_gone(&bound)) {
                         let sessions = states.sessions.entry(name).or_default();
-                        sessions.insert(session, (destination, self.scene.now));
+                        sessions.insert(session, (destination, self.situation.now));
                     }
                 }
                 _ => {}

@@ -7,7 +7,7 @@ use super::cycle::Cycle;
 use super::filters::DEFAULT_RANGE;
 use super::plan::Plugin;
 
-/// One score for each candidate, in 0..=1; the mean of the others' for those that the scorer has no opinion of.
+/// One score for each candidate, in 0..=1; the mean of the others' for those without a fresh reading.
 pub(super) fn shares(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
     let is_known = |&&endpoint: &&usize| !plugin.goes_by_readings() || cycle.is_known(endpoint);
     let known: Vec<usize> = candidates.iter().filter(is_known).copied().collect();
@@ -74,16 +74,16 @@ fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
             Some(label) => range_of(label).map_or(0.0, |range| context_length(range, cycle.tokens())),
         }),
         "header-label-affinity-scorer" => {
-            let wanted = cycle.header(plugin.text("headerName", ""));
+            let chosen = cycle.header(plugin.text("headerName", ""));
             let label = plugin.text("labelKey", "");
-            each(&|e| f64::from(u8::from(wanted.is_some() && wanted.as_deref() == cycle.label(e, label))))
+            each(&|e| f64::from(u8::from(chosen.is_some() && chosen.as_deref() == cycle.label(e, label))))
         }
         "session-affinity-scorer" => {
             let bound = cycle.bound(plugin, candidates);
             each(&|e| f64::from(u8::from(bound == Some(e))))
         }
         "endpoint-attribute-scorer" => endpoint_attribute(cycle, plugin, candidates),
-        other => panic!("{other} is no scorer"),
+        other => panic!("{other} is not a scorer"),
     }
 }
 
@@ -111,11 +111,11 @@ fn no_hit_lru(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f
 }
 
 fn lora_affinity(cycle: &Cycle<'_>, plugin: &Plugin, endpoint: usize) -> f64 {
-    let pool = 0..cycle.scene.pool.endpoints().len();
+    let pool = 0..cycle.situation.pool.endpoints().len();
     let largest = pool.filter_map(|other| cycle.reading(other).lora.map(|lora| lora.max)).max();
     let room = if plugin.flag("unreportedAsEmpty", true) { largest.unwrap_or(0) } else { 0 };
     let lora = cycle.reading(endpoint).lora.unwrap_or(Lora { max: room, ..Lora::default() });
-    let model = cycle.ask.model.to_owned();
+    let model = cycle.spec.model.to_owned();
     let both = lora.waiting.iter().filter(|adapter| lora.running.contains(adapter)).count();
     let counted = lora.running.len() + lora.waiting.len();
     let counted = if plugin.flag("countTwice", false) { counted } else { counted - both };

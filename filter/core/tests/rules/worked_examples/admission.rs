@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{kept, load, only, plain, waiting};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, destinations, rejection};
+use crate::{Fixture, destinations, rejection};
 
 fn sheddable() -> Request<'static> {
     Request { priority: -1, ..Request::default() }
@@ -14,29 +14,29 @@ fn sheddable() -> Request<'static> {
 
 #[test]
 fn utilization_detector() {
-    let scene = |config: &Value, queue| Scene::new(config, waiting(&[queue, 0]));
-    let (status, ..) = rejection(&scene(&plain("queue-scorer"), 10).decide(&sheddable(), 1));
+    let fixture = |config: &Value, queue| Fixture::new(config, waiting(&[queue, 0]));
+    let (status, ..) = rejection(&fixture(&plain("queue-scorer"), 10).decide(&sheddable(), 1));
     assert_eq!(status, 429);
-    assert_eq!(destinations(&scene(&plain("queue-scorer"), 9).decide(&sheddable(), 1)), [1]);
-    assert_eq!(kept(&mut scene(&plain("utilization-detector"), 10), &[]), [1]);
+    assert_eq!(destinations(&fixture(&plain("queue-scorer"), 9).decide(&sheddable(), 1)), [1]);
+    assert_eq!(kept(&mut fixture(&plain("utilization-detector"), 10), &[]), [1]);
 }
 
 #[test]
 fn concurrency_detector() {
     let mut config = only("concurrency-detector", &json!({"maxConcurrency": 10}));
     config["saturationDetector"] = json!("concurrency-detector");
-    let mut scene = Scene::idle(&config, 2);
-    scene.in_flight = vec![load(15, 0), load(5, 0)];
-    assert_eq!(rejection(&scene.decide(&sheddable(), 1)).0, 429);
-    assert_eq!(kept(&mut scene, &[]), [1]);
+    let mut fixture = Fixture::idle(&config, 2);
+    fixture.in_flight = vec![load(15, 0), load(5, 0)];
+    assert_eq!(rejection(&fixture.decide(&sheddable(), 1)).0, 429);
+    assert_eq!(kept(&mut fixture, &[]), [1]);
 }
 
 #[test]
 fn probabilistic_admitter() {
     let plugins = json!([{"type": "queue-scorer"}, {"type": "probabilistic-admitter"}]);
     let turned_away = |queue| {
-        let mut scene = Scene::new(&json!({"plugins": plugins}), waiting(&[queue]));
-        (0..5_000).filter(|&seed| scene.decide(&sheddable(), seed).destination().is_none()).count()
+        let mut fixture = Fixture::new(&json!({"plugins": plugins}), waiting(&[queue]));
+        (0..5_000).filter(|&seed| fixture.decide(&sheddable(), seed).destination().is_none()).count()
     };
     assert!((400..560).contains(&turned_away(1)), "{} of 5000", turned_away(1));
     assert_eq!(turned_away(4), 5_000);

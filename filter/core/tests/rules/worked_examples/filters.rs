@@ -5,26 +5,26 @@ use serde_json::json;
 use super::{TOKEN, kept, load, only, plain, waiting};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, destinations};
+use crate::{Fixture, destinations};
 
 #[test]
 fn label_selector_filter() {
     let selector =
         json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "silver"]}]});
     let config = only("label-selector-filter", &selector);
-    let mut scene = Scene::idle(&config, 4).label("tier", &["gold", "tin", "silver"]);
-    assert_eq!(kept(&mut scene, &[]), [0, 2]);
+    let mut fixture = Fixture::idle(&config, 4).label("tier", &["gold", "tin", "silver"]);
+    assert_eq!(kept(&mut fixture, &[]), [0, 2]);
 }
 
 #[test]
 fn by_label() {
     let parameters = json!({"label": "tier", "validValues": ["gold"], "allowsNoLabel": true});
-    let mut scene = Scene::idle(&only("by-label", &parameters), 3).label("tier", &["gold", "tin"]);
-    assert_eq!(kept(&mut scene, &[]), [0, 2]);
+    let mut fixture = Fixture::idle(&only("by-label", &parameters), 3).label("tier", &["gold", "tin"]);
+    assert_eq!(kept(&mut fixture, &[]), [0, 2]);
 }
 
 fn kept_by_role(filter: &str, roles: &[&str]) -> Vec<usize> {
-    kept(&mut Scene::idle(&plain(filter), roles.len()).label("llm-d.ai/role", roles), &[])
+    kept(&mut Fixture::idle(&plain(filter), roles.len()).label("llm-d.ai/role", roles), &[])
 }
 
 #[test]
@@ -37,23 +37,23 @@ fn decode_prefill_and_encode_filter() {
 #[test]
 fn utilization_filter() {
     let parameters = json!({"conditions": [{"metric": "waiting-queue", "maxValue": 1}]});
-    let mut scene = Scene::new(&only("utilization-filter", &parameters), waiting(&[0, 1, 9]));
-    assert_eq!(kept(&mut scene, &[]), [0, 1]);
+    let mut fixture = Fixture::new(&only("utilization-filter", &parameters), waiting(&[0, 1, 9]));
+    assert_eq!(kept(&mut fixture, &[]), [0, 1]);
 }
 
 #[test]
 fn prefix_cache_affinity_filter() {
-    let mut scene = Scene::idle(&plain("prefix-cache-affinity-filter"), 2);
+    let mut fixture = Fixture::idle(&plain("prefix-cache-affinity-filter"), 2);
     let prompt = "x".repeat(1024);
-    let first = destinations(&scene.send(&prompt, &[]))[0];
+    let first = destinations(&fixture.send(&prompt, &[]))[0];
     let mut kept_with = |tokens| {
-        scene.in_flight = vec![load(0, 0); 2];
-        scene.in_flight[first].tokens = tokens;
-        let mut copy = Scene::idle(&plain("prefix-cache-affinity-filter"), 2);
-        copy.in_flight.clone_from(&scene.in_flight);
-        core::mem::swap(&mut copy.states, &mut scene.states);
+        fixture.in_flight = vec![load(0, 0); 2];
+        fixture.in_flight[first].tokens = tokens;
+        let mut copy = Fixture::idle(&plain("prefix-cache-affinity-filter"), 2);
+        copy.in_flight.clone_from(&fixture.in_flight);
+        core::mem::swap(&mut copy.states, &mut fixture.states);
         let kept = copy.send(&prompt, &[]).primary_run().unwrap().scored.clone();
-        core::mem::swap(&mut copy.states, &mut scene.states);
+        core::mem::swap(&mut copy.states, &mut fixture.states);
         kept
     };
     assert_eq!(kept_with(280_000), [first]);
@@ -62,5 +62,5 @@ fn prefix_cache_affinity_filter() {
 
 #[test]
 fn session_affinity_filter() {
-    assert_eq!(kept(&mut Scene::idle(&plain("session-affinity-filter"), 3), &[TOKEN]), [1]);
+    assert_eq!(kept(&mut Fixture::idle(&plain("session-affinity-filter"), 3), &[TOKEN]), [1]);
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, compile, destinations, pod, rejection};
+use crate::{Fixture, compile, destinations, pod, rejection};
 
 #[test]
 fn single_profile_handler() {
@@ -21,17 +21,17 @@ fn header_profile_handler() {
         "plugins": [{"type": "header-profile-handler"}, {"type": "queue-scorer"}],
         "schedulingProfiles": [{"name": "decode", "plugins": []}, {"name": "fast", "plugins": []}],
     });
-    let run = |headers: &[(&str, &str)]| Scene::idle(&config, 1).send("x", headers).primary_run().cloned();
+    let run = |headers: &[(&str, &str)]| Fixture::idle(&config, 1).send("x", headers).primary_run().cloned();
     assert_ne!(run(&[("epp-profile", "fast")]), run(&[]));
     assert_eq!(run(&[("epp-profile", "decode")]), run(&[]));
-    assert_eq!(rejection(&Scene::idle(&config, 1).send("x", &[("epp-profile", "slow")])).0, 429);
+    assert_eq!(rejection(&Fixture::idle(&config, 1).send("x", &[("epp-profile", "slow")])).0, 429);
 }
 
-fn staged(handler: &Value, roles: &[&str]) -> Scene {
+fn staged(handler: &Value, roles: &[&str]) -> Fixture {
     staged_by("disagg-profile-handler", handler, roles)
 }
 
-fn staged_by(handler: &str, parameters: &Value, roles: &[&str]) -> Scene {
+fn staged_by(handler: &str, parameters: &Value, roles: &[&str]) -> Fixture {
     let stage = |name: &str| json!({"name": name, "plugins": [{"pluginRef": format!("{name}-filter")}]});
     let config = json!({
         "plugins": [
@@ -42,7 +42,7 @@ fn staged_by(handler: &str, parameters: &Value, roles: &[&str]) -> Scene {
         ],
         "schedulingProfiles": [stage("decode"), stage("prefill"), stage("encode")],
     });
-    Scene::idle(&config, roles.len()).label("llm-d.ai/role", roles)
+    Fixture::idle(&config, roles.len()).label("llm-d.ai/role", roles)
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn disagg_profile_handler_and_the_decider_that_always_agrees() {
 #[test]
 fn pd_profile_handler() {
     let send = |parameters: &Value| {
-        let mut scene = staged_by("pd-profile-handler", parameters, &["decode", "prefill"]);
-        let decision = scene.send(&"x".repeat(800), &[]);
+        let mut fixture = staged_by("pd-profile-handler", parameters, &["decode", "prefill"]);
+        let decision = fixture.send(&"x".repeat(800), &[]);
         assert_eq!(destinations(&decision), [0]);
         decision.headers
     };
@@ -77,8 +77,8 @@ fn data_parallel_profile_handler() {
         ]});
         let queues = ranks.iter().map(|&port| pod(u64::from(port != rank), 0.0, &[]));
         let addresses = ranks.iter().map(|&port| ([192, 168, 1, 1], port).into());
-        let mut scene = Scene::new(&config, queues.collect()).at(addresses.collect());
-        let decision = scene.send("x", &[]);
+        let mut fixture = Fixture::new(&config, queues.collect()).at(addresses.collect());
+        let decision = fixture.send("x", &[]);
         assert_eq!(ranks[decision.reservations[0].endpoint], rank, "the rank has the load");
         (ranks[destinations(&decision)[0]], decision.headers[0].clone())
     };
@@ -103,8 +103,8 @@ fn always_disagg_multimodal_decider() {
 #[test]
 fn prefix_based_pd_decider() {
     let handler = json!({"deciders": {"prefill": "prefix-based-pd-decider"}});
-    let mut scene = staged(&handler, &["decode", "prefill"]);
+    let mut fixture = staged(&handler, &["decode", "prefill"]);
     let prompt = "x".repeat(800);
-    assert_eq!(scene.send(&prompt, &[]).headers.len(), 1);
-    assert_eq!(scene.send(&prompt, &[]).headers, []);
+    assert_eq!(fixture.send(&prompt, &[]).headers.len(), 1);
+    assert_eq!(fixture.send(&prompt, &[]).headers, []);
 }

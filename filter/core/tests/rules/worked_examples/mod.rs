@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, pod, totals};
+use crate::{Fixture, pod, totals};
 
 #[test]
 fn every_plugin_has_a_section_with_an_example() {
@@ -37,11 +37,11 @@ fn plain(plugin: &str) -> Value {
 }
 
 fn scores(config: &Value, readings: &[Reading]) -> Vec<f64> {
-    totals(&Scene::new(config, readings.to_vec()).send("x", &[]))
+    totals(&Fixture::new(config, readings.to_vec()).send("x", &[]))
 }
 
-fn kept(scene: &mut Scene, headers: &[(&str, &str)]) -> Vec<usize> {
-    scene.send("x", headers).primary_run().unwrap().scored.clone()
+fn kept(fixture: &mut Fixture, headers: &[(&str, &str)]) -> Vec<usize> {
+    fixture.send("x", headers).primary_run().unwrap().scored.clone()
 }
 
 fn waiting(requests: &[u64]) -> Vec<Reading> {

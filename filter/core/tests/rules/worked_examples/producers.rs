@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::{kept, load, plain};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, destinations, fresh};
+use crate::{Fixture, destinations, fresh};
 
 fn prompt_tokens(config: &Value, api: Api, body: &Value) -> u64 {
-    Scene::idle(config, 1).send_body(api, &body.to_string(), &[]).reservations[0].prefill.tokens
+    Fixture::idle(config, 1).send_body(api, &body.to_string(), &[]).reservations[0].prefill.tokens
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn token_producer() {
 fn approx_prefix_cache_producer() {
     let blocks = |block_size| {
         let reading = Reading { block_size, ..fresh() };
-        let decision = Scene::new(&plain("prefix-cache-scorer"), vec![reading]).send(&"x".repeat(360), &[]);
+        let decision = Fixture::new(&plain("prefix-cache-scorer"), vec![reading]).send(&"x".repeat(360), &[]);
         match &decision.events[0].change {
             Change::SentPrompt { chain, .. } => chain.len(),
             other => panic!("{other:?}"),
@@ -46,8 +46,8 @@ fn approx_prefix_cache_producer() {
     };
     assert_eq!(blocks(None), 2);
     assert_eq!(blocks(Some(128)), 1);
-    let mut scene = Scene::new(&plain("prefix-cache-scorer"), vec![fresh()]);
-    let mut seen = |prompt: &str| scene.send(prompt, &[]).prompt;
+    let mut fixture = Fixture::new(&plain("prefix-cache-scorer"), vec![fresh()]);
+    let mut seen = |prompt: &str| fixture.send(prompt, &[]).prompt;
     assert_eq!(seen(&"x".repeat(360)), PromptBlocks { matched: 0, total: 2 });
     assert_eq!(seen(&format!("{}y", "x".repeat(359))), PromptBlocks { matched: 1, total: 2 });
 }
@@ -58,9 +58,9 @@ fn inflight_load_producer() {
         let plugins = json!([
             {"type": "inflight-load-producer", "parameters": parameters}, {"type": "prefix-cache-scorer"},
         ]);
-        let mut scene = Scene::idle(&json!({"plugins": plugins}), 1);
-        scene.send(&"x".repeat(256), &[]);
-        let reservation = scene.send(&"x".repeat(400), &[]).reservations[0];
+        let mut fixture = Fixture::idle(&json!({"plugins": plugins}), 1);
+        fixture.send(&"x".repeat(256), &[]);
+        let reservation = fixture.send(&"x".repeat(400), &[]).reservations[0];
         (reservation.prefill, reservation.response)
     };
     assert_eq!(reservation(&json!({})), (load(0, 64), load(1, 0)));
@@ -75,9 +75,9 @@ fn session_id_producer() {
         {"type": "session-id-producer", "parameters": {"cookieName": "sid"}},
         {"type": "session-affinity-filter", "parameters": affinity},
     ]);
-    let mut scene = Scene::idle(&json!({"plugins": plugins}), 3);
-    let first = destinations(&scene.send("x", &[("cookie", "theme=dark; sid=abc")]));
-    assert_eq!(kept(&mut scene, &[("cookie", "sid=abc")]), first);
+    let mut fixture = Fixture::idle(&json!({"plugins": plugins}), 3);
+    let first = destinations(&fixture.send("x", &[("cookie", "theme=dark; sid=abc")]));
+    assert_eq!(kept(&mut fixture, &[("cookie", "sid=abc")]), first);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{TOKEN, load, only, plain, scores, waiting};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Scene, assert_near, destinations, fresh, pod, totals};
+use crate::{Fixture, assert_near, destinations, fresh, pod, totals};
 
 #[test]
 fn queue_scorer() {
@@ -32,20 +32,20 @@ fn load_aware_scorer() {
 
 #[test]
 fn prefix_cache_scorer() {
-    let mut scene = Scene::idle(&plain("prefix-cache-scorer"), 2);
-    let first = destinations(&scene.send(&"a".repeat(1024), &[]))[0];
+    let mut fixture = Fixture::idle(&plain("prefix-cache-scorer"), 2);
+    let first = destinations(&fixture.send(&"a".repeat(1024), &[]))[0];
     let mut expected = [0.0; 2];
     expected[first] = 0.5;
-    assert_near(&totals(&scene.send(&("a".repeat(512) + &"b".repeat(512)), &[])), &expected);
+    assert_near(&totals(&fixture.send(&("a".repeat(512) + &"b".repeat(512)), &[])), &expected);
 }
 
 #[test]
 fn no_hit_lru_scorer() {
-    let mut scene = Scene::idle(&plain("no-hit-lru-scorer"), 3);
-    let first = scene.send("one", &[]);
+    let mut fixture = Fixture::idle(&plain("no-hit-lru-scorer"), 3);
+    let first = fixture.send("one", &[]);
     assert_near(&totals(&first), &[1.0, 0.5, 0.0]);
     assert_eq!(destinations(&first), [0]);
-    assert_near(&totals(&scene.send("two", &[])), &[0.0, 1.0, 0.5]);
+    assert_near(&totals(&fixture.send("two", &[])), &[0.0, 1.0, 0.5]);
 }
 
 #[test]
@@ -72,42 +72,42 @@ fn lora_affinity_scorer() {
 
 #[test]
 fn active_request_scorer() {
-    let mut scene = Scene::idle(&plain("active-request-scorer"), 3);
-    scene.in_flight = [3, 0, 6].map(|requests| load(requests, 0)).to_vec();
-    assert_near(&totals(&scene.send("x", &[])), &[0.5, 1.0, 0.0]);
+    let mut fixture = Fixture::idle(&plain("active-request-scorer"), 3);
+    fixture.in_flight = [3, 0, 6].map(|requests| load(requests, 0)).to_vec();
+    assert_near(&totals(&fixture.send("x", &[])), &[0.5, 1.0, 0.0]);
 }
 
 #[test]
 fn token_load_scorer() {
-    let mut scene = Scene::idle(&only("token-load-scorer", &json!({"queueThresholdTokens": 1000})), 2);
-    scene.in_flight = vec![load(1, 400), load(1, 5_000)];
-    assert_near(&totals(&scene.send(&"x".repeat(400), &[])), &[0.5, 0.0]);
+    let mut fixture = Fixture::idle(&only("token-load-scorer", &json!({"queueThresholdTokens": 1000})), 2);
+    fixture.in_flight = vec![load(1, 400), load(1, 5_000)];
+    assert_near(&totals(&fixture.send(&"x".repeat(400), &[])), &[0.5, 0.0]);
 }
 
 #[test]
 fn session_affinity_scorer() {
-    let decision = Scene::idle(&plain("session-affinity-scorer"), 3).send("x", &[TOKEN]);
+    let decision = Fixture::idle(&plain("session-affinity-scorer"), 3).send("x", &[TOKEN]);
     assert_near(&totals(&decision), &[0.0, 1.0, 0.0]);
 }
 
 #[test]
 fn context_length_aware() {
-    let scene = |parameters: &Value| {
-        Scene::idle(&only("context-length-aware", parameters), 3)
+    let fixture = |parameters: &Value| {
+        Fixture::idle(&only("context-length-aware", parameters), 3)
             .label("llm-d.ai/context-length-range", &["0-10000", "3000-9000", ""])
     };
     let prompt = "x".repeat(8_000);
-    assert_near(&totals(&scene(&json!({})).send(&prompt, &[])), &[0.713, 0.15, 0.5]);
-    let filtered = scene(&json!({"enableFiltering": true})).send(&prompt, &[]);
+    assert_near(&totals(&fixture(&json!({})).send(&prompt, &[])), &[0.713, 0.15, 0.5]);
+    let filtered = fixture(&json!({"enableFiltering": true})).send(&prompt, &[]);
     assert_eq!(filtered.primary_run().unwrap().scored, [0, 2]);
 }
 
 #[test]
 fn header_label_affinity_scorer() {
     let parameters = json!({"headerName": "X-Zone", "labelKey": "zone"});
-    let mut scene =
-        Scene::idle(&only("header-label-affinity-scorer", &parameters), 3).label("zone", &["a", "b"]);
-    assert_near(&totals(&scene.send("x", &[("x-zone", "b")])), &[0.0, 1.0, 0.0]);
+    let mut fixture =
+        Fixture::idle(&only("header-label-affinity-scorer", &parameters), 3).label("zone", &["a", "b"]);
+    assert_near(&totals(&fixture.send("x", &[("x-zone", "b")])), &[0.0, 1.0, 0.0]);
 }
 
 #[test]

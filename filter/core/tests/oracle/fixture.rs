@@ -20,10 +20,10 @@ use endpoint_picker::view::View;
 use serde_json::{Value, json};
 
 use crate::document::{for_core, neutral_score_after};
-use crate::rules::Scene;
-use crate::world::{Ask, Prompt, Step};
+use crate::rules::Situation;
+use crate::world::{Prompt, RequestSpec, Step};
 
-pub(crate) struct Bench {
+pub(crate) struct Fixture {
     pipeline: Pipeline,
     pool: Pool,
     readings: Vec<Reading>,
@@ -36,7 +36,7 @@ pub(crate) struct Bench {
     in_flight: VecDeque<Vec<Reservation>>,
 }
 
-impl Bench {
+impl Fixture {
     pub(crate) fn new(document: &Value, pool: Pool) -> Self {
         let pipeline =
             Pipeline::compile(for_core(document)).unwrap_or_else(|error| panic!("{error}: {document}"));
@@ -64,7 +64,7 @@ impl Bench {
         }
         if !step.silence {
             self.readings_arrived = self.now;
-            for (endpoint, reading, age) in &step.news {
+            for (endpoint, reading, age) in &step.updates {
                 let endpoint = endpoint % self.readings.len();
                 let updated = age.map(|age| self.now.saturating_sub(age));
                 self.readings[endpoint] = Reading { updated, ..reading.clone() };
@@ -91,8 +91,8 @@ impl Bench {
         self.avoided = order.iter().map(|&endpoint| other.avoided[endpoint]).collect();
     }
 
-    pub(crate) fn scene(&self) -> Scene<'_> {
-        Scene {
+    pub(crate) fn situation(&self) -> Situation<'_> {
+        Situation {
             pool: &self.pool,
             readings: &self.readings,
             readings_arrived: self.readings_arrived,
@@ -102,14 +102,14 @@ impl Bench {
         }
     }
 
-    pub(crate) fn decide(&self, ask: &Ask, seed: u64) -> Decision {
-        self.with_request(ask, |request, view| {
+    pub(crate) fn decide(&self, spec: &RequestSpec, seed: u64) -> Decision {
+        self.with_request(spec, |request, view| {
             self.pipeline.decide(request, view, self.now, &mut SplitMix64::new(seed))
         })
     }
 
-    pub(crate) fn decide_without_body(&self, ask: &Ask, seed: u64) -> Decision {
-        self.with_request(ask, |request, view| {
+    pub(crate) fn decide_without_body(&self, spec: &RequestSpec, seed: u64) -> Decision {
+        self.with_request(spec, |request, view| {
             self.pipeline.decide_without_body(request, view, self.now, &mut SplitMix64::new(seed))
         })
     }
@@ -128,21 +128,21 @@ impl Bench {
         self.in_flight.push_back(decision.reservations.clone());
     }
 
-    fn with_request<T>(&self, ask: &Ask, use_it: impl FnOnce(&Request<'_>, &View<'_>) -> T) -> T {
-        let body = json_body(&ask.prompt);
-        let options = self.pipeline.body_options(Headers(&ask.headers));
+    fn with_request<T>(&self, spec: &RequestSpec, use_it: impl FnOnce(&Request<'_>, &View<'_>) -> T) -> T {
+        let body = json_body(&spec.prompt);
+        let options = self.pipeline.body_options(Headers(&spec.headers));
         let body = body.as_ref().map(|(api, json)| Body::read(json, *api, &options).unwrap());
         let request = Request {
-            model: ask.model,
-            cache_salt: ask.salt,
+            model: spec.model,
+            cache_salt: spec.salt,
             prompt: body.as_ref().map(|body| &body.prompt),
-            max_output_tokens: ask.max_output_tokens,
-            headers: Headers(&ask.headers),
-            subset: match &ask.subset {
+            max_output_tokens: spec.max_output_tokens,
+            headers: Headers(&spec.headers),
+            subset: match &spec.subset {
                 Some(listed) => Subset::from_items(listed.iter().map(String::as_str)),
                 None => Subset::All,
             },
-            priority: ask.priority,
+            priority: spec.priority,
         };
         let period = |&avoided: &bool| Period::new(self.now, Duration::from_nanos(avoided.into()));
         let avoided: Vec<Period> = self.avoided.iter().map(period).collect();
@@ -169,9 +169,9 @@ fn json_body(prompt: &Prompt) -> Option<(Api, String)> {
         Prompt::Texts(texts) if texts.len() == 1 => (Api::Completions, json!({"prompt": texts[0]})),
         Prompt::Texts(texts) => (Api::Completions, json!({"prompt": texts})),
         Prompt::Ids(ids) => (Api::Completions, json!({"prompt": ids})),
-        Prompt::Picture { text, url } => {
-            let picture = json!({"type": "image_url", "image_url": {"url": url}});
-            let content = json!([{"type": "text", "text": text}, picture]);
+        Prompt::Image { text, url } => {
+            let image = json!({"type": "image_url", "image_url": {"url": url}});
+            let content = json!([{"type": "text", "text": text}, image]);
             (Api::Chat, json!({"messages": [{"role": "user", "content": content}]}))
         }
     };

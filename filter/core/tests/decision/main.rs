@@ -1,0 +1,302 @@
+//! Whole decisions of the default pipeline, with the EPP's published cases where it has them.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod explanations;
+mod hints;
+
+use core::num::NonZeroUsize;
+use core::time::Duration;
+
+use endpoint_picker::body::{Api, Body, Options};
+use endpoint_picker::candidates::Exclusion;
+use endpoint_picker::config::PickerConfig;
+use endpoint_picker::decision::{Abstention, Decision, FailureMode, Outcome};
+use endpoint_picker::explanation::{Explanation, Verdict};
+use endpoint_picker::period::Period;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::Instance;
+use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::reading::Reading;
+use endpoint_picker::rejection::DroppedReason;
+use endpoint_picker::request::Request;
+use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::{Change, PluginStates};
+use endpoint_picker::subset::Subset;
+use endpoint_picker::view::View;
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
+
+const NOW: Duration = Duration::from_secs(1_000);
+
+/// A pool of endpoints 192.168.1.1:8000, .2, … with fresh readings of (waiting, KV usage).
+struct Fixture {
+    pipeline: Pipeline,
+    pool: Pool,
+    readings: Vec<Reading>,
+    avoided: Vec<Period>,
+    states: PluginStates,
+    rng: SplitMix64,
+    now: Duration,
+}
+
+impl Fixture {
+    fn new(loads: &[(u64, f64)]) -> Self {
+        let endpoints = (1..=loads.len()).map(|n| {
+            let address = ([192, 168, 1, u8::try_from(n).unwrap()], 8000).into();
+            Endpoint::new(format!("default/pod-{n}"), address, vec![])
+        });
+        let readings = loads.iter().map(|&(waiting, kv_usage)| Reading {
+            ready: true,
+            updated: Some(NOW),
+            waiting: Some(waiting),
+            kv_usage: Some(kv_usage),
+            ..Reading::default()
+        });
+        let pipeline = Pipeline::default();
+        Self {
+            states: pipeline.new_states(),
+            pipeline,
+            pool: Pool::new("default".to_owned(), endpoints.collect()).unwrap(),
+            readings: readings.collect(),
+            avoided: vec![],
+            rng: SplitMix64::new(1),
+            now: NOW,
+        }
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            pool: &self.pool,
+            readings: &self.readings,
+            readings_arrived: NOW,
+            in_flight: &[],
+            avoided: &self.avoided,
+            states: &self.states,
+        }
+    }
+
+    fn decide(&mut self, request: &Request<'_>) -> Decision {
+        let mut rng = self.rng.clone();
+        let decision = self.pipeline.decide(request, &self.view(), self.now, &mut rng);
+        self.rng = rng;
+        for event in &decision.events {
+            self.states.apply(event);
+        }
+        decision
+    }
+
+    /// Decides for a completions prompt.
+    fn complete(&mut self, prompt: &str) -> Decision {
+        let json = serde_json::json!({"model": "m", "prompt": prompt}).to_string();
+        let body = Body::read(&json, Api::Completions, &Options::default()).unwrap();
+        self.decide(&Request { model: "m", prompt: Some(&body.prompt), ..Request::default() })
+    }
+
+    /// Sends a completions prompt. Returns the endpoints that it was routed to.
+    fn send(&mut self, prompt: &str) -> Vec<usize> {
+        match self.complete(prompt).outcome {
+            Outcome::Route(endpoints) => endpoints,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn subset(addresses: &[&str]) -> Request<'static> {
+    Request { subset: Subset::from_items(addresses.iter().copied()), ..Request::default() }
+}
+
+fn rejection(decision: Decision) -> (u16, Option<DroppedReason>) {
+    match decision.outcome {
+        Outcome::Reject(rejection) => (rejection.code.status(), rejection.reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_lower_queue_and_cache_wins() {
+    assert_eq!(Fixture::new(&[(3, 0.2), (0, 0.1), (10, 0.2)]).send("x"), [1]);
+}
+
+#[test]
+fn queue_and_cache_weigh_two_each() {
+    let mut fixture = Fixture::new(&[(3, 0.2), (0, 0.1)]);
+    let decision = fixture.decide(&Request::default());
+    let totals = &decision.primary_run().unwrap().totals;
+    assert!((totals[0] - 1.6).abs() < 1e-9 && (totals[1] - 3.8).abs() < 1e-9, "{totals:?}");
+}
+
+#[test]
+fn a_full_prefix_outweighs_the_whole_queue_term() {
+    let mut fixture = Fixture::new(&[(3, 0.2), (3, 0.2)]);
+    let prompt = "the same long prompt ".repeat(50);
+    let first = fixture.send(&prompt);
+    let other = 1 - first[0];
+    fixture.readings[other].waiting = Some(0);
+    fixture.readings[other].kv_usage = Some(0.1);
+    assert_eq!(fixture.send(&prompt), first, "1.6 + 3 beats 3.8");
+    assert_eq!(fixture.send("something else entirely"), [other]);
+}
+
+#[test]
+fn blocks_that_were_sent_a_moment_ago_are_not_recorded_again() {
+    let mut fixture = Fixture::new(&[(0, 0.0)]);
+    let told = |fixture: &mut Fixture, blocks: usize| -> Vec<usize> {
+        let events = fixture.complete(&"x".repeat(256 * blocks)).events;
+        let lengths = events.into_iter().map(|event| match event.change {
+            Change::SentPrompt { chain, .. } => chain.len(),
+            other => panic!("{other:?}"),
+        });
+        lengths.collect()
+    };
+    assert_eq!(told(&mut fixture, 4), [4]);
+    assert_eq!(told(&mut fixture, 4), [0; 0], "nothing is new");
+    assert_eq!(told(&mut fixture, 6), [2], "a conversation goes on");
+    fixture.states.resend();
+    assert_eq!(told(&mut fixture, 6), [6], "somebody may have missed it");
+    assert_eq!(told(&mut fixture, 6), [0; 0]);
+}
+
+#[test]
+fn an_endpoint_that_is_not_ready_is_not_a_candidate() {
+    let mut fixture = Fixture::new(&[(9, 0.9), (0, 0.1)]);
+    fixture.readings[1].ready = false;
+    assert_eq!(fixture.send("x"), [0]);
+    fixture.readings[0].ready = false;
+    assert_eq!(rejection(fixture.decide(&Request::default())), (503, Some(DroppedReason::NoEndpoints)));
+}
+
+#[test]
+fn only_a_request_of_negative_priority_is_shed() {
+    let mut fixture = Fixture::new(&[(10, 0.95), (10, 0.95)]);
+    let of_priority = |priority| Request { priority, ..Request::default() };
+    assert!(matches!(fixture.decide(&of_priority(0)).outcome, Outcome::Route(_)));
+    assert_eq!(rejection(fixture.decide(&of_priority(-1))), (429, None));
+    fixture.readings[0].waiting = Some(0);
+    fixture.readings[1].waiting = Some(0);
+    for reading in &mut fixture.readings {
+        reading.kv_usage = Some(0.1);
+    }
+    assert!(matches!(fixture.decide(&of_priority(-1)).outcome, Outcome::Route(_)));
+}
+
+#[test]
+fn a_sheddable_request_without_a_candidate_is_503_and_not_429() {
+    let mut fixture = Fixture::new(&[(0, 0.0), (0, 0.0)]);
+    let no_endpoints = (503, Some(DroppedReason::NoEndpoints));
+    for hint in [&["192.168.1.99:8000"][..], &[]] {
+        let decision = fixture.decide(&Request { priority: -1, ..subset(hint) });
+        assert_eq!(rejection(decision), no_endpoints, "{hint:?}");
+    }
+    for reading in &mut fixture.readings {
+        reading.ready = false;
+    }
+    let decision = fixture.decide(&Request { priority: -1, ..Request::default() });
+    assert_eq!(rejection(decision), no_endpoints, "no endpoint is ready");
+}
+
+#[test]
+fn a_longer_list_is_ordered_best_first() {
+    let mut fixture = Fixture::new(&[(3, 0.2), (0, 0.1), (10, 0.2)]);
+    let picker = MaxScorePicker::of(NonZeroUsize::new(3).unwrap());
+    let plugins = vec![Instance::unnamed(QueueScorer {}), Instance::unnamed(picker)];
+    fixture.pipeline = Pipeline::compile(PickerConfig { plugins, ..PickerConfig::default() }).unwrap();
+    assert_eq!(fixture.send("x"), [1, 0, 2]);
+}
+
+#[test]
+fn readings_older_than_ten_seconds_are_not_used_and_prefixes_are() {
+    let mut fixture = Fixture::new(&[(0, 0.0), (50, 0.9)]);
+    let prompt = "a prompt that one endpoint knows ".repeat(20);
+    fixture.readings[0].ready = false;
+    assert_eq!(fixture.send(&prompt), [1]);
+    fixture.readings[0].ready = true;
+    fixture.now = NOW + Duration::from_secs(10);
+    assert_eq!(fixture.send("fresh enough"), [0]);
+    fixture.now = NOW + Duration::from_millis(10_001);
+    assert_eq!(fixture.send(&prompt), [1], "only the prefix counts");
+    let mut seen = [false; 2];
+    for n in 0..64 {
+        seen[fixture.send(&format!("new {n}"))[0]] = true;
+    }
+    assert_eq!(seen, [true, true], "otherwise all are equal");
+}
+
+#[test]
+fn a_decision_without_readings_is_marked_as_stale() {
+    let mut fixture = Fixture::new(&[(0, 0.0), (50, 0.9)]);
+    let request = Request { model: "m", ..Request::default() };
+    for (age, is_stale) in [(Duration::from_secs(10), false), (Duration::from_millis(10_001), true)] {
+        fixture.now = NOW + age;
+        let decision = fixture.decide(&request);
+        let text = Explanation::of(&decision, &fixture.pipeline, &request, &fixture.view(), NOW).to_string();
+        assert_eq!(
+            (decision.is_stale, text.starts_with("readings are stale; ")),
+            (is_stale, is_stale),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn an_endpoint_that_failed_a_moment_ago_is_picked_only_when_nothing_else_is_left() {
+    let mut fixture = Fixture::new(&[(0, 0.0), (50, 0.9), (50, 0.9)]);
+    let avoided = Period::new(NOW, Duration::from_millis(250));
+    fixture.avoided = vec![avoided];
+    for _ in 0..32 {
+        assert_ne!(fixture.send("a prompt"), [0]);
+    }
+    let explanation = {
+        let request = Request::default();
+        let decision = fixture.decide(&request);
+        Explanation::of(&decision, &fixture.pipeline, &request, &fixture.view(), NOW)
+    };
+    assert_eq!(explanation.endpoints[0].verdict, Verdict::Excluded(Exclusion::Avoided));
+    let only = fixture.decide(&subset(&["192.168.1.1:8000"]));
+    assert_eq!(only.outcome, Outcome::Route(vec![0]), "nothing else is left");
+    fixture.avoided = vec![avoided; 3];
+    assert_eq!(fixture.send("another prompt"), [0], "all are avoided: the best of them");
+    fixture.avoided = vec![avoided];
+    fixture.now = NOW + Duration::from_millis(250);
+    assert_eq!(fixture.send("a third prompt"), [0], "its time is over");
+}
+
+#[test]
+fn without_a_body_any_candidate_may_be_picked() {
+    let mut fixture = Fixture::new(&[(0, 0.0), (50, 0.9), (0, 0.0)]);
+    fixture.readings[2].ready = false;
+    let mut seen = [0; 3];
+    for _ in 0..200 {
+        let decision = fixture.pipeline.decide_without_body(
+            &Request::default(),
+            &fixture.view(),
+            NOW,
+            &mut fixture.rng.clone(),
+        );
+        fixture.rng = SplitMix64::new(seen.iter().sum::<u64>() + 2);
+        seen[decision.destination().unwrap()] += 1;
+    }
+    assert!(seen[0] > 50 && seen[1] > 50 && seen[2] == 0, "{seen:?}");
+    let nothing =
+        fixture.pipeline.decide_without_body(&subset(&[]), &fixture.view(), NOW, &mut fixture.rng.clone());
+    assert_eq!(rejection(nothing), (503, Some(DroppedReason::NoEndpoints)));
+}
+
+#[test]
+fn without_a_snapshot_the_failure_mode_decides() {
+    let outcome = |mode: FailureMode, subset| mode.without_snapshot(&subset, &mut SplitMix64::new(1));
+    let abstained = |within| Outcome::Abstain { reason: Abstention::NoSnapshot, within };
+    let hint = Subset::from_items(["192.168.1.1:8000", "no address"]);
+    assert_eq!(outcome(FailureMode::FailOpen, Subset::All), abstained(None));
+    let named = Some(vec!["192.168.1.1:8000".parse().unwrap()]);
+    assert_eq!(outcome(FailureMode::FailOpen, hint.clone()), abstained(named), "a hint is obeyed");
+    let refused = [
+        (FailureMode::FailOpen, Subset::from_items(["no address"])),
+        (FailureMode::FailClose, Subset::All),
+        (FailureMode::FailClose, hint),
+    ];
+    for (mode, subset) in refused {
+        assert!(matches!(outcome(mode, subset), Outcome::Reject(r) if r.code.status() == 503), "{mode:?}");
+    }
+}
