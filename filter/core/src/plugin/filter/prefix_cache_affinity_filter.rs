@@ -9,7 +9,7 @@ use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
 use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
 
-/// An endpoint that has seen at least `affinity_threshold` of the prompt is *sticky*. Keeps the sticky ones; all
+/// An endpoint that was sent at least `affinity_threshold` of the prompt before is *sticky*. Keeps the sticky ones; all
 ///
 /// - if there is one candidate, no sticky one, or the threshold is 0 or less;
 /// - with probability `exploration_probability`;

@@ -1,4 +1,4 @@
-//! `random-picker`: whatever passed the filters, at random.
+//! `random-picker`: any candidate that passed the filters, at random.
 
 use std::sync::Arc;
 

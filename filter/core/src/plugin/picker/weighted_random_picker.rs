@@ -50,7 +50,7 @@ impl Picker for WeightedRandomPicker {
 }
 
 fn key(weight: f64, rng: &mut dyn Rng) -> f64 {
-    // The EPP's stand-in for 0, of which there is no logarithm.
+    // The EPP's replacement for 0, which has no logarithm.
     const LEAST: f64 = 1e-10;
     if weight > 0.0 { rng.unit().max(LEAST).ln() / weight } else { f64::NEG_INFINITY }
 }

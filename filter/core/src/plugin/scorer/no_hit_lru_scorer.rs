@@ -8,7 +8,7 @@ use crate::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
 use crate::state::{Change, ColdOrder, PluginState};
 
-/// Spreads cold requests, those of whose prompt no candidate has seen a block.
+/// Spreads cold requests: no candidate was sent a block of their prompt before.
 ///
 /// Cold: with n candidates, the one that got a cold request longest ago scores 1, the next 1 − 1/(n−1), and so on; those
 /// that never got one come first, in the pool's order. Not cold: every candidate scores 0.5.

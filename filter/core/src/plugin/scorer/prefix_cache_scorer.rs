@@ -1,4 +1,4 @@
-//! `prefix-cache-scorer`: the more of the prompt an endpoint has seen, the better.
+//! `prefix-cache-scorer`: the more of the prompt an endpoint was sent before, the better.
 
 use std::sync::Arc;
 

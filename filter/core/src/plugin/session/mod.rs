@@ -18,7 +18,7 @@ use crate::plugin::{Need, NeedKind, Routed};
 use crate::pool::Endpoint;
 use crate::state::{Change, PluginState, SessionBindings};
 
-/// How the endpoint of a session is known.
+/// How the endpoint of a session is found.
 ///
 /// - `encoded_endpoint_header`: the answer carries the endpoint's name in a header, in base64, and the client sends it
 ///   back with its next request.

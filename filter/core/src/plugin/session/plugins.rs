@@ -201,7 +201,7 @@ mod tests {
             {"header": "X-First"},
             {"attribute": "SessionIDDataKey", "producer": "cookies"},
         ]}});
-        let (scorer, mut fixture) = (scorer(parameters), sent(&[("x-session-id", "not looked at")]));
+        let (scorer, mut fixture) = (scorer(parameters), sent(&[("x-session-id", "not read")]));
         let record = |fixture: &Fixture| {
             routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
         };

@@ -136,7 +136,7 @@ fn a_block_that_stands_twice_counts_once() {
     assert_eq!((index.len(), known(&index).len()), (capacity + 7, capacity + 6));
     assert_eq!(matches(&index, &prompt, 1), [7]);
     index.add(0, &chain(300..304), capacity);
-    assert_eq!((index.len(), known(&index).len()), (capacity, capacity), "what stood twice goes first");
+    assert_eq!((index.len(), known(&index).len()), (capacity, capacity), "blocks stored twice go first");
     assert_eq!(matches(&index, &prompt, 1), [7]);
 }
 
