@@ -1,7 +1,7 @@
 //! Request bodies of every API: the input is a path, a line's end, and a body.
 //!
-//! However little of a prompt is kept, the rest of what is read is the same, and its blocks are the first of all; and a body
-//! with another model in it says nothing else.
+//! However little of a prompt is kept, the rest of what is read is the same, and its blocks are the first of all; and renaming a
+//! model changes nothing else of a body.
 #![no_main]
 
 use endpoint_picker::body::{Api, Body, Options, Parser, Parsers};

@@ -1,6 +1,6 @@
-//! Metrics texts, in the words of every engine; the first line may be a metric's spec of one's own.
+//! Metrics texts in the dialect of every engine; the first line may be a metric spec.
 //!
-//! A text says the same however it is cut into chunks, and values are numbers.
+//! The values do not depend on how the text is cut into chunks, and are numbers.
 #![no_main]
 
 use endpoint_picker_fuzz::first_line;

@@ -1,6 +1,6 @@
 //! Usage in answers: the input is a content type, the lengths of pieces, each on a line, and an answer.
 //!
-//! However the answer is cut, it says the same; and a plain one that is JSON says what its tree says.
+//! The usage does not depend on how the answer is cut; that of a plain JSON answer is the one in its parsed tree.
 #![no_main]
 
 use endpoint_picker::usage::{Usage, UsageReader};

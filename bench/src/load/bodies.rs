@@ -3,7 +3,7 @@
 use serde_json::json;
 use std::fmt::Display;
 
-/// In a request's body, this stands for a number that no other request has; of the same length.
+/// Placeholder in a request body: wrk replaces it by a number of the same length that no other request has.
 pub(crate) const NEW_NUMBER: &str = "A-NUMBER-NOT-YET";
 
 /// A chat request of about this many bytes, in one line.

@@ -18,7 +18,7 @@ use endpoint_picker::rng::{Rng, SplitMix64};
 /// Adapters that servers have and requests ask for.
 const ADAPTERS: [&str; 4] = ["sql-adapter", "law-adapter", "med-adapter", "tax-adapter"];
 
-/// Draws the cases of one setup, each with what our rules say of it.
+/// Draws the cases of one setup, each with the outcome that our rules predict.
 #[derive(Debug)]
 pub struct Generator<'a> {
     setup: &'a Setup,
@@ -34,7 +34,7 @@ impl<'a> Generator<'a> {
         Ok(Self { setup, ours: Ours::new(setup)?, draw, drawn: 0 })
     }
 
-    /// The next case with its prediction; the ledger changes as it says.
+    /// The next case with its prediction; the ledger changes by the prediction.
     pub fn next_case(&mut self) -> Result<(Case, Prediction)> {
         self.drawn += 1;
         let mut case = Case { servers: self.servers(), held: self.held(), request: self.request() };

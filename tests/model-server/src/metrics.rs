@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What a server says about itself.
+/// A server's metrics text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metrics {
     /// Requests in the server's queue.

@@ -4,8 +4,8 @@
 use super::Draw;
 use crate::parity::case::Request;
 
-/// A picture of 1024 by 512 pixels, as far as its header goes.
-const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAABAAAAAIACAYAAAAczR65";
+/// A image of 1024 by 512 pixels, as far as its header goes.
+const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAABAAAAAIACAYAAAAczR65";
 
 /// Bodies with `TEXT` where a text of a few hundred bytes goes.
 const BODIES: [(&str, &str); 24] = [
@@ -15,7 +15,7 @@ const BODIES: [(&str, &str); 24] = [
     ),
     (
         CHAT,
-        r#"{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,PICTURE"}},{"type":"text","text":"TEXT"}]}]}"#,
+        r#"{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,IMAGE"}},{"type":"text","text":"TEXT"}]}]}"#,
     ),
     (
         CHAT,
@@ -57,7 +57,7 @@ const BODIES: [(&str, &str); 24] = [
     ),
     (
         ANTHROPIC,
-        r#"{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"PICTURE"}},{"type":"text","text":"TEXT"}]}]}"#,
+        r#"{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"IMAGE"}},{"type":"text","text":"TEXT"}]}]}"#,
     ),
     (
         ANTHROPIC,
@@ -96,7 +96,7 @@ impl Draw {
     pub(crate) fn any_api(number: usize) -> Request {
         let (path, body) = BODIES[number % BODIES.len()];
         let text = "One text that every API has to find again, whatever stands around it. ".repeat(5);
-        let body = body.replace("PICTURE", PICTURE).replace("TEXT", &text);
+        let body = body.replace("IMAGE", IMAGE).replace("TEXT", &text);
         Request { path: path.to_owned(), body: Some(body), ..Request::default() }
     }
 }

@@ -36,14 +36,14 @@ fn a_decision_explains_every_endpoint() {
     assert_eq!(verdicts[3], &Verdict::Excluded(Exclusion::OutsideSubset));
     let Verdict::Scored { scores, total, place } = verdicts[1] else { panic!("{verdicts:?}") };
     assert_eq!(*place, Some(0));
-    let told: Vec<_> =
+    let scores_by_name: Vec<_> =
         scores.iter().map(|score| (score.scorer.as_str(), score.score, score.weight)).collect();
     let expected = [
         ("queue-scorer", 1.0, 2.0),
         ("kv-cache-utilization-scorer", 0.9, 2.0),
         ("prefix-cache-scorer", 0.0, 3.0),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(scores_by_name, expected);
     assert!((total - 3.8).abs() < 1e-9);
     let text = explanation.to_string();
     assert!(

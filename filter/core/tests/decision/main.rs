@@ -141,7 +141,7 @@ fn a_full_prefix_outweighs_the_whole_queue_term() {
 #[test]
 fn blocks_that_were_sent_a_moment_ago_are_not_recorded_again() {
     let mut fixture = Fixture::new(&[(0, 0.0)]);
-    let told = |fixture: &mut Fixture, blocks: usize| -> Vec<usize> {
+    let recorded_blocks = |fixture: &mut Fixture, blocks: usize| -> Vec<usize> {
         let events = fixture.complete(&"x".repeat(256 * blocks)).events;
         let lengths = events.into_iter().map(|event| match event.change {
             Change::SentPrompt { chain, .. } => chain.len(),
@@ -149,12 +149,12 @@ fn blocks_that_were_sent_a_moment_ago_are_not_recorded_again() {
         });
         lengths.collect()
     };
-    assert_eq!(told(&mut fixture, 4), [4]);
-    assert_eq!(told(&mut fixture, 4), [0; 0], "nothing is new");
-    assert_eq!(told(&mut fixture, 6), [2], "a conversation goes on");
+    assert_eq!(recorded_blocks(&mut fixture, 4), [4]);
+    assert_eq!(recorded_blocks(&mut fixture, 4), [0; 0], "nothing is new");
+    assert_eq!(recorded_blocks(&mut fixture, 6), [2], "a conversation goes on");
     fixture.states.resend();
-    assert_eq!(told(&mut fixture, 6), [6], "somebody may have missed it");
-    assert_eq!(told(&mut fixture, 6), [0; 0]);
+    assert_eq!(recorded_blocks(&mut fixture, 6), [6], "a replica may have missed them");
+    assert_eq!(recorded_blocks(&mut fixture, 6), [0; 0]);
 }
 
 #[test]

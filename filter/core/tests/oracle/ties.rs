@@ -18,7 +18,7 @@ const DRAWS: u64 = 300;
 fn each_of_the_best_is_picked_sooner_or_later() {
     let inputs = (documents(), pools(), steps(odd_numbers()), any::<u32>());
     for_all(80, &inputs, |(mut document, pool, mut step, seed)| {
-        // Nobody is turned away by chance.
+        // No request is refused by chance.
         step.spec.priority = 0;
         for plugin in document["plugins"].as_array_mut().into_iter().flatten() {
             if plugin["type"].as_str().unwrap().ends_with("-picker") {

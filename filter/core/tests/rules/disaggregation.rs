@@ -30,7 +30,7 @@ fn fixture(handler: &Value) -> Fixture {
 }
 
 const TEXT: &str = r#"{"model": "m", "messages": [{"role": "user", "content": "hello"}]}"#;
-const PICTURE: &str = r#"{"model": "m", "messages": [{"role": "user", "content": [
+const IMAGE: &str = r#"{"model": "m", "messages": [{"role": "user", "content": [
     {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}]}"#;
 
 /// The destination, and the headers that name the other stages.
@@ -53,13 +53,13 @@ fn all_stages() -> Value {
 
 #[test]
 fn without_deciders_the_decode_profile_decides_alone() {
-    assert_eq!(stages(&json!({}), PICTURE), (vec![0], vec![]));
+    assert_eq!(stages(&json!({}), IMAGE), (vec![0], vec![]));
 }
 
 #[test]
 fn each_stage_that_its_decider_wants_is_named_in_a_header() {
     assert_eq!(stages(&all_stages(), TEXT), (vec![0], vec![prefill()]));
-    assert_eq!(stages(&all_stages(), PICTURE), (vec![0], vec![prefill(), encode()]));
+    assert_eq!(stages(&all_stages(), IMAGE), (vec![0], vec![prefill(), encode()]));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn the_flat_parameters_of_former_versions_mean_the_same() {
         "deciderPluginName": "always-disagg-pd-decider",
         "encodeDeciderPluginName": "always-disagg-multimodal-decider",
     });
-    assert_eq!(stages(&flat, PICTURE), stages(&all_stages(), PICTURE));
+    assert_eq!(stages(&flat, IMAGE), stages(&all_stages(), IMAGE));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn prefill_first_prefills_always_and_asks_for_encoding_only() {
     let handler =
         json!({"stageOrder": "prefill-first", "deciders": {"encode": "always-disagg-multimodal-decider"}});
     assert_eq!(stages(&handler, TEXT), (vec![0], vec![prefill()]));
-    assert_eq!(stages(&handler, PICTURE), (vec![0], vec![prefill(), encode()]));
+    assert_eq!(stages(&handler, IMAGE), (vec![0], vec![prefill(), encode()]));
     let decision = fixture(&handler).send_body(Api::Chat, TEXT, &[]);
     assert_eq!(decision.runs.len(), 2);
     assert_eq!(decision.primary, Some(1), "decode ran last and is the destination");
@@ -108,7 +108,7 @@ fn all_encoders_and_the_first_prefiller_are_named() {
     config["plugins"][7]["parameters"] = json!({"maxNumOfEndpoints": 2});
     let mut fixture =
         Fixture::idle(&config, 5).label(ROLE, &["decode", "prefill", "prefill", "encode", "encode"]);
-    let headers = fixture.send_body(Api::Chat, PICTURE, &[]).headers;
+    let headers = fixture.send_body(Api::Chat, IMAGE, &[]).headers;
     let value = |name: &str| headers.iter().find(|(header, _)| *header == name).unwrap().1.clone();
     let mut encoders: Vec<String> = value("x-encoder-hosts-ports").split(',').map(str::to_owned).collect();
     encoders.sort_unstable();

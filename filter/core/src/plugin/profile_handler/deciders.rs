@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_worth_encoding_elsewhere_and_text_is_not() {
+    fn images_are_worth_encoding_elsewhere_and_text_is_not() {
         let mut fixture = Fixture::of(1);
         let agrees = |fixture: &Fixture| {
             fixture.with_cycle(|cycle| AlwaysDisaggMultimodalDecider {}.agrees(cycle, None))

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_that_nobody_publishes_is_refused_with_the_list_of_those_there_are() {
+    fn an_attribute_that_is_not_published_is_refused_with_the_list_of_those_there_are() {
         let of_load = |attribute: &str| -> EndpointAttributeScorer {
             let producer = "inflight-load-producer";
             serde_json::from_value(json!({"attributeKey": attribute, "producer": producer})).unwrap()

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_header_nobody_is_preferred() {
+    fn without_the_header_no_endpoint_is_preferred() {
         assert_eq!(scores(&[]), [0.0; 3]);
         assert_eq!(scores(&[("x-zone", "")]), [0.0; 3]);
     }

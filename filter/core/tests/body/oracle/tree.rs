@@ -5,9 +5,9 @@ use serde_json::Value;
 use xxhash_rust::xxh64::xxh64;
 
 /// Model, stream, limit, and the bytes of each list; `None` if the body is refused.
-pub(super) type Said = Option<(Option<String>, bool, Option<u64>, Vec<Vec<u8>>)>;
+pub(super) type PromptParts = Option<(Option<String>, bool, Option<u64>, Vec<Vec<u8>>)>;
 
-pub(super) fn from_tree(api: Api, body: &Value) -> Said {
+pub(super) fn from_tree(api: Api, body: &Value) -> PromptParts {
     let lists = match api {
         Api::Chat => vec![chat_bytes(body)?],
         Api::Completions => completions_bytes(&body["prompt"])?,

@@ -100,7 +100,7 @@ impl<'a> Cycle<'a> {
         token_count(&self.spec.prompt)
     }
 
-    pub(super) fn has_picture(&self) -> bool {
+    pub(super) fn has_image(&self) -> bool {
         matches!(self.spec.prompt, Prompt::Image { .. })
     }
 

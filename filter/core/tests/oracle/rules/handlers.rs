@@ -108,7 +108,7 @@ impl Scheduling<'_> {
     fn agrees(&self, decider: &Plugin, decode: Option<usize>) -> bool {
         match decider.kind.as_str() {
             "always-disagg-pd-decider" => true,
-            "always-disagg-multimodal-decider" => self.cycle.has_picture(),
+            "always-disagg-multimodal-decider" => self.cycle.has_image(),
             _ => {
                 let uncached_at_least = decider.number("nonCachedTokens", 0.0);
                 let input = self.cycle.tokens() as f64;

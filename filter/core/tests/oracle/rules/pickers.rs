@@ -5,7 +5,7 @@ use super::plan::Plugin;
 /// Totals closer than this count as equal: both sides add up in their own way.
 const NEAR: f64 = 1e-9;
 
-/// Says why `picked` is not a choice that the picker can make.
+/// Checks that the picker can choose `picked`.
 pub(super) fn check(
     picker: &Plugin,
     candidates: &[usize],
@@ -30,7 +30,7 @@ pub(super) fn check(
     check_ranks(candidates, &ranks, picked)
 }
 
-/// Says why `listed` is not all candidates, best first.
+/// Checks that `listed` has all candidates, best first.
 pub(super) fn check_order(candidates: &[usize], totals: &[f64], listed: &[usize]) -> Result<(), String> {
     if listed.len() != candidates.len() {
         return Err(format!("{listed:?} are listed, not all of {candidates:?}"));
@@ -38,7 +38,7 @@ pub(super) fn check_order(candidates: &[usize], totals: &[f64], listed: &[usize]
     check_ranks(candidates, totals, listed)
 }
 
-/// Nobody may be passed over by a lesser one.
+/// Checks that no better candidate was passed over.
 fn check_ranks(candidates: &[usize], ranks: &[f64], picked: &[usize]) -> Result<(), String> {
     for (at, endpoint) in picked.iter().enumerate() {
         if !candidates.contains(endpoint) || picked[..at].contains(endpoint) {

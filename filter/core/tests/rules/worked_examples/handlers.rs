@@ -82,10 +82,14 @@ fn data_parallel_profile_handler() {
         assert_eq!(ranks[decision.reservations[0].endpoint], rank, "the rank has the load");
         (ranks[destinations(&decision)[0]], decision.headers[0].clone())
     };
-    let told = |rank: &str| ("x-data-parallel-host-port", rank.to_owned());
-    assert_eq!(send(8000, 8001, &[8000, 8001]), (8000, told("192.168.1.1:8001")));
-    assert_eq!(send(0, 8001, &[8000, 8001]), (8000, told("192.168.1.1:8001")), "0 is the default");
-    assert_eq!(send(9000, 8001, &[8000, 8001]), (8001, told("192.168.1.1:8001")), "no endpoint has the port");
+    let rank_header = |rank: &str| ("x-data-parallel-host-port", rank.to_owned());
+    assert_eq!(send(8000, 8001, &[8000, 8001]), (8000, rank_header("192.168.1.1:8001")));
+    assert_eq!(send(0, 8001, &[8000, 8001]), (8000, rank_header("192.168.1.1:8001")), "0 is the default");
+    assert_eq!(
+        send(9000, 8001, &[8000, 8001]),
+        (8001, rank_header("192.168.1.1:8001")),
+        "no endpoint has the port"
+    );
 }
 
 #[test]
@@ -95,8 +99,8 @@ fn always_disagg_multimodal_decider() {
         let body = json!({"model": "m", "messages": [{"role": "user", "content": content}]}).to_string();
         staged(&handler, &["decode", "encode"]).send_body(Api::Chat, &body, &[]).headers
     };
-    let picture = json!([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]);
-    assert_eq!(headers(&picture), [("x-encoder-hosts-ports", "192.168.1.2:8000".to_owned())]);
+    let image = json!([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]);
+    assert_eq!(headers(&image), [("x-encoder-hosts-ports", "192.168.1.2:8000".to_owned())]);
     assert_eq!(headers(&json!("text")), []);
 }
 

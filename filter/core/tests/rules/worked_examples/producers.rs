@@ -26,8 +26,8 @@ fn token_producer() {
         prompt_tokens(&json!({"plugins": [producer, {"type": "queue-scorer"}]}), api, body)
     };
     assert_eq!(tokens(&json!({}), Api::Completions, &json!({"model": "m", "prompt": "hello world"})), 3);
-    let picture = json!([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]);
-    let chat = json!({"model": "m", "messages": [{"role": "user", "content": picture}]});
+    let image = json!([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]);
+    let chat = json!({"model": "m", "messages": [{"role": "user", "content": image}]});
     // The role `user` is a token of its own.
     assert_eq!(tokens(&json!({}), Api::Chat, &chat), 1 + 225);
     let fixed = json!({"image": {"mode": "static", "static": {"staticToken": 99}}});

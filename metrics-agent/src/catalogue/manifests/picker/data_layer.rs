@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::agent_plugins::AgentPlugin;
-use super::document::{DataLayer, Reference};
+use super::document::{DataLayer, PluginRef};
 use super::findings::Findings;
 use super::paths::Paths;
 use super::plugins::Declared;
@@ -35,7 +35,7 @@ pub(super) fn read(
         let names = extractors.iter().map(|extractor| extractor.plugin_ref.as_str());
         extractor =
             only(names, declared, EXTRACTOR, "dataLayer.sources[0].extractors", findings).or(extractor);
-        if let Some(Reference { plugin_ref }) = data_layer.discovery {
+        if let Some(PluginRef { plugin_ref }) = data_layer.discovery {
             let discovery =
                 require(declared, &plugin_ref, DISCOVERY, "dataLayer.discovery.pluginRef", findings);
             if let Some(AgentPlugin::FileDiscovery(discovery)) = discovery.and_then(Declared::of_agent) {

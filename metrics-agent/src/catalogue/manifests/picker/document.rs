@@ -32,7 +32,7 @@ pub(crate) struct EndpointPickerConfig {
     #[deserr(default)]
     pub(super) saturation_detector: Option<Detector>,
     #[deserr(default)]
-    pub(super) parser: Option<Reference>,
+    pub(super) parser: Option<PluginRef>,
 }
 
 impl EndpointPickerConfig {
@@ -124,7 +124,7 @@ impl Profile {
 
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-pub(super) struct Reference {
+pub(super) struct PluginRef {
     pub(super) plugin_ref: String,
 }
 
@@ -139,7 +139,7 @@ pub(super) struct Detector {
 #[deserr(error = Faults, deny_unknown_fields)]
 pub(super) struct RequestHandler {
     #[deserr(default)]
-    pub(super) parsers: Vec<Reference>,
+    pub(super) parsers: Vec<PluginRef>,
 }
 
 #[derive(Debug, Deserr)]
@@ -150,9 +150,9 @@ pub(super) struct DataLayer {
     #[deserr(default)]
     pub(super) sources: Vec<DataSource>,
     #[deserr(default)]
-    pub(super) discovery: Option<Reference>,
+    pub(super) discovery: Option<PluginRef>,
     #[deserr(default)]
-    pub(super) peer_discovery: Option<Reference>,
+    pub(super) peer_discovery: Option<PluginRef>,
     #[deserr(default)]
     pub(super) cross_replica_syncer_plugin_ref: Option<String>,
     #[deserr(default)]
@@ -164,7 +164,7 @@ pub(super) struct DataLayer {
 pub(super) struct DataSource {
     pub(super) plugin_ref: String,
     #[deserr(default)]
-    pub(super) extractors: Vec<Reference>,
+    pub(super) extractors: Vec<PluginRef>,
 }
 
 /// A duration in Go's format.

@@ -121,7 +121,7 @@ async fn a_shadow_records_the_endpoints_that_served() {
     let stack = Stack::builder().workers(4).manifests(&trial(QUEUE, PREFIX)).start().await;
     let body = client::chat(&fresh_prompt().repeat(4));
     load(&stack, 1, 1).await;
-    assert_eq!(send(&stack, &body).await, (1, true), "nobody knows the prompt, all are alike");
+    assert_eq!(send(&stack, &body).await, (1, true), "no server has the prompt, all are equal");
     for time in 0..10 {
         assert_eq!(send(&stack, &body).await, (1, true), "time {time}: whichever worker, it knows");
     }
