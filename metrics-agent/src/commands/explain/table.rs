@@ -90,12 +90,12 @@ impl Section<'_> {
                 scorers.iter().map(|Score { scorer, weight, .. }| format!("{} x{weight}", printable(scorer))),
             )
             .chain(["TOTAL", "CHANCE", "VERDICT"].map(str::to_owned));
-        let rows = explanation.ranked().map(|(index, _)| self.row(index, scorers.len()));
+        let rows =
+            explanation.ranked().map(|(index, endpoint)| self.row(index, &endpoint.verdict, scorers.len()));
         columns::write(f, header.collect::<Vec<_>>(), rows, 2..scorers.len() + 4)
     }
 
-    fn row(&self, index: usize, scorers: usize) -> Vec<String> {
-        let verdict = &self.choice.explanation.endpoints[index].verdict;
+    fn row(&self, index: usize, verdict: &Verdict, scorers: usize) -> Vec<String> {
         let endpoint = &self.pool.endpoints()[index];
         let mut row = vec![printable(endpoint.name()), endpoint.printed_address().to_owned()];
         match verdict {
