@@ -77,9 +77,10 @@ impl Avoidance {
         self.failing.contains_key(&endpoint)
     }
 
-    /// Whether the endpoint is avoided at this time.
-    pub fn is_avoided(&self, endpoint: u64, now: Duration) -> bool {
-        self.failing.get(&endpoint).is_some_and(|failing| failing.avoided.contains(now))
+    /// The keys of the endpoints that are avoided at this time, in no order.
+    pub fn avoided_endpoints(&self, now: Duration) -> impl Iterator<Item = u64> {
+        let avoided = self.failing.iter().filter(move |(_, failing)| failing.avoided.contains(now));
+        avoided.map(|(&key, _)| key)
     }
 
     /// When each endpoint is avoided, in the order of the pool adopted last; those missing at the end are not.
@@ -143,9 +144,9 @@ mod tests {
     fn an_endpoint_is_avoided_until_its_time_is_over_also_without_an_answer() {
         let mut avoidance = avoidance(&[1, 2]);
         avoidance.failed(key(1), START);
-        assert!(avoidance.is_avoided(key(1), START + FIRST / 2));
-        assert!(!avoidance.is_avoided(key(2), START));
-        assert!(!avoidance.is_avoided(key(1), START + FIRST));
+        let avoided = |at| avoidance.avoided_endpoints(at).collect::<Vec<_>>();
+        assert_eq!(avoided(START + FIRST / 2), [key(1)]);
+        assert!(avoided(START + FIRST).is_empty());
         assert!(avoidance.is_failing(key(1)), "the next failure is not a first one");
     }
 

@@ -7,6 +7,7 @@ use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker_wire::report::{EndpointReport, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
+use hashbrown::HashSet;
 
 use super::call::{AgentRequest, CallId};
 use crate::ledger::{Ledger, LedgerStore};
@@ -52,6 +53,8 @@ pub struct Reporter {
     /// The report in flight.
     call: Option<CallId>,
     is_failing: bool,
+    /// Endpoints that were avoided at any time since the last report: a pause between reports is longer than most avoidance.
+    avoided: HashSet<u64>,
 }
 
 impl Reporter {
@@ -64,18 +67,22 @@ impl Reporter {
             pause: Period::default(),
             call: None,
             is_failing: false,
+            avoided: HashSet::new(),
         }
     }
 
-    /// The report to send now, if there is one. After it is sent, [`Self::sent`] must be called.
+    /// The report to send now, if there is one. After it is sent, [`Self::sent`] must be called. To be called often: a report names
+    /// the endpoints that were avoided at any call since the last one.
     pub fn next_report<S: LedgerStore, M: MetricSink>(
         &mut self,
         pool: &PoolInUse<S, M>,
         now: Duration,
     ) -> Option<AgentRequest> {
+        pool.store.read(|ledger| self.avoided.extend(ledger.avoided_endpoints(now)));
         if self.call.is_some() || self.pause.contains(now) || pool.view.versions().is_none() {
             return None;
         }
+        let avoided = core::mem::take(&mut self.avoided);
         self.pause = Period::new(now, PERIOD);
         let Metrics { routed, shadow_agreed, shadow_disagreed, .. } = &pool.metrics;
         let has_shadow = pool.view.topology().shadow.is_some();
@@ -83,7 +90,7 @@ impl Reporter {
             format: REPORT_FORMAT,
             proxy: self.proxy.clone(),
             generation: self.generation,
-            endpoints: pool.store.read(|ledger| endpoints(ledger, now)),
+            endpoints: pool.store.read(|ledger| endpoints(ledger, &avoided)),
             routed: routed.value(),
             abstained: pool.metrics.abstained(),
             rejected: pool.metrics.rejected(),
@@ -118,13 +125,13 @@ impl Reporter {
     }
 }
 
-/// The endpoints that were picked, have load or are avoided.
-fn endpoints(ledger: &Ledger, now: Duration) -> Vec<EndpointReport> {
+/// The endpoints that were picked, have load or were avoided.
+fn endpoints(ledger: &Ledger, avoided: &HashSet<u64>) -> Vec<EndpointReport> {
     let counts = ledger.loads().iter().zip(ledger.picks());
     let endpoints = ledger.pool().endpoints().iter().zip(counts);
     let reports = endpoints.map(|(endpoint, (&Load { requests, tokens }, &picks))| {
         let endpoint = endpoint.key();
-        EndpointReport { endpoint, picks, requests, tokens, failing: ledger.is_avoided(endpoint, now) }
+        EndpointReport { endpoint, picks, requests, tokens, failing: avoided.contains(&endpoint) }
     });
     reports.filter(|it| it.picks > 0 || it.requests > 0 || it.tokens > 0 || it.failing).collect()
 }

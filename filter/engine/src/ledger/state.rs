@@ -162,9 +162,9 @@ impl Ledger {
         self.avoidance.avoided()
     }
 
-    /// Whether an endpoint is avoided at this time.
-    pub fn is_avoided(&self, endpoint: u64, now: Duration) -> bool {
-        self.avoidance.is_avoided(endpoint, now)
+    /// The keys of the endpoints that are avoided at this time.
+    pub fn avoided_endpoints(&self, now: Duration) -> impl Iterator<Item = u64> {
+        self.avoidance.avoided_endpoints(now)
     }
 
     /// Whether an endpoint has failed since it answered last.

@@ -122,12 +122,10 @@ impl Fixture {
 
     /// The endpoints that are avoided now, by their numbers.
     pub(crate) fn avoided(&self) -> Vec<u8> {
+        let avoided: Vec<u64> = self.pool.store().read(|ledger| ledger.avoided_endpoints(START).collect());
         let is_avoided = |number: &u8| {
-            self.pool.store().read(|ledger| {
-                let index = ledger.pool().index_at(address(*number).parse().unwrap());
-                let endpoint = &ledger.pool().endpoints()[index.unwrap()];
-                ledger.is_avoided(endpoint.key(), START)
-            })
+            let index = self.pool.view().pool().index_at(address(*number).parse().unwrap());
+            avoided.contains(&self.pool.view().pool().endpoints()[index.unwrap()].key())
         };
         [1, 2, 3].into_iter().filter(is_avoided).collect()
     }

@@ -38,6 +38,23 @@ fn a_report_has_the_counters_and_the_endpoints_in_use() {
 }
 
 #[test]
+fn a_report_names_an_endpoint_that_was_avoided_only_since_the_last_report() {
+    let mut fixture = Fixture::new();
+    let mut reporter = reporter();
+    let mut is_failing = |fixture: &Fixture, millis: u64| {
+        let request = reporter.next_report(&fixture.pool, START + Duration::from_millis(millis))?;
+        reporter.finish(Ok(Some(204)));
+        let report = Report::decode(request.body?.as_slice()).ok()?;
+        Some(report.endpoints.iter().any(|endpoint| endpoint.failing))
+    };
+    assert_eq!(is_failing(&fixture, 0), Some(false));
+    fixture.routed().answer(&mut fixture, 1, &[(":status", "500")]);
+    assert_eq!(is_failing(&fixture, 20), None);
+    assert_eq!(is_failing(&fixture, 1000), Some(true), "avoided for 250 ms");
+    assert_eq!(is_failing(&fixture, 2000), Some(false));
+}
+
+#[test]
 fn a_report_counts_the_shadow_if_there_is_one() {
     let policy = fewest_waiting();
     let policy = v1::Policy { shadow_config: policy.picker_config.clone(), ..policy };
