@@ -119,7 +119,7 @@ async fn the_picker_gets_readings_over_mutual_tls_with_a_token() {
 async fn with_a_wrong_token_the_failure_mode_counts_and_the_log_says_why_until_it_is_right() {
     let secured = Secured::start().await;
     let stack = secured.stack("wrong", "FailClose").await;
-    let reason = "the agent answered 401: \"{\\\"error\\\":\\\"a token of --bearer-token-file is needed";
+    let reason = "the agent answered 401: \"{\\\"error\\\":\\\"a token of --bearer-token-file is required";
     eventually("the log has the reason", async || {
         let log = stack.envoy().log().unwrap();
         if log.contains(reason) { Ok(()) } else { Err(log) }
