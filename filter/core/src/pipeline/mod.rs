@@ -34,7 +34,7 @@ use crate::pool::Endpoint;
 use crate::prompt::{Media, VideoHints};
 use crate::request::Request;
 use crate::rng::Rng;
-use crate::state::{PluginState, PluginStates};
+use crate::state::PluginState;
 use crate::view::View;
 
 /// Everything that decides for one pool, ready to run. Compiled from a [`PickerConfig`](crate::config::PickerConfig).
@@ -95,13 +95,6 @@ impl Pipeline {
     /// Plugins with state: their keys, and their state before the first request.
     pub fn initial_states(&self) -> impl Iterator<Item = (u64, PluginState)> {
         self.recorders.iter().map(|slot| (slot.key, slot.plugin.new_state()))
-    }
-
-    /// The state of all plugins before the first request.
-    pub fn new_states(&self) -> PluginStates {
-        let mut states = PluginStates::default();
-        states.adopt(self.initial_states());
-        states
     }
 
     /// Decides for a request with a body.
@@ -191,6 +184,7 @@ impl Pipeline {
 mod tests {
     use super::*;
     use crate::shadow::Shadow;
+    use crate::state::PluginStates;
     use crate::test;
 
     #[test]

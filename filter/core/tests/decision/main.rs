@@ -54,8 +54,10 @@ impl Fixture {
             ..Reading::default()
         });
         let pipeline = Pipeline::default();
+        let mut states = PluginStates::default();
+        states.adopt(pipeline.initial_states());
         Self {
-            states: pipeline.new_states(),
+            states,
             pipeline,
             pool: Pool::new("default".to_owned(), endpoints.collect()).unwrap(),
             readings: readings.collect(),

@@ -76,7 +76,8 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) fn new(config: &Value, readings: Vec<Reading>) -> Self {
         let pipeline = compile(config).unwrap_or_else(|error| panic!("{config}: {error}"));
-        let states = pipeline.new_states();
+        let mut states = PluginStates::default();
+        states.adopt(pipeline.initial_states());
         let address = |n: usize| ([192, 168, 1, u8::try_from(n + 1).unwrap()], 8000).into();
         Self {
             pipeline,

@@ -1,12 +1,12 @@
-//! A pool in use: the core with everything that changes around it.
+//! A pipeline with a ledger, and readings and time that the test sets.
 
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use endpoint_picker::body::{Api, Body};
 use endpoint_picker::decision::Decision;
 use endpoint_picker::headers::Headers;
-use endpoint_picker::load::Load;
 use endpoint_picker::load::Reservation;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
@@ -14,9 +14,9 @@ use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::state::PluginStates;
 use endpoint_picker::subset::Subset;
 use endpoint_picker::view::View;
+use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use serde_json::{Value, json};
 
 use crate::document::{for_core, neutral_score_after};
@@ -25,11 +25,9 @@ use crate::world::{Prompt, RequestSpec, Step};
 
 pub(crate) struct Fixture {
     pipeline: Pipeline,
-    pool: Pool,
+    ledger: LocalLedger,
     readings: Vec<Reading>,
-    loads: Vec<Load>,
     avoided: Vec<bool>,
-    pub(crate) states: PluginStates,
     now: Duration,
     readings_arrived: Duration,
     /// What the requests in flight cost still, oldest first.
@@ -43,12 +41,12 @@ impl Fixture {
         let pipeline = pipeline.with_neutral_score_after(neutral_score_after(document));
         let now = Duration::from_secs(1_000);
         let endpoints = pool.endpoints().len();
+        let mut ledger = LocalLedger::default();
+        ledger.adopt(Arc::new(pool), [&pipeline], Duration::ZERO);
         Self {
-            states: pipeline.new_states(),
             pipeline,
-            pool,
+            ledger,
             readings: vec![Reading { ready: true, ..Reading::default() }; endpoints],
-            loads: vec![Load::default(); endpoints],
             avoided: vec![false; endpoints],
             now,
             readings_arrived: now,
@@ -70,16 +68,23 @@ impl Fixture {
                 self.readings[endpoint] = Reading { updated, ..reading.clone() };
             }
         }
+        let mut ended = Vec::new();
         for reservation in self.in_flight.iter_mut().take(step.begin).flatten() {
-            let load = core::mem::take(&mut reservation.prefill);
-            subtract(&mut self.loads[reservation.endpoint], load);
+            ended.push((reservation.endpoint, core::mem::take(&mut reservation.prefill)));
         }
-        for _ in 0..step.end {
-            for reservation in self.in_flight.pop_front().into_iter().flatten() {
-                subtract(&mut self.loads[reservation.endpoint], reservation.prefill);
-                subtract(&mut self.loads[reservation.endpoint], reservation.response);
-            }
+        for reservation in self.in_flight.drain(..step.end.min(self.in_flight.len())).flatten() {
+            ended
+                .extend([reservation.prefill, reservation.response].map(|load| (reservation.endpoint, load)));
         }
+        let endpoints = self.pool().endpoints();
+        let ended = ended.into_iter();
+        let changes = ended.filter_map(|(endpoint, load)| Change::ended(endpoints[endpoint].key(), load));
+        let changes = changes.collect();
+        self.ledger.apply(changes);
+    }
+
+    fn pool(&self) -> &Pool {
+        self.ledger.ledger().pool()
     }
 
     /// Takes over what `other` has, whose endpoints are the same; `order[at]` is the place there of what is `at` here.
@@ -87,17 +92,18 @@ impl Fixture {
         self.now = other.now;
         self.readings_arrived = other.readings_arrived;
         self.readings = order.iter().map(|&endpoint| other.readings[endpoint].clone()).collect();
-        self.loads = order.iter().map(|&endpoint| other.loads[endpoint]).collect();
+        let loads = other.pool().endpoints().iter().zip(other.ledger.ledger().loads());
+        self.ledger.set_loads(loads.map(|(endpoint, &load)| (endpoint.key(), load)));
         self.avoided = order.iter().map(|&endpoint| other.avoided[endpoint]).collect();
     }
 
     pub(crate) fn situation(&self) -> Situation<'_> {
         Situation {
-            pool: &self.pool,
+            pool: self.pool(),
             readings: &self.readings,
             readings_arrived: self.readings_arrived,
             now: self.now,
-            loads: &self.loads,
+            loads: self.ledger.ledger().loads(),
             avoided: &self.avoided,
         }
     }
@@ -114,18 +120,17 @@ impl Fixture {
         })
     }
 
-    /// Sends the request where it was routed.
-    pub(crate) fn send(&mut self, decision: &Decision) {
-        for event in &decision.events {
-            self.states.apply(event);
-        }
-        for reservation in &decision.reservations {
-            for load in [reservation.prefill, reservation.response] {
-                self.loads[reservation.endpoint].requests += load.requests;
-                self.loads[reservation.endpoint].tokens += load.tokens;
-            }
-        }
+    /// Sends the request where it was routed. Returns the changes of the ledger.
+    pub(crate) fn send(&mut self, decision: &Decision) -> Vec<Change> {
+        let changes = changes_of(&mut decision.clone(), self.pool());
+        self.apply(changes.clone());
         self.in_flight.push_back(decision.reservations.clone());
+        changes
+    }
+
+    /// Applies changes of another ledger.
+    pub(crate) fn apply(&mut self, changes: Vec<Change>) {
+        self.ledger.apply(changes);
     }
 
     fn with_request<T>(&self, spec: &RequestSpec, use_it: impl FnOnce(&Request<'_>, &View<'_>) -> T) -> T {
@@ -146,21 +151,10 @@ impl Fixture {
         };
         let period = |&avoided: &bool| Period::new(self.now, Duration::from_nanos(avoided.into()));
         let avoided: Vec<Period> = self.avoided.iter().map(period).collect();
-        let view = View {
-            pool: &self.pool,
-            readings: &self.readings,
-            readings_arrived: self.readings_arrived,
-            in_flight: &self.loads,
-            avoided: &avoided,
-            states: &self.states,
-        };
+        let view = self.ledger.ledger().view(&self.readings, self.readings_arrived);
+        let view = View { avoided: &avoided, ..view };
         use_it(&request, &view)
     }
-}
-
-fn subtract(load: &mut Load, less: Load) {
-    load.requests -= less.requests;
-    load.tokens -= less.tokens;
 }
 
 fn json_body(prompt: &Prompt) -> Option<(Api, String)> {
