@@ -1,6 +1,7 @@
 //! Two agents for one proxy.
 
 use crate::fixture::{CHAT, fresh_chat, prefer};
+use anyhow::ensure;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::endpoint_files::write_discovery;
 use endpoint_picker_harness::eventually::eventually;
@@ -9,6 +10,7 @@ use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::ModelServer;
 use reqwest::StatusCode;
+use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -41,6 +43,10 @@ impl Fixture {
         let stack = Stack::builder().own_agent(agents[0].address()).agent_cluster(cluster).start().await;
         let servers: Vec<_> = stack.servers().iter().map(ModelServer::address).collect();
         write_discovery(&folder.path().join("endpoints.yaml"), &servers).unwrap();
+        // Until both have read the file, the filter gets the pool with and without endpoints in turns.
+        for agent in &agents {
+            until_agent_has(agent, servers.len()).await;
+        }
         stack.wait_until_picking().await;
         Self { stack, agents, folder }
     }
@@ -59,6 +65,17 @@ async fn start_agent(folder: &TempDir, listen: SocketAddr, number: usize) -> Age
     let endpoints = folder.path().join("endpoints.yaml");
     let flags = ["--endpoints-file".as_ref(), endpoints.as_os_str()];
     Agent::start(listen, flags, &folder.path().join(format!("agent-{number}.log"))).await.unwrap()
+}
+
+async fn until_agent_has(agent: &Agent, endpoints: usize) {
+    let url = format!("http://{}/v1/pools/default", agent.address());
+    eventually("the agent has the endpoints", async || {
+        let status: Value = client::http1().get(&url).send().await?.json().await?;
+        let count = status["endpoints"].as_array().map_or(0, Vec::len);
+        ensure!(count == endpoints, "it has {count}");
+        anyhow::Ok(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
