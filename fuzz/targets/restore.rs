@@ -46,7 +46,7 @@ fn replaced(answer: &[u8], target: &str, name: &str) -> Vec<u8> {
     while let Some((first, rest)) = left.split_first() {
         if let Some((before, after)) = around_name(left, target) {
             out.extend_from_slice(before);
-            out.extend(quoted(name).bytes());
+            out.extend(serde_json::to_vec(name).unwrap_or_default());
             left = after;
         } else {
             out.push(*first);
@@ -66,14 +66,4 @@ fn around_name<'t>(text: &'t [u8], target: &str) -> Option<(&'t [u8], &'t [u8])>
     let mut strings = serde_json::Deserializer::from_slice(value).into_iter::<String>();
     let is_found = !before.contains(&b'\x0c') && strings.next()?.ok()? == target;
     is_found.then(|| (before, &value[strings.byte_offset()..]))
-}
-
-/// As JSON, with nothing escaped that need not be.
-fn quoted(text: &str) -> String {
-    let escaped = |letter: char| match letter {
-        '"' | '\\' => format!("\\{letter}"),
-        '\0'..='\x1f' => format!("\\u{:04x}", u32::from(letter)),
-        letter => letter.to_string(),
-    };
-    format!("\"{}\"", text.chars().map(escaped).collect::<String>())
 }
