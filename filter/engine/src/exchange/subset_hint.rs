@@ -20,7 +20,7 @@ pub(super) fn read(proxy: &impl Proxy) -> Subset {
     };
     match proxy.metadata(NAMESPACE, KEY) {
         Ok(Some(value)) => Subset::from_metadata(&value),
-        // Envoy returns an empty string like an absent value. The namespace's keys tell them apart, if they can be read.
+        // Envoy returns an empty string like an absent value. The namespace's keys distinguish the two, if they can be read.
         Ok(None) => match namespace.as_deref().and_then(packed::strings) {
             Some(keys) if !keys.contains(&KEY) => Subset::All,
             _ => Subset::from_items([]),
