@@ -8,9 +8,11 @@ target_dir   := $(or $(CARGO_TARGET_DIR),target)
 # Always the same packages together, so that cargo builds their shared dependencies once.
 test_packages := endpoint-picker-model-server endpoint-picker-harness endpoint-picker-e2e endpoint-picker-bench
 programs     := -p metrics-agent $(addprefix -p ,$(test_packages))
-# The module that cargo builds, and the path at which envoy.yaml and the tests expect it.
+# The modules that cargo builds, and the paths at which envoy.yaml and the tests expect them.
 filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
 filter       := target/endpoint_picker.wasm
+native_built := $(target_dir)/native/libendpoint_picker_native.so
+native       := target/libendpoint_picker.so
 # Variants for tests and benches: one with a request that traps its VM, one whose workers share nothing.
 trapping     := target/endpoint_picker_trap.wasm
 alone        := target/endpoint_picker_alone.wasm
@@ -78,6 +80,13 @@ wasm: tools ## Build the filter as target/endpoint_picker.wasm
 	$(CARGO) build -p endpoint-picker-wasm --target wasm32-wasip1 --profile wasm
 	@mkdir -p target
 	@cmp -s $(filter_built) $(filter) || cp $(filter_built) $(filter)
+
+.PHONY: native
+native: ## Build the filter as a native module, target/libendpoint_picker.so
+	@# Only as a cdylib: with a Rust library beside it cargo optimizes no further than each crate.
+	$(CARGO) rustc -p endpoint-picker-native --lib --crate-type cdylib --profile native
+	@mkdir -p target
+	@cmp -s $(native_built) $(native) || cp $(native_built) $(native)
 
 .PHONY: wasm-trap
 wasm-trap: tools ## Build the filter with a request that traps it, for tests
