@@ -1,6 +1,7 @@
 //! The picker's configuration, and how it becomes a pipeline.
 
 mod compile;
+pub mod duration;
 mod needs;
 mod plugins;
 mod profiles;

@@ -9,15 +9,11 @@
 mod admitter;
 mod detector;
 mod filter;
-mod instance;
-mod need;
 pub(crate) mod parameter;
-mod parameters;
 mod parser;
 mod picker;
 mod producer;
 mod profile_handler;
-mod recorder;
 pub mod registry;
 mod role;
 mod scorer;
@@ -29,8 +25,6 @@ pub use filter::{
     ByLabel, DecodeFilter, EncodeFilter, Filter, LabelSelector, LabelSelectorFilter, PrefillFilter,
     PrefixCacheAffinityFilter, UtilizationFilter,
 };
-pub use instance::Instance;
-pub use need::{Need, NeedKind};
 pub use parser::{AnthropicParser, OpenaiParser, PassthroughParser, SglanghttpParser, VllmhttpParser};
 pub use picker::{MaxScorePicker, Picker, RandomPicker, WeightedRandomPicker};
 pub use producer::{
@@ -42,8 +36,8 @@ pub use profile_handler::{
     DisaggProfileHandler, HeaderProfileHandler, PdProfileHandler, PrefixBasedPdDecider, ProfileHandler,
     Profiles, Schedule, SingleProfileHandler,
 };
-pub use recorder::{Recorder, ResponseMarker, Routed, Stage};
-pub use role::{Plugin, Roles};
+pub use registry::Instance;
+pub use role::{Need, NeedKind, Plugin, Recorder, ResponseMarker, Roles, Routed, Stage};
 pub use scorer::{
     ActiveRequestScorer, ContextLengthAware, EndpointAttributeScorer, HeaderLabelAffinityScorer,
     KvCacheUtilizationScorer, LoadAwareScorer, LoraAffinityScorer, NoHitLruScorer, PrefixCacheScorer,

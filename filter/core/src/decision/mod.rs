@@ -1,5 +1,10 @@
 //! The result of a decision.
 
+pub mod cycle;
+pub mod explanation;
+pub mod rejection;
+pub mod shadow;
+
 use core::net::SocketAddr;
 
 use crate::load::Reservation;

@@ -4,21 +4,13 @@
 //! borrowed from the body. Rules, field names and messages are the EPP's, with three intended differences: bodies that are not
 //! UTF-8 are refused instead of repaired, nesting is limited to 127 levels, and field names must have the exact spelling.
 
-mod anthropic;
 mod api;
 mod beginning;
-mod canonical;
-mod chat;
-mod completions;
 mod error;
 mod field;
-mod generate;
-mod given;
-mod items;
-mod json_text;
-mod members;
-mod model_only;
+mod format;
 mod path;
+mod text;
 
 use core::ops::Range;
 use std::borrow::Cow;
@@ -31,6 +23,7 @@ pub use api::{Api, Parser, Parsers, opens_tunnel};
 pub use beginning::complete;
 pub use error::{BodyError, Fault};
 use field::{IfString, IsTrue, Scope};
+use format::{anthropic, chat, completions, generate, items, model_only};
 pub use path::request_path;
 
 /// How bodies are read.

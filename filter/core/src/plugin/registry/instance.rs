@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh64::xxh64;
 
-use super::registry::AnyPlugin;
+use super::AnyPlugin;
 
 /// A plugin under the name the configuration gives it.
 #[derive(Clone, Debug, PartialEq)]

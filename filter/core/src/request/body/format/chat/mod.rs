@@ -6,14 +6,14 @@ use serde::de::{MapAccess, SeqAccess};
 
 use block::Block;
 
-use super::canonical;
-use super::field::{IfCount, Kind, Scope, Typed};
-use super::{Fault, Input};
+use crate::body::field::{IfCount, Kind, Scope, Typed};
+use crate::body::text::canonical;
+use crate::body::{Fault, Input};
 use crate::json::{Pass, Reader, Str, element, key, value};
 use crate::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
-pub(super) struct Chat<'a> {
+pub(in crate::request::body) struct Chat<'a> {
     tools: Option<Text<'a>>,
     messages: Option<Pieces<'a>>,
     max_tokens: Option<u64>,

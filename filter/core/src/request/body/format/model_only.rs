@@ -2,14 +2,14 @@
 
 use serde::de::MapAccess;
 
-use super::Input;
-use super::field::Scope;
+use crate::body::Input;
+use crate::body::field::Scope;
 use crate::json::{Pass, value};
 use crate::prompt::Prompt;
 
 /// Only the model, which is read for every API.
 #[derive(Default)]
-pub(super) struct ModelOnly;
+pub(in crate::request::body) struct ModelOnly;
 
 impl<'a> Input<'a> for ModelOnly {
     fn member<A: MapAccess<'a>>(

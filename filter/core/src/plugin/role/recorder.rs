@@ -2,8 +2,8 @@
 
 use core::fmt::Debug;
 
-use super::parameter::PREFILL;
 use crate::cycle::Cycle;
+use crate::plugin::parameter::PREFILL;
 use crate::pool::Endpoint;
 use crate::prompt::BlockHashes;
 use crate::state::{Change, PluginState};

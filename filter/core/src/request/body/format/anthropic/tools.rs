@@ -4,7 +4,7 @@ use serde::de::{MapAccess, SeqAccess};
 
 use crate::body::Fault;
 use crate::body::field::Scope;
-use crate::body::json_text::JsonText;
+use crate::body::text::json_text::JsonText;
 use crate::json::{self, Pass, Reader, element, key, value};
 use crate::prompt::Text;
 

@@ -9,7 +9,7 @@ use serde::forward_to_deserialize_any;
 use serde_json::{Error, Map, Value};
 
 /// A value in the parameters. A struct is read from an object, an enum from the name of a variant.
-pub(super) struct Parameters(pub(super) Value);
+pub(crate) struct Parameters(pub(crate) Value);
 
 impl<'de> Deserializer<'de> for Parameters {
     type Error = Error;

@@ -10,13 +10,13 @@ use std::io::Write;
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::field::Scope;
 use super::members::Kept;
+use crate::body::field::Scope;
 use crate::json::{Number, Reader, Str, element, key, value};
 use crate::prompt::Text;
 
 /// Reads the value of the member whose key was just read.
-pub(super) fn member<'a, A: MapAccess<'a>>(
+pub(in crate::request::body) fn member<'a, A: MapAccess<'a>>(
     object: &mut A,
     scope: &Scope<'_, 'a>,
 ) -> Result<Text<'a>, A::Error> {
@@ -26,15 +26,15 @@ pub(super) fn member<'a, A: MapAccess<'a>>(
     Ok(Text { kept: kept.finish().into(), bytes })
 }
 
-pub(super) fn is_null(text: &Text<'_>) -> bool {
+pub(in crate::request::body) fn is_null(text: &Text<'_>) -> bool {
     &*text.kept == b"null"
 }
 
-pub(super) fn is_array(text: &Text<'_>) -> bool {
+pub(in crate::request::body) fn is_array(text: &Text<'_>) -> bool {
     text.kept.starts_with(b"[")
 }
 
-pub(super) fn is_empty_array(text: &Text<'_>) -> bool {
+pub(in crate::request::body) fn is_empty_array(text: &Text<'_>) -> bool {
     &*text.kept == b"[]"
 }
 

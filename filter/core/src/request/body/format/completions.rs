@@ -2,14 +2,14 @@
 
 use serde::de::MapAccess;
 
-use super::Input;
-use super::field::{IfCount, Kind, Scope, Typed};
 use super::given::{Encoded, Given, GivenReader, Prompts};
+use crate::body::Input;
+use crate::body::field::{IfCount, Kind, Scope, Typed};
 use crate::json::{Pass, value};
 use crate::prompt::Prompt;
 
 #[derive(Default)]
-pub(super) struct Completions<'a> {
+pub(in crate::request::body) struct Completions<'a> {
     prompt: Option<Given<'a>>,
     max_tokens: Option<u64>,
 }
@@ -41,7 +41,7 @@ impl<'a> Input<'a> for Completions<'a> {
 }
 
 #[derive(Default)]
-pub(super) struct Embeddings<'a> {
+pub(in crate::request::body) struct Embeddings<'a> {
     input: Option<Given<'a>>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Input<'a> for Embeddings<'a> {
 
 /// Image generation has a prompt, but no tokens.
 #[derive(Default)]
-pub(super) struct Images {
+pub(in crate::request::body) struct Images {
     has_prompt: bool,
 }
 

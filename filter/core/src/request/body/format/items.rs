@@ -2,16 +2,16 @@
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::canonical;
-use super::field::{IfCount, Kind, Scope, Typed};
-use super::json_text::JsonText;
-use super::{Fault, Input};
+use crate::body::field::{IfCount, Kind, Scope, Typed};
+use crate::body::text::canonical;
+use crate::body::text::json_text::JsonText;
+use crate::body::{Fault, Input};
 use crate::json::{Pass, Reader, element, key, value};
 use crate::prompt::{Pieces, Prompt, Text};
 
 /// The prompt is an array of up to three objects, each with one of the fields.
 #[derive(Default)]
-pub(super) struct Responses<'a> {
+pub(in crate::request::body) struct Responses<'a> {
     instructions: Option<Text<'a>>,
     tools: Option<Text<'a>>,
     input: Option<Text<'a>>,
@@ -68,7 +68,7 @@ impl<'a> Input<'a> for Responses<'a> {
 
 /// The prompt is the array of items, each reduced to its type, role and content.
 #[derive(Default)]
-pub(super) struct Conversations<'a> {
+pub(in crate::request::body) struct Conversations<'a> {
     /// `None` if there are no items.
     items: Option<Text<'a>>,
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::prompt::Text;
 
 /// A JSON text that is being written.
-pub(super) struct JsonText {
+pub(in crate::request::body) struct JsonText {
     out: Vec<u8>,
     end: usize,
     bytes: u64,
@@ -13,17 +13,17 @@ pub(super) struct JsonText {
 
 impl JsonText {
     /// An empty text of which `limit` bytes will be kept.
-    pub(super) fn new(limit: usize) -> Self {
+    pub(in crate::request::body) fn new(limit: usize) -> Self {
         Self { out: Vec::new(), end: limit, bytes: 0 }
     }
 
     /// Appends JSON as it is.
-    pub(super) fn json(&mut self, json: &str) {
+    pub(in crate::request::body) fn json(&mut self, json: &str) {
         self.bytes += put(&mut self.out, self.end, json.as_bytes());
     }
 
     /// Appends JSON of which only a beginning may have been kept. Behind one that is cut, nothing more is kept.
-    pub(super) fn part(&mut self, json: &Text<'_>) {
+    pub(in crate::request::body) fn part(&mut self, json: &Text<'_>) {
         put(&mut self.out, self.end, &json.kept);
         if (json.kept.len() as u64) < json.bytes {
             self.end = self.out.len();
@@ -32,17 +32,17 @@ impl JsonText {
     }
 
     /// Appends a string.
-    pub(super) fn string(&mut self, text: &str) {
+    pub(in crate::request::body) fn string(&mut self, text: &str) {
         self.bytes += string(&mut self.out, self.end, text.as_bytes());
     }
 
     /// Whether nothing has been appended.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::request::body) fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
     /// Appends JSON without the blanks between its tokens, and with `<`, `>`, `&`, U+2028 and U+2029 escaped.
-    pub(super) fn compact(&mut self, json: &str) {
+    pub(in crate::request::body) fn compact(&mut self, json: &str) {
         let mut in_string = false;
         let mut after_backslash = false;
         // The text before `done` is written.
@@ -69,20 +69,20 @@ impl JsonText {
     }
 
     /// The kept part of the text, and its whole length.
-    pub(super) fn finish(self) -> Text<'static> {
+    pub(in crate::request::body) fn finish(self) -> Text<'static> {
         Text { kept: Cow::Owned(self.out), bytes: self.bytes }
     }
 }
 
 /// Appends the part of `bytes` that fits before `end`; returns the length of all of `bytes`.
-pub(super) fn put(out: &mut Vec<u8>, end: usize, bytes: &[u8]) -> u64 {
+pub(in crate::request::body) fn put(out: &mut Vec<u8>, end: usize, bytes: &[u8]) -> u64 {
     let room = end.saturating_sub(out.len());
     out.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     bytes.len() as u64
 }
 
 /// Appends a string with its quotes, as `put` does; returns its length with quotes and escapes.
-pub(super) fn string(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u64 {
+pub(in crate::request::body) fn string(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u64 {
     let mut length = put(out, end, b"\"");
     let mut rest = text;
     let mut plain = 0;

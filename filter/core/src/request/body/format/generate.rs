@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::field::{IfCount, Scope};
 use super::given::{Ids, token_id};
-use super::{Fault, Input};
+use crate::body::field::{IfCount, Scope};
+use crate::body::{Fault, Input};
 use crate::json::{Number, Pass, Reader, element, key, value};
 use crate::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};
 
@@ -20,7 +20,7 @@ impl Ids {
 
 /// vLLM: `token_ids` and `sampling_params.max_tokens`.
 #[derive(Default)]
-pub(super) struct Generate {
+pub(in crate::request::body) struct Generate {
     ids: Ids,
     max_tokens: Option<u64>,
 }
@@ -51,7 +51,7 @@ impl<'a> Input<'a> for Generate {
 
 /// SGLang: `input_ids`, `sampling_params.max_new_tokens`, and `extra_key` for a salt.
 #[derive(Default)]
-pub(super) struct SglangGenerate<'a> {
+pub(in crate::request::body) struct SglangGenerate<'a> {
     ids: Option<Ids>,
     max_new_tokens: Option<u64>,
     extra_key: Option<Cow<'a, str>>,

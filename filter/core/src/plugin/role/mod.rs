@@ -1,20 +1,23 @@
 //! The roles that plugins play in a pipeline.
 
+mod need;
+mod recorder;
+
 use core::fmt::Debug;
 use std::sync::Arc;
 
-use super::admitter::Admitter;
-use super::detector::SaturationDetector;
-use super::filter::Filter;
-use super::need::Need;
-use super::picker::Picker;
-use super::producer::{PrefixProducer, SessionProducer};
-use super::profile_handler::{Decider, ProfileHandler};
-use super::recorder::{Recorder, ResponseMarker};
-use super::scorer::Scorer;
 use crate::body::Parser;
 use crate::load_estimator::LoadEstimator;
+use crate::plugin::admitter::Admitter;
+use crate::plugin::detector::SaturationDetector;
+use crate::plugin::filter::Filter;
+use crate::plugin::picker::Picker;
+use crate::plugin::producer::{PrefixProducer, SessionProducer};
+use crate::plugin::profile_handler::{Decider, ProfileHandler};
+use crate::plugin::scorer::Scorer;
 use crate::prompt::Media;
+pub use need::{Need, NeedKind};
+pub use recorder::{Recorder, ResponseMarker, Routed, Stage};
 
 /// A configured plugin.
 pub trait Plugin: Debug {

@@ -1,12 +1,16 @@
 //! Every plugin type there is.
 
+mod instance;
+
 use std::sync::Arc;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Error;
 
-use super::parameters::Parameters;
+pub use instance::Instance;
+
+use super::parameter::deserializer::Parameters;
 use super::{Plugin, Roles};
 
 /// Reads a plugin from the name of its type and the text of its parameters, a JSON object.

@@ -9,13 +9,13 @@ use serde::de::{MapAccess, SeqAccess};
 use content::{Content, ContentReader, Place};
 use tools::Tools;
 
-use super::field::{IfCount, Scope};
-use super::{Fault, Input};
+use crate::body::field::{IfCount, Scope};
+use crate::body::{Fault, Input};
 use crate::json::{Pass, Reader, element, key, value};
 use crate::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
-pub(super) struct Messages<'a> {
+pub(in crate::request::body) struct Messages<'a> {
     tools: Option<Text<'a>>,
     system: Content<'a>,
     messages: Option<Pieces<'a>>,

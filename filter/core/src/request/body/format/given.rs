@@ -2,9 +2,9 @@
 
 use serde::de::SeqAccess;
 
-use super::Fault;
-use super::field::Scope;
-use super::json_text::JsonText;
+use crate::body::Fault;
+use crate::body::field::Scope;
+use crate::body::text::json_text::JsonText;
 use crate::json::{Number, Reader, Str, element, pass_array};
 use crate::prompt::{BYTES_PER_TOKEN, LEAST_PROMPT, Part, Pieces, Prompt, Text, WHOLE_PROMPTS};
 

@@ -1,6 +1,6 @@
 //! Other plugins, and metrics, that a plugin works with.
 
-use super::parameter::{LOAD_PRODUCER, or_default};
+use crate::plugin::parameter::{LOAD_PRODUCER, or_default};
 
 /// Something that a plugin needs, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,10 @@
 //! A request, as far as a decision depends on it.
 
+pub mod body;
+pub mod packed;
+pub mod prompt;
+pub mod subset;
+
 use crate::body::Body;
 use crate::headers::Headers;
 use crate::policy::ModelResolution;

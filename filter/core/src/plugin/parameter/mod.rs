@@ -1,5 +1,7 @@
 //! What parameters of several plugins have in common.
 
+pub(super) mod deserializer;
+
 use core::fmt::Display;
 
 /// The prefix producer that is read where no name is given.

@@ -1,0 +1,9 @@
+//! What each API reads of its bodies.
+
+pub(super) mod anthropic;
+pub(super) mod chat;
+pub(super) mod completions;
+pub(super) mod generate;
+mod given;
+pub(super) mod items;
+pub(super) mod model_only;

@@ -1,0 +1,4 @@
+//! What is read of, and replaced in, the answer's body.
+
+pub mod restore;
+pub mod usage;
