@@ -8,15 +8,12 @@
 pub mod agent;
 pub mod api;
 pub mod catalogue;
-pub mod clock;
 pub mod commands;
 pub mod credentials;
 pub mod files;
 pub mod flags;
-pub mod logging;
 mod page;
 pub mod publish;
+pub mod runtime;
 pub mod scrape;
 pub mod sources;
-pub mod tasks;
-pub mod telemetry;

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use metrics_agent::agent;
 use metrics_agent::commands::recorded;
 use metrics_agent::commands::{check, explain};
 use metrics_agent::flags::{AgentFlags, Command, ExplainFlags, Flags, PolicyFlags};
-use metrics_agent::{agent, logging};
+use metrics_agent::runtime::logging;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};

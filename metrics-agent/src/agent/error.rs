@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::credentials::CredentialError;
 use crate::publish::eds::EdsError;
-use crate::tasks::TaskEnded;
+use crate::runtime::tasks::TaskEnded;
 
 /// Why the agent ended, or did not start.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::api::metrics::ApiMetrics;
+use crate::runtime::telemetry::ResultCounter;
 use crate::scrape::ScrapeMetrics;
-use crate::telemetry::ResultCounter;
 
 /// The counters, each for the stage that counts. None has a label whose values come from outside, so the number of series is fixed.
 pub(super) struct Metrics {

@@ -15,9 +15,9 @@ use crate::publish::eds::{EdsFile, Target};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::pools::Pools;
 use crate::publish::snapshot::Topology;
+use crate::runtime::telemetry::ResultCounter;
 use crate::scrape::{ScrapedPool, Scraper};
 use crate::sources::endpoints::Discovery;
-use crate::telemetry::ResultCounter;
 
 /// Time between two checks whether an EDS file has to be written again, because writing failed or the file is gone.
 const EDS_CHECK: Duration = Duration::from_secs(1);

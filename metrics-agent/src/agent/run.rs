@@ -21,11 +21,11 @@ use crate::api::reports::Reports;
 use crate::api::{self, ApiState};
 use crate::catalogue::Plan;
 use crate::catalogue::watch::PlanWatch;
-use crate::clock::Clock;
 use crate::publish::pools::Pools;
+use crate::runtime::clock::Clock;
+use crate::runtime::tasks::Tasks;
 use crate::scrape::Scraper;
 use crate::sources::endpoints;
-use crate::tasks::Tasks;
 
 /// After the stop signal, `/readyz` fails for this long before the listener closes.
 const DRAIN_NOTICE: Duration = Duration::from_secs(1);

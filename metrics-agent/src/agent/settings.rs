@@ -6,7 +6,7 @@ use crate::api::connections::listen::Limits;
 use crate::catalogue::scraping::ScrapeSettings;
 use crate::catalogue::{Options, watch};
 use crate::publish::eds;
-use crate::scrape::credentials as scrape_credentials;
+use crate::scrape::connection::credentials as scrape_credentials;
 use crate::sources::endpoints::Sources;
 
 /// The settings of one agent.

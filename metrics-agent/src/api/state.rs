@@ -13,9 +13,9 @@ use super::pools::history::History;
 use super::pools::status::PoolStatus;
 use super::reports::Reports;
 use crate::catalogue::watch::PlanResult;
-use crate::clock::Clock;
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::pools::Pools;
+use crate::runtime::clock::Clock;
 use crate::sources::endpoints::EndpointSet;
 
 /// What all requests share.

@@ -10,10 +10,10 @@ use super::options::Options;
 use super::plan::Plan;
 use crate::files::FileLimits;
 use crate::files::poll;
+use crate::runtime::tasks::Tasks;
+use crate::runtime::telemetry::ResultCounter;
 use crate::sources::manifests::{self, File};
 use crate::sources::problem::{Problem, Problems};
-use crate::tasks::Tasks;
-use crate::telemetry::ResultCounter;
 
 /// The newest valid plan; before the first one, why there is none.
 pub type PlanResult = Result<Arc<Plan>, String>;

@@ -6,7 +6,7 @@ use std::path::Path;
 use endpoint_picker_wire::v1;
 
 use crate::catalogue::dialect::{Dialect, MetricSpec};
-use crate::catalogue::members::Members;
+use crate::catalogue::plan::members::Members;
 use crate::catalogue::{Options, Plan, Problems};
 use crate::commands::columns::counted;
 use crate::sources::manifests;

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 
 use crate::credentials::{CredentialError, Tokens, files};
 use crate::files::FileLimits;
-use crate::scrape::credentials::{Files, config, tls_files};
+use crate::scrape::connection::credentials::{Files, config, tls_files};
 
 /// Credentials for one request.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use super::error::CredentialError;
 use super::files::{File, read};
 use crate::files::FileLimits;
 use crate::files::poll;
-use crate::tasks::Tasks;
-use crate::telemetry::ResultCounter;
+use crate::runtime::tasks::Tasks;
+use crate::runtime::telemetry::ResultCounter;
 
 /// The newest valid value made of the files. When the files become invalid, the error is logged and the last value stays.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use super::error::FlagError;
 use super::values::{agent, server_name};
 use crate::commands::agent_client::Agent;
-use crate::scrape::credentials::{Files, Trust};
+use crate::scrape::connection::credentials::{Files, Trust};
 
 /// The agent that a command reads from.
 #[derive(Args, Debug)]

@@ -12,7 +12,7 @@ use super::error::FlagError;
 use super::values::{count, duration, path, server_name};
 use crate::catalogue::dialect::MultiEngine;
 use crate::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
-use crate::scrape::credentials::{Files, Trust};
+use crate::scrape::connection::credentials::{Files, Trust};
 
 /// Flags about scraping.
 #[derive(Args, Debug)]

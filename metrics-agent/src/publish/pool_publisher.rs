@@ -12,8 +12,8 @@ use endpoint_picker::reading::Reading;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::clock::Clock;
 use crate::publish::snapshot::{PoolSnapshot, Topology, Versions};
+use crate::runtime::clock::Clock;
 use crate::scrape::slot::{Health, Slot};
 
 /// Least time between two versions of the readings.

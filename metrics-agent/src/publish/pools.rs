@@ -6,9 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::clock::Clock;
 use crate::publish::pool_publisher::PoolPublisher;
-use crate::tasks::Tasks;
+use crate::runtime::clock::Clock;
+use crate::runtime::tasks::Tasks;
 
 /// The pools by name. They are added and removed with the manifests.
 #[derive(Debug)]

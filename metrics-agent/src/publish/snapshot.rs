@@ -11,7 +11,7 @@ use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_cor
 use parking_lot::Mutex;
 use xxhash_rust::xxh64::xxh64;
 
-use crate::clock::Clock;
+use crate::runtime::clock::Clock;
 
 /// Bytes older than this are encoded again, because the ages in them are out of date.
 const MAX_BYTES_AGE: Duration = Duration::from_millis(5);

@@ -9,7 +9,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::error::Reason;
 use super::exposition::{Fault, Field};
-use crate::telemetry::Labels;
+use crate::runtime::telemetry::Labels;
 
 /// Upper bounds in seconds, from a server on this host to the default timeout.
 const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];

@@ -8,16 +8,15 @@ use endpoint_picker::pool::Endpoint;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::credentials::Credentials;
-use super::job::Job;
+use super::connection::credentials::Credentials;
 use super::metrics::ScrapeMetrics;
 use super::restart::RestartWatch;
 use super::slot::Slot;
-use super::task::Task;
+use super::task::{Job, Task};
 use super::turns::{from_now_on, turn};
 use crate::catalogue::scraping::ScrapePlan;
-use crate::clock::{self, Clock};
-use crate::tasks::Tasks;
+use crate::runtime::clock::{self, Clock};
+use crate::runtime::tasks::Tasks;
 
 /// A pool to be scraped.
 pub struct ScrapedPool<'a> {

@@ -103,7 +103,7 @@ pub(crate) fn settings() -> Settings {
             unready_after: None,
             engines: MultiEngine::Sum,
         },
-        scrape_credentials: scrape::credentials::Files::default(),
+        scrape_credentials: scrape::connection::credentials::Files::default(),
         eds: None,
         max_endpoints: 1000,
         max_waiters: 10,

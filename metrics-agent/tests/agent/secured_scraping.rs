@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use metrics_agent::agent::Settings;
 use metrics_agent::catalogue::scraping::Scheme;
-use metrics_agent::scrape::credentials::{Files, Trust};
+use metrics_agent::scrape::connection::credentials::{Files, Trust};
 use rustls::pki_types::ServerName;
 
 use crate::authority::{Authority, CertificateFiles};

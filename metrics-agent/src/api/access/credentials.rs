@@ -8,8 +8,8 @@ use rustls::server::WebPkiClientVerifier;
 use crate::credentials::files::File;
 use crate::credentials::{CredentialError, Tokens, Watched, pem};
 use crate::files::FileLimits;
-use crate::tasks::Tasks;
-use crate::telemetry::ResultCounter;
+use crate::runtime::tasks::Tasks;
+use crate::runtime::telemetry::ResultCounter;
 
 /// The files with the API's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

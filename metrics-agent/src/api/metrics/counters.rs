@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::publish::pool_publisher::EndpointCounts;
-use crate::telemetry::Labels;
+use crate::runtime::telemetry::Labels;
 
 /// Counters of the API, and gauges of all endpoints together. Clones count together.
 #[derive(Clone, Debug)]

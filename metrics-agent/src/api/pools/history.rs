@@ -11,8 +11,8 @@ use tokio::time::MissedTickBehavior;
 use super::build;
 use super::status::{EndpointStatus, PoolStatus, State};
 use crate::api::reports::Reports;
-use crate::clock::Clock;
 use crate::publish::pools::Pools;
+use crate::runtime::clock::Clock;
 
 /// Time between two points.
 const INTERVAL: Duration = Duration::from_secs(2);

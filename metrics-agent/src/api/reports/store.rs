@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::error::ReportError;
 use super::limits::{MAX_AGE, MAX_NAME_BYTES, MAX_STATUSES};
 use crate::api::pools::status::ShadowCounts;
-use crate::clock::Clock;
+use crate::runtime::clock::Clock;
 
 /// The last reports, by pool and proxy.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::fields::LabelLimits;
 use super::file_watcher::FileWatcher;
 use super::set::{EndpointSet, combine};
 use crate::files::FileLimits;
-use crate::tasks::Tasks;
-use crate::telemetry::ResultCounter;
+use crate::runtime::tasks::Tasks;
+use crate::runtime::telemetry::ResultCounter;
 
 /// Where endpoints come from. Both are used together.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,7 @@ use super::file::parse;
 use super::set::{EndpointSet, combine};
 use crate::files::FileLimits;
 use crate::files::poll;
-use crate::telemetry::ResultCounter;
+use crate::runtime::telemetry::ResultCounter;
 
 /// Reads the endpoints file again whenever it changes.
 pub(super) struct FileWatcher {

@@ -4,8 +4,8 @@ use endpoint_picker::reading::Lora;
 use endpoint_picker_wire::Message;
 
 use super::*;
-use crate::clock::Clock;
 use crate::publish::snapshot::{Topology, Versions};
+use crate::runtime::clock::Clock;
 
 const NOW: Duration = Duration::from_secs(100);
 

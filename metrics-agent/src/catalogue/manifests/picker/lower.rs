@@ -10,13 +10,13 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker_wire::{pipeline_into_core, v1};
 
 use super::data_layer;
+use super::data_layer::scraping::Scraping;
 use super::document::{EndpointPickerConfig, FlowControl, Profile};
 use super::findings::Findings;
 use super::gates;
 use super::paths::Paths;
 use super::plugins::Declared;
 use super::references::References;
-use super::scraping::Scraping;
 use crate::catalogue::manifests::fault::{Fault, Faults};
 
 /// The detector that runs when the configuration names none.

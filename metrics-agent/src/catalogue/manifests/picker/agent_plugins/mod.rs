@@ -1,10 +1,13 @@
 //! Plugins that the agent reads and the filter never receives: those of the data layer, and those without effect.
 
+pub(super) mod core_metrics_extractor;
+pub(super) mod metrics_data_source;
+
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::extractor::CoreMetricsExtractor;
-use super::source::MetricsDataSource;
+use core_metrics_extractor::CoreMetricsExtractor;
+use metrics_data_source::MetricsDataSource;
 
 /// A plugin for the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]

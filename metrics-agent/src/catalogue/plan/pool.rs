@@ -2,11 +2,11 @@
 
 use endpoint_picker_wire::v1;
 
-use super::dialect::Dialect;
-use super::manifests::fields::{Metadata, PoolGroup, PoolRef};
-use super::manifests::picker::Scraping;
 use super::members::Members;
-use super::scraping::{Scheme, ScrapePlan, ScrapeSettings};
+use crate::catalogue::dialect::Dialect;
+use crate::catalogue::manifests::fields::{Metadata, PoolGroup, PoolRef};
+use crate::catalogue::manifests::picker::Scraping;
+use crate::catalogue::scraping::{Scheme, ScrapePlan, ScrapeSettings};
 
 /// One pool to serve.
 #[derive(Clone, Debug)]

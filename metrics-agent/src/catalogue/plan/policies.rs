@@ -2,10 +2,10 @@
 
 use endpoint_picker_wire::v1;
 
-use super::manifests::document::{Documents, Item};
-use super::manifests::fault::Fault;
-use super::manifests::fields::PoolRef;
 use super::pool::PoolDraft;
+use crate::catalogue::manifests::document::{Documents, Item};
+use crate::catalogue::manifests::fault::Fault;
+use crate::catalogue::manifests::fields::PoolRef;
 use crate::sources::problem::Problem;
 
 pub(super) fn apply(pools: &mut [PoolDraft], documents: &mut Documents) {

@@ -1,11 +1,8 @@
 //! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot.
 
-mod connection;
-pub mod credentials;
+pub mod connection;
 mod error;
 pub mod exposition;
-mod head_limit;
-mod job;
 mod metrics;
 mod restart;
 mod scraper;

@@ -7,56 +7,56 @@ use serde::Deserialize;
 /// The parameters of `core-metrics-extractor`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct CoreMetricsExtractor {
+pub(in crate::catalogue::manifests::picker) struct CoreMetricsExtractor {
     /// Label in which an endpoint names its engine; empty: `llm-d.ai/engine-type`.
-    pub(super) engine_label_key: String,
+    pub(in crate::catalogue::manifests::picker) engine_label_key: String,
     /// Engine of endpoints that name none; empty: `vllm`.
-    pub(super) default_engine: String,
+    pub(in crate::catalogue::manifests::picker) default_engine: String,
     /// Engines that are added to the built-in ones. One with a built-in name replaces that one.
-    pub(super) engine_configs: Vec<EngineConfig>,
+    pub(in crate::catalogue::manifests::picker) engine_configs: Vec<EngineConfig>,
 }
 
 /// The metrics of one engine, each written `name` or `name{label=value,…}`. An empty one is not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct EngineConfig {
+pub(in crate::catalogue::manifests::picker) struct EngineConfig {
     /// The engine's name; not empty and not `default`.
-    pub(super) name: String,
+    pub(in crate::catalogue::manifests::picker) name: String,
     /// Number of waiting requests.
-    pub(super) queued_requests_spec: String,
+    pub(in crate::catalogue::manifests::picker) queued_requests_spec: String,
     /// Number of running requests.
-    pub(super) running_requests_spec: String,
+    pub(in crate::catalogue::manifests::picker) running_requests_spec: String,
     /// Used fraction of the KV cache, 0..=1.
     #[serde(rename = "kvUsageSpec")]
-    pub(super) kv_usage_spec: String,
+    pub(in crate::catalogue::manifests::picker) kv_usage_spec: String,
     /// LoRA adapters, in labels.
-    pub(super) lora_spec: String,
+    pub(in crate::catalogue::manifests::picker) lora_spec: String,
     /// Block size and number of blocks of the KV cache, in labels.
-    pub(super) cache_info_spec: String,
+    pub(in crate::catalogue::manifests::picker) cache_info_spec: String,
     /// Label of that metric with the tokens per block; empty: `block_size`.
-    pub(super) cache_block_size_label_name: String,
+    pub(in crate::catalogue::manifests::picker) cache_block_size_label_name: String,
     /// Label of that metric with the number of blocks; empty: `num_gpu_blocks`.
-    pub(super) cache_num_blocks_label_name: String,
+    pub(in crate::catalogue::manifests::picker) cache_num_blocks_label_name: String,
     /// Tokens per block, as a value.
-    pub(super) cache_block_size_spec: String,
+    pub(in crate::catalogue::manifests::picker) cache_block_size_spec: String,
     /// Number of blocks, as a value.
-    pub(super) cache_num_blocks_spec: String,
+    pub(in crate::catalogue::manifests::picker) cache_num_blocks_spec: String,
     /// Further numbers, for plugins that read them by name.
-    pub(super) custom_metrics: Vec<CustomMetric>,
+    pub(in crate::catalogue::manifests::picker) custom_metrics: Vec<CustomMetric>,
 }
 
 /// A number that plugins read by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct CustomMetric {
+pub(in crate::catalogue::manifests::picker) struct CustomMetric {
     /// The name; not empty, and unique in its engine.
-    pub(super) attribute_key: String,
+    pub(in crate::catalogue::manifests::picker) attribute_key: String,
     /// The metric; not empty.
-    pub(super) metric_spec: String,
+    pub(in crate::catalogue::manifests::picker) metric_spec: String,
 }
 
 impl CoreMetricsExtractor {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(in crate::catalogue::manifests::picker) fn check(&self) -> Result<(), String> {
         let mut names = HashSet::new();
         for (index, engine) in self.engine_configs.iter().enumerate() {
             let at = format!("engineConfigs[{index}]");
@@ -72,7 +72,7 @@ impl CoreMetricsExtractor {
     }
 
     /// The names of all custom metrics.
-    pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::catalogue::manifests::picker) fn attributes(&self) -> impl Iterator<Item = &str> {
         let metrics = self.engine_configs.iter().flat_map(|engine| &engine.custom_metrics);
         metrics.map(|metric| metric.attribute_key.as_str())
     }

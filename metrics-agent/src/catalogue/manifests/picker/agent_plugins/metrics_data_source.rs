@@ -10,30 +10,30 @@ use serde::{Deserialize, Deserializer};
 /// The parameters of `metrics-data-source`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct MetricsDataSource {
-    pub(super) scheme: Scheme,
+pub(in crate::catalogue::manifests::picker) struct MetricsDataSource {
+    pub(in crate::catalogue::manifests::picker) scheme: Scheme,
     /// Path of the metrics page; starts with `/`.
-    pub(super) path: String,
+    pub(in crate::catalogue::manifests::picker) path: String,
     /// Port to scrape, 1..=65535. `None`: the endpoint's own.
-    pub(super) port: Option<u32>,
+    pub(in crate::catalogue::manifests::picker) port: Option<u32>,
     /// Accepted, without effect: the agent's flags name the trusted certificates.
     #[serde(rename = "insecureSkipVerify")]
     _insecure_skip_verify: bool,
-    /// PEM file of the certificates to trust. Not supported, so only the empty path passes [`super::scraping`].
-    pub(super) ca_cert_path: String,
+    /// PEM file of the certificates to trust. Not supported, so only the empty path passes [`Scraping`](crate::catalogue::manifests::picker::Scraping).
+    pub(in crate::catalogue::manifests::picker) ca_cert_path: String,
     /// PEM file of the client's certificate. Not supported either.
-    pub(super) client_cert_path: String,
+    pub(in crate::catalogue::manifests::picker) client_cert_path: String,
     /// PEM file of the client's key. Not supported either.
-    pub(super) client_key_path: String,
+    pub(in crate::catalogue::manifests::picker) client_key_path: String,
     /// Time between scrapes, above 0. `None`: the agent's own.
     #[serde(deserialize_with = "interval")]
-    pub(super) interval: Option<Duration>,
+    pub(in crate::catalogue::manifests::picker) interval: Option<Duration>,
 }
 
 /// Protocol of scrapes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Scheme {
+pub(in crate::catalogue::manifests::picker) enum Scheme {
     #[default]
     Http,
     Https,
@@ -55,7 +55,7 @@ impl Default for MetricsDataSource {
 }
 
 impl MetricsDataSource {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(in crate::catalogue::manifests::picker) fn check(&self) -> Result<(), String> {
         if !self.path.starts_with('/') {
             return Err(format!("path is {:?}; it must start with '/'", self.path));
         }

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::manifests::document::{Documents, Item};
-use super::manifests::fault::{Fault, Origin};
+use crate::catalogue::manifests::document::{Documents, Item};
+use crate::catalogue::manifests::fault::{Fault, Origin};
 use crate::sources::problem::Problem;
 
 /// Refuses objects of the same kind, namespace and name as an earlier one.

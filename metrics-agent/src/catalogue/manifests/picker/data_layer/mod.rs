@@ -1,14 +1,16 @@
 //! `dataLayer`: the declared plugins by which the agent scrapes servers and finds endpoints.
 
+pub(super) mod scraping;
+
 use std::path::PathBuf;
 
-use super::agent_plugins::AgentPlugin;
-use super::document::{DataLayer, PluginRef};
-use super::findings::Findings;
-use super::paths::Paths;
-use super::plugins::Declared;
-use super::scraping::Scraping;
 use crate::catalogue::manifests::fault::quoted;
+use crate::catalogue::manifests::picker::agent_plugins::AgentPlugin;
+use crate::catalogue::manifests::picker::document::{DataLayer, PluginRef};
+use crate::catalogue::manifests::picker::findings::Findings;
+use crate::catalogue::manifests::picker::paths::Paths;
+use crate::catalogue::manifests::picker::plugins::Declared;
+use scraping::Scraping;
 
 const SOURCE: &str = "metrics-data-source";
 const EXTRACTOR: &str = "core-metrics-extractor";

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::manifests::document::{Config, Documents};
-use super::manifests::fault::{Fault, Origin};
 use super::pool::PoolDraft;
+use crate::catalogue::manifests::document::{Config, Documents};
+use crate::catalogue::manifests::fault::{Fault, Origin};
 
 /// Sets each pool's shadow configuration. `endpoints_file` is the one of the acting configurations.
 pub(super) fn apply(

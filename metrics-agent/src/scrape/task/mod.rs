@@ -1,5 +1,7 @@
 //! The scrape task of one endpoint.
 
+mod job;
+
 use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,17 +10,17 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use endpoint_picker::reading::Reading;
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 
-use super::connection::{Connection, GetError};
-use super::error::{Reason, ScrapeError};
-use super::job::Job;
-use super::metrics::ScrapeMetrics;
 use crate::catalogue::scraping::{Scheme, ScrapeSettings};
-use crate::clock::{self, Clock};
 use crate::credentials::Watched;
-use crate::scrape::credentials::Credentials;
+use crate::runtime::clock::{self, Clock};
+use crate::scrape::connection::credentials::Credentials;
+use crate::scrape::connection::{Connection, GetError};
+use crate::scrape::error::{Reason, ScrapeError};
 use crate::scrape::exposition::{Extraction, Reader};
+use crate::scrape::metrics::ScrapeMetrics;
 use crate::scrape::restart::RestartWatch;
 use crate::scrape::slot::Slot;
+pub(super) use job::Job;
 
 /// Refused connections in a row after which the endpoint is not ready.
 const REFUSALS_TO_UNREADY: u32 = 3;

@@ -11,16 +11,16 @@ use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 
 /// Everything that a task depends on. The task keeps running as long as its job stays the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Job {
-    pub(super) endpoint: String,
+pub(in crate::scrape) struct Job {
+    pub(in crate::scrape) endpoint: String,
     /// Where the metrics are.
-    pub(super) address: SocketAddr,
-    pub(super) settings: Arc<ScrapeSettings>,
-    pub(super) dialect: Arc<Dialect>,
+    pub(in crate::scrape) address: SocketAddr,
+    pub(in crate::scrape) settings: Arc<ScrapeSettings>,
+    pub(in crate::scrape) dialect: Arc<Dialect>,
 }
 
 impl Job {
-    pub(super) fn new(plan: &ScrapePlan, endpoint: &Endpoint) -> Self {
+    pub(in crate::scrape) fn new(plan: &ScrapePlan, endpoint: &Endpoint) -> Self {
         let own = endpoint.address();
         Self {
             endpoint: endpoint.name().to_owned(),

@@ -1,5 +1,8 @@
 //! One kept-alive HTTP/1.1 connection to one endpoint.
 
+pub mod credentials;
+mod head_limit;
+
 use std::net::SocketAddr;
 use std::pin::Pin;
 
@@ -16,10 +19,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::credentials::Credentials;
-use super::error::ScrapeError;
-use super::head_limit::{HeadLimit, LimitedStream};
 use crate::catalogue::scraping::Scheme;
+use crate::scrape::error::ScrapeError;
+use credentials::Credentials;
+use head_limit::{HeadLimit, LimitedStream};
 
 /// Most bytes that one connection buffers, including the response head. Small, so that reading a buffer does not delay other tasks.
 const MAX_BUFFER: usize = 32 * 1024;

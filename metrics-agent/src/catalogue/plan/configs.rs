@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use super::manifests::document::Config;
-use super::manifests::fault::{Fault, Origin};
 use super::pool::PoolDraft;
+use crate::catalogue::manifests::document::Config;
+use crate::catalogue::manifests::fault::{Fault, Origin};
 use crate::sources::problem::Problem;
 
 /// Sets each pool's configuration, and returns the endpoints file, of which there is at most one.

@@ -13,8 +13,8 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use crate::credentials::files::File;
 use crate::credentials::{CredentialError, Tokens, Watched, pem};
 use crate::files::FileLimits;
-use crate::tasks::Tasks;
-use crate::telemetry::ResultCounter;
+use crate::runtime::tasks::Tasks;
+use crate::runtime::telemetry::ResultCounter;
 
 /// The files with credentials for model servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,6 @@ mod agent_plugins;
 mod data_layer;
 mod deprecated;
 mod document;
-mod extractor;
 mod findings;
 mod gates;
 mod lower;
@@ -14,9 +13,7 @@ mod parameters;
 mod paths;
 mod plugins;
 mod references;
-mod scraping;
-mod source;
 
+pub(crate) use data_layer::scraping::Scraping;
 pub(crate) use document::EndpointPickerConfig;
 pub(crate) use lower::{Lowered, lower};
-pub(crate) use scraping::Scraping;

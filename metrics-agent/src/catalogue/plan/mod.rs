@@ -1,20 +1,25 @@
 //! Combines all manifests into a plan.
 
+mod configs;
+mod duplicates;
+pub mod members;
+mod policies;
+mod pool;
+mod shadows;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use endpoint_picker_wire::v1;
 
-use super::configs;
-use super::duplicates;
-use super::manifests::document::{Documents, Item};
-use super::manifests::fault::{Fault, Origin};
-use super::manifests::picker::Scraping;
-use super::members::Members;
-use super::options::Options;
-use super::policies;
-use super::pool::{PoolDraft, PoolPlan};
-use super::shadows;
+use members::Members;
+use pool::PoolDraft;
+pub use pool::PoolPlan;
+
+use crate::catalogue::manifests::document::{Documents, Item};
+use crate::catalogue::manifests::fault::{Fault, Origin};
+use crate::catalogue::manifests::picker::Scraping;
+use crate::catalogue::options::Options;
 use crate::sources::manifests::File;
 use crate::sources::problem::{Problem, Problems};
 

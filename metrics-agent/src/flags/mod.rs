@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_operators_guide_has_every_flag() {
-        let guide = include_str!("../../docs/operations.md");
+        let guide = include_str!("../../../docs/operations.md");
         let names = names(&Flags::command());
         assert!(names.len() > 40, "{names:?}");
         let is_documented = |name: &&String| {
