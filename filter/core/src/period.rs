@@ -24,6 +24,11 @@ impl Period {
         self.start.abs_diff(now) < self.length
     }
 
+    /// The time that is left of the period; zero if it is over.
+    pub fn left(&self, now: Duration) -> Duration {
+        if self.contains(now) { (self.start + self.length).saturating_sub(now) } else { Duration::ZERO }
+    }
+
     /// Whether this time is before the start, though by less than the period is long.
     pub fn begins_soon_after(&self, time: Duration) -> bool {
         time < self.start && self.contains(time)
@@ -53,6 +58,10 @@ mod tests {
         assert!(period.contains(START + SECOND - Duration::from_nanos(1)));
         assert!(!period.contains(START + SECOND));
         assert!(!Period::default().contains(Duration::ZERO));
+        assert_eq!(
+            [START, START + SECOND / 4, START + HOUR].map(|now| period.left(now)),
+            [SECOND, SECOND * 3 / 4, Duration::ZERO]
+        );
     }
 
     #[test]

@@ -19,8 +19,8 @@ const LEAST_PEEK_BYTES: usize = 1024;
 pub struct Config {
     /// The pool's name at the agent.
     pub pool: String,
-    /// The proxy's cluster that reaches the agent.
-    pub agent_cluster: String,
+    /// The proxy's cluster that reaches the agent; `None` if the shell reaches it in its own way.
+    pub agent_cluster: Option<String>,
     /// The treatment of requests until the first snapshot of the pool arrives.
     #[serde(default)]
     pub failure_mode: FailureMode,
@@ -84,7 +84,7 @@ pub enum ConfigError {
     Json(serde_json::Error),
     /// `pool` has this value.
     Pool(String),
-    /// `agentCluster` is empty.
+    /// `agentCluster` is missing or empty.
     NoAgentCluster,
     /// `limits.peekBytes` is out of range.
     PeekBytes(Limits),
@@ -97,9 +97,9 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Json(error) => error.fmt(f),
             Self::Pool(pool) => write!(f, "pool is {pool:?}; allowed are letters, digits, '-', '_' and '.'"),
-            Self::NoAgentCluster => {
-                f.write_str("agentCluster is empty; it names the Envoy cluster of the metrics agent")
-            }
+            Self::NoAgentCluster => f.write_str(
+                "agentCluster is missing or empty; it names the Envoy cluster of the metrics agent",
+            ),
             Self::PeekBytes(Limits { peek_bytes, max_held_bytes, .. }) => write!(
                 f,
                 "limits.peekBytes is {peek_bytes}; allowed are {LEAST_PEEK_BYTES} up to maxHeldBytes, which is {max_held_bytes}"
@@ -123,23 +123,32 @@ impl core::error::Error for ConfigError {
 }
 
 impl Config {
-    /// Reads and checks a configuration.
+    /// Reads and checks a configuration of a shell without further fields.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
-        let config: Self = serde_json::from_slice(json).map_err(ConfigError::Json)?;
+        serde_json::from_slice::<Self>(json).map_err(ConfigError::Json)?.checked()
+    }
+
+    /// The same configuration, if it is allowed.
+    pub fn checked(self) -> Result<Self, ConfigError> {
         let is_refused = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
-        if config.pool.is_empty() || config.pool.contains(is_refused) {
-            return Err(ConfigError::Pool(config.pool));
+        if self.pool.is_empty() || self.pool.contains(is_refused) {
+            return Err(ConfigError::Pool(self.pool));
         }
-        if config.agent_cluster.is_empty() {
+        if self.agent_cluster.as_ref().is_some_and(String::is_empty) {
             return Err(ConfigError::NoAgentCluster);
         }
-        if !(LEAST_PEEK_BYTES..=config.limits.max_held_bytes).contains(&config.limits.peek_bytes) {
-            return Err(ConfigError::PeekBytes(config.limits));
+        if !(LEAST_PEEK_BYTES..=self.limits.max_held_bytes).contains(&self.limits.peek_bytes) {
+            return Err(ConfigError::PeekBytes(self.limits));
         }
-        if !config.explain.is_valid() {
+        if !self.explain.is_valid() {
             return Err(ConfigError::Explain);
         }
-        Ok(config)
+        Ok(self)
+    }
+
+    /// The cluster that reaches the agent, for a shell that has no other way to it.
+    pub fn required_agent_cluster(&self) -> Result<&str, ConfigError> {
+        self.agent_cluster.as_deref().ok_or(ConfigError::NoAgentCluster)
     }
 }
 
@@ -157,7 +166,7 @@ impl Explain {
 }
 
 /// Reads `countTokens`. Serde's own message for a value of another type would not name the field.
-fn count_tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+pub fn count_tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let refused = || D::Error::custom(format_args!("countTokens is {value}; allowed are true and false"));
     value.as_bool().ok_or_else(refused)
@@ -214,7 +223,11 @@ mod tests {
             let refusal = refusal(&with(field));
             assert!(refusal.contains(expected), "{refusal}");
         }
-        assert!(refusal(r#"{"pool": "p", "agentCluster": ""}"#).starts_with("agentCluster is empty"));
+        assert!(
+            refusal(r#"{"pool": "p", "agentCluster": ""}"#).starts_with("agentCluster is missing or empty")
+        );
+        let without = Config::parse(br#"{"pool": "p"}"#).unwrap();
+        assert!(matches!(without.required_agent_cluster(), Err(ConfigError::NoAgentCluster)));
         assert!(refusal("{").contains("EOF"));
     }
 

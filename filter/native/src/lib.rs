@@ -6,4 +6,5 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod abi;
+pub mod config;
 mod host;

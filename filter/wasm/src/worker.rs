@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use endpoint_picker_engine::agent::{PollOutcome, Reporter, SnapshotClient};
+use endpoint_picker_engine::agent::{CallError, CallId, PollOutcome, PollTimes, Reporter, SnapshotClient};
 use endpoint_picker_engine::config::{Config, ConfigError};
 use endpoint_picker_engine::pool_in_use::{PoolInUse, TopologyChange};
 use endpoint_picker_engine::proxy::ProxyError;
@@ -14,6 +14,9 @@ use endpoint_picker_engine::snapshot::{self, ReadError};
 use endpoint_picker_workers::{Lease, Replica, SharedSnapshot, next_worker_number};
 
 use crate::host::{self, Envoy};
+
+/// Times of a poll. A long wait keeps polls few while nothing changes.
+const POLL: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Duration::from_secs(10) };
 
 /// The pool that all streams of a VM use.
 pub(crate) type Pool = PoolInUse<Replica<Envoy>, Envoy>;
@@ -68,10 +71,10 @@ impl Worker {
         let name = &config.pool;
         let replica = Replica::new(Envoy, name, number)?;
         let mut worker = Self {
-            agent_cluster: config.agent_cluster.clone(),
+            agent_cluster: config.required_agent_cluster().map_err(StartError::Config)?.to_owned(),
             snapshot: SharedSnapshot::new(name),
             lease: Lease::new(&Envoy, name, number)?,
-            client: SnapshotClient::new(name),
+            client: SnapshotClient::new(name, POLL),
             reporter: Reporter::new(name, proxy_name.unwrap_or_default(), seed),
             pool: Rc::new(RefCell::new(PoolInUse::new(config, replica, &Envoy, seed))),
             last_errors: Vec::new(),
@@ -149,7 +152,7 @@ impl Worker {
     }
 
     /// Takes the answer of the agent that is being delivered.
-    pub(crate) fn take_answer(&mut self, call: u32) {
+    pub(crate) fn take_answer(&mut self, call: CallId) {
         if self.reporter.awaits(call) {
             if let Some(problem) = self.reporter.finish(host::call_status()) {
                 log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
@@ -163,7 +166,7 @@ impl Worker {
         let Self { pool, snapshot, client, .. } = self;
         let have = pool.borrow().view().versions();
         let now = host::now();
-        let answer = now.clone().and_then(|_| host::agent_answer());
+        let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer());
         let now = now.unwrap_or_default();
         let outcome = client.finish(answer, have, now, |newer| {
             snapshot.publish(&Envoy, newer.bytes, newer.readings_version, newer.has_topology, now)

@@ -1,9 +1,12 @@
 //! Requests to the agent and its answers.
 
+use core::fmt;
 use core::time::Duration;
 
-/// The proxy's number of a request to the agent.
-pub type CallId = u32;
+use crate::proxy::ProxyError;
+
+/// The shell's number of a request to the agent.
+pub type CallId = u64;
 
 /// The `:authority` of requests to the agent: every agent allows it, whatever the proxy calls its cluster.
 pub const AUTHORITY: &str = "metrics-agent";
@@ -25,8 +28,42 @@ pub struct AgentRequest {
 /// The agent's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAnswer {
-    /// The status; `None` if the agent did not answer.
-    pub status: Option<u16>,
+    /// The status.
+    pub status: u16,
     /// The body.
     pub body: Vec<u8>,
+}
+
+/// Why a request to the agent has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// The proxy refused a call.
+    Proxy(ProxyError),
+    /// The agent did not answer, for this reason; empty if the proxy does not give one.
+    NoAnswer(String),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proxy(error) => error.fmt(f),
+            Self::NoAnswer(reason) if reason.is_empty() => f.write_str("the agent did not answer"),
+            Self::NoAnswer(reason) => write!(f, "the agent did not answer: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for CallError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Proxy(error) => Some(error),
+            Self::NoAnswer(_) => None,
+        }
+    }
+}
+
+impl From<ProxyError> for CallError {
+    fn from(error: ProxyError) -> Self {
+        Self::Proxy(error)
+    }
 }

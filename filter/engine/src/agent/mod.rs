@@ -4,6 +4,6 @@ mod call;
 mod report;
 mod snapshot_client;
 
-pub use call::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallId};
+pub use call::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError, CallId};
 pub use report::{ReportProblem, Reporter};
-pub use snapshot_client::{NewSnapshot, PollError, PollOutcome, SnapshotClient};
+pub use snapshot_client::{NewSnapshot, PollError, PollOutcome, PollTimes, SnapshotClient};

@@ -9,11 +9,10 @@ use endpoint_picker_wire::report::{EndpointReport, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use hashbrown::HashSet;
 
-use super::call::{AgentRequest, CallId};
+use super::call::{AgentRequest, CallError, CallId};
 use crate::ledger::{Ledger, LedgerStore};
 use crate::metrics::{MetricSink, Metrics};
 use crate::pool_in_use::PoolInUse;
-use crate::proxy::{ProxyError, Result};
 
 /// Time between two reports.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -24,10 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Why the agent did not take a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportProblem {
-    /// The proxy refused a call.
-    Proxy(ProxyError),
-    /// The agent did not answer.
-    NoAnswer,
+    /// The agent did not answer, or the proxy refused a call.
+    Call(CallError),
     /// The agent answered with another status than 204.
     Status(u16),
 }
@@ -35,8 +32,7 @@ pub enum ReportProblem {
 impl fmt::Display for ReportProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Proxy(error) => error.fmt(f),
-            Self::NoAnswer => f.write_str("the agent did not answer"),
+            Self::Call(error) => error.fmt(f),
             Self::Status(status) => write!(f, "the agent answered {status}"),
         }
     }
@@ -110,15 +106,14 @@ impl Reporter {
         self.call == Some(call)
     }
 
-    /// Takes the status of the answer to the report in flight; `None` if the agent did not answer. Returns the problem to log: the
-    /// agent did not take this report, but took the one before.
-    pub fn finish(&mut self, status: Result<Option<u16>>) -> Option<ReportProblem> {
+    /// Takes the status of the answer to the report in flight. Returns the problem to log: the agent did not take this report, but
+    /// took the one before.
+    pub fn finish(&mut self, status: Result<u16, CallError>) -> Option<ReportProblem> {
         self.call = None;
         let problem = match status {
-            Ok(Some(204)) => None,
-            Ok(Some(status)) => Some(ReportProblem::Status(status)),
-            Ok(None) => Some(ReportProblem::NoAnswer),
-            Err(error) => Some(ReportProblem::Proxy(error)),
+            Ok(204) => None,
+            Ok(status) => Some(ReportProblem::Status(status)),
+            Err(error) => Some(ReportProblem::Call(error)),
         };
         let was_failing = core::mem::replace(&mut self.is_failing, problem.is_some());
         problem.filter(|_| !was_failing)

@@ -6,15 +6,18 @@ use core::time::Duration;
 use endpoint_picker::period::Period;
 use endpoint_picker_wire::{self as wire, SnapshotError};
 
-use super::call::{AgentAnswer, AgentRequest, CallId};
+use super::call::{AgentAnswer, AgentRequest, CallError, CallId};
 use crate::pool_view::{Topology, TopologyRefusal, Versions};
-use crate::proxy::{ProxyError, Result};
+use crate::proxy::Result;
 
-/// The time that the agent may hold a poll back while nothing changes.
-const WAIT: Duration = Duration::from_secs(5);
-
-/// The time that a poll may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// The times of a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollTimes {
+    /// The time that the agent may hold a poll back while nothing changes.
+    pub wait: Duration,
+    /// The time that a poll may take, its wait included.
+    pub timeout: Duration,
+}
 
 /// Least time from one poll to the next, however soon an answer comes. One agent publishes no more often, but of two each has readings
 /// that the other does not have.
@@ -30,6 +33,7 @@ const MAX_REFUSAL: usize = 256;
 #[derive(Debug)]
 pub struct SnapshotClient {
     path: String,
+    times: PollTimes,
     /// The poll in flight.
     call: Option<CallId>,
     /// Since the last poll began.
@@ -78,10 +82,8 @@ pub enum PollOutcome {
 /// Why a poll failed.
 #[derive(Debug)]
 pub enum PollError {
-    /// The proxy refused a call.
-    Proxy(ProxyError),
-    /// The agent did not answer.
-    NoAnswer,
+    /// The agent did not answer, or the proxy refused a call.
+    Call(CallError),
     /// The agent answered with another status than 200 and 204.
     Status {
         /// The status.
@@ -100,8 +102,7 @@ pub enum PollError {
 impl fmt::Display for PollError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Proxy(error) => error.fmt(f),
-            Self::NoAnswer => f.write_str("the agent did not answer"),
+            Self::Call(error) => error.fmt(f),
             Self::Status { status, body } => write!(f, "the agent answered {status}: {body:?}"),
             Self::Malformed(error) => error.fmt(f),
             Self::Refused(reason) => write!(f, "the agent's endpoints and policy cannot be used: {reason}"),
@@ -115,19 +116,20 @@ impl fmt::Display for PollError {
 impl core::error::Error for PollError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Proxy(error) => Some(error),
+            Self::Call(error) => Some(error),
             Self::Malformed(error) => Some(error),
             Self::Refused(error) => Some(error),
-            Self::NoAnswer | Self::Status { .. } | Self::NoTopology => None,
+            Self::Status { .. } | Self::NoTopology => None,
         }
     }
 }
 
 impl SnapshotClient {
     /// The client of one pool, by its name at the agent.
-    pub fn new(pool: &str) -> Self {
+    pub fn new(pool: &str, times: PollTimes) -> Self {
         Self {
             path: format!("/v1/pools/{pool}/snapshot"),
+            times,
             call: None,
             since_poll: Period::default(),
             pause: Period::default(),
@@ -145,8 +147,13 @@ impl SnapshotClient {
         }
         self.pause = Period::new(now, RETRY_AFTER);
         self.since_poll = Period::new(now, POLL_EVERY);
-        let path = format!("{}?wait_ms={}{}", self.path, WAIT.as_millis(), self.query(have));
-        Some(AgentRequest { path, body: None, timeout: TIMEOUT })
+        let path = format!("{}?wait_ms={}{}", self.path, self.times.wait.as_millis(), self.query(have));
+        Some(AgentRequest { path, body: None, timeout: self.times.timeout })
+    }
+
+    /// The time until the next poll may begin, if none is in flight.
+    pub fn pause(&self, now: Duration) -> Duration {
+        self.pause.left(now)
     }
 
     /// The poll was sent; its answer comes under this number.
@@ -172,13 +179,13 @@ impl SnapshotClient {
     /// [`Self::next_poll`].
     pub fn finish(
         &mut self,
-        answer: Result<AgentAnswer>,
+        answer: core::result::Result<AgentAnswer, CallError>,
         have: Option<Versions>,
         now: Duration,
         publish: impl FnOnce(&NewSnapshot<'_>) -> Result<()>,
     ) -> PollOutcome {
         self.call = None;
-        let result = answer.map_err(PollError::Proxy).and_then(|answer| self.take(answer, have, publish));
+        let result = answer.map_err(PollError::Call).and_then(|answer| self.take(answer, have, publish));
         match result {
             Ok(outcome) => {
                 self.last_error = None;
@@ -203,13 +210,12 @@ impl SnapshotClient {
     ) -> core::result::Result<PollOutcome, PollError> {
         let AgentAnswer { status, mut body } = answer;
         match status {
-            Some(200) => {}
-            Some(204) => return Ok(PollOutcome::Unchanged),
-            Some(status) => {
+            200 => {}
+            204 => return Ok(PollOutcome::Unchanged),
+            _ => {
                 body.truncate(MAX_REFUSAL);
                 return Err(PollError::Status { status, body: String::from_utf8_lossy(&body).into_owned() });
             }
-            None => return Err(PollError::NoAnswer),
         }
         let snapshot = wire::decode(&body).map_err(PollError::Malformed)?;
         let version = snapshot.topology_version;
@@ -226,7 +232,8 @@ impl SnapshotClient {
             return Err(PollError::NoTopology);
         }
         let readings_version = snapshot.readings_version;
-        publish(&NewSnapshot { bytes: &body, readings_version, has_topology }).map_err(PollError::Proxy)?;
+        publish(&NewSnapshot { bytes: &body, readings_version, has_topology })
+            .map_err(|error| PollError::Call(error.into()))?;
         Ok(PollOutcome::Published)
     }
 }

@@ -3,13 +3,16 @@
 use core::cell::RefCell;
 use core::time::Duration;
 
-use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest, PollError, PollOutcome, SnapshotClient};
+use endpoint_picker_engine::agent::{
+    AgentAnswer, AgentRequest, CallError, PollError, PollOutcome, PollTimes, SnapshotClient,
+};
 use endpoint_picker_engine::pool_view::{TopologyRefusal, Versions};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_wire::{Message, v1};
 
 use crate::fixture::{START, fewest_waiting, snapshot, topology};
 
+const TIMES: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Duration::from_secs(10) };
 const HAVE: Option<Versions> = Some(Versions { topology: 1, readings: 1 });
 
 /// A snapshot with a topology of this version.
@@ -33,7 +36,7 @@ struct Poller {
 
 impl Poller {
     fn new() -> Self {
-        Self { client: SnapshotClient::new("p"), published: RefCell::default(), refuses: false }
+        Self { client: SnapshotClient::new("p", TIMES), published: RefCell::default(), refuses: false }
     }
 
     fn poll(&mut self, have: Option<Versions>, now: Duration) -> Option<AgentRequest> {
@@ -50,7 +53,9 @@ impl Poller {
         now: Duration,
     ) -> PollOutcome {
         assert!(self.client.awaits(7) && !self.client.awaits(8));
-        let outcome = self.client.finish(Ok(AgentAnswer { status, body }), have, now, |snapshot| {
+        let answer = status.map(|status| AgentAnswer { status, body });
+        let answer = answer.ok_or_else(|| CallError::NoAnswer("reset".to_owned()));
+        let outcome = self.client.finish(answer, have, now, |snapshot| {
             if self.refuses {
                 return Err(ProxyError { call: "set_shared_data", status: "InternalFailure".to_owned() });
             }
@@ -108,8 +113,8 @@ fn one_poll_is_in_flight_at_a_time_and_the_next_begins_after_20_ms() {
 fn a_poll_that_failed_is_repeated_after_200_ms_and_the_same_error_is_new_once() {
     let mut poller = Poller::new();
     for (status, body, now, expected, expected_new) in [
-        (None, "", 0, "the agent did not answer", true),
-        (None, "", 1_000, "the agent did not answer", false),
+        (None, "", 0, "the agent did not answer: reset", true),
+        (None, "", 1_000, "the agent did not answer: reset", false),
         (Some(404), "no such pool", 2_000, r#"the agent answered 404: "no such pool""#, true),
         (Some(200), "x", 3_000, "the snapshot is malformed", true),
     ] {
@@ -129,7 +134,7 @@ fn a_poll_that_failed_is_repeated_after_200_ms_and_the_same_error_is_new_once() 
 
 #[test]
 fn a_poll_that_the_proxy_refuses_to_send_is_repeated_after_200_ms() {
-    let mut client = SnapshotClient::new("p");
+    let mut client = SnapshotClient::new("p", TIMES);
     assert!(client.next_poll(None, START).is_some());
     assert_eq!(client.next_poll(None, ms(199)), None);
     assert!(client.next_poll(None, ms(200)).is_some());

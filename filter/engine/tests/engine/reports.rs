@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker_engine::agent::{ReportProblem, Reporter};
+use endpoint_picker_engine::agent::{CallError, ReportProblem, Reporter};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_wire::report::{Rejected, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT, v1};
@@ -43,7 +43,7 @@ fn a_report_names_an_endpoint_that_was_avoided_only_since_the_last_report() {
     let mut reporter = reporter();
     let mut is_failing = |fixture: &Fixture, millis: u64| {
         let request = reporter.next_report(&fixture.pool, START + Duration::from_millis(millis))?;
-        reporter.finish(Ok(Some(204)));
+        reporter.finish(Ok(204));
         let report = Report::decode(request.body?.as_slice()).ok()?;
         Some(report.endpoints.iter().any(|endpoint| endpoint.failing))
     };
@@ -74,7 +74,7 @@ fn a_report_is_sent_once_a_second_and_not_before_the_first_snapshot() {
     reporter.sent(7);
     assert!(reporter.next_report(&fixture.pool, START + 9 * SECOND).is_none(), "one is in flight");
     assert!(reporter.awaits(7) && !reporter.awaits(8));
-    assert_eq!(reporter.finish(Ok(Some(204))), None);
+    assert_eq!(reporter.finish(Ok(204)), None);
     assert!(!reporter.awaits(7));
     assert!(reporter.next_report(&fixture.pool, START + SECOND / 2).is_none());
     assert!(reporter.next_report(&fixture.pool, START + SECOND).is_some());
@@ -83,14 +83,15 @@ fn a_report_is_sent_once_a_second_and_not_before_the_first_snapshot() {
 #[test]
 fn a_problem_is_returned_once_until_a_report_is_taken() {
     let mut reporter = reporter();
-    let refused = ProxyError { call: "get_map_value", status: "NotFound".to_owned() };
-    assert_eq!(reporter.finish(Ok(Some(503))), Some(ReportProblem::Status(503)));
-    assert_eq!(reporter.finish(Ok(None)), None);
-    assert_eq!(reporter.finish(Ok(Some(204))), None);
-    assert_eq!(reporter.finish(Ok(None)), Some(ReportProblem::NoAnswer));
-    assert_eq!(reporter.finish(Ok(Some(204))), None);
-    assert_eq!(reporter.finish(Err(refused.clone())), Some(ReportProblem::Proxy(refused.clone())));
-    let texts = [ReportProblem::Status(503), ReportProblem::NoAnswer, ReportProblem::Proxy(refused)];
+    let none = CallError::NoAnswer(String::new());
+    let refused = CallError::Proxy(ProxyError { call: "get_map_value", status: "NotFound".to_owned() });
+    assert_eq!(reporter.finish(Ok(503)), Some(ReportProblem::Status(503)));
+    assert_eq!(reporter.finish(Err(none.clone())), None);
+    assert_eq!(reporter.finish(Ok(204)), None);
+    assert_eq!(reporter.finish(Err(none.clone())), Some(ReportProblem::Call(none.clone())));
+    assert_eq!(reporter.finish(Ok(204)), None);
+    assert_eq!(reporter.finish(Err(refused.clone())), Some(ReportProblem::Call(refused.clone())));
+    let texts = [ReportProblem::Status(503), ReportProblem::Call(none), ReportProblem::Call(refused)];
     let texts = texts.map(|problem| problem.to_string());
     assert_eq!(texts[0], "the agent answered 503");
     assert_eq!(texts[1], "the agent did not answer");

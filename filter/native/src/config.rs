@@ -1,0 +1,236 @@
+//! The module's configuration: the engine's fields, the way to the agent, and how requests are steered.
+
+use core::fmt;
+use std::path::PathBuf;
+
+use endpoint_picker::decision::FailureMode;
+use endpoint_picker_engine::config::{self, Config, Explain, Limits};
+use http::Uri;
+use http::uri::Scheme;
+use serde::Deserialize;
+
+/// Most addresses of agents.
+const MOST_ADDRESSES: usize = 8;
+
+/// The JSON of the module's configuration, read and checked.
+#[derive(Clone, Debug)]
+pub struct ModuleConfig {
+    /// The fields that every shell has.
+    pub engine: Config,
+    /// The way to the agent.
+    pub agent: AgentAccess,
+    /// How a request is steered to its endpoint.
+    pub steering: Steering,
+}
+
+/// The way to the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AgentAccess {
+    /// The module's own connections to one of several equal agents.
+    Direct(DirectAccess),
+    /// Calls of Envoy to this cluster.
+    Cluster(String),
+}
+
+/// The module's own connections to the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DirectAccess {
+    /// `http://host:port` or `https://host:port` of each agent, in the order in which they are tried; at least one.
+    pub addresses: Vec<AgentAddress>,
+    /// The files for TLS; present if an address begins with `https`.
+    pub tls: Option<TlsFiles>,
+    /// The file whose first line is the bearer token.
+    pub token: Option<PathBuf>,
+}
+
+/// The address of an agent: scheme, host and port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AgentAddress(String);
+
+impl fmt::Display for AgentAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TlsFiles {
+    /// The authorities that are trusted. An agent's certificate must contain the host of its address.
+    pub authorities: PathBuf,
+    /// The certificate chain that the module presents, and its key.
+    pub certificate_and_key: Option<(PathBuf, PathBuf)>,
+}
+
+/// How a request is steered to its endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Steering {
+    /// A list of addresses in dynamic metadata, for the cluster's `override_host` policy.
+    #[default]
+    Metadata,
+    /// One address as Envoy's upstream override host, for any cluster. Retries are balanced.
+    OverrideHost,
+    /// A list of endpoints for a cluster of this module.
+    Cluster,
+}
+
+/// Why a configuration is refused.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// A field of every shell.
+    Engine(config::ConfigError),
+    /// Not exactly one of `agent` and `agentCluster` is there.
+    Access,
+    /// `agent.addresses` has none, or too many.
+    Addresses(usize),
+    /// One of `agent.addresses` has this value.
+    Address(String),
+    /// An address begins with `https`, and `agent.tls` is missing, or the other way round.
+    Tls,
+    /// Of `agent.tls.certFile` and `agent.tls.keyFile` one is missing.
+    CertificateAndKey,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(error) => error.fmt(f),
+            Self::Access => f.write_str(
+                "exactly one of agent and agentCluster is required: the addresses of the metrics agent, or the Envoy cluster \
+                 that reaches it",
+            ),
+            Self::Addresses(count) => {
+                write!(f, "agent.addresses has {count} entries; allowed are 1 to {MOST_ADDRESSES}")
+            }
+            Self::Address(address) => write!(
+                f,
+                "agent.addresses has {address:?}; allowed are http://host:port and https://host:port, without path"
+            ),
+            Self::Tls => f.write_str(
+                "agent.tls and https go together: agent.tls.caFile names the trusted authorities if an address begins with \
+                 https, and is not allowed otherwise",
+            ),
+            Self::CertificateAndKey => {
+                f.write_str("agent.tls.certFile and agent.tls.keyFile go together: the module's certificate and its key")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Engine(error) => Some(error),
+            Self::Access | Self::Addresses(_) | Self::Address(_) | Self::Tls | Self::CertificateAndKey => {
+                None
+            }
+        }
+    }
+}
+
+impl From<config::ConfigError> for ConfigError {
+    fn from(error: config::ConfigError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// All fields, as they are written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Fields {
+    pool: String,
+    agent: Option<AgentFields>,
+    agent_cluster: Option<String>,
+    #[serde(default)]
+    failure_mode: FailureMode,
+    #[serde(default)]
+    limits: Limits,
+    #[serde(default)]
+    explain: Explain,
+    #[serde(default, deserialize_with = "config::count_tokens")]
+    count_tokens: bool,
+    #[serde(default)]
+    steering: Steering,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AgentFields {
+    addresses: Vec<String>,
+    tls: Option<TlsFields>,
+    token_file: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct TlsFields {
+    ca_file: PathBuf,
+    cert_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
+}
+
+impl ModuleConfig {
+    /// Reads and checks a configuration. Files that it names are read later.
+    pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        let fields: Fields = serde_json::from_slice(json).map_err(config::ConfigError::Json)?;
+        let Fields { pool, agent, agent_cluster, failure_mode, limits, explain, count_tokens, steering } =
+            fields;
+        let engine = Config { pool, agent_cluster, failure_mode, limits, explain, count_tokens }.checked()?;
+        let agent = match (agent, &engine.agent_cluster) {
+            (Some(agent), None) => AgentAccess::Direct(agent.checked()?),
+            (None, Some(cluster)) => AgentAccess::Cluster(cluster.clone()),
+            (Some(_), Some(_)) | (None, None) => return Err(ConfigError::Access),
+        };
+        Ok(Self { engine, agent, steering })
+    }
+}
+
+impl AgentFields {
+    fn checked(self) -> Result<DirectAccess, ConfigError> {
+        let Self { addresses, tls, token_file } = self;
+        if !(1..=MOST_ADDRESSES).contains(&addresses.len()) {
+            return Err(ConfigError::Addresses(addresses.len()));
+        }
+        let addresses: Vec<(AgentAddress, Scheme)> =
+            addresses.into_iter().map(checked_address).collect::<Result<_, _>>()?;
+        if tls.is_some() != addresses.iter().any(|(_, scheme)| *scheme == Scheme::HTTPS) {
+            return Err(ConfigError::Tls);
+        }
+        Ok(DirectAccess {
+            addresses: addresses.into_iter().map(|(address, _)| address).collect(),
+            tls: tls.map(TlsFields::checked).transpose()?,
+            token: token_file,
+        })
+    }
+}
+
+/// Host and port are required, so that no default port surprises; anything behind them is not allowed.
+fn checked_address(text: String) -> Result<(AgentAddress, Scheme), ConfigError> {
+    let parsed: Option<(AgentAddress, Scheme)> = text.parse::<Uri>().ok().and_then(|uri| {
+        let scheme = uri.scheme()?;
+        let authority = uri.authority()?;
+        let is_plain = [Scheme::HTTP, Scheme::HTTPS].contains(scheme)
+            && authority.port_u16().is_some()
+            && !authority.host().is_empty()
+            && !authority.as_str().contains('@')
+            && uri.query().is_none()
+            && uri.path() == "/";
+        is_plain.then(|| (AgentAddress(format!("{scheme}://{authority}")), scheme.clone()))
+    });
+    parsed.ok_or(ConfigError::Address(text))
+}
+
+impl TlsFields {
+    fn checked(self) -> Result<TlsFiles, ConfigError> {
+        let certificate_and_key = match (self.cert_file, self.key_file) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => return Err(ConfigError::CertificateAndKey),
+        };
+        Ok(TlsFiles { authorities: self.ca_file, certificate_and_key })
+    }
+}
+
+#[cfg(test)]
+mod tests;

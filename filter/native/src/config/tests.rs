@@ -1,0 +1,119 @@
+use super::*;
+
+fn refusal(json: &str) -> String {
+    ModuleConfig::parse(json.as_bytes()).unwrap_err().to_string()
+}
+
+fn access(agent: &str) -> Result<AgentAccess, ConfigError> {
+    let json = format!(r#"{{"pool": "p", "agent": {agent}}}"#);
+    ModuleConfig::parse(json.as_bytes()).map(|config| config.agent)
+}
+
+#[test]
+fn a_pool_and_an_address_are_enough() {
+    let config =
+        ModuleConfig::parse(br#"{"pool": "p", "agent": {"addresses": ["http://127.0.0.1:9095"]}}"#).unwrap();
+    assert_eq!(config.engine.pool, "p");
+    assert_eq!(config.steering, Steering::Metadata);
+    let AgentAccess::Direct(DirectAccess { addresses, tls: None, token: None }) = config.agent else {
+        panic!("{:?}", config.agent)
+    };
+    assert_eq!(addresses[0].to_string(), "http://127.0.0.1:9095");
+}
+
+#[test]
+fn every_field_is_read() {
+    let config = ModuleConfig::parse(
+        br#"{"pool": "p", "failureMode": "FailClose", "countTokens": true, "limits": {"peekBytes": 2048},
+            "explain": {"accessLog": true}, "steering": "overrideHost", "agent": {
+                "addresses": ["https://agent-0.agents:9095/", "https://[::1]:9095"], "tokenFile": "/t",
+                "tls": {"caFile": "/ca", "certFile": "/cert", "keyFile": "/key"}}}"#,
+    )
+    .unwrap();
+    assert_eq!(config.engine.failure_mode, FailureMode::FailClose);
+    assert_eq!(config.engine.limits.peek_bytes, 2048);
+    assert!(config.engine.count_tokens && config.engine.explain.access_log);
+    assert_eq!(config.steering, Steering::OverrideHost);
+    let AgentAccess::Direct(agent) = config.agent else { panic!("{:?}", config.agent) };
+    let addresses: Vec<String> = agent.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["https://agent-0.agents:9095", "https://[::1]:9095"]);
+    assert_eq!(agent.token, Some("/t".into()));
+    let tls = agent.tls.unwrap();
+    assert_eq!(tls.authorities, PathBuf::from("/ca"));
+    assert_eq!(tls.certificate_and_key, Some(("/cert".into(), "/key".into())));
+}
+
+#[test]
+fn a_cluster_takes_the_place_of_addresses() {
+    let config =
+        ModuleConfig::parse(br#"{"pool": "p", "agentCluster": "agent", "steering": "cluster"}"#).unwrap();
+    assert_eq!(config.agent, AgentAccess::Cluster("agent".to_owned()));
+    assert_eq!(config.steering, Steering::Cluster);
+}
+
+#[test]
+fn exactly_one_way_to_the_agent_is_allowed() {
+    let both = r#"{"pool": "p", "agentCluster": "a", "agent": {"addresses": ["http://h:1"]}}"#;
+    for json in [r#"{"pool": "p"}"#, both] {
+        assert!(refusal(json).starts_with("exactly one of agent and agentCluster is required"), "{json}");
+    }
+}
+
+#[test]
+fn an_address_is_a_scheme_a_host_and_a_port() {
+    for address in [
+        "",
+        "127.0.0.1:9095",
+        "http://127.0.0.1",
+        "http://:9095",
+        "http://user@host:9095",
+        "http://host:9095/path",
+        "http://host:9095?query",
+        "http://host:99999",
+        "ftp://host:9095",
+        "http://ho st:9095",
+    ] {
+        let json = serde_json::json!({"addresses": [address]}).to_string();
+        let error = access(&json).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("agent.addresses has {address:?}; allowed are http://")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_refusal_names_the_field_and_what_is_allowed() {
+    let nine = serde_json::json!({"addresses": vec!["http://h:1"; 9]}).to_string();
+    for (agent, expected) in [
+        (r#"{"addresses": []}"#, "agent.addresses has 0 entries; allowed are 1 to 8"),
+        (&nine, "agent.addresses has 9 entries"),
+        (r"{}", "missing field `addresses`"),
+        (r#"{"addresses": ["http://h:1"], "token": "x"}"#, "unknown field `token`, expected one of"),
+        (r#"{"addresses": ["https://h:1"]}"#, "agent.tls and https go together"),
+        (r#"{"addresses": ["http://h:1"], "tls": {"caFile": "/ca"}}"#, "agent.tls and https go together"),
+        (
+            r#"{"addresses": ["https://h:1"], "tls": {"caFile": "/ca", "keyFile": "/key"}}"#,
+            "agent.tls.certFile and agent.tls.keyFile go together",
+        ),
+        (r#"{"addresses": ["https://h:1"], "tls": {}}"#, "missing field `caFile`"),
+    ] {
+        let error = access(agent).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let with = |field: &str| format!(r#"{{"pool": "p", "agentCluster": "a", {field}}}"#);
+    for (field, expected) in [
+        (r#""magic": 1"#, "unknown field `magic`, expected one of `pool`, `agent`, `agentCluster`"),
+        (
+            r#""steering": "magic""#,
+            "unknown variant `magic`, expected one of `metadata`, `overrideHost`, `cluster`",
+        ),
+        (r#""limits": {"peekBytes": 1}"#, "limits.peekBytes is 1"),
+        (r#""countTokens": 1"#, "countTokens is 1; allowed are true and false"),
+    ] {
+        let error = refusal(&with(field));
+        assert!(error.contains(expected), "{error}");
+    }
+    assert!(refusal(r#"{"pool": "a b", "agentCluster": "a"}"#).starts_with("pool is"));
+    assert!(refusal(r#"{"pool": "p", "agentCluster": ""}"#).starts_with("agentCluster is missing or empty"));
+}
