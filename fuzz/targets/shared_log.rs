@@ -66,7 +66,7 @@ fuzz_target!(|input: &[u8]| {
         }
         ledger.apply(entry.worker, &change);
     }
-    let headers = [("x-session-id".to_owned(), b"a".to_vec())];
+    let headers = [("x-session-id", "a")].into_iter().collect();
     let request = Request { headers: Headers(&headers), ..Request::default() };
     let view = ledger.view(&[], Duration::ZERO);
     let decision = pipeline.decide(&request, &view, Duration::from_secs(1), &mut SplitMix64::new(1));

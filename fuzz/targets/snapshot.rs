@@ -29,8 +29,8 @@ fuzz_target!(|input: &[u8]| {
     let mut ledger = LocalLedger::default();
     ledger.adopt(Arc::clone(pool), pool_view.topology().pipelines(), policy.avoid_failing);
     ledger.observe(pool_view.readings());
-    let headers = [("x-session-id", "a"), ("x-llm-d-inference-objective", "batch")]
-        .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
+    let headers = [("x-session-id", "a"), ("x-llm-d-inference-objective", "batch")];
+    let headers = headers.into_iter().collect();
     let headers = Headers(&headers);
     let mut rng = SplitMix64::new(1);
     for _ in 0..2 {

@@ -92,9 +92,9 @@ impl Ours {
         ensure!(case.servers.len() == pool.endpoints().len(), "every server has a state");
         let readings: Vec<Reading> = case.servers.iter().map(reading).collect();
         let view: View<'_> = self.ledger.ledger().view(&readings, NOW);
-        let mut headers: Vec<(String, Vec<u8>)> =
-            vec![(":path".to_owned(), case.request.path.clone().into())];
-        headers.extend(case.request.headers.iter().map(|(name, value)| (name.clone(), value.clone().into())));
+        let path = (":path", case.request.path.as_str());
+        let sent = case.request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let headers = core::iter::once(path).chain(sent).collect();
         let request = request::Request {
             headers: Headers(&headers),
             subset: subset(&case.request),

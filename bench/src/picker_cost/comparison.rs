@@ -12,7 +12,7 @@ const SATURATING: WrkLoad = WrkLoad::Saturating { connections: 32 };
 const STEADY_RATE: u32 = 300;
 const STEADY: WrkLoad = WrkLoad::Steady { per_second: STEADY_RATE };
 
-const ABSTAINED: &str = "wasmcustom.endpoint_picker.default.abstained_no_snapshot";
+const ABSTAINED: &str = "wasmcustom.endpoint_picker.default.abstained|no_snapshot";
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]

@@ -63,7 +63,7 @@ fn resolution(c: &mut Criterion) {
             targets: vec![target("canary", 10), target("stable", 90)],
         };
         let policy = Policy { rewrites: Rewrites::new((0..rules).map(rule)), ..Policy::default() };
-        let headers = [("x-llm-d-inference-objective".to_owned(), b"high".to_vec())];
+        let headers = [("x-llm-d-inference-objective", "high")].into_iter().collect();
         let asked = format!("model-{}", rules - 1);
         let mut rng = SplitMix64::new(1);
         group.bench_function(BenchmarkId::new("of rules", rules), |b| {

@@ -1,8 +1,76 @@
-//! A request's headers.
+//! The headers of a request or an answer.
 
-/// A request's headers, names in lower case.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Headers<'a>(pub &'a [(String, Vec<u8>)]);
+use core::fmt;
+
+/// Header names in lower case with their values, which may be any bytes, in their order.
+///
+/// All bytes lie in one buffer, so that a list costs two allocations whatever its length.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct HeaderList {
+    bytes: Vec<u8>,
+    /// Of each header, the lengths of its name and its value.
+    lengths: Vec<(usize, usize)>,
+}
+
+impl HeaderList {
+    /// An empty list.
+    pub const EMPTY: Self = Self { bytes: Vec::new(), lengths: Vec::new() };
+
+    /// An empty list with room for headers that have this many bytes in all.
+    pub fn with_capacity(headers: usize, bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), lengths: Vec::with_capacity(headers) }
+    }
+
+    /// Appends a header.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        self.lengths.push((name.len(), value.len()));
+    }
+
+    /// All headers, names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.lengths.iter().scan(self.bytes.as_slice(), |rest, &(name, value)| {
+            let (name, behind) = rest.split_at_checked(name)?;
+            let (value, behind) = behind.split_at_checked(value)?;
+            *rest = behind;
+            Some((name, value))
+        })
+    }
+
+    /// Whether there is a header of this name, which is in lower case.
+    pub fn has(&self, name: &str) -> bool {
+        self.iter().any(|(header, _)| header == name.as_bytes())
+    }
+}
+
+impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for HeaderList {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(headers: I) -> Self {
+        let mut list = Self::EMPTY;
+        headers.into_iter().for_each(|(name, value)| list.push(name.as_ref(), value.as_ref()));
+        list
+    }
+}
+
+impl fmt::Debug for HeaderList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |(name, value): (&[u8], &[u8])| {
+            (name.escape_ascii().to_string(), value.escape_ascii().to_string())
+        };
+        f.debug_map().entries(self.iter().map(text)).finish()
+    }
+}
+
+/// A request's headers.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers<'a>(pub &'a HeaderList);
+
+impl Default for Headers<'_> {
+    fn default() -> Self {
+        static NONE: HeaderList = HeaderList::EMPTY;
+        Self(&NONE)
+    }
+}
 
 impl<'a> Headers<'a> {
     /// The first value under this name (in any case) that is text and not empty.
@@ -26,7 +94,7 @@ impl<'a> Headers<'a> {
 
     /// The values under a name that are UTF-8.
     fn texts(&self, name: &str) -> impl Iterator<Item = &'a str> {
-        let named = self.0.iter().filter(move |(header, _)| header.eq_ignore_ascii_case(name));
+        let named = self.0.iter().filter(move |(header, _)| header.eq_ignore_ascii_case(name.as_bytes()));
         named.filter_map(|(_, value)| core::str::from_utf8(value).ok())
     }
 }
@@ -39,9 +107,18 @@ mod tests {
     #[test]
     fn the_first_header_is_found_in_any_case_and_skips_empty_and_unreadable_values() {
         let headers = [("a", &b""[..]), ("a", &[0xff]), ("a", b"1"), ("b", b"2"), ("a", b"3")];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_vec()));
+        let headers: HeaderList = headers.into_iter().collect();
         assert_eq!(Headers(&headers).get("A"), Some("1"));
         assert_eq!(Headers(&headers).get("b"), Some("2"));
         assert_eq!(Headers(&headers).get("c"), None);
+    }
+
+    #[test]
+    fn a_list_keeps_the_headers_in_their_order() {
+        let pairs = [(&b"a"[..], &b"1"[..]), (b"b", b""), (b"a", b"\xff")];
+        let list: HeaderList = pairs.into_iter().collect();
+        assert_eq!(list.iter().collect::<Vec<_>>(), pairs);
+        assert!(list.has("b") && !list.has("c"));
+        assert_eq!(format!("{list:?}"), r#"{"a": "1", "b": "", "a": "\\xff"}"#);
     }
 }

@@ -15,7 +15,6 @@ use endpoint_picker::rng::SplitMix64;
 use crate::headers;
 use crate::ledger::{Change, Ledger, changes_of};
 use crate::pool_view::PoolView;
-use crate::scores;
 
 /// The kind of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +67,13 @@ pub enum Action {
 /// The way of a request to an endpoint.
 #[derive(Debug)]
 pub struct Route {
-    /// Headers to set on the request.
+    /// The destinations, as the value of their header.
+    pub destinations: String,
+    /// The destinations are those of a subset hint, which the request must not leave.
+    pub is_hint: bool,
+    /// The score of each rated endpoint's `ip:port`, if the policy asks for them.
+    pub scores: Option<Vec<(String, f64)>>,
+    /// Further headers to set on the request.
     pub request_headers: Vec<(&'static str, String)>,
     /// Headers to set on the answer.
     pub response_headers: Vec<(String, String)>,
@@ -156,7 +161,7 @@ impl PoolView {
 
     fn action(&self, decision: Decision, pool: &Pool, is_hint: bool, now: Duration) -> Action {
         let with_scores = self.policy().emit_endpoint_scores;
-        let scores = with_scores.then(|| scores::header(&decision, pool)).flatten();
+        let scores = with_scores.then(|| scores(&decision, pool)).flatten();
         let destinations = match decision.outcome {
             Outcome::Route(destinations) => destinations,
             Outcome::Reject(rejection) => return Action::Reject(rejection),
@@ -165,15 +170,15 @@ impl PoolView {
         let destinations: Vec<&Endpoint> =
             destinations.iter().filter_map(|&index| pool.endpoints().get(index)).collect();
         let addresses: Vec<&str> = destinations.iter().map(|endpoint| endpoint.printed_address()).collect();
-        let mut request_headers = decision.headers;
-        request_headers.extend(headers::destination(&addresses, is_hint));
-        request_headers.extend(scores.map(|scores| (headers::SCORES, scores)));
         let loads = decision.reservations.into_iter().filter_map(|reservation| {
             let Reservation { endpoint, prefill, response } = reservation;
             Some(AssignedLoad { endpoint: pool.endpoints().get(endpoint)?.key(), prefill, response })
         });
         Action::Route(Box::new(Route {
-            request_headers,
+            destinations: headers::destination_list(&addresses),
+            is_hint,
+            scores,
+            request_headers: decision.headers,
             response_headers: decision.response_headers,
             address: addresses.first().copied().unwrap_or_default().to_owned(),
             assignment: Assignment {
@@ -185,4 +190,12 @@ impl PoolView {
             is_stale: decision.is_stale,
         }))
     }
+}
+
+/// The weighted total of every endpoint that the primary profile rated; `None` if no endpoint was rated.
+fn scores(decision: &Decision, pool: &Pool) -> Option<Vec<(String, f64)>> {
+    let run = decision.primary_run()?;
+    let rated = run.scored.iter().zip(run.totals.iter().copied());
+    let address = |index: usize| Some(pool.endpoints().get(index)?.printed_address().to_owned());
+    Some(rated.filter_map(|(&index, total)| Some((address(index)?, total))).collect())
 }

@@ -44,9 +44,9 @@ pub(crate) const OF_ANSWERS: [&str; 5] = [DESTINATION, SCORES, EXPLANATION, SERV
 /// Bytes of a header value that later filters can use: Envoy's `header_to_metadata` ignores values of 8 KiB and more.
 pub const LONGEST_VALUE: usize = 8191;
 
-/// The headers that send a request to the first of these addresses that takes it, and with `is_hint` to no other. A list that
-/// is longer than [`LONGEST_VALUE`] is cut at its end.
-pub(crate) fn destination(addresses: &[impl ToString], is_hint: bool) -> Vec<(&'static str, String)> {
+/// The value of [`DESTINATION`] that sends a request to the first of these addresses that takes it. A list that is longer than
+/// [`LONGEST_VALUE`] is cut at its end.
+pub(crate) fn destination_list(addresses: &[impl ToString]) -> String {
     let mut list = String::new();
     for address in addresses.iter().map(ToString::to_string) {
         if list.len() + 1 + address.len() > LONGEST_VALUE {
@@ -57,11 +57,7 @@ pub(crate) fn destination(addresses: &[impl ToString], is_hint: bool) -> Vec<(&'
         }
         list.push_str(&address);
     }
-    let mut headers = vec![(DESTINATION, list)];
-    if is_hint {
-        headers.push((FALLBACK, NO_FALLBACK.to_owned()));
-    }
-    headers
+    list
 }
 
 #[cfg(test)]
@@ -69,17 +65,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn destinations_are_listed_in_order_and_a_hint_forbids_any_other() {
-        let list = |is_hint| destination(&["10.0.0.1:8000", "10.0.0.2:8000"], is_hint);
-        assert_eq!(list(false), [(DESTINATION, "10.0.0.1:8000,10.0.0.2:8000".to_owned())]);
-        assert_eq!(list(true)[1..], [(FALLBACK, NO_FALLBACK.to_owned())]);
+    fn destinations_are_listed_in_order() {
+        assert_eq!(destination_list(&["10.0.0.1:8000", "10.0.0.2:8000"]), "10.0.0.1:8000,10.0.0.2:8000");
     }
 
     #[test]
     fn a_list_that_is_too_long_is_cut_behind_an_address() {
         let addresses: Vec<String> =
             (0..1000).map(|n| format!("10.0.{}.{}:8000", n / 250, n % 250)).collect();
-        let list = destination(&addresses, false).remove(0).1;
+        let list = destination_list(&addresses);
         assert!((LONGEST_VALUE - 16..=LONGEST_VALUE).contains(&list.len()), "{}", list.len());
         let listed: Vec<&str> = list.split(',').collect();
         assert_eq!(listed, addresses[..listed.len()]);

@@ -3,9 +3,9 @@
 //! The rules ([`endpoint_picker`]) decide about one request at a time and remember nothing. This crate keeps everything that
 //! they need beside the request. It does no I/O and reads no clock, so its tests need no proxy.
 //!
-//! A worker of a proxy has one [`PoolInUse`](pool_in_use::PoolInUse) for each pool: the newest
-//! [view](pool_view::PoolView), which never changes and is replaced as a whole; the [ledger], which changes with every request and is
-//! kept by a [store](ledger::LedgerStore); and its own [metrics] and random numbers. For each request it has an
+//! A worker of a proxy has one [`PoolInUse`](pool_in_use::PoolInUse) for each pool: a [store](pool_store::PoolStore) with the newest
+//! [view](pool_view::PoolView), which never changes and is replaced as a whole, and the [ledger], which changes with every request;
+//! and its own [metrics] and random numbers. For each request it has an
 //! [`Exchange`](exchange::Exchange), which calls the [proxy](proxy::Proxy). What travels between the proxy and the
 //! [agent] is decided here too.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
@@ -17,9 +17,10 @@ mod error_body;
 pub mod exchange;
 pub mod headers;
 pub mod ledger;
+pub mod metadata;
 pub mod metrics;
 pub mod pool_in_use;
+pub mod pool_store;
 pub mod pool_view;
 pub mod proxy;
-mod scores;
 pub mod snapshot;

@@ -11,21 +11,21 @@ use endpoint_picker::request::Request;
 
 use crate::config::Config;
 use crate::directive::{DecisionKind, Directive, Draws};
-use crate::ledger::{Ledger, LedgerStore};
+use crate::ledger::Ledger;
 use crate::metrics::{MetricSink, Metrics};
+use crate::pool_store::PoolStore;
 use crate::pool_view::PoolView;
 
-/// Time between two flushes of the metrics with labels.
+/// Time between two flushes of the metrics.
 const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
-/// One pool as one worker uses it: the newest view, the ledger and the worker's own metrics and random numbers.
+/// One pool as one worker uses it: the view and the ledger, and the worker's own metrics and random numbers.
 #[derive(Debug)]
-pub struct PoolInUse<S, M> {
+pub struct PoolInUse<S, M: MetricSink> {
     /// The filter's configuration.
     pub config: Config,
     /// The worker's metrics.
     pub metrics: Metrics<M>,
-    pub(crate) view: Arc<PoolView>,
     pub(crate) store: S,
     pub(crate) draws: Draws,
     /// Until the metrics are flushed next.
@@ -41,13 +41,12 @@ pub struct TopologyChange {
     pub endpoints: usize,
 }
 
-impl<S: LedgerStore, M: MetricSink> PoolInUse<S, M> {
+impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
     /// The pool of a configuration, before the first snapshot. `seed` is of this worker alone.
     pub fn new(config: Config, store: S, sink: &M, seed: u64) -> Self {
         Self {
             metrics: Metrics::new(sink, &config.pool, config.count_tokens),
             config,
-            view: Arc::default(),
             store,
             draws: Draws::new(seed),
             flush_pause: Period::default(),
@@ -55,16 +54,16 @@ impl<S: LedgerStore, M: MetricSink> PoolInUse<S, M> {
     }
 
     /// The newest view.
-    pub fn view(&self) -> &Arc<PoolView> {
-        &self.view
+    pub fn view(&self) -> Arc<PoolView> {
+        self.store.view()
     }
 
-    /// The ledger's keeper.
+    /// The keeper of the view and the ledger.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// The ledger's keeper.
+    /// The keeper of the view and the ledger.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
@@ -72,45 +71,44 @@ impl<S: LedgerStore, M: MetricSink> PoolInUse<S, M> {
     /// Decides by another view from now on. Returns the change of endpoints or policy, if there is one. The state of endpoints and
     /// plugins that stay is kept.
     pub fn adopt(&mut self, newer: Arc<PoolView>) -> Option<TopologyChange> {
-        let older = core::mem::replace(&mut self.view, newer);
-        let Self { view, store, metrics, .. } = self;
-        let (topology, pool) = (view.topology(), view.pool());
-        let is_same = Arc::ptr_eq(older.topology(), topology);
-        if !is_same {
-            store.adopt(Arc::clone(pool), topology.pipelines(), topology.policy.avoid_failing);
-            let left = older.pool().endpoints().iter();
-            let left = left.filter(|endpoint| pool.index_at(endpoint.address()).is_none());
-            metrics.remove_endpoints(left.map(Endpoint::printed_address));
+        let topology = Arc::clone(newer.topology());
+        let older = self.store.adopt(newer);
+        if Arc::ptr_eq(older.topology(), &topology) {
+            return None;
         }
-        store.observe(view.readings());
-        (!is_same).then(|| TopologyChange { pool: pool.name().to_owned(), endpoints: pool.endpoints().len() })
+        let pool = &topology.pool;
+        let left = older.pool().endpoints().iter();
+        let left = left.filter(|endpoint| pool.index_at(endpoint.address()).is_none());
+        self.metrics.remove_endpoints(left.map(Endpoint::printed_address));
+        Some(TopologyChange { pool: pool.name().to_owned(), endpoints: pool.endpoints().len() })
     }
 
     /// The treatment of requests while there is nothing to decide by.
     pub fn failure_mode(&self) -> FailureMode {
-        self.view.policy().failure_mode.unwrap_or(self.config.failure_mode)
+        self.view().policy().failure_mode.unwrap_or(self.config.failure_mode)
     }
 
     /// Decides for a request and applies the changes that follow.
     pub fn decide(&mut self, request: &Request<'_>, kind: DecisionKind, now: Duration) -> Directive {
-        if self.view.versions().is_none() {
+        if self.view().versions().is_none() {
             return self.failure_mode().without_snapshot(&request.subset, &mut self.draws.acting).into();
         }
-        let Self { view, store, draws, .. } = self;
-        store.decide(|ledger| view.decide(ledger, request, kind, now, draws))
+        let Self { store, draws, .. } = self;
+        store.decide(|view, ledger| view.decide(ledger, request, kind, now, draws))
     }
 
-    /// Sets the gauge of requests in flight, and once a second flushes the metrics with labels. With `is_leader`, this worker also
-    /// sets the gauges that all workers know alike.
+    /// Once a second, adds this worker's counts to the proxy's counters. With `is_leader`, this worker also sets the gauges that are
+    /// the same for all workers.
     pub fn publish_metrics(&mut self, is_leader: bool, now: Duration) {
-        let Self { view, store, metrics, flush_pause, .. } = self;
-        metrics.in_flight.set(store.read(Ledger::requests_in_flight));
+        let Self { store, metrics, flush_pause, .. } = self;
         if flush_pause.contains(now) {
             return;
         }
         *flush_pause = Period::new(now, FLUSH_PERIOD);
         metrics.flush();
         if is_leader {
+            let view = store.view();
+            metrics.in_flight.set(store.read(Ledger::requests_in_flight));
             store.read(|ledger| {
                 let endpoints = ledger.pool().endpoints().iter().zip(ledger.loads());
                 metrics.set_loads(

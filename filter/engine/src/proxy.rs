@@ -4,6 +4,10 @@ use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use endpoint_picker::headers::HeaderList;
+
+use crate::metadata::Metadata;
+
 /// A call that the proxy refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyError {
@@ -23,9 +27,6 @@ impl core::error::Error for ProxyError {}
 
 /// The result of a call to the proxy.
 pub type Result<T> = core::result::Result<T, ProxyError>;
-
-/// Header names in lower case with their values, which may be any bytes, in their order.
-pub type HeaderList = Vec<(String, Vec<u8>)>;
 
 /// One request in a proxy, from its head to the end of its answer.
 pub trait Proxy {
@@ -52,6 +53,9 @@ pub trait Proxy {
 
     /// One value of the request's filter metadata: a [packed](endpoint_picker::packed) list, or the bytes of a string.
     fn metadata(&self, namespace: &str, key: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Leaves a value in the request's metadata, for the cluster and the access log.
+    fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()>;
 
     /// The pool that an endpoint picker earlier in the chain has picked for.
     fn picked_for(&self) -> Result<Option<Vec<u8>>>;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use endpoint_picker_engine::agent::{CallError, CallId, PollOutcome, PollTimes, Reporter, SnapshotClient};
 use endpoint_picker_engine::config::{Config, ConfigError};
 use endpoint_picker_engine::pool_in_use::{PoolInUse, TopologyChange};
+use endpoint_picker_engine::pool_store::PoolCopy;
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::snapshot::{self, ReadError};
 use endpoint_picker_workers::{Lease, Replica, SharedSnapshot, next_worker_number};
@@ -19,7 +20,7 @@ use crate::host::{self, Envoy};
 const POLL: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Duration::from_secs(10) };
 
 /// The pool that all streams of a VM use.
-pub(crate) type Pool = PoolInUse<Replica<Envoy>, Envoy>;
+pub(crate) type Pool = PoolInUse<PoolCopy<Replica<Envoy>>, Envoy>;
 
 /// One VM as a worker.
 pub(crate) struct Worker {
@@ -76,7 +77,7 @@ impl Worker {
             lease: Lease::new(&Envoy, name, number)?,
             client: SnapshotClient::new(name, POLL),
             reporter: Reporter::new(name, proxy_name.unwrap_or_default(), seed),
-            pool: Rc::new(RefCell::new(PoolInUse::new(config, replica, &Envoy, seed))),
+            pool: Rc::new(RefCell::new(PoolInUse::new(config, PoolCopy::new(replica), &Envoy, seed))),
             last_errors: Vec::new(),
         };
         // A VM that replaces another one has the newest snapshot from its first request on.
@@ -95,7 +96,7 @@ impl Worker {
             Ok(now) => {
                 let text = |error: ProxyError| error.to_string();
                 let adopted = self.adopt_newest(now).map_err(|error| error.to_string());
-                let kept_up = self.pool.borrow_mut().store_mut().keep_up(now).map_err(text);
+                let kept_up = self.pool.borrow_mut().store_mut().ledger_mut().keep_up(now).map_err(text);
                 let polled = self.poll(now).map_err(text);
                 let is_leader = self.lease.is_held(now);
                 let reported = if is_leader { self.report(now).map_err(text) } else { Ok(()) };
@@ -110,7 +111,7 @@ impl Worker {
     /// Adopts the newest published snapshot, if there is a newer one.
     fn adopt_newest(&mut self, now: Duration) -> Result<(), ReadError> {
         let mut pool = self.pool.borrow_mut();
-        let view = Arc::clone(pool.view());
+        let view = pool.view();
         let own = view.versions().map(|versions| (versions.readings, view.arrived()));
         let newer = self.snapshot.newer(&Envoy, own, now).map_err(ReadError::Proxy)?;
         let Some(newer) = newer else { return Ok(()) };

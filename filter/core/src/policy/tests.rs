@@ -1,12 +1,13 @@
 use super::*;
+use crate::headers::HeaderList;
 use crate::rejection::Code;
 use crate::rng::SplitMix64;
 use crate::test;
 
 const SEED: u64 = 5;
 
-fn headers(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
-    pairs.iter().map(|&(name, value)| (name.to_owned(), value.as_bytes().to_vec())).collect()
+fn headers(pairs: &[(&str, &str)]) -> HeaderList {
+    pairs.iter().copied().collect()
 }
 
 fn target(model: &str) -> Target {
@@ -65,7 +66,7 @@ fn a_model_may_be_replaced_by_a_rule_a_header_or_targets() {
     let policy = Policy { rewrites, inference_models: models, ..Policy::default() };
     let renamed = ["m", "n", "o", "p"].map(|asked| policy.may_rename(Headers::default(), asked));
     assert_eq!(renamed, [true, true, false, false]);
-    let header = [("x-llm-d-model-name-rewrite".to_owned(), b"o".to_vec())];
+    let header = headers(&[("x-llm-d-model-name-rewrite", "o")]);
     assert!(policy.may_rename(Headers(&header), "p") && !policy.may_rename(Headers(&header), "o"));
 }
 
@@ -227,7 +228,8 @@ fn with_both_generations_the_newer_names_target_and_priority_and_one_of_both_nam
 #[test]
 fn unknown_models_have_the_code_of_their_status() {
     let known = early_api();
-    let rejection = known.resolve(Headers(&[]), Some("unknown"), &mut SplitMix64::new(SEED)).unwrap_err();
+    let rejection =
+        known.resolve(Headers::default(), Some("unknown"), &mut SplitMix64::new(SEED)).unwrap_err();
     assert_eq!((rejection.code, rejection.code.name(), rejection.reason), (Code::NotFound, "NotFound", None));
 }
 
@@ -235,14 +237,14 @@ fn unknown_models_have_the_code_of_their_status() {
 fn a_model_that_a_rule_names_comes_with_the_rules_object() {
     let policy = rewriting(&[rule(&["a"], &["b"])]);
     let by_header = headers(&[("x-llm-d-model-name-rewrite", "c")]);
-    let rewrite = |api, headers: &[(String, Vec<u8>)], asked| {
+    let rewrite = |api, headers: Headers<'_>, asked| {
         let rng = &mut SplitMix64::new(SEED);
-        policy.resolve_at(api, Headers(headers), Some(asked), rng).unwrap().rewrite.map(str::to_owned)
+        policy.resolve_at(api, headers, Some(asked), rng).unwrap().rewrite.map(str::to_owned)
     };
-    assert_eq!(rewrite(Api::Chat, &[], "a").as_deref(), Some("canary"));
-    assert_eq!(rewrite(Api::Chat, &[], "d"), None);
-    assert_eq!(rewrite(Api::Chat, &by_header, "d"), None);
-    assert_eq!(rewrite(Api::Raw, &by_header, "a"), None);
+    assert_eq!(rewrite(Api::Chat, Headers::default(), "a").as_deref(), Some("canary"));
+    assert_eq!(rewrite(Api::Chat, Headers::default(), "d"), None);
+    assert_eq!(rewrite(Api::Chat, Headers(&by_header), "d"), None);
+    assert_eq!(rewrite(Api::Raw, Headers(&by_header), "a"), None);
 }
 
 #[test]
@@ -251,7 +253,7 @@ fn a_body_of_which_only_the_model_is_read_is_rewritten_if_it_names_one() {
     let model = |policy: &Policy, asked| {
         let rng = &mut SplitMix64::new(SEED);
         policy
-            .resolve_at(Api::Tokenize, Headers(&[]), asked, rng)
+            .resolve_at(Api::Tokenize, Headers::default(), asked, rng)
             .map(|resolution| resolution.model.to_owned())
     };
     assert_eq!(model(&policy, Some("a")).unwrap(), "b");
@@ -264,14 +266,14 @@ fn a_body_of_which_only_the_model_is_read_is_rewritten_if_it_names_one() {
 fn a_body_is_needed_if_the_decision_depends_on_it() {
     let by_header = headers(&[("x-llm-d-model-name-rewrite", "c")]);
     for (policy, headers, for_its_model) in [
-        (Policy::default(), &[][..], false),
-        (Policy::default(), &by_header[..], true),
-        (rewriting(&[rule(&["a"], &["b"])]), &[], true),
-        (early_api(), &[], true),
+        (Policy::default(), Headers::default(), false),
+        (Policy::default(), Headers(&by_header), true),
+        (rewriting(&[rule(&["a"], &["b"])]), Headers::default(), true),
+        (early_api(), Headers::default(), true),
     ] {
-        assert!(policy.needs_body(Api::Chat, Headers(headers)));
-        assert!(!policy.needs_body(Api::Raw, Headers(headers)));
-        assert_eq!(policy.needs_body(Api::Tokenize, Headers(headers)), for_its_model);
-        assert_eq!(policy.needs_body(Api::CountTokens, Headers(headers)), for_its_model);
+        assert!(policy.needs_body(Api::Chat, headers));
+        assert!(!policy.needs_body(Api::Raw, headers));
+        assert_eq!(policy.needs_body(Api::Tokenize, headers), for_its_model);
+        assert_eq!(policy.needs_body(Api::CountTokens, headers), for_its_model);
     }
 }

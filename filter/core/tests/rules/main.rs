@@ -22,7 +22,7 @@ use core::time::Duration;
 use endpoint_picker::body::{Api, Body};
 use endpoint_picker::config::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::{Decision, Outcome};
-use endpoint_picker::headers::Headers;
+use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
@@ -155,8 +155,8 @@ impl Fixture {
     }
 }
 
-pub(crate) fn owned(headers: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
-    headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect()
+pub(crate) fn owned(headers: &[(&str, &str)]) -> HeaderList {
+    headers.iter().copied().collect()
 }
 
 /// A reading of an idle server, just taken.

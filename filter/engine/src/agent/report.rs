@@ -10,9 +10,10 @@ use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use hashbrown::HashSet;
 
 use super::call::{AgentRequest, CallError, CallId};
-use crate::ledger::{Ledger, LedgerStore};
+use crate::ledger::Ledger;
 use crate::metrics::{MetricSink, Metrics};
 use crate::pool_in_use::PoolInUse;
+use crate::pool_store::PoolStore;
 
 /// Time between two reports.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -69,19 +70,20 @@ impl Reporter {
 
     /// The report to send now, if there is one. After it is sent, [`Self::sent`] must be called. To be called often: a report names
     /// the endpoints that were avoided at any call since the last one.
-    pub fn next_report<S: LedgerStore, M: MetricSink>(
+    pub fn next_report<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &PoolInUse<S, M>,
         now: Duration,
     ) -> Option<AgentRequest> {
+        let view = pool.view();
         pool.store.read(|ledger| self.avoided.extend(ledger.avoided_endpoints(now)));
-        if self.call.is_some() || self.pause.contains(now) || pool.view.versions().is_none() {
+        if self.call.is_some() || self.pause.contains(now) || view.versions().is_none() {
             return None;
         }
         let avoided = core::mem::take(&mut self.avoided);
         self.pause = Period::new(now, PERIOD);
         let Metrics { routed, shadow_agreed, shadow_disagreed, .. } = &pool.metrics;
-        let has_shadow = pool.view.topology().shadow.is_some();
+        let has_shadow = view.topology().shadow.is_some();
         let report = Report {
             format: REPORT_FORMAT,
             proxy: self.proxy.clone(),

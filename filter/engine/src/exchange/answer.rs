@@ -6,7 +6,8 @@ use core::time::Duration;
 use endpoint_picker::pool::Endpoint;
 
 use crate::directive::Assignment;
-use crate::ledger::{Change, ChangeKind, LedgerStore};
+use crate::ledger::{Change, ChangeKind};
+use crate::pool_store::PoolStore;
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
 
@@ -47,7 +48,7 @@ impl Assignment {
     pub(super) fn begin_answer(
         &mut self,
         view: &PoolView,
-        store: &mut impl LedgerStore,
+        store: &mut impl PoolStore,
         proxy: &impl Proxy,
         answer: Served,
     ) -> Result<()> {
@@ -79,7 +80,7 @@ impl Assignment {
     }
 
     /// The request is over, however it ended: nothing of it is in flight any more.
-    pub(super) fn end(&mut self, store: &mut impl LedgerStore) {
+    pub(super) fn end(&mut self, store: &mut impl PoolStore) {
         let changes = self.loads.drain(..).filter_map(|load| {
             let mut rest = load.response;
             rest += load.prefill;

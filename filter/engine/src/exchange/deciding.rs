@@ -1,7 +1,5 @@
 //! Decides for a request by its headers, its body or the beginning of its body.
 
-use std::sync::Arc;
-
 use endpoint_picker::body::{Api, Body, BodyError, complete};
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::policy::{ModelResolution, name_model};
@@ -12,9 +10,9 @@ use endpoint_picker::restore::Restore;
 use super::head::RequestHead;
 use super::subset_hint;
 use crate::directive::{Action, DecisionKind, Directive};
-use crate::ledger::LedgerStore;
 use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_in_use::PoolInUse;
+use crate::pool_store::PoolStore;
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
 
@@ -65,13 +63,13 @@ pub(super) struct RenamedBody {
 }
 
 /// Decides for one request.
-pub(super) struct Decider<'a, S, M, P> {
+pub(super) struct Decider<'a, S, M: MetricSink, P> {
     pub(super) pool: &'a mut PoolInUse<S, M>,
     pub(super) proxy: &'a P,
     pub(super) head: &'a RequestHead,
 }
 
-impl<S: LedgerStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
+impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     /// Decides for a request without a body.
     pub(super) fn without_body(&mut self) -> Result<Decided> {
         let subset = subset_hint::read(self.proxy);
@@ -81,7 +79,7 @@ impl<S: LedgerStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
 
     /// Decides for a request with a body that need not be read. `None`: it has to be read.
     pub(super) fn without_reading_body(&mut self) -> Result<Option<Decided>> {
-        let view = Arc::clone(&self.pool.view);
+        let view = self.pool.view();
         let headers = self.head.headers();
         let api = match self.api(&view) {
             Ok(api) if view.policy().needs_body(api, headers) => return Ok(None),
@@ -96,7 +94,7 @@ impl<S: LedgerStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
 
     /// Decides for a request whose body has arrived completely.
     pub(super) fn by_whole_body(&mut self) -> Result<(Decided, Option<RenamedBody>)> {
-        let view = Arc::clone(&self.pool.view);
+        let view = self.pool.view();
         let bytes = self.proxy.request_body(usize::MAX)?;
         let headers = self.head.headers();
         let options = view.body_options(headers);
@@ -127,7 +125,7 @@ impl<S: LedgerStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     /// Decides by the first `length` bytes of the body, if they have enough. A malformed body is refused when it has arrived
     /// completely, if it is held that long.
     pub(super) fn by_beginning(&mut self, length: usize) -> Result<Peek> {
-        let view = Arc::clone(&self.pool.view);
+        let view = self.pool.view();
         let headers = self.head.headers();
         let Ok(api) = self.api(&view) else { return Ok(Peek::TooShort) };
         let text = complete(self.proxy.request_body(length)?);

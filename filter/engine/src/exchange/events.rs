@@ -4,14 +4,14 @@ use endpoint_picker::rejection::Rejection;
 
 use super::head::{RequestHead, RequestOwner};
 use super::steps::{Exchange, Flow, Progress};
-use crate::ledger::LedgerStore;
 use crate::metrics::MetricSink;
 use crate::pool_in_use::PoolInUse;
+use crate::pool_store::PoolStore;
 use crate::proxy::Proxy;
 
 impl Exchange {
     /// The request's head has arrived.
-    pub fn request_headers<S: LedgerStore, M: MetricSink>(
+    pub fn request_headers<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -36,7 +36,7 @@ impl Exchange {
     }
 
     /// The request's body has grown to this many bytes, or has arrived completely.
-    pub fn request_body<S: LedgerStore, M: MetricSink>(
+    pub fn request_body<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -55,7 +55,7 @@ impl Exchange {
     }
 
     /// The request's trailers have arrived, and so has its whole body.
-    pub fn request_trailers<S: LedgerStore, M: MetricSink>(
+    pub fn request_trailers<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -68,7 +68,7 @@ impl Exchange {
     }
 
     /// The head of the answer has arrived.
-    pub fn response_headers<S: LedgerStore, M: MetricSink>(
+    pub fn response_headers<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -86,7 +86,7 @@ impl Exchange {
     }
 
     /// A chunk of the answer's body has arrived.
-    pub fn response_body<S: LedgerStore, M: MetricSink>(
+    pub fn response_body<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -99,7 +99,7 @@ impl Exchange {
     }
 
     /// The answer's trailers have arrived.
-    pub fn response_trailers<S: LedgerStore, M: MetricSink>(
+    pub fn response_trailers<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &impl Proxy,
@@ -110,7 +110,7 @@ impl Exchange {
 
     /// The server is done with the request: nothing of it is in flight any more, also if the client has yet to receive the end of the
     /// answer. A client that sends its next request then meets counts without this one. Later calls change nothing.
-    pub fn end<S: LedgerStore, M>(&mut self, pool: &mut PoolInUse<S, M>) {
+    pub fn end<S: PoolStore, M: MetricSink>(&mut self, pool: &mut PoolInUse<S, M>) {
         self.assignment.end(&mut pool.store);
     }
 }

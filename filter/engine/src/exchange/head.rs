@@ -1,11 +1,11 @@
 //! The heads of a request and its answer, without the headers that only the picker may set.
 
 use endpoint_picker::body::{opens_tunnel, request_path};
-use endpoint_picker::headers::Headers;
+use endpoint_picker::headers::{HeaderList, Headers};
 
 use crate::config::Explain;
 use crate::headers::{CONTROL, DESTINATION, OF_ANSWERS};
-use crate::proxy::{HeaderList, Proxy, Result};
+use crate::proxy::{Proxy, Result};
 
 /// The head of a request.
 #[derive(Debug, Default)]
@@ -34,20 +34,18 @@ impl RequestHead {
     /// Reads the request's headers and removes those that steer the request.
     pub(super) fn take(proxy: &mut impl Proxy, pool: &str, explain: &Explain) -> Result<RequestOwner> {
         let headers = proxy.request_headers()?;
-        let has = |name: &str| headers.iter().any(|(header, _)| header == name);
         // Only a picker or a client sets the destination, so the usual request costs no second call.
-        if has(DESTINATION) && proxy.picked_for()?.is_some_and(|picked| picked == pool.as_bytes()) {
+        if headers.has(DESTINATION) && proxy.picked_for()?.is_some_and(|picked| picked == pool.as_bytes()) {
             return Ok(RequestOwner::AnotherPicker);
         }
-        for name in CONTROL.into_iter().filter(|name| has(name)) {
+        for name in CONTROL.into_iter().filter(|name| headers.has(name)) {
             proxy.remove_request_header(name)?;
         }
         let mut explains_to_client = false;
         if let Explain { header: Some(name), secret: Some(secret), .. } = explain {
-            let is_secret =
-                |(header, value): &(String, Vec<u8>)| header == name && value == secret.as_bytes();
-            explains_to_client = headers.iter().any(is_secret);
-            if has(name) {
+            let expected = (name.as_bytes(), secret.as_bytes());
+            explains_to_client = headers.iter().any(|header| header == expected);
+            if headers.has(name) {
                 proxy.remove_request_header(name)?;
             }
         }
@@ -68,7 +66,7 @@ impl RequestHead {
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.all.iter().any(|(header, _)| header == name)
+        self.all.has(name)
     }
 }
 
@@ -86,17 +84,19 @@ impl AnswerHead {
     pub(super) fn take(proxy: &mut impl Proxy) -> Result<Self> {
         let headers = proxy.response_headers()?;
         let mut head = Self { status: 0, content_type: Vec::new(), content_encoding: None };
-        for (name, value) in headers {
-            match name.as_str() {
-                ":status" => {
-                    let status = core::str::from_utf8(&value).ok().and_then(|status| status.parse().ok());
+        for (name, value) in headers.iter() {
+            match name {
+                b":status" => {
+                    let status = core::str::from_utf8(value).ok().and_then(|status| status.parse().ok());
                     head.status = status.unwrap_or(0);
                 }
-                "content-type" => head.content_type = value,
-                "content-encoding" => head.content_encoding = Some(value),
-                name if OF_ANSWERS.contains(&name) => proxy.remove_response_header(name)?,
+                b"content-type" => head.content_type = value.to_vec(),
+                b"content-encoding" => head.content_encoding = Some(value.to_vec()),
                 _ => {}
             }
+        }
+        for name in OF_ANSWERS.into_iter().filter(|name| headers.has(name)) {
+            proxy.remove_response_header(name)?;
         }
         Ok(head)
     }

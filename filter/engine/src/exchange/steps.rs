@@ -1,7 +1,5 @@
 //! The steps of a request: decide, carry the decision out, take the answer in.
 
-use std::sync::Arc;
-
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::rejection::Rejection;
 
@@ -14,9 +12,10 @@ use crate::config::{Limits, UnreadBody};
 use crate::directive::{Action, Assignment, Directive, Route};
 use crate::error_body::error_body;
 use crate::headers;
-use crate::ledger::LedgerStore;
+use crate::metadata::Metadata;
 use crate::metrics::MetricSink;
 use crate::pool_in_use::PoolInUse;
+use crate::pool_store::PoolStore;
 use crate::proxy::{Proxy, Result};
 
 const CONTENT_LENGTH: &str = "content-length";
@@ -73,7 +72,7 @@ impl Exchange {
     }
 
     /// Decides at once for a request without a body, or with one that the decision does not depend on.
-    pub(super) fn decide_by_head<S: LedgerStore, M: MetricSink>(
+    pub(super) fn decide_by_head<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -84,7 +83,7 @@ impl Exchange {
         decided.map_or(Ok(Flow::Hold), |decided| self.act(pool, proxy, decided))
     }
 
-    pub(super) fn decide_by_whole_body<S: LedgerStore, M: MetricSink>(
+    pub(super) fn decide_by_whole_body<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -97,7 +96,7 @@ impl Exchange {
     }
 
     /// Decides by the part of the body that has arrived, if it has enough.
-    pub(super) fn decide_by_beginning<S: LedgerStore, M: MetricSink>(
+    pub(super) fn decide_by_beginning<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -144,7 +143,7 @@ impl Exchange {
         pool.metrics.count_shadow(shadow_agrees);
         if let Some(explanation) = explanation {
             if pool.config.explain.access_log {
-                proxy.set_request_header(headers::EXPLANATION, &explanation)?;
+                proxy.set_metadata(&Metadata::Explanation(&explanation))?;
             }
             if self.head.explains_to_client {
                 self.response.headers.push((headers::EXPLANATION.to_owned(), explanation));
@@ -152,13 +151,21 @@ impl Exchange {
         }
         match action {
             Action::Route(route) => {
-                let Route { request_headers, response_headers, assignment, is_stale, .. } = *route;
+                let Route { destinations, is_hint, scores, request_headers, response_headers, .. } = *route;
                 self.response.headers.extend(response_headers);
                 self.response.models = models;
-                self.assignment = assignment;
-                direct(proxy, &pool.config.pool, request_headers)?;
+                self.assignment = route.assignment;
+                for (name, value) in request_headers {
+                    proxy.set_request_header(name, &value)?;
+                }
+                if let Some(scores) = scores {
+                    let scores: Vec<_> =
+                        scores.iter().map(|(address, score)| (address.as_str(), *score)).collect();
+                    proxy.set_metadata(&Metadata::Scores(&scores))?;
+                }
+                direct(proxy, &pool.config.pool, &destinations, is_hint)?;
                 pool.metrics.routed.increment();
-                if is_stale {
+                if route.is_stale {
                     pool.metrics.routed_stale.increment();
                 }
             }
@@ -169,7 +176,7 @@ impl Exchange {
             Action::Abstain { reason, within } => {
                 pool.metrics.count_abstained(reason);
                 if let Some(addresses) = within {
-                    direct(proxy, &pool.config.pool, headers::destination(&addresses, true))?;
+                    direct(proxy, &pool.config.pool, &headers::destination_list(&addresses), true)?;
                 }
             }
         }
@@ -187,7 +194,7 @@ impl Exchange {
         Ok(())
     }
 
-    pub(super) fn begin_answer<S: LedgerStore, M: MetricSink>(
+    pub(super) fn begin_answer<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -198,7 +205,7 @@ impl Exchange {
             return Ok(());
         }
         let served = Served::read(proxy, head.status)?;
-        let view = Arc::clone(&pool.view);
+        let view = pool.view();
         self.assignment.begin_answer(&view, &mut pool.store, proxy, served)?;
         if let Some(endpoint) = served.by.and_then(|address| view.endpoint_at(address)) {
             self.response.headers.extend(view.topology().pipeline.response_headers(endpoint));
@@ -222,7 +229,7 @@ impl Exchange {
     }
 
     /// After a refused call, the pool's failure mode decides.
-    pub(super) fn settle<S: LedgerStore, M: MetricSink>(
+    pub(super) fn settle<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
@@ -239,14 +246,12 @@ impl Exchange {
     }
 }
 
-/// Sets the headers that steer a request, and marks it, so that no picker behind this one picks again.
-fn direct(
-    proxy: &mut impl Proxy,
-    pool: &str,
-    headers: impl IntoIterator<Item = (&'static str, String)>,
-) -> Result<()> {
-    for (name, value) in headers {
-        proxy.set_request_header(name, &value)?;
+/// Sends a request to these destinations, and with `is_hint` to no other. Marks it, so that no picker behind this one picks again.
+fn direct(proxy: &mut impl Proxy, pool: &str, destinations: &str, is_hint: bool) -> Result<()> {
+    proxy.set_request_header(headers::DESTINATION, destinations)?;
+    proxy.set_metadata(&Metadata::Destination(destinations))?;
+    if is_hint {
+        proxy.set_metadata(&Metadata::NoFallback)?;
     }
     // An operator may not have allowed this call yet. Without it, only a second picker is not recognized.
     let _ = proxy.mark_picked(pool);

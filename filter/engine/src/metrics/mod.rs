@@ -1,8 +1,8 @@
-//! The metrics of a pool, in Envoy `wasmcustom.endpoint_picker.<pool>.<name>`.
+//! The metrics of a pool.
 //!
-//! Outcomes of requests are counted at once. Metrics with [labels](series) are kept in the worker and flushed once a second, so that
-//! they cost a request no call to the proxy.
+//! Counts are kept in the worker and flushed once a second, so that they cost a request no call to the proxy.
 
+mod labels;
 mod series;
 mod sink;
 mod tokens;
@@ -15,17 +15,26 @@ use endpoint_picker_wire::report::Rejected;
 use series::{LabelledCounter, LabelledGauge};
 use tokens::TokenMetrics;
 
-pub use series::Labels;
+pub use labels::Labels;
 pub(crate) use sink::{Counter, Gauge, Histogram};
-pub use sink::{MetricId, MetricKind, MetricSink};
+pub use sink::{Metric, MetricKind, MetricSink};
 pub(crate) use tokens::AnswerUsage;
 
-/// The label of a request without a model.
+/// The label with an endpoint's `ip:port`.
+const ENDPOINT: &str = "endpoint";
+
+/// The label with the model that serves.
+const TARGET_MODEL: &str = "target_model";
+
+/// The labels with the client's model and the one that serves.
+const MODELS: &[&str] = &["model_name", TARGET_MODEL];
+
+/// The value for a request without a model.
 const NO_MODEL: &str = "none";
 
 /// All metrics of one pool, as one worker counts them.
 #[derive(Debug)]
-pub struct Metrics<M> {
+pub struct Metrics<M: MetricSink> {
     pub(crate) routed: Counter<M>,
     /// Routed requests for which no readings were used, because they were too old.
     pub(crate) routed_stale: Counter<M>,
@@ -57,17 +66,8 @@ pub struct Metrics<M> {
     in_flight_tokens: LabelledGauge<M>,
     prompt_blocks: Counter<M>,
     prompt_blocks_matched: Counter<M>,
-    /// Blocks that were not flushed yet.
-    prompt: BlockSums,
     /// `None` if tokens of answers are not counted.
     tokens: Option<TokenMetrics<M>>,
-}
-
-/// Sums of [`PromptBlocks`].
-#[derive(Clone, Copy, Debug, Default)]
-struct BlockSums {
-    total: u64,
-    matched: u64,
 }
 
 /// The models of a routed request.
@@ -83,17 +83,23 @@ pub(crate) struct RequestModels<'a> {
 
 impl<M: MetricSink> Metrics<M> {
     pub(crate) fn new(sink: &M, pool: &str, count_tokens: bool) -> Self {
-        let full_name = |name: &str| format!("endpoint_picker.{pool}.{name}");
-        let counter = |name: &str| Counter::define(sink, &full_name(name));
-        let gauge = |name| Gauge::define(sink, &full_name(name));
-        let histogram = |name| Histogram::define(sink, &full_name(name));
-        let labelled = |name| LabelledCounter::new(sink, full_name(name));
-        let rejected = |code: Code| (code, counter(&format!("rejected_{}", code.status())));
+        let family = |kind, name, labels| sink.family(&Metric { kind, pool, name, labels });
+        let no_labels = Labels::default();
+        let counter = |name| Counter::new(sink, &family(MetricKind::Counter, name, &[]), &no_labels);
+        let gauge = |name| Gauge::new(sink, &family(MetricKind::Gauge, name, &[]), &no_labels);
+        let histogram = |name| Histogram::new(sink, &family(MetricKind::Histogram, name, &[]), &no_labels);
+        let labelled = |name, labels| LabelledCounter::new(sink, family(MetricKind::Counter, name, labels));
+        let of_endpoints = |name| LabelledGauge::new(sink, family(MetricKind::Gauge, name, &[ENDPOINT]));
+        let rejected = family(MetricKind::Counter, "rejected", &["status"]);
+        let rejected =
+            |code: Code| (code, Counter::new(sink, &rejected, &Labels::new(&[&code.status().to_string()])));
+        let abstained = family(MetricKind::Counter, "abstained", &["reason"]);
+        let abstained = |reason| Counter::new(sink, &abstained, &Labels::new(&[reason]));
         Self {
             routed: counter("routed"),
             routed_stale: counter("routed_stale"),
-            abstained_no_snapshot: counter("abstained_no_snapshot"),
-            abstained_body_too_large: counter("abstained_body_too_large"),
+            abstained_no_snapshot: abstained("no_snapshot"),
+            abstained_body_too_large: abstained("body_too_large"),
             rejected: [
                 Code::BadRequest,
                 Code::NotFound,
@@ -111,15 +117,14 @@ impl<M: MetricSink> Metrics<M> {
             snapshot_age: gauge("snapshot_age_ms"),
             decision: histogram("decision_us"),
             first_byte: histogram("first_byte_ms"),
-            picks: labelled("picks"),
-            requests: labelled("model_requests"),
-            rewrites: labelled("rewrites"),
-            in_flight_requests: LabelledGauge::new(sink, full_name("endpoint_in_flight")),
-            in_flight_tokens: LabelledGauge::new(sink, full_name("endpoint_in_flight_tokens")),
+            picks: labelled("picks", &[ENDPOINT]),
+            requests: labelled("model_requests", MODELS),
+            rewrites: labelled("rewrites", &["model_rewrite_name", TARGET_MODEL]),
+            in_flight_requests: of_endpoints("endpoint_in_flight"),
+            in_flight_tokens: of_endpoints("endpoint_in_flight_tokens"),
             prompt_blocks: counter("prompt_blocks"),
             prompt_blocks_matched: counter("prompt_blocks_matched"),
-            prompt: BlockSums::default(),
-            tokens: count_tokens.then(|| TokenMetrics::new(sink, full_name)),
+            tokens: count_tokens.then(|| TokenMetrics::new(sink, pool)),
         }
     }
 
@@ -191,22 +196,31 @@ impl<M: MetricSink> Metrics<M> {
     }
 
     /// Counts the blocks of a prompt that its endpoint had been sent before.
-    pub(crate) fn count_prompt(&mut self, prompt: PromptBlocks) {
-        self.prompt.total += u64::from(prompt.total);
-        self.prompt.matched += u64::from(prompt.matched);
+    pub(crate) fn count_prompt(&self, prompt: PromptBlocks) {
+        self.prompt_blocks.add(prompt.total.into());
+        self.prompt_blocks_matched.add(prompt.matched.into());
     }
 
     /// Adds to the proxy's counters what this worker has counted since the last flush.
-    pub(crate) fn flush(&mut self) {
-        for counter in [&mut self.picks, &mut self.requests, &mut self.rewrites] {
+    pub(crate) fn flush(&self) {
+        let counters = [
+            &self.routed,
+            &self.routed_stale,
+            &self.abstained_no_snapshot,
+            &self.abstained_body_too_large,
+            &self.snapshots,
+            &self.snapshot_failures,
+            &self.shadow_agreed,
+            &self.shadow_disagreed,
+            &self.prompt_blocks,
+            &self.prompt_blocks_matched,
+        ];
+        let rejected = self.rejected.iter().map(|(_, counter)| counter);
+        counters.into_iter().chain(rejected).for_each(Counter::flush);
+        for counter in [&self.picks, &self.requests, &self.rewrites] {
             counter.flush();
         }
-        let BlockSums { total, matched } = core::mem::take(&mut self.prompt);
-        if total > 0 {
-            self.prompt_blocks.add(total);
-            self.prompt_blocks_matched.add(matched);
-        }
-        if let Some(tokens) = &mut self.tokens {
+        if let Some(tokens) = &self.tokens {
             tokens.flush();
         }
     }

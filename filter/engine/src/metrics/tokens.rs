@@ -4,12 +4,14 @@ use core::time::Duration;
 
 use endpoint_picker::usage::Usage;
 
-use super::series::{LabelledCounter, LabelledHistogram, Labels};
-use super::sink::MetricSink;
+use super::MODELS;
+use super::labels::Labels;
+use super::series::{LabelledCounter, LabelledHistogram};
+use super::sink::{Metric, MetricKind, MetricSink};
 
 /// Metrics of the tokens that answers report, by the client's model and the one that serves.
 #[derive(Debug)]
-pub(crate) struct TokenMetrics<M> {
+pub(crate) struct TokenMetrics<M: MetricSink> {
     input: Amounts<M>,
     output: Amounts<M>,
     cached: Amounts<M>,
@@ -21,7 +23,7 @@ pub(crate) struct TokenMetrics<M> {
 
 /// A histogram and its sum. The sum that Envoy derives from its histogram can be off by 5 %.
 #[derive(Debug)]
-struct Amounts<M> {
+struct Amounts<M: MetricSink> {
     each: LabelledHistogram<M>,
     total: LabelledCounter<M>,
 }
@@ -37,17 +39,17 @@ pub(crate) struct AnswerUsage {
 }
 
 impl<M: MetricSink> TokenMetrics<M> {
-    /// `full_name` puts the pool before a metric's name.
-    pub(crate) fn new(sink: &M, full_name: impl Fn(&str) -> String) -> Self {
-        let histogram = |name| LabelledHistogram::new(sink, full_name(name));
-        let amounts = |name| Amounts {
-            each: histogram(name),
-            total: LabelledCounter::new(sink, full_name(&format!("{name}_total"))),
+    pub(crate) fn new(sink: &M, pool: &str) -> Self {
+        let family = |kind, name| sink.family(&Metric { kind, pool, name, labels: MODELS });
+        let histogram = |name| LabelledHistogram::new(sink, family(MetricKind::Histogram, name));
+        let amounts = |each, total| Amounts {
+            each: histogram(each),
+            total: LabelledCounter::new(sink, family(MetricKind::Counter, total)),
         };
         Self {
-            input: amounts("input_tokens"),
-            output: amounts("output_tokens"),
-            cached: amounts("cached_tokens"),
+            input: amounts("input_tokens", "input_tokens_total"),
+            output: amounts("output_tokens", "output_tokens_total"),
+            cached: amounts("cached_tokens", "cached_tokens_total"),
             time_per_token: histogram("ntpot_us"),
             time_per_further_token: histogram("streaming_tpot_us"),
         }
@@ -74,8 +76,8 @@ impl<M: MetricSink> TokenMetrics<M> {
     }
 
     /// Adds the pending counts to the proxy's counters.
-    pub(crate) fn flush(&mut self) {
-        for amounts in [&mut self.input, &mut self.output, &mut self.cached] {
+    pub(crate) fn flush(&self) {
+        for amounts in [&self.input, &self.output, &self.cached] {
             amounts.total.flush();
         }
     }

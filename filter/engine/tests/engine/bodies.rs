@@ -40,7 +40,7 @@ fn a_short_body_is_held_until_it_has_arrived_completely() {
     assert_eq!(request.destination(), Some(address(1).as_str()));
     assert_eq!(request.proxy.body_reads.take(), [usize::MAX], "the body is read once");
     assert_eq!(fixture.in_flight(), [1, 0, 0]);
-    assert_eq!(fixture.sink.get("routed"), 1);
+    assert_eq!(fixture.counted("routed"), 1);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_body_without_a_model_in_the_bytes_that_may_be_held_is_answered_413() {
     assert_eq!(error["error"]["code"], "PayloadTooLarge");
     assert!(error["error"]["message"].as_str().unwrap().contains("8192"), "{error}");
     assert_eq!(request.body(&mut fixture, b"more", true), Flow::Continue, "the answer is not sent twice");
-    assert_eq!(fixture.sink.get("rejected_413"), 1);
+    assert_eq!(fixture.counted("rejected|413"), 1);
     assert_eq!(fixture.in_flight(), [0, 0, 0]);
 }
 
@@ -119,8 +119,8 @@ fn such_a_body_is_left_to_the_proxy_if_so_configured() {
     request.head(&mut fixture);
     assert_eq!(request.body(&mut fixture, model_last(10_000).as_bytes(), false), Flow::Continue);
     assert_eq!(request.destination(), None);
-    assert_eq!(fixture.sink.get("abstained_body_too_large"), 1);
-    assert_eq!(fixture.sink.get("routed"), 0);
+    assert_eq!(fixture.counted("abstained|body_too_large"), 1);
+    assert_eq!(fixture.counted("routed"), 0);
 
     let mut hinted = fixture.request(TEXT, &[]);
     hinted.proxy.namespace = Some(vec![0]);
@@ -159,7 +159,7 @@ fn a_malformed_body_is_refused_when_it_has_arrived_completely() {
         assert_eq!(request.rejection().status, 400, "{body}");
     }
     assert_eq!(fixture.post(TEXT, &[], "\u{e9}").rejection().status, 400);
-    assert_eq!(fixture.sink.get("rejected_400"), 6);
+    assert_eq!(fixture.counted("rejected|400"), 6);
 }
 
 #[test]
@@ -209,8 +209,8 @@ fn before_the_first_snapshot_the_failure_mode_decides() {
         let request = fixture.post(TEXT, &[], r#"{"model": "m", "prompt": "hi"}"#);
         assert_eq!(request.proxy.local_answer.as_ref().map(|answer| answer.status), status);
         assert_eq!(request.destination(), None);
-        let counter = if status.is_some() { "rejected_503" } else { "abstained_no_snapshot" };
-        assert_eq!(fixture.sink.get(counter), 1);
+        let counter = if status.is_some() { "rejected|503" } else { "abstained|no_snapshot" };
+        assert_eq!(fixture.counted(counter), 1);
     }
 }
 
@@ -240,5 +240,5 @@ fn a_refused_call_leaves_the_request_to_the_proxy() {
         request.exchange.end(&mut fixture.pool);
         assert_eq!(fixture.in_flight(), [0, 0, 0], "{call}");
     }
-    assert_eq!(fixture.sink.get("abstained_no_snapshot"), 3);
+    assert_eq!(fixture.counted("abstained|no_snapshot"), 3);
 }

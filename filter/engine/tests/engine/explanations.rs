@@ -78,7 +78,7 @@ fn with_shadow() -> v1::Policy {
 fn a_shadows_agreement_is_counted_and_its_difference_explained() {
     let mut fixture = Fixture::with_policy(&json!({"explain": {"accessLog": true}}), with_shadow());
     fixture.post(TEXT, &[], BODY);
-    assert_eq!(fixture.sink.get("shadow_agreed"), 1, "nothing speaks against the first endpoint");
+    assert_eq!(fixture.counted("shadow_agreed"), 1, "nothing speaks against the first endpoint");
     let mut topology = crate::fixture::topology(&[1, 2], with_shadow());
     topology.policy.as_mut().unwrap().avoid_failing_ms = 0;
     let mut snapshot = crate::fixture::snapshot(&[0, 10]);
@@ -89,7 +89,7 @@ fn a_shadows_agreement_is_counted_and_its_difference_explained() {
         endpoint_picker_engine::pool_view::PoolView::new(topology.into(), snapshot, crate::fixture::START);
     fixture.pool.adopt(view.into());
     let request = fixture.post(TEXT, &[], BODY);
-    assert_eq!(fixture.sink.get("shadow_disagreed"), 1);
+    assert_eq!(fixture.counted("shadow_disagreed"), 1);
     let explanation = request.proxy.request_header(EXPLANATION).unwrap();
     assert!(explanation.ends_with("; the shadow picks 10.0.0.2:8000"), "{explanation}");
     assert_eq!(request.destination(), Some("10.0.0.1:8000"), "the shadow does not act");

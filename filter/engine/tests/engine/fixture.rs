@@ -7,8 +7,9 @@ use endpoint_picker::load::Load;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::headers::DESTINATION;
-use endpoint_picker_engine::ledger::{LedgerStore, LocalLedger};
+use endpoint_picker_engine::ledger::LocalLedger;
 use endpoint_picker_engine::pool_in_use::PoolInUse;
+use endpoint_picker_engine::pool_store::{PoolCopy, PoolStore};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_wire::{FORMAT, v1};
 use serde_json::{Value, json};
@@ -74,8 +75,10 @@ pub(crate) fn snapshot(waiting: &[u64]) -> v1::Snapshot {
 
 /// A pool in use.
 pub(crate) struct Fixture {
-    pub(crate) pool: PoolInUse<LocalLedger, FakeSink>,
+    pub(crate) pool: PoolInUse<PoolCopy<LocalLedger>, FakeSink>,
     pub(crate) sink: FakeSink,
+    /// The number of calls of [`Self::flush`].
+    flushes: u32,
 }
 
 impl Fixture {
@@ -85,7 +88,7 @@ impl Fixture {
         config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let config = Config::parse(config.to_string().as_bytes()).unwrap();
         let sink = FakeSink::default();
-        Self { pool: PoolInUse::new(config, LocalLedger::default(), &sink, 1), sink }
+        Self { pool: PoolInUse::new(config, PoolCopy::default(), &sink, 1), sink, flushes: 0 }
     }
 
     /// A pool of three endpoints, of which the first one is picked.
@@ -108,6 +111,18 @@ impl Fixture {
     pub(crate) fn adopt(&mut self, topology: v1::Topology, waiting: &[u64]) {
         let topology = Arc::new(Topology::compile(topology).unwrap());
         self.pool.adopt(Arc::new(PoolView::new(topology, snapshot(waiting), START)));
+    }
+
+    /// Has the worker add its pending counts to the proxy's counters.
+    pub(crate) fn flush(&mut self) {
+        self.flushes += 1;
+        self.pool.publish_metrics(false, START + self.flushes * Duration::from_secs(1000));
+    }
+
+    /// The value of a counter, with what is still pending.
+    pub(crate) fn counted(&mut self, name: &str) -> u64 {
+        self.flush();
+        self.sink.get(name)
     }
 
     /// The requests in flight at each endpoint.

@@ -83,7 +83,7 @@ fn a_value_that_names_no_endpoint_is_answered_503() {
         let reason = ("x-llm-d-request-dropped-reason".to_owned(), "rejected-no-endpoints".to_owned());
         assert_eq!(request.rejection().headers[1], reason);
     }
-    assert_eq!(fixture.sink.get("rejected_503"), 6);
+    assert_eq!(fixture.counted("rejected|503"), 6);
 }
 
 #[test]

@@ -4,7 +4,9 @@ use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker_engine::proxy::{HeaderList, Proxy, ProxyError, Result};
+use endpoint_picker::headers::HeaderList;
+use endpoint_picker_engine::metadata::Metadata;
+use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result};
 
 /// An answer that the filter sent instead of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub(crate) struct LocalAnswer {
 #[derive(Debug, Default)]
 pub(crate) struct FakeProxy {
     pub(crate) now: Cell<Duration>,
-    pub(crate) request_headers: HeaderList,
+    pub(crate) request_headers: Vec<(String, Vec<u8>)>,
     pub(crate) request_body: Vec<u8>,
     /// The sizes of the reads of the body.
     pub(crate) body_reads: RefCell<Vec<usize>>,
@@ -28,7 +30,7 @@ pub(crate) struct FakeProxy {
     pub(crate) local_answer: Option<LocalAnswer>,
     pub(crate) upstream: Option<SocketAddr>,
     pub(crate) details: &'static str,
-    pub(crate) response_headers: HeaderList,
+    pub(crate) response_headers: Vec<(String, Vec<u8>)>,
     pub(crate) chunk: Vec<u8>,
     /// Calls that the proxy refuses.
     pub(crate) refused: Vec<&'static str>,
@@ -51,12 +53,12 @@ impl FakeProxy {
     }
 }
 
-fn header<'a>(headers: &'a HeaderList, name: &str) -> Option<&'a str> {
+fn header<'a>(headers: &'a [(String, Vec<u8>)], name: &str) -> Option<&'a str> {
     let (_, value) = headers.iter().find(|(header, _)| header == name)?;
     Some(core::str::from_utf8(value).unwrap())
 }
 
-fn set(headers: &mut HeaderList, name: &str, value: &str) {
+fn set(headers: &mut Vec<(String, Vec<u8>)>, name: &str, value: &str) {
     headers.retain(|(header, _)| header != name);
     headers.push((name.to_owned(), value.as_bytes().to_vec()));
 }
@@ -67,7 +69,7 @@ impl Proxy for FakeProxy {
     }
 
     fn request_headers(&self) -> Result<HeaderList> {
-        self.check("request_headers").map(|()| self.request_headers.clone())
+        self.check("request_headers").map(|()| self.request_headers.iter().cloned().collect())
     }
 
     fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {
@@ -102,6 +104,13 @@ impl Proxy for FakeProxy {
         self.check("metadata").map(|()| self.hint.clone())
     }
 
+    fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()> {
+        match metadata.as_header() {
+            Some((name, value)) => self.set_request_header(name, &value),
+            None => Ok(()),
+        }
+    }
+
     fn picked_for(&self) -> Result<Option<Vec<u8>>> {
         self.check("picked_for").map(|()| self.picked_for.clone())
     }
@@ -129,7 +138,7 @@ impl Proxy for FakeProxy {
     }
 
     fn response_headers(&self) -> Result<HeaderList> {
-        self.check("response_headers").map(|()| self.response_headers.clone())
+        self.check("response_headers").map(|()| self.response_headers.iter().cloned().collect())
     }
 
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {

@@ -27,6 +27,7 @@ fn a_report_has_the_counters_and_the_endpoints_in_use() {
     fixture.routed();
     fixture.routed().answer(&mut fixture, 1, &[(":status", "500")]);
     fixture.post(TEXT, &[], "{");
+    fixture.flush();
     let report = report(&fixture);
     assert_eq!((report.format, report.proxy.as_str(), report.generation), (REPORT_FORMAT, "envoy-1", 42));
     assert_eq!((report.routed, report.abstained), (2, 0));
@@ -60,6 +61,7 @@ fn a_report_counts_the_shadow_if_there_is_one() {
     let policy = v1::Policy { shadow_config: policy.picker_config.clone(), ..policy };
     let mut fixture = Fixture::with_policy(&serde_json::json!({}), policy);
     fixture.routed();
+    fixture.flush();
     let report = report(&fixture);
     assert_eq!((report.shadow_agreed, report.shadow_disagreed), (Some(1), Some(0)));
 }

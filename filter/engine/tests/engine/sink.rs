@@ -4,14 +4,14 @@ use core::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use endpoint_picker_engine::metrics::{MetricId, MetricKind, MetricSink};
+use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink};
 
 /// Metrics in memory, by their names. Clones share them, as the workers of a proxy do.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FakeSink(Rc<RefCell<Vec<Metric>>>);
+pub(crate) struct FakeSink(Rc<RefCell<Vec<Recorded>>>);
 
 #[derive(Debug)]
-struct Metric {
+struct Recorded {
     name: String,
     kind: MetricKind,
     /// The sum of a counter, the last value of a gauge, all values of a histogram.
@@ -19,56 +19,60 @@ struct Metric {
 }
 
 impl FakeSink {
-    /// The metrics of these kinds that have values, without the prefix of all.
+    /// The metrics of these kinds that have values.
     pub(crate) fn values(&self, kind: MetricKind) -> BTreeMap<String, Vec<u64>> {
         let metrics = self.0.borrow();
         let metrics = metrics.iter().filter(|metric| metric.kind == kind && !metric.values.is_empty());
-        metrics.map(|metric| (short(&metric.name), metric.values.clone())).collect()
+        metrics.map(|metric| (metric.name.clone(), metric.values.clone())).collect()
     }
 
     /// The value of a counter or gauge; 0 if it was never set.
     pub(crate) fn get(&self, name: &str) -> u64 {
         let metrics = self.0.borrow();
-        let metric = metrics.iter().find(|metric| short(&metric.name) == name);
+        let metric = metrics.iter().find(|metric| metric.name == name);
         metric.and_then(|metric| metric.values.last().copied()).unwrap_or(0)
     }
 
-    /// The names of all metrics that were defined, without the prefix of all.
+    /// The names of all metrics that were defined.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.0.borrow().iter().map(|metric| short(&metric.name)).collect()
+        self.0.borrow().iter().map(|metric| metric.name.clone()).collect()
     }
-}
-
-fn short(name: &str) -> String {
-    name.strip_prefix("endpoint_picker.p.").expect("the pool's prefix").to_owned()
 }
 
 impl MetricSink for FakeSink {
-    fn define(&self, kind: MetricKind, name: &str) -> Option<MetricId> {
-        let mut metrics = self.0.borrow_mut();
-        let known = metrics.iter().position(|metric| metric.name == name);
-        let index = known.unwrap_or_else(|| {
-            metrics.push(Metric { name: name.to_owned(), kind, values: vec![] });
-            metrics.len() - 1
-        });
-        Some(u32::try_from(index).unwrap())
+    type Family = (MetricKind, &'static str);
+    type Series = usize;
+
+    fn family(&self, metric: &Metric<'_>) -> Self::Family {
+        assert_eq!(metric.pool, "p");
+        (metric.kind, metric.name)
     }
 
-    fn add(&self, counter: MetricId, count: u64) {
-        let values = &mut self.0.borrow_mut()[counter as usize].values;
+    fn series(&self, (kind, name): &Self::Family, values: &Labels) -> Option<usize> {
+        let mut metrics = self.0.borrow_mut();
+        let name = format!("{name}{}", values.suffix());
+        let known = metrics.iter().position(|metric| metric.name == name);
+        Some(known.unwrap_or_else(|| {
+            metrics.push(Recorded { name, kind: *kind, values: vec![] });
+            metrics.len() - 1
+        }))
+    }
+
+    fn add(&self, &counter: &usize, count: u64) {
+        let values = &mut self.0.borrow_mut()[counter].values;
         let sum = values.pop().unwrap_or(0) + count;
         values.push(sum);
     }
 
-    fn record(&self, metric: MetricId, value: u64) {
-        let metric = &mut self.0.borrow_mut()[metric as usize];
+    fn record(&self, &metric: &usize, value: u64) {
+        let metric = &mut self.0.borrow_mut()[metric];
         if metric.kind == MetricKind::Gauge {
             metric.values.clear();
         }
         metric.values.push(value);
     }
 
-    fn value(&self, counter: MetricId) -> u64 {
-        self.0.borrow()[counter as usize].values.last().copied().unwrap_or(0)
+    fn value(&self, &counter: &usize) -> u64 {
+        self.0.borrow()[counter].values.last().copied().unwrap_or(0)
     }
 }

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker_engine::ledger::LedgerStore;
 use endpoint_picker_engine::pool_in_use::TopologyChange;
+use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::{PoolView, Topology, TopologyRefusal, Versions};
 use endpoint_picker_engine::proxy::{ProxyError, Result};
 use endpoint_picker_engine::snapshot::{self, ReadError};
@@ -108,7 +108,7 @@ fn a_server_that_restarted_is_observed() {
         fixture.pool.adopt(PoolView::new(topology.clone(), snapshot, START).into());
         fixture.post(TEXT, &[], &prompt).exchange.end(&mut fixture.pool);
         fixture.pool.publish_metrics(false, START + Duration::from_millis(cached_since_ms));
-        fixture.sink.get("prompt_blocks_matched")
+        fixture.counted("prompt_blocks_matched")
     };
     assert_eq!(matched(&mut fixture, 10_000), 0);
     assert_eq!(matched(&mut fixture, 12_000), 4, "marks of one start");

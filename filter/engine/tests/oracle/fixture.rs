@@ -135,14 +135,15 @@ impl Fixture {
 
     fn with_request<T>(&self, spec: &RequestSpec, use_it: impl FnOnce(&Request<'_>, &View<'_>) -> T) -> T {
         let body = json_body(&spec.prompt);
-        let options = self.pipeline.body_options(Headers(&spec.headers));
+        let headers = spec.headers.iter().cloned().collect();
+        let options = self.pipeline.body_options(Headers(&headers));
         let body = body.as_ref().map(|(api, json)| Body::read(json, *api, &options).unwrap());
         let request = Request {
             model: spec.model,
             cache_salt: spec.salt,
             prompt: body.as_ref().map(|body| &body.prompt),
             max_output_tokens: spec.max_output_tokens,
-            headers: Headers(&spec.headers),
+            headers: Headers(&headers),
             subset: match &spec.subset {
                 Some(listed) => Subset::from_items(listed.iter().map(String::as_str)),
                 None => Subset::All,

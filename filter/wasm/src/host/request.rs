@@ -3,7 +3,9 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker_engine::proxy::{HeaderList, Proxy, Result};
+use endpoint_picker::headers::HeaderList;
+use endpoint_picker_engine::metadata::Metadata;
+use endpoint_picker_engine::proxy::{Proxy, Result};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
@@ -18,10 +20,9 @@ impl Proxy for Envoy {
     }
 
     fn request_headers(&self) -> Result<HeaderList> {
-        let headers = hostcalls::get_map_bytes(MapType::HttpRequestHeaders);
-        let headers = headers.map_err(refused("get_map(request headers)"))?;
+        let headers = headers(MapType::HttpRequestHeaders, "get_map(request headers)")?;
         #[cfg(feature = "trap")]
-        assert!(!headers.iter().any(|(name, _)| name == "x-test-trap"), "the VM ends here, as asked");
+        assert!(!headers.has("x-test-trap"), "the VM ends here, as asked");
         Ok(headers)
     }
 
@@ -55,6 +56,14 @@ impl Proxy for Envoy {
             .map_err(refused("get_property(metadata)"))
     }
 
+    /// Envoy's filters behind this one copy headers into metadata.
+    fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()> {
+        match metadata.as_header() {
+            Some((name, value)) => self.set_request_header(name, &value),
+            None => Ok(()),
+        }
+    }
+
     fn picked_for(&self) -> Result<Option<Vec<u8>>> {
         hostcalls::get_property(vec![PICKED_FOR]).map_err(refused("get_property(picked)"))
     }
@@ -81,7 +90,7 @@ impl Proxy for Envoy {
     }
 
     fn response_headers(&self) -> Result<HeaderList> {
-        hostcalls::get_map_bytes(MapType::HttpResponseHeaders).map_err(refused("get_map(response headers)"))
+        headers(MapType::HttpResponseHeaders, "get_map(response headers)")
     }
 
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
@@ -103,4 +112,9 @@ impl Proxy for Envoy {
         hostcalls::set_buffer(BufferType::HttpResponseBody, 0, usize::MAX, bytes)
             .map_err(refused("set_buffer(response body)"))
     }
+}
+
+fn headers(map: MapType, call: &'static str) -> Result<HeaderList> {
+    let headers = hostcalls::get_map_bytes(map).map_err(refused(call))?;
+    Ok(headers.into_iter().collect())
 }

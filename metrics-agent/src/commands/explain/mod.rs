@@ -14,7 +14,8 @@ pub use self::result::{ExplainError, ExplainResult, RecordedRequest};
 pub fn explain(mut snapshot: v1::Snapshot, request: &RecordedRequest) -> Result<ExplainResult, ExplainError> {
     let kv_usage_metrics = core::mem::take(&mut snapshot.kv_usage_metrics);
     let mut replay = Replay::of(snapshot).map_err(ExplainError)?;
-    let headers = Headers(&request.headers);
+    let headers = request.headers.iter().map(|(name, value)| (name, value)).collect();
+    let headers = Headers(&headers);
     for (body, endpoint) in &request.before {
         replay.record(request, headers, body, *endpoint)?;
     }

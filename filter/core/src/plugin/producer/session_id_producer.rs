@@ -63,8 +63,7 @@ mod tests {
     use crate::test;
 
     fn find(header_name: &str, cookie_name: &str, headers: &[(&str, &str)]) -> Option<String> {
-        let headers: Vec<(String, Vec<u8>)> =
-            headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+        let headers = headers.iter().copied().collect();
         let producer =
             SessionIdProducer { header_name: header_name.to_owned(), cookie_name: cookie_name.to_owned() };
         producer.session_id(Headers(&headers)).map(str::to_owned)

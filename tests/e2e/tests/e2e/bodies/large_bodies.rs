@@ -90,7 +90,7 @@ async fn a_body_without_a_model_at_its_beginning_is_refused_or_left_to_envoy_as_
     let received = only_request(&stack);
     assert!(received.body == body.as_bytes());
     assert_eq!(received.header(DESTINATION), None);
-    let counted = stack.envoy().stat("wasmcustom.endpoint_picker.default.abstained_body_too_large").await;
+    let counted = stack.envoy().stat("wasmcustom.endpoint_picker.default.abstained|body_too_large").await;
     assert_eq!(counted.unwrap(), 1);
 }
 

@@ -95,7 +95,7 @@ async fn rewrites_are_counted_by_their_object_and_target() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_name_of_a_model_cannot_forge_another_label() {
-    let names = ["x.rejected_503", "x.abstained_no_snapshot", "x.routed", "a|x.rejected_503"];
+    let names = ["x.rejected|503", "x.abstained|no_snapshot", "x.routed", "a|x.rejected|503"];
     let stack = Stack::builder().start().await;
     for name in names {
         let body = json!({"model": name, "prompt": "hi", "max_tokens": 1});

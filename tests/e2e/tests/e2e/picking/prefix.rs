@@ -57,7 +57,7 @@ async fn a_client_can_ask_for_an_answer_only_where_its_prompt_is_cached() {
         let message = openai_error(refused.status(), &refused.text().await.unwrap());
         assert_eq!(message, "no decode worker has the requested KV cache");
     }
-    let refused = "wasmcustom.endpoint_picker.default.rejected_412";
+    let refused = "wasmcustom.endpoint_picker.default.rejected|412";
     assert_eq!(stack.envoy().stat(refused).await.unwrap(), 5);
 }
 

@@ -1,0 +1,41 @@
+//! Values that the picker leaves in the request's metadata.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use endpoint_picker_wire::endpoint_scores;
+
+use crate::headers::{EXPLANATION, FALLBACK, LONGEST_VALUE, NO_FALLBACK, SCORES};
+
+/// Bytes of scores that fit into a header value: four letters of base64 carry three bytes.
+const MAX_SCORES_BYTES: usize = LONGEST_VALUE / 4 * 3;
+
+/// A value for the cluster or the access log.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Metadata<'a> {
+    /// The list of destinations, as in the header [`DESTINATION`](crate::headers::DESTINATION).
+    Destination(&'a str),
+    /// The proxy must not balance when every destination has failed.
+    NoFallback,
+    /// The explanation of the decision.
+    Explanation(&'a str),
+    /// The weighted total of every endpoint that the primary profile rated, with the endpoint's `ip:port`.
+    Scores(&'a [(&'a str, f64)]),
+}
+
+impl Metadata<'_> {
+    /// A request header with the value, for a proxy that cannot write metadata: its `header_to_metadata` filter copies the header into
+    /// metadata. `None` for the destination, whose own header is copied.
+    pub fn as_header(&self) -> Option<(&'static str, Cow<'_, str>)> {
+        match *self {
+            Self::Destination(_) => None,
+            Self::NoFallback => Some((FALLBACK, NO_FALLBACK.into())),
+            Self::Explanation(text) => Some((EXPLANATION, text.into())),
+            Self::Scores(scores) => {
+                let value = endpoint_scores(scores.to_vec(), MAX_SCORES_BYTES);
+                Some((SCORES, BASE64_STANDARD.encode(value).into()))
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The values of a series' labels, which may come from outside: endpoints, models, names of objects.
+
+/// Stands before each value. No address, model or resource of Kubernetes has it in its name.
+const SEPARATOR: char = '|';
+
+/// The value of series beyond the limit of a metric.
+const OTHER: &str = "other";
+
+/// Characters of a value that are kept.
+const LONGEST_VALUE: usize = 128;
+
+/// The values of a series' labels, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(String);
+
+impl Labels {
+    pub(crate) fn new(values: &[&str]) -> Self {
+        let mut suffix = String::new();
+        for value in values {
+            suffix.push(SEPARATOR);
+            let letters = value.chars().take(LONGEST_VALUE);
+            suffix.extend(letters.map(|it| if it.is_control() || it == SEPARATOR { '_' } else { it }));
+        }
+        Self(suffix)
+    }
+
+    /// The same number of values, all [`OTHER`].
+    pub(crate) fn other(&self) -> Self {
+        Self::new(&vec![OTHER; self.values().count()])
+    }
+
+    /// All values, each behind a `|`: the end of a metric's name in a proxy whose metrics have no labels.
+    pub fn suffix(&self) -> &str {
+        &self.0
+    }
+
+    /// The values.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.0.split(SEPARATOR).skip(1)
+    }
+}

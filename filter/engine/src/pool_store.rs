@@ -1,0 +1,84 @@
+//! The keeper of a pool's view and ledger, which always have the same endpoints.
+
+use std::sync::Arc;
+
+use crate::ledger::{Change, Ledger, LedgerStore};
+use crate::pool_view::PoolView;
+
+/// Keeps the view and the ledger of a pool.
+///
+/// A worker has its own copy of both ([`PoolCopy`]), or all workers share them. The ledger is read inside closures, so that a
+/// lock can implement this trait too.
+pub trait PoolStore {
+    /// The newest view.
+    fn view(&self) -> Arc<PoolView>;
+
+    /// Reads the ledger as it is now; it need not be up to date with its copies.
+    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T;
+
+    /// Decides by a view and a ledger that are up to date and have the same endpoints, and applies the changes that follow.
+    ///
+    /// When another worker routed a request at the same time, `decide` may be called a second time, and only its second result
+    /// counts.
+    fn decide<T>(&mut self, decide: impl FnMut(&PoolView, &Ledger) -> (T, Vec<Change>)) -> T;
+
+    /// Applies changes; with none it costs nothing.
+    fn apply(&mut self, changes: Vec<Change>);
+
+    /// Replaces the view and has the ledger follow it. Returns the older view.
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView>;
+}
+
+/// A worker's own copy of the view and the ledger.
+#[derive(Debug, Default)]
+pub struct PoolCopy<L> {
+    view: Arc<PoolView>,
+    ledger: L,
+}
+
+impl<L> PoolCopy<L> {
+    /// A copy before the first snapshot.
+    pub fn new(ledger: L) -> Self {
+        Self { view: Arc::default(), ledger }
+    }
+
+    /// The ledger's keeper.
+    pub fn ledger(&self) -> &L {
+        &self.ledger
+    }
+
+    /// The ledger's keeper.
+    pub fn ledger_mut(&mut self) -> &mut L {
+        &mut self.ledger
+    }
+}
+
+impl<L: LedgerStore> PoolStore for PoolCopy<L> {
+    fn view(&self) -> Arc<PoolView> {
+        Arc::clone(&self.view)
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        self.ledger.read(read)
+    }
+
+    fn decide<T>(&mut self, mut decide: impl FnMut(&PoolView, &Ledger) -> (T, Vec<Change>)) -> T {
+        let Self { view, ledger } = self;
+        ledger.decide(|ledger| decide(view, ledger))
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        self.ledger.apply(changes);
+    }
+
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        let older = core::mem::replace(&mut self.view, newer);
+        let topology = self.view.topology();
+        if !Arc::ptr_eq(older.topology(), topology) {
+            let pool = Arc::clone(self.view.pool());
+            self.ledger.adopt(pool, topology.pipelines(), topology.policy.avoid_failing);
+        }
+        self.ledger.observe(self.view.readings());
+        older
+    }
+}
