@@ -88,6 +88,14 @@ native: ## Build the filter as a native module, target/libendpoint_picker.so
 	@mkdir -p target
 	@cmp -s $(native_built) $(native) || cp $(native_built) $(native)
 
+.PHONY: dist
+dist: wasm ## Build the files of a release into dist/: native modules and agents for x86-64 and aarch64, and the wasm module
+	@tools/dist
+
+.PHONY: dist-native
+dist-native: tools ## Build only the native modules into dist/, and check what they need of an image and of Envoy
+	@tools/dist native
+
 .PHONY: wasm-trap
 wasm-trap: tools ## Build the filter with a request that traps it, for tests
 	$(CARGO) build -p endpoint-picker-wasm --features trap --target wasm32-wasip1 --profile wasm
@@ -170,4 +178,4 @@ test-tools: ## Find or install promtool, Starlette, Node.js and Chromium for the
 .PHONY: clean
 clean: ## Remove everything built and the kept logs; .tools/ stays
 	$(CARGO) clean
-	rm -rf tests/logs
+	rm -rf dist tests/logs
