@@ -138,6 +138,10 @@ advisories: ## Look up known vulnerabilities of all packages (fetches the databa
 check-imports: wasm ## Check the built filter's host calls against filter/wasm/capabilities.txt and envoy.yaml
 	$(CARGO) test $(programs) --test module
 
+.PHONY: check-manifests
+check-manifests: ## Check the manifests of Envoy Gateway and Istio in examples/ against the definitions of these projects
+	@tools/check-manifests
+
 .PHONY: gen
 gen: ## Generate the Rust code of the agent-to-filter schema
 	$(CARGO) run -p endpoint-picker-wire-codegen

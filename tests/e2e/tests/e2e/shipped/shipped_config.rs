@@ -14,8 +14,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// Started by tests of their own: those of the secured agent need certificates, a spare agent a cluster around it, two pools a
-/// file of endpoints each.
-const STARTED_ELSEWHERE: [&str; 4] = [
+/// file of endpoints each, the manifests of gateways an Envoy as these configure it.
+const STARTED_ELSEWHERE: [&str; 6] = [
+    "examples/envoy-gateway/native.yaml",
+    "examples/istio/native.yaml",
     "examples/secured-agent/cluster.yaml",
     "examples/secured-agent/token.yaml",
     "examples/spare-agent/cluster.yaml",
