@@ -4,14 +4,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::decision::FailureMode;
-use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::request::Request;
 
 use crate::config::Config;
 use crate::directive::{DecisionKind, Directive, Draws};
-use crate::ledger::Ledger;
 use crate::metrics::{MetricSink, Metrics};
 use crate::pool_store::PoolStore;
 use crate::pool_view::PoolView;
@@ -108,13 +106,11 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
         metrics.flush();
         if is_leader {
             let view = store.view();
-            metrics.in_flight.set(store.read(Ledger::requests_in_flight));
-            store.read(|ledger| {
-                let endpoints = ledger.pool().endpoints().iter().zip(ledger.loads());
-                metrics.set_loads(
-                    endpoints.map(|(endpoint, load): (_, &Load)| (endpoint.printed_address(), *load)),
-                );
-            });
+            // Gauges are set when the ledger is no longer read: it may be locked while it is.
+            let (pool, loads) = store.read(|ledger| (Arc::clone(ledger.pool()), ledger.loads().to_vec()));
+            metrics.in_flight.set(loads.iter().map(|load| load.requests).sum());
+            let endpoints = pool.endpoints().iter().map(Endpoint::printed_address);
+            metrics.set_loads(endpoints.zip(loads));
             if view.versions().is_some() {
                 let age = now.saturating_sub(view.arrived()).as_millis();
                 metrics.snapshot_age.set(u64::try_from(age).unwrap_or(u64::MAX));

@@ -47,6 +47,13 @@ pub struct DirectAccess {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AgentAddress(String);
 
+impl AgentAddress {
+    /// The URL of a path that begins with `/`.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.0)
+    }
+}
+
 impl fmt::Display for AgentAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -6,5 +6,11 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod abi;
+mod agent;
+pub mod attachment;
+mod clock;
 pub mod config;
 mod host;
+mod registry;
+pub mod shared;
+pub mod users;

@@ -145,7 +145,10 @@ impl Worker {
     }
 
     fn report(&mut self, now: Duration) -> Result<(), ProxyError> {
-        let report = self.reporter.next_report(&self.pool.borrow(), now);
+        let report = {
+            let pool = self.pool.borrow();
+            self.reporter.next_report(pool.store(), || pool.metrics.totals(), now)
+        };
         if let Some(request) = report {
             self.reporter.sent(host::call_agent(&self.agent_cluster, &request)?);
         }
@@ -174,12 +177,12 @@ impl Worker {
         });
         match outcome {
             PollOutcome::Published => {
-                pool.borrow().metrics.count_snapshot();
+                pool.borrow().metrics.count_snapshots(1);
                 self.tick();
             }
             PollOutcome::Unchanged => self.tick(),
             PollOutcome::Failed { error, is_new } => {
-                pool.borrow().metrics.count_failed_poll();
+                pool.borrow().metrics.count_failed_polls(1);
                 if is_new {
                     log::warn!("no snapshot: {error}; the last one stays in use, and polls go on");
                 }

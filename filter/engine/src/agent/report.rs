@@ -11,8 +11,7 @@ use hashbrown::HashSet;
 
 use super::call::{AgentRequest, CallError, CallId};
 use crate::ledger::Ledger;
-use crate::metrics::{MetricSink, Metrics};
-use crate::pool_in_use::PoolInUse;
+use crate::metrics::Totals;
 use crate::pool_store::PoolStore;
 
 /// Time between two reports.
@@ -70,30 +69,32 @@ impl Reporter {
 
     /// The report to send now, if there is one. After it is sent, [`Self::sent`] must be called. To be called often: a report names
     /// the endpoints that were avoided at any call since the last one.
-    pub fn next_report<S: PoolStore, M: MetricSink>(
+    /// `totals` returns the counts of all workers.
+    pub fn next_report(
         &mut self,
-        pool: &PoolInUse<S, M>,
+        store: &impl PoolStore,
+        totals: impl FnOnce() -> Totals,
         now: Duration,
     ) -> Option<AgentRequest> {
-        let view = pool.view();
-        pool.store.read(|ledger| self.avoided.extend(ledger.avoided_endpoints(now)));
+        let view = store.view();
+        store.read(|ledger| self.avoided.extend(ledger.avoided_endpoints(now)));
         if self.call.is_some() || self.pause.contains(now) || view.versions().is_none() {
             return None;
         }
         let avoided = core::mem::take(&mut self.avoided);
         self.pause = Period::new(now, PERIOD);
-        let Metrics { routed, shadow_agreed, shadow_disagreed, .. } = &pool.metrics;
+        let Totals { routed, abstained, rejected, shadow_agreed, shadow_disagreed } = totals();
         let has_shadow = view.topology().shadow.is_some();
         let report = Report {
             format: REPORT_FORMAT,
             proxy: self.proxy.clone(),
             generation: self.generation,
-            endpoints: pool.store.read(|ledger| endpoints(ledger, &avoided)),
-            routed: routed.value(),
-            abstained: pool.metrics.abstained(),
-            rejected: pool.metrics.rejected(),
-            shadow_agreed: has_shadow.then(|| shadow_agreed.value()),
-            shadow_disagreed: has_shadow.then(|| shadow_disagreed.value()),
+            endpoints: store.read(|ledger| endpoints(ledger, &avoided)),
+            routed,
+            abstained,
+            rejected,
+            shadow_agreed: has_shadow.then_some(shadow_agreed),
+            shadow_disagreed: has_shadow.then_some(shadow_disagreed),
         };
         Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })
     }

@@ -6,11 +6,11 @@ mod labels;
 mod series;
 mod sink;
 mod tokens;
+mod totals;
 
 use endpoint_picker::decision::{Abstention, PromptBlocks};
 use endpoint_picker::load::Load;
 use endpoint_picker::rejection::Code;
-use endpoint_picker_wire::report::Rejected;
 
 use series::{LabelledCounter, LabelledGauge};
 use tokens::TokenMetrics;
@@ -19,6 +19,7 @@ pub use labels::Labels;
 pub(crate) use sink::{Counter, Gauge, Histogram};
 pub use sink::{Metric, MetricKind, MetricSink};
 pub(crate) use tokens::AnswerUsage;
+pub use totals::Totals;
 
 /// The label with an endpoint's `ip:port`.
 const ENDPOINT: &str = "endpoint";
@@ -128,18 +129,6 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// The requests that were rejected, by status, without statuses that never occurred.
-    pub(crate) fn rejected(&self) -> Vec<Rejected> {
-        let counts = self.rejected.iter().map(|(code, counter)| (code.status(), counter.value()));
-        let counts = counts.filter(|&(_, requests)| requests > 0);
-        counts.map(|(status, requests)| Rejected { status: status.into(), requests }).collect()
-    }
-
-    /// The requests that were left to the proxy.
-    pub(crate) fn abstained(&self) -> u64 {
-        self.abstained_no_snapshot.value() + self.abstained_body_too_large.value()
-    }
-
     pub(crate) fn count_rejected(&self, code: Code) {
         if let Some((_, counter)) = self.rejected.iter().find(|(counted, _)| *counted == code) {
             counter.increment();
@@ -153,14 +142,14 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// Counts a snapshot that arrived and can be used.
-    pub fn count_snapshot(&self) {
-        self.snapshots.increment();
+    /// Counts snapshots that arrived and can be used.
+    pub fn count_snapshots(&self, count: u64) {
+        self.snapshots.add(count);
     }
 
-    /// Counts a poll for a snapshot that failed.
-    pub fn count_failed_poll(&self) {
-        self.snapshot_failures.increment();
+    /// Counts polls for a snapshot that failed.
+    pub fn count_failed_polls(&self, count: u64) {
+        self.snapshot_failures.add(count);
     }
 
     /// Counts whether the shadow agrees, if there is one.

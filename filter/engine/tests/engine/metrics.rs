@@ -115,8 +115,7 @@ fn requests_by_old_readings_are_counted() {
 #[test]
 fn polls_are_counted() {
     let mut fixture = Fixture::new();
-    fixture.pool.metrics.count_snapshot();
-    fixture.pool.metrics.count_failed_poll();
-    fixture.pool.metrics.count_failed_poll();
+    fixture.pool.metrics.count_snapshots(1);
+    fixture.pool.metrics.count_failed_polls(2);
     assert_eq!((fixture.counted("snapshots"), fixture.counted("snapshot_failures")), (1, 2));
 }

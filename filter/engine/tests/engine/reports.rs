@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker_engine::agent::{CallError, ReportProblem, Reporter};
+use endpoint_picker_engine::agent::{AgentRequest, CallError, ReportProblem, Reporter};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_wire::report::{Rejected, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT, v1};
@@ -15,8 +15,12 @@ fn reporter() -> Reporter {
     Reporter::new("p", "envoy-1".to_owned(), 42)
 }
 
+fn next_report(reporter: &mut Reporter, fixture: &Fixture, now: Duration) -> Option<AgentRequest> {
+    reporter.next_report(fixture.pool.store(), || fixture.pool.metrics.totals(), now)
+}
+
 fn report(fixture: &Fixture) -> Report {
-    let request = reporter().next_report(&fixture.pool, START).expect("a report");
+    let request = next_report(&mut reporter(), fixture, START).expect("a report");
     assert_eq!((request.path.as_str(), request.timeout), ("/v1/pools/p/report", 5 * SECOND));
     Report::decode(request.body.unwrap().as_slice()).unwrap()
 }
@@ -43,7 +47,7 @@ fn a_report_names_an_endpoint_that_was_avoided_only_since_the_last_report() {
     let mut fixture = Fixture::new();
     let mut reporter = reporter();
     let mut is_failing = |fixture: &Fixture, millis: u64| {
-        let request = reporter.next_report(&fixture.pool, START + Duration::from_millis(millis))?;
+        let request = next_report(&mut reporter, fixture, START + Duration::from_millis(millis))?;
         reporter.finish(Ok(204));
         let report = Report::decode(request.body?.as_slice()).ok()?;
         Some(report.endpoints.iter().any(|endpoint| endpoint.failing))
@@ -70,16 +74,16 @@ fn a_report_counts_the_shadow_if_there_is_one() {
 fn a_report_is_sent_once_a_second_and_not_before_the_first_snapshot() {
     let mut reporter = reporter();
     let empty = Fixture::without_snapshot(&serde_json::json!({}));
-    assert!(reporter.next_report(&empty.pool, START).is_none());
+    assert!(next_report(&mut reporter, &empty, START).is_none());
     let fixture = Fixture::new();
-    assert!(reporter.next_report(&fixture.pool, START).is_some());
+    assert!(next_report(&mut reporter, &fixture, START).is_some());
     reporter.sent(7);
-    assert!(reporter.next_report(&fixture.pool, START + 9 * SECOND).is_none(), "one is in flight");
+    assert!(next_report(&mut reporter, &fixture, START + 9 * SECOND).is_none(), "one is in flight");
     assert!(reporter.awaits(7) && !reporter.awaits(8));
     assert_eq!(reporter.finish(Ok(204)), None);
     assert!(!reporter.awaits(7));
-    assert!(reporter.next_report(&fixture.pool, START + SECOND / 2).is_none());
-    assert!(reporter.next_report(&fixture.pool, START + SECOND).is_some());
+    assert!(next_report(&mut reporter, &fixture, START + SECOND / 2).is_none());
+    assert!(next_report(&mut reporter, &fixture, START + SECOND).is_some());
 }
 
 #[test]

@@ -1,0 +1,38 @@
+//! The counts of a report to the agent.
+
+use endpoint_picker_wire::report::Rejected;
+
+use super::Metrics;
+use super::sink::MetricSink;
+
+/// Counts of requests, of all workers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// The requests that were routed.
+    pub routed: u64,
+    /// The requests that were left to the proxy.
+    pub abstained: u64,
+    /// The requests that were rejected, by status, without statuses that never occurred.
+    pub rejected: Vec<Rejected>,
+    /// The decisions with which the shadow agreed.
+    pub shadow_agreed: u64,
+    /// The decisions with which the shadow did not agree.
+    pub shadow_disagreed: u64,
+}
+
+impl<M: MetricSink> Metrics<M> {
+    /// The counts that all workers have flushed.
+    pub fn totals(&self) -> Totals {
+        let rejected = self.rejected.iter().map(|(code, counter)| (code.status(), counter.value()));
+        let rejected = rejected.filter(|&(_, requests)| requests > 0);
+        Totals {
+            routed: self.routed.value(),
+            abstained: self.abstained_no_snapshot.value() + self.abstained_body_too_large.value(),
+            rejected: rejected
+                .map(|(status, requests)| Rejected { status: status.into(), requests })
+                .collect(),
+            shadow_agreed: self.shadow_agreed.value(),
+            shadow_disagreed: self.shadow_disagreed.value(),
+        }
+    }
+}

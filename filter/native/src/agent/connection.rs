@@ -1,0 +1,130 @@
+//! Requests to one of several agents, over HTTP or HTTPS.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker_engine::agent::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError};
+use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE as CONTENT_TYPE_HEADER, HOST};
+
+use super::credentials::{CredentialFiles, Credentials};
+use super::stop::Stop;
+use super::updater::POLL;
+use crate::config::{AgentAddress, DirectAccess};
+
+/// Most bytes of an answer. A snapshot of 5 000 endpoints has about one million.
+const MAX_ANSWER: u64 = 16 << 20;
+
+/// Most bytes of an answer's head.
+const MAX_HEAD: usize = 16 << 10;
+
+/// The time to find and reach an agent.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Connections to several equal agents, of which one is in use.
+pub(super) struct Connection {
+    addresses: Vec<AgentAddress>,
+    /// Of `addresses`.
+    current: usize,
+    files: CredentialFiles,
+    /// `None` until the credentials can be read.
+    client: Option<Client>,
+    /// Why the credentials cannot be read.
+    refusal: Option<String>,
+    stop: Arc<Stop>,
+}
+
+struct Client {
+    http: ureq::Agent,
+    authorization: Option<String>,
+}
+
+impl Connection {
+    /// Connections that `stop` interrupts.
+    pub(super) fn new(access: &DirectAccess, stop: Arc<Stop>) -> Self {
+        Self {
+            addresses: access.addresses.clone(),
+            current: 0,
+            files: CredentialFiles::new(access),
+            client: None,
+            refusal: None,
+            stop,
+        }
+    }
+
+    /// Sends a request to the agent in use and waits for the answer.
+    pub(super) fn send(&mut self, request: &AgentRequest, now: Duration) -> Result<AgentAnswer, CallError> {
+        self.read_credentials(now);
+        let Self { addresses, current, client, refusal, .. } = self;
+        let Some(client) = client else {
+            return Err(CallError::NoAnswer(refusal.clone().unwrap_or_default()));
+        };
+        // There is always one: a configuration without addresses is refused.
+        let address = addresses.get(*current).ok_or_else(|| CallError::NoAnswer("no address".to_owned()))?;
+        client
+            .send(&address.url(&request.path), request)
+            .map_err(|error| CallError::NoAnswer(format!("{address}: {error}")))
+    }
+
+    /// Uses the next agent from now on.
+    pub(super) fn use_next(&mut self) {
+        self.current = (self.current + 1) % self.addresses.len().max(1);
+    }
+
+    /// Takes in the credentials if their files have changed. Unusable ones leave the last good ones in use.
+    fn read_credentials(&mut self, now: Duration) {
+        match self.files.changed(now) {
+            None => {}
+            Some(Ok(credentials)) => {
+                if self.client.is_some() {
+                    log::info!("the credentials for the agent have changed");
+                }
+                let client = Client::new(credentials);
+                self.stop.interrupts(&client.http);
+                self.client = Some(client);
+            }
+            Some(Err(error)) if self.client.is_some() => {
+                log::error!("{error}; the last credentials for the agent stay in use");
+            }
+            Some(Err(error)) => self.refusal = Some(error.to_string()),
+        }
+    }
+}
+
+impl Client {
+    fn new(credentials: Credentials) -> Self {
+        let config = ureq::Agent::config_builder()
+            .proxy(None)
+            .max_redirects(0)
+            .http_status_as_error(false)
+            .max_response_header_size(MAX_HEAD)
+            .timeout_resolve(Some(CONNECT_TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(POLL.timeout));
+        let config = match credentials.tls {
+            Some(tls) => config.tls_config(tls),
+            None => config,
+        };
+        Self { http: config.build().new_agent(), authorization: credentials.authorization }
+    }
+
+    fn send(&self, url: &str, request: &AgentRequest) -> Result<AgentAnswer, ureq::Error> {
+        // Agents accept this host, whatever the name is by which they are reached.
+        let mut answer = match &request.body {
+            None => self.with_headers(self.http.get(url)).call(),
+            Some(body) => {
+                let post = self.http.post(url).header(CONTENT_TYPE_HEADER, CONTENT_TYPE);
+                self.with_headers(post).send(body.as_slice())
+            }
+        }?;
+        let body = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec()?;
+        Ok(AgentAnswer { status: answer.status().as_u16(), body })
+    }
+
+    fn with_headers<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        let request = request.header(HOST, AUTHORITY);
+        match &self.authorization {
+            Some(authorization) => request.header(AUTHORIZATION, authorization),
+            None => request,
+        }
+    }
+}

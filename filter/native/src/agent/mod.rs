@@ -1,0 +1,18 @@
+//! The way to the metrics agent: snapshots come from it, reports go to it.
+//!
+//! An [`Updater`] knows when a request to the agent is due and takes its answer. It sends nothing itself: either a
+//! [thread](poll_thread) of the module does so over connections of its own, or Envoy does over a cluster, through [`Callouts`]. Both
+//! run beside the workers, and snapshots are decoded and compiled there.
+
+mod callouts;
+mod connection;
+mod credentials;
+pub(crate) mod poll_thread;
+mod stop;
+mod thread;
+pub(crate) mod ticker;
+mod updater;
+
+pub(crate) use callouts::Callouts;
+pub(crate) use thread::Thread;
+pub(crate) use updater::Updater;

@@ -1,0 +1,27 @@
+//! Values that all users in the process share for as long as there is one.
+
+use std::sync::{Arc, Weak};
+
+use crate::shared::sync::Mutex;
+
+/// Shared values by their keys. A value ends with its last user.
+pub(crate) struct Registry<K, V>(Mutex<Vec<(K, Weak<V>)>>);
+
+impl<K: PartialEq, V> Registry<K, V> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// The value of this key, made now if it has no other user.
+    pub(crate) fn get_or_make<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
+        let mut values = self.0.lock();
+        values.retain(|(_, value)| value.strong_count() > 0);
+        let known = values.iter().find(|(other, _)| *other == key);
+        if let Some(value) = known.and_then(|(_, value)| value.upgrade()) {
+            return Ok(value);
+        }
+        let value = Arc::new(make()?);
+        values.push((key, Arc::downgrade(&value)));
+        Ok(value)
+    }
+}

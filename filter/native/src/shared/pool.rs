@@ -1,0 +1,153 @@
+//! One pool for all threads of the process.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use endpoint_picker_engine::ledger::{Change, Ledger};
+use endpoint_picker_engine::metrics::Totals;
+use endpoint_picker_engine::pool_view::PoolView;
+
+use super::store::SharedStore;
+use super::sync::{Mutex, Swap};
+
+/// The sender of changes that are about no request, and so have no load.
+const NO_SENDER: u64 = 0;
+
+/// The view and the ledger of one pool, which all workers and listeners share.
+///
+/// The view is read without waiting. The ledger is behind a lock, and the view changes only while that is held: who holds the lock
+/// has a view and a ledger of the same endpoints.
+pub struct SharedPool {
+    view: Swap<PoolView>,
+    ledger: Mutex<Ledger>,
+    /// The number of senders so far.
+    senders: AtomicU64,
+    polls: PollCounts,
+    totals: Mutex<Totals>,
+}
+
+/// Polls for snapshots that no metric counts yet.
+#[derive(Debug, Default)]
+struct PollCounts {
+    published: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Polls for snapshots, by their outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polls {
+    /// A snapshot arrived that can be used.
+    pub published: u64,
+    /// The poll failed.
+    pub failed: u64,
+}
+
+impl fmt::Debug for SharedPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedPool").field("polls", &self.polls).finish_non_exhaustive()
+    }
+}
+
+impl Default for SharedPool {
+    /// A pool before its first snapshot.
+    fn default() -> Self {
+        Self {
+            view: Swap::new(Arc::default()),
+            ledger: Mutex::default(),
+            senders: AtomicU64::new(NO_SENDER),
+            polls: PollCounts::default(),
+            totals: Mutex::default(),
+        }
+    }
+}
+
+impl SharedPool {
+    /// The store of one more worker.
+    pub fn new_store(self: &Arc<Self>) -> SharedStore {
+        SharedStore::new(Arc::clone(self), self.senders.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The newest view. It never waits.
+    pub fn view(&self) -> Arc<PoolView> {
+        self.view.get()
+    }
+
+    /// Reads the ledger.
+    pub fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        read(&self.ledger.lock())
+    }
+
+    /// Decides by a newer view from now on, and applies the restarts that its readings show. Returns the older view.
+    pub fn adopt(&self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        let mut ledger = self.ledger.lock();
+        let older = self.view.get();
+        let topology = newer.topology();
+        if !Arc::ptr_eq(older.topology(), topology) {
+            let pool = Arc::clone(newer.pool());
+            ledger.adopt(pool, topology.pipelines(), topology.policy.avoid_failing);
+        }
+        for restart in ledger.restarts_in(newer.readings()) {
+            ledger.apply(NO_SENDER, &restart);
+        }
+        self.view.set(newer);
+        older
+    }
+
+    /// Counts a snapshot that arrived and can be used.
+    pub(crate) fn count_snapshot(&self) {
+        self.polls.published.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a poll that failed.
+    pub(crate) fn count_failed_poll(&self) {
+        self.polls.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The polls since the last call: whoever calls adds them to the proxy's metrics.
+    pub fn take_polls(&self) -> Polls {
+        let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+        Polls { published: take(&self.polls.published), failed: take(&self.polls.failed) }
+    }
+
+    /// The counts of all workers for the next report, as [`Self::set_totals`] has set them.
+    pub fn totals(&self) -> Totals {
+        self.totals.lock().clone()
+    }
+
+    /// Replaces the counts for the next report.
+    pub fn set_totals(&self, totals: Totals) {
+        *self.totals.lock() = totals;
+    }
+
+    /// Decides by a view and a ledger of the same endpoints, and applies the changes that follow before anything else is decided.
+    pub(super) fn decide<T>(
+        &self,
+        sender: u64,
+        mut decide: impl FnMut(&PoolView, &Ledger) -> (T, Vec<Change>),
+    ) -> T {
+        let mut ledger = self.ledger.lock();
+        let (result, changes) = decide(&self.view.borrow(), &ledger);
+        apply(&mut ledger, sender, &changes);
+        drop(ledger);
+        // The changes are freed here, without the lock.
+        result
+    }
+
+    pub(super) fn apply(&self, sender: u64, changes: &[Change]) {
+        if !changes.is_empty() {
+            apply(&mut self.ledger.lock(), sender, changes);
+        }
+    }
+
+    /// Drops all loads of a worker that ended.
+    pub(super) fn forget(&self, sender: u64) {
+        self.ledger.lock().forget_sender(sender);
+    }
+}
+
+fn apply(ledger: &mut Ledger, sender: u64, changes: &[Change]) {
+    for change in changes {
+        ledger.apply(sender, change);
+    }
+}
