@@ -13,9 +13,16 @@ filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
 filter       := target/endpoint_picker.wasm
 native_built := $(target_dir)/native/libendpoint_picker_native.so
 native       := target/libendpoint_picker.so
-# Variants for tests and benches: one with a request that traps its VM, one whose workers share nothing.
+# Variants for tests and benches: with a request that traps its VM or panics, and one whose workers share nothing.
 trapping     := target/endpoint_picker_trap.wasm
+panicking    := target/libendpoint_picker_trap.so
 alone        := target/endpoint_picker_alone.wasm
+# The form of the filter that is run, tested and measured.
+FILTER       ?= wasm
+ifeq ($(filter wasm native,$(FILTER)),)
+$(error FILTER is "$(FILTER)"; must be wasm or native)
+endif
+export FILTER
 in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-engine -p endpoint-picker-workers -p endpoint-picker-wasm
 
 # Programs in .tools/ come after the installed ones.
@@ -29,6 +36,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 	@echo
 	@echo 'make run takes ENDPOINTS=10.0.0.1:8000,10.0.0.2:8000 (your model servers in place of three demo ones)'
+	@echo 'FILTER=native (the native module in place of the wasm filter)'
 	@echo 'and PORT=10000, ADMIN_PORT=9901, AGENT_PORT=9095 (where it listens on loopback).'
 
 .PHONY: run
@@ -36,7 +44,9 @@ run: build ## Start demo model servers, the agent and Envoy with the filter; Ctr
 	@$(target_dir)/debug/demo
 
 .PHONY: test
-test: test-tools test-unit test-e2e ## Run all tests
+test: test-tools test-unit test-independent ## Run all tests, the end-to-end tests with both forms of the filter
+	@$(MAKE) --no-print-directory test-e2e FILTER=wasm
+	@$(MAKE) --no-print-directory test-e2e FILTER=native
 
 .PHONY: test-unit
 test-unit: test-tools tools ## Run the tests that need no Envoy
@@ -44,11 +54,15 @@ test-unit: test-tools tools ## Run the tests that need no Envoy
 	$(CARGO) test $(programs) --lib --test agent --test manifests --test parity
 
 .PHONY: test-e2e
-test-e2e: test-tools build wasm-trap ## Run the end-to-end tests in a real Envoy (some of them: make test-e2e T=name)
-	$(CARGO) test $(programs) --test module --test e2e -- $(T)
+test-e2e: test-tools build $(FILTER)-trap ## Run the end-to-end tests in a real Envoy (FILTER=native; some of them: T=name)
+	$(CARGO) test $(programs) --test e2e --test $(FILTER) -- $(T)
+
+.PHONY: test-independent
+test-independent: test-tools build wasm native ## Run the end-to-end tests that do not depend on the form of the filter
+	$(CARGO) test $(programs) --test independent -- $(T)
 
 .PHONY: test-envoys
-test-envoys: test-tools build ## Run a short set of the end-to-end tests with each older Envoy that is supported
+test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with each older Envoy that is supported
 	@CARGO=$(CARGO) PROGRAMS="$(programs)" tools/envoys
 
 .PHONY: chaos
@@ -72,7 +86,7 @@ test-wasm: tools ## Run the rules' tests on wasm32 in Node.js
 	@tools/test-wasm
 
 .PHONY: build
-build: tools wasm ## Build the filter, the agent and the demo
+build: tools $(FILTER) ## Build the filter, the agent and the demo
 	$(CARGO) build $(programs) --bins
 
 .PHONY: wasm
@@ -86,7 +100,16 @@ native: ## Build the filter as a native module, target/libendpoint_picker.so
 	@# Only as a cdylib: with a Rust library beside it cargo optimizes no further than each crate.
 	$(CARGO) rustc -p endpoint-picker-native --lib --crate-type cdylib --profile native
 	@mkdir -p target
-	@cmp -s $(native_built) $(native) || cp $(native_built) $(native)
+	@$(call place_native,$(native))
+
+.PHONY: native-trap
+native-trap: ## Build the native module with a request that panics, for tests
+	$(CARGO) rustc -p endpoint-picker-native --lib --crate-type cdylib --profile native --features trap
+	@mkdir -p target
+	@$(call place_native,$(panicking))
+
+# Another file under the name: an Envoy that runs keeps the one that it has mapped.
+place_native = cmp -s $(native_built) $(1) || { cp $(native_built) $(1).new && mv $(1).new $(1); }
 
 .PHONY: dist
 dist: wasm ## Build the files of a release into dist/: native modules and agents for x86-64 and aarch64, and the wasm module
@@ -136,7 +159,7 @@ advisories: ## Look up known vulnerabilities of all packages (fetches the databa
 
 .PHONY: check-imports
 check-imports: wasm ## Check the built filter's host calls against filter/wasm/capabilities.txt and envoy.yaml
-	$(CARGO) test $(programs) --test module
+	$(CARGO) test $(programs) --test wasm -- capabilities
 
 .PHONY: check-manifests
 check-manifests: ## Check the manifests of Envoy Gateway and Istio in examples/ against the definitions of these projects

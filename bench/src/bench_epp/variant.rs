@@ -5,6 +5,7 @@ use crate::epp::{Epp, ext_proc};
 use crate::parity::setup::Setup;
 use crate::shipped_proxy::{self, wait_until_picking};
 use anyhow::{Context, Result};
+use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER, PICKER};
 use endpoint_picker_harness::endpoint_files::{write_discovery, write_eds};
@@ -12,7 +13,6 @@ use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Agent;
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::run_dir::RunDir;
-use endpoint_picker_harness::tools;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
@@ -80,7 +80,7 @@ impl Variant {
                 let agent =
                     start_agent(folder, setup.has_config().then_some(&rules_file), &list, &interval).await?;
                 let mut config = shipped_proxy::config(folder, agent.address().port())?;
-                config.set_picker_module(&tools::filter_wasm()?)?;
+                config.set_picker_module(&Filter::Wasm.module()?)?;
                 (config, Some(Picker::Agent(agent)))
             }
             Self::Epp => {

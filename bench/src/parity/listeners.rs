@@ -4,7 +4,7 @@ use crate::epp::ext_proc;
 use anyhow::{Context, Result};
 use endpoint_picker_harness::config::{Config, PICKER, Places};
 use endpoint_picker_harness::program::Envoy;
-use endpoint_picker_harness::{subset_hint, tools};
+use endpoint_picker_harness::{Filter, subset_hint};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,8 +15,9 @@ pub(crate) const SCORES: &str = "x-test-scores";
 /// The configuration of both listeners.
 pub(crate) fn config(folder: &Path, agent_port: u16, epp_port: u16) -> Result<Config> {
     let places = Places { port: 0, admin_port: 0, agent_port, folder };
-    let mut config = Config::shipped("envoy.yaml", places)?;
-    config.set_picker_module(&tools::filter_wasm()?)?;
+    let filter = Filter::chosen()?;
+    let mut config = Config::shipped("envoy.yaml", filter, places)?;
+    config.set_picker_module(&filter.module()?)?;
     config.insert_before_picker(subset_hint::filter())?;
     let resources = &mut config.document()["static_resources"];
     let listeners = resources["listeners"].as_array_mut().context("listeners")?;

@@ -10,6 +10,7 @@ use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Agent;
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::run_dir::RunDir;
+use endpoint_picker_harness::statistics::PickerStatistics;
 use endpoint_picker_harness::{client, subset_hint};
 use endpoint_picker_model_server::{Behaviour, ModelServer, SERVED_BY};
 use reqwest::{Client, RequestBuilder, Response};
@@ -28,9 +29,7 @@ const SCRAPES_UNTIL_READ: usize = 2;
 /// Scrapes come every 50 ms.
 const SCRAPES_DEADLINE: Duration = Duration::from_secs(10);
 /// The filter's own counter of snapshots that came from the agent.
-const SNAPSHOTS: &str = "wasmcustom.endpoint_picker.default.snapshots";
-/// A poll that was answered before a change may be counted after it; the next one shows the change.
-const SNAPSHOTS_UNTIL_READ: u64 = 2;
+const SNAPSHOTS: &str = r#"snapshots{pool="default"}"#;
 /// The worker's VM checks every 20 ms, and before it accepts a connection, whether another VM has published a snapshot.
 const WORKER_CHECKS: Duration = Duration::from_millis(45);
 
@@ -116,15 +115,22 @@ impl LiveStack {
             Ok(())
         })
         .await?;
-        let before = self.envoy.stat(SNAPSHOTS).await?;
-        self.wait("the filter has the agent's readings", async |stack: &Self| {
-            let now = stack.envoy.stat(SNAPSHOTS).await?;
-            ensure!(now >= before + SNAPSHOTS_UNTIL_READ, "{now} snapshots after {before}");
-            Ok(())
-        })
-        .await?;
+        // The filter counts once a second: what is new the second time has come since now.
+        self.wait_for_snapshots().await?;
+        self.wait_for_snapshots().await?;
         tokio::time::sleep(WORKER_CHECKS).await;
         self.hold(case).await
+    }
+
+    /// Waits until the filter counts more snapshots than now.
+    async fn wait_for_snapshots(&mut self) -> Result<()> {
+        let before = PickerStatistics::of(&self.envoy).await?.count(SNAPSHOTS);
+        self.wait("the filter has the agent's readings", async |stack: &Self| {
+            let now = PickerStatistics::of(&stack.envoy).await?.count(SNAPSHOTS);
+            ensure!(now > before, "{now} snapshots after {before}");
+            Ok(())
+        })
+        .await
     }
 
     /// Sends the requests to be held, one after another, through both pickers.

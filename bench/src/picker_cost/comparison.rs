@@ -6,13 +6,14 @@ use crate::load::wrk::WrkLoad;
 use crate::report::table::Row;
 use crate::report::{median, rounded};
 use anyhow::{Result, ensure};
+use endpoint_picker_harness::statistics::PickerStatistics;
 use std::time::Duration;
 
 const SATURATING: WrkLoad = WrkLoad::Saturating { connections: 32 };
 const STEADY_RATE: u32 = 300;
 const STEADY: WrkLoad = WrkLoad::Steady { per_second: STEADY_RATE };
 
-const ABSTAINED: &str = "wasmcustom.endpoint_picker.default.abstained|no_snapshot";
+const ABSTAINED: &str = r#"abstained{pool="default",reason="no_snapshot"}"#;
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -33,11 +34,11 @@ enum Comparison {
 impl ProxyPair {
     /// Measures the cost of a request. Fails when a request fails, or the picker abstains.
     pub(crate) async fn requests(&self, plan: RoundPlan) -> Result<Vec<Row>> {
-        let abstained = self.picker.envoy.stat(ABSTAINED).await?;
         self.warm_up(plan)?;
+        let abstained = self.abstained().await?;
         let saturated = rounds(self.both(), SATURATING, plan.rounds, plan.turn)?;
         let steady = rounds(self.both(), STEADY, plan.rounds, plan.turn)?;
-        let abstained = self.picker.envoy.stat(ABSTAINED).await? - abstained;
+        let abstained = self.abstained().await? - abstained;
         ensure!(abstained == 0, "the picker abstained {abstained} times while it was measured");
 
         let endpoints = self.endpoints();
@@ -53,6 +54,11 @@ impl ProxyPair {
             steady("p50 us", |turn| micros(turn.figures.p50), Comparison::Added { most: Some(100.0) }),
             steady("p99 us", |turn| micros(turn.figures.p99), Comparison::Added { most: None }),
         ])
+    }
+
+    /// Requests that the picker left to Envoy, without those of the last second.
+    async fn abstained(&self) -> Result<u64> {
+        Ok(PickerStatistics::of(&self.picker.envoy).await?.count(ABSTAINED))
     }
 
     /// Measures the rate of answers of 1 000 chunks.

@@ -9,7 +9,7 @@ use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER};
 use endpoint_picker_harness::endpoint_files::write_eds;
 use endpoint_picker_harness::program::{Agent, Envoy};
 use endpoint_picker_harness::run_dir::RunDir;
-use endpoint_picker_harness::tools;
+use endpoint_picker_harness::{Filter, alone_module};
 use serde_json::json;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -60,15 +60,15 @@ impl ProxyPair {
             bodies: setup.bodies.repeated.clone(),
             destinations: Some(setup.destinations.clone()),
         };
-        let (picker, agent) = setup.start_picker("picker", &tools::filter_wasm()?, 1).await?;
+        let (picker, agent) = setup.start_picker("picker", &Filter::Wasm.module()?, 1).await?;
         Ok(setup.into_pair(baseline, picker, vec![agent]))
     }
 
     /// The shipped proxy, and one whose workers do not share.
     pub(crate) async fn with_and_without_sharing(endpoints: usize, workers: u32) -> Result<Self> {
         let setup = PairSetup::new(endpoints).await?;
-        let (alone, first) = setup.start_picker("alone", &tools::alone_filter_wasm()?, workers).await?;
-        let (sharing, second) = setup.start_picker("sharing", &tools::filter_wasm()?, workers).await?;
+        let (alone, first) = setup.start_picker("alone", &alone_module()?, workers).await?;
+        let (sharing, second) = setup.start_picker("sharing", &Filter::Wasm.module()?, workers).await?;
         Ok(setup.into_pair(alone, sharing, vec![first, second]))
     }
 
@@ -76,7 +76,7 @@ impl ProxyPair {
     pub(crate) async fn with_other_filter(endpoints: usize, other: &Path) -> Result<Self> {
         let setup = PairSetup::new(endpoints).await?;
         let (other, first) = setup.start_picker("other", other, 1).await?;
-        let (this, second) = setup.start_picker("this", &tools::filter_wasm()?, 1).await?;
+        let (this, second) = setup.start_picker("this", &Filter::Wasm.module()?, 1).await?;
         Ok(setup.into_pair(other, this, vec![first, second]))
     }
 

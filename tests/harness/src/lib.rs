@@ -3,8 +3,9 @@
 //!
 //! - [`stack`]: model servers, agent and Envoy, started together and stopped together.
 //! - [`program`]: one started program each. [`tools`]: where its binary comes from.
-//! - [`config`]: the shipped `envoy.yaml` with other ports and paths. [`endpoint_files`]: the files that list endpoints.
-//! - [`scripted_agent`]: an agent that serves the snapshots of a test.
+//! - [`Filter`]: the form of the filter. [`config`]: the shipped `envoy.yaml` for either form, with other ports and paths.
+//!   [`endpoint_files`]: the files that list endpoints.
+//! - [`statistics`]: the filter's statistics. [`scripted_agent`]: an agent that serves the snapshots of a test.
 //! - [`shipped`]: the built filter, the shipped files, and the configuration in the documents.
 //! - [`client`], [`subset_hint`], [`eventually`]: how a test sends requests and waits for an effect.
 //!
@@ -14,10 +15,14 @@ pub mod client;
 pub mod config;
 pub mod endpoint_files;
 pub mod eventually;
+mod filter;
 pub mod program;
 pub mod run_dir;
 pub mod scripted_agent;
 pub mod shipped;
 pub mod stack;
+pub mod statistics;
 pub mod subset_hint;
 pub mod tools;
+
+pub use filter::{Filter, alone_module};

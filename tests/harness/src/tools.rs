@@ -33,27 +33,6 @@ pub fn asgi_python() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The filter.
-pub fn filter_wasm() -> Result<PathBuf> {
-    let path = root().join("target/endpoint_picker.wasm");
-    ensure!(path.is_file(), "no filter at {}: run `make wasm`", path.display());
-    Ok(path)
-}
-
-/// The filter whose workers do not share.
-pub fn alone_filter_wasm() -> Result<PathBuf> {
-    let path = root().join("target/endpoint_picker_alone.wasm");
-    ensure!(path.is_file(), "no filter without sharing at {}: run `make wasm-alone`", path.display());
-    Ok(path)
-}
-
-/// The filter for tests: a request with the header `x-test-trap` traps its VM.
-pub fn trapping_filter_wasm() -> Result<PathBuf> {
-    let path = root().join("target/endpoint_picker_trap.wasm");
-    ensure!(path.is_file(), "no filter that traps at {}: run `make wasm-trap`", path.display());
-    Ok(path)
-}
-
 /// The metrics agent, from the same build as this program.
 pub fn metrics_agent() -> Result<PathBuf> {
     built("metrics-agent", "metrics-agent")

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::config::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, Places};
 use endpoint_picker_harness::program::Agent;
 use endpoint_picker_harness::program::Envoy;
@@ -25,6 +26,9 @@ struct Options {
     /// Your model servers (ip:port,ip:port) in place of three demo ones.
     #[arg(long, env = "ENDPOINTS", value_name = "IP:PORT", value_delimiter = ',')]
     endpoints: Vec<SocketAddr>,
+    /// The form of the filter: wasm, or native, which is loaded as a library.
+    #[arg(long, env = "FILTER", default_value = "wasm")]
+    filter: Filter,
     /// Port for requests.
     #[arg(long, env = "PORT", default_value_t = 10000)]
     port: u16,
@@ -120,9 +124,10 @@ async fn start(
     let agent = Agent::start(loopback(options.agent_port), flags, &folder.join("agent.log")).await?;
 
     let (port, admin_port, agent_port) = (options.port, options.admin_port, options.agent_port);
-    let mut config = Config::shipped("envoy.yaml", Places { port, admin_port, agent_port, folder })?;
+    let mut config =
+        Config::shipped("envoy.yaml", options.filter, Places { port, admin_port, agent_port, folder })?;
     config.log_to(&folder.join(ACCESS_LOG))?;
-    config.set_picker_module(&tools::filter_wasm()?)?;
+    config.set_picker_module(&options.filter.module()?)?;
     let workers =
         available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX).min(4));
     let envoy = Envoy::start(&config, folder, workers).await?;

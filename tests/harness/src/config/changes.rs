@@ -1,6 +1,8 @@
 //! Changes to a shipped configuration: filters, routes and clusters.
 
-use super::file::{Config, PICKER, replace, text};
+use super::file::{Config, PICKER, http_filters, replace, shipped, text};
+use super::picker::{self, set_field};
+use crate::Filter;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::Path;
@@ -9,7 +11,7 @@ use std::time::Duration;
 impl Config {
     /// Sets the module of all endpoint pickers.
     pub fn set_picker_module(&mut self, module: &Path) -> Result<()> {
-        let count = replace(&mut self.0, &"target/endpoint_picker.wasm".into(), &text(module)?.into());
+        let count = replace(&mut self.document, &self.filter.shipped_path().into(), &text(module)?.into());
         ensure!(count > 0, "the configuration has no endpoint picker");
         Ok(())
     }
@@ -108,12 +110,25 @@ impl Config {
         set_field(&mut self.http_filters()?[at], field, value)
     }
 
-    /// Replaces the cluster that reaches the agent.
+    /// Lets the pickers reach the agent through this cluster, in place of the shipped way.
     pub fn replace_agent_cluster(&mut self, cluster: Value) -> Result<()> {
-        let clusters = self.0["static_resources"]["clusters"].as_array_mut();
-        let mut clusters = clusters.context("the configuration has no clusters")?.iter_mut();
-        let shipped = clusters.find(|shipped| shipped["name"] == cluster["name"]);
-        *shipped.context("the configuration has no cluster of this name")? = cluster;
+        let name = cluster["name"].clone();
+        for picker in picker::all_of(self.http_filters()?) {
+            picker::remove_field(picker, "agent")?;
+            set_field(picker, "agentCluster", name.clone())?;
+        }
+        let clusters = self.document["static_resources"]["clusters"].as_array_mut();
+        let clusters = clusters.context("the configuration has no clusters")?;
+        clusters.retain(|shipped| shipped["name"] != name);
+        clusters.push(cluster);
+        Ok(())
+    }
+
+    /// Gives Envoy's statistics of the filter the labels of `envoy.yaml`; the native module labels its own.
+    pub fn label_statistics(&mut self) -> Result<()> {
+        if self.filter == Filter::Wasm {
+            self.document["stats_config"] = shipped("envoy.yaml")?["stats_config"].take();
+        }
         Ok(())
     }
 
@@ -132,8 +147,7 @@ impl Config {
     }
 
     fn http_filters(&mut self) -> Result<&mut Vec<Value>> {
-        let filters = self.connection_manager()?["http_filters"].as_array_mut();
-        filters.context("the configuration has no HTTP filters where they are expected")
+        http_filters(self.connection_manager()?)
     }
 
     fn routes(&mut self) -> Result<&mut Vec<Value>> {
@@ -153,14 +167,4 @@ fn disabled(filter: &str) -> Value {
         "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig",
         "disabled": true,
     }})
-}
-
-/// Sets a field of an endpoint picker's own configuration.
-fn set_field(picker: &mut Value, field: &str, value: Value) -> Result<()> {
-    let picker = picker.pointer_mut("/typed_config/config/configuration/value");
-    let picker = picker.context("the endpoint picker has no configuration")?;
-    let mut fields: Value = serde_json::from_str(picker.as_str().unwrap_or_default())?;
-    fields[field] = value;
-    *picker = fields.to_string().into();
-    Ok(())
 }

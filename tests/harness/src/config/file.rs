@@ -1,8 +1,10 @@
 //! A shipped Envoy configuration with other ports and paths.
 
-use crate::tools;
+use super::native::to_native;
+use super::picker;
+use crate::{Filter, tools};
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
@@ -20,7 +22,10 @@ pub const EDS_FILE: &str = "eds/model-servers.yaml";
 
 /// An Envoy configuration.
 #[derive(Clone, Debug)]
-pub struct Config(pub(super) Value);
+pub struct Config {
+    pub(super) document: Value,
+    pub(super) filter: Filter,
+}
 
 /// The loopback ports and the folder of one Envoy.
 #[derive(Clone, Copy, Debug)]
@@ -36,28 +41,42 @@ pub struct Places<'a> {
 }
 
 impl Config {
-    /// Reads a shipped file and replaces its ports and paths; `path` is relative to the repository's root.
-    pub fn shipped(path: &str, places: Places<'_>) -> Result<Self> {
-        let file = tools::root().join(path);
-        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-        let mut config =
-            Self(serde_saphyr::from_str(&text).with_context(|| format!("parse {}", file.display()))?);
-        config.place(places).with_context(|| format!("adapt {}", file.display()))?;
+    /// Reads a shipped file, converts it to this form of the filter, and replaces its ports and paths; `path` is relative to the
+    /// repository's root.
+    pub fn shipped(path: &str, filter: Filter, places: Places<'_>) -> Result<Self> {
+        let mut config = Self { document: shipped(path)?, filter };
+        if filter == Filter::Native {
+            to_native(&mut config.document).with_context(|| format!("convert {path}"))?;
+        }
+        config.place(places).with_context(|| format!("adapt {path}"))?;
         Ok(config)
     }
 
     fn place(&mut self, places: Places<'_>) -> Result<()> {
         self.replace_once(10000, places.port)?;
         self.replace_once(9901, places.admin_port)?;
-        self.replace_once(9095, places.agent_port)?;
+        match self.filter {
+            Filter::Wasm => self.replace_once(9095, places.agent_port)?,
+            Filter::Native => {
+                let agent = format!("http://127.0.0.1:{}", places.agent_port);
+                for picker in picker::all_of(http_filters(self.connection_manager()?)?) {
+                    picker::set_field(picker, "agent", json!({"addresses": [agent]}))?;
+                }
+            }
+        }
         let eds = places.folder.join(EDS_FOLDER);
-        move_files(&mut self.0, "target/run", text(&eds)?);
+        move_files(&mut self.document, "target/run", text(&eds)?);
         Ok(())
+    }
+
+    /// The form of its filter.
+    pub fn filter(&self) -> Filter {
+        self.filter
     }
 
     /// The whole document, for changes that this type has no method for.
     pub fn document(&mut self) -> &mut Value {
-        &mut self.0
+        &mut self.document
     }
 
     /// Writes the access log to a file, in the shipped format.
@@ -80,12 +99,12 @@ impl Config {
 
     /// Writes it in JSON, which Envoy reads as well.
     pub fn write(&self, path: &Path) -> Result<()> {
-        fs::write(path, serde_json::to_vec_pretty(&self.0)?)
+        fs::write(path, serde_json::to_vec_pretty(&self.document)?)
             .with_context(|| format!("write {}", path.display()))
     }
 
     pub(super) fn connection_manager(&mut self) -> Result<&mut Value> {
-        self.0
+        self.document
             .pointer_mut("/static_resources/listeners/0/filter_chains/0/filters/0/typed_config")
             .context("the configuration has no HTTP connection manager where it is expected")
     }
@@ -93,10 +112,23 @@ impl Config {
     /// Replaces `from`, which must occur once.
     fn replace_once(&mut self, from: impl Into<Value>, to: impl Into<Value>) -> Result<()> {
         let from = from.into();
-        let count = replace(&mut self.0, &from, &to.into());
+        let count = replace(&mut self.document, &from, &to.into());
         ensure!(count == 1, "{from} occurs {count} times in the configuration, expected once");
         Ok(())
     }
+}
+
+/// A shipped file as it is.
+pub(super) fn shipped(path: &str) -> Result<Value> {
+    let file = tools::root().join(path);
+    let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("parse {}", file.display()))
+}
+
+/// The HTTP filters of a connection manager.
+pub(super) fn http_filters(manager: &mut Value) -> Result<&mut Vec<Value>> {
+    let filters = manager["http_filters"].as_array_mut();
+    filters.context("the configuration has no HTTP filters where they are expected")
 }
 
 pub(super) fn text(path: &Path) -> Result<&str> {

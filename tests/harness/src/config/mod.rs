@@ -2,5 +2,7 @@
 
 mod changes;
 mod file;
+mod native;
+mod picker;
 
 pub use file::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, PICKER, Places};

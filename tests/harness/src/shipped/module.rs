@@ -1,6 +1,6 @@
 //! The built filter: its size, imports and exports.
 
-use crate::tools;
+use crate::Filter;
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct Module {
 impl Module {
     /// Reads the filter that `make wasm` has built.
     pub fn read() -> Result<Self> {
-        let bytes = fs::read(tools::filter_wasm()?)?;
+        let bytes = fs::read(Filter::Wasm.module()?)?;
         let mut module = Self { bytes: bytes.len(), imports: BTreeSet::new(), exports: BTreeSet::new() };
         for payload in Parser::new(0).parse_all(&bytes) {
             match payload.context("read the filter's module")? {

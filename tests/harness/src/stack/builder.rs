@@ -3,11 +3,9 @@
 use super::agent::Eds;
 use super::live::Stack;
 use crate::config::Config;
-use crate::tools;
 use anyhow::Result;
 use serde_json::Value;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The options of a stack that is to be started; see [`Stack::builder`].
@@ -17,8 +15,8 @@ pub struct Builder {
     pub(super) config: &'static str,
     pub(super) servers: usize,
     pub(super) workers: u32,
-    /// Finds the picker's module; `None` without a picker.
-    pub(super) picker: Option<fn() -> Result<PathBuf>>,
+    /// Which build of the filter runs.
+    pub(super) picker: Picker,
     pub(super) can_hot_restart: bool,
     pub(super) access_log: AccessLog,
     pub(super) has_agent: bool,
@@ -38,6 +36,15 @@ pub struct Builder {
     pub(super) change: Option<Change>,
     pub(super) filters: Vec<Value>,
     pub(super) accepts_connect: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Picker {
+    Shipped,
+    /// The one for tests, see [`Filter::trapping_module`](crate::Filter::trapping_module).
+    CanTrap,
+    /// Envoy runs without a picker.
+    Absent,
 }
 
 /// How Envoy passes paths on.
@@ -61,7 +68,8 @@ pub(super) enum AccessLog {
 }
 
 impl Stack {
-    /// Three model servers, an agent, and Envoy with the shipped `envoy.yaml`, unless the builder is changed.
+    /// Three model servers, an agent, and Envoy with the shipped `envoy.yaml`, unless the builder is changed. The environment variable
+    /// `FILTER` names the form of the filter.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -73,7 +81,7 @@ impl Default for Builder {
             config: "envoy.yaml",
             servers: 3,
             workers: 2,
-            picker: Some(tools::filter_wasm),
+            picker: Picker::Shipped,
             can_hot_restart: false,
             access_log: AccessLog::File,
             has_agent: true,
@@ -117,14 +125,14 @@ impl Builder {
 
     /// Envoy alone, without picker and agent.
     pub fn bare(mut self) -> Self {
-        self.picker = None;
+        self.picker = Picker::Absent;
         self.has_agent = false;
         self
     }
 
-    /// With the picker for tests: the header `x-test-trap` traps its VM.
+    /// With the picker for tests: the header `x-test-trap` traps its VM, or panics in the native module.
     pub fn can_trap(mut self) -> Self {
-        self.picker = Some(tools::trapping_filter_wasm);
+        self.picker = Picker::CanTrap;
         self
     }
 
@@ -207,7 +215,7 @@ impl Builder {
         self
     }
 
-    /// The cluster by which the picker reaches the agent, in place of the shipped one.
+    /// The cluster through which the picker reaches the agent, in place of the shipped way.
     pub fn agent_cluster(mut self, cluster: Value) -> Self {
         self.agent_cluster = Some(cluster);
         self

@@ -1,6 +1,7 @@
 //! A running stack: model servers, metrics agent and Envoy.
 
 use super::agent::{DISCOVERY_FILE, Eds, MANIFESTS_FILE, start_agent};
+use crate::Filter;
 use crate::client;
 use crate::config::{ACCESS_LOG, EDS_FILE};
 use crate::endpoint_files::{replace, write_discovery, write_eds};
@@ -27,6 +28,7 @@ const PICKS_PER_WORKER: u32 = 8;
 pub struct Stack {
     // In the order of their end: Envoy first, so that it never sees a server end.
     pub(super) envoy: Envoy,
+    pub(super) filter: Filter,
     pub(super) workers: u32,
     pub(super) agent: Option<Agent>,
     pub(super) agent_address: SocketAddr,
@@ -45,6 +47,11 @@ impl Stack {
     /// Envoy.
     pub fn envoy(&self) -> &Envoy {
         &self.envoy
+    }
+
+    /// The form of the filter.
+    pub fn filter(&self) -> Filter {
+        self.filter
     }
 
     /// The agent's address, also while there is no agent.

@@ -1,8 +1,9 @@
 //! The start of a stack.
 
 use super::agent::{DISCOVERY_FILE, MANIFESTS_FILE, start_agent};
-use super::builder::{AccessLog, Builder, Paths};
+use super::builder::{AccessLog, Builder, Paths, Picker};
 use super::live::Stack;
+use crate::Filter;
 use crate::config::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, Places};
 use crate::endpoint_files::write_discovery;
 use crate::endpoint_files::write_eds;
@@ -61,15 +62,18 @@ impl Builder {
             socket.local_addr()?
         };
 
-        let config = self.envoy_config(agent_address.port(), dir.path())?;
+        // Without the picker there is nothing to convert.
+        let filter = if self.picker == Picker::Absent { Filter::Wasm } else { Filter::chosen()? };
+        let config = self.envoy_config(filter, agent_address.port(), dir.path())?;
         let envoy = if self.can_hot_restart {
             Envoy::start_succession(&config, dir.path(), self.workers).await?
         } else {
             Envoy::start(&config, dir.path(), self.workers).await?
         };
-        let is_picking = self.picker.is_some() && self.has_agent;
+        let is_picking = self.picker != Picker::Absent && self.has_agent;
         dir.settle();
-        let stack = Stack { envoy, workers: self.workers, agent, agent_address, agent_port, servers, dir };
+        let stack =
+            Stack { envoy, filter, workers: self.workers, agent, agent_address, agent_port, servers, dir };
         if is_picking {
             stack.wait_until_picking().await;
             for server in &stack.servers {
@@ -80,11 +84,11 @@ impl Builder {
     }
 
     /// The shipped configuration with this stack's ports, paths and filters.
-    fn envoy_config(&self, agent_port: u16, folder: &Path) -> Result<Config> {
+    fn envoy_config(&self, filter: Filter, agent_port: u16, folder: &Path) -> Result<Config> {
         // The next Envoy has to take over the port of the one before.
         let port = if self.can_hot_restart { free_port()? } else { 0 };
         let places = Places { port, admin_port: 0, agent_port, folder };
-        let mut config = Config::shipped(self.config, places)?;
+        let mut config = Config::shipped(self.config, filter, places)?;
         match self.access_log {
             AccessLog::File => config.log_to(&folder.join(ACCESS_LOG))?,
             AccessLog::Shipped => {}
@@ -114,8 +118,13 @@ impl Builder {
         if self.accepts_connect {
             config.accept_connect()?;
         }
-        if let Some(module) = self.picker {
-            config.set_picker_module(&module()?)?;
+        let module = match self.picker {
+            Picker::Shipped => Some(filter.module()?),
+            Picker::CanTrap => Some(filter.trapping_module()?),
+            Picker::Absent => None,
+        };
+        if let Some(module) = module {
+            config.set_picker_module(&module)?;
             if let Some((pool, path_prefix)) = self.second_pool {
                 config.add_pool(pool, path_prefix)?;
             }

@@ -1,10 +1,10 @@
 //! The agent may come late, go, and come back.
 
-use crate::fixture::{
+use endpoint_picker_e2e::fixture::{
     CHAT, DESTINATION, assert_no_endpoints, forget_requests, fresh_chat, fresh_prompt, prefer,
     request_counts, until_all_go_to,
 };
-use crate::steady_load::SteadyLoad;
+use endpoint_picker_e2e::steady_load::SteadyLoad;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Metrics, ModelServer};

@@ -1,7 +1,7 @@
 //! Endpoints come and go while clients are served.
 
-use crate::fixture::{CHAT, DESTINATION, assert_one_within, fresh_chat};
-use crate::steady_load::SteadyLoad;
+use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, assert_one_within, fresh_chat};
+use endpoint_picker_e2e::steady_load::SteadyLoad;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, ModelServer};

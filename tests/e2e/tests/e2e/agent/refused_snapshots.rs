@@ -1,7 +1,7 @@
 //! A snapshot that the filter cannot use.
 
-use crate::fixture::{CHAT, fresh_chat, until_every_worker};
 use anyhow::ensure;
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, until_every_worker};
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::scripted_agent::{Pool, ScriptedAgent};
 use endpoint_picker_harness::stack::Stack;

@@ -1,6 +1,6 @@
 //! An agent that requires a client certificate and a token, with the configuration of the shipped example.
 
-use crate::fixture::{CHAT, assert_no_endpoints, fresh_chat, prefer};
+use endpoint_picker_e2e::fixture::{CHAT, assert_no_endpoints, fresh_chat, prefer};
 use endpoint_picker_harness::endpoint_files::write_discovery;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::program::Process;

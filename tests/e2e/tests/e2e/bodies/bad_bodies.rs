@@ -1,7 +1,7 @@
 //! Bodies that the picker refuses: a clear answer for each, and the next request is served.
 
-use crate::fixture::{
-    CHAT, MESSAGES, TEXT, Vms, assert_a_good_request_works, forget_requests, openai_error, request_counts,
+use endpoint_picker_e2e::fixture::{
+    CHAT, MESSAGES, TEXT, assert_a_good_request_works, faults, forget_requests, openai_error, request_counts,
 };
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::stack::Stack;
@@ -128,7 +128,7 @@ fn nested() -> Vec<BadBody> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_body_is_answered_400_in_the_shape_of_the_openai_api_and_reaches_no_server() {
     let stack = Stack::builder().start().await;
-    let vms = Vms::of(&stack).await;
+    let before = faults(&stack).await;
     for client in [client::http1(), client::h2c()] {
         for BadBody { case, path, body, message_part } in
             [not_json(), not_an_object(), no_model(), wrong_types(), nested()].into_iter().flatten()
@@ -145,5 +145,5 @@ async fn a_bad_body_is_answered_400_in_the_shape_of_the_openai_api_and_reaches_n
         assert_a_good_request_works(&stack, &client).await;
         forget_requests(&stack);
     }
-    assert_eq!(Vms::of(&stack).await, vms);
+    assert_eq!(faults(&stack).await, before);
 }

@@ -1,6 +1,8 @@
 //! Requests that are empty, odd, never end or are too large get a clear answer, and the next one is served.
 
-use crate::fixture::{CHAT, MESSAGES, TEXT, Vms, assert_a_good_request_works, openai_error, request_counts};
+use endpoint_picker_e2e::fixture::{
+    CHAT, MESSAGES, TEXT, assert_a_good_request_works, faults, openai_error, request_counts,
+};
 use endpoint_picker_harness::client::{self, Ending};
 use endpoint_picker_harness::stack::Stack;
 use futures_util::future::join_all;
@@ -10,7 +12,7 @@ use std::time::Duration;
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_body_is_answered_400_in_the_shape_of_the_openai_api() {
     let stack = Stack::builder().start().await;
-    let vms = Vms::of(&stack).await;
+    let before = faults(&stack).await;
     for client in [client::http1(), client::h2c()] {
         for path in [CHAT, TEXT] {
             let response =
@@ -25,13 +27,13 @@ async fn an_empty_body_is_answered_400_in_the_shape_of_the_openai_api() {
     );
     let answer = client::raw(stack.envoy().listener(), chunked.as_bytes(), Ending::KeepOpen).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-    assert_eq!(Vms::of(&stack).await, vms);
+    assert_eq!(faults(&stack).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_but_legal_bodies_are_served() {
     let stack = Stack::builder().start().await;
-    let vms = Vms::of(&stack).await;
+    let before = faults(&stack).await;
     let long = "m".repeat(1 << 20);
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
     let chat = |rest: &str| format!(r#"{{"model":"m",{MESSAGES}{rest}}}"#);
@@ -56,13 +58,13 @@ async fn odd_but_legal_bodies_are_served() {
             assert!(received[0].body == *body, "{case}");
         }
     }
-    assert_eq!(Vms::of(&stack).await, vms);
+    assert_eq!(faults(&stack).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_never_ends_times_out_and_reaches_no_server() {
     let stack = Stack::builder().request_timeout(Duration::from_secs(1)).start().await;
-    let vms = Vms::of(&stack).await;
+    let before = faults(&stack).await;
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n");
     let (start, whole) = (r#"{"model":"m","messages":["#, format!(r#"{{"model":"m",{MESSAGES}}}"#));
     let cases = [
@@ -89,18 +91,18 @@ async fn a_body_that_never_ends_times_out_and_reaches_no_server() {
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer:?}");
     assert_eq!(request_counts(&stack), [0, 0, 0]);
     assert_a_good_request_works(&stack, &client::http1()).await;
-    assert_eq!(Vms::of(&stack).await, vms);
+    assert_eq!(faults(&stack).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_above_the_limit_is_answered_413() {
     let stack = Stack::builder().start().await;
-    let vms = Vms::of(&stack).await;
+    let before = faults(&stack).await;
     let body = format!(r#"{{"prompt":"{}","model":"m"}}"#, "x".repeat(33 << 20));
     for client in [client::http1(), client::h2c()] {
         let response = client.post(stack.url(TEXT)).body(body.clone()).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
         assert_a_good_request_works(&stack, &client::http1()).await;
     }
-    assert_eq!(Vms::of(&stack).await, vms);
+    assert_eq!(faults(&stack).await, before);
 }

@@ -1,7 +1,7 @@
 //! Bodies of every size and framing come through unchanged, and so do the answers.
 
-use crate::fixture::{DESTINATION, TEXT, forget_requests, fresh_chat};
 use bytes::Bytes;
+use endpoint_picker_e2e::fixture::{DESTINATION, TEXT, forget_requests, fresh_chat};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::SOON;
 use endpoint_picker_harness::stack::Stack;

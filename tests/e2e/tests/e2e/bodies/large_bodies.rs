@@ -1,7 +1,8 @@
 //! Bodies that are longer than the part that the picker waits for.
 
-use crate::fixture::{CHAT, DESTINATION, TEXT, openai_error, request_counts};
 use bytes::Bytes;
+use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, TEXT, openai_error, request_counts};
+use endpoint_picker_e2e::statistics::complete_statistics;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::stack::{Builder, Stack};
 use endpoint_picker_model_server::{ModelServer, ReceivedRequest};
@@ -90,8 +91,8 @@ async fn a_body_without_a_model_at_its_beginning_is_refused_or_left_to_envoy_as_
     let received = only_request(&stack);
     assert!(received.body == body.as_bytes());
     assert_eq!(received.header(DESTINATION), None);
-    let counted = stack.envoy().stat("wasmcustom.endpoint_picker.default.abstained|body_too_large").await;
-    assert_eq!(counted.unwrap(), 1);
+    let statistics = complete_statistics(&stack).await;
+    assert_eq!(statistics.count(r#"abstained{pool="default",reason="body_too_large"}"#), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! A path that is written in another way is subject to the same rules, because servers decode it all the same.
 
-use crate::fixture::{openai_error, until_every_worker};
 use anyhow::ensure;
+use endpoint_picker_e2e::fixture::{openai_error, until_every_worker};
 use endpoint_picker_harness::client::{self, Ending, raw};
 use endpoint_picker_harness::program::AsgiServer;
 use endpoint_picker_harness::stack::{Builder, Stack};

@@ -1,10 +1,8 @@
 //! The model's name on its way to the servers and back.
 
-use crate::fixture::{CHAT, DESTINATION, MESSAGES, TEXT};
-use crate::policy_fixture::{PolicyFixture, model_of, rewriting};
+use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, MESSAGES, TEXT};
+use endpoint_picker_e2e::policy_fixture::{PolicyFixture, model_of, rewriting};
 use endpoint_picker_harness::client;
-use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, CLAIM_ENCODING};
 use reqwest::{Body, StatusCode};
 use serde_json::{Value, json};
@@ -107,24 +105,6 @@ async fn answers_that_cannot_be_read_or_need_no_change_pass_as_they_are() {
     let other = fixture.ask("other", &[]).await;
     assert!(other.content_length().is_some());
     assert!(other.text().await.unwrap().contains(r#""model":"other""#));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_the_callback_for_answers_only_the_names_in_answers_stay_rewritten() {
-    let fixture = PolicyFixture::build(rewriting(), Stack::builder().shut("proxy_on_response_body")).await;
-    let body = format!(r#"{{"model":"llama",{MESSAGES},"stream":true}}"#);
-    let answer = fixture.post(&client::http1(), CHAT, body).await;
-    assert_eq!(answer.status(), StatusCode::OK);
-    let text = answer.text().await.unwrap();
-    assert!(text.contains(r#""model":"llama-canary""#) && text.ends_with("data: [DONE]\n\n"), "{text}");
-    assert_eq!(model_of(&fixture.received()), "llama-canary");
-    eventually("the request is over", async || {
-        match fixture.stack.envoy().stat("wasmcustom.endpoint_picker.default.in_flight").await {
-            Ok(0) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

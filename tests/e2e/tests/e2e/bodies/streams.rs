@@ -1,7 +1,7 @@
 //! Requests that the picker decides by their headers: nothing of them is held, in either direction.
 
-use crate::fixture::{CHAT, DESTINATION, TEXT};
 use bytes::Bytes;
+use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, TEXT};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::SOON;
 use endpoint_picker_harness::stack::{Builder, Stack};

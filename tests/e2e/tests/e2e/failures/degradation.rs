@@ -1,8 +1,9 @@
 //! The degradation from full rules down: each step is reached, counted and explained.
 
-use crate::fixture::{
-    CHAT, DROPPED_REASON, RELOADS, assert_no_endpoints, fresh_chat, fresh_prompt, prefer, until_every_worker,
+use endpoint_picker_e2e::fixture::{
+    CHAT, DROPPED_REASON, assert_no_endpoints, fresh_chat, fresh_prompt, prefer, until_every_worker,
 };
+use endpoint_picker_e2e::statistics::{ROUTED, ROUTED_STALE, complete_statistics, statistics};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Older readings are ignored.
 const STALE_AFTER: Duration = Duration::from_secs(10);
+
+const UNAVAILABLE: &str = r#"rejected{pool="default",status="503"}"#;
 
 /// Requests of this objective are the first to go.
 const SHEDDABLE: (&str, &str) = ("x-llm-d-inference-objective", "batch");
@@ -26,16 +29,13 @@ spec:
   priority: -1
 ";
 
-/// One of the filter's counters.
-async fn counted(stack: &Stack, name: &str) -> u64 {
-    stack.envoy().stat(&format!("wasmcustom.endpoint_picker.default.{name}")).await.unwrap()
-}
-
-/// Sends a request and checks that it counts once under this name.
-async fn ask_counted(stack: &Stack, name: &str) -> Response {
-    let before = counted(stack, name).await;
+/// Sends a request and checks that it counts once in this series.
+async fn ask_counted(stack: &Stack, series: &str) -> Response {
+    let before = complete_statistics(stack).await;
     let answer = ask_sheddable(stack).await;
-    assert_eq!(counted(stack, name).await, before + 1, "{name} after {answer:?}");
+    let after = complete_statistics(stack).await;
+    assert_eq!(after.count(series), before.count(series) + 1, "{series} after {answer:?}");
+    assert_eq!(after.decided(), before.decided() + 1, "one request, one decision");
     answer
 }
 
@@ -64,9 +64,9 @@ async fn until_agent_says(stack: &Stack, series: &str, good: impl Fn(f64) -> boo
 #[tokio::test(flavor = "multi_thread")]
 async fn with_fresh_readings_the_full_rules_apply() {
     let stack = Stack::builder().start().await;
-    let stale = counted(&stack, "routed_stale").await;
-    assert_eq!(ask_counted(&stack, "routed").await.status(), StatusCode::OK);
-    assert_eq!(counted(&stack, "routed_stale").await, stale);
+    let stale = complete_statistics(&stack).await.count(ROUTED_STALE);
+    assert_eq!(ask_counted(&stack, ROUTED).await.status(), StatusCode::OK);
+    assert_eq!(complete_statistics(&stack).await.count(ROUTED_STALE), stale);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +77,7 @@ async fn an_endpoint_whose_scrapes_fail_keeps_its_last_readings() {
     stack.servers()[1].behave_when_scraped(Behaviour::Hang);
     until_agent_says(&stack, TIMEOUTS, |errors| errors >= 2.0).await;
     for _ in 0..5 {
-        let answer = ask_counted(&stack, "routed").await;
+        let answer = ask_counted(&stack, ROUTED).await;
         assert_eq!(stack.served_by(&answer), 1);
     }
 }
@@ -98,7 +98,7 @@ async fn a_pool_whose_scrapes_fail_counts_as_saturated_and_sheds_what_is_sheddab
         if status == StatusCode::TOO_MANY_REQUESTS { Ok(()) } else { Err(status) }
     })
     .await;
-    let answer = ask_counted(&stack, "rejected|429").await;
+    let answer = ask_counted(&stack, r#"rejected{pool="default",status="429"}"#).await;
     let error: Value = answer.json().await.unwrap();
     assert_eq!(error["error"]["message"], "system saturated, sheddable request dropped");
     assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK, "others are served");
@@ -118,7 +118,7 @@ async fn an_endpoint_that_refuses_connections_is_no_candidate_and_without_candid
         if answer.headers().contains_key(DROPPED_REASON) { Ok(()) } else { Err(answer.status()) }
     })
     .await;
-    assert_no_endpoints(ask_counted(&stack, "rejected|503").await, "nothing is ready").await;
+    assert_no_endpoints(ask_counted(&stack, UNAVAILABLE).await, "nothing is ready").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,56 +130,38 @@ async fn when_the_agent_is_gone_for_ten_seconds_only_prefixes_and_loads_count() 
     stack.kill_agent();
     let gone = Instant::now();
     eventually("readings are ignored", async || {
-        let before = counted(&stack, "routed_stale").await;
         let answer = stack.post(CHAT, &fresh_chat()).await;
         assert_eq!(answer.status(), StatusCode::OK);
-        if counted(&stack, "routed_stale").await > before { Ok(()) } else { Err("they have") }
+        if statistics(&stack).await.count(ROUTED_STALE) > 0 { Ok(()) } else { Err("they are read") }
     })
     .await;
     let took = gone.elapsed();
     assert!(took + Duration::from_secs(1) > STALE_AFTER, "readings were dropped after {took:?}");
     let mut served = [false; 3];
+    let before = complete_statistics(&stack).await.count(ROUTED_STALE);
     for _ in 0..40 {
-        served[stack.served_by(&ask_counted(&stack, "routed_stale").await)] = true;
+        served[stack.served_by(&ask_sheddable(&stack).await)] = true;
     }
+    assert_eq!(complete_statistics(&stack).await.count(ROUTED_STALE), before + 40);
     assert_eq!(served, [true; 3], "without readings all servers are equal");
     assert_eq!(stack.served_by(&stack.post(CHAT, &client::chat(&prompt)).await), 1, "its prefix is served");
 
     let back = Instant::now();
     stack.start_agent().await;
     prefer(&stack, 2).await;
-    let stale = counted(&stack, "routed_stale").await;
-    assert_eq!(stack.served_by(&ask_counted(&stack, "routed").await), 2);
-    assert_eq!(counted(&stack, "routed_stale").await, stale, "{:?} after the start", back.elapsed());
+    let stale = complete_statistics(&stack).await.count(ROUTED_STALE);
+    assert_eq!(stack.served_by(&ask_counted(&stack, ROUTED).await), 2);
+    let stale_now = complete_statistics(&stack).await.count(ROUTED_STALE);
+    assert_eq!(stale_now, stale, "{:?} after the start", back.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_first_snapshot_the_failure_mode_decides() {
     let stack = Stack::builder().without_agent().start().await;
-    let answer = ask_counted(&stack, "abstained|no_snapshot").await;
+    let answer = ask_counted(&stack, r#"abstained{pool="default",reason="no_snapshot"}"#).await;
     assert_eq!(answer.status(), StatusCode::OK);
     drop(stack);
     let stack = Stack::builder().without_agent().picker_field("failureMode", "FailClose").start().await;
-    assert_no_endpoints(ask_counted(&stack, "rejected|503").await, "FailClose").await;
+    assert_no_endpoints(ask_counted(&stack, UNAVAILABLE).await, "FailClose").await;
     assert!(stack.servers().iter().all(|server: &ModelServer| server.requests().is_empty()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn after_a_trap_a_new_vm_has_the_state_of_the_others() {
-    let stack = Stack::builder().workers(1).can_trap().start().await;
-    let mut served = Vec::new();
-    for _ in 0..6 {
-        let body = client::chat(&fresh_prompt().repeat(4));
-        served.push((stack.served_by(&stack.post(CHAT, &body).await), body));
-    }
-    let trap = client::http1().post(stack.url(CHAT)).header("x-test-trap", "1").json(&fresh_chat());
-    assert_eq!(trap.send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
-    let (routed, abstained) =
-        (counted(&stack, "routed").await, counted(&stack, "abstained|no_snapshot").await);
-    for (server, body) in &served {
-        assert_eq!(stack.served_by(&stack.post(CHAT, body).await), *server);
-    }
-    assert_eq!(stack.envoy().stat(RELOADS).await.unwrap(), 1);
-    assert_eq!(counted(&stack, "routed").await, routed + served.len() as u64);
-    assert_eq!(counted(&stack, "abstained|no_snapshot").await, abstained);
 }

@@ -1,6 +1,6 @@
 //! After a failed request, every worker avoids the endpoint for a short time.
 
-use crate::fixture::{CHAT, fresh_chat, prefer};
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer};
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::Behaviour;

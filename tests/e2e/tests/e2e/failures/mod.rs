@@ -1,4 +1,4 @@
-//! Servers, agents and VMs that fail, and what it costs.
+//! Servers and agents that fail, and what it costs.
 
 mod chaos;
 mod degradation;

@@ -1,7 +1,9 @@
 //! A model server that refuses connections, or hangs, and what it costs.
 
-use crate::fixture::{CHAT, DESTINATION, fresh_chat, prefer, request_counts, until_every_worker};
-use crate::steady_load::SteadyLoad;
+use endpoint_picker_e2e::fixture::{
+    CHAT, DESTINATION, fresh_chat, prefer, request_counts, until_every_worker,
+};
+use endpoint_picker_e2e::steady_load::SteadyLoad;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;

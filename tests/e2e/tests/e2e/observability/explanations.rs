@@ -1,6 +1,6 @@
 //! Explanations of picks, in the access log and for clients with the secret.
 
-use crate::fixture::{CHAT, fresh_chat, prefer};
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;

@@ -1,7 +1,6 @@
-//! What operators see: statistics, reports, explanations, shadows, and the page.
+//! What operators see: statistics, reports, explanations and shadows.
 
 mod explanations;
-mod page;
 mod reports;
 mod shadow;
 mod statistics;

@@ -1,7 +1,7 @@
 //! The filter's reports to the agent.
 
-use crate::fixture::{CHAT, fresh_chat, prefer};
 use anyhow::ensure;
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;

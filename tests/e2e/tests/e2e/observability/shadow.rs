@@ -1,7 +1,8 @@
 //! A shadow configuration: it decides on live requests and does not act.
 
-use crate::fixture::{CHAT, fresh_chat, fresh_prompt, until_all_go_to, until_every_worker};
-use crate::policy_fixture::PolicyFixture;
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, fresh_prompt, until_all_go_to};
+use endpoint_picker_e2e::policy_fixture::PolicyFixture;
+use endpoint_picker_e2e::statistics::complete_statistics;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
@@ -27,23 +28,24 @@ const QUEUE: &str = "{type: queue-scorer}";
 const CACHE: &str = "{type: kv-cache-utilization-scorer}";
 const PREFIX: &str = "{type: prefix-cache-scorer}";
 
-/// The numbers of shadow decisions that agreed and that did not.
+/// The numbers of shadow decisions that agreed and that did not, of all requests so far.
 async fn shadow_counts(stack: &Stack) -> (u64, u64) {
-    let stat = async |name: &str| {
-        stack.envoy().stat(&format!("wasmcustom.endpoint_picker.default.shadow_{name}")).await.unwrap()
-    };
-    (stat("agreed").await, stat("disagreed").await)
+    let statistics = complete_statistics(stack).await;
+    let count = |name: &str| statistics.count(&format!("shadow_{name}{{pool=\"default\"}}"));
+    (count("agreed"), count("disagreed"))
 }
 
-/// Sends a request; returns its server and whether the shadow agreed.
-async fn send(stack: &Stack, body: &Value) -> (usize, bool) {
+/// Sends these requests one after another; returns the server of each, and how often the shadow agreed and disagreed.
+async fn send(stack: &Stack, bodies: &[&Value]) -> (Vec<usize>, (u64, u64)) {
     let before = shadow_counts(stack).await;
-    let response = stack.post(CHAT, body).await;
-    assert_eq!(response.status(), StatusCode::OK);
+    let mut servers = Vec::new();
+    for body in bodies {
+        let response = stack.post(CHAT, body).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        servers.push(stack.served_by(&response));
+    }
     let after = shadow_counts(stack).await;
-    let (agreed, disagreed) = (after.0 - before.0, after.1 - before.1);
-    assert_eq!(agreed + disagreed, 1, "one request, one shadow decision");
-    (stack.served_by(&response), agreed == 1)
+    (servers, (after.0 - before.0, after.1 - before.1))
 }
 
 /// Waits until the agent's metrics have exactly these counts of shadow decisions.
@@ -78,10 +80,9 @@ async fn load(stack: &Stack, no_queue: usize, empty_cache: usize) {
 async fn a_shadow_of_the_same_rules_always_agrees() {
     let rules = [QUEUE, CACHE, PREFIX, "{type: no-hit-lru-scorer}"].join(", ");
     let stack = Stack::builder().workers(4).manifests(&trial(&rules, &rules)).start().await;
-    let prompts = [(); 5].map(|()| fresh_prompt().repeat(4));
-    for prompt in prompts.iter().cycle().take(40) {
-        assert!(send(&stack, &client::chat(prompt)).await.1, "of {:?}", shadow_counts(&stack).await);
-    }
+    let prompts = [(); 5].map(|()| client::chat(&fresh_prompt().repeat(4)));
+    let prompts: Vec<_> = prompts.iter().cycle().take(40).collect();
+    assert_eq!(send(&stack, &prompts).await.1, (40, 0));
     assert_eq!(shadow_counts(&stack).await.1, 0);
 }
 
@@ -93,9 +94,9 @@ async fn a_shadow_with_other_weights_disagrees_and_requests_follow_the_acting_ru
         .start()
         .await;
     load(&stack, 0, 2).await;
-    for _ in 0..20 {
-        assert_eq!(send(&stack, &fresh_chat()).await, (0, false));
-    }
+    let prompts = [(); 20].map(|()| fresh_chat());
+    let prompts = prompts.each_ref();
+    assert_eq!(send(&stack, &prompts).await, (vec![0; 20], (0, 20)));
     let path = format!("{CHAT}?why");
     stack.post(&path, &fresh_chat()).await;
     let entry = stack.logged(&path).await;
@@ -104,9 +105,9 @@ async fn a_shadow_with_other_weights_disagrees_and_requests_follow_the_acting_ru
     assert!(text.starts_with("routed; ") && text.ends_with(&objection), "{entry}");
 
     load(&stack, 1, 1).await;
-    until_every_worker("has a shadow that sees the same server as the best", async || {
-        let (server, agrees) = send(&stack, &fresh_chat()).await;
-        if agrees { Ok(()) } else { Err(server) }
+    eventually("every worker has a shadow that sees the same server as the best", async || {
+        let result = send(&stack, &prompts).await;
+        if result == (vec![1; 20], (20, 0)) { Ok(()) } else { Err(format!("{result:?}")) }
     })
     .await;
 
@@ -121,15 +122,11 @@ async fn a_shadow_records_the_endpoints_that_served() {
     let stack = Stack::builder().workers(4).manifests(&trial(QUEUE, PREFIX)).start().await;
     let body = client::chat(&fresh_prompt().repeat(4));
     load(&stack, 1, 1).await;
-    assert_eq!(send(&stack, &body).await, (1, true), "no server has the prompt, all are equal");
-    for time in 0..10 {
-        assert_eq!(send(&stack, &body).await, (1, true), "time {time}: whichever worker, it knows");
-    }
+    assert_eq!(send(&stack, &[&body]).await, (vec![1], (1, 0)), "no server has the prompt, all are equal");
+    assert_eq!(send(&stack, &[&body; 10]).await, (vec![1; 10], (10, 0)), "whichever worker, it knows");
     load(&stack, 2, 2).await;
-    assert_eq!(send(&stack, &body).await, (2, false), "the prompt is where it went");
-    for time in 0..10 {
-        assert_eq!(send(&stack, &body).await, (2, true), "time {time}: there, too, now");
-    }
+    assert_eq!(send(&stack, &[&body]).await, (vec![2], (0, 1)), "the prompt is where it went");
+    assert_eq!(send(&stack, &[&body; 10]).await, (vec![2; 10], (10, 0)), "there, too, now");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,8 @@
 //! The filter's statistics as Prometheus reads them.
 
-use crate::fixture::{CHAT, TEXT, fresh_chat};
-use crate::policy_fixture::{PolicyFixture, rewriting};
-use crate::prometheus::PrometheusText;
+use endpoint_picker_e2e::fixture::{CHAT, TEXT, fresh_chat};
+use endpoint_picker_e2e::policy_fixture::{PolicyFixture, rewriting};
+use endpoint_picker_e2e::statistics::{complete_statistics, statistics};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
@@ -14,12 +14,12 @@ async fn pool_status_and_reason_are_labels() {
     let stack = Stack::builder().start().await;
     assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
     assert_eq!(stack.post(CHAT, &json!({"messages": []})).await.status(), StatusCode::BAD_REQUEST);
-    let statistics = PrometheusText::by(stack.envoy()).await;
-    let value = |series: &str| statistics.value(series).unwrap();
-    assert!(value(r#"endpoint_picker_routed{pool="default"}"#) > 0);
-    assert_eq!(value(r#"endpoint_picker_rejected{pool="default",status="400"}"#), 1);
-    assert_eq!(value(r#"endpoint_picker_abstained{pool="default",reason="body_too_large"}"#), 0);
-    value(r#"endpoint_picker_in_flight{pool="default"}"#);
+    let statistics = complete_statistics(&stack).await;
+    let value = |series: &str| statistics.value::<u64>(series).unwrap();
+    assert!(value(r#"routed{pool="default"}"#) > 0);
+    assert_eq!(value(r#"rejected{pool="default",status="400"}"#), 1);
+    assert_eq!(value(r#"abstained{pool="default",reason="body_too_large"}"#), 0);
+    value(r#"in_flight{pool="default"}"#);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,44 +33,39 @@ async fn picks_models_and_prompts_have_series_of_their_own_and_times_are_histogr
         assert_eq!(stack.post(TEXT, &body).await.status(), StatusCode::OK);
     }
     eventually("all requests are statistics", async || {
-        let statistics = PrometheusText::by(stack.envoy()).await;
+        let statistics = statistics(&stack).await;
         let is = |what: &str, found: u64, expected: u64| {
             if found == expected {
                 Ok(())
             } else {
-                Err(format!("{what}: {found}, not {expected}; {}", statistics.0))
+                Err(format!("{what}: {found}, not {expected}; {statistics}"))
             }
         };
-        let routed = statistics.value(r#"endpoint_picker_routed{pool="default"}"#)?;
-        is("picks", statistics.sum("endpoint_picker_picks"), routed)?;
+        let routed = statistics.value(r#"routed{pool="default"}"#)?;
+        is("picks", statistics.sum("picks"), routed)?;
         // Those before the first snapshot took their time, too.
-        let early = statistics.value(r#"endpoint_picker_abstained{pool="default",reason="no_snapshot"}"#)?;
-        let decided = statistics.value(r#"endpoint_picker_decision_us_count{pool="default"}"#)?;
+        let early: u64 = statistics.value(r#"abstained{pool="default",reason="no_snapshot"}"#)?;
+        let decided = statistics.value(r#"decision_us_count{pool="default"}"#)?;
         is("decisions", decided, routed + early)?;
-        is(
-            "first bytes",
-            statistics.value(r#"endpoint_picker_first_byte_ms_count{pool="default"}"#)?,
-            routed,
-        )?;
+        is("first bytes", statistics.value(r#"first_byte_ms_count{pool="default"}"#)?, routed)?;
         let models = r#"model_name="counted-apart",target_model="counted-apart""#;
         is(
             "of the model",
-            statistics.value(&format!(r#"endpoint_picker_model_requests{{pool="default",{models}}}"#))?,
+            statistics.value(&format!(r#"model_requests{{pool="default",{models}}}"#))?,
             REQUESTS,
         )?;
         // All prompts but the first were cached, and no other request of this stack.
-        let matched = statistics.value(r#"endpoint_picker_prompt_blocks_matched{pool="default"}"#)?;
+        let matched = statistics.value(r#"prompt_blocks_matched{pool="default"}"#)?;
         is("matched blocks", matched, 4 * (REQUESTS - 1))?;
-        let blocks = statistics.value(r#"endpoint_picker_prompt_blocks{pool="default"}"#)?;
+        let blocks: u64 = statistics.value(r#"prompt_blocks{pool="default"}"#)?;
         is("blocks", blocks.min(4 * REQUESTS), 4 * REQUESTS)?;
         for server in stack.servers() {
             let endpoint = server.endpoint();
-            let of =
-                |name: &str| format!(r#"endpoint_picker_{name}{{pool="default",endpoint="{endpoint}"}}"#);
+            let of = |name: &str| format!(r#"{name}{{pool="default",endpoint="{endpoint}"}}"#);
             is("requests in flight", statistics.value(&of("endpoint_in_flight"))?, 0)?;
             is("tokens in flight", statistics.value(&of("endpoint_in_flight_tokens"))?, 0)?;
         }
-        let age = statistics.value(r#"endpoint_picker_snapshot_age_ms{pool="default"}"#)?;
+        let age: u64 = statistics.value(r#"snapshot_age_ms{pool="default"}"#)?;
         if age < 5_000 { Ok(()) } else { Err(format!("the snapshot is {age} ms old")) }
     })
     .await;
@@ -83,9 +78,9 @@ async fn rewrites_are_counted_by_their_object_and_target() {
     let answer = fixture.post(&client::http1(), TEXT, body).await;
     assert_eq!(answer.status(), StatusCode::OK);
     eventually("the rewrite is statistics", async || {
-        let statistics = PrometheusText::by(fixture.stack.envoy()).await;
+        let statistics = statistics(&fixture.stack).await;
         let labels = r#"pool="default",model_rewrite_name="rewrite",target_model="llama-canary""#;
-        match statistics.value(&format!("endpoint_picker_rewrites{{{labels}}}"))? {
+        match statistics.value(&format!("rewrites{{{labels}}}"))? {
             1 => Ok(()),
             count => Err(format!("{count} rewrites")),
         }
@@ -104,10 +99,10 @@ async fn the_name_of_a_model_cannot_forge_another_label() {
     eventually(
         "each model is statistics by its own name and has no label of another statistic",
         async || {
-            let statistics = PrometheusText::by(stack.envoy()).await;
+            let statistics = statistics(&stack).await;
             for name in names.map(|name| name.replace('|', "_")) {
                 let labels = format!(r#"pool="default",model_name="{name}",target_model="{name}""#);
-                statistics.value(&format!("endpoint_picker_model_requests{{{labels}}}"))?;
+                statistics.value::<u64>(&format!("model_requests{{{labels}}}"))?;
             }
             Ok::<_, String>(())
         },
@@ -126,11 +121,9 @@ async fn a_model_may_have_any_name_and_clients_cannot_create_unlimited_series() 
         assert_eq!(answer.status(), StatusCode::OK);
     }
     eventually("all names are statistics", async || {
-        let statistics = PrometheusText::by(stack.envoy()).await;
-        let series = statistics.0.lines().filter(|line| line.starts_with("endpoint_picker_model_requests{"));
-        let others =
-            r#"endpoint_picker_model_requests{pool="default",model_name="other",target_model="other"}"#;
-        let (series, others) = (series.count(), statistics.value(others)?);
+        let statistics = statistics(&stack).await;
+        let others = r#"model_requests{pool="default",model_name="other",target_model="other"}"#;
+        let (series, others) = (statistics.series("model_requests"), statistics.count(others));
         // One more is for the others, and the stack's own first requests have a model too.
         let is_bounded = series <= 1_001 && others >= 100;
         if is_bounded { Ok(()) } else { Err(format!("{series} series, {others} others")) }

@@ -1,15 +1,15 @@
 //! Token counts from the usage of answers.
 
-use crate::fixture::{CHAT, TEXT};
-use crate::policy_fixture::{PolicyFixture, rewriting};
-use crate::prometheus::PrometheusText;
+use endpoint_picker_e2e::fixture::{CHAT, TEXT};
+use endpoint_picker_e2e::policy_fixture::{PolicyFixture, rewriting};
+use endpoint_picker_e2e::statistics::statistics;
+use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER, Places};
 use endpoint_picker_harness::endpoint_files::write_eds;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::stack::{Builder, Stack};
-use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::{BEHAVE, Behaviour, CLAIM_ENCODING};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -33,13 +33,13 @@ async fn answer(stack: &Stack, path: &str, body: &Value, headers: &[(&str, &str)
 
 /// The series of a name for this model.
 fn series(name: &str, model: &str, target: &str) -> String {
-    format!(r#"endpoint_picker_{name}{{pool="default",model_name="{model}",target_model="{target}"}}"#)
+    format!(r#"{name}{{pool="default",model_name="{model}",target_model="{target}"}}"#)
 }
 
 /// Waits until the statistics count exactly these tokens and answers of this model.
 async fn until_counted(stack: &Stack, model: &str, target: &str, answers: u64, tokens: [(&str, u64); 3]) {
     eventually(&format!("the tokens of {model} are counted"), async || {
-        let statistics = PrometheusText::by(stack.envoy()).await;
+        let statistics = statistics(stack).await;
         for (kind, expected) in tokens {
             let total =
                 statistics.value(&series(&format!("{kind}_tokens_total"), model, target)).unwrap_or(0);
@@ -47,12 +47,12 @@ async fn until_counted(stack: &Stack, model: &str, target: &str, answers: u64, t
                 statistics.value(&series(&format!("{kind}_tokens_count"), model, target)).unwrap_or(0);
             let answers = if expected > 0 { answers } else { 0 };
             if (total, count) != (expected, answers) {
-                let expected = format!("not {expected} in {answers}; {}", statistics.0);
+                let expected = format!("not {expected} in {answers}; {statistics}");
                 return Err(format!("{total} {kind} tokens in {count} answers, {expected}"));
             }
             if expected > 0 {
                 // Envoy keeps two digits of each value.
-                let sum: f64 = statistics.parsed(&series(&format!("{kind}_tokens_sum"), model, target))?;
+                let sum: f64 = statistics.value(&series(&format!("{kind}_tokens_sum"), model, target))?;
                 let off = (sum / expected as f64 - 1.0).abs();
                 assert!(off < 0.06, "the histogram of {kind} tokens sums up to {sum}, not {expected}");
             }
@@ -142,8 +142,8 @@ async fn times_are_counted_per_token_and_time_to_first_token_of_streamed_answers
     answer(&stack, TEXT, &body, &[(BEHAVE, "slow")]).await;
     answer(&stack, TEXT, &json!({"model": "m", "prompt": "hi", "max_tokens": TOKENS}), &[]).await;
     eventually("the times are counted", async || {
-        let statistics = PrometheusText::by(stack.envoy()).await;
-        let of = |name: &str| statistics.parsed::<f64>(&series(name, "m", "m"));
+        let statistics = statistics(&stack).await;
+        let of = |name: &str| statistics.value::<f64>(&series(name, "m", "m"));
         let (all, streamed) = (of("ntpot_us_count")?, of("streaming_tpot_us_count")?);
         if (all, streamed) != (2.0, 1.0) {
             return Err(format!("{all} times, {streamed} of streamed answers"));
@@ -163,12 +163,12 @@ async fn tokens_are_not_counted_without_the_option() {
     let stack = Stack::builder().start().await;
     answer(&stack, TEXT, &json!({"model": "m", "prompt": "hi", "max_tokens": 3}), &[]).await;
     eventually("the request is counted", async || {
-        let statistics = PrometheusText::by(stack.envoy()).await;
-        statistics.value(&series("model_requests", "m", "m"))?;
+        let statistics = statistics(&stack).await;
+        statistics.value::<u64>(&series("model_requests", "m", "m"))?;
         // Histograms are the last to show.
-        statistics.value(r#"endpoint_picker_first_byte_ms_count{pool="default"}"#)?;
+        statistics.value::<u64>(r#"first_byte_ms_count{pool="default"}"#)?;
         for name in ["input_tokens", "output_tokens", "cached_tokens", "ntpot", "streaming_tpot"] {
-            assert!(!statistics.0.contains(&format!("endpoint_picker_{name}")), "{}", statistics.0);
+            assert!(!statistics.to_string().contains(name), "{statistics}");
         }
         Ok::<_, String>(())
     })
@@ -181,8 +181,9 @@ async fn an_invalid_value_of_the_option_is_refused_with_its_name() {
     fs::create_dir(dir.path().join(EDS_FOLDER)).unwrap();
     write_eds(&dir.path().join(EDS_FILE), &["127.0.0.1:1".parse().unwrap()]).unwrap();
     let places = Places { port: 0, admin_port: 0, agent_port: 1, folder: dir.path() };
-    let mut config = Config::shipped("envoy.yaml", places).unwrap();
-    config.set_picker_module(&tools::filter_wasm().unwrap()).unwrap();
+    let filter = Filter::chosen().unwrap();
+    let mut config = Config::shipped("envoy.yaml", filter, places).unwrap();
+    config.set_picker_module(&filter.module().unwrap()).unwrap();
     config.set_picker_field("countTokens", "yes".into()).unwrap();
     let refused = Envoy::start(&config, dir.path(), 1).await.map(drop).unwrap_err();
     let message = r#"countTokens is "yes"; allowed are true and false"#;

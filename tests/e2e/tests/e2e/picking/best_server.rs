@@ -1,6 +1,7 @@
 //! The main job: a request goes to the best model server.
 
-use crate::fixture::{DESTINATION, assert_one_within, fresh_chat, until_all_go_to};
+use endpoint_picker_e2e::fixture::{DESTINATION, assert_one_within, fresh_chat, until_all_go_to};
+use endpoint_picker_e2e::statistics::{IN_FLIGHT, ROUTED, complete_statistics, statistics};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::config::Config;
 use endpoint_picker_harness::eventually::eventually;
@@ -68,10 +69,8 @@ async fn header_metadata_and_serving_endpoint_agree() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_picker_twice_in_one_chain_counts_each_request_once() {
-    const ROUTED: &str = "wasmcustom.endpoint_picker.default.routed";
-    const IN_FLIGHT: &str = "wasmcustom.endpoint_picker.default.in_flight";
     let stack = Stack::builder().change(Config::repeat_picker).start().await;
-    let before = stack.envoy().stat(ROUTED).await.unwrap();
+    let before = complete_statistics(&stack).await.count(ROUTED);
     for client in [client::http1(), client::h2c()] {
         for request in [
             client.post(stack.url("/v1/chat/completions")).json(&fresh_chat()),
@@ -83,7 +82,7 @@ async fn a_picker_twice_in_one_chain_counts_each_request_once() {
             assert_eq!(server.take_requests()[0].header(DESTINATION), Some(server.endpoint().as_str()));
         }
     }
-    assert_eq!(stack.envoy().stat(ROUTED).await.unwrap() - before, 4);
+    assert_eq!(complete_statistics(&stack).await.count(ROUTED) - before, 4);
 
     for server in stack.servers() {
         server.behave(Behaviour::Hang);
@@ -91,7 +90,7 @@ async fn a_picker_twice_in_one_chain_counts_each_request_once() {
     let request = client::http1().post(stack.url("/v1/chat/completions")).json(&fresh_chat());
     let request = tokio::spawn(request.send());
     let in_flight = eventually("a request is in flight", async || {
-        let in_flight = stack.envoy().stat(IN_FLIGHT).await.unwrap();
+        let in_flight = statistics(&stack).await.count(IN_FLIGHT);
         if in_flight > 0 { Ok(in_flight) } else { Err("none is") }
     })
     .await;

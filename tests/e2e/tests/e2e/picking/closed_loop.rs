@@ -1,6 +1,6 @@
 //! A closed loop: as many clients as servers, each of which sends its next request when its answer has come.
 
-use crate::fixture::{CHAT, LEAST_LOADED, forget_requests, fresh_chat};
+use endpoint_picker_e2e::fixture::{CHAT, LEAST_LOADED, forget_requests, fresh_chat};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, ModelServer};

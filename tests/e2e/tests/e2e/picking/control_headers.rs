@@ -1,6 +1,6 @@
 //! A client cannot choose its server, nor set the picker's headers.
 
-use crate::fixture::{DESTINATION, fresh_chat, prefer, request_counts};
+use endpoint_picker_e2e::fixture::{DESTINATION, fresh_chat, prefer, request_counts};
 use endpoint_picker_harness::client::{self, Ending};
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{CLAIM_HEADER, ModelServer};

@@ -1,6 +1,9 @@
 //! A request goes to the server that has its prompt's beginning in its cache.
 
-use crate::fixture::{CHAT, fresh_chat, fresh_prompt, openai_error, until_all_go_to, until_every_worker};
+use endpoint_picker_e2e::fixture::{
+    CHAT, fresh_chat, fresh_prompt, openai_error, until_all_go_to, until_every_worker,
+};
+use endpoint_picker_e2e::statistics::complete_statistics;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
@@ -57,8 +60,8 @@ async fn a_client_can_ask_for_an_answer_only_where_its_prompt_is_cached() {
         let message = openai_error(refused.status(), &refused.text().await.unwrap());
         assert_eq!(message, "no decode worker has the requested KV cache");
     }
-    let refused = "wasmcustom.endpoint_picker.default.rejected|412";
-    assert_eq!(stack.envoy().stat(refused).await.unwrap(), 5);
+    let statistics = complete_statistics(&stack).await;
+    assert_eq!(statistics.count(r#"rejected{pool="default",status="412"}"#), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! The subset hint: an earlier filter narrows the choice through metadata.
 
-use crate::fixture::{
+use endpoint_picker_e2e::fixture::{
     DROPPED_REASON, assert_no_endpoints, forget_requests, fresh_chat, prefer, request_counts,
 };
 use endpoint_picker_harness::stack::Stack;

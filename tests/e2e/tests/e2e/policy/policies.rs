@@ -1,7 +1,7 @@
 //! Policies: rewritten models, priorities, `InferenceModel`s, scores, and several pools.
 
-use crate::fixture::{TEXT, fresh_prompt, until_picked};
-use crate::policy_fixture::{POOL, PolicyFixture, model_of, rewriting, rule, target};
+use endpoint_picker_e2e::fixture::{TEXT, fresh_prompt, until_picked};
+use endpoint_picker_e2e::policy_fixture::{POOL, PolicyFixture, model_of, rewriting, rule, target};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::scripted_agent::{Pool, ScriptedAgent};

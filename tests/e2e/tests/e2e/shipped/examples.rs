@@ -1,9 +1,11 @@
 //! The shipped examples beside envoy.yaml.
 
-use crate::fixture::{
+use endpoint_picker_e2e::fixture::{
     CHAT, DESTINATION, TEXT, forget_requests, fresh_chat, prefer, request_counts, until_picked,
 };
+use endpoint_picker_e2e::statistics::statistics;
 use endpoint_picker_harness::client;
+use endpoint_picker_harness::config::Config;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_harness::tools;
@@ -60,7 +62,6 @@ async fn two_pools_and_a_foreign_backend_share_a_listener() {
 async fn a_limited_request_is_not_picked_and_tokens_are_counted_under_the_clients_model() {
     const BUCKET: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters/0\
                           /typed_config/token_bucket";
-    const ROUTED: &str = "wasmcustom.endpoint_picker.default.routed";
     const REWRITE: &str = "
 apiVersion: llm-d.ai/v1alpha2
 kind: InferenceModelRewrite
@@ -69,9 +70,10 @@ spec: { poolRef: { name: default }, rules: [{ targets: [{ modelRewrite: demo-can
 ";
     // Enough for the start, and no more for an hour.
     const REQUESTS: u32 = 400;
+    const LIMITED: u64 = 6;
     let builder = Stack::builder().config("examples/rate-limit-and-tokens.yaml").manifests(REWRITE);
     let bucket = json!({"max_tokens": REQUESTS, "tokens_per_fill": 1, "fill_interval": "3600s"});
-    let stack = builder.value_at(BUCKET, bucket).start().await;
+    let stack = builder.value_at(BUCKET, bucket).change(Config::label_statistics).start().await;
 
     let path = format!("{CHAT}?counted");
     let answer: Value = stack.post(&path, &fresh_chat()).await.json().await.unwrap();
@@ -92,13 +94,17 @@ spec: { poolRef: { name: default }, rules: [{ targets: [{ modelRewrite: demo-can
         allowed += 1;
         assert!(allowed <= REQUESTS, "no request was limited");
     }
-    let routed = stack.envoy().stat(ROUTED).await.unwrap();
-    assert!(routed >= u64::from(allowed), "{routed}");
-    for _ in 0..5 {
+    for _ in 1..LIMITED {
         let response = stack.post(CHAT, &fresh_chat()).await;
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     }
-    assert_eq!(stack.envoy().stat(ROUTED).await.unwrap(), routed, "a limited request was picked");
+    eventually("the picker has decided all requests but the limited ones", async || {
+        let completed = stack.envoy().stat("http.inference.downstream_rq_completed").await?;
+        let decided = statistics(&stack).await.decided();
+        anyhow::ensure!(decided + LIMITED == completed, "it has decided {decided} of {completed}");
+        anyhow::Ok(())
+    })
+    .await;
 }
 
 /// Endpoints of two zones, as the agent reads them.

@@ -1,9 +1,5 @@
-//! What is shipped works as it is: configurations, examples, demo, scripts.
+//! What is shipped works as it is: examples, demo, privileges.
 
 mod demo;
 mod examples;
-mod harness;
 mod privileges;
-mod setup_script;
-mod shipped_config;
-mod shipped_listeners;

@@ -1,8 +1,8 @@
 //! What the page shows of servers and proxies, and changes of it.
 
 use super::table::{is_true, row, rows, shows};
-use crate::fixture::{CHAT, assert_one_within, fresh_chat};
 use anyhow::{Result, ensure};
+use endpoint_picker_e2e::fixture::{CHAT, assert_one_within, fresh_chat};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::program::{Agent, Browser, Scheme};

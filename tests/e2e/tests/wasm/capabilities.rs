@@ -1,7 +1,5 @@
 //! The functions between the built filter and Envoy, and the capabilities of the shipped configurations.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use endpoint_picker_harness::shipped::Module;
 use endpoint_picker_harness::shipped::snippets;
 use endpoint_picker_harness::tools;

@@ -1,36 +1,28 @@
-//! Four workers decide as one: each has the changes of all.
+//! Envoy's workers decide as one: each has the changes of all.
 
-use crate::fixture::{
-    CHAT, LEAST_LOADED, RELOADS, assert_one_within, forget_requests, fresh_chat, fresh_prompt, request_counts,
-};
 use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker_e2e::fixture::{
+    CHAT, LEAST_LOADED, assert_one_within, forget_requests, fresh_chat, fresh_prompt, request_counts,
+};
+use endpoint_picker_e2e::statistics::{IN_FLIGHT, statistics, until_counted};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
-use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::{BEHAVE, Behaviour};
 use futures_util::stream::{self, StreamExt};
 use reqwest::{Client, StatusCode};
 use serde_json::json;
-use std::fs;
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::task::JoinSet;
 
-const IN_FLIGHT: &str = "wasmcustom.endpoint_picker.default.in_flight";
-
 async fn in_flight(stack: &Stack) -> u64 {
-    stack.envoy().stat(IN_FLIGHT).await.unwrap()
+    statistics(stack).await.count(IN_FLIGHT)
 }
 
 /// Waits until this many requests count as in flight; gives the time that took.
 async fn until_in_flight(stack: &Stack, expected: u64) -> Duration {
     let begin = Instant::now();
-    eventually(&format!("{expected} requests are in flight"), async || match in_flight(stack).await {
-        found if found == expected => Ok(()),
-        found => Err(format!("{found} are")),
-    })
-    .await;
+    until_counted(stack, "in_flight", expected).await;
     begin.elapsed()
 }
 
@@ -184,60 +176,4 @@ fn random_request(stack: &Stack, client: &Client, rng: &mut SplitMix64) -> reqwe
         4 => request.header(BEHAVE, "503"),
         _ => request,
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_trap_costs_the_requests_in_flight_of_its_worker_and_no_later_ones() {
-    const HELD: u64 = 40;
-    const STREAMED: usize = 20;
-    let stack = Stack::builder().workers(4).can_trap().start().await;
-    let client = client::http1();
-    let mut held = JoinSet::new();
-    for _ in 0..HELD {
-        held.spawn(client.post(stack.url(CHAT)).header(BEHAVE, "hang").json(&fresh_chat()).send());
-    }
-    let mut streamed = JoinSet::new();
-    let mut long = fresh_chat();
-    long["stream"] = json!(true);
-    long["max_tokens"] = json!(100);
-    for _ in 0..STREAMED {
-        let request = client.post(stack.url(CHAT)).header(BEHAVE, "slow").json(&long).send();
-        streamed.spawn(async { request.await?.error_for_status()?.text().await });
-    }
-    until_in_flight(&stack, HELD + STREAMED as u64).await;
-
-    let before = stack.envoy().stat(RELOADS).await.unwrap();
-    let trap = client.post(stack.url(CHAT)).header("x-test-trap", "1").json(&fresh_chat());
-    assert_eq!(trap.send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
-    for request in 0..100 {
-        let status = stack.post(CHAT, &fresh_chat()).await.status();
-        assert_eq!(status, StatusCode::OK, "request {request} after the trap");
-    }
-    assert_eq!(stack.envoy().stat(RELOADS).await.unwrap(), before + 1);
-
-    let answers = streamed.join_all().await;
-    let whole = answers.iter().flatten().filter(|answer| answer.ends_with("data: [DONE]\n\n")).count();
-    eprintln!("{whole} of {STREAMED} streams were not on the worker that trapped");
-    assert!(whole > 0, "{answers:?}");
-    let left = eventually("the counts of the VM that is gone have vanished", async || {
-        match in_flight(&stack).await {
-            found @ 1..HELD => Ok(found),
-            found => Err(found),
-        }
-    })
-    .await;
-    eprintln!("{left} of {HELD} requests are still counted");
-    held.shutdown().await;
-    until_in_flight(&stack, 0).await;
-}
-
-#[test]
-fn only_the_module_for_tests_can_trap_on_request() {
-    const TRIGGER: &[u8] = b"the VM ends here, as asked";
-    let has_trigger = |module: PathBuf| {
-        let module = fs::read(module).unwrap();
-        module.windows(TRIGGER.len()).any(|bytes| bytes == TRIGGER)
-    };
-    assert!(has_trigger(tools::trapping_filter_wasm().unwrap()));
-    assert!(!has_trigger(tools::filter_wasm().unwrap()));
 }

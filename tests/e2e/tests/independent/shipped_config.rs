@@ -1,6 +1,7 @@
 //! Every configuration that is shipped, or shown in a document, is used. One without a check fails.
 
 use anyhow::{Context, Result, bail, ensure};
+use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER, Places};
 use endpoint_picker_harness::endpoint_files::write_eds;
 use endpoint_picker_harness::program::Envoy;
@@ -63,20 +64,24 @@ async fn works(snippet: &Snippet) -> Result<()> {
     fs::write(&file, &snippet.text)?;
     let has = |field: &str| first.get(field).is_some();
     if has("static_resources") {
-        start(&snippet.at, folder.path(), |_| Ok(())).await
+        start(&snippet.at, Filter::Native, &folder.path().join("native"), |_| Ok(())).await?;
+        if snippet.text.contains("vm_config") {
+            start(&snippet.at, Filter::Wasm, &folder.path().join("wasm"), |_| Ok(())).await?;
+        }
+        Ok(())
     } else if first
         .as_array()
         .is_some_and(|items| items.iter().all(|item| item.get("typed_config").is_some()))
     {
-        start("envoy.yaml", folder.path(), |config| put_filters(config, first)).await
+        start("envoy.yaml", Filter::Wasm, folder.path(), |config| put_filters(config, first)).await
     } else if has("tracing") {
-        start("envoy.yaml", folder.path(), |config| put_tracing(config, first)).await
+        start("envoy.yaml", Filter::Wasm, folder.path(), |config| put_tracing(config, first)).await
     } else if let Some(extensions) = first.get("early_header_mutation_extensions") {
         let put = |config: &mut Config| {
             manager(config)?["early_header_mutation_extensions"] = extensions.clone();
             Ok(())
         };
-        start("envoy.yaml", folder.path(), put).await
+        start("envoy.yaml", Filter::Wasm, folder.path(), put).await
     } else if has("apiVersion") {
         run(Command::new(tools::metrics_agent()?).arg("check").arg(&file))
     } else if has("endpoints") {
@@ -112,24 +117,29 @@ fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Starts Envoy with a shipped configuration and a change to it.
-async fn start(path: &str, folder: &Path, change: impl FnOnce(&mut Config) -> Result<()>) -> Result<()> {
-    fs::create_dir(folder.join(EDS_FOLDER))?;
+async fn start(
+    path: &str,
+    filter: Filter,
+    folder: &Path,
+    change: impl FnOnce(&mut Config) -> Result<()>,
+) -> Result<()> {
+    fs::create_dir_all(folder.join(EDS_FOLDER))?;
     write_eds(&folder.join(EDS_FILE), &["127.0.0.1:1".parse()?])?;
-    let mut config = Config::shipped(path, Places { port: 0, admin_port: 0, agent_port: 1, folder })?;
-    config.set_picker_module(&tools::filter_wasm()?)?;
+    let mut config = Config::shipped(path, filter, Places { port: 0, admin_port: 0, agent_port: 1, folder })?;
+    config.set_picker_module(&filter.module()?)?;
     change(&mut config)?;
     let mut envoy = Envoy::start(&config, folder, 1).await?;
     envoy.check_running()?;
     let log = envoy.log()?;
     ensure!(!log.contains("refused: "), "{log}");
     // The picker runs, and polls for the pool.
-    ensure!(envoy.admin_text("/stats").await?.contains("endpoint_picker."), "no picker runs");
+    ensure!(envoy.admin_text("/stats").await?.contains("endpoint_picker"), "no picker runs");
     Ok(())
 }
 
 /// Puts filters before the router, in place of all others.
 fn put_filters(config: &mut Config, filters: &Value) -> Result<()> {
-    let module = tools::filter_wasm()?;
+    let module = Filter::Wasm.module()?;
     let mut filters = filters.as_array().context("a list")?.clone();
     for filter in &mut filters {
         if let Some(file) = filter.pointer_mut("/typed_config/config/vm_config/code/local/filename") {

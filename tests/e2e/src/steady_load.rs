@@ -13,13 +13,15 @@ const CLIENTS: usize = 2;
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Running clients.
-pub(crate) struct SteadyLoad {
+#[derive(Debug)]
+pub struct SteadyLoad {
     clients: JoinSet<Vec<Result<(), String>>>,
     is_over: Arc<AtomicBool>,
 }
 
 impl SteadyLoad {
-    pub(crate) fn start(stack: &Stack) -> Self {
+    /// Starts it.
+    pub fn start(stack: &Stack) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut clients = JoinSet::new();
         for _ in 0..CLIENTS {
@@ -29,7 +31,7 @@ impl SteadyLoad {
     }
 
     /// Ends it and checks that every request was served.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         self.is_over.store(true, Ordering::Relaxed);
         let results = self.clients.join_all().await.concat();
         let failures: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();

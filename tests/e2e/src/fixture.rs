@@ -1,25 +1,32 @@
 //! What most tests of the picker share: requests, waiting, and checks.
 
+use crate::statistics::statistics;
+use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::{SOON, eventually};
 use endpoint_picker_harness::stack::Stack;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
-pub(crate) const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
+/// The header with the picked endpoints.
+pub const DESTINATION: &str = "x-gateway-destination-endpoint";
+/// The header of an answer that says why the picker gave it.
+pub const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
-pub(crate) const CHAT: &str = "/v1/chat/completions";
-pub(crate) const TEXT: &str = "/v1/completions";
+/// The path of chats.
+pub const CHAT: &str = "/v1/chat/completions";
+/// The path of completions.
+pub const TEXT: &str = "/v1/completions";
 
 /// The member of a chat's body that the picker needs beside the model.
-pub(crate) const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
+pub const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
 
 /// Balances by nothing but the requests in flight.
-pub(crate) const LEAST_LOADED: &str = r"
+pub const LEAST_LOADED: &str = r"
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
 plugins:
@@ -38,26 +45,26 @@ schedulingProfiles:
 const IN_A_ROW: usize = 10;
 
 /// Envoy's counter of VMs that were restarted.
-pub(crate) const RELOADS: &str = "wasm.endpoint-picker.vm_reload_success";
+pub const RELOADS: &str = "wasm.endpoint-picker.vm_reload_success";
 
 /// A prompt of about 600 bytes whose beginning no other request has: no server can have cached any of it.
-pub(crate) fn fresh_prompt() -> String {
+pub fn fresh_prompt() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("{:08} {}", COUNT.fetch_add(1, Ordering::Relaxed), "tell me more ".repeat(45))
 }
 
 /// Checks that at least one of these durations is within the limit: on a busy machine some may not be.
-pub(crate) fn assert_one_within(limit: Duration, took: &[Duration]) {
+pub fn assert_one_within(limit: Duration, took: &[Duration]) {
     assert!(took.iter().any(|took| *took <= limit), "none within {limit:?}: {took:?}");
 }
 
 /// A chat request with a [`fresh_prompt`].
-pub(crate) fn fresh_chat() -> Value {
+pub fn fresh_chat() -> Value {
     client::chat(&fresh_prompt())
 }
 
 /// Gives all servers but one a queue and a fuller cache, and waits until requests go to it.
-pub(crate) async fn prefer(stack: &Stack, best: usize) {
+pub async fn prefer(stack: &Stack, best: usize) {
     for (index, server) in stack.servers().iter().enumerate() {
         server.update_metrics(|metrics| {
             metrics.waiting = if index == best { 0 } else { 5 };
@@ -70,7 +77,7 @@ pub(crate) async fn prefer(stack: &Stack, best: usize) {
 
 /// Sends requests with fresh prompts, one after another, until ten in a row have gone to this server; returns the time until
 /// the first of the ten was sent.
-pub(crate) async fn until_all_go_to(stack: &Stack, best: usize) -> Duration {
+pub async fn until_all_go_to(stack: &Stack, best: usize) -> Duration {
     let begin = Instant::now();
     let mut served = Vec::new();
     while begin.elapsed() < SOON {
@@ -92,10 +99,7 @@ pub(crate) async fn until_all_go_to(stack: &Stack, best: usize) -> Duration {
 
 /// Waits until twenty requests in a row, each on a connection of its own, pass `meets`: one worker may have a change
 /// a moment before another.
-pub(crate) async fn until_every_worker<E: Display>(
-    what: &str,
-    mut meets: impl AsyncFnMut() -> Result<(), E>,
-) {
+pub async fn until_every_worker<E: Display>(what: &str, mut meets: impl AsyncFnMut() -> Result<(), E>) {
     eventually(&format!("every worker {what}"), async || {
         for _ in 0..20 {
             meets().await?;
@@ -106,7 +110,7 @@ pub(crate) async fn until_every_worker<E: Display>(
 }
 
 /// Waits until every worker picks for the pool of this path.
-pub(crate) async fn until_picked(stack: &Stack, path: &str) {
+pub async fn until_picked(stack: &Stack, path: &str) {
     until_every_worker(&format!("picks for {path}"), async || {
         let answer = client::http1().get(stack.url(path)).send().await?;
         let echo: Value = answer.json().await?;
@@ -117,19 +121,19 @@ pub(crate) async fn until_picked(stack: &Stack, path: &str) {
 }
 
 /// Empties the servers' records.
-pub(crate) fn forget_requests(stack: &Stack) {
+pub fn forget_requests(stack: &Stack) {
     for server in stack.servers() {
         server.take_requests();
     }
 }
 
 /// How many requests each server has received since the records were emptied.
-pub(crate) fn request_counts(stack: &Stack) -> Vec<usize> {
+pub fn request_counts(stack: &Stack) -> Vec<usize> {
     stack.servers().iter().map(|server| server.requests().len()).collect()
 }
 
 /// Checks that the stack still does its work.
-pub(crate) async fn assert_a_good_request_works(stack: &Stack, client: &Client) {
+pub async fn assert_a_good_request_works(stack: &Stack, client: &Client) {
     let response = client.post(stack.url(CHAT)).json(&fresh_chat()).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     stack.served_by(&response);
@@ -137,7 +141,7 @@ pub(crate) async fn assert_a_good_request_works(stack: &Stack, client: &Client) 
 
 /// Checks an error in the shape of the OpenAI API and returns its message.
 #[track_caller]
-pub(crate) fn openai_error(status: StatusCode, body: &str) -> String {
+pub fn openai_error(status: StatusCode, body: &str) -> String {
     let error = serde_json::from_str::<Value>(body).map(|mut answer| answer["error"].take());
     let error = error.unwrap_or_else(|reason| panic!("{status} without JSON: {reason}: {body:?}"));
     let kind = if status.is_client_error() { "invalid_request_error" } else { "server_error" };
@@ -150,7 +154,7 @@ pub(crate) fn openai_error(status: StatusCode, body: &str) -> String {
 }
 
 /// Checks that the picker answered 503 with the reason that no endpoint is eligible.
-pub(crate) async fn assert_no_endpoints(response: Response, case: &str) {
+pub async fn assert_no_endpoints(response: Response, case: &str) {
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{case}");
     assert_eq!(response.headers()[DROPPED_REASON], "rejected-no-endpoints", "{case}");
     assert_eq!(response.headers()["content-type"], "application/json", "{case}");
@@ -158,26 +162,21 @@ pub(crate) async fn assert_no_endpoints(response: Response, case: &str) {
     assert_eq!(message, "failed to find endpoint candidates for serving the request", "{case}");
 }
 
-/// The wasm VMs as they were at one moment: a trap ends one, and the next request of its worker starts another.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Vms {
-    created: u64,
-    active: u64,
-    reloads: u64,
-    /// Envoy does not reload a VM that is younger than a second.
-    reloads_put_off: u64,
-}
-
-impl Vms {
-    pub(crate) async fn of(stack: &Stack) -> Self {
-        let stat = async |name: &str| stack.envoy().stat(name).await.unwrap();
-        let vms = Self {
-            created: stat("wasm.envoy.wasm.runtime.v8.created").await,
-            active: stat("wasm.envoy.wasm.runtime.v8.active").await,
-            reloads: stat(RELOADS).await,
-            reloads_put_off: stat("wasm.endpoint-picker.vm_reload_backoff").await,
-        };
-        assert!(vms.active > 0, "Envoy does not count its VMs: {vms:?}");
-        vms
+/// The faults that the filter has survived so far: in wasm, a trap ends a VM and the next request of its worker starts another; the
+/// native module counts panics.
+pub async fn faults(stack: &Stack) -> BTreeMap<&'static str, u64> {
+    // Envoy does not reload a VM that is younger than a second, but counts that it was to be reloaded.
+    let vms = [
+        "wasm.envoy.wasm.runtime.v8.created",
+        "wasm.envoy.wasm.runtime.v8.active",
+        RELOADS,
+        "wasm.endpoint-picker.vm_reload_backoff",
+    ];
+    let mut faults = BTreeMap::from([("panics", statistics(stack).await.sum("panics"))]);
+    for name in vms {
+        faults.insert(name, stack.envoy().stat(name).await.unwrap());
     }
+    let has_vms = faults["wasm.envoy.wasm.runtime.v8.active"] > 0;
+    assert_eq!(has_vms, stack.filter() == Filter::Wasm, "Envoy counts other VMs: {faults:?}");
+    faults
 }

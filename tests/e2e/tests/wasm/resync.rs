@@ -1,7 +1,7 @@
 //! A VM that has missed changes gets them again.
 
-use crate::fixture::{CHAT, RELOADS, fresh_chat, fresh_prompt, until_all_go_to};
 use bytes::Bytes;
+use endpoint_picker_e2e::fixture::{CHAT, RELOADS, fresh_chat, fresh_prompt, until_all_go_to};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;

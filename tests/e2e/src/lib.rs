@@ -1,0 +1,8 @@
+//! What the end-to-end tests share.
+
+#![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
+
+pub mod fixture;
+pub mod policy_fixture;
+pub mod statistics;
+pub mod steady_load;

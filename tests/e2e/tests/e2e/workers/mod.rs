@@ -1,4 +1,0 @@
-//! Envoy's workers decide as one.
-
-mod replicas;
-mod resync;

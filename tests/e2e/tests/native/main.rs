@@ -1,0 +1,6 @@
+//! End-to-end tests of what only the native module has: panics that it catches, state that outlives a listener, and its own way to the
+//! agent.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod panics;

@@ -1,0 +1,8 @@
+//! End-to-end tests of what only the wasm filter has: VMs that can trap, changes that they share, and the functions that they may call.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod capabilities;
+mod resync;
+mod traps;
+mod without_answers;

@@ -1,0 +1,201 @@
+//! The native form of a configuration that is written for the wasm filter.
+//!
+//! The module needs fewer settings: it labels its statistics, raises its buffer limit, writes the metadata that `header_to_metadata`
+//! copies for the wasm filter, and polls the agent itself.
+
+use super::file::http_filters;
+use super::picker;
+use crate::Filter;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+/// The picker's header, and the key of its copy in the metadata, which steers a request.
+const DESTINATION: &str = "x-gateway-destination-endpoint";
+const STEERING_NAMESPACE: &str = "envoy.lb";
+
+/// Headers in which only the wasm filter passes metadata on.
+const HELPER_HEADERS: [&str; 3] =
+    ["x-gateway-destination-endpoint-scores", "x-endpoint-picker-explanation", "x-endpoint-picker-fallback"];
+
+/// Converts a whole configuration.
+pub(super) fn to_native(document: &mut Value) -> Result<()> {
+    let fields = document.as_object_mut().context("a configuration")?;
+    fields.remove("stats_config");
+    let strips_prefix = json!({"envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true});
+    let layers = json!({"layers": [{"name": "statistics", "static_layer": strips_prefix}]});
+    fields.insert("layered_runtime".into(), layers);
+
+    let resources = &mut document["static_resources"];
+    let mut clusters = resources["clusters"].take();
+    for listener in resources["listeners"].as_array_mut().context("listeners")? {
+        listener.as_object_mut().context("a listener")?.remove("per_connection_buffer_limit_bytes");
+        let manager = listener
+            .pointer_mut("/filter_chains/0/filters/0/typed_config")
+            .context("a connection manager")?;
+        convert_filters(http_filters(manager)?, &mut clusters)?;
+        keep_early_mutation_of_destination(manager);
+    }
+    resources["clusters"] = clusters;
+    Ok(())
+}
+
+/// Converts the pickers among these HTTP filters, and what copies their headers; takes the agent's cluster away.
+fn convert_filters(filters: &mut Vec<Value>, clusters: &mut Value) -> Result<()> {
+    let mut agents = Vec::new();
+    for picker in filters.iter_mut().filter(|filter| picker::is_wasm(filter)) {
+        agents.push(convert_picker(picker, clusters)?);
+    }
+    let clusters = clusters.as_array_mut().context("clusters")?;
+    clusters.retain(|cluster| !agents.contains(&cluster["name"]));
+
+    let mut takes_one_endpoint = false;
+    for rules in filters.iter_mut().filter_map(|filter| filter.pointer_mut("/typed_config/request_rules")) {
+        let rules = rules.as_array_mut().context("rules")?;
+        takes_one_endpoint |= rules.iter().any(|rule| steers(rule) && is_rewritten(rule));
+        rules.retain(|rule| !steers(rule) && !HELPER_HEADERS.iter().any(|header| rule["header"] == *header));
+    }
+    filters.retain(|filter| {
+        filter
+            .pointer("/typed_config/request_rules")
+            .and_then(Value::as_array)
+            .is_none_or(|rules| !rules.is_empty())
+    });
+    if takes_one_endpoint {
+        for picker in picker::all_of(filters) {
+            picker::set_field(picker, "steering", "overrideHost".into())?;
+        }
+    }
+    Ok(())
+}
+
+/// Converts a picker; gives the name of the agent's cluster, which it does not need.
+fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Value> {
+    let mut fields = picker::fields(picker)?;
+    let agent_cluster = fields.as_object_mut().and_then(|fields| fields.remove("agentCluster"));
+    let agent_cluster = agent_cluster.context("the endpoint picker names no cluster of the agent")?;
+    let cluster = clusters.as_array().into_iter().flatten().find(|cluster| cluster["name"] == agent_cluster);
+    fields["agent"] = json!({"addresses": addresses_of(cluster.context("no cluster of the agent")?)?});
+    picker["typed_config"] = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter",
+        "dynamic_module_config": {
+            "module": {"local": {"filename": Filter::Native.shipped_path()}},
+            "do_not_close": true,
+        },
+        "filter_name": "endpoint-picker",
+        "filter_config": {
+            "@type": "type.googleapis.com/google.protobuf.StringValue",
+            "value": fields.to_string(),
+        },
+    });
+    Ok(agent_cluster)
+}
+
+/// The URLs of a cluster without TLS.
+fn addresses_of(cluster: &Value) -> Result<Vec<String>> {
+    ensure!(cluster.get("transport_socket").is_none(), "the agent's cluster has a transport socket");
+    let localities = cluster.pointer("/load_assignment/endpoints").and_then(Value::as_array);
+    let endpoints =
+        localities.into_iter().flatten().filter_map(|locality| locality["lb_endpoints"].as_array());
+    let addresses = endpoints.flatten().map(|endpoint| {
+        let address = endpoint.pointer("/endpoint/address/socket_address").context("an address")?;
+        let (ip, port) = (address["address"].as_str(), address["port_value"].as_u64());
+        let (ip, port) = ip.zip(port).context("an address and a port")?;
+        Ok(format!("http://{ip}:{port}"))
+    });
+    addresses.collect()
+}
+
+/// Whether a rule writes what the module writes itself.
+fn steers(rule: &Value) -> bool {
+    let target = &rule["on_header_present"];
+    rule["header"] == DESTINATION
+        && target["metadata_namespace"] == STEERING_NAMESPACE
+        && target["key"] == DESTINATION
+}
+
+fn is_rewritten(rule: &Value) -> bool {
+    rule["on_header_present"].get("regex_value_rewrite").is_some()
+}
+
+/// Leaves only the header that servers and the access log read.
+fn keep_early_mutation_of_destination(manager: &mut Value) {
+    let extensions = manager["early_header_mutation_extensions"].as_array_mut();
+    for mutations in
+        extensions.into_iter().flatten().filter_map(|it| it.pointer_mut("/typed_config/mutations"))
+    {
+        if let Some(mutations) = mutations.as_array_mut() {
+            mutations.retain(|mutation| !HELPER_HEADERS.iter().any(|header| mutation["remove"] == *header));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::shipped;
+    use super::*;
+
+    /// The picker's own configuration is JSON in a string.
+    fn with_parsed_strings(value: &mut Value) {
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(with_parsed_strings),
+            Value::Object(fields) => fields.values_mut().for_each(with_parsed_strings),
+            Value::String(text) => {
+                if let Ok(parsed @ Value::Object(_)) = serde_json::from_str(text) {
+                    *value = parsed;
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn converted(path: &str) -> Value {
+        let mut document = shipped(path).unwrap();
+        to_native(&mut document).unwrap();
+        with_parsed_strings(&mut document);
+        document
+    }
+
+    #[test]
+    fn the_native_form_of_envoy_yaml_is_envoy_native_yaml() {
+        let mut native = shipped("envoy-native.yaml").unwrap();
+        with_parsed_strings(&mut native);
+        let converted = converted("envoy.yaml");
+        assert_eq!(
+            serde_json::to_string_pretty(&converted).unwrap(),
+            serde_json::to_string_pretty(&native).unwrap()
+        );
+    }
+
+    #[test]
+    fn nothing_of_the_wasm_filter_is_left_in_the_native_form_of_an_example() {
+        for path in ["original-dst", "rate-limit-and-tokens", "subset", "two-pools/envoy"] {
+            let text = converted(&format!("examples/{path}.yaml")).to_string();
+            for word in
+                ["wasm", "vm_config", "stats_tags", "agentCluster", "x-endpoint-picker-", "per_connection"]
+            {
+                assert!(!text.contains(word), "{path} has {word}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_balancer_that_takes_one_endpoint_gets_it_as_override_host_and_a_rule_of_ones_own_stays() {
+        let subset = converted("examples/subset.yaml").to_string();
+        assert!(
+            subset.contains(r#""steering":"overrideHost""#) && !subset.contains("request_rules"),
+            "{subset}"
+        );
+        let original_dst = converted("examples/original-dst.yaml").to_string();
+        assert!(
+            !original_dst.contains("steering") && original_dst.contains("first-endpoint"),
+            "{original_dst}"
+        );
+    }
+
+    #[test]
+    fn both_pools_are_converted() {
+        let pools = converted("examples/two-pools/envoy.yaml").to_string();
+        assert_eq!(pools.matches(r#""addresses":["http://127.0.0.1:9095"]"#).count(), 2, "{pools}");
+        assert!(!pools.contains(r#""name":"metrics-agent""#), "{pools}");
+    }
+}

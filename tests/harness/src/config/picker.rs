@@ -1,0 +1,49 @@
+//! An endpoint picker among the HTTP filters, in either form, and its own configuration: JSON in a string.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+const WASM_CONFIGURATION: &str = "/typed_config/config/configuration/value";
+const NATIVE_CONFIGURATION: &str = "/typed_config/filter_config/value";
+
+/// The pickers among these filters.
+pub(super) fn all_of(filters: &mut [Value]) -> impl Iterator<Item = &mut Value> {
+    filters.iter_mut().filter(|filter| is_wasm(filter) || is_native(filter))
+}
+
+/// Whether a filter is a picker in wasm.
+pub(super) fn is_wasm(filter: &Value) -> bool {
+    filter.pointer(WASM_CONFIGURATION).is_some()
+}
+
+fn is_native(filter: &Value) -> bool {
+    filter.pointer(NATIVE_CONFIGURATION).is_some()
+}
+
+/// The fields of a picker's configuration.
+pub(super) fn fields(picker: &Value) -> Result<Value> {
+    let text = picker.pointer(WASM_CONFIGURATION).or_else(|| picker.pointer(NATIVE_CONFIGURATION));
+    let text = text.and_then(Value::as_str).context("the endpoint picker has no configuration")?;
+    serde_json::from_str(text).context("the endpoint picker's configuration")
+}
+
+/// Sets a field of it.
+pub(super) fn set_field(picker: &mut Value, field: &str, value: Value) -> Result<()> {
+    let mut fields = fields(picker)?;
+    fields[field] = value;
+    set_fields(picker, &fields)
+}
+
+/// Removes a field of it, if it is there.
+pub(super) fn remove_field(picker: &mut Value, field: &str) -> Result<()> {
+    let mut fields = fields(picker)?;
+    fields.as_object_mut().context("the configuration has no fields")?.remove(field);
+    set_fields(picker, &fields)
+}
+
+fn set_fields(picker: &mut Value, fields: &Value) -> Result<()> {
+    let place = if is_wasm(picker) { WASM_CONFIGURATION } else { NATIVE_CONFIGURATION };
+    *picker.pointer_mut(place).context("the endpoint picker has no configuration")? =
+        fields.to_string().into();
+    Ok(())
+}
