@@ -1,14 +1,28 @@
 //! Envoy's C interface for dynamic modules, bound by hand. The only module with `unsafe`.
+//!
+//! [`callbacks`] and [`late`] declare Envoy's functions. [`RequestHandle`] and [`ConfigHandle`] wrap them for the hook at hand, and
+//! [`Scheduler`] for any thread. [`hooks`] has the functions that Envoy calls.
+//!
+//! Envoy's buffers live until the hook ends, or until the next call that changes the request. The wrappers' lifetimes say the
+//! same: a reader borrows the handle, and a call that changes something borrows it mutably.
 
 #![expect(unsafe_code, reason = "Envoy's interface is C")]
 
-use core::ffi::{CStr, c_char};
+mod callbacks;
+mod config;
+mod hooks;
+mod late;
+mod log;
+mod request;
+mod scheduler;
+mod types;
 
-/// The version of the interface that this module is written for: the one of Envoy 1.40. Another Envoy warns and loads it all the same.
-const VERSION: &CStr = c"v0.2.0";
+pub(crate) use config::{CalloutAnswer, ConfigHandle, DefinedMetric, MetricWriter};
+pub(crate) use request::LocalReply;
+pub use request::{Attribute, BodyPart, HeaderMap, RequestHandle};
 
-/// Called once, when Envoy has loaded the library.
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
-    VERSION.as_ptr()
+/// The number of Envoy's worker threads. To be called on the main thread.
+pub(crate) fn concurrency() -> u32 {
+    // SAFETY: the function takes no arguments, and configurations are made on the main thread, as it demands.
+    unsafe { callbacks::get_concurrency() }
 }

@@ -1,1 +1,241 @@
-//! Envoy without `unsafe`: wrappers over [`abi`](crate::abi) for the request and the configuration that a hook is about.
+//! Envoy as the engine sees it: one request during one hook.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use endpoint_picker::headers::HeaderList;
+use endpoint_picker::packed;
+use endpoint_picker_engine::headers::{DESTINATION, NO_FALLBACK, SCORES};
+use endpoint_picker_engine::metadata::Metadata;
+use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result};
+use endpoint_picker_wire::endpoint_scores_field;
+
+use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
+use crate::clock;
+use crate::config::Steering;
+
+/// The namespace of the cluster's metadata.
+const LB: &str = "envoy.lb";
+
+/// The namespace of the explanation.
+const PICKER: &str = "endpoint-picker";
+
+/// The key in [`LB`] that keeps the cluster's balancer from other endpoints.
+const FALLBACK_KEY: &str = "endpoint-picker-fallback";
+
+/// Bytes of the scores in metadata at most.
+const MAX_SCORES_BYTES: usize = 8191;
+
+/// What the hook at hand is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A piece of a body has arrived.
+    Body,
+    /// Anything else.
+    Other,
+}
+
+/// One request during one hook.
+#[derive(Debug)]
+pub(crate) struct Envoy<'a, 'hook> {
+    request: &'a mut RequestHandle<'hook>,
+    event: Event,
+    steering: Steering,
+    /// The first destination.
+    first: String,
+    /// The key of the mark that this pool's picker leaves.
+    mark: &'a str,
+    /// The answer to send when the engine has returned: Envoy calls further hooks inside that call.
+    pub(crate) reply: Option<LocalReply>,
+}
+
+fn refused(call: &'static str) -> ProxyError {
+    ProxyError { call, status: "refused".to_owned() }
+}
+
+fn done(is_done: bool, call: &'static str) -> Result<()> {
+    is_done.then_some(()).ok_or_else(|| refused(call))
+}
+
+impl<'a, 'hook> Envoy<'a, 'hook> {
+    /// The request, for one hook.
+    pub(crate) fn new(
+        request: &'a mut RequestHandle<'hook>,
+        event: Event,
+        steering: Steering,
+        mark: &'a str,
+    ) -> Self {
+        Self { request, event, steering, first: String::new(), mark, reply: None }
+    }
+
+    fn headers(&self, map: HeaderMap) -> HeaderList {
+        /// Room for usual requests and answers.
+        const USUAL: (usize, usize) = (32, 1024);
+        let mut list = HeaderList::with_capacity(USUAL.0, USUAL.1);
+        self.request.for_each_header(map, |name, value| list.push(name, value));
+        list
+    }
+
+    /// Whether the received part of the request's body holds bytes that are not buffered.
+    fn has_received_part(&self) -> bool {
+        self.event == Event::Body && !self.request.received_is_buffered()
+    }
+
+    /// Bytes of the request's body that have arrived.
+    pub(crate) fn request_body_size(&self) -> usize {
+        let received =
+            if self.has_received_part() { self.request.body_size(BodyPart::ReceivedRequest) } else { 0 };
+        self.request.body_size(BodyPart::BufferedRequest) + received
+    }
+
+    fn set_lb_text(&mut self, key: &str, value: &str) {
+        self.request.set_metadata_text(LB, key, value);
+    }
+
+    /// With that steering, prefers the first destination, strictly: to any other host.
+    fn override_host(&mut self, strict: bool) -> Result<()> {
+        match self.steering {
+            Steering::OverrideHost => {
+                done(self.request.set_override_host(&self.first, strict), "http_set_upstream_override_host")
+            }
+            Steering::Metadata | Steering::Cluster => Ok(()),
+        }
+    }
+}
+
+/// The first `max_bytes` bytes of these pieces.
+fn join(pieces: &[&[u8]], max_bytes: usize) -> Vec<u8> {
+    let size: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let mut all = Vec::with_capacity(size.min(max_bytes));
+    for piece in pieces {
+        let rest = max_bytes - all.len();
+        all.extend_from_slice(piece.get(..rest).unwrap_or(piece));
+    }
+    all
+}
+
+impl Proxy for Envoy<'_, '_> {
+    fn now(&self) -> Result<Duration> {
+        Ok(clock::now())
+    }
+
+    fn request_headers(&self) -> Result<HeaderList> {
+        Ok(self.headers(HeaderMap::Request))
+    }
+
+    fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {
+        done(self.request.set_header(HeaderMap::Request, name, Some(value)), "http_set_header")
+    }
+
+    fn remove_request_header(&mut self, name: &str) -> Result<()> {
+        done(self.request.set_header(HeaderMap::Request, name, None), "http_set_header")
+    }
+
+    fn request_body(&self, max_bytes: usize) -> Result<Vec<u8>> {
+        let mut pieces = self.request.body(BodyPart::BufferedRequest);
+        if self.has_received_part() {
+            pieces.extend(self.request.body(BodyPart::ReceivedRequest));
+        }
+        Ok(join(&pieces, max_bytes))
+    }
+
+    fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
+        let (new, old) = if self.event == Event::Body {
+            let has_both = self.has_received_part();
+            (BodyPart::ReceivedRequest, has_both.then_some(BodyPart::BufferedRequest))
+        } else {
+            (BodyPart::BufferedRequest, None)
+        };
+        if let Some(old) = old {
+            self.request.replace_body(old, &[]);
+        }
+        done(self.request.replace_body(new, body), "http_append_body")
+    }
+
+    fn metadata_namespace(&self, namespace: &str) -> Result<Option<Vec<u8>>> {
+        let keys = self.request.metadata_keys(namespace);
+        Ok((!keys.is_empty()).then(|| packed::list(&keys)))
+    }
+
+    fn metadata(&self, namespace: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        if let Some(items) = self.request.metadata_list(namespace, key) {
+            return Ok(Some(packed::list(&items)));
+        }
+        let text = self.request.metadata_text(namespace, key);
+        Ok(text.filter(|text| !text.is_empty()).map(<[u8]>::to_vec))
+    }
+
+    fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()> {
+        match *metadata {
+            Metadata::Destination(list) => {
+                self.set_lb_text(DESTINATION, list);
+                list.split(',').next().unwrap_or_default().clone_into(&mut self.first);
+                self.override_host(false)
+            }
+            Metadata::NoFallback => {
+                self.set_lb_text(FALLBACK_KEY, NO_FALLBACK);
+                self.override_host(true)
+            }
+            Metadata::Explanation(text) => {
+                self.request.set_metadata_text(PICKER, "explanation", text);
+                Ok(())
+            }
+            Metadata::Scores(scores) => {
+                let field = endpoint_scores_field(SCORES, scores.to_vec(), MAX_SCORES_BYTES);
+                if !self.request.merge_metadata(LB, &field) {
+                    log::debug!("Envoy before 1.40 has no structures in metadata; scores are left out");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn picked_for(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.request.filter_state(self.mark).map(<[u8]>::to_vec))
+    }
+
+    fn mark_picked(&mut self, pool: &str) -> Result<()> {
+        // Envoy refuses to set a value twice.
+        let is_marked = self.request.filter_state(self.mark).is_some();
+        done(
+            is_marked || self.request.set_filter_state(self.mark, pool.as_bytes()),
+            "http_set_filter_state_bytes",
+        )
+    }
+
+    fn send_response(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()> {
+        let headers = headers.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        self.reply =
+            Some(LocalReply { status, headers, body: body.to_vec(), details: "endpoint_picker_rejected" });
+        Ok(())
+    }
+
+    fn upstream_address(&self) -> Result<Option<SocketAddr>> {
+        let address = self.request.attribute(Attribute::UpstreamAddress);
+        Ok(address.and_then(|address| core::str::from_utf8(address).ok()?.parse().ok()))
+    }
+
+    fn response_details(&self) -> Result<Vec<u8>> {
+        Ok(self.request.attribute(Attribute::ResponseCodeDetails).unwrap_or_default().to_vec())
+    }
+
+    fn response_headers(&self) -> Result<HeaderList> {
+        Ok(self.headers(HeaderMap::Response))
+    }
+
+    fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
+        done(self.request.set_header(HeaderMap::Response, name, Some(value)), "http_set_header")
+    }
+
+    fn remove_response_header(&mut self, name: &str) -> Result<()> {
+        done(self.request.set_header(HeaderMap::Response, name, None), "http_set_header")
+    }
+
+    fn response_chunk(&self) -> Result<Vec<u8>> {
+        Ok(join(&self.request.body(BodyPart::ReceivedResponse), usize::MAX))
+    }
+
+    fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()> {
+        done(self.request.replace_body(BodyPart::ReceivedResponse, bytes), "http_append_body")
+    }
+}

@@ -10,7 +10,14 @@ mod agent;
 pub mod attachment;
 mod clock;
 pub mod config;
+mod filter_config;
 mod host;
+mod metrics;
+mod picker;
+mod proxy_name;
 mod registry;
 pub mod shared;
+mod stream;
 pub mod users;
+
+pub use abi::{Attribute, BodyPart, HeaderMap, RequestHandle};

@@ -14,7 +14,7 @@ pub use convert::{
 };
 pub use policy::{picker_config_into_core, pipeline_into_core, policy_into_core, shadow_into_core};
 pub use prost::{DecodeError, Message};
-pub use scores::endpoint_scores;
+pub use scores::{endpoint_scores, endpoint_scores_field};
 
 /// The generated messages.
 #[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]

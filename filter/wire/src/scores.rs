@@ -8,7 +8,17 @@ use prost_types::{Struct, Value};
 
 /// A `google.protobuf.Value`: a structure with the score of each endpoint under its address, of as many of the best endpoints as
 /// fit in `max_bytes`.
-pub fn endpoint_scores(mut scores: Vec<(&str, f64)>, max_bytes: usize) -> Vec<u8> {
+pub fn endpoint_scores(scores: Vec<(&str, f64)>, max_bytes: usize) -> Vec<u8> {
+    structure(scores, max_bytes).encode_to_vec()
+}
+
+/// A `google.protobuf.Struct` with that structure under one key.
+pub fn endpoint_scores_field(key: &str, scores: Vec<(&str, f64)>, max_bytes: usize) -> Vec<u8> {
+    let fields = BTreeMap::from([(key.to_owned(), structure(scores, max_bytes))]);
+    Struct { fields }.encode_to_vec()
+}
+
+fn structure(mut scores: Vec<(&str, f64)>, max_bytes: usize) -> Value {
     scores.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let mut size = STRUCT_BYTES;
     let fits = |(address, _): &(&str, f64)| {
@@ -16,7 +26,7 @@ pub fn endpoint_scores(mut scores: Vec<(&str, f64)>, max_bytes: usize) -> Vec<u8
         size <= max_bytes
     };
     let fields: BTreeMap<_, _> = scores.into_iter().take_while(fits).map(field).collect();
-    Value { kind: Some(Kind::StructValue(Struct { fields })) }.encode_to_vec()
+    Value { kind: Some(Kind::StructValue(Struct { fields })) }
 }
 
 fn field((address, score): (&str, f64)) -> (String, Value) {

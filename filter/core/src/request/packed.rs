@@ -1,4 +1,4 @@
-//! Lists as Envoy hands them to a proxy-wasm filter.
+//! Lists of texts in one buffer, as Envoy hands them to a proxy-wasm filter.
 
 /// Reads the items of a metadata list value.
 ///
@@ -24,6 +24,21 @@ pub fn strings(bytes: &[u8]) -> Option<Vec<&str>> {
     data.iter().all(|&byte| byte == 0).then_some(items)
 }
 
+/// Writes such a list.
+pub fn list(items: &[&[u8]]) -> Vec<u8> {
+    let u32_of = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+    let mut bytes = u32_of(items.len()).to_vec();
+    for item in items {
+        bytes.extend(u32_of(item.len()));
+        bytes.extend(u32_of(0));
+    }
+    for item in items {
+        bytes.extend_from_slice(item);
+        bytes.extend([0, 0]);
+    }
+    bytes
+}
+
 fn split_u32(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (number, rest) = bytes.split_first_chunk()?;
     Some((usize::try_from(u32::from_le_bytes(*number)).ok()?, rest))
@@ -40,22 +55,9 @@ mod tests {
     use super::*;
     use crate::test;
 
-    fn packed(items: &[&[u8]]) -> Vec<u8> {
-        let mut bytes = u32::try_from(items.len()).unwrap().to_le_bytes().to_vec();
-        for item in items {
-            bytes.extend(u32::try_from(item.len()).unwrap().to_le_bytes());
-            bytes.extend([0; 4]);
-        }
-        for item in items {
-            bytes.extend(*item);
-            bytes.extend([0, 0]);
-        }
-        bytes
-    }
-
     #[test]
     fn items_are_read_in_order() {
-        let bytes = packed(&[b"10.0.0.1:8000", b"", b"x"]);
+        let bytes = list(&[b"10.0.0.1:8000", b"", b"x"]);
         assert_eq!(strings(&bytes).unwrap(), ["10.0.0.1:8000", "", "x"]);
     }
 
@@ -66,7 +68,7 @@ mod tests {
 
     #[test]
     fn items_that_are_not_text_are_left_out() {
-        assert_eq!(strings(&packed(&[b"a", &[0xff, 0xfe], b"b"])).unwrap(), ["a", "b"]);
+        assert_eq!(strings(&list(&[b"a", &[0xff, 0xfe], b"b"])).unwrap(), ["a", "b"]);
     }
 
     #[test]
@@ -78,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_or_lies_about_its_size_is_no_list() {
-        let bytes = packed(&[b"10.0.0.1:8000", b"10.0.0.2:8000"]);
+        let bytes = list(&[b"10.0.0.1:8000", b"10.0.0.2:8000"]);
         for length in 0..bytes.len() {
             assert_eq!(strings(&bytes[..length]), None, "cut to {length}");
         }

@@ -4,10 +4,11 @@ use endpoint_picker::rejection::Rejection;
 
 use super::head::{RequestHead, RequestOwner};
 use super::steps::{Exchange, Flow, Progress};
+use crate::headers::CONTROL;
 use crate::metrics::MetricSink;
 use crate::pool_in_use::PoolInUse;
 use crate::pool_store::PoolStore;
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, ProxyError};
 
 impl Exchange {
     /// The request's head has arrived.
@@ -106,6 +107,23 @@ impl Exchange {
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
         self.end(pool);
+    }
+
+    /// The shell failed in the middle of an event, with the engine in any state. A request that is still held gets what the pool's
+    /// failure mode decides; it loses the headers that only a picker may set.
+    pub fn fail<S: PoolStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+        error: ProxyError,
+    ) -> Flow {
+        if !self.is_held() {
+            return Flow::Continue;
+        }
+        for name in CONTROL {
+            let _ = proxy.remove_request_header(name);
+        }
+        self.settle(pool, proxy, Err(error))
     }
 
     /// The server is done with the request: nothing of it is in flight any more, also if the client has yet to receive the end of the

@@ -83,7 +83,8 @@ pub(crate) struct RequestModels<'a> {
 }
 
 impl<M: MetricSink> Metrics<M> {
-    pub(crate) fn new(sink: &M, pool: &str, count_tokens: bool) -> Self {
+    /// The metrics of a pool, none of them counted yet.
+    pub fn new(sink: &M, pool: &str, count_tokens: bool) -> Self {
         let family = |kind, name, labels| sink.family(&Metric { kind, pool, name, labels });
         let no_labels = Labels::default();
         let counter = |name| Counter::new(sink, &family(MetricKind::Counter, name, &[]), &no_labels);

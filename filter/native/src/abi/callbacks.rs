@@ -1,0 +1,162 @@
+//! Envoy's functions that every supported Envoy exports (1.38 and newer). A module that needs one more does not load.
+//!
+//! Common to all: a [`Buffer`] argument is read during the call only. A [`Buffer`] result is Envoy's; it lives until the hook ends or
+//! until a function changes the same object. `filter` and `config` are the pointers that Envoy gave to the hook at hand.
+
+use super::types::{Buffer, EnvoyPtr, Header, ModulePtr};
+
+macro_rules! callbacks {
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+        unsafe extern "C" {
+            $(
+                $(#[$doc])*
+                #[link_name = concat!("envoy_dynamic_module_callback_", stringify!($name))]
+                pub(super) fn $name($($argument: $type),*) $(-> $result)?;
+            )*
+        }
+    };
+}
+
+callbacks! {
+    /// Logs a message; levels are 0 trace to 5 critical. Any thread may call it.
+    fn log(level: u32, message: Buffer);
+    /// Whether messages of this level are logged. Any thread may call it.
+    fn log_enabled(level: u32) -> bool;
+    /// The number of workers. Main thread only.
+    fn get_concurrency() -> u32;
+
+    /// The number of headers; 0 if there are none yet.
+    fn http_get_headers_size(filter: EnvoyPtr, map: u32) -> usize;
+    /// Writes all headers; `headers` has room for as many as [`http_get_headers_size`] returned.
+    fn http_get_headers(filter: EnvoyPtr, map: u32, headers: *mut Header) -> bool;
+    /// Sets a header and removes its old values; with [`Buffer::NULL`] only removes them.
+    fn http_set_header(filter: EnvoyPtr, map: u32, name: Buffer, value: Buffer) -> bool;
+
+    /// Bytes of a part of the body; 0 if it is not there.
+    fn http_get_body_size(filter: EnvoyPtr, part: u32) -> usize;
+    /// Pieces of a part of the body.
+    fn http_get_body_chunks_size(filter: EnvoyPtr, part: u32) -> usize;
+    /// Writes the pieces; `chunks` has room for as many as [`http_get_body_chunks_size`] returned.
+    fn http_get_body_chunks(filter: EnvoyPtr, part: u32, chunks: *mut Buffer) -> bool;
+    /// Removes the first bytes of a part of the body.
+    fn http_drain_body(filter: EnvoyPtr, part: u32, bytes: usize) -> bool;
+    /// Appends to a part of the body.
+    fn http_append_body(filter: EnvoyPtr, part: u32, data: Buffer) -> bool;
+    /// Whether the received part is the one that an earlier filter had buffered, so that both parts are the same bytes.
+    fn http_received_buffered_request_body(filter: EnvoyPtr) -> bool;
+    /// The bytes that Envoy buffers for this stream; 0 is without a limit.
+    fn http_get_buffer_limit(filter: EnvoyPtr) -> u64;
+    /// Sets that limit.
+    fn http_set_buffer_limit(filter: EnvoyPtr, bytes: u64);
+
+    /// Answers the request. Envoy may call other hooks of the same filter inside this call, the one that destroys it included.
+    fn http_send_response(
+        filter: EnvoyPtr,
+        status: u32,
+        headers: *const Header,
+        headers_count: usize,
+        body: Buffer,
+        details: Buffer,
+    );
+
+    /// The number of keys in a namespace; 0 if it does not exist.
+    fn http_get_metadata_keys_count(filter: EnvoyPtr, source: u32, namespace: Buffer) -> usize;
+    /// Writes the keys; `keys` has room for as many as [`http_get_metadata_keys_count`] returned.
+    fn http_get_metadata_keys(filter: EnvoyPtr, source: u32, namespace: Buffer, keys: *mut Buffer) -> bool;
+    /// A string; false if there is none. Logs an error if the value is of another type.
+    fn http_get_metadata_string(filter: EnvoyPtr, source: u32, namespace: Buffer, key: Buffer, value: *mut Buffer) -> bool;
+    /// The length of a list; false if the value is not a list.
+    fn http_get_metadata_list_size(filter: EnvoyPtr, source: u32, namespace: Buffer, key: Buffer, size: *mut usize) -> bool;
+    /// An item of a list; false if it is not a string.
+    fn http_get_metadata_list_string(
+        filter: EnvoyPtr,
+        source: u32,
+        namespace: Buffer,
+        key: Buffer,
+        index: usize,
+        value: *mut Buffer,
+    ) -> bool;
+    /// Sets a string of the request's dynamic metadata.
+    fn http_set_dynamic_metadata_string(filter: EnvoyPtr, namespace: Buffer, key: Buffer, value: Buffer);
+    /// Sets a value that filters of this request share. A value is set once: Envoy refuses a second one under the same key.
+    fn http_set_filter_state_bytes(filter: EnvoyPtr, key: Buffer, value: Buffer) -> bool;
+    /// Reads such a value; false if there is none.
+    fn http_get_filter_state_bytes(filter: EnvoyPtr, key: Buffer, value: *mut Buffer) -> bool;
+
+    /// An attribute of the request; false if it is not known yet.
+    fn http_filter_get_attribute_string(filter: EnvoyPtr, attribute: u32, value: *mut Buffer) -> bool;
+    /// Prefers a host, an `ip:port`, for the next attempts; strictly: to the balancer, for the first attempt. False if it is not an
+    /// address.
+    fn http_set_upstream_override_host(filter: EnvoyPtr, host: Buffer, strict: bool) -> bool;
+    /// The worker that runs the request, from 0; the main thread has the next number.
+    fn http_filter_get_worker_index(filter: EnvoyPtr) -> u32;
+    /// The module's own configuration of the most specific route that has one, or null.
+    fn get_most_specific_route_config(filter: EnvoyPtr) -> ModulePtr;
+
+    /// Defines a metric with names of labels. Only while the configuration is made. 0 is success.
+    fn http_filter_config_define_counter(
+        config: EnvoyPtr,
+        name: Buffer,
+        labels: *const Buffer,
+        labels_count: usize,
+        id: *mut usize,
+    ) -> u32;
+    /// As [`http_filter_config_define_counter`].
+    fn http_filter_config_define_gauge(
+        config: EnvoyPtr,
+        name: Buffer,
+        labels: *const Buffer,
+        labels_count: usize,
+        id: *mut usize,
+    ) -> u32;
+    /// As [`http_filter_config_define_counter`].
+    fn http_filter_config_define_histogram(
+        config: EnvoyPtr,
+        name: Buffer,
+        labels: *const Buffer,
+        labels_count: usize,
+        id: *mut usize,
+    ) -> u32;
+    /// Adds to a counter of the request's configuration. As many values as the metric has labels. 0 is success.
+    fn http_filter_increment_counter(
+        filter: EnvoyPtr,
+        id: usize,
+        values: *const Buffer,
+        values_count: usize,
+        amount: u64,
+    ) -> u32;
+    /// Sets a gauge; as [`http_filter_increment_counter`].
+    fn http_filter_set_gauge(
+        filter: EnvoyPtr,
+        id: usize,
+        values: *const Buffer,
+        values_count: usize,
+        amount: u64,
+    ) -> u32;
+    /// Adds a value to a histogram; as [`http_filter_increment_counter`].
+    fn http_filter_record_histogram_value(
+        filter: EnvoyPtr,
+        id: usize,
+        values: *const Buffer,
+        values_count: usize,
+        amount: u64,
+    ) -> u32;
+
+    /// A scheduler of a configuration; the module deletes it. Main thread only.
+    fn http_filter_config_scheduler_new(config: EnvoyPtr) -> EnvoyPtr;
+    /// Has Envoy call `on_http_filter_config_scheduled` on the main thread, unless the configuration is gone. Any thread.
+    fn http_filter_config_scheduler_commit(scheduler: EnvoyPtr, event: u64);
+    /// Deletes a scheduler. Any thread.
+    fn http_filter_config_scheduler_delete(scheduler: EnvoyPtr);
+    /// Sends a request to a cluster; `on_http_filter_config_http_callout_done` has the answer, and may be called inside this call.
+    /// Main thread only. 0 is success.
+    fn http_filter_config_http_callout(
+        config: EnvoyPtr,
+        id: *mut u64,
+        cluster: Buffer,
+        headers: *const Header,
+        headers_count: usize,
+        body: Buffer,
+        timeout_ms: u64,
+    ) -> u32;
+}

@@ -1,0 +1,161 @@
+//! A filter configuration during one hook on the main thread, and the changes of its metrics.
+
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use core::time::Duration;
+
+use endpoint_picker_engine::metrics::MetricKind;
+
+use super::callbacks;
+use super::late::{self, ChangeMetric};
+use super::request::RequestHandle;
+use super::scheduler::Scheduler;
+use super::types::{Buffer, EnvoyPtr, Header};
+
+/// Envoy's result of a call that succeeded.
+const SUCCESS: u32 = 0;
+
+/// A metric as one configuration has defined it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DefinedMetric {
+    pub(crate) kind: MetricKind,
+    id: usize,
+}
+
+/// Changes metrics of one configuration.
+pub(crate) trait MetricWriter {
+    /// Adds to a counter, sets a gauge, or adds a value to a histogram. `values` has one for each label of the metric. False if Envoy
+    /// refuses.
+    fn change(&mut self, metric: DefinedMetric, values: &[&str], amount: u64) -> bool;
+}
+
+/// Why Envoy does not send a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CalloutRefused {
+    /// The cluster does not exist (yet).
+    ClusterNotFound,
+    /// Another reason, by Envoy's number: 1 a header is missing, 3 the identifier is in use, 4 no healthy host or the like.
+    Other(u32),
+}
+
+/// The answer to a request that the configuration has sent.
+#[derive(Debug)]
+pub(crate) struct CalloutAnswer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A filter configuration during one hook on the main thread.
+#[derive(Debug)]
+pub(crate) struct ConfigHandle<'hook> {
+    config: EnvoyPtr,
+    hook: PhantomData<&'hook mut c_void>,
+}
+
+impl ConfigHandle<'_> {
+    /// # Safety
+    /// `config` is the pointer that Envoy gave to the hook, and the handle is dropped before the hook ends.
+    pub(super) unsafe fn new(config: EnvoyPtr) -> Self {
+        Self { config, hook: PhantomData }
+    }
+
+    /// Defines a metric. Only while the configuration is made: later Envoy refuses, and the result is `None`.
+    pub(crate) fn define(&mut self, kind: MetricKind, name: &str, labels: &[&str]) -> Option<DefinedMetric> {
+        let define = match kind {
+            MetricKind::Counter => callbacks::http_filter_config_define_counter,
+            MetricKind::Gauge => callbacks::http_filter_config_define_gauge,
+            MetricKind::Histogram => callbacks::http_filter_config_define_histogram,
+        };
+        let labels = buffers(labels);
+        let mut id = 0;
+        // SAFETY: the pointer is valid during the hook, the buffers and the result's place during the call.
+        let result = unsafe {
+            define(self.config, Buffer::of(name.as_bytes()), labels.as_ptr(), labels.len(), &raw mut id)
+        };
+        (result == SUCCESS).then_some(DefinedMetric { kind, id })
+    }
+
+    /// A scheduler of this configuration; `None` if Envoy has none.
+    pub(crate) fn scheduler(&self) -> Option<Scheduler> {
+        // SAFETY: the pointer is valid during the hook, which runs on the main thread.
+        unsafe { Scheduler::new(self.config) }
+    }
+
+    /// Sends a request to a cluster. Returns the identifier of its answer, which never comes inside this call: Envoy refuses what it
+    /// cannot send.
+    pub(crate) fn call(
+        &mut self,
+        cluster: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        timeout: Duration,
+    ) -> Result<u64, CalloutRefused> {
+        let headers: Vec<Header> = headers.iter().map(|(name, value)| Header::of(name, value)).collect();
+        let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let mut id = 0;
+        // SAFETY: the pointer is valid during the hook, the buffers and the result's place during the call.
+        let result = unsafe {
+            callbacks::http_filter_config_http_callout(
+                self.config,
+                &raw mut id,
+                Buffer::of(cluster.as_bytes()),
+                headers.as_ptr(),
+                headers.len(),
+                Buffer::of(body),
+                timeout,
+            )
+        };
+        match result {
+            SUCCESS => Ok(id),
+            2 => Err(CalloutRefused::ClusterNotFound),
+            other => Err(CalloutRefused::Other(other)),
+        }
+    }
+
+    /// Whether metrics can be changed outside of requests: not before Envoy 1.39.
+    pub(crate) fn changes_metrics() -> bool {
+        late::http_filter_config_increment_counter().is_some()
+    }
+}
+
+fn buffers(values: &[&str]) -> Vec<Buffer> {
+    values.iter().map(|value| Buffer::of(value.as_bytes())).collect()
+}
+
+impl MetricWriter for ConfigHandle<'_> {
+    fn change(&mut self, metric: DefinedMetric, values: &[&str], amount: u64) -> bool {
+        let change = match metric.kind {
+            MetricKind::Counter => late::http_filter_config_increment_counter(),
+            MetricKind::Gauge => late::http_filter_config_set_gauge(),
+            MetricKind::Histogram => late::http_filter_config_record_histogram_value(),
+        };
+        // SAFETY: the pointer is valid during the hook.
+        change.is_some_and(|change| unsafe { call_change(change, self.config, metric, values, amount) })
+    }
+}
+
+impl MetricWriter for RequestHandle<'_> {
+    fn change(&mut self, metric: DefinedMetric, values: &[&str], amount: u64) -> bool {
+        let change: ChangeMetric = match metric.kind {
+            MetricKind::Counter => callbacks::http_filter_increment_counter,
+            MetricKind::Gauge => callbacks::http_filter_set_gauge,
+            MetricKind::Histogram => callbacks::http_filter_record_histogram_value,
+        };
+        // SAFETY: the pointer is valid during the hook.
+        unsafe { call_change(change, self.filter(), metric, values, amount) }
+    }
+}
+
+/// # Safety
+/// `owner` is the object that `change` takes, and the metric is of its configuration.
+unsafe fn call_change(
+    change: ChangeMetric,
+    owner: EnvoyPtr,
+    metric: DefinedMetric,
+    values: &[&str],
+    amount: u64,
+) -> bool {
+    let values = buffers(values);
+    // SAFETY: as the caller promises; Envoy compares the number of values with that of the labels.
+    unsafe { change(owner, metric.id, values.as_ptr(), values.len(), amount) == SUCCESS }
+}

@@ -1,0 +1,104 @@
+//! Hooks of configurations, all on the main thread.
+
+use core::ptr;
+
+use super::caught;
+use crate::abi::config::{CalloutAnswer, ConfigHandle};
+use crate::abi::types::{Buffer, EnvoyPtr, Header, ModulePtr, values};
+use crate::filter_config::{FilterConfig, RouteConfig};
+
+/// A filter configuration arrived. A null pointer refuses it.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
+    config: EnvoyPtr,
+    _name: Buffer,
+    text: Buffer,
+) -> ModulePtr {
+    // SAFETY: Envoy gives its pointer and the text for this hook.
+    let (mut handle, text) = unsafe { (ConfigHandle::new(config), text.bytes()) };
+    accepted(caught(|| FilterConfig::new(&mut handle, text)))
+}
+
+/// A route's configuration arrived. A null pointer refuses it.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_new(
+    _name: Buffer,
+    text: Buffer,
+) -> ModulePtr {
+    // SAFETY: Envoy gives the text for this hook.
+    let text = unsafe { text.bytes() };
+    accepted(caught(|| RouteConfig::new(text)))
+}
+
+/// The pointer for Envoy. The reason of a refusal is only in the log: Envoy reports that the module refused.
+fn accepted<T>(config: Option<Result<T, String>>) -> ModulePtr {
+    match config {
+        Some(Ok(config)) => Box::into_raw(Box::new(config)).cast_const().cast(),
+        Some(Err(reason)) => {
+            ::log::error!("the configuration is refused: {reason}");
+            ptr::null()
+        }
+        None => ptr::null(),
+    }
+}
+
+/// No request uses the configuration any more.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: ModulePtr) {
+    // SAFETY: the pointer came from `accepted` as this type, and Envoy calls this hook once.
+    let config = unsafe { Box::from_raw(config.cast_mut().cast::<FilterConfig>()) };
+    caught(|| drop(config));
+}
+
+/// No route uses the configuration any more.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_destroy(config: ModulePtr) {
+    // SAFETY: the pointer came from `accepted` as this type, and Envoy calls this hook once.
+    let config = unsafe { Box::from_raw(config.cast_mut().cast::<RouteConfig>()) };
+    caught(|| drop(config));
+}
+
+/// A wake that a scheduler has sent.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
+    config: EnvoyPtr,
+    module: ModulePtr,
+    _event: u64,
+) {
+    // SAFETY: Envoy gives its pointer for this hook, and the module's came from `accepted` as this type.
+    let (mut handle, module) = unsafe { (ConfigHandle::new(config), &*module.cast::<FilterConfig>()) };
+    caught(|| module.on_scheduled(&mut handle));
+}
+
+/// The answer to a request that the configuration has sent.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
+    config: EnvoyPtr,
+    module: ModulePtr,
+    id: u64,
+    _result: u32,
+    headers: *const Header,
+    headers_count: usize,
+    chunks: *const Buffer,
+    chunks_count: usize,
+) {
+    // SAFETY: as above; headers and chunks are Envoy's during this hook.
+    let (mut handle, module, headers, chunks) = unsafe {
+        (
+            ConfigHandle::new(config),
+            &*module.cast::<FilterConfig>(),
+            values(headers, headers_count),
+            values(chunks, chunks_count),
+        )
+    };
+    caught(|| {
+        // SAFETY: as above. Without headers there was no answer.
+        let mut headers = headers.iter().map(|header| unsafe { header.bytes() });
+        let answer = headers.find(|(name, _)| *name == b":status").map(|(_, status)| CalloutAnswer {
+            status: core::str::from_utf8(status).ok().and_then(|status| status.parse().ok()).unwrap_or(0),
+            // SAFETY: as above.
+            body: chunks.iter().flat_map(|chunk| unsafe { chunk.bytes() }).copied().collect(),
+        });
+        module.on_answer(&mut handle, id, answer);
+    });
+}

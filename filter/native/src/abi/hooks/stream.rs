@@ -1,0 +1,171 @@
+//! Hooks of requests, each on its worker.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::caught;
+use crate::abi::request::{LocalReply, RequestHandle};
+use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
+use crate::filter_config::{FilterConfig, RouteConfig};
+use crate::stream::{Outcome, Stream};
+
+/// Envoy goes on.
+const CONTINUE: u32 = 0;
+/// Of headers and trailers: Envoy holds them.
+const STOP: u32 = 1;
+/// Of a body: Envoy buffers the part that has arrived.
+const STOP_AND_BUFFER: u32 = 1;
+/// Of a body: Envoy drops the part that has arrived, since the request is answered.
+const STOP_AND_DROP: u32 = 3;
+
+/// Envoy's pointer to a request is an `Rc` of this. A hook that runs inside another one of the same request finds the cell borrowed and
+/// does nothing.
+type StreamCell = RefCell<Stream>;
+
+/// Runs a hook's body, which returns what Envoy does next, and sends the answer if there is one.
+///
+/// # Safety
+/// `filter` and `stream` are the pointers that Envoy gave to the hook.
+unsafe fn run(
+    filter: EnvoyPtr,
+    stream: ModulePtr,
+    body: impl FnOnce(&mut Stream, &mut RequestHandle<'_>) -> Outcome,
+) -> Option<Outcome> {
+    let stream = stream.cast::<StreamCell>();
+    // SAFETY: the pointer came from `Rc::into_raw` in `on_http_filter_new`, and Envoy's own count is there until
+    // `on_http_filter_destroy`. The second count keeps the request's state if Envoy destroys it inside this hook.
+    let stream = unsafe {
+        Rc::increment_strong_count(stream);
+        Rc::from_raw(stream)
+    };
+    let mut state = stream.try_borrow_mut().ok()?;
+    // SAFETY: as the caller promises.
+    let mut request = unsafe { RequestHandle::new(filter) };
+    let outcome = match caught(|| body(&mut state, &mut request)) {
+        Some(outcome) => outcome,
+        None => caught(|| state.recover(&mut request)).unwrap_or_else(|| {
+            state.give_up();
+            Outcome::Reply(LocalReply::defect())
+        }),
+    };
+    drop(state);
+    Some(match outcome {
+        Outcome::Reply(reply) => {
+            request.send_response(&reply);
+            Outcome::Answered
+        }
+        Outcome::Continue | Outcome::Hold | Outcome::Answered => outcome,
+    })
+}
+
+fn status(outcome: Option<&Outcome>, hold: u32, answered: u32) -> u32 {
+    match outcome {
+        None | Some(Outcome::Continue) => CONTINUE,
+        Some(Outcome::Hold) => hold,
+        Some(Outcome::Reply(_) | Outcome::Answered) => answered,
+    }
+}
+
+/// A request arrived. Envoy fails it if the pointer is null.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_new(config: ModulePtr, filter: EnvoyPtr) -> ModulePtr {
+    // SAFETY: the pointer is that of a configuration, which Envoy keeps longer than its requests, and Envoy gives its own for this hook.
+    let (config, request) = unsafe { (&*config.cast::<FilterConfig>(), RequestHandle::new(filter)) };
+    match caught(|| Stream::new(config.worker(request.worker_index()))) {
+        Some(stream) => Rc::into_raw(Rc::new(StreamCell::new(stream))).cast(),
+        None => core::ptr::null(),
+    }
+}
+
+/// The request is over in any way.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_destroy(stream: ModulePtr) {
+    // SAFETY: the pointer came from `on_http_filter_new`, and Envoy calls this hook once.
+    let stream = unsafe { Rc::from_raw(stream.cast::<StreamCell>()) };
+    caught(|| drop(stream));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
+    filter: EnvoyPtr,
+    stream: ModulePtr,
+    end_of_stream: bool,
+) -> u32 {
+    // SAFETY: the pointers are Envoy's. A route's pointer is one of a configuration, which Envoy keeps during the hook.
+    let outcome = unsafe {
+        run(filter, stream, |stream, request| {
+            let route = request.route_config().cast::<RouteConfig>().as_ref();
+            if let Some(route) = route {
+                stream.take_route(route.worker(request.worker_index()));
+            }
+            stream.request_headers(request, end_of_stream)
+        })
+    };
+    status(outcome.as_ref(), STOP, STOP)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
+    filter: EnvoyPtr,
+    stream: ModulePtr,
+    end_of_stream: bool,
+) -> u32 {
+    // SAFETY: the pointers are Envoy's.
+    let outcome =
+        unsafe { run(filter, stream, |stream, request| stream.request_body(request, end_of_stream)) };
+    status(outcome.as_ref(), STOP_AND_BUFFER, STOP_AND_DROP)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
+    filter: EnvoyPtr,
+    stream: ModulePtr,
+) -> u32 {
+    // SAFETY: the pointers are Envoy's.
+    let outcome = unsafe { run(filter, stream, Stream::request_trailers) };
+    status(outcome.as_ref(), STOP, STOP)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
+    filter: EnvoyPtr,
+    stream: ModulePtr,
+    end_of_stream: bool,
+) -> u32 {
+    // SAFETY: the pointers are Envoy's.
+    unsafe { run(filter, stream, |stream, request| stream.response_headers(request, end_of_stream)) };
+    CONTINUE
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
+    filter: EnvoyPtr,
+    stream: ModulePtr,
+    end_of_stream: bool,
+) -> u32 {
+    // SAFETY: the pointers are Envoy's.
+    unsafe { run(filter, stream, |stream, request| stream.response_body(request, end_of_stream)) };
+    CONTINUE
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
+    filter: EnvoyPtr,
+    stream: ModulePtr,
+) -> u32 {
+    // SAFETY: the pointers are Envoy's.
+    unsafe { run(filter, stream, Stream::response_trailers) };
+    CONTINUE
+}
+
+/// Envoy or another filter answers the request. The hooks of the answer follow, as for an answer of a server.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_local_reply(
+    _filter: EnvoyPtr,
+    _stream: ModulePtr,
+    _status: u32,
+    _details: Buffer,
+    _reset_imminent: bool,
+) -> u32 {
+    CONTINUE
+}

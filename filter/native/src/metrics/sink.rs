@@ -1,0 +1,69 @@
+//! One worker's way to the metrics.
+
+use std::sync::Arc;
+
+use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink};
+use parking_lot::Mutex;
+
+use super::registry::{Definition, REGISTRY, Recorded, SeriesCell};
+
+/// One worker's way to the metrics. Its clones record in one place.
+#[derive(Clone, Debug)]
+pub(crate) struct Sink {
+    recorded: Arc<Mutex<Recorded>>,
+}
+
+/// A metric of one pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Family {
+    definition: usize,
+    kind: MetricKind,
+    pool: String,
+}
+
+/// One series.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    place: usize,
+    cell: Arc<SeriesCell>,
+}
+
+impl Sink {
+    /// The way of one more worker.
+    pub(crate) fn new() -> Self {
+        Self { recorded: REGISTRY.new_recorder() }
+    }
+}
+
+impl MetricSink for Sink {
+    type Family = Family;
+    type Series = Series;
+
+    fn family(&self, metric: &Metric<'_>) -> Family {
+        let &Metric { kind, pool, name, labels } = metric;
+        let definition = REGISTRY.definition(Definition { kind, name, labels });
+        Family { definition, kind, pool: pool.to_owned() }
+    }
+
+    fn series(&self, family: &Family, values: &Labels) -> Option<Series> {
+        let values = core::iter::once(family.pool.as_str()).chain(values.values());
+        let values: Vec<String> = values.map(str::to_owned).collect();
+        let (place, cell) = REGISTRY.series(family.definition, family.kind, &values);
+        Some(Series { place, cell })
+    }
+
+    fn add(&self, counter: &Series, count: u64) {
+        counter.cell.add(count);
+    }
+
+    fn record(&self, series: &Series, value: u64) {
+        match series.cell.kind {
+            MetricKind::Counter | MetricKind::Gauge => series.cell.set(value),
+            MetricKind::Histogram => *self.recorded.lock().entry((series.place, value)).or_default() += 1,
+        }
+    }
+
+    fn value(&self, counter: &Series) -> u64 {
+        counter.cell.amount()
+    }
+}

@@ -1,0 +1,151 @@
+//! One pool as all workers use it, for a filter configuration or a route.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Weak};
+
+use endpoint_picker_engine::config::Limits;
+use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics};
+use endpoint_picker_engine::pool_in_use::PoolInUse;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::abi::{LocalReply, RequestHandle};
+use crate::attachment::Attachment;
+use crate::clock;
+use crate::config::{ModuleConfig, Steering};
+use crate::host::{Envoy, Event};
+use crate::metrics::{self, Flusher, Publisher, Series, Sink};
+use crate::shared::{Polls, SharedStore};
+
+/// One pool as one worker uses it.
+pub(crate) type Pool = PoolInUse<SharedStore, Sink>;
+
+/// Bytes that Envoy may buffer beyond those that the engine holds: the piece with which a body exceeds the limit.
+const BUFFER_MARGIN: u64 = 1 << 20;
+
+/// One pool as one worker uses it, with what a request needs of its configuration.
+///
+/// The lock is the worker's own. Only the main thread takes it beside, once a second for the metrics.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pool: Mutex<Pool>,
+    sink: Sink,
+    panics: Option<Series>,
+    limits: Limits,
+    steering: Steering,
+    mark: String,
+    /// `None` for a route.
+    flusher: Option<Arc<Flusher>>,
+}
+
+impl Worker {
+    fn new(config: &ModuleConfig, store: SharedStore, flusher: Option<Arc<Flusher>>) -> Self {
+        let sink = Sink::new();
+        let ModuleConfig { engine, steering, .. } = config;
+        // Seeded by the system once in each thread, and counted up.
+        let seed = RandomState::new().hash_one(0);
+        Self {
+            panics: panics(&sink, &engine.pool),
+            limits: engine.limits,
+            steering: *steering,
+            mark: format!("endpoint-picker.picked.{}", engine.pool),
+            flusher,
+            pool: Mutex::new(PoolInUse::new(engine.clone(), store, &sink, seed)),
+            sink,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Bytes that Envoy has to be able to buffer for a request.
+    pub(crate) fn buffer_limit(&self) -> u64 {
+        u64::try_from(self.limits.max_held_bytes).unwrap_or(u64::MAX).saturating_add(BUFFER_MARGIN)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock()
+    }
+
+    /// Runs a part of a hook. Returns its result and the answer to send, if there is one.
+    pub(crate) fn with<T>(
+        &self,
+        request: &mut RequestHandle<'_>,
+        event: Event,
+        run: impl FnOnce(&mut Pool, &mut Envoy<'_, '_>) -> T,
+    ) -> (T, Option<LocalReply>) {
+        let mut envoy = Envoy::new(request, event, self.steering, &self.mark);
+        let result = run(&mut self.lock(), &mut envoy);
+        (result, envoy.reply)
+    }
+
+    /// Counts a panic that a hook has caught.
+    pub(crate) fn count_panic(&self) {
+        if let Some(panics) = &self.panics {
+            self.sink.add(panics, 1);
+        }
+    }
+
+    /// Flushes the metrics through a request, where Envoy has no other way.
+    pub(crate) fn flush_if_due(&self, request: &mut RequestHandle<'_>) {
+        if let Some(flusher) = &self.flusher {
+            flusher.flush_if_due(request);
+        }
+    }
+}
+
+/// One pool as all workers use it.
+#[derive(Debug)]
+pub(crate) struct Picker {
+    workers: Box<[Arc<Worker>]>,
+    /// For requests of the main thread, such as those of the admin interface.
+    main: Arc<Worker>,
+}
+
+impl Picker {
+    /// Registers all metrics that any pool has: Envoy lets a filter define metrics only while it is configured.
+    pub(crate) fn register_metrics(pool: &str) {
+        let sink = Sink::new();
+        panics(&sink, pool);
+        // Those of tokens too, for routes that count them.
+        Metrics::new(&sink, pool, true);
+    }
+
+    /// A picker for this number of workers.
+    pub(crate) fn new(
+        config: &ModuleConfig,
+        attachment: &Attachment,
+        concurrency: u32,
+        flusher: Option<&Arc<Flusher>>,
+    ) -> Arc<Self> {
+        let worker = || Arc::new(Worker::new(config, attachment.new_store(), flusher.cloned()));
+        let picker = Arc::new(Self { workers: (0..concurrency).map(|_| worker()).collect(), main: worker() });
+        metrics::register(Arc::downgrade(&picker) as Weak<dyn Publisher>);
+        picker
+    }
+
+    /// The pool of a worker; of the main thread for any other number.
+    pub(crate) fn worker(&self, index: u32) -> &Arc<Worker> {
+        usize::try_from(index).ok().and_then(|index| self.workers.get(index)).unwrap_or(&self.main)
+    }
+}
+
+impl Publisher for Picker {
+    fn publish(&self) {
+        let now = clock::now();
+        self.workers.iter().for_each(|worker| worker.lock().publish_metrics(false, now));
+        let mut main = self.main.lock();
+        let Polls { published, failed } = main.store().pool().take_polls();
+        main.metrics.count_snapshots(published);
+        main.metrics.count_failed_polls(failed);
+        // The gauges are the same for all workers.
+        main.publish_metrics(true, now);
+        main.store().pool().set_totals(main.metrics.totals());
+    }
+}
+
+/// The counter of panics that hooks have caught.
+fn panics(sink: &Sink, pool: &str) -> Option<Series> {
+    let metric = Metric { kind: MetricKind::Counter, pool, name: "panics", labels: &[] };
+    sink.series(&sink.family(&metric), &Labels::default())
+}

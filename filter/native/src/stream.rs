@@ -1,0 +1,165 @@
+//! One request: Envoy's hooks for it.
+
+use std::sync::Arc;
+
+use endpoint_picker_engine::exchange::{Exchange, Flow};
+use endpoint_picker_engine::proxy::ProxyError;
+
+use crate::abi::{LocalReply, RequestHandle};
+use crate::host::{Envoy, Event};
+use crate::picker::{Pool, Worker};
+
+/// What Envoy does with the request next.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It goes on.
+    Continue,
+    /// Envoy holds it, with the part of the body that has arrived.
+    Hold,
+    /// Envoy answers it; to be sent when nothing borrows the request's state.
+    Reply(LocalReply),
+    /// It is answered already.
+    Answered,
+}
+
+/// How far the module has to do with the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The engine gets every event.
+    Active,
+    /// The module has answered it; the engine gets the events of that answer.
+    Answered,
+    /// A defect: the request and its answer pass unchanged.
+    Passive,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    worker: Arc<Worker>,
+    exchange: Exchange,
+    part: Part,
+}
+
+impl Stream {
+    /// A request before its head.
+    pub(crate) fn new(worker: &Arc<Worker>) -> Self {
+        Self { worker: Arc::clone(worker), exchange: Exchange::new(worker.limits()), part: Part::Active }
+    }
+
+    /// The request's route has a picker of its own. Only before the head.
+    pub(crate) fn take_route(&mut self, worker: &Arc<Worker>) {
+        *self = Self::new(worker);
+    }
+
+    /// The request's head has arrived.
+    pub(crate) fn request_headers(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        end_of_stream: bool,
+    ) -> Outcome {
+        self.worker.flush_if_due(request);
+        let outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
+            exchange.request_headers(pool, envoy, end_of_stream)
+        });
+        if let Outcome::Hold = outcome {
+            // So that the listener needs no larger limit of its own.
+            request.raise_buffer_limit(self.worker.buffer_limit());
+        }
+        outcome
+    }
+
+    /// A piece of the request's body has arrived.
+    pub(crate) fn request_body(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
+        self.in_request(request, Event::Body, |exchange, pool, envoy| {
+            let size = envoy.request_body_size();
+            exchange.request_body(pool, envoy, size, end_of_stream)
+        })
+    }
+
+    /// The request's trailers have arrived, and so has its whole body.
+    pub(crate) fn request_trailers(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
+        self.in_request(request, Event::Other, |exchange, pool, envoy| exchange.request_trailers(pool, envoy))
+    }
+
+    /// The head of the answer has arrived, also if the module has sent it.
+    pub(crate) fn response_headers(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        end_of_stream: bool,
+    ) -> Outcome {
+        self.in_answer(request, Event::Other, |exchange, pool, envoy| {
+            exchange.response_headers(pool, envoy, end_of_stream);
+        })
+    }
+
+    /// A piece of the answer's body has arrived.
+    pub(crate) fn response_body(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
+        self.in_answer(request, Event::Body, |exchange, pool, envoy| {
+            exchange.response_body(pool, envoy, end_of_stream);
+        })
+    }
+
+    /// The answer's trailers have arrived.
+    pub(crate) fn response_trailers(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
+        self.in_answer(request, Event::Other, |exchange, pool, envoy| exchange.response_trailers(pool, envoy))
+    }
+
+    /// A hook has panicked. A request that is still held gets what the failure mode decides.
+    pub(crate) fn recover(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
+        self.worker.count_panic();
+        let error = ProxyError { call: "a hook", status: "it panicked".to_owned() };
+        let outcome =
+            self.in_request(request, Event::Other, |exchange, pool, envoy| exchange.fail(pool, envoy, error));
+        self.give_up();
+        outcome
+    }
+
+    /// The request and its answer pass unchanged from now on.
+    pub(crate) fn give_up(&mut self) {
+        self.part = Part::Passive;
+    }
+
+    fn in_request(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        event: Event,
+        hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>) -> Flow,
+    ) -> Outcome {
+        let Self { worker, exchange, part } = self;
+        match part {
+            Part::Active => {}
+            Part::Answered => return Outcome::Answered,
+            Part::Passive => return Outcome::Continue,
+        }
+        let (flow, reply) = worker.with(request, event, |pool, envoy| hook(exchange, pool, envoy));
+        match (reply, flow) {
+            (Some(reply), _) => {
+                *part = Part::Answered;
+                Outcome::Reply(reply)
+            }
+            (None, Flow::Hold) => Outcome::Hold,
+            (None, Flow::Continue) => Outcome::Continue,
+        }
+    }
+
+    fn in_answer(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        event: Event,
+        hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>),
+    ) -> Outcome {
+        let Self { worker, exchange, part } = self;
+        if *part != Part::Passive {
+            worker.with(request, event, |pool, envoy| hook(exchange, pool, envoy));
+        }
+        Outcome::Continue
+    }
+}
+
+impl Drop for Stream {
+    /// Every way in which a request can end leads here, also without a complete answer.
+    fn drop(&mut self) {
+        self.exchange.end(&mut self.worker.lock());
+    }
+}
