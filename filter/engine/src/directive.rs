@@ -10,10 +10,9 @@ use endpoint_picker::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::rejection::Rejection;
 use endpoint_picker::request::Request;
-use endpoint_picker::rng::SplitMix64;
 
 use crate::headers;
-use crate::ledger::{Change, Ledger, changes_of};
+use crate::pool_decision::PoolDecision;
 use crate::pool_view::PoolView;
 
 /// The kind of a decision.
@@ -109,54 +108,29 @@ pub struct AssignedLoad {
     pub response: Load,
 }
 
-/// A worker's random numbers. Those of the shadow are its own, so that it changes nothing in what the acting rules draw.
-#[derive(Clone, Debug)]
-pub struct Draws {
-    pub(crate) acting: SplitMix64,
-    shadow: SplitMix64,
-}
-
-impl Draws {
-    /// Equal seeds give equal sequences.
-    pub fn new(seed: u64) -> Self {
-        Self { acting: SplitMix64::new(seed), shadow: SplitMix64::new(!seed) }
-    }
-}
-
 impl PoolView {
-    /// Decides for a request. Returns the changes of the ledger that follow.
-    pub fn decide(
+    /// Writes a decision of this view down for the proxy.
+    pub(crate) fn directive(
         &self,
-        ledger: &Ledger,
+        decided: PoolDecision,
         request: &Request<'_>,
         kind: DecisionKind,
         now: Duration,
-        draws: &mut Draws,
-    ) -> (Directive, Vec<Change>) {
-        let pool = ledger.pool();
-        let view = ledger.view(self.readings(), self.arrived());
-        let pipeline = &self.topology().pipeline;
-        let Draws { acting, shadow: shadow_rng } = draws;
-        let mut decision = if kind.has_body {
-            pipeline.decide(request, &view, now, acting)
-        } else {
-            pipeline.decide_without_body(request, &view, now, acting)
-        };
-        let shadow = self.topology().shadow.as_ref().filter(|_| kind.has_body);
-        let shadow =
-            shadow.map(|shadow| shadow.decide((pipeline, &decision), request, &view, now, shadow_rng));
+    ) -> Directive {
+        let PoolDecision { decision, shadow, avoided } = decided;
+        let pool = self.pool();
         let explanation = kind.explain.then(|| {
             let difference = shadow.as_ref().and_then(|shadow| shadow.difference(pool));
             let difference = difference.unwrap_or_default();
-            let why = Explanation::of(&decision, pipeline, request, &view, now);
+            let view = self.without_ledger(&avoided);
+            let why = Explanation::of(&decision, &self.topology().pipeline, request, &view, now);
             why.within(headers::LONGEST_VALUE.saturating_sub(difference.len())) + &difference
         });
-        let mut changes = changes_of(&mut decision, pool);
-        let shadow_agrees = shadow.as_ref().map(|shadow| shadow.agrees);
-        let shadow_events = shadow.into_iter().flat_map(|shadow| shadow.decision.events);
-        changes.extend(shadow_events.filter_map(|event| Change::of_event(event, pool)));
-        let action = self.action(decision, pool, request.subset.is_hint(), now);
-        (Directive { action, explanation, shadow_agrees }, changes)
+        Directive {
+            action: self.action(decision, pool, request.subset.is_hint(), now),
+            explanation,
+            shadow_agrees: shadow.map(|shadow| shadow.agrees),
+        }
     }
 
     fn action(&self, decision: Decision, pool: &Pool, is_hint: bool, now: Duration) -> Action {

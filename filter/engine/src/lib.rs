@@ -19,6 +19,7 @@ pub mod headers;
 pub mod ledger;
 pub mod metadata;
 pub mod metrics;
+mod pool_decision;
 pub mod pool_in_use;
 pub mod pool_store;
 pub mod pool_view;

@@ -9,8 +9,9 @@ use endpoint_picker::pool::Endpoint;
 use endpoint_picker::request::Request;
 
 use crate::config::Config;
-use crate::directive::{DecisionKind, Directive, Draws};
+use crate::directive::{DecisionKind, Directive};
 use crate::metrics::{MetricSink, Metrics};
+use crate::pool_decision::Draws;
 use crate::pool_store::PoolStore;
 use crate::pool_view::PoolView;
 
@@ -88,11 +89,21 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
 
     /// Decides for a request and applies the changes that follow.
     pub fn decide(&mut self, request: &Request<'_>, kind: DecisionKind, now: Duration) -> Directive {
-        if self.view().versions().is_none() {
+        let mut view = self.view();
+        if view.versions().is_none() {
             return self.failure_mode().without_snapshot(&request.subset, &mut self.draws.acting).into();
         }
         let Self { store, draws, .. } = self;
-        store.decide(|view, ledger| view.decide(ledger, request, kind, now, draws))
+        let mut prepared = view.prepare(request, kind, now);
+        let decided = store.decide(|newest, ledger| {
+            if !Arc::ptr_eq(newest, &view) {
+                // A snapshot was adopted meanwhile.
+                view = Arc::clone(newest);
+                prepared = view.prepare(request, kind, now);
+            }
+            view.decide(ledger, prepared.as_ref(), request, kind, now, draws)
+        });
+        view.directive(decided, request, kind, now)
     }
 
     /// Once a second, adds this worker's counts to the proxy's counters. With `is_leader`, this worker also sets the gauges that are

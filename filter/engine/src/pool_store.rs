@@ -20,7 +20,7 @@ pub trait PoolStore {
     ///
     /// When another worker routed a request at the same time, `decide` may be called a second time, and only its second result
     /// counts.
-    fn decide<T>(&mut self, decide: impl FnMut(&PoolView, &Ledger) -> (T, Vec<Change>)) -> T;
+    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T;
 
     /// Applies changes; with none it costs nothing.
     fn apply(&mut self, changes: Vec<Change>);
@@ -62,7 +62,7 @@ impl<L: LedgerStore> PoolStore for PoolCopy<L> {
         self.ledger.read(read)
     }
 
-    fn decide<T>(&mut self, mut decide: impl FnMut(&PoolView, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn decide<T>(&mut self, mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
         let Self { view, ledger } = self;
         ledger.decide(|ledger| decide(view, ledger))
     }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use crate::decision::{Decision, Outcome};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, Prepared};
 use crate::pool::Pool;
 use crate::request::Request;
 use crate::rng::Rng;
@@ -74,7 +74,20 @@ impl Shadow {
         now: Duration,
         rng: &mut dyn Rng,
     ) -> ShadowDecision {
-        let decision = self.0.decide_beside(Some(acting), request, view, now, rng);
+        self.decide_prepared(acting, &self.0.prepare(request, view, now), request, view, now, rng)
+    }
+
+    /// As [`Self::decide`], for a request that the shadow's pipeline has [prepared](Pipeline::prepare).
+    pub fn decide_prepared(
+        &self,
+        acting: (&Pipeline, &Decision),
+        prepared: &Prepared,
+        request: &Request<'_>,
+        view: &View<'_>,
+        now: Duration,
+        rng: &mut dyn Rng,
+    ) -> ShadowDecision {
+        let decision = self.0.decide_beside(Some(acting), prepared, request, view, now, rng);
         ShadowDecision { agrees: self.agrees(&decision, acting.1), decision }
     }
 

@@ -1,12 +1,13 @@
 //! From a request and a view of the pool to a decision.
 //!
 //! A decision has four steps: [`admit`](Pipeline::admit), [`look_up`](Pipeline::look_up), [`schedule`](Pipeline::schedule) and
-//! [`record`](Pipeline::record). The acting pipeline and its shadow take the same.
+//! [`record`](Pipeline::record). What these need of the request alone is [prepared](Pipeline::prepare) before. The acting pipeline and its shadow take the same.
 
 mod admit;
 mod beside;
 mod look_up;
 mod neutral_score;
+mod prepare;
 mod profile;
 mod record;
 mod rest_of_hint;
@@ -14,6 +15,7 @@ mod schedule;
 mod slot;
 mod without_body;
 
+pub use prepare::Prepared;
 pub(crate) use profile::Profile;
 pub(crate) use slot::Slot;
 
@@ -21,7 +23,6 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::body::{Api, BodyError, Options, Parsers};
-use crate::candidates::candidates;
 use crate::cycle::Cycle;
 use crate::decision::{Decision, Outcome, ProfileRun};
 use crate::headers::Headers;
@@ -32,6 +33,7 @@ use crate::plugin::{
 };
 use crate::pool::Endpoint;
 use crate::prompt::{Media, VideoHints};
+use crate::reading::Reading;
 use crate::request::Request;
 use crate::rng::Rng;
 use crate::state::PluginState;
@@ -105,35 +107,47 @@ impl Pipeline {
         now: Duration,
         rng: &mut dyn Rng,
     ) -> Decision {
-        self.decide_beside(None, request, view, now, rng)
+        self.decide_prepared(&self.prepare(request, view, now), request, view, now, rng)
+    }
+
+    /// Decides for a request with a body that was [prepared](Self::prepare) with the same endpoints and readings.
+    pub fn decide_prepared(
+        &self,
+        prepared: &Prepared,
+        request: &Request<'_>,
+        view: &View<'_>,
+        now: Duration,
+        rng: &mut dyn Rng,
+    ) -> Decision {
+        self.decide_beside(None, prepared, request, view, now, rng)
     }
 
     /// Decides for a request with a body. Beside an acting pipeline, plugins remember where that one routed the request.
     pub(crate) fn decide_beside(
         &self,
         acting: Option<(&Self, &Decision)>,
+        prepared: &Prepared,
         request: &Request<'_>,
         view: &View<'_>,
         now: Duration,
         rng: &mut dyn Rng,
     ) -> Decision {
-        let candidates = candidates(request, view);
         let cycle = self.cycle(request, view, now);
-        let admission = self.admit(&cycle, &candidates, rng);
+        let admission = self.admit(&cycle, &prepared.candidates, rng);
         if acting.is_none()
             && let Err(rejection) = admission
         {
             return Decision::without_run(Outcome::Reject(rejection));
         }
-        let lookup = self.look_up(&cycle, &candidates);
+        let lookup = self.look_up(&cycle, prepared);
         let cycle = lookup.seen_by(cycle);
         let mut decision = match admission {
-            Ok(()) => self.schedule(cycle, candidates, rng),
+            Ok(()) => self.schedule(cycle, prepared.candidates.clone(), rng),
             Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
         };
         let (router, routed) = acting.unwrap_or((self, &decision));
         decision.events =
-            self.record(&cycle, &lookup, &router.stages(&routed.runs), routed.primary, &decision.runs);
+            self.record(&cycle, prepared, &router.stages(&routed.runs), routed.primary, &decision.runs);
         decision
     }
 
@@ -155,13 +169,18 @@ impl Pipeline {
             pool: view.pool,
             now,
             view,
-            readings: if self.is_stale(view, now) { &[] } else { view.readings },
+            readings: self.usable_readings(view, now),
             prefixes: &[],
             sessions: &[],
             load_estimator: &self.load_estimator,
             neutral_score_after: self.neutral_score_after,
             plugin: self.detector.key,
         }
+    }
+
+    /// The readings; none if they are too old to be used.
+    fn usable_readings<'a>(&self, view: &View<'a>, now: Duration) -> &'a [Reading] {
+        if self.is_stale(view, now) { &[] } else { view.readings }
     }
 
     /// Whether the readings are so old that they would mislead.

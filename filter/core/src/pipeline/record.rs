@@ -1,7 +1,7 @@
 //! The last step of a decision: what plugins remember of it.
 
 use super::Pipeline;
-use super::look_up::Lookup;
+use super::prepare::Prepared;
 use crate::cycle::Cycle;
 use crate::decision::ProfileRun;
 use crate::plugin::{Routed, Stage};
@@ -13,7 +13,7 @@ impl Pipeline {
     pub(super) fn record(
         &self,
         cycle: &Cycle<'_>,
-        lookup: &Lookup<'_>,
+        prepared: &Prepared,
         stages: &[Stage<'_>],
         primary: Option<usize>,
         runs: &[ProfileRun],
@@ -23,7 +23,7 @@ impl Pipeline {
         for slot in &self.recorders {
             let rated = runs.iter().rev().find_map(|run| self.profile_of(run).rated(slot.key, run));
             let routed =
-                Routed { stages, primary, rated: rated.as_deref(), hashes: lookup.hashes_of(slot.key) };
+                Routed { stages, primary, rated: rated.as_deref(), hashes: prepared.hashes_of(slot.key) };
             let changes = slot.plugin.record(&cycle.of(slot.key), &routed);
             events.extend(changes.into_iter().map(|change| Event { plugin: slot.key, change }));
         }

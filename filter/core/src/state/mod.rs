@@ -79,6 +79,11 @@ impl PluginState {
 pub struct PluginStates(Vec<(u64, PluginState)>);
 
 impl PluginStates {
+    /// No plugins.
+    pub const fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// The state of this plugin.
     pub fn of(&self, plugin: u64) -> &PluginState {
         self.0.iter().find(|(key, _)| *key == plugin).map_or(&PluginState::None, |(_, state)| state)

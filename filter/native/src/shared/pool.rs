@@ -124,7 +124,7 @@ impl SharedPool {
     pub(super) fn decide<T>(
         &self,
         sender: u64,
-        mut decide: impl FnMut(&PoolView, &Ledger) -> (T, Vec<Change>),
+        mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>),
     ) -> T {
         let mut ledger = self.ledger.lock();
         let (result, changes) = decide(&self.view.borrow(), &ledger);

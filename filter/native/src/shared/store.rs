@@ -35,7 +35,7 @@ impl PoolStore for SharedStore {
         self.pool.read(read)
     }
 
-    fn decide<T>(&mut self, decide: impl FnMut(&PoolView, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
         self.pool.decide(self.sender, decide)
     }
 

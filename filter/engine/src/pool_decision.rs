@@ -1,0 +1,107 @@
+//! A decision for a pool: what is computed before the ledger is read, and what while it is.
+
+use core::time::Duration;
+
+use endpoint_picker::decision::Decision;
+use endpoint_picker::period::Period;
+use endpoint_picker::pipeline::Prepared;
+use endpoint_picker::request::Request;
+use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::shadow::ShadowDecision;
+use endpoint_picker::state::PluginStates;
+use endpoint_picker::view::View;
+
+use crate::directive::DecisionKind;
+use crate::ledger::{Change, Ledger, changes_of};
+use crate::pool_view::{PoolView, Topology};
+
+/// A worker's random numbers. Those of the shadow are its own, so that it changes nothing in what the acting rules draw.
+#[derive(Clone, Debug)]
+pub(crate) struct Draws {
+    pub(crate) acting: SplitMix64,
+    shadow: SplitMix64,
+}
+
+impl Draws {
+    /// Equal seeds give equal sequences.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { acting: SplitMix64::new(seed), shadow: SplitMix64::new(!seed) }
+    }
+}
+
+/// What a decision takes from the request and the readings alone: it is computed before the ledger is read.
+#[derive(Debug)]
+pub(crate) struct PreparedRequest {
+    acting: Prepared,
+    shadow: Option<Prepared>,
+}
+
+/// A decision before it is written down for the proxy, which needs no ledger any more.
+#[derive(Debug)]
+pub(crate) struct PoolDecision {
+    pub(crate) decision: Decision,
+    pub(crate) shadow: Option<ShadowDecision>,
+    /// When each endpoint was avoided, for an explanation.
+    pub(crate) avoided: Vec<Period>,
+}
+
+impl PoolView {
+    /// The view without a ledger: for what needs endpoints and readings only.
+    pub(crate) fn without_ledger<'a>(&'a self, avoided: &'a [Period]) -> View<'a> {
+        static NO_STATES: PluginStates = PluginStates::none();
+        View {
+            pool: self.pool(),
+            readings: self.readings(),
+            readings_arrived: self.arrived(),
+            in_flight: &[],
+            avoided,
+            states: &NO_STATES,
+        }
+    }
+
+    /// Prepares the decision for a request with a body; `None` for one without.
+    pub(crate) fn prepare(
+        &self,
+        request: &Request<'_>,
+        kind: DecisionKind,
+        now: Duration,
+    ) -> Option<PreparedRequest> {
+        kind.has_body.then(|| {
+            let view = self.without_ledger(&[]);
+            let Topology { pipeline, shadow, .. } = &**self.topology();
+            let shadow = shadow.as_ref().map(|shadow| shadow.pipeline().prepare(request, &view, now));
+            PreparedRequest { acting: pipeline.prepare(request, &view, now), shadow }
+        })
+    }
+
+    /// Decides for a request that this view has prepared. Returns the changes of the ledger that follow.
+    pub(crate) fn decide(
+        &self,
+        ledger: &Ledger,
+        prepared: Option<&PreparedRequest>,
+        request: &Request<'_>,
+        kind: DecisionKind,
+        now: Duration,
+        draws: &mut Draws,
+    ) -> (PoolDecision, Vec<Change>) {
+        let pool = ledger.pool();
+        let view = ledger.view(self.readings(), self.arrived());
+        let Topology { pipeline, shadow, .. } = &**self.topology();
+        let Draws { acting: rng, shadow: shadow_rng } = draws;
+        let mut decision = match prepared {
+            Some(prepared) => pipeline.decide_prepared(&prepared.acting, request, &view, now, rng),
+            None => pipeline.decide_without_body(request, &view, now, rng),
+        };
+        let shadow = shadow.as_ref().zip(prepared.and_then(|prepared| prepared.shadow.as_ref()));
+        let mut shadow = shadow.map(|(shadow, prepared)| {
+            shadow.decide_prepared((pipeline, &decision), prepared, request, &view, now, shadow_rng)
+        });
+        let mut changes = changes_of(&mut decision, pool);
+        if let Some(shadow) = &mut shadow {
+            let events = core::mem::take(&mut shadow.decision.events);
+            changes.extend(events.into_iter().filter_map(|event| Change::of_event(event, pool)));
+        }
+        let avoided = if kind.explain { ledger.avoided().to_vec() } else { Vec::new() };
+        (PoolDecision { decision, shadow, avoided }, changes)
+    }
+}
