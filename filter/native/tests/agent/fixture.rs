@@ -1,0 +1,116 @@
+//! Pools whose agents are scripted.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use endpoint_picker_engine::pool_view::{PoolView, Versions};
+use endpoint_picker_native::attachment::Attachment;
+use endpoint_picker_native::config::{AgentAccess, ModuleConfig};
+use endpoint_picker_wire::{FORMAT, Message, v1};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Request};
+
+/// The time by which an expected state must be there.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A pool's name that no other test has: pools are shared in the whole process.
+pub(crate) fn unique_pool() -> String {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    format!("pool-{}", LAST.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A snapshot with this many endpoints; the number is its topology's version.
+pub(crate) fn snapshot(endpoints: u8, readings_version: u64) -> v1::Snapshot {
+    let endpoint =
+        |n: u8| v1::Endpoint { name: format!("e{n}"), address: format!("10.0.0.{n}:8000"), labels: vec![] };
+    let topology = v1::Topology {
+        pool: "p".to_owned(),
+        endpoints: (1..=endpoints).map(endpoint).collect(),
+        policy: Some(v1::Policy::default()),
+    };
+    v1::Snapshot {
+        format: FORMAT,
+        topology_version: endpoints.into(),
+        readings_version,
+        topology: Some(topology),
+        readings: vec![
+            v1::Reading { ready: true, age_ms: Some(0), ..v1::Reading::default() };
+            endpoints.into()
+        ],
+        ..v1::Snapshot::default()
+    }
+}
+
+/// The agent's answer to a poll while it has this snapshot. Reports are taken.
+pub(crate) fn answer(request: &Request, snapshot: &v1::Snapshot) -> Reply {
+    if request.is_report() {
+        return Reply::Answer(204, vec![]);
+    }
+    let has = query(&request.path);
+    let (topology, readings) = (has.get("topology"), has.get("readings"));
+    let is_known = topology == Some(&snapshot.topology_version);
+    if is_known && readings == Some(&snapshot.readings_version) {
+        return Reply::Answer(204, vec![]);
+    }
+    let mut snapshot = snapshot.clone();
+    if is_known {
+        snapshot.topology = None;
+    }
+    Reply::Answer(200, snapshot.encode_to_vec())
+}
+
+/// An agent whose snapshot a test replaces.
+pub(crate) type Current = Arc<Mutex<v1::Snapshot>>;
+
+/// The handler of an agent with this snapshot.
+pub(crate) fn agent(current: &Current) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
+    let current = Arc::clone(current);
+    move |request| answer(request, &current.lock().unwrap())
+}
+
+/// The numbers in a path's query.
+pub(crate) fn query(path: &str) -> HashMap<String, u64> {
+    let pairs = path.split_once('?').map_or("", |(_, query)| query).split('&');
+    let pairs = pairs.filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+}
+
+/// The way to agents with these addresses.
+pub(crate) fn direct(addresses: &[String], fields: &Value) -> AgentAccess {
+    let mut agent = json!({"addresses": addresses});
+    agent.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    ModuleConfig::parse(json!({"pool": "p", "agent": agent}).to_string().as_bytes()).unwrap().agent
+}
+
+/// Attaches to a pool of this name.
+pub(crate) fn attach(pool: &str, access: &AgentAccess) -> Attachment {
+    Attachment::new(pool, access, "envoy-1", Box::new(|| {})).unwrap()
+}
+
+/// Attaches to a pool of its own, with these agents.
+pub(crate) fn attach_to(addresses: &[String]) -> Attachment {
+    attach(&unique_pool(), &direct(addresses, &json!({})))
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until a pool has these versions.
+#[track_caller]
+pub(crate) fn eventually_has(attachment: &Attachment, topology: u64, readings: u64) -> Arc<PoolView> {
+    let expected = Some(Versions { topology, readings });
+    eventually(&format!("versions {expected:?}"), || attachment.pool().view().versions() == expected);
+    attachment.pool().view()
+}

@@ -1,0 +1,13 @@
+//! The module's way to the agent, against real servers of HTTP and TLS on loopback.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod authority;
+mod callouts;
+mod failover;
+mod faults;
+mod fixture;
+mod lives;
+mod secured;
+mod server;
+mod updates;
