@@ -2,7 +2,9 @@
 
 use endpoint_picker_wire::v1;
 
-use crate::reading::{config, policy, refusal};
+use serde_json::{Value, json};
+
+use crate::reading::{config, policy, refusal, warnings};
 
 fn picker(body: &str) -> v1::PickerConfig {
     policy(&config(body)).picker_config.unwrap()
@@ -63,15 +65,165 @@ fn the_data_layer_does_not_reach_the_filter() {
     assert_eq!(picker(plugins), picker("plugins: [{type: queue-scorer}]"));
 }
 
+/// The type and the parameters of the first plugin that the filter receives.
+fn first(body: &str) -> (String, Value) {
+    let first = picker(body).plugins.swap_remove(0);
+    (first.r#type, serde_json::from_str(&first.parameters).unwrap())
+}
+
 #[test]
-fn deprecated_types_with_a_rule_of_their_own_reach_the_filter() {
-    let parallel = "plugins: [{type: data-parallel-profile-handler}, \
-                    {type: by-label, parameters: {label: a, validValues: [b], allowsNoLabel: true}}]";
-    let same = |name: &str| (name.to_owned(), name.to_owned());
-    assert_eq!(types(parallel), [same("data-parallel-profile-handler"), same("by-label")]);
-    let prefill = "plugins: [{type: pd-profile-handler}, {type: prefix-based-pd-decider}]\n\
-                   schedulingProfiles: [{name: decode}]";
-    assert_eq!(types(prefill), [same("pd-profile-handler"), same("prefix-based-pd-decider")]);
+fn by_label_is_a_label_selector_filter_of_one_of_some_values() {
+    for (parameters, expected) in [
+        (
+            "{label: a, validValues: [b, c]}",
+            json!({"label": "a", "values": ["b", "c"], "allowsNoLabel": false}),
+        ),
+        ("{label: a, allowsNoLabel: true}", json!({"label": "a", "values": [], "allowsNoLabel": true})),
+        // An endpoint without the label has the empty value.
+        (
+            "{label: a, validValues: [b, '']}",
+            json!({"label": "a", "values": ["b", ""], "allowsNoLabel": true}),
+        ),
+        (
+            "{label: any text, validValues: [a b]}",
+            json!({"label": "any text", "values": ["a b"], "allowsNoLabel": false}),
+        ),
+    ] {
+        let lowered = first(&format!("plugins: [{{type: by-label, parameters: {parameters}}}]"));
+        assert_eq!(lowered, ("label-selector-filter".to_owned(), json!({"oneOf": expected})), "{parameters}");
+    }
+    for (parameters, expected) in [
+        ("{validValues: [b]}", "label is empty; a label's name is needed"),
+        ("{label: a}", "validValues is empty; name one, or set allowsNoLabel"),
+    ] {
+        let plugin = format!("plugins: [{{type: by-label, parameters: {parameters}}}]");
+        assert_refused(&plugin, &[&format!("plugins[0].parameters: {expected}")]);
+    }
+}
+
+#[test]
+fn data_parallel_profile_handler_is_a_single_profile_handler_with_a_primary_port() {
+    for (parameters, port) in [("{}", 8000), ("{primaryPort: 0}", 8000), ("{primaryPort: 9000}", 9000)] {
+        let plugin = format!("{{type: data-parallel-profile-handler, parameters: {parameters}}}");
+        let lowered = first(&format!("plugins: [{plugin}, {{type: queue-scorer}}]"));
+        assert_eq!(lowered, ("single-profile-handler".to_owned(), json!({"primaryPort": port})));
+    }
+    assert_refused(
+        "plugins: [{type: data-parallel-profile-handler, parameters: {primaryPort: 65536}}, {type: queue-scorer}]",
+        &["plugins[0].parameters: primaryPort is 65536; allowed is 0 to 65535"],
+    );
+}
+
+#[test]
+fn pd_profile_handler_is_a_disagg_profile_handler_that_always_has_a_decider() {
+    let config = |parameters: &str, plugins: &str| {
+        format!(
+            "plugins: [{{type: pd-profile-handler, parameters: {parameters}}}, {{type: decode-filter}}{plugins}]\n\
+             schedulingProfiles: [{{name: decode}}]"
+        )
+    };
+    let lowered = first(&config("{prefixPluginName: x}", ", {type: prefix-based-pd-decider}"));
+    let expected = json!({"profiles": {}, "deciders": {"prefill": "prefix-based-pd-decider"}});
+    assert_eq!(lowered, ("disagg-profile-handler".to_owned(), expected));
+    let all = "{decodeProfile: decode, prefillProfile: p, deciderPluginName: d, primaryPort: 9000, \
+               prefixMatchInfoProducerName: mine}";
+    let plugins =
+        ", {type: always-disagg-pd-decider, name: d}, {type: approx-prefix-cache-producer, name: mine}";
+    let expected = json!({
+        "profiles": {"decode": "decode", "prefill": "p"},
+        "deciders": {"prefill": "d"},
+        "primaryPort": 9000,
+        "prefixMatchInfoProducerName": "mine",
+    });
+    assert_eq!(first(&config(all, plugins)).1, expected);
+    let declared = "declared are pd-profile-handler, decode-filter";
+    assert_refused(
+        &config("{prefixMatchInfoProducerName: mine}", ""),
+        &[
+            &format!(
+                "plugins[0].parameters.prefixMatchInfoProducerName: no plugin is named \"mine\"; {declared}"
+            ),
+            &format!(
+                "plugins[0].parameters.deciderPluginName: no plugin is named \"prefix-based-pd-decider\"; {declared}"
+            ),
+        ],
+    );
+    assert_refused(
+        &config("{deciderPluginName: decode-filter, decodeProfile: x}", ""),
+        &[
+            "schedulingProfiles: disagg-profile-handler needs a profile \"x\"; declared are decode",
+            "plugins[0].parameters.deciderPluginName: \"decode-filter\" is a decode-filter, not a decider",
+        ],
+    );
+    assert_refused(
+        &config("{primaryPort: 65536}", ""),
+        &["plugins[0].parameters: primaryPort is 65536; allowed is 0 to 65535"],
+    );
+}
+
+#[test]
+fn flat_parameters_of_the_disagg_profile_handler_move_into_its_objects() {
+    let config = |parameters: &str| {
+        config(&format!(
+            "plugins: [{{type: disagg-profile-handler, parameters: {{{parameters}}}}}, {{type: always-disagg-pd-decider, name: a}}, \
+             {{type: always-disagg-multimodal-decider, name: b}}]\nschedulingProfiles: [{{name: decode}}]"
+        ))
+    };
+    let parameters = |flat: &str| -> Value {
+        let plugin = policy(&config(flat)).picker_config.unwrap().plugins.swap_remove(0);
+        serde_json::from_str(&plugin.parameters).unwrap()
+    };
+    let profiles =
+        "decodeProfile: decode, prefillProfile: p, encodeProfile: e, profiles: {decode: ''}, deciders: {}";
+    let expected = json!({"profiles": {"decode": "decode", "prefill": "p", "encode": "e"}, "deciders": {}});
+    assert_eq!(parameters(profiles), expected);
+    let deciders = "prefillDeciderPluginName: a, deciderPluginName: b, encodeDeciderPluginName: b";
+    let expected = json!({"deciders": {"prefill": "a", "encode": "b"}});
+    assert_eq!(parameters(deciders), expected, "of two with one place the first one counts");
+    assert_eq!(parameters("deciderPluginName: b"), json!({"deciders": {"prefill": "b"}}));
+    assert_eq!(
+        parameters("decodeProfile: '', profiles: {decode: decode}"),
+        json!({"profiles": {"decode": "decode"}})
+    );
+
+    let at = "m.yaml: document 1: plugins[0].parameters";
+    assert_eq!(
+        warnings(&config("decodeProfile: decode, deciderPluginName: b")),
+        [
+            format!("{at}.decodeProfile: is deprecated; use profiles.decode"),
+            format!("{at}.deciderPluginName: is deprecated; use deciders.prefill"),
+        ]
+    );
+    for (flat, expected) in [
+        (
+            "decodeProfile: decode, deciders: {prefill: a}",
+            ": decodeProfile is deprecated and does not go with profiles and deciders",
+        ),
+        ("decodeProfile: 5", ".decodeProfile: invalid type: integer `5`, expected a string"),
+        (
+            "deciderPluginName: c",
+            ".deciderPluginName: no plugin is named \"c\"; declared are disagg-profile-handler, a, b",
+        ),
+    ] {
+        assert_eq!(refusal(&config(flat)), format!("document 1: plugins[0].parameters{expected}"));
+    }
+}
+
+#[test]
+fn parameters_that_only_lowering_writes_are_refused() {
+    for (type_name, parameter, value) in [
+        ("disagg-profile-handler", "primaryPort", "8000"),
+        ("disagg-profile-handler", "prefixMatchInfoProducerName", "x"),
+        ("label-selector-filter", "oneOf", "{label: a, values: [b], allowsNoLabel: true}"),
+        ("by-label-selector", "oneOf", "{label: a, values: [b], allowsNoLabel: true}"),
+        ("single-profile-handler", "primaryPort", "8000"),
+    ] {
+        let plugin = format!("plugins: [{{type: {type_name}, parameters: {{{parameter}: {value}}}}}]");
+        assert_refused(
+            &plugin,
+            &[&format!("plugins[0].parameters.{parameter}: unknown field `{parameter}`")],
+        );
+    }
 }
 
 #[test]

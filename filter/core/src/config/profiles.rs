@@ -22,8 +22,8 @@ impl Plugins {
                 return None;
             }
             [] => {
-                self.add(SingleProfileHandler {});
-                Arc::new(SingleProfileHandler {})
+                self.add(SingleProfileHandler::default());
+                Arc::new(SingleProfileHandler::default())
             }
             [(_, handler)] => handler.clone(),
             [_, (second, _), ..] => {

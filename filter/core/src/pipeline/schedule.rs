@@ -94,7 +94,8 @@ impl Pipeline {
             endpoints.extend(self.rest_of_hint(run, cycle, rng));
         }
         let through = |&rank: &usize| {
-            let shared = schedule.primary_port.map(|port| (cycle.endpoint(rank).address().ip(), port).into());
+            let shared =
+                schedule.primary_port.map(|port| (cycle.endpoint(rank).address().ip(), port.get()).into());
             shared.and_then(|address| cycle.pool.index_at(address)).unwrap_or(rank)
         };
         let stages = self.stages(&decision.runs);

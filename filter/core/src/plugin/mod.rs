@@ -22,9 +22,10 @@ mod session;
 pub use admitter::{Admitter, ProbabilisticAdmitter};
 pub use detector::{ConcurrencyDetector, SaturationDetector, UtilizationDetector};
 pub use filter::{
-    ByLabel, DecodeFilter, EncodeFilter, Filter, LabelSelector, LabelSelectorFilter, PrefillFilter,
+    DecodeFilter, EncodeFilter, Filter, LabelSelector, LabelSelectorFilter, PrefillFilter,
     PrefixCacheAffinityFilter, UtilizationFilter,
 };
+pub use parameter::deserializer::Parameters;
 pub use parser::{AnthropicParser, OpenaiParser, PassthroughParser, SglanghttpParser, VllmhttpParser};
 pub use picker::{MaxScorePicker, Picker, RandomPicker, WeightedRandomPicker};
 pub use producer::{
@@ -32,9 +33,8 @@ pub use producer::{
     TokenProducer,
 };
 pub use profile_handler::{
-    AlwaysDisaggMultimodalDecider, AlwaysDisaggPdDecider, DataParallelProfileHandler, Decider,
-    DisaggProfileHandler, HeaderProfileHandler, PdProfileHandler, PrefixBasedPdDecider, ProfileHandler,
-    Profiles, Schedule, SingleProfileHandler,
+    AlwaysDisaggMultimodalDecider, AlwaysDisaggPdDecider, Decider, DisaggProfileHandler,
+    HeaderProfileHandler, PrefixBasedPdDecider, ProfileHandler, Profiles, Schedule, SingleProfileHandler,
 };
 pub use registry::Instance;
 pub use role::{Need, NeedKind, Plugin, Recorder, ResponseMarker, Roles, Routed, Stage};

@@ -146,7 +146,6 @@ fn parameters_out_of_range_are_refused_where_they_stand() {
         ("utilization-detector", json!({"queueDepthThreshold": 0}), "queueDepthThreshold"),
         ("concurrency-detector", json!({"headroom": -1}), "headroom"),
         ("label-selector-filter", json!({"matchLabels": {"": "x"}}), "matchLabels"),
-        ("by-label", json!({}), "label"),
         ("utilization-filter", json!({}), "conditions"),
         ("prefix-cache-affinity-filter", json!({"ttftSource": "latencyPredictor"}), "ttftSource"),
         ("context-length-aware", json!({"label": ""}), "label"),

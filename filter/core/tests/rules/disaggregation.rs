@@ -63,16 +63,6 @@ fn each_stage_that_its_decider_wants_is_named_in_a_header() {
 }
 
 #[test]
-fn the_flat_parameters_of_former_versions_mean_the_same() {
-    let flat = json!({
-        "decodeProfile": "decode", "prefillProfile": "prefill", "encodeProfile": "encode",
-        "deciderPluginName": "always-disagg-pd-decider",
-        "encodeDeciderPluginName": "always-disagg-multimodal-decider",
-    });
-    assert_eq!(stages(&flat, IMAGE), stages(&all_stages(), IMAGE));
-}
-
-#[test]
 fn a_prompt_the_decode_endpoint_has_seen_needs_no_prefill() {
     let handler = json!({"deciders": {"prefill": "prefix-based-pd-decider"}});
     let mut fixture = fixture(&handler);
@@ -123,30 +113,12 @@ fn assert_refused(handler: &Value, words: &[&str]) {
 }
 
 #[test]
-fn the_first_handlers_parameters_are_checked() {
-    let refusal = |kind: &str, parameters: &Value| {
-        let plugins = json!([{"type": kind, "parameters": parameters}, {"type": "decode-filter"}]);
-        let stage = json!({"name": "decode", "plugins": []});
-        compile(&json!({"plugins": plugins, "schedulingProfiles": [stage]})).unwrap_err().to_string()
-    };
-    let named = refusal("pd-profile-handler", &json!({}));
-    assert!(named.contains("deciderPluginName: no plugin is named \"prefix-based-pd-decider\""), "{named}");
-    let other =
-        refusal("pd-profile-handler", &json!({"deciderPluginName": "decode-filter", "decodeProfile": "x"}));
-    assert!(other.contains("not a decider") && other.contains("needs a profile \"x\""), "{other}");
-    for kind in ["pd-profile-handler", "data-parallel-profile-handler"] {
-        let port = refusal(kind, &json!({"primaryPort": 65_536}));
-        assert!(port.contains("primaryPort is 65536; allowed is 0 to 65535"), "{port}");
-    }
-}
-
-#[test]
 fn parameters_that_do_not_fit_are_refused() {
     let of = |name: &str| json!({"deciders": {"prefill": name}});
     assert_refused(&of("nobody"), &["plugins[0].parameters.deciders.prefill", "nobody", "decode-filter"]);
     assert_refused(&of("decode-filter"), &["decode-filter", "not a decider"]);
-    let mixed = json!({"decodeProfile": "decode", "deciders": {"prefill": "always-disagg-pd-decider"}});
-    assert_refused(&mixed, &["decodeProfile", "deprecated"]);
+    let producer = json!({"prefixMatchInfoProducerName": "nobody"});
+    assert_refused(&producer, &["plugins[0].parameters.prefixMatchInfoProducerName", "nobody"]);
     let both = json!({"stageOrder": "prefill-first", "deciders": {"prefill": "always-disagg-pd-decider"}});
     assert_refused(&both, &["deciders.prefill", "prefill-first"]);
     assert_refused(&json!({"profiles": {"decode": "answer"}}), &["schedulingProfiles", "answer"]);

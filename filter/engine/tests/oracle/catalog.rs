@@ -66,6 +66,10 @@ pub(crate) fn filters() -> Vec<Value> {
     };
     let affinity =
         |parameters: Value| json!({"type": "prefix-cache-affinity-filter", "parameters": parameters});
+    let one_of = |values: Value, allows_no_label: bool| {
+        let one_of = json!({"label": "zone", "values": values, "allowsNoLabel": allows_no_label});
+        json!({"type": "label-selector-filter", "parameters": {"oneOf": one_of}})
+    };
     let with = |label: &str, operator: &str, values: Value| {
         let expression = json!({"key": label, "operator": operator, "values": values});
         json!({"matchLabels": {}, "matchExpressions": [expression]})
@@ -76,9 +80,8 @@ pub(crate) fn filters() -> Vec<Value> {
         json!({"type": "label-selector-filter", "parameters": with("zone", "Exists", json!([]))}),
         json!({"type": "label-selector-filter", "parameters": with("range", "DoesNotExist", json!([]))}),
         json!({"type": "label-selector-filter", "parameters": with("zone", "In", json!(["a", "b"]))}),
-        json!({"type": "by-label", "parameters": {
-            "label": "zone", "validValues": ["b"], "allowsNoLabel": true}}),
-        json!({"type": "by-label", "parameters": {"label": "zone", "validValues": ["a", "b"]}}),
+        one_of(json!(["b"]), true),
+        one_of(json!(["a", "b"]), false),
         json!({"type": "decode-filter"}),
         json!({"type": "prefill-filter"}),
         json!({"type": "encode-filter"}),

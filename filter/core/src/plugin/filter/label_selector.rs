@@ -12,6 +12,21 @@ use crate::pool::Endpoint;
 pub struct LabelSelector {
     match_labels: BTreeMap<String, String>,
     match_expressions: Vec<Expression>,
+    /// Only the agent writes it: it lowers `by-label` to this condition.
+    one_of: Option<OneOf>,
+}
+
+/// A label has one of these values.
+///
+/// Unlike the operator `In` it can hold for an endpoint without the label too, and the label and its values may be any text, as the
+/// labels of an endpoints file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct OneOf {
+    label: String,
+    values: Vec<String>,
+    /// Whether it holds for an endpoint without the label.
+    allows_no_label: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -40,6 +55,7 @@ impl LabelSelector {
                 .match_expressions
                 .iter()
                 .all(|expression| expression.holds(endpoint.label(&expression.key)))
+            && self.one_of.as_ref().is_none_or(|one_of| one_of.holds(endpoint.label(&one_of.label)))
     }
 
     /// Refuses what Kubernetes refuses: keys and values that no label can have, `In` and `NotIn` without values,
@@ -54,6 +70,12 @@ impl LabelSelector {
             expression.check().map_err(|problem| format!("matchExpressions[{index}]: {problem}"))?;
         }
         Ok(())
+    }
+}
+
+impl OneOf {
+    fn holds(&self, label: Option<&str>) -> bool {
+        label.map_or(self.allows_no_label, |label| self.values.iter().any(|value| value == label))
     }
 }
 
@@ -160,6 +182,17 @@ mod tests {
         let of = |key, operator| json!({"matchExpressions": [{"key": key, "operator": operator}]});
         assert!(matches(of("app", "Exists")) && !matches(of("tier", "Exists")));
         assert!(!matches(of("app", "DoesNotExist")) && matches(of("tier", "DoesNotExist")));
+    }
+
+    #[test]
+    fn one_of_some_values_can_hold_without_the_label_too() {
+        let one_of = |label: &str, values: &[&str], allows_no_label: bool| json!({"oneOf": {"label": label, "values": values, "allowsNoLabel": allows_no_label}});
+        assert!(matches(one_of("app", &["sglang", "vllm"], false)));
+        assert!(!matches(one_of("app", &["sglang"], true)));
+        assert!(!matches(one_of("tier", &["gold"], false)) && matches(one_of("tier", &[], true)));
+        let both = json!({"matchLabels": {"app": "sglang"}, "oneOf": one_of("tier", &[], true)["oneOf"]});
+        assert!(!matches(both), "every condition has to hold");
+        assert_eq!(selector(one_of("any text", &["any text"], false)).check(), Ok(()));
     }
 
     #[test]

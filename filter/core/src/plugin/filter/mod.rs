@@ -1,13 +1,13 @@
 //! Filters: plugins that drop candidates.
 
-mod label_filters;
 mod label_selector;
+mod label_selector_filter;
 mod prefix_cache_affinity_filter;
 mod role_filters;
 mod utilization_filter;
 
-pub use label_filters::{ByLabel, LabelSelectorFilter};
 pub use label_selector::LabelSelector;
+pub use label_selector_filter::LabelSelectorFilter;
 pub use prefix_cache_affinity_filter::PrefixCacheAffinityFilter;
 pub use role_filters::{DecodeFilter, EncodeFilter, PrefillFilter};
 pub use utilization_filter::UtilizationFilter;

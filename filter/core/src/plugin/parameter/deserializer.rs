@@ -4,12 +4,16 @@
 //! lists for structs too and is inlined into each of them, their reading would be a tenth of the filter's module.
 
 use serde::de::value::StringDeserializer;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Map, Value};
 
-/// A value in the parameters. A struct is read from an object, an enum from the name of a variant.
-pub(crate) struct Parameters(pub(crate) Value);
+/// A value in the parameters.
+///
+/// A struct is read from an object only, not from a list of its fields in their order, and an enum from the name of a variant. A
+/// field that is null counts as absent if the struct has it, as in Kubernetes; otherwise it is refused like any unknown field.
+#[derive(Clone, Debug)]
+pub struct Parameters(pub Value);
 
 impl<'de> Deserializer<'de> for Parameters {
     type Error = Error;
@@ -30,12 +34,12 @@ impl<'de> Deserializer<'de> for Parameters {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        known: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
         match self.0 {
-            Value::Object(fields) => visitor.visit_map(Fields::new(fields)),
-            _ => Err(Error::invalid_type(Unexpected::Other("a value that is not an object"), &visitor)),
+            Value::Object(fields) => visitor.visit_map(Fields::new(without_nulls(fields, known))),
+            other => Err(mismatch(&other, "an object")),
         }
     }
 
@@ -48,7 +52,7 @@ impl<'de> Deserializer<'de> for Parameters {
     ) -> Result<V::Value, Error> {
         match self.0 {
             Value::String(variant) => visitor.visit_enum(StringDeserializer::new(variant)),
-            _ => Err(Error::invalid_type(Unexpected::Other("a value that is not a string"), &visitor)),
+            other => Err(mismatch(&other, "a string")),
         }
     }
 
@@ -73,6 +77,24 @@ impl<'de> Deserializer<'de> for Parameters {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier
     }
+}
+
+/// The fields without those known ones that are null.
+fn without_nulls(mut fields: Map<String, Value>, known: &[&str]) -> Map<String, Value> {
+    fields.retain(|name, value| !(value.is_null() && known.contains(&name.as_str())));
+    fields
+}
+
+fn mismatch(value: &Value, allowed: &str) -> Error {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    Error::custom(format_args!("is {kind}; allowed is {allowed}"))
 }
 
 struct Items(std::vec::IntoIter<Value>);

@@ -32,10 +32,3 @@ pub(crate) fn allow(
 pub(crate) fn list_length(configured: i64) -> usize {
     usize::try_from(configured).unwrap_or(0).max(1)
 }
-
-/// A TCP port; `None` for 0.
-pub(crate) fn port(configured: u32) -> Result<Option<u16>, String> {
-    let port = u16::try_from(configured);
-    let port = port.map_err(|_| format!("primaryPort is {configured}; allowed is 0 to 65535"))?;
-    Ok(Some(port).filter(|&port| port > 0))
-}

@@ -1,5 +1,6 @@
 //! `disagg-profile-handler`: prompts computed, and images encoded, on other endpoints than the one that answers.
 
+use core::num::NonZeroU16;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -24,14 +25,11 @@ pub struct DisaggProfileHandler {
     profiles: ProfileNames,
     /// The deciders' names; without one the stage does not run.
     deciders: Deciders,
-    /// Deprecated for `profiles.decode`, as the following are for theirs.
-    decode_profile: String,
-    prefill_profile: String,
-    encode_profile: String,
-    prefill_decider_plugin_name: String,
-    encode_decider_plugin_name: String,
-    /// Deprecated for `deciders.prefill` too; the other one goes before.
-    decider_plugin_name: String,
+    /// The port at which a server accepts the requests for all its ranks. Only the agent writes this and the following parameter:
+    /// it lowers `pd-profile-handler` to this handler.
+    primary_port: Option<NonZeroU16>,
+    /// The prefix producer that has to be there; the default one if empty.
+    prefix_match_info_producer_name: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -59,42 +57,21 @@ struct Deciders {
 
 impl DisaggProfileHandler {
     fn decode(&self) -> &str {
-        or_default(or_default(&self.profiles.decode, &self.decode_profile), "decode")
+        or_default(&self.profiles.decode, "decode")
     }
 
     fn prefill(&self) -> &str {
-        or_default(or_default(&self.profiles.prefill, &self.prefill_profile), PREFILL)
+        or_default(&self.profiles.prefill, PREFILL)
     }
 
     fn encode(&self) -> &str {
-        or_default(or_default(&self.profiles.encode, &self.encode_profile), "encode")
-    }
-
-    fn prefill_decider(&self) -> &str {
-        let flat = or_default(&self.prefill_decider_plugin_name, &self.decider_plugin_name);
-        or_default(&self.deciders.prefill, flat)
-    }
-
-    fn encode_decider(&self) -> &str {
-        or_default(&self.deciders.encode, &self.encode_decider_plugin_name)
+        or_default(&self.profiles.encode, "encode")
     }
 }
 
 impl Plugin for DisaggProfileHandler {
     fn check(&self) -> Result<(), String> {
-        let flat = [
-            ("decodeProfile", &self.decode_profile),
-            ("prefillProfile", &self.prefill_profile),
-            ("encodeProfile", &self.encode_profile),
-            ("prefillDeciderPluginName", &self.prefill_decider_plugin_name),
-            ("encodeDeciderPluginName", &self.encode_decider_plugin_name),
-            ("deciderPluginName", &self.decider_plugin_name),
-        ];
-        let is_nested = self.profiles != ProfileNames::default() || self.deciders != Deciders::default();
-        if let Some((parameter, _)) = flat.iter().find(|(_, value)| is_nested && !value.is_empty()) {
-            return Err(format!("{parameter} is deprecated and does not go with profiles and deciders"));
-        }
-        if self.stage_order == StageOrder::PrefillFirst && !self.prefill_decider().is_empty() {
+        if self.stage_order == StageOrder::PrefillFirst && !self.deciders.prefill.is_empty() {
             return Err("deciders.prefill is given; with stageOrder prefill-first there is none".to_owned());
         }
         Ok(())
@@ -104,31 +81,33 @@ impl Plugin for DisaggProfileHandler {
         Roles { profile_handler: Some(self), ..Roles::default() }
     }
 
-    /// The deciders read prefix matches, and need the default producer for that.
+    /// The deciders read prefix matches, and need a producer for that.
     fn needs(&self) -> Vec<Need<'_>> {
         let deciders =
-            [("deciders.prefill", self.prefill_decider()), ("deciders.encode", self.encode_decider())];
+            [("deciders.prefill", &self.deciders.prefill), ("deciders.encode", &self.deciders.encode)];
         let named = deciders.into_iter().filter(|(_, name)| !name.is_empty());
         let deciders = named.map(|(parameter, name)| Need { parameter, name, kind: NeedKind::Decider });
-        let prefixes = Need { parameter: "", name: PREFIX_PRODUCER, kind: NeedKind::PrefixProducer };
+        let prefixes = match self.prefix_match_info_producer_name.as_str() {
+            "" => Need { parameter: "", name: PREFIX_PRODUCER, kind: NeedKind::PrefixProducer },
+            name => Need::prefix_producer(name),
+        };
         core::iter::once(prefixes).chain(deciders).collect()
     }
 }
 
 impl ProfileHandler for DisaggProfileHandler {
     fn schedule(&self, profiles: &mut dyn Profiles) -> Result<Schedule, Rejection> {
-        let (mut schedule, prefill, encoders);
+        let (mut schedule, decode, prefill, encoders);
         match self.stage_order {
             StageOrder::DecodeFirst => {
-                let decode;
                 (schedule, decode) = run_decode(self.decode(), profiles)?;
-                encoders = run_if_agreed(self.encode_decider(), self.encode(), Some(decode), profiles);
-                prefill = run_if_agreed(self.prefill_decider(), self.prefill(), Some(decode), profiles);
+                encoders = run_if_agreed(&self.deciders.encode, self.encode(), Some(decode), profiles);
+                prefill = run_if_agreed(&self.deciders.prefill, self.prefill(), Some(decode), profiles);
             }
             StageOrder::PrefillFirst => {
                 prefill = run(self.prefill(), profiles);
-                encoders = run_if_agreed(self.encode_decider(), self.encode(), None, profiles);
-                (schedule, _) = run_decode(self.decode(), profiles)?;
+                encoders = run_if_agreed(&self.deciders.encode, self.encode(), None, profiles);
+                (schedule, decode) = run_decode(self.decode(), profiles)?;
             }
         }
         schedule.headers.extend(prefiller(profiles, &prefill));
@@ -137,6 +116,9 @@ impl ProfileHandler for DisaggProfileHandler {
             let addresses = encoders.iter().map(|&endpoint| cycle.endpoint(endpoint).printed_address());
             let addresses: Vec<&str> = addresses.collect();
             schedule.headers.push(("x-encoder-hosts-ports", addresses.join(",")));
+        }
+        if let Some(port) = self.primary_port {
+            schedule.through(port, profiles.cycle().endpoint(decode));
         }
         Ok(schedule)
     }
@@ -154,20 +136,20 @@ impl ProfileHandler for DisaggProfileHandler {
 }
 
 /// The header that names the endpoint that computes the prompt: the first that the prefill profile picked.
-pub(super) fn prefiller(profiles: &dyn Profiles, prefill: &[usize]) -> Option<(&'static str, String)> {
+fn prefiller(profiles: &dyn Profiles, prefill: &[usize]) -> Option<(&'static str, String)> {
     let cycle = profiles.cycle();
     Some(("x-prefiller-host-port", cycle.endpoint(*prefill.first()?).printed_address().to_owned()))
 }
 
 /// Runs the profile whose choice answers. Returns a schedule to it, and its first endpoint.
-pub(super) fn run_decode(profile: &str, profiles: &mut dyn Profiles) -> Result<(Schedule, usize), Rejection> {
+fn run_decode(profile: &str, profiles: &mut dyn Profiles) -> Result<(Schedule, usize), Rejection> {
     let profile = profiles.find(profile).ok_or_else(Rejection::filtered_out)?;
     let &endpoint = profiles.run(profile).first().ok_or_else(Rejection::filtered_out)?;
     Ok((Schedule::to(profile), endpoint))
 }
 
 /// The choice of the profile, if its decider agrees.
-pub(super) fn run_if_agreed(
+fn run_if_agreed(
     decider: &str,
     profile: &str,
     decode: Option<usize>,

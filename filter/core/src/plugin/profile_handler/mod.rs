@@ -1,20 +1,17 @@
 //! Profile handlers: plugins that decide which profiles run, and which of them names the destination.
 
-mod data_parallel_profile_handler;
 mod deciders;
 mod disagg_profile_handler;
 mod header_profile_handler;
-mod pd_profile_handler;
 mod single_profile_handler;
 
-pub use data_parallel_profile_handler::DataParallelProfileHandler;
 pub use deciders::{AlwaysDisaggMultimodalDecider, AlwaysDisaggPdDecider, PrefixBasedPdDecider};
 pub use disagg_profile_handler::DisaggProfileHandler;
 pub use header_profile_handler::HeaderProfileHandler;
-pub use pd_profile_handler::PdProfileHandler;
 pub use single_profile_handler::SingleProfileHandler;
 
 use core::fmt::Debug;
+use core::num::NonZeroU16;
 
 use crate::cycle::Cycle;
 use crate::pool::Endpoint;
@@ -62,7 +59,7 @@ pub struct Schedule {
     pub headers: Vec<(&'static str, String)>,
     /// The port at which the servers of the primary profile's choice accept requests for all their ranks; `None`: each
     /// endpoint accepts its own.
-    pub primary_port: Option<u16>,
+    pub primary_port: Option<NonZeroU16>,
 }
 
 impl Schedule {
@@ -72,7 +69,7 @@ impl Schedule {
     }
 
     /// Sends the request to this port of the server, with a header that names `rank`.
-    pub fn through(&mut self, port: u16, rank: &Endpoint) {
+    pub fn through(&mut self, port: NonZeroU16, rank: &Endpoint) {
         self.primary_port = Some(port);
         self.headers.push(("x-data-parallel-host-port", rank.printed_address().to_owned()));
     }

@@ -16,10 +16,12 @@ fn label_selector_filter() {
     assert_eq!(kept(&mut fixture, &[]), [0, 2]);
 }
 
+/// What `by-label` is lowered to.
 #[test]
-fn by_label() {
-    let parameters = json!({"label": "tier", "validValues": ["gold"], "allowsNoLabel": true});
-    let mut fixture = Fixture::idle(&only("by-label", &parameters), 3).label("tier", &["gold", "tin"]);
+fn label_selector_filter_of_one_of_some_values() {
+    let parameters = json!({"oneOf": {"label": "tier", "values": ["gold"], "allowsNoLabel": true}});
+    let config = only("label-selector-filter", &parameters);
+    let mut fixture = Fixture::idle(&config, 3).label("tier", &["gold", "tin"]);
     assert_eq!(kept(&mut fixture, &[]), [0, 2]);
 }
 

@@ -28,14 +28,10 @@ fn header_profile_handler() {
 }
 
 fn staged(handler: &Value, roles: &[&str]) -> Fixture {
-    staged_by("disagg-profile-handler", handler, roles)
-}
-
-fn staged_by(handler: &str, parameters: &Value, roles: &[&str]) -> Fixture {
     let stage = |name: &str| json!({"name": name, "plugins": [{"pluginRef": format!("{name}-filter")}]});
     let config = json!({
         "plugins": [
-            {"type": handler, "parameters": parameters},
+            {"type": "disagg-profile-handler", "parameters": handler},
             {"type": "always-disagg-pd-decider"}, {"type": "always-disagg-multimodal-decider"},
             {"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 64}},
             {"type": "decode-filter"}, {"type": "prefill-filter"}, {"type": "encode-filter"},
@@ -53,27 +49,26 @@ fn disagg_profile_handler_and_the_decider_that_always_agrees() {
     assert_eq!(decision.headers, [("x-prefiller-host-port", "192.168.1.2:8000".to_owned())]);
 }
 
+/// What `pd-profile-handler` is lowered to.
 #[test]
-fn pd_profile_handler() {
-    let send = |parameters: &Value| {
-        let mut fixture = staged_by("pd-profile-handler", parameters, &["decode", "prefill"]);
-        let decision = fixture.send(&"x".repeat(800), &[]);
-        assert_eq!(destinations(&decision), [0]);
-        decision.headers
-    };
-    let prefiller = [("x-prefiller-host-port", "192.168.1.2:8000".to_owned())];
-    assert_eq!(send(&json!({})), prefiller, "prefix-based-pd-decider decides");
-    assert_eq!(send(&json!({"deciderPluginName": "always-disagg-multimodal-decider"})), []);
-    let both = [&prefiller[..], &[("x-data-parallel-host-port", "192.168.1.1:8000".to_owned())]].concat();
-    assert_eq!(send(&json!({"primaryPort": 8000})), both);
+fn disagg_profile_handler_with_a_primary_port() {
+    let handler = json!({"deciders": {"prefill": "prefix-based-pd-decider"}, "primaryPort": 8000});
+    let decision = staged(&handler, &["decode", "prefill"]).send(&"x".repeat(800), &[]);
+    assert_eq!(destinations(&decision), [0]);
+    let headers = [
+        ("x-prefiller-host-port", "192.168.1.2:8000".to_owned()),
+        ("x-data-parallel-host-port", "192.168.1.1:8000".to_owned()),
+    ];
+    assert_eq!(decision.headers, headers);
 }
 
+/// What `data-parallel-profile-handler` is lowered to.
 #[test]
-fn data_parallel_profile_handler() {
+fn single_profile_handler_with_a_primary_port() {
     let send = |primary_port: u32, rank: u16, ranks: &[u16]| {
         let parameters = json!({"primaryPort": primary_port});
         let config = json!({"plugins": [
-            {"type": "data-parallel-profile-handler", "parameters": parameters}, {"type": "queue-scorer"},
+            {"type": "single-profile-handler", "parameters": parameters}, {"type": "queue-scorer"},
         ]});
         let queues = ranks.iter().map(|&port| pod(u64::from(port != rank), 0.0, &[]));
         let addresses = ranks.iter().map(|&port| ([192, 168, 1, 1], port).into());
@@ -84,7 +79,6 @@ fn data_parallel_profile_handler() {
     };
     let rank_header = |rank: &str| ("x-data-parallel-host-port", rank.to_owned());
     assert_eq!(send(8000, 8001, &[8000, 8001]), (8000, rank_header("192.168.1.1:8001")));
-    assert_eq!(send(0, 8001, &[8000, 8001]), (8000, rank_header("192.168.1.1:8001")), "0 is the default");
     assert_eq!(
         send(9000, 8001, &[8000, 8001]),
         (8001, rank_header("192.168.1.1:8001")),

@@ -15,10 +15,6 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
     let unless_empty = |kept: Vec<usize>| if kept.is_empty() { all.clone() } else { kept };
     match plugin.kind.as_str() {
         "label-selector-filter" => keep(&|e| selects(cycle, plugin, e)),
-        "by-label" => keep(&|e| match cycle.label(e, plugin.text("label", "")) {
-            None => plugin.flag("allowsNoLabel", false),
-            Some(label) => lists(plugin.value("validValues"), label),
-        }),
         "decode-filter" => keep(&|e| {
             let role = cycle.label(e, "llm-d.ai/role");
             role.is_none_or(|role| {
@@ -78,7 +74,14 @@ fn lists(values: &Value, label: &str) -> bool {
 fn selects(cycle: &Cycle<'_>, plugin: &Plugin, endpoint: usize) -> bool {
     let mut labels = plugin.value("matchLabels").as_object().into_iter().flatten();
     let mut expressions = plugin.value("matchExpressions").as_array().into_iter().flatten();
-    labels.all(|(key, value)| cycle.label(endpoint, key).is_some_and(|label| value == label))
+    let is_one_of = plugin.value("oneOf").as_object().is_none_or(|one_of| {
+        match cycle.label(endpoint, one_of["label"].as_str().unwrap()) {
+            None => one_of["allowsNoLabel"] == true,
+            Some(label) => lists(&one_of["values"], label),
+        }
+    });
+    is_one_of
+        && labels.all(|(key, value)| cycle.label(endpoint, key).is_some_and(|label| value == label))
         && expressions.all(|expression| {
             let label = cycle.label(endpoint, expression["key"].as_str().unwrap());
             let listed = label.is_some_and(|label| lists(&expression["values"], label));

@@ -44,7 +44,6 @@ impl Plugin {
 
     pub(super) fn is_filter(&self) -> bool {
         self.kind.ends_with("-filter")
-            || self.kind.starts_with("by-label")
             || self.is_detector()
             || self.kind == "context-length-aware" && self.flag("enableFiltering", false)
     }

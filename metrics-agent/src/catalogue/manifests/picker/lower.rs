@@ -72,7 +72,7 @@ pub(crate) fn lower(
         profiles.push(v1::Profile { name: "default".to_owned(), plugins: Vec::new() });
     }
     let of_filter = || declared.iter().filter(|plugin| plugin.of_filter().is_some());
-    paths.plugins = of_filter().map(|plugin| plugin.index).collect();
+    paths.plugins = of_filter().map(|plugin| plugin.path.clone()).collect();
     let plugins = of_filter().filter_map(Declared::on_the_wire).collect();
     let detector = saturation_detector.as_deref();
     let references = References { declared: &declared, parsers: &parsers, saturation_detector: detector };

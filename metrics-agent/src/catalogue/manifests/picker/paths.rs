@@ -1,7 +1,9 @@
 //! Paths in the document, for faults that are found in the filter's configuration.
 
+use core::fmt;
+
+use super::deprecated::FormerPath;
 use super::document::EndpointPickerConfig;
-use super::plugins::Declared;
 
 /// Differences between the paths of the document and those of the filter's configuration.
 #[derive(Debug, Default)]
@@ -10,8 +12,8 @@ pub(super) struct Paths {
     pub(super) has_deprecated_parser: bool,
     /// Whether the saturation detector is given in the deprecated field.
     pub(super) has_deprecated_detector: bool,
-    /// The document's index of each plugin that the filter has.
-    pub(super) plugins: Vec<Option<usize>>,
+    /// The place of each plugin that the filter has; `None`: it is not declared.
+    pub(super) plugins: Vec<Option<PluginPath>>,
     /// The same for each profile and the plugins that it refers to.
     pub(super) profiles: Vec<Vec<usize>>,
 }
@@ -25,11 +27,6 @@ impl Paths {
             has_deprecated_detector: detector.is_none(),
             ..Self::default()
         }
-    }
-
-    /// The path of a declared plugin.
-    pub(super) fn plugin(plugin: &Declared) -> Option<String> {
-        plugin.index.map(|index| format!("plugins[{index}]"))
     }
 
     /// The document's path of a path in the filter's configuration.
@@ -46,13 +43,42 @@ impl Paths {
     /// The path with the document's indexes in place of the configuration's.
     fn moved(&self, at: &str) -> Option<String> {
         if let Some((index, rest)) = split_index(at, "plugins[") {
-            let index = (*self.plugins.get(index)?)?;
-            return Some(format!("plugins[{index}]{rest}"));
+            let plugin = self.plugins.get(index)?.as_ref()?;
+            let parameter = rest.strip_prefix(PARAMETERS).map(|parameter| plugin.parameter(parameter));
+            return Some(parameter.unwrap_or_else(|| format!("{plugin}{rest}")));
         }
         let (profile, rest) = split_index(at, "schedulingProfiles[")?;
         let (index, rest) = split_index(rest, ".plugins[")?;
         let index = self.profiles.get(profile)?.get(index)?;
         Some(format!("schedulingProfiles[{profile}].plugins[{index}]{rest}"))
+    }
+}
+
+/// The place of a plugin in the document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PluginPath {
+    pub(super) index: usize,
+    /// Its parameters that have another path in the filter's configuration.
+    pub(super) former: Vec<FormerPath>,
+}
+
+/// Between the path of a plugin and that of a parameter.
+const PARAMETERS: &str = ".parameters.";
+
+impl PluginPath {
+    /// The path of a parameter, given its path in the parameters that the filter has; of all of them, if that is empty.
+    pub(super) fn parameter(&self, current: &str) -> String {
+        let renamed = self.former.iter().find(|path| path.current == current);
+        match renamed.map_or(current, |path| path.former) {
+            "" => format!("{self}.parameters"),
+            parameter => format!("{self}{PARAMETERS}{parameter}"),
+        }
+    }
+}
+
+impl fmt::Display for PluginPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "plugins[{}]", self.index)
     }
 }
 
@@ -66,10 +92,14 @@ fn split_index<'a>(at: &'a str, list: &str) -> Option<(usize, &'a str)> {
 mod tests {
     use super::*;
 
+    fn plugin(index: usize) -> PluginPath {
+        PluginPath { index, former: Vec::new() }
+    }
+
     #[test]
     fn indexes_are_those_of_the_document() {
         let paths = Paths {
-            plugins: vec![Some(1), Some(4), None],
+            plugins: vec![Some(plugin(1)), Some(plugin(4)), None],
             profiles: vec![vec![0], vec![2]],
             ..Paths::default()
         };
@@ -81,6 +111,20 @@ mod tests {
             ("schedulingProfiles[1].plugins[0]", "schedulingProfiles[1].plugins[2]"),
             ("schedulingProfiles[1].name", "schedulingProfiles[1].name"),
             ("requestHandler.parsers[0].pluginRef", "requestHandler.parsers[0].pluginRef"),
+        ] {
+            assert_eq!(paths.in_document(compiled), expected);
+        }
+    }
+
+    #[test]
+    fn lowered_parameters_have_the_paths_of_the_document() {
+        let former = vec![FormerPath { current: "profiles.decode".to_owned(), former: "decodeProfile" }];
+        let paths = Paths { plugins: vec![Some(PluginPath { former, ..plugin(3) })], ..Paths::default() };
+        for (compiled, expected) in [
+            ("plugins[0].parameters.profiles.decode", "plugins[3].parameters.decodeProfile"),
+            ("plugins[0].parameters.profiles.encode", "plugins[3].parameters.profiles.encode"),
+            ("plugins[0].parameters", "plugins[3].parameters"),
+            ("plugins[0].name", "plugins[3].name"),
         ] {
             assert_eq!(paths.in_document(compiled), expected);
         }

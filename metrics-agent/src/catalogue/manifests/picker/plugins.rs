@@ -2,13 +2,14 @@
 
 use endpoint_picker::plugin::registry::{AnyPlugin, TYPES};
 use endpoint_picker_wire::v1;
-use serde_json::{Error, Value as Json};
+use serde_json::Value as Json;
 
 use super::agent_plugins::AgentPlugin;
-use super::deprecated;
+use super::deprecated::{self, Lowered};
 use super::document::Plugin;
 use super::findings::Findings;
-use super::parameters::Parameters;
+use super::parameters::{Invalid, read_parameters_with};
+use super::paths::PluginPath;
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::manifests::nulls::without_nulls;
 
@@ -18,26 +19,20 @@ pub(super) struct Declared {
     pub(super) name: String,
     /// The type as the document names it, or its current name if it was renamed.
     pub(super) type_name: String,
-    /// Its index in the document. `None`: it is referred to by its type, without being declared.
-    pub(super) index: Option<usize>,
+    /// Its place in the document. `None`: it is referred to by its type, without being declared.
+    pub(super) path: Option<PluginPath>,
     pub(super) reader: Reader,
 }
 
 /// The program that uses a plugin.
 #[derive(Debug)]
 pub(super) enum Reader {
-    /// The filter, which decides with it. The parameters are sent as they are.
+    /// The filter, which decides with it. The parameters are sent as text.
     Filter {
         plugin: AnyPlugin,
         parameters: Json,
     },
     Agent(AgentPlugin),
-}
-
-/// A problem at a path within a plugin.
-struct Invalid {
-    path: String,
-    problem: String,
 }
 
 impl Declared {
@@ -56,8 +51,8 @@ impl Declared {
             findings.fault(format!("{at}.type"), text);
             return None;
         }
-        let parameters = deprecated::current_parameters(type_name, &at, given.parameters, findings);
-        let reader = match Reader::read(type_name, parameters) {
+        let mut path = PluginPath { index, former: Vec::new() };
+        let reader = match Reader::read(type_name, given.parameters, &mut path, findings) {
             Ok(reader) => reader,
             Err(Invalid { path, problem }) => {
                 findings.fault(format!("{at}.{path}"), problem);
@@ -72,15 +67,15 @@ impl Declared {
         }
         let type_name = type_name.to_owned();
         let name = if given.name.is_empty() { type_name.clone() } else { given.name };
-        Some(Self { name, type_name, index: Some(index), reader })
+        Some(Self { name, type_name, path: Some(path), reader })
     }
 
     /// A plugin of the filter with its default parameters, named as its type.
     pub(super) fn by_type(type_name: &str) -> Option<Self> {
         let parameters = Json::Object(serde_json::Map::new());
-        let plugin = read_parameters(parameters.clone(), |it| AnyPlugin::read(type_name, it)).ok()?;
+        let plugin = read_parameters_with(parameters.clone(), |it| AnyPlugin::read(type_name, it)).ok()?;
         let reader = Reader::Filter { plugin, parameters };
-        Some(Self { name: type_name.to_owned(), type_name: type_name.to_owned(), index: None, reader })
+        Some(Self { name: type_name.to_owned(), type_name: type_name.to_owned(), path: None, reader })
     }
 
     /// The plugin, if the filter decides with it.
@@ -113,16 +108,23 @@ impl Declared {
 }
 
 impl Reader {
-    fn read(type_name: &str, parameters: Json) -> Result<Self, Invalid> {
-        let at_parameters = |problem| Invalid { path: "parameters".to_owned(), problem };
+    /// Fills in the former paths of the plugin's parameters.
+    fn read(
+        type_name: &str,
+        parameters: Json,
+        path: &mut PluginPath,
+        findings: &mut Findings,
+    ) -> Result<Self, Invalid> {
         if AgentPlugin::TYPES.contains(&type_name) {
-            let plugin = read_parameters(parameters, |it| AgentPlugin::read(type_name, it))?;
-            plugin.check().map_err(at_parameters)?;
+            let plugin = read_parameters_with(parameters, |it| AgentPlugin::read(type_name, it))?;
+            plugin.check().map_err(Invalid::parameters)?;
             return Ok(Self::Agent(plugin));
         }
-        let type_name = deprecated::equivalent_type(type_name);
-        let plugin = read_parameters(parameters.clone(), |it| AnyPlugin::read(type_name, it))?;
-        plugin.check().map_err(at_parameters)?;
+        let lowered = deprecated::lower(type_name, parameters, &path.to_string(), findings)?;
+        let Lowered { type_name, parameters, former_paths } = lowered;
+        path.former = former_paths;
+        let plugin = read_parameters_with(parameters.clone(), |it| AnyPlugin::read(type_name, it))?;
+        plugin.check().map_err(Invalid::parameters)?;
         Ok(Self::Filter { plugin, parameters: without_nulls(parameters) })
     }
 
@@ -138,23 +140,7 @@ impl Reader {
 fn known_types() -> Vec<&'static str> {
     let mut types: Vec<&'static str> = TYPES.to_vec();
     types.extend(AgentPlugin::TYPES);
-    types.extend(deprecated::accepted_types());
+    types.extend(deprecated::TYPES);
     types.sort_unstable();
     types
-}
-
-/// Reads the parameters with `read`, and finds the path of an invalid one.
-fn read_parameters<P>(
-    parameters: Json,
-    read: impl FnOnce(serde_path_to_error::Deserializer<'_, '_, Parameters>) -> Result<P, Error>,
-) -> Result<P, Invalid> {
-    let mut track = serde_path_to_error::Track::new();
-    let result = read(serde_path_to_error::Deserializer::new(Parameters(parameters), &mut track));
-    result.map_err(|error| {
-        let path = match track.path().to_string().as_str() {
-            "." => "parameters".to_owned(),
-            path => format!("parameters.{path}"),
-        };
-        Invalid { path, problem: error.to_string() }
-    })
 }

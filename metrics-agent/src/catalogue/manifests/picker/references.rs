@@ -33,10 +33,10 @@ impl References<'_> {
         let mut names = HashSet::new();
         for plugin in self.declared {
             if !names.insert(plugin.name.as_str())
-                && let Some(at) = Paths::plugin(plugin)
+                && let Some(path) = &plugin.path
             {
                 let text = format!("{:?} is taken; plugin names are unique", plugin.name);
-                faults.push(format!("{at}.name"), text);
+                faults.push(format!("{path}.name"), text);
             }
         }
     }
@@ -58,11 +58,9 @@ impl References<'_> {
             require(detector, "saturation detector", at);
         }
         for declared in self.declared {
-            let Some((at, plugin)) = Paths::plugin(declared).zip(declared.of_filter()) else { continue };
+            let Some((path, plugin)) = declared.path.as_ref().zip(declared.of_filter()) else { continue };
             for need in plugin.needs().iter().filter(|need| need.kind != NeedKind::CustomMetric) {
-                let parameter = if need.parameter.is_empty() { "" } else { "." };
-                let at = format!("{at}.parameters{parameter}{}", need.parameter);
-                require(need.name, need.kind.as_str(), at);
+                require(need.name, need.kind.as_str(), path.parameter(need.parameter));
             }
         }
     }
@@ -81,7 +79,7 @@ impl References<'_> {
             .flatten()
             .collect();
         for declared in self.declared {
-            let Some((at, plugin)) = Paths::plugin(declared).zip(declared.of_filter()) else { continue };
+            let Some((path, plugin)) = declared.path.as_ref().zip(declared.of_filter()) else { continue };
             let needs = plugin.needs();
             let metrics = needs.iter().filter(|need| need.kind == NeedKind::CustomMetric);
             for need in metrics.filter(|need| !published.contains(need.name)) {
@@ -95,7 +93,7 @@ impl References<'_> {
                      RunningRequestsSize, KVCacheUsagePercent and its customMetrics ({custom})",
                     need.name
                 );
-                faults.push(format!("{at}.parameters.{}", need.parameter), text);
+                faults.push(path.parameter(need.parameter), text);
             }
         }
     }

@@ -8,7 +8,6 @@ use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::manifests::picker::agent_plugins::AgentPlugin;
 use crate::catalogue::manifests::picker::document::{DataLayer, PluginRef};
 use crate::catalogue::manifests::picker::findings::Findings;
-use crate::catalogue::manifests::picker::paths::Paths;
 use crate::catalogue::manifests::picker::plugins::Declared;
 use scraping::Scraping;
 
@@ -47,8 +46,8 @@ pub(super) fn read(
     }
     let mut scraping = Scraping::default();
     for declared in source.into_iter().chain(extractor) {
-        let Some((at, plugin)) = Paths::plugin(declared).zip(declared.of_agent()) else { continue };
-        let at = format!("{at}.parameters");
+        let Some((path, plugin)) = declared.path.as_ref().zip(declared.of_agent()) else { continue };
+        let at = path.parameter("");
         match plugin {
             AgentPlugin::MetricsDataSource(source) => scraping.set_source(source, &at, findings),
             AgentPlugin::CoreMetricsExtractor(extractor) => scraping.set_extractor(extractor, &at, findings),
