@@ -118,23 +118,23 @@ impl<S: SharedData> Replica<S> {
 
     /// Appends the pending entries. When other workers are faster several times in a row, they stay pending.
     fn flush(&mut self) {
-        self.append(|_| true);
+        self.append(|_, _| true);
     }
 
-    /// The same, unless another worker has routed a request since the log was read. Then it returns false: the pending decision can
-    /// be made better.
-    fn commit(&mut self) -> bool {
-        let routed = self.ledger.routed();
-        self.append(|ledger| ledger.routed() == routed)
+    /// The same, unless other workers have appended what makes the pending decision worse, since the log was read: a routed request
+    /// or, if that is some time ago, anything. Then it returns false.
+    fn commit(&mut self, was_read_now: bool) -> bool {
+        let (routed, place) = (self.ledger.routed(), self.log.place());
+        self.append(|ledger, log| if was_read_now { ledger.routed() == routed } else { log.place() == place })
     }
 
     /// Appends the pending entries, unless other workers append changes first that do not allow it. Returns whether they were allowed.
-    fn append(&mut self, allows: impl Fn(&Ledger) -> bool) -> bool {
+    fn append(&mut self, allows: impl Fn(&Ledger, &SharedLog) -> bool) -> bool {
         let Self { data, log, ledger, .. } = self;
         for _ in 0..TRIES {
             match log.try_append(data, |entry| apply(ledger, entry)) {
                 Ok(true) => break,
-                Ok(false) if allows(ledger) => {}
+                Ok(false) if allows(ledger, log) => {}
                 Ok(false) => return false,
                 Err(error) => {
                     log::error!("{error}; the changes of this worker stay pending");
@@ -152,11 +152,15 @@ impl<S: SharedData> LedgerStore for Replica<S> {
     }
 
     fn decide<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
-        self.sync();
+        // While no other worker appends, reading the log first would find nothing.
+        let reads_first = !(self.log.is_quiet() && self.log.is_flushed());
+        if reads_first {
+            self.sync();
+        }
         let mark = self.log.mark();
         let (result, changes) = decide(&self.ledger);
         self.push(&changes);
-        if self.commit() {
+        if self.commit(reads_first) {
             return result;
         }
         // Another worker has decided at the same time, maybe for the same endpoint. Deciding again once is enough: where this
@@ -170,7 +174,12 @@ impl<S: SharedData> LedgerStore for Replica<S> {
 
     fn apply(&mut self, changes: Vec<Change>) {
         self.push(&changes);
-        if !self.log.is_flushed() {
+        if self.log.is_flushed() {
+            return;
+        }
+        if self.log.is_quiet() {
+            self.flush();
+        } else {
             self.sync();
         }
     }

@@ -25,7 +25,7 @@ pub trait SharedData {
 pub struct Versioned {
     /// The value.
     pub bytes: Vec<u8>,
-    /// Changes with every write; `None` for a value that was never written.
+    /// Rises by one with every write, of this key or of any other; `None` for a value that was never written.
     pub version: Option<u32>,
 }
 

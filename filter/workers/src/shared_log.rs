@@ -9,16 +9,24 @@
 //! | `…/log/{n}` | the same of a full chunk; n is its number modulo [`CHUNKS`] |
 //!
 //! A worker that starts, or was away, reads the chunks that are left; no worker waits for it.
+//!
+//! A swap does not return the version that it makes. Versions rise by one with every write of any key, so a worker expects the next
+//! number. If that is wrong, its next swap fails and it reads the tail: any later write has a higher number than its own, so a
+//! version that is too low is never another worker's.
 
 use crate::entry::{self, Entry};
 use crate::shared_data::{SharedData, Versioned, create, key};
 use crate::words::{bytes, first_word, words};
 
-/// Bytes at which a chunk is full. Each request copies up to this much four times: from the proxy to the worker, and back.
+/// Bytes at which a chunk is full. A request copies up to this much twice to the proxy, and with other busy workers twice back.
 const CHUNK: usize = 4 * 1024;
 
 /// Full chunks that are kept: half a megabyte, the last 60 000 blocks of prompts.
 const CHUNKS: u64 = 128;
+
+/// The log is quiet when this many calls in a row have found no new entries: a decision that has to be made again costs as much as
+/// several reads that find nothing.
+const QUIET: u8 = 8;
 
 /// Bytes of a chunk's number.
 const HEADER: usize = 8;
@@ -30,9 +38,11 @@ pub(crate) struct SharedLog {
     /// The number of the chunk to read next, and how many bytes of its entries were read.
     chunk: u64,
     read: usize,
-    /// The tail as it was read last, with its version.
+    /// The tail as it was read or appended to last, with the version that it is expected to have.
     tail: Vec<u8>,
     version: Option<u32>,
+    /// Calls in a row that found no new entries of other workers.
+    calls_without_news: u8,
     pending: Vec<u8>,
     /// Buffer for the words of entries while they are applied.
     words: Vec<u64>,
@@ -48,6 +58,7 @@ impl SharedLog {
             read: 0,
             tail: Vec::new(),
             version: None,
+            calls_without_news: 0,
             pending: Vec::new(),
             words: Vec::new(),
             has_missed: false,
@@ -66,6 +77,17 @@ impl SharedLog {
     /// Whether every own entry is appended, and applied with all before it.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_flushed() && self.chunk == self.tail_chunk() && self.read + HEADER == self.tail.len()
+    }
+
+    /// Whether other workers have not appended for a while. Then the tail is probably the newest, and a swap finds out whether it is.
+    /// A full one is read first: it is written before the swap, where a newer chunk may be.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.calls_without_news >= QUIET && self.tail.len() <= CHUNK
+    }
+
+    /// The number of the chunk to read next, and how many bytes of its entries were read.
+    pub(crate) fn place(&self) -> (u64, usize) {
+        (self.chunk, self.read)
     }
 
     /// Whether every own entry is appended.
@@ -119,10 +141,14 @@ impl SharedLog {
             return Ok(());
         }
         let Versioned { bytes: tail, version } = data.get(&self.key)?;
+        let older = (self.tail_chunk(), self.tail.len());
         (self.tail, self.version) = (tail, version);
         if self.tail.len() < HEADER {
             self.tail = bytes([0]);
         }
+        // Entries are only appended, so a tail of the same length has the same.
+        let has_news = (self.tail_chunk(), self.tail.len()) != older;
+        self.calls_without_news = if has_news { 0 } else { self.calls_without_news.saturating_add(1) };
         Ok(())
     }
 
@@ -138,31 +164,40 @@ impl SharedLog {
             self.read = 0;
             return Ok(true);
         }
+        // A swap without a version would succeed whatever the tail has become.
+        let Some(version) = self.version else { return Ok(false) };
         if self.tail.len() > CHUNK {
-            return self.append_to_new_chunk(data);
+            return self.append_to_new_chunk(data, version);
         }
         let end = self.tail.len();
         self.tail.extend_from_slice(&self.pending);
-        let swapped = data.compare_and_swap(&self.key, &self.tail, self.version);
+        let swapped = data.compare_and_swap(&self.key, &self.tail, Some(version));
         if matches!(swapped, Ok(true)) {
-            self.pending.clear();
+            self.appended(version.checked_add(1));
         } else {
             self.tail.truncate(end);
         }
         swapped
     }
 
-    fn append_to_new_chunk<S: SharedData>(&mut self, data: &S) -> Result<bool, S::Error> {
+    /// The pending entries were appended. The tail has this version, unless other keys were written in between.
+    fn appended(&mut self, version: Option<u32>) {
+        self.pending.clear();
+        self.version = version;
+        self.calls_without_news = self.calls_without_news.saturating_add(1);
+    }
+
+    fn append_to_new_chunk<S: SharedData>(&mut self, data: &S, version: u32) -> Result<bool, S::Error> {
         // A full tail never changes, so every worker that finds it writes the same. It is written first: a worker that ends before
         // the swap then costs the others nothing.
         let number = self.tail_chunk();
         data.set(&self.chunk_key(number), &self.tail)?;
         let mut tail = bytes([number + 1]);
         tail.extend_from_slice(&self.pending);
-        let is_swapped = data.compare_and_swap(&self.key, &tail, self.version)?;
+        let is_swapped = data.compare_and_swap(&self.key, &tail, Some(version))?;
         if is_swapped {
             self.tail = tail;
-            self.pending.clear();
+            self.appended(version.checked_add(2));
         }
         Ok(is_swapped)
     }

@@ -13,6 +13,8 @@ pub(crate) struct Memory(Arc<Mutex<Values>>);
 #[derive(Default)]
 struct Values {
     values: HashMap<String, Versioned>,
+    /// The version of the last write, of any key.
+    version: u32,
     /// All entries that were ever appended to the log, in its order.
     log: Vec<u64>,
     calls: Calls,
@@ -95,9 +97,9 @@ impl Values {
             let older_length = if older.get(..8) == value.get(..8) { entries(&older).len() } else { 0 };
             self.log.extend(&entries(value)[older_length..]);
         }
-        let entry = self.values.entry(key.to_owned()).or_default();
-        let version = entry.version.unwrap_or(0) + 1;
-        *entry = Versioned { bytes: value.to_vec(), version: Some(version) };
+        self.version += 1;
+        let value = Versioned { bytes: value.to_vec(), version: Some(self.version) };
+        self.values.insert(key.to_owned(), value);
     }
 }
 

@@ -54,19 +54,69 @@ fn a_decision_sees_the_requests_of_all_workers() {
     assert_eq!(loads(&other), [TWO, ONE]);
 }
 
-#[test]
-fn a_request_costs_three_gets_and_three_swaps() {
-    let memory = Memory::default();
-    let mut replica = worker(memory.clone());
+/// Sends a request and ends it in two steps. Returns the calls that this takes.
+fn calls_of_a_request(replica: &mut Replica<Memory>, memory: &Memory) -> Calls {
     memory.take_calls();
-    decide(&mut replica);
-    assert_eq!(memory.take_calls(), Calls { gets: 1, sets: 0, swaps: 1 });
+    let (host, times) = decide(replica);
+    assert_eq!(times, 1);
     let half = Load { requests: 0, tokens: 50 };
-    replica.apply(vec![Change { endpoint: key(1), kind: ChangeKind::Ended(half) }]);
-    replica.apply(vec![Change { endpoint: key(1), kind: ChangeKind::Ended(Load { tokens: 50, ..ONE }) }]);
+    replica.apply(vec![Change { endpoint: key(host), kind: ChangeKind::Ended(half) }]);
+    replica.apply(vec![Change { endpoint: key(host), kind: ChangeKind::Ended(Load { tokens: 50, ..ONE }) }]);
     replica.apply(vec![]);
-    assert_eq!(memory.take_calls(), Calls { gets: 2, sets: 0, swaps: 2 });
-    assert_eq!(loads(&replica), [NONE, NONE]);
+    memory.take_calls()
+}
+
+#[test]
+fn a_request_costs_three_swaps_and_where_others_append_three_gets() {
+    let memory = Memory::default();
+    let (mut replica, mut other) = (worker(memory.clone()), worker(memory.clone()));
+    for _ in 0..20 {
+        decide(&mut other);
+        let calls = calls_of_a_request(&mut replica, &memory);
+        assert_eq!(calls, Calls { gets: 3, sets: 0, swaps: 3 });
+    }
+    for _ in 0..3 {
+        calls_of_a_request(&mut replica, &memory);
+    }
+    assert_eq!(calls_of_a_request(&mut replica, &memory), Calls { gets: 0, sets: 0, swaps: 3 });
+    assert_eq!(replica.ledger().requests_in_flight(), 20);
+}
+
+/// A worker whose log is quiet.
+fn quiet_worker(memory: &Memory) -> Replica<Memory> {
+    let mut replica = worker(memory.clone());
+    for _ in 0..4 {
+        calls_of_a_request(&mut replica, memory);
+    }
+    memory.take_calls();
+    replica
+}
+
+#[test]
+fn a_decision_without_reading_the_log_is_made_again_where_another_worker_has_appended() {
+    let memory = Memory::default();
+    let mut other = worker(memory.clone());
+    let mut replica = quiet_worker(&memory);
+    decide(&mut other);
+    assert_eq!(decide(&mut replica), (2, 2));
+    assert_eq!(memory.take_calls(), Calls { gets: 2, sets: 0, swaps: 3 });
+    assert_eq!(loads(&replica), [ONE, ONE]);
+    let mut replica = quiet_worker(&memory);
+    other.apply(vec![ended(1)]);
+    assert_eq!(decide(&mut replica), (1, 2), "also where it has only ended one");
+}
+
+#[test]
+fn a_version_that_is_not_the_next_number_costs_a_read_and_no_new_decision() {
+    let memory = Memory::default();
+    let mut replica = quiet_worker(&memory);
+    // The first swap after a write of another key succeeds, and makes a version that is not the next one.
+    memory.set("another key", b"").unwrap();
+    assert_eq!(decide(&mut replica), (1, 1));
+    assert_eq!(memory.take_calls(), Calls { gets: 0, sets: 1, swaps: 1 });
+    assert_eq!(decide(&mut replica), (2, 1));
+    assert_eq!(memory.take_calls(), Calls { gets: 1, sets: 0, swaps: 2 });
+    assert_eq!(loads(&replica), [ONE, ONE]);
 }
 
 #[test]

@@ -51,6 +51,8 @@ pub(crate) struct Proxy {
     world: Arc<World>,
     places: Vec<Place>,
     turns: u32,
+    /// The worker that has most turns, and the turn at which that ends.
+    busy: (usize, u32),
 }
 
 /// A place for a worker.
@@ -122,7 +124,8 @@ impl Proxy {
             checks_lease: !faults.stalls,
             routed: Mutex::default(),
         });
-        let mut proxy = Self { faults, rng: SplitMix64::new(seed), world, places: vec![], turns: 0 };
+        let mut proxy =
+            Self { faults, rng: SplitMix64::new(seed), world, places: vec![], turns: 0, busy: (0, 0) };
         // A proxy starts its first worker before all others.
         proxy.add_worker();
         proxy.finish(0);
@@ -156,7 +159,7 @@ impl Proxy {
             if self.faults.clock_steps && self.one_in(150) {
                 self.set_clock();
             }
-            let place = self.rng.below(WORKERS);
+            let place = self.next_place();
             if self.places[place].stalled_until > turn {
                 continue;
             }
@@ -166,6 +169,16 @@ impl Proxy {
             }
             self.give_turn(place);
         }
+    }
+
+    /// The worker whose turn it is. Now and then one of them has most turns for a while, so that its log is quiet.
+    fn next_place(&mut self) -> usize {
+        if self.one_in(100) {
+            let until = self.turns + self.below(50);
+            self.busy = (self.rng.below(WORKERS), until);
+        }
+        let (busy, until) = self.busy;
+        if self.turns < until && !self.one_in(20) { busy } else { self.rng.below(WORKERS) }
     }
 
     fn give_turn(&mut self, place: usize) {
