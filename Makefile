@@ -119,6 +119,12 @@ dist: wasm ## Build the files of a release into dist/: native modules and agents
 dist-native: tools ## Build only the native modules into dist/, and check what they need of an image and of Envoy
 	@tools/dist native
 
+.PHONY: native-sanitize
+native-sanitize: ## Run the native module against a mock of Envoy under AddressSanitizer (x86-64)
+	@# The sanitizer is in the stable toolchain, behind a flag that needs the variable. The doctests and benches are not built with it.
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test -p endpoint-picker-native --test module \
+		--target x86_64-unknown-linux-gnu --target-dir $(target_dir)/sanitize
+
 .PHONY: wasm-trap
 wasm-trap: tools ## Build the filter with a request that traps it, for tests
 	$(CARGO) build -p endpoint-picker-wasm --features trap --target wasm32-wasip1 --profile wasm

@@ -1,0 +1,51 @@
+//! A mock of Envoy: its callbacks over requests and configurations in memory, and calls of the module's hooks.
+//!
+//! The callbacks keep what they are given and check what a real Envoy would crash on: pointers are of live objects, calls come on the
+//! thread of the hook.
+
+#![allow(unsafe_code, reason = "Envoy's interface is C")]
+
+mod callbacks;
+mod config;
+mod request;
+
+pub(crate) use config::{Config, Route};
+pub(crate) use request::{Next, Panic, Request, Value};
+
+/// Workers of the mock.
+pub(crate) const WORKERS: u32 = 4;
+
+/// Bytes of Envoy or of the module.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Buffer {
+    pub(crate) ptr: *const u8,
+    pub(crate) length: usize,
+}
+
+impl Buffer {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self { ptr: bytes.as_ptr(), length: bytes.len() }
+    }
+
+    /// The bytes, which the other side keeps during the call.
+    pub(crate) fn bytes<'a>(self) -> &'a [u8] {
+        if self.ptr.is_null() {
+            return &[];
+        }
+        // SAFETY: the other side gave `length` bytes at `ptr` for the call at hand.
+        unsafe { core::slice::from_raw_parts(self.ptr, self.length) }
+    }
+
+    pub(crate) fn text(self) -> String {
+        String::from_utf8(self.bytes().to_vec()).unwrap()
+    }
+}
+
+/// A header of Envoy or of the module.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Header {
+    pub(crate) name: Buffer,
+    pub(crate) value: Buffer,
+}

@@ -1,0 +1,344 @@
+//! Requests.
+
+use core::cell::{Cell, RefCell};
+use core::ffi::c_void;
+use std::collections::HashMap;
+
+use super::{Config, Route};
+
+unsafe extern "C" {
+    fn envoy_dynamic_module_on_http_filter_new(config: *const c_void, envoy: *mut c_void) -> *const c_void;
+    fn envoy_dynamic_module_on_http_filter_destroy(stream: *const c_void);
+    fn envoy_dynamic_module_on_http_filter_request_headers(
+        envoy: *mut c_void,
+        stream: *const c_void,
+        end: bool,
+    ) -> u32;
+    fn envoy_dynamic_module_on_http_filter_request_body(
+        envoy: *mut c_void,
+        stream: *const c_void,
+        end: bool,
+    ) -> u32;
+    fn envoy_dynamic_module_on_http_filter_request_trailers(envoy: *mut c_void, stream: *const c_void)
+    -> u32;
+    fn envoy_dynamic_module_on_http_filter_response_headers(
+        envoy: *mut c_void,
+        stream: *const c_void,
+        end: bool,
+    ) -> u32;
+    fn envoy_dynamic_module_on_http_filter_response_body(
+        envoy: *mut c_void,
+        stream: *const c_void,
+        end: bool,
+    ) -> u32;
+    fn envoy_dynamic_module_on_http_filter_response_trailers(
+        envoy: *mut c_void,
+        stream: *const c_void,
+    ) -> u32;
+}
+
+/// What Envoy does after a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Continue,
+    Hold,
+    /// The module has answered; its hook returns this for a body.
+    Drop,
+}
+
+/// A value in dynamic metadata.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Text(String),
+    /// Items that are not texts are `None`.
+    List(Vec<Option<String>>),
+    Number,
+}
+
+/// The calls at which the mock lets the module panic, by a count of items that no memory can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Panic {
+    RequestHeaders,
+    RequestBody,
+    Metadata,
+    ResponseHeaders,
+    ResponseBody,
+}
+
+/// Names and values.
+type Headers = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// An answer of the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) status: u32,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: String,
+    pub(crate) details: String,
+}
+
+/// What Envoy has of a request.
+#[derive(Debug, Default)]
+pub(crate) struct EnvoyRequest {
+    pub(super) worker: u32,
+    pub(super) headers: RefCell<[Headers; 4]>,
+    pub(super) received: RefCell<Vec<u8>>,
+    pub(super) buffered: RefCell<Vec<u8>>,
+    pub(super) response: RefCell<Vec<u8>>,
+    /// The received part is the buffered one.
+    pub(super) is_same: Cell<bool>,
+    pub(super) buffer_limit: Cell<u64>,
+    pub(super) metadata: RefCell<HashMap<(String, String), Value>>,
+    pub(super) structures: RefCell<Vec<(String, Vec<u8>)>>,
+    pub(super) filter_state: RefCell<HashMap<String, Vec<u8>>>,
+    pub(super) attributes: RefCell<HashMap<u32, Vec<u8>>>,
+    pub(super) override_host: RefCell<Option<(String, bool)>>,
+    pub(super) route: Cell<*const c_void>,
+    pub(super) reply: RefCell<Option<Reply>>,
+    pub(super) panics: RefCell<Vec<Panic>>,
+    /// The module's pointer; null once it is destroyed.
+    pub(super) stream: Cell<*const c_void>,
+    /// Destroys the request inside the call that answers it, as Envoy may.
+    pub(super) is_destroyed_by_reply: Cell<bool>,
+}
+
+impl EnvoyRequest {
+    fn pointer(&self) -> *mut c_void {
+        (&raw const *self).cast_mut().cast()
+    }
+
+    pub(super) fn panics_at(&self, call: Panic) -> bool {
+        self.panics.borrow().contains(&call)
+    }
+
+    fn destroy(&self) {
+        let stream = self.stream.replace(core::ptr::null());
+        if !stream.is_null() {
+            // SAFETY: the pointer is of a live object, which this call frees.
+            unsafe { envoy_dynamic_module_on_http_filter_destroy(stream) }
+        }
+    }
+
+    /// What Envoy does inside the call that answers a request: the answer passes the filter.
+    pub(super) fn pass_reply(&self, reply: Reply) {
+        let status = reply.status.to_string().into_bytes();
+        self.headers.borrow_mut()[2] = vec![(b":status".to_vec(), status)];
+        *self.response.borrow_mut() = reply.body.clone().into_bytes();
+        assert_eq!(self.reply.replace(Some(reply)), None, "answered twice");
+        // SAFETY: the pointers are of live objects.
+        unsafe {
+            envoy_dynamic_module_on_http_filter_response_headers(self.pointer(), self.stream.get(), false);
+            envoy_dynamic_module_on_http_filter_response_body(self.pointer(), self.stream.get(), true);
+        }
+        if self.is_destroyed_by_reply.get() {
+            self.destroy();
+        }
+    }
+}
+
+/// One request. Dropping it destroys it, if the test has not.
+pub(crate) struct Request {
+    envoy: Box<EnvoyRequest>,
+}
+
+impl Request {
+    /// A request on a worker, with these headers.
+    pub(crate) fn new(config: &Config, worker: u32, headers: &[(&str, &str)]) -> Self {
+        let envoy = Box::new(EnvoyRequest { worker, ..EnvoyRequest::default() });
+        envoy.buffer_limit.set(1 << 20);
+        let bytes = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        envoy.headers.borrow_mut()[0] = headers.iter().map(bytes).collect();
+        // SAFETY: the pointers are of live objects.
+        envoy.stream.set(unsafe { envoy_dynamic_module_on_http_filter_new(config.module, envoy.pointer()) });
+        assert!(!envoy.stream.get().is_null());
+        Self { envoy }
+    }
+
+    /// A chat with a JSON body.
+    pub(crate) fn chat(config: &Config, worker: u32) -> Self {
+        Self::new(
+            config,
+            worker,
+            &[
+                (":method", "POST"),
+                (":path", "/v1/chat/completions"),
+                (":authority", "models"),
+                ("content-type", "application/json"),
+                ("content-length", "100"),
+            ],
+        )
+    }
+
+    pub(crate) fn set_route(&self, route: &Route) {
+        self.envoy.route.set(route.0);
+    }
+
+    /// Lets the module panic at these calls from now on.
+    pub(crate) fn set_panics(&self, panics: &[Panic]) {
+        *self.envoy.panics.borrow_mut() = panics.to_vec();
+    }
+
+    pub(crate) fn set_metadata(&self, namespace: &str, key: &str, value: Value) {
+        self.envoy.metadata.borrow_mut().insert((namespace.to_owned(), key.to_owned()), value);
+    }
+
+    pub(crate) fn destroy_by_reply(&self) {
+        self.envoy.is_destroyed_by_reply.set(true);
+    }
+
+    fn next(status: u32) -> Next {
+        match status {
+            0 => Next::Continue,
+            1 => Next::Hold,
+            3 => Next::Drop,
+            other => panic!("status {other}"),
+        }
+    }
+
+    pub(crate) fn headers(&self, end: bool) -> Next {
+        // SAFETY: the pointers are of live objects.
+        Self::next(unsafe {
+            envoy_dynamic_module_on_http_filter_request_headers(
+                self.envoy.pointer(),
+                self.envoy.stream.get(),
+                end,
+            )
+        })
+    }
+
+    /// A piece of the body arrives; Envoy buffers it if the module holds the request.
+    pub(crate) fn body(&self, piece: &[u8], end: bool) -> Next {
+        *self.envoy.received.borrow_mut() = piece.to_vec();
+        // SAFETY: the pointers are of live objects.
+        let next = Self::next(unsafe {
+            envoy_dynamic_module_on_http_filter_request_body(
+                self.envoy.pointer(),
+                self.envoy.stream.get(),
+                end,
+            )
+        });
+        if next == Next::Hold && !self.envoy.is_same.get() {
+            let received = core::mem::take(&mut *self.envoy.received.borrow_mut());
+            self.envoy.buffered.borrow_mut().extend(received);
+        }
+        next
+    }
+
+    /// An earlier filter has held the body, so that it arrives at once and is the buffered one too.
+    pub(crate) fn held_body(&self, whole: &[u8]) -> Next {
+        self.envoy.is_same.set(true);
+        *self.envoy.buffered.borrow_mut() = whole.to_vec();
+        self.body(whole, true)
+    }
+
+    pub(crate) fn trailers(&self) -> Next {
+        // SAFETY: the pointers are of live objects.
+        Self::next(unsafe {
+            envoy_dynamic_module_on_http_filter_request_trailers(
+                self.envoy.pointer(),
+                self.envoy.stream.get(),
+            )
+        })
+    }
+
+    /// The head of a server's answer arrives.
+    pub(crate) fn answer_headers(&self, server: &str, headers: &[(&str, &str)], end: bool) {
+        self.envoy.attributes.borrow_mut().insert(41, server.as_bytes().to_vec());
+        self.envoy.attributes.borrow_mut().insert(16, b"via_upstream".to_vec());
+        let bytes = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        self.envoy.headers.borrow_mut()[2] = headers.iter().map(bytes).collect();
+        // SAFETY: the pointers are of live objects.
+        let next = Self::next(unsafe {
+            envoy_dynamic_module_on_http_filter_response_headers(
+                self.envoy.pointer(),
+                self.envoy.stream.get(),
+                end,
+            )
+        });
+        assert_eq!(next, Next::Continue);
+    }
+
+    /// A piece of the answer's body arrives. Returns what the client gets of it.
+    pub(crate) fn answer_body(&self, piece: &[u8], end: bool) -> String {
+        *self.envoy.response.borrow_mut() = piece.to_vec();
+        // SAFETY: the pointers are of live objects.
+        let next = Self::next(unsafe {
+            envoy_dynamic_module_on_http_filter_response_body(
+                self.envoy.pointer(),
+                self.envoy.stream.get(),
+                end,
+            )
+        });
+        assert_eq!(next, Next::Continue);
+        String::from_utf8(self.envoy.response.borrow().clone()).unwrap()
+    }
+
+    pub(crate) fn answer_trailers(&self) {
+        // SAFETY: the pointers are of live objects.
+        unsafe {
+            envoy_dynamic_module_on_http_filter_response_trailers(
+                self.envoy.pointer(),
+                self.envoy.stream.get(),
+            )
+        };
+    }
+
+    /// The value of a request header.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        self.header_of(0, name)
+    }
+
+    /// The value of a header of the answer.
+    pub(crate) fn answer_header(&self, name: &str) -> Option<String> {
+        self.header_of(2, name)
+    }
+
+    fn header_of(&self, map: usize, name: &str) -> Option<String> {
+        let headers = self.envoy.headers.borrow();
+        let (_, value) = headers[map].iter().find(|(header, _)| header == name.as_bytes())?;
+        Some(String::from_utf8(value.clone()).unwrap())
+    }
+
+    /// A text in dynamic metadata.
+    pub(crate) fn metadata(&self, namespace: &str, key: &str) -> Option<String> {
+        match self.envoy.metadata.borrow().get(&(namespace.to_owned(), key.to_owned()))? {
+            Value::Text(text) => Some(text.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The destinations in dynamic metadata.
+    pub(crate) fn destinations(&self) -> Option<String> {
+        self.metadata("envoy.lb", "x-gateway-destination-endpoint")
+    }
+
+    pub(crate) fn override_host(&self) -> Option<(String, bool)> {
+        self.envoy.override_host.borrow().clone()
+    }
+
+    pub(crate) fn structures(&self) -> Vec<(String, Vec<u8>)> {
+        self.envoy.structures.borrow().clone()
+    }
+
+    /// All of the request's body that a server gets.
+    pub(crate) fn sent_body(&self) -> String {
+        let mut body =
+            if self.envoy.is_same.get() { Vec::new() } else { self.envoy.buffered.borrow().clone() };
+        body.extend_from_slice(&self.envoy.received.borrow());
+        String::from_utf8(body).unwrap()
+    }
+
+    pub(crate) fn buffer_limit(&self) -> u64 {
+        self.envoy.buffer_limit.get()
+    }
+
+    pub(crate) fn reply(&self) -> Option<Reply> {
+        self.envoy.reply.borrow().clone()
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        self.envoy.destroy();
+    }
+}

@@ -1,0 +1,15 @@
+//! The module against a mock of Envoy: whole requests, in every order in which Envoy calls the hooks.
+
+#![allow(missing_docs, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod bodies;
+mod defects;
+mod envoy;
+mod pool;
+mod rejections;
+mod requests;
+mod sharing;
+
+// Links the module's hooks.
+use endpoint_picker_native as _;

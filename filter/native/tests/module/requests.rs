@@ -1,0 +1,156 @@
+//! Requests that go to an endpoint.
+
+use serde_json::json;
+
+use crate::envoy::{Next, Request, Value};
+use crate::pool::{address, fewest_waiting, ready, turn, with_policy};
+
+const DESTINATION: &str = "x-gateway-destination-endpoint";
+const CHAT: &[u8] = br#"{"model": "n", "messages": [{"role": "user", "content": "hi"}]}"#;
+
+fn routed(request: &Request) {
+    assert_eq!(request.headers(false), Next::Hold);
+    assert_eq!(request.body(CHAT, true), Next::Continue);
+}
+
+#[test]
+fn header_and_metadata_have_the_destination_and_the_answer_passes() {
+    let _turn = turn();
+    let config = ready("requests-1", &json!({}));
+    let request = Request::chat(&config, 0);
+    routed(&request);
+    assert_eq!(request.header(DESTINATION), Some(address(2)));
+    assert_eq!(request.destinations(), Some(address(2)));
+    assert_eq!(request.override_host(), None);
+    config.wait_for("endpoint_picker.in_flight", &[("pool", "requests-1")], 1);
+    request.answer_headers(&address(2), &[(":status", "200"), (DESTINATION, "forged")], false);
+    assert_eq!(request.answer_header(DESTINATION), None);
+    assert_eq!(request.answer_body(b"hello", true), "hello");
+    let pool = ("pool", "requests-1");
+    config.wait_for("endpoint_picker.in_flight", &[pool], 0);
+    config.wait_for("endpoint_picker.routed", &[pool], 1);
+    config.wait_for("endpoint_picker.picks", &[pool, ("endpoint", &address(2))], 1);
+    config.wait_for("endpoint_picker.model_requests", &[pool, ("model_name", "n"), ("target_model", "n")], 1);
+    config.wait_for("endpoint_picker.decision_us", &[pool], 1);
+    config.wait_for("endpoint_picker.first_byte_ms", &[pool], 1);
+    config.wait_for("endpoint_picker.snapshots", &[pool], 1);
+    // Nothing was rejected, and Envoy knows.
+    config.wait_for("endpoint_picker.rejected", &[pool, ("status", "429")], 0);
+}
+
+#[test]
+fn headers_that_steer_are_removed_before_the_decision() {
+    let _turn = turn();
+    let config = ready("requests-2", &json!({}));
+    let request = Request::new(
+        &config,
+        1,
+        &[
+            (":method", "GET"),
+            (":path", "/v1/models"),
+            (DESTINATION, "10.9.9.9:1"),
+            ("x-endpoint-picker-fallback", "none"),
+        ],
+    );
+    assert_eq!(request.headers(true), Next::Continue);
+    assert_ne!(request.header(DESTINATION), Some("10.9.9.9:1".to_owned()));
+    assert_eq!(request.header("x-endpoint-picker-fallback"), None);
+}
+
+#[test]
+fn a_second_picker_of_the_same_pool_leaves_the_choice_of_the_first() {
+    let _turn = turn();
+    let config = ready("requests-3", &json!({}));
+    let request = Request::chat(&config, 0);
+    routed(&request);
+    let before = request.header(DESTINATION);
+    // The mock's filter state is the request's, so the same hooks stand for a second filter.
+    assert_eq!(request.headers(true), Next::Continue);
+    assert_eq!(request.header(DESTINATION), before);
+    config.wait_for("endpoint_picker.routed", &[("pool", "requests-3")], 1);
+}
+
+#[test]
+fn a_hint_is_read_as_a_list_or_a_text_and_never_left() {
+    let _turn = turn();
+    let config = ready("requests-4", &json!({}));
+    let key = "x-gateway-destination-endpoint-subset";
+    let list = Value::List(vec![Some(address(3)), None, Some(address(1))]);
+    let both = format!("{},{}", address(1), address(3));
+    for hint in [list, Value::Text(format!("{},{}", address(3), address(1)))] {
+        let request = Request::chat(&config, 0);
+        request.set_metadata("envoy.lb.subset_hint", key, hint);
+        routed(&request);
+        assert_eq!(request.destinations(), Some(both.clone()));
+        assert_eq!(request.metadata("envoy.lb", "endpoint-picker-fallback"), Some("none".to_owned()));
+    }
+    for hint in [Value::Text(String::new()), Value::List(vec![]), Value::Number] {
+        let request = Request::chat(&config, 0);
+        request.set_metadata("envoy.lb.subset_hint", key, hint.clone());
+        assert_eq!(request.headers(false), Next::Hold);
+        assert_eq!(request.body(CHAT, true), Next::Drop, "{hint:?}");
+        assert_eq!(request.reply().unwrap().status, 503);
+    }
+    let request = Request::chat(&config, 0);
+    request.set_metadata("envoy.lb.subset_hint", "another-key", Value::Text(address(1)));
+    routed(&request);
+    assert_eq!(request.destinations(), Some(address(2)));
+}
+
+#[test]
+fn an_override_host_is_set_beside_and_strictly_for_a_hint() {
+    let _turn = turn();
+    let config = ready("requests-5", &json!({"steering": "overrideHost"}));
+    let request = Request::chat(&config, 0);
+    routed(&request);
+    assert_eq!(request.override_host(), Some((address(2), false)));
+    assert_eq!(request.destinations(), Some(address(2)));
+    let hinted = Request::chat(&config, 0);
+    let hint = Value::Text(format!("{},{}", address(3), address(1)));
+    hinted.set_metadata("envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", hint);
+    routed(&hinted);
+    assert_eq!(hinted.override_host(), Some((address(1), true)));
+}
+
+#[test]
+fn explanation_and_scores_are_left_in_metadata() {
+    let _turn = turn();
+    let policy = endpoint_picker_wire::v1::Policy { emit_endpoint_scores: true, ..fewest_waiting() };
+    let config = with_policy("requests-6", &json!({"explain": {"accessLog": true}}), policy, &[1, 0]);
+    let request = Request::chat(&config, 0);
+    routed(&request);
+    let why = request.metadata("endpoint-picker", "explanation").unwrap();
+    assert!(why.contains(&address(2)), "{why}");
+    let [(namespace, encoded)] = &request.structures()[..] else { panic!("{:?}", request.structures()) };
+    assert_eq!(namespace, "envoy.lb");
+    let text = String::from_utf8_lossy(encoded);
+    assert!(text.contains("x-gateway-destination-endpoint-scores") && text.contains(&address(1)), "{text}");
+}
+
+#[test]
+fn a_route_takes_a_pool_of_its_own() {
+    let _turn = turn();
+    let config = ready("requests-7", &json!({}));
+    // No agent listens there, so the pool has no snapshot, and its failure mode answers.
+    let route = json!({"pool": "of-route", "agent": {"addresses": ["http://127.0.0.1:9"]}, "failureMode": "FailClose"});
+    let route = crate::envoy::Route::new(&route).unwrap();
+    let request = Request::chat(&config, 0);
+    request.set_route(&route);
+    assert_eq!(request.headers(false), Next::Hold);
+    assert_eq!(request.body(CHAT, true), Next::Drop);
+    assert_eq!(request.reply().unwrap().status, 503);
+    routed(&Request::chat(&config, 0));
+    config.wait_for("endpoint_picker.rejected", &[("pool", "of-route"), ("status", "503")], 1);
+}
+
+#[test]
+fn configurations_that_cannot_be_used_are_refused() {
+    let _turn = turn();
+    for refused in
+        [json!({}), json!({"pool": "p"}), json!([]), json!({"pool": "p", "agentCluster": "a", "x": 1})]
+    {
+        assert!(crate::envoy::Config::new(&refused).is_none(), "{refused}");
+        assert!(crate::envoy::Route::new(&refused).is_none(), "{refused}");
+    }
+    assert!(crate::envoy::Route::new(&json!({"pool": "p", "agentCluster": "a"})).is_none());
+}
