@@ -29,13 +29,7 @@ pub(crate) fn config(folder: &Path, agent_port: u16, epp_port: u16) -> Result<Co
 
 /// Where clients connect: for our filter, and for the EPP.
 pub(crate) async fn addresses(envoy: &Envoy) -> Result<(SocketAddr, SocketAddr)> {
-    let listeners: Value = serde_json::from_str(&envoy.admin_text("/listeners?format=json").await?)?;
-    let of = |name: &str| {
-        let all = listeners["listener_statuses"].as_array()?;
-        let address = &all.iter().find(|status| status["name"] == name)?["local_address"]["socket_address"];
-        format!("{}:{}", address["address"].as_str()?, address["port_value"].as_u64()?).parse().ok()
-    };
-    of("inference").zip(of(ext_proc::CLUSTER)).with_context(|| format!("two listeners in {listeners}"))
+    Ok((envoy.listener_named("inference").await?, envoy.listener_named(ext_proc::CLUSTER).await?))
 }
 
 fn epp_listener(mut listener: Value) -> Result<Value> {

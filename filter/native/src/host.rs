@@ -120,7 +120,10 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn request_headers(&self) -> Result<HeaderList> {
-        Ok(self.headers(HeaderMap::Request))
+        let headers = self.headers(HeaderMap::Request);
+        #[cfg(feature = "trap")]
+        assert!(!headers.has("x-test-trap"), "the hook panics here, as asked");
+        Ok(headers)
     }
 
     fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {

@@ -9,6 +9,7 @@ use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -151,6 +152,15 @@ pub fn openai_error(status: StatusCode, body: &str) -> String {
     let message = error["message"].as_str().unwrap_or_default();
     assert!(!message.is_empty(), "{status}: {body}");
     message.to_owned()
+}
+
+/// The name of the stack's proxy in reports: the id of the node in the shipped configurations, or the host's name, since Envoy does not
+/// give the id to a native module.
+pub fn proxy_name(stack: &Stack) -> String {
+    match stack.filter() {
+        Filter::Wasm => "endpoint-picker".to_owned(),
+        Filter::Native => fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned(),
+    }
 }
 
 /// Checks that the picker answered 503 with the reason that no endpoint is eligible.

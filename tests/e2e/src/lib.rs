@@ -4,5 +4,6 @@
 
 pub mod fixture;
 pub mod policy_fixture;
+pub mod secured_agent;
 pub mod statistics;
 pub mod steady_load;

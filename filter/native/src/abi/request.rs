@@ -217,7 +217,7 @@ impl RequestHandle<'_> {
         keys.into_iter().map(|key| unsafe { key.bytes() }).collect()
     }
 
-    /// The texts of a list in dynamic metadata, without other items; `None` if the value is not a list.
+    /// The items of a list in dynamic metadata; `None` if the value is not a list, or an item is not a text.
     pub fn metadata_list(&self, namespace: &str, key: &str) -> Option<Vec<&[u8]>> {
         let (namespace, key) = (Buffer::of(namespace.as_bytes()), Buffer::of(key.as_bytes()));
         let mut size = 0;
@@ -241,7 +241,7 @@ impl RequestHandle<'_> {
             // SAFETY: the bytes live until metadata is changed, and the result borrows the handle.
             is_text.then(|| unsafe { item.bytes() })
         };
-        is_list.then(|| (0..size).filter_map(item).collect())
+        if is_list { (0..size).map(item).collect() } else { None }
     }
 
     /// A text in dynamic metadata. Envoy logs an error if the value is of another type.

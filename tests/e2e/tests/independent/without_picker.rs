@@ -61,6 +61,21 @@ async fn when_the_whole_list_refuses_the_fallback_finds_a_server_that_does_not()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn when_a_whole_list_refuses_each_is_tried_once_before_envoy_finds_another() {
+    let stack = Stack::builder().bare().start().await;
+    let list = format!("{},{}", stack.servers()[2].endpoint(), stack.servers()[0].endpoint());
+    stack.servers()[0].refuse().await.unwrap();
+    stack.servers()[2].refuse().await.unwrap();
+    let path = "/v1/chat/completions?list";
+    let response = chat_at(&stack, path, &[2, 0]).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(stack.served_by(&response), 1);
+    let entry = stack.logged(path).await;
+    assert_eq!(entry["metadata"], list, "{entry}");
+    assert_eq!(entry["attempts"], 3, "{entry}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_list_is_walked_as_far_as_there_are_retries() {
     let walk: fn() -> Builder = || Stack::builder().bare().servers(6);
     for (builder, status, attempts) in [

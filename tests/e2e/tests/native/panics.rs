@@ -77,7 +77,7 @@ async fn a_panic_costs_no_other_request_and_no_state() {
 
 #[test]
 fn only_the_module_for_tests_can_panic_on_request() {
-    const TRIGGER: &[u8] = b"x-test-trap";
+    const TRIGGER: &[u8] = b"the hook panics here, as asked";
     let has_trigger = |module: PathBuf| {
         let module = fs::read(module).unwrap();
         module.windows(TRIGGER.len()).any(|bytes| bytes == TRIGGER)

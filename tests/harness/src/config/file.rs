@@ -20,6 +20,9 @@ pub const EDS_FOLDER: &str = "eds";
 /// Envoy's endpoints, in the folder of [`Places`].
 pub const EDS_FILE: &str = "eds/model-servers.yaml";
 
+/// Envoy's listeners, in the folder of [`Places`], if they are not part of the configuration.
+pub const LISTENERS_FILE: &str = "eds/listeners.json";
+
 /// An Envoy configuration.
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -2,7 +2,8 @@
 
 mod changes;
 mod file;
+mod listeners;
 mod native;
 mod picker;
 
-pub use file::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, PICKER, Places};
+pub use file::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, LISTENERS_FILE, PICKER, Places};

@@ -132,6 +132,15 @@ impl Envoy {
         self.listener
     }
 
+    /// Where clients connect to the listener of this name.
+    pub async fn listener_named(&self, name: &str) -> Result<SocketAddr> {
+        let listeners: Value = serde_json::from_str(&self.admin_text("/listeners?format=json").await?)?;
+        let all = listeners["listener_statuses"].as_array().context("listeners")?;
+        let status = all.iter().find(|status| status["name"] == name);
+        let address = &status.with_context(|| format!("no listener {name} in {listeners}"))?["local_address"];
+        socket_address(address).with_context(|| format!("listener {name} has no address yet"))
+    }
+
     /// Where the admin interface is.
     pub fn admin(&self) -> SocketAddr {
         self.admin
@@ -185,10 +194,13 @@ fn command(dir: &Path) -> Result<Command> {
 
 async fn listener_address(admin: SocketAddr) -> Result<SocketAddr> {
     let listeners: Value = serde_json::from_str(&get(admin, "/listeners?format=json").await?)?;
-    let address = &listeners["listener_statuses"][0]["local_address"]["socket_address"];
-    let (ip, port) = (address["address"].as_str(), address["port_value"].as_u64());
-    let (Some(ip), Some(port)) = (ip, port) else { anyhow::bail!("no listener yet") };
-    Ok(SocketAddr::new(ip.parse()?, u16::try_from(port)?))
+    socket_address(&listeners["listener_statuses"][0]["local_address"]).context("no listener yet")
+}
+
+fn socket_address(address: &Value) -> Option<SocketAddr> {
+    let address = &address["socket_address"];
+    let (ip, port) = (address["address"].as_str()?, address["port_value"].as_u64()?);
+    Some(SocketAddr::new(ip.parse().ok()?, u16::try_from(port).ok()?))
 }
 
 async fn get(admin: SocketAddr, path: &str) -> Result<String> {

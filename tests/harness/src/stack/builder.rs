@@ -17,7 +17,7 @@ pub struct Builder {
     pub(super) workers: u32,
     /// Which build of the filter runs.
     pub(super) picker: Picker,
-    pub(super) can_hot_restart: bool,
+    pub(super) replaceable: Replaceable,
     pub(super) access_log: AccessLog,
     pub(super) has_agent: bool,
     pub(super) agent_flags: &'static [&'static str],
@@ -45,6 +45,16 @@ pub(super) enum Picker {
     CanTrap,
     /// Envoy runs without a picker.
     Absent,
+}
+
+/// What can be replaced while the stack runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replaceable {
+    Nothing,
+    /// See [`Stack::hot_restart`].
+    Envoy,
+    /// See [`Stack::change_listeners`].
+    Listeners,
 }
 
 /// How Envoy passes paths on.
@@ -82,7 +92,7 @@ impl Default for Builder {
             servers: 3,
             workers: 2,
             picker: Picker::Shipped,
-            can_hot_restart: false,
+            replaceable: Replaceable::Nothing,
             access_log: AccessLog::File,
             has_agent: true,
             agent_flags: &[],
@@ -138,7 +148,13 @@ impl Builder {
 
     /// Another Envoy can take over, see [`Stack::hot_restart`].
     pub fn can_hot_restart(mut self) -> Self {
-        self.can_hot_restart = true;
+        self.replaceable = Replaceable::Envoy;
+        self
+    }
+
+    /// Envoy has its listeners from a file, see [`Stack::change_listeners`].
+    pub fn listeners_in_file(mut self) -> Self {
+        self.replaceable = Replaceable::Listeners;
         self
     }
 

@@ -3,7 +3,7 @@
 use super::agent::{DISCOVERY_FILE, Eds, MANIFESTS_FILE, start_agent};
 use crate::Filter;
 use crate::client;
-use crate::config::{ACCESS_LOG, EDS_FILE};
+use crate::config::{ACCESS_LOG, Config, EDS_FILE};
 use crate::endpoint_files::{replace, write_discovery, write_eds};
 use crate::eventually::eventually;
 use crate::program::Agent;
@@ -28,7 +28,8 @@ const PICKS_PER_WORKER: u32 = 8;
 pub struct Stack {
     // In the order of their end: Envoy first, so that it never sees a server end.
     pub(super) envoy: Envoy,
-    pub(super) filter: Filter,
+    /// As Envoy has it.
+    pub(super) config: Config,
     pub(super) workers: u32,
     pub(super) agent: Option<Agent>,
     pub(super) agent_address: SocketAddr,
@@ -51,7 +52,7 @@ impl Stack {
 
     /// The form of the filter.
     pub fn filter(&self) -> Filter {
-        self.filter
+        self.config.filter()
     }
 
     /// The agent's address, also while there is no agent.
@@ -152,6 +153,25 @@ impl Stack {
     /// Replaces the agent's endpoints file by any text.
     pub fn set_endpoints_text(&self, text: &str) -> Result<()> {
         replace(&self.path(DISCOVERY_FILE), text)
+    }
+
+    /// Changes the listeners of an Envoy that has them from a file, and waits until they are in force.
+    ///
+    /// # Panics
+    ///
+    /// When that does not happen.
+    pub async fn change_listeners(&mut self, change: impl FnOnce(&mut Config) -> Result<()>) {
+        const UPDATES: &str = "listener_manager.lds.update_success";
+        let before = self.envoy.stat(UPDATES).await.unwrap_or_else(|reason| panic!("{reason:?}"));
+        let changed = change(&mut self.config).and_then(|()| self.config.write_listeners(self.dir.path()));
+        changed.unwrap_or_else(|reason| panic!("{reason:?}"));
+        eventually("the listeners are in force", async || {
+            let updates = self.envoy.stat(UPDATES).await?;
+            let warming = self.envoy.stat("listener_manager.total_listeners_warming").await?;
+            ensure!(updates > before && warming == 0, "{updates} updates after {before}, {warming} to come");
+            anyhow::Ok(())
+        })
+        .await;
     }
 
     /// Keeps the logs when the stack is dropped; returns their folder.

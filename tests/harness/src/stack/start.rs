@@ -1,7 +1,7 @@
 //! The start of a stack.
 
 use super::agent::{DISCOVERY_FILE, MANIFESTS_FILE, start_agent};
-use super::builder::{AccessLog, Builder, Paths, Picker};
+use super::builder::{AccessLog, Builder, Paths, Picker, Replaceable};
 use super::live::Stack;
 use crate::Filter;
 use crate::config::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, Places};
@@ -64,16 +64,19 @@ impl Builder {
 
         // Without the picker there is nothing to convert.
         let filter = if self.picker == Picker::Absent { Filter::Wasm } else { Filter::chosen()? };
-        let config = self.envoy_config(filter, agent_address.port(), dir.path())?;
-        let envoy = if self.can_hot_restart {
-            Envoy::start_succession(&config, dir.path(), self.workers).await?
-        } else {
-            Envoy::start(&config, dir.path(), self.workers).await?
+        let mut config = self.envoy_config(filter, agent_address.port(), dir.path())?;
+        let envoy = match self.replaceable {
+            Replaceable::Nothing => Envoy::start(&config, dir.path(), self.workers).await?,
+            Replaceable::Envoy => Envoy::start_succession(&config, dir.path(), self.workers).await?,
+            Replaceable::Listeners => {
+                config.write_listeners(dir.path())?;
+                Envoy::start(&config.with_listeners_in_file(dir.path())?, dir.path(), self.workers).await?
+            }
         };
         let is_picking = self.picker != Picker::Absent && self.has_agent;
         dir.settle();
         let stack =
-            Stack { envoy, filter, workers: self.workers, agent, agent_address, agent_port, servers, dir };
+            Stack { envoy, config, workers: self.workers, agent, agent_address, agent_port, servers, dir };
         if is_picking {
             stack.wait_until_picking().await;
             for server in &stack.servers {
@@ -86,7 +89,7 @@ impl Builder {
     /// The shipped configuration with this stack's ports, paths and filters.
     fn envoy_config(&self, filter: Filter, agent_port: u16, folder: &Path) -> Result<Config> {
         // The next Envoy has to take over the port of the one before.
-        let port = if self.can_hot_restart { free_port()? } else { 0 };
+        let port = if self.replaceable == Replaceable::Envoy { free_port()? } else { 0 };
         let places = Places { port, admin_port: 0, agent_port, folder };
         let mut config = Config::shipped(self.config, filter, places)?;
         match self.access_log {

@@ -1,8 +1,6 @@
 //! A model server that refuses connections, or hangs, and what it costs.
 
-use endpoint_picker_e2e::fixture::{
-    CHAT, DESTINATION, fresh_chat, prefer, request_counts, until_every_worker,
-};
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer, request_counts, until_every_worker};
 use endpoint_picker_e2e::steady_load::SteadyLoad;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
@@ -36,22 +34,6 @@ async fn when_the_picked_server_refuses_the_connection_another_one_serves() {
         assert_eq!(entry["upstream"], stack.servers()[served].endpoint(), "{entry}");
         assert_eq!(entry["attempts"], 2, "{entry}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn when_a_whole_list_refuses_each_is_tried_once_before_envoy_finds_another() {
-    let stack = Stack::builder().bare().start().await;
-    let list = [stack.servers()[2].endpoint(), stack.servers()[0].endpoint()].join(",");
-    stack.servers()[0].refuse().await.unwrap();
-    stack.servers()[2].refuse().await.unwrap();
-    let path = format!("{CHAT}?list");
-    let request = client::http1().post(stack.url(&path)).header(DESTINATION, &list).json(&fresh_chat());
-    let response = request.send().await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-    assert_eq!(stack.served_by(&response), 1);
-    let entry = stack.logged(&path).await;
-    assert_eq!(entry["metadata"], list, "{entry}");
-    assert_eq!(entry["attempts"], 3, "{entry}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

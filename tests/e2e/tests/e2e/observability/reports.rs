@@ -1,7 +1,7 @@
 //! The filter's reports to the agent.
 
 use anyhow::ensure;
-use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer};
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer, proxy_name};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
@@ -33,7 +33,7 @@ async fn reported(stack: &Stack, what: &str, passes: impl Fn(&Value) -> bool) ->
 async fn the_agent_has_the_picks_and_the_requests_in_flight_of_all_workers() {
     let stack = Stack::builder().workers(2).start().await;
     let quiet = reported(&stack, "a first report", |pool| pool["proxies"][0]["routed"].is_u64()).await;
-    assert_eq!(quiet["proxies"][0]["proxy"], "endpoint-picker", "the node id of envoy.yaml");
+    assert_eq!(quiet["proxies"][0]["proxy"], proxy_name(&stack));
     // Picks from the start of the stack may not have been reported yet.
     let (picks, routed) = eventually("the reports rest", async || {
         let before = pool(&stack).await?;

@@ -1,6 +1,6 @@
 //! A shadow configuration: it decides on live requests and does not act.
 
-use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, fresh_prompt, until_all_go_to};
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, fresh_prompt, proxy_name, until_all_go_to};
 use endpoint_picker_e2e::policy_fixture::PolicyFixture;
 use endpoint_picker_e2e::statistics::complete_statistics;
 use endpoint_picker_harness::client;
@@ -51,8 +51,9 @@ async fn send(stack: &Stack, bodies: &[&Value]) -> (Vec<usize>, (u64, u64)) {
 /// Waits until the agent's metrics have exactly these counts of shadow decisions.
 async fn until_agent_counts(stack: &Stack, counts: &[(&str, u64)]) {
     let series = "endpoint_picker_shadow_decisions_total{";
+    let proxy = proxy_name(stack);
     let expected = counts.iter().map(|(agrees, count)| {
-        format!("{series}pool=\"default\",proxy=\"endpoint-picker\",agrees=\"{agrees}\"}} {count}")
+        format!("{series}pool=\"default\",proxy=\"{proxy}\",agrees=\"{agrees}\"}} {count}")
     });
     let expected: BTreeSet<String> = expected.collect();
     eventually("the agent has the counts of the filter", async || {
