@@ -65,6 +65,10 @@ test-independent: test-tools build wasm native ## Run the end-to-end tests that 
 test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with each older Envoy that is supported
 	@CARGO=$(CARGO) PROGRAMS="$(programs)" tools/envoys
 
+.PHONY: test-dist
+test-dist: test-tools build dist-native ## Pick with the native modules of dist/ in a real Envoy, that for aarch64 in QEMU
+	@CARGO=$(CARGO) PROGRAMS="$(programs)" tools/test-dist
+
 .PHONY: chaos
 chaos: build ## Inject one fault after another under load (SECONDS=300 SEED=n); fails when a servable request is lost
 	@$(target_dir)/debug/bench chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED))
