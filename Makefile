@@ -51,6 +51,7 @@ test: test-tools test-unit test-independent ## Run all tests, the end-to-end tes
 .PHONY: test-unit
 test-unit: test-tools tools ## Run the tests that need no Envoy
 	$(CARGO) test --workspace $(addprefix --exclude ,metrics-agent $(test_packages))
+	$(CARGO) test -p endpoint-picker-native --features loom --lib -- interleavings
 	$(CARGO) test $(programs) --lib --test agent --test manifests --test parity
 
 .PHONY: test-e2e

@@ -12,6 +12,8 @@ mod clock;
 pub mod config;
 mod filter_config;
 mod host;
+#[cfg(all(test, feature = "loom"))]
+mod interleavings;
 mod metrics;
 mod picker;
 mod proxy_name;

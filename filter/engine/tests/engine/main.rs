@@ -8,6 +8,7 @@ mod explanations;
 mod fixture;
 mod heads;
 mod hints;
+mod late_snapshot;
 mod metrics;
 mod models;
 mod polls;

@@ -1,0 +1,65 @@
+//! A snapshot that is adopted while a worker decides.
+
+use std::sync::Arc;
+
+use endpoint_picker::request::Request;
+use endpoint_picker_engine::config::Config;
+use endpoint_picker_engine::directive::{Action, DecisionKind};
+use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
+use endpoint_picker_engine::pool_in_use::PoolInUse;
+use endpoint_picker_engine::pool_store::{PoolCopy, PoolStore};
+use endpoint_picker_engine::pool_view::{PoolView, Topology};
+
+use crate::fixture::{START, address, fewest_waiting, snapshot, topology};
+use crate::sink::FakeSink;
+
+/// A store in which another thread adopts a view before the next decision gets its ledger.
+struct LateStore {
+    copy: PoolCopy<LocalLedger>,
+    newer: Option<Arc<PoolView>>,
+}
+
+impl PoolStore for LateStore {
+    fn view(&self) -> Arc<PoolView> {
+        self.copy.view()
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        self.copy.read(read)
+    }
+
+    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+        if let Some(newer) = self.newer.take() {
+            self.copy.adopt(newer);
+        }
+        self.copy.decide(decide)
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        self.copy.apply(changes);
+    }
+
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        self.copy.adopt(newer)
+    }
+}
+
+fn view(endpoints: &[u8], waiting: &[u64]) -> Arc<PoolView> {
+    let topology = Topology::compile(topology(endpoints, fewest_waiting())).unwrap();
+    Arc::new(PoolView::new(Arc::new(topology), snapshot(waiting), START))
+}
+
+#[test]
+fn a_decision_is_by_the_view_that_belongs_to_the_ledger() {
+    let mut store = LateStore { copy: PoolCopy::default(), newer: Some(view(&[3, 4, 5], &[9, 9, 0])) };
+    store.adopt(view(&[1, 2], &[0, 9]));
+    let config = Config::parse(br#"{"pool": "p"}"#).unwrap();
+    let mut pool = PoolInUse::new(config, store, &FakeSink::default(), 1);
+    let kind = DecisionKind { has_body: true, explain: true };
+    let directive = pool.decide(&Request::default(), kind, START);
+    let Action::Route(route) = directive.action else { panic!("{directive:?}") };
+    assert_eq!(route.address, address(5));
+    let explanation = directive.explanation.unwrap();
+    assert!(explanation.starts_with(&format!("routed; {}", address(5))), "{explanation}");
+    assert_eq!(pool.store().read(|ledger| ledger.loads()[2].requests), 1);
+}
