@@ -56,7 +56,9 @@ fn requests_of_two_workers_beside_a_newer_snapshot_leave_nothing_in_flight() {
             thread::spawn(move || request(&mut store))
         });
         pool.adopt(Arc::clone(&newer));
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        for worker in workers {
+            worker.join().unwrap();
+        }
         assert!(Arc::ptr_eq(&pool.view(), &newer));
         assert_eq!(pool.read(Ledger::requests_in_flight), 0);
         pool.adopt(Arc::clone(&older));
@@ -111,7 +113,9 @@ fn users_at_the_same_time_share_a_value_and_the_last_one_ends_it() {
             let own = Arc::clone(&own);
             thread::spawn(move || assert!(Arc::ptr_eq(&attach(), &own)))
         });
-        others.into_iter().for_each(|other| other.join().unwrap());
+        for other in others {
+            other.join().unwrap();
+        }
         assert_eq!(count.load(Ordering::SeqCst), 1);
         let leaving = thread::spawn(move || drop(own));
         drop(attach());

@@ -12,7 +12,8 @@ mod clock;
 pub mod config;
 mod filter_config;
 mod host;
-#[cfg(all(test, feature = "loom"))]
+#[cfg(test)]
+#[cfg(feature = "loom")]
 mod interleavings;
 mod metrics;
 mod picker;

@@ -51,7 +51,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request to the agent in use and waits for the answer.
+    /// Sends a request to the agent in use and waits for the answer, for as long as a poll may take: a longer wait would keep the
+    /// next poll back.
     pub(super) fn send(&mut self, request: &AgentRequest, now: Duration) -> Result<AgentAnswer, CallError> {
         self.read_credentials(now);
         let Self { addresses, current, client, refusal, .. } = self;

@@ -29,8 +29,12 @@ pub(crate) fn start(mut updater: Updater, access: &DirectAccess, users: Arc<User
         while !stop.is_stopped() {
             let round = catch_unwind(AssertUnwindSafe(|| round(&mut updater, &mut connection, stop)));
             if round.is_err() {
-                // The hook for panics has logged it. What the agent sent is not tried at once again.
-                updater.finish_poll(Err(CallError::NoAnswer("a panic".to_owned())), clock::now());
+                // The panic was logged when it happened. What the agent sent is not tried again at once.
+                let failed = || Err(CallError::NoAnswer("a defect of the picker".to_owned()));
+                if updater.awaits_report(CALL) {
+                    updater.finish_report(failed());
+                }
+                updater.finish_poll(failed(), clock::now());
             }
             seconds.wake(&users);
             stop.wait(updater.pause(clock::now()));
