@@ -34,11 +34,14 @@ impl RequestHead {
     /// Reads the request's headers and removes those that steer the request.
     pub(super) fn take(proxy: &mut impl Proxy, pool: &str, explain: &Explain) -> Result<RequestOwner> {
         let headers = proxy.request_headers()?;
+        let control: Vec<&str> = listed(&headers, &CONTROL).collect();
         // Only a picker or a client sets the destination, so the usual request costs no second call.
-        if headers.has(DESTINATION) && proxy.picked_for()?.is_some_and(|picked| picked == pool.as_bytes()) {
+        if control.contains(&DESTINATION)
+            && proxy.picked_for()?.is_some_and(|picked| picked == pool.as_bytes())
+        {
             return Ok(RequestOwner::AnotherPicker);
         }
-        for name in CONTROL.into_iter().filter(|name| headers.has(name)) {
+        for name in control {
             proxy.remove_request_header(name)?;
         }
         let mut explains_to_client = false;
@@ -95,9 +98,15 @@ impl AnswerHead {
                 _ => {}
             }
         }
-        for name in OF_ANSWERS.into_iter().filter(|name| headers.has(name)) {
+        for name in listed(&headers, &OF_ANSWERS) {
             proxy.remove_response_header(name)?;
         }
         Ok(head)
     }
+}
+
+/// The headers whose names are in this list, in which all names begin with `x-`.
+fn listed<'a>(headers: &'a HeaderList, names: &'a [&'static str]) -> impl Iterator<Item = &'static str> {
+    let extensions = headers.iter().map(|(name, _)| name).filter(|name| name.starts_with(b"x-"));
+    extensions.filter_map(|name| names.iter().copied().find(|listed| listed.as_bytes() == name))
 }

@@ -15,9 +15,15 @@ pub struct Labels(String);
 
 impl Labels {
     pub(crate) fn new(values: &[&str]) -> Self {
-        let mut suffix = String::new();
+        let mut suffix =
+            String::with_capacity(values.iter().map(|value| 1 + value.len().min(LONGEST_VALUE)).sum());
         for value in values {
             suffix.push(SEPARATOR);
+            let is_kept = |byte: u8| byte.is_ascii_graphic() && byte != SEPARATOR as u8;
+            if value.len() <= LONGEST_VALUE && value.bytes().all(is_kept) {
+                suffix.push_str(value);
+                continue;
+            }
             let letters = value.chars().take(LONGEST_VALUE);
             suffix.extend(letters.map(|it| if it.is_control() || it == SEPARATOR { '_' } else { it }));
         }

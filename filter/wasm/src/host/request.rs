@@ -116,5 +116,10 @@ impl Proxy for Envoy {
 
 fn headers(map: MapType, call: &'static str) -> Result<HeaderList> {
     let headers = hostcalls::get_map_bytes(map).map_err(refused(call))?;
-    Ok(headers.into_iter().collect())
+    let bytes = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let mut list = HeaderList::with_capacity(headers.len(), bytes);
+    for (name, value) in &headers {
+        list.push(name.as_bytes(), value);
+    }
+    Ok(list)
 }

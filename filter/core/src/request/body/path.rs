@@ -20,11 +20,15 @@ pub fn request_path<'h>(
 
 /// Cuts a path before its query or fragment.
 pub(super) fn without_query(path: &str) -> &str {
-    path.find(['?', '#']).map_or(path, |end| &path[..end])
+    path.bytes().position(|byte| matches!(byte, b'?' | b'#')).map_or(path, |end| &path[..end])
 }
 
 /// Decodes `%xx` once, as servers do, then removes empty segments and resolves `.` and `..`. `path` has no query.
 pub(super) fn as_served(path: &str) -> Cow<'_, str> {
+    let is_plain = |pair: &[u8]| !matches!(pair, [b'/', b'/' | b'.'] | [b'%', _]);
+    if path.as_bytes().windows(2).all(is_plain) {
+        return Cow::Borrowed(path);
+    }
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     if decoded.contains("//") || decoded.contains("/.") { Cow::Owned(resolved(&decoded)) } else { decoded }
 }
