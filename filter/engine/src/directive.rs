@@ -15,14 +15,7 @@ use crate::headers;
 use crate::pool_decision::PoolDecision;
 use crate::pool_view::PoolView;
 
-/// The kind of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecisionKind {
-    /// Without a body, an endpoint is drawn at random, and the shadow does not decide.
-    pub has_body: bool,
-    /// Whether the decision is explained.
-    pub explain: bool,
-}
+pub use crate::pool_decision::DecisionKind;
 
 /// A decision as a proxy acts on it.
 #[derive(Debug)]

@@ -11,9 +11,17 @@ use endpoint_picker::shadow::ShadowDecision;
 use endpoint_picker::state::PluginStates;
 use endpoint_picker::view::View;
 
-use crate::directive::DecisionKind;
 use crate::ledger::{Change, Ledger, changes_of};
 use crate::pool_view::{PoolView, Topology};
+
+/// The kind of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionKind {
+    /// Without a body, an endpoint is drawn at random, and the shadow does not decide.
+    pub has_body: bool,
+    /// Whether the decision is explained.
+    pub explain: bool,
+}
 
 /// A worker's random numbers. Those of the shadow are its own, so that it changes nothing in what the acting rules draw.
 #[derive(Clone, Debug)]

@@ -152,7 +152,8 @@ struct Measured {
 /// Decides for all chats in turn, beginning with one of its own.
 fn decide_all(pool: &Arc<SharedPool>, chats: &[String], first: usize, start: &Barrier) -> Measured {
     let config = Config::parse(br#"{"pool": "p"}"#).unwrap();
-    let store = TimedStore { store: pool.new_store(), decisions: Vec::with_capacity(DECISIONS), changes: 0 };
+    let store =
+        TimedStore { store: SharedStore::new(pool), decisions: Vec::with_capacity(DECISIONS), changes: 0 };
     let mut worker = PoolInUse::new(config, store, &NoMetrics, first as u64);
     let options = worker.view().topology().pipeline.body_options(Headers::default());
     let bodies: Vec<Body<'_>> =

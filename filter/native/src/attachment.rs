@@ -44,7 +44,7 @@ impl Attachment {
         let updater = |pool: &Arc<SharedPool>| {
             // Reports of one proxy with another generation replace those before.
             let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
-            Updater::new(name, pool.new_store(), proxy.to_owned(), generation)
+            Updater::new(name, SharedStore::new(pool), proxy.to_owned(), generation)
         };
         let running = POOLS.get_or_make((name.to_owned(), access.clone()), || {
             let pool = Arc::<SharedPool>::default();
@@ -64,7 +64,7 @@ impl Attachment {
 
     /// The store of one more worker.
     pub fn new_store(&self) -> SharedStore {
-        self.running.pool.new_store()
+        SharedStore::new(&self.running.pool)
     }
 
     /// The pool.

@@ -52,7 +52,7 @@ fn requests_of_two_workers_beside_a_newer_snapshot_leave_nothing_in_flight() {
         let pool = Arc::<SharedPool>::default();
         pool.adopt(Arc::clone(&older));
         let workers = [(); 2].map(|()| {
-            let mut store = pool.new_store();
+            let mut store = SharedStore::new(&pool);
             thread::spawn(move || request(&mut store))
         });
         pool.adopt(Arc::clone(&newer));
@@ -72,8 +72,8 @@ fn a_worker_that_ends_takes_its_loads_along_and_no_other() {
     loom::model(move || {
         let pool = Arc::<SharedPool>::default();
         pool.adopt(Arc::clone(&view));
-        let mut ends = pool.new_store();
-        let mut stays = pool.new_store();
+        let mut ends = SharedStore::new(&pool);
+        let mut stays = SharedStore::new(&pool);
         let ending = thread::spawn(move || {
             start(&mut ends);
         });

@@ -8,7 +8,6 @@ use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::Totals;
 use endpoint_picker_engine::pool_view::PoolView;
 
-use super::store::SharedStore;
 use super::sync::{Mutex, Swap};
 
 /// The sender of changes that are about no request, and so have no load.
@@ -63,9 +62,9 @@ impl Default for SharedPool {
 }
 
 impl SharedPool {
-    /// The store of one more worker.
-    pub fn new_store(self: &Arc<Self>) -> SharedStore {
-        SharedStore::new(Arc::clone(self), self.senders.fetch_add(1, Ordering::Relaxed) + 1)
+    /// The number of one more sender.
+    pub(super) fn new_sender(&self) -> u64 {
+        self.senders.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The newest view. It never waits.

@@ -16,8 +16,9 @@ pub struct SharedStore {
 }
 
 impl SharedStore {
-    pub(super) fn new(pool: Arc<SharedPool>, sender: u64) -> Self {
-        Self { pool, sender }
+    /// The store of one more worker.
+    pub fn new(pool: &Arc<SharedPool>) -> Self {
+        Self { sender: pool.new_sender(), pool: Arc::clone(pool) }
     }
 
     /// The pool.
