@@ -4,7 +4,7 @@ use super::process::Process;
 use super::process_tree;
 use crate::config::Config;
 use crate::eventually::within;
-use crate::{client, tools};
+use crate::{Filter, client, tools};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
@@ -35,6 +35,7 @@ pub struct Envoy {
 #[derive(Debug)]
 struct Succession {
     dir: PathBuf,
+    filter: Filter,
     concurrency: u32,
     /// Identifies the line among all Envoys of the host.
     base_id: u32,
@@ -49,7 +50,7 @@ impl Envoy {
         let mut command = command(dir)?;
         // Without hot restart no Envoy needs a base id, and none leaves shared memory behind.
         command.arg("--disable-hot-restart");
-        Self::launch(command, dir, concurrency, "envoy.log").await
+        Self::launch(command, dir, config.filter(), concurrency, "envoy.log").await
     }
 
     /// The same, and another one can take over from it. Its port for clients must not be 0.
@@ -58,21 +59,22 @@ impl Envoy {
         let base_id = dir.join("envoy-base-id");
         let mut command = handover_command()?;
         command.arg("--use-dynamic-base-id").arg("--base-id-path").arg(&base_id);
-        let mut envoy = Self::launch(command, dir, concurrency, "envoy.log").await?;
+        let mut envoy = Self::launch(command, dir, config.filter(), concurrency, "envoy.log").await?;
         let base_id = fs::read_to_string(base_id)?.trim().parse().context("base id")?;
-        envoy.succession = Some(Succession { dir: dir.to_owned(), concurrency, base_id, epoch: 0 });
+        envoy.succession =
+            Some(Succession { dir: dir.to_owned(), filter: config.filter(), concurrency, base_id, epoch: 0 });
         Ok(envoy)
     }
 
     /// Starts another Envoy that takes over; the one before serves its requests for a few seconds and ends.
     pub async fn hot_restart(&mut self) -> Result<()> {
-        let Some(Succession { dir, concurrency, base_id, epoch }) = &mut self.succession else {
+        let Some(Succession { dir, filter, concurrency, base_id, epoch }) = &mut self.succession else {
             anyhow::bail!("this Envoy was not started for a succession");
         };
         *epoch += 1;
         let mut command = handover_command()?;
         command.args(["--base-id", &base_id.to_string(), "--restart-epoch", &epoch.to_string()]);
-        let next = Self::launch(command, dir, *concurrency, &format!("envoy-{epoch}.log")).await?;
+        let next = Self::launch(command, dir, *filter, *concurrency, &format!("envoy-{epoch}.log")).await?;
         ensure!(next.listener == self.listener, "the next Envoy listens at {}", next.listener);
         let mut before = core::mem::replace(&mut self.process, next.process);
         self.admin = next.admin;
@@ -83,14 +85,24 @@ impl Envoy {
         ended.await.map_err(anyhow::Error::msg).context("the Envoy before")
     }
 
-    async fn launch(mut command: Command, dir: &Path, concurrency: u32, log: &str) -> Result<Self> {
+    async fn launch(
+        mut command: Command,
+        dir: &Path,
+        filter: Filter,
+        concurrency: u32,
+        log: &str,
+    ) -> Result<Self> {
         let (admin_path, log) = (dir.join("envoy-admin-address"), dir.join(log));
         if admin_path.exists() {
             fs::remove_file(&admin_path)?;
         }
         command.arg("-c").arg(dir.join(CONFIG)).arg("--admin-address-path").arg(&admin_path);
         command.args(["--concurrency", &concurrency.to_string(), "--file-flush-interval-msec", "50"]);
-        command.args(["--log-level", "warning", "--component-log-level", "wasm:info"]);
+        let component = match filter {
+            Filter::Wasm => "wasm:info",
+            Filter::Native => "dynamic_modules:info",
+        };
+        command.args(["--log-level", "warning", "--component-log-level", component]);
         let mut process = Process::start("Envoy", command, &log)?;
 
         let ready = within(READY_DEADLINE, async || {

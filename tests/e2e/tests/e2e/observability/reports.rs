@@ -49,8 +49,10 @@ async fn the_agent_has_the_picks_and_the_requests_in_flight_of_all_workers() {
         assert_eq!(response.status(), StatusCode::OK);
     }
     let counts = stack.servers().iter().map(|server| server.take_requests().len()).collect::<Vec<_>>();
-    let reported_pool = reported(&stack, "12 more picks", |pool| sum(pool, "picks") == picks + 12).await;
-    assert_eq!(reported_pool["proxies"][0]["routed"], routed + 12, "{reported_pool}");
+    let reported_pool = reported(&stack, "12 more picks", |pool| {
+        sum(pool, "picks") == picks + 12 && pool["proxies"][0]["routed"] == routed + 12
+    })
+    .await;
     for (server, count) in stack.servers().iter().zip(counts) {
         let endpoints = reported_pool["endpoints"].as_array().unwrap();
         let endpoint = endpoints.iter().find(|endpoint| endpoint["address"] == server.endpoint()).unwrap();

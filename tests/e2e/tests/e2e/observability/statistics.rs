@@ -2,7 +2,7 @@
 
 use endpoint_picker_e2e::fixture::{CHAT, TEXT, fresh_chat};
 use endpoint_picker_e2e::policy_fixture::{PolicyFixture, rewriting};
-use endpoint_picker_e2e::statistics::{complete_statistics, statistics};
+use endpoint_picker_e2e::statistics::{ROUTED, complete_statistics, statistics};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
@@ -20,6 +20,18 @@ async fn pool_status_and_reason_are_labels() {
     assert_eq!(value(r#"rejected{pool="default",status="400"}"#), 1);
     assert_eq!(value(r#"abstained{pool="default",reason="body_too_large"}"#), 0);
     value(r#"in_flight{pool="default"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_rise_while_requests_come() {
+    let stack = Stack::builder().start().await;
+    let before = statistics(&stack).await.count(ROUTED);
+    eventually("more requests are counted", async || {
+        assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
+        let routed = statistics(&stack).await.count(ROUTED) - before;
+        if routed > 20 { Ok(()) } else { Err(format!("{routed} are")) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
