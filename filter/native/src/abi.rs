@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "Envoy's interface is C")]
 
 mod callbacks;
+mod cluster;
 mod config;
 mod hooks;
 mod late;
@@ -17,6 +18,7 @@ mod request;
 mod scheduler;
 mod types;
 
+pub(crate) use cluster::{BalancerHandle, ClusterHandle, Host};
 pub(crate) use config::{CalloutAnswer, ConfigHandle, DefinedMetric, MetricWriter};
 pub(crate) use request::LocalReply;
 pub use request::{Attribute, BodyPart, HeaderMap, RequestHandle};

@@ -25,6 +25,11 @@ struct Running {
     _thread: Thread,
 }
 
+/// The pool of this name, if a filter configuration uses one.
+pub(crate) fn pool_of_name(name: &str) -> Option<Arc<SharedPool>> {
+    POOLS.find(|(other, _)| other == name).map(|running| Arc::clone(&running.pool))
+}
+
 /// A filter configuration's part in a pool. Configurations of the same pool and the same way to the agent share one state, also an
 /// older one and the one that replaces it.
 ///

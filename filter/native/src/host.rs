@@ -12,6 +12,7 @@ use endpoint_picker_wire::endpoint_scores_field;
 
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
 use crate::clock;
+use crate::cluster::{Pick, filter_state_key};
 use crate::config::Steering;
 
 /// The namespace of the cluster's metadata.
@@ -35,16 +36,31 @@ pub(crate) enum Event {
     Other,
 }
 
+/// How a pool's requests are steered, and the keys of their filter state.
+#[derive(Debug)]
+pub(crate) struct SteeringKeys {
+    steering: Steering,
+    /// The mark that this pool's picker leaves.
+    mark: String,
+    /// The pick for the balancer.
+    pick: String,
+}
+
+impl SteeringKeys {
+    pub(crate) fn new(steering: Steering, pool: &str) -> Self {
+        Self { steering, mark: format!("endpoint-picker.picked.{pool}"), pick: filter_state_key(pool) }
+    }
+}
+
 /// One request during one hook.
 #[derive(Debug)]
 pub(crate) struct Envoy<'a, 'hook> {
     request: &'a mut RequestHandle<'hook>,
     event: Event,
-    steering: Steering,
+    steering: &'a SteeringKeys,
     /// The first destination.
     first: String,
-    /// The key of the mark that this pool's picker leaves.
-    mark: &'a str,
+    pick: &'a mut Option<Pick>,
     /// The answer to send when the engine has returned: Envoy calls further hooks inside that call.
     pub(crate) reply: Option<LocalReply>,
 }
@@ -62,10 +78,10 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
     pub(crate) fn new(
         request: &'a mut RequestHandle<'hook>,
         event: Event,
-        steering: Steering,
-        mark: &'a str,
+        steering: &'a SteeringKeys,
+        pick: &'a mut Option<Pick>,
     ) -> Self {
-        Self { request, event, steering, first: String::new(), mark, reply: None }
+        Self { request, event, steering, first: String::new(), pick, reply: None }
     }
 
     fn headers(&self, map: HeaderMap) -> HeaderList {
@@ -92,14 +108,18 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         self.request.set_metadata_text(LB, key, value);
     }
 
-    /// With that steering, prefers the first destination, strictly: to any other host.
+    /// With the steering by override host, prefers the first destination, strictly: to any other host.
     fn override_host(&mut self, strict: bool) -> Result<()> {
-        match self.steering {
-            Steering::OverrideHost => {
-                done(self.request.set_override_host(&self.first, strict), "http_set_upstream_override_host")
-            }
-            Steering::Metadata | Steering::Cluster => Ok(()),
-        }
+        done(self.request.set_override_host(&self.first, strict), "http_set_upstream_override_host")
+    }
+
+    /// Leaves the destinations for the balancer of the module's cluster.
+    fn leave_pick(&mut self, list: &str) -> Result<()> {
+        let pick = self.pick.insert(Pick::new(list));
+        done(
+            self.request.set_filter_state(&self.steering.pick, &pick.to_bytes()),
+            "http_set_filter_state_bytes",
+        )
     }
 }
 
@@ -172,12 +192,24 @@ impl Proxy for Envoy<'_, '_> {
         match *metadata {
             Metadata::Destination(list) => {
                 self.set_lb_text(DESTINATION, list);
-                list.split(',').next().unwrap_or_default().clone_into(&mut self.first);
-                self.override_host(false)
+                match self.steering.steering {
+                    Steering::Metadata => Ok(()),
+                    Steering::OverrideHost => {
+                        list.split(',').next().unwrap_or_default().clone_into(&mut self.first);
+                        self.override_host(false)
+                    }
+                    Steering::Cluster => self.leave_pick(list),
+                }
             }
             Metadata::NoFallback => {
                 self.set_lb_text(FALLBACK_KEY, NO_FALLBACK);
-                self.override_host(true)
+                if let Some(pick) = self.pick {
+                    pick.stay();
+                }
+                match self.steering.steering {
+                    Steering::Metadata | Steering::Cluster => Ok(()),
+                    Steering::OverrideHost => self.override_host(true),
+                }
             }
             Metadata::Explanation(text) => {
                 self.request.set_metadata_text(PICKER, "explanation", text);
@@ -194,14 +226,14 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn picked_for(&self) -> Result<Option<Vec<u8>>> {
-        Ok(self.request.filter_state(self.mark).map(<[u8]>::to_vec))
+        Ok(self.request.filter_state(&self.steering.mark).map(<[u8]>::to_vec))
     }
 
     fn mark_picked(&mut self, pool: &str) -> Result<()> {
         // Envoy refuses to set a value twice.
-        let is_marked = self.request.filter_state(self.mark).is_some();
+        let is_marked = self.request.filter_state(&self.steering.mark).is_some();
         done(
-            is_marked || self.request.set_filter_state(self.mark, pool.as_bytes()),
+            is_marked || self.request.set_filter_state(&self.steering.mark, pool.as_bytes()),
             "http_set_filter_state_bytes",
         )
     }
@@ -214,6 +246,10 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn upstream_address(&self) -> Result<Option<SocketAddr>> {
+        // The balancer has noted it. A request that went to another cluster has none there.
+        if let Some(address) = self.pick.as_ref().and_then(Pick::last) {
+            return Ok(Some(address));
+        }
         let address = self.request.attribute(Attribute::UpstreamAddress);
         Ok(address.and_then(|address| core::str::from_utf8(address).ok()?.parse().ok()))
     }

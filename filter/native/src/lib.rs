@@ -9,6 +9,7 @@ mod abi;
 mod agent;
 pub mod attachment;
 mod clock;
+mod cluster;
 pub mod config;
 mod filter_config;
 mod host;
@@ -22,5 +23,6 @@ mod registry;
 pub mod shared;
 mod stream;
 pub mod users;
+mod watchers;
 
 pub use abi::{Attribute, BodyPart, HeaderMap, RequestHandle};

@@ -11,8 +11,9 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::abi::{LocalReply, RequestHandle};
 use crate::attachment::Attachment;
 use crate::clock;
-use crate::config::{ModuleConfig, Steering};
-use crate::host::{Envoy, Event};
+use crate::cluster::Pick;
+use crate::config::ModuleConfig;
+use crate::host::{Envoy, Event, SteeringKeys};
 use crate::metrics::{self, Flusher, Publisher, Series, Sink};
 use crate::shared::{Polls, SharedStore};
 
@@ -31,8 +32,7 @@ pub(crate) struct Worker {
     sink: Sink,
     panics: Option<Series>,
     limits: Limits,
-    steering: Steering,
-    mark: String,
+    steering: SteeringKeys,
     /// `None` for a route.
     flusher: Option<Arc<Flusher>>,
 }
@@ -46,8 +46,7 @@ impl Worker {
         Self {
             panics: panics(&sink, &engine.pool),
             limits: engine.limits,
-            steering: *steering,
-            mark: format!("endpoint-picker.picked.{}", engine.pool),
+            steering: SteeringKeys::new(*steering, &engine.pool),
             flusher,
             pool: Mutex::new(PoolInUse::new(engine.clone(), store, &sink, seed)),
             sink,
@@ -72,9 +71,10 @@ impl Worker {
         &self,
         request: &mut RequestHandle<'_>,
         event: Event,
+        pick: &mut Option<Pick>,
         run: impl FnOnce(&mut Pool, &mut Envoy<'_, '_>) -> T,
     ) -> (T, Option<LocalReply>) {
-        let mut envoy = Envoy::new(request, event, self.steering, &self.mark);
+        let mut envoy = Envoy::new(request, event, &self.steering, pick);
         let result = run(&mut self.lock(), &mut envoy);
         (result, envoy.reply)
     }

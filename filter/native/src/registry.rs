@@ -12,6 +12,11 @@ impl<K: PartialEq, V> Registry<K, V> {
         Self(Mutex::new(Vec::new()))
     }
 
+    /// A value whose key fulfils a condition.
+    pub(crate) fn find(&self, mut condition: impl FnMut(&K) -> bool) -> Option<Arc<V>> {
+        self.0.lock().iter().filter(|(key, _)| condition(key)).find_map(|(_, value)| value.upgrade())
+    }
+
     /// The value of this key, made now if it has no other user.
     pub(crate) fn get_or_make<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
         let mut values = self.0.lock();

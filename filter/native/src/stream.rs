@@ -6,6 +6,7 @@ use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::proxy::ProxyError;
 
 use crate::abi::{LocalReply, RequestHandle};
+use crate::cluster::Pick;
 use crate::host::{Envoy, Event};
 use crate::picker::{Pool, Worker};
 
@@ -38,13 +39,20 @@ enum Part {
 pub(crate) struct Stream {
     worker: Arc<Worker>,
     exchange: Exchange,
+    /// For the balancer of its cluster, if the module has one.
+    pick: Option<Pick>,
     part: Part,
 }
 
 impl Stream {
     /// A request before its head.
     pub(crate) fn new(worker: &Arc<Worker>) -> Self {
-        Self { worker: Arc::clone(worker), exchange: Exchange::new(worker.limits()), part: Part::Active }
+        Self {
+            worker: Arc::clone(worker),
+            exchange: Exchange::new(worker.limits()),
+            pick: None,
+            part: Part::Active,
+        }
     }
 
     /// The request's route has a picker of its own. Only before the head.
@@ -126,13 +134,13 @@ impl Stream {
         event: Event,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>) -> Flow,
     ) -> Outcome {
-        let Self { worker, exchange, part } = self;
+        let Self { worker, exchange, pick, part } = self;
         match part {
             Part::Active => {}
             Part::Answered => return Outcome::Answered,
             Part::Passive => return Outcome::Continue,
         }
-        let (flow, reply) = worker.with(request, event, |pool, envoy| hook(exchange, pool, envoy));
+        let (flow, reply) = worker.with(request, event, pick, |pool, envoy| hook(exchange, pool, envoy));
         match (reply, flow) {
             (Some(reply), _) => {
                 *part = Part::Answered;
@@ -149,9 +157,9 @@ impl Stream {
         event: Event,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>),
     ) -> Outcome {
-        let Self { worker, exchange, part } = self;
+        let Self { worker, exchange, pick, part } = self;
         if *part != Part::Passive {
-            worker.with(request, event, |pool, envoy| hook(exchange, pool, envoy));
+            worker.with(request, event, pick, |pool, envoy| hook(exchange, pool, envoy));
         }
         Outcome::Continue
     }

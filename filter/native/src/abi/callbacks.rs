@@ -142,6 +142,34 @@ callbacks! {
         amount: u64,
     ) -> u32;
 
+    /// Adds hosts of this priority. All arrays but `metadata` have `count` values; `hosts` gets the new ones in the same order. Main
+    /// thread only.
+    fn cluster_add_hosts(
+        cluster: EnvoyPtr,
+        priority: u32,
+        addresses: *const Buffer,
+        weights: *const u32,
+        regions: *const Buffer,
+        zones: *const Buffer,
+        sub_zones: *const Buffer,
+        metadata: *const Buffer,
+        metadata_per_host: usize,
+        count: usize,
+        hosts: *mut EnvoyPtr,
+    ) -> bool;
+    /// Removes hosts. Requests that have one keep it. Main thread only.
+    fn cluster_remove_hosts(cluster: EnvoyPtr, hosts: *const EnvoyPtr, count: usize) -> usize;
+    /// Ends the cluster's initialization. Main thread only, once.
+    fn cluster_pre_init_complete(cluster: EnvoyPtr);
+    /// A scheduler of a cluster; the module deletes it. Main thread only.
+    fn cluster_scheduler_new(cluster: EnvoyPtr) -> EnvoyPtr;
+    /// Has Envoy call `on_cluster_scheduled` on the main thread, unless the cluster is gone. Any thread.
+    fn cluster_scheduler_commit(scheduler: EnvoyPtr, event: u64);
+    /// Deletes a scheduler. Any thread.
+    fn cluster_scheduler_delete(scheduler: EnvoyPtr);
+    /// The host at this `ip:port`, or null. On the balancer's worker.
+    fn cluster_lb_find_host_by_address(balancer: EnvoyPtr, address: Buffer) -> EnvoyPtr;
+
     /// A scheduler of a configuration; the module deletes it. Main thread only.
     fn http_filter_config_scheduler_new(config: EnvoyPtr) -> EnvoyPtr;
     /// Has Envoy call `on_http_filter_config_scheduled` on the main thread, unless the configuration is gone. Any thread.

@@ -9,7 +9,7 @@ use endpoint_picker_engine::metrics::MetricKind;
 use super::callbacks;
 use super::late::{self, ChangeMetric};
 use super::request::RequestHandle;
-use super::scheduler::Scheduler;
+use super::scheduler::{Kind, Scheduler};
 use super::types::{Buffer, EnvoyPtr, Header};
 
 /// Envoy's result of a call that succeeded.
@@ -78,7 +78,7 @@ impl ConfigHandle<'_> {
     /// A scheduler of this configuration; `None` if Envoy has none.
     pub(crate) fn scheduler(&self) -> Option<Scheduler> {
         // SAFETY: the pointer is valid during the hook, which runs on the main thread.
-        unsafe { Scheduler::new(self.config) }
+        unsafe { Scheduler::new(Kind::FilterConfig, self.config) }
     }
 
     /// Sends a request to a cluster. Returns the identifier of its answer, which never comes inside this call: Envoy refuses what it

@@ -4,6 +4,7 @@
 //! request on one worker, one after another; but inside [`RequestHandle::send_response`] it calls further hooks of the same
 //! request, so a hook sends its answer last, when nothing borrows the request's state.
 
+mod cluster;
 mod filter_config;
 mod stream;
 mod unused;

@@ -14,6 +14,9 @@ pub(super) type ChangeMetric = unsafe extern "C" fn(EnvoyPtr, usize, *const Buff
 /// Merges an encoded `google.protobuf.Struct` into a namespace of the request's dynamic metadata.
 pub(super) type SetMetadataStruct = unsafe extern "C" fn(EnvoyPtr, Buffer, Buffer);
 
+/// Reads a value of the request's filter state for its balancer; false if there is none.
+pub(super) type ReadFilterState = unsafe extern "C" fn(EnvoyPtr, Buffer, *mut Buffer) -> bool;
+
 fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: the name ends with a zero byte; `RTLD_DEFAULT` searches the executable and its libraries.
     NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
@@ -43,6 +46,8 @@ late! {
     fn http_filter_config_set_gauge: ChangeMetric;
     /// Adds a value to a histogram. Since 1.39.
     fn http_filter_config_record_histogram_value: ChangeMetric;
+    /// Reads filter state in a balancer. Since 1.39.
+    fn cluster_lb_context_get_filter_state_bytes: ReadFilterState;
     /// Merges a structure into dynamic metadata. Since 1.40.
     fn http_set_dynamic_metadata_struct: SetMetadataStruct;
 }

@@ -6,34 +6,63 @@ use core::ptr::NonNull;
 use super::callbacks;
 use super::types::EnvoyPtr;
 
-/// Has Envoy call a configuration's scheduled hook on the main thread. It may outlive the configuration; then it does nothing.
+/// Has Envoy call the scheduled hook of a filter configuration or a cluster on the main thread. It may outlive its owner; then it does
+/// nothing.
 #[derive(Debug)]
-pub(crate) struct Scheduler(NonNull<c_void>);
+pub(crate) struct Scheduler {
+    scheduler: NonNull<c_void>,
+    kind: Kind,
+}
 
-// SAFETY: Envoy's scheduler has a weak reference to the configuration and posts to the main thread's dispatcher, which is made for
-// calls from any thread.
+/// The owner of a scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    FilterConfig,
+    Cluster,
+}
+
+// SAFETY: Envoy's scheduler has a weak reference to its owner and posts to the main thread's dispatcher, which is made for calls from
+// any thread.
 unsafe impl Send for Scheduler {}
 // SAFETY: as above; a commit does not change the scheduler.
 unsafe impl Sync for Scheduler {}
 
 impl Scheduler {
     /// # Safety
-    /// `config` is Envoy's pointer of the configuration whose hook runs on the main thread.
-    pub(super) unsafe fn new(config: EnvoyPtr) -> Option<Self> {
+    /// `owner` is Envoy's pointer of the object of this kind whose hook runs on the main thread.
+    pub(super) unsafe fn new(kind: Kind, owner: EnvoyPtr) -> Option<Self> {
         // SAFETY: as the caller promises.
-        NonNull::new(unsafe { callbacks::http_filter_config_scheduler_new(config) }).map(Self)
+        let scheduler = unsafe {
+            match kind {
+                Kind::FilterConfig => callbacks::http_filter_config_scheduler_new(owner),
+                Kind::Cluster => callbacks::cluster_scheduler_new(owner),
+            }
+        };
+        Some(Self { scheduler: NonNull::new(scheduler)?, kind })
     }
 
     /// Has the hook called with this event.
     pub(crate) fn commit(&self, event: u64) {
+        let scheduler = self.scheduler.as_ptr();
         // SAFETY: the scheduler is deleted only when this value is dropped.
-        unsafe { callbacks::http_filter_config_scheduler_commit(self.0.as_ptr(), event) }
+        unsafe {
+            match self.kind {
+                Kind::FilterConfig => callbacks::http_filter_config_scheduler_commit(scheduler, event),
+                Kind::Cluster => callbacks::cluster_scheduler_commit(scheduler, event),
+            }
+        }
     }
 }
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
+        let scheduler = self.scheduler.as_ptr();
         // SAFETY: nothing uses the scheduler after its only owner.
-        unsafe { callbacks::http_filter_config_scheduler_delete(self.0.as_ptr()) }
+        unsafe {
+            match self.kind {
+                Kind::FilterConfig => callbacks::http_filter_config_scheduler_delete(scheduler),
+                Kind::Cluster => callbacks::cluster_scheduler_delete(scheduler),
+            }
+        }
     }
 }

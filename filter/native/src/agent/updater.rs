@@ -11,6 +11,7 @@ use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::snapshot;
 
 use crate::shared::{SharedPool, SharedStore};
+use crate::watchers;
 
 /// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is asked.
 pub(super) const POLL: PollTimes =
@@ -115,5 +116,6 @@ fn adopt(pool: &SharedPool, newer: PoolView) {
     if !Arc::ptr_eq(older.topology(), &topology) {
         let endpoints = topology.pool.endpoints().len();
         log::info!("pool {} has {endpoints} endpoints", topology.pool.name());
+        watchers::notify(topology.pool.name());
     }
 }

@@ -31,7 +31,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_new(
 }
 
 /// The pointer for Envoy. The reason of a refusal is only in the log: Envoy reports that the module refused.
-fn accepted<T>(config: Option<Result<T, String>>) -> ModulePtr {
+pub(super) fn accepted<T>(config: Option<Result<T, String>>) -> ModulePtr {
     match config {
         Some(Ok(config)) => Box::into_raw(Box::new(config)).cast_const().cast(),
         Some(Err(reason)) => {

@@ -4,33 +4,15 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::config::{Callout, EnvoyConfig};
-use super::request::{EnvoyRequest, Panic, Reply, Value};
-use super::{Buffer, Header, WORKERS};
+use super::request::{Panic, Reply, Value, of_pointer as request};
+use super::{Buffer, Header, WORKERS, list, write};
 
 /// More items than any memory holds.
 const TOO_MANY: usize = usize::MAX / 2;
 
-fn request<'a>(envoy: *mut c_void) -> &'a EnvoyRequest {
-    // SAFETY: the module calls with the pointer of a live request during a hook.
-    unsafe { &*envoy.cast::<EnvoyRequest>() }
-}
-
 fn config<'a>(envoy: *mut c_void) -> &'a EnvoyConfig {
     // SAFETY: the module calls with the pointer of a live configuration during a hook.
     unsafe { &*envoy.cast::<EnvoyConfig>() }
-}
-
-fn write<T>(place: *mut T, value: T) {
-    // SAFETY: the module gives a place for the result.
-    unsafe { place.write(value) }
-}
-
-fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
-    if count == 0 {
-        return &[];
-    }
-    // SAFETY: the module gives `count` values.
-    unsafe { core::slice::from_raw_parts(first, count) }
 }
 
 macro_rules! callbacks {
@@ -41,6 +23,7 @@ macro_rules! callbacks {
         )*
     };
 }
+pub(super) use callbacks;
 
 callbacks! {
     fn log(level: u32, message: Buffer) {

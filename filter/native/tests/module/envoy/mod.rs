@@ -6,9 +6,11 @@
 #![allow(unsafe_code, reason = "Envoy's interface is C")]
 
 mod callbacks;
+mod cluster;
 mod config;
 mod request;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use config::{Config, Route};
 pub(crate) use request::{Next, Panic, Request, Value};
 
@@ -48,4 +50,17 @@ impl Buffer {
 pub(crate) struct Header {
     pub(crate) name: Buffer,
     pub(crate) value: Buffer,
+}
+
+fn write<T>(place: *mut T, value: T) {
+    // SAFETY: the module gives a place for the result.
+    unsafe { place.write(value) }
+}
+
+fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: the module gives `count` values.
+    unsafe { core::slice::from_raw_parts(first, count) }
 }

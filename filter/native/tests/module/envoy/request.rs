@@ -102,6 +102,12 @@ pub(crate) struct EnvoyRequest {
     pub(super) is_destroyed_by_reply: Cell<bool>,
 }
 
+/// The request of a pointer that the module passes.
+pub(super) fn of_pointer<'a>(envoy: *mut c_void) -> &'a EnvoyRequest {
+    // SAFETY: the module calls with the pointer of a live request during a hook.
+    unsafe { &*envoy.cast::<EnvoyRequest>() }
+}
+
 impl EnvoyRequest {
     fn pointer(&self) -> *mut c_void {
         (&raw const *self).cast_mut().cast()
@@ -167,6 +173,10 @@ impl Request {
                 ("content-length", "100"),
             ],
         )
+    }
+
+    pub(super) fn pointer(&self) -> *mut c_void {
+        self.envoy.pointer()
     }
 
     pub(crate) fn set_route(&self, route: &Route) {

@@ -1,0 +1,137 @@
+//! A request's destinations, which the balancer of its cluster takes one by one.
+//!
+//! Filter and balancer run on the same worker. They meet at a number in filter state, so no pointer can outlive the request.
+
+use core::cell::RefCell;
+use core::net::SocketAddr;
+use std::collections::HashMap;
+
+thread_local! {
+    static PICKS: RefCell<Picks> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Picks {
+    last_key: u64,
+    by_key: HashMap<u64, Progress>,
+}
+
+/// How far a request has come in its list.
+struct Progress {
+    /// `ip:port`s, separated by commas.
+    list: String,
+    /// Bytes of the list that attempts have taken.
+    taken: usize,
+    may_leave: bool,
+    /// The server of the last attempt.
+    last: Option<SocketAddr>,
+}
+
+/// The key in filter state for the pick of this pool.
+pub(crate) fn filter_state_key(pool: &str) -> String {
+    format!("endpoint-picker.pick.{pool}")
+}
+
+/// A request's pick, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pick(u64);
+
+impl Pick {
+    /// A pick with these destinations: `ip:port`s, separated by commas.
+    pub(crate) fn new(list: &str) -> Self {
+        PICKS.with_borrow_mut(|Picks { last_key, by_key }| {
+            *last_key += 1;
+            let progress = Progress { list: list.to_owned(), taken: 0, may_leave: true, last: None };
+            by_key.insert(*last_key, progress);
+            Self(*last_key)
+        })
+    }
+
+    /// The value for filter state.
+    pub(crate) fn to_bytes(&self) -> [u8; 8] {
+        self.0.to_ne_bytes()
+    }
+
+    /// No attempt goes to any other endpoint.
+    pub(crate) fn stay(&self) {
+        Reference(self.0).with(|progress| progress.may_leave = false);
+    }
+
+    /// The server of the last attempt; `None` before the first one.
+    pub(crate) fn last(&self) -> Option<SocketAddr> {
+        Reference(self.0).with(|progress| progress.last).flatten()
+    }
+}
+
+impl Drop for Pick {
+    fn drop(&mut self) {
+        // At a worker's end its picks may be gone before its requests.
+        let _ = PICKS.try_with(|picks| picks.borrow_mut().by_key.remove(&self.0));
+    }
+}
+
+/// A balancer's reference to a pick, which may be gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reference(u64);
+
+impl Reference {
+    /// Reads the value from filter state.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(u64::from_ne_bytes).map(Self)
+    }
+
+    fn with<T>(self, run: impl FnOnce(&mut Progress) -> T) -> Option<T> {
+        PICKS.with_borrow_mut(|picks| picks.by_key.get_mut(&self.0).map(run))
+    }
+
+    /// Takes the next destination: its address, and whether it is the first.
+    pub(super) fn take(self) -> Option<(String, bool)> {
+        self.with(|progress| {
+            let rest = progress.list.get(progress.taken..).filter(|rest| !rest.is_empty())?;
+            let address = rest.split(',').next().unwrap_or(rest).to_owned();
+            let is_first = progress.taken == 0;
+            progress.taken += address.len() + 1;
+            Some((address, is_first))
+        })
+        .flatten()
+    }
+
+    /// Whether an attempt behind the list may go to any endpoint.
+    pub(super) fn may_leave(self) -> bool {
+        self.with(|progress| progress.may_leave).unwrap_or(true)
+    }
+
+    /// An attempt goes to this address.
+    pub(super) fn note(self, address: &str) {
+        self.with(|progress| progress.last = address.parse().ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_taken_in_order_and_end() {
+        let pick = Pick::new("10.0.0.1:80,[::1]:80");
+        let reference = Reference::from_bytes(&pick.to_bytes()).unwrap();
+        assert_eq!(reference.take(), Some(("10.0.0.1:80".to_owned(), true)));
+        assert_eq!(pick.last(), None);
+        reference.note("10.0.0.1:80");
+        assert_eq!(pick.last(), Some(([10, 0, 0, 1], 80).into()));
+        assert_eq!(reference.take(), Some(("[::1]:80".to_owned(), false)));
+        assert_eq!(reference.take(), None);
+        assert!(reference.may_leave());
+        pick.stay();
+        assert!(!reference.may_leave());
+    }
+
+    #[test]
+    fn a_reference_finds_nothing_when_the_request_has_ended() {
+        let pick = Pick::new("10.0.0.1:80");
+        let reference = Reference::from_bytes(&pick.to_bytes()).unwrap();
+        drop(pick);
+        assert_eq!(reference.take(), None);
+        assert!(Reference::from_bytes(b"1234567").is_none());
+    }
+}
