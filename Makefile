@@ -136,7 +136,7 @@ wasm-trap: tools ## Build the filter with a request that traps it, for tests
 	@cmp -s $(filter_built) $(trapping) || cp $(filter_built) $(trapping)
 
 .PHONY: wasm-alone
-wasm-alone: tools ## Build the filter whose workers share nothing, for the bench of sharing
+wasm-alone: tools ## Build the filter whose workers share nothing, to measure what sharing costs
 	$(CARGO) build -p endpoint-picker-wasm --features alone --target wasm32-wasip1 --profile wasm
 	@cmp -s $(filter_built) $(alone) || cp $(filter_built) $(alone)
 
@@ -190,15 +190,16 @@ check-alerts: test-tools ## Check and test the alert rules of docs/observability
 	promtool test rules docs/observability/alerts-test.yaml
 
 .PHONY: bench
-bench: tools wasm-alone wasm ## Measure the picker's cost: proxy, decision, agent, module (B='--only sharing': a part; B='--other-filter MODULE': beside another build)
+bench: tools wasm native ## Measure what the picker costs: proxies in turns, decision, agent, 20 minutes (WRITE=1 into docs; B=--help)
 	@tools/debian wrk
 	$(CARGO) build --release $(programs) --bins
-	@$(target_dir)/release/bench cost $(B)
+	@$(target_dir)/release/bench cost $(if $(WRITE),--write) $(B)
 
 .PHONY: bench-epp
-bench-epp: tools wasm ## Compare with the EPP and with round robin, 25 minutes (QUICK=1: 5; WRITE=1 into docs)
+bench-epp: tools wasm native ## Compare with the EPP and with round robin, 30 minutes (QUICK=1: 5; ONLY=cost: a part; WRITE=1 into docs)
+	@tools/debian wrk
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
-	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench epp $(if $(QUICK),--quick) $(if $(WRITE),--write)
+	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench epp $(if $(QUICK),--quick) $(addprefix --only ,$(ONLY)) $(if $(WRITE),--write)
 
 .PHONY: bench-intervals
 bench-intervals: tools wasm ## Compare scrape intervals of 50 to 500 ms and round robin, without an EPP (QUICK=1: shorter)

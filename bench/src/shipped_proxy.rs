@@ -13,10 +13,10 @@ use std::time::Duration;
 const PICKING_DEADLINE: Duration = Duration::from_secs(20);
 const ROUTED: &str = r#"routed{pool="default"}"#;
 
-/// The shipped configuration without an access log, which would cost both proxies the same and hide the difference.
-pub(crate) fn config(folder: &Path, agent_port: u16) -> Result<Config> {
+/// The shipped configuration without an access log, which would cost all proxies the same and hide the difference.
+pub(crate) fn config(filter: Filter, folder: &Path, agent_port: u16) -> Result<Config> {
     let mut config =
-        Config::shipped("envoy.yaml", Filter::Wasm, Places { port: 0, admin_port: 0, agent_port, folder })?;
+        Config::shipped("envoy.yaml", filter, Places { port: 0, admin_port: 0, agent_port, folder })?;
     config.remove_access_log()?;
     Ok(config)
 }

@@ -50,7 +50,7 @@ impl CostPlan {
     /// How long it should take.
     pub(crate) fn expected(&self) -> Duration {
         let turns: usize = CELLS.iter().map(|cells| cells.len()).sum();
-        (self.turn * u32::try_from(turns).unwrap_or(u32::MAX) + START * 2) * self.rounds * 3
+        (self.turn * u32::try_from(turns).unwrap_or(u32::MAX) + START * 2) * self.rounds * 4
     }
 }
 
@@ -144,9 +144,9 @@ impl CostSample {
         if self.cell.traffic == Traffic::Paced { self.chunks as f64 / 1_000.0 } else { self.requests as f64 }
     }
 
-    /// Processor seconds of proxy and picker for 1 000 requests.
-    pub(crate) fn cpu_per_1000(&self) -> f64 {
-        self.cpu.total().as_secs_f64() * 1_000.0 / self.answered()
+    /// Processor microseconds of proxy and picker for a request.
+    pub(crate) fn cpu_of_request(&self) -> f64 {
+        self.cpu.total().as_secs_f64() * 1e6 / self.answered()
     }
 
     /// Processor microseconds for each scrape.
@@ -172,7 +172,7 @@ impl fmt::Display for CostSample {
         if matches!(self.cell.traffic, Traffic::None | Traffic::NoneLongMetrics) {
             return write!(f, "{:.0} scrapes/s", self.scrapes_per_second());
         }
-        write!(f, "{:.1} requests/s, {:.3} s per 1 000, ", self.per_second(), self.cpu_per_1000())?;
+        write!(f, "{:.1} requests/s, {:.1} us each, ", self.per_second(), self.cpu_of_request())?;
         write!(f, "p50 {:?}, p99 {:?}, {} failed", self.p50, self.p99, self.failed)
     }
 }

@@ -9,6 +9,7 @@ use crate::report::Progress;
 use crate::report::markdown::table;
 use crate::report::{median, rounded};
 use anyhow::Result;
+use endpoint_picker_harness::Filter;
 use std::fmt;
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ pub(crate) async fn measure(plan: QualityPlan, progress: &Progress) -> Result<In
             for &(workers, loads) in *runs {
                 let phases = phases(plan, capacity, workload, loads, round);
                 for interval in in_turns(&all(), round) {
-                    let variant = if interval.is_some() { Variant::Filter } else { Variant::NoPicker };
+                    let variant = interval.map_or(Variant::NoPicker, |_| Variant::Filter(Filter::Wasm));
                     let turn = QualityTurn {
                         variant,
                         workload,
@@ -82,7 +83,7 @@ impl fmt::Display for IntervalTable {
             }
         }
         let head = ["", "scraped", "mean ms to the first token", "p50", "p90", "p99", "% cached", "failed"];
-        table(f, head, rows)
+        table(f, &head, rows)
     }
 }
 

@@ -1,7 +1,7 @@
-//! The picker beside the EPP's and beside round robin, for `make bench-epp`: (A) Envoy alone with round robin, (B) our filter with its agent,
-//! (C) the EPP's endpoint picker over `ext_proc`.
+//! The picker beside the EPP's and beside round robin, for `make bench-epp`: Envoy alone with round robin, both forms of our filter with its
+//! agent, and the EPP over `ext_proc`.
 //!
-//! All three run in the same Envoy binary with the shipped configuration around them, in front of the same model servers and
+//! All run in the same Envoy binary with the shipped configuration around them, in front of the same model servers and
 //! under the same load, one at a time: an idle picker takes processor time too, and must not disturb the measured one. Each round
 //! begins with another one; figures are medians over the rounds.
 
@@ -25,10 +25,10 @@ use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;
 
-/// Measures the cost of a request; returns that part of the document.
-pub(crate) async fn cost(plan: CostPlan, epp: &Path, progress: &Progress) -> Result<String> {
+/// Measures the cost of a request; returns that part of the document, and the chart of it.
+pub(crate) async fn cost(plan: CostPlan, epp: &Path, progress: &Progress) -> Result<(String, String)> {
     let samples = cost::measure(plan, epp, progress).await?;
-    Ok(cost_report::CostTables(&samples).to_string())
+    Ok((cost_report::CostTables(&samples).to_string(), cost_report::chart(&samples)))
 }
 
 /// Measures the quality of the choices; returns that part of the document.

@@ -104,7 +104,7 @@ impl QualityResults {
     }
 }
 
-/// Measures all variants in turns.
+/// Measures the variants that choose in different ways, in turns.
 pub(crate) async fn measure(plan: QualityPlan, epp: &Path, progress: &Progress) -> Result<QualityResults> {
     let capacity = |workload| (workload, capacity::of(workload, SERVERS, plan.seed));
     let capacities = Workload::ALL.map(capacity).to_vec();
@@ -119,7 +119,7 @@ pub(crate) async fn measure(plan: QualityPlan, epp: &Path, progress: &Progress) 
         for workload in Workload::ALL {
             for &(workers, loads) in *runs {
                 let phases = phases(plan, results.capacity(workload), workload, loads, round);
-                for variant in in_turns(&Variant::ALL, round) {
+                for variant in in_turns(&Variant::CHOOSING, round) {
                     let turn =
                         QualityTurn { variant, workload, workers, interval: USUAL_INTERVAL, epp: Some(epp) };
                     for sample in turn.run(&phases).await? {

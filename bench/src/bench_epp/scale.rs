@@ -52,7 +52,7 @@ pub(crate) struct ScaleTable(Vec<SizeSample>);
 impl ScalePlan {
     /// How long it should take.
     pub(crate) fn expected(&self) -> Duration {
-        (START + self.turn * 3) * u32::try_from(self.sizes.len() * 3).unwrap_or(u32::MAX)
+        (START + self.turn * 3) * u32::try_from(self.sizes.len() * Variant::ALL.len()).unwrap_or(u32::MAX)
     }
 }
 
@@ -172,14 +172,14 @@ impl fmt::Display for ScaleTable {
             "",
             "req/s, saturated",
             "µs of a decision, by its own count",
-            "CPU µs per request beside A's, without scraping",
-            "p50 µs at 200 req/s beside A's",
+            "CPU µs per request beside no picker, without scraping",
+            "p50 µs at 200 req/s beside no picker",
             "Envoy MiB",
             "agent or EPP MiB",
             "idle cores: Envoy, agent or EPP",
             "scrapes/s",
         ];
-        table(f, head, self.0.iter().map(|sample| self.row(sample)))
+        table(f, &head, self.0.iter().map(|sample| self.row(sample)))
     }
 }
 

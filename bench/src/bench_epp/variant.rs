@@ -1,4 +1,4 @@
-//! The three variants, and how each is started.
+//! The variants, and how each is started.
 
 use super::running::{Picker, RunningVariant};
 use crate::epp::{Epp, ext_proc};
@@ -32,8 +32,8 @@ const COPY: &str = "destination-metadata";
 pub(crate) enum Variant {
     /// Envoy alone, with round robin.
     NoPicker,
-    /// Our filter, with the metrics agent.
-    Filter,
+    /// Our filter in this form, with the metrics agent.
+    Filter(Filter),
     /// The EPP, over `ext_proc`.
     Epp,
 }
@@ -53,7 +53,10 @@ pub(crate) struct Setting<'a> {
 }
 
 impl Variant {
-    pub(crate) const ALL: [Self; 3] = [Self::NoPicker, Self::Filter, Self::Epp];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::NoPicker, Self::Filter(Filter::Wasm), Self::Filter(Filter::Native), Self::Epp];
+    /// Those that choose in different ways; both forms of the filter choose alike.
+    pub(crate) const CHOOSING: [Self; 3] = [Self::NoPicker, Self::Filter(Filter::Wasm), Self::Epp];
 
     pub(crate) async fn start(self, setting: Setting<'_>) -> Result<RunningVariant> {
         let mut dir = RunDir::new()?;
@@ -76,11 +79,11 @@ impl Variant {
         let (config, picker) = match self {
             // Without the picker nothing connects to the agent's port.
             Self::NoPicker => (without_picker(folder)?, None),
-            Self::Filter => {
+            Self::Filter(filter) => {
                 let agent =
                     start_agent(folder, setup.has_config().then_some(&rules_file), &list, &interval).await?;
-                let mut config = shipped_proxy::config(folder, agent.address().port())?;
-                config.set_picker_module(&Filter::Wasm.module()?)?;
+                let mut config = shipped_proxy::config(filter, folder, agent.address().port())?;
+                config.set_picker_module(&filter.module()?)?;
                 (config, Some(Picker::Agent(agent)))
             }
             Self::Epp => {
@@ -95,7 +98,7 @@ impl Variant {
             }
         };
         let envoy = Envoy::start(&config, folder, workers).await?;
-        if self == Self::Filter {
+        if matches!(self, Self::Filter(_)) {
             wait_until_picking(&envoy).await?;
         }
         wait_until_serving(&envoy, workers).await?;
@@ -105,16 +108,16 @@ impl Variant {
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoPicker => "A",
-            Self::Filter => "B",
-            Self::Epp => "C",
-        })
+        match self {
+            Self::NoPicker => f.write_str("no picker"),
+            Self::Filter(filter) => filter.fmt(f),
+            Self::Epp => f.write_str("EPP"),
+        }
     }
 }
 
 fn without_picker(folder: &Path) -> Result<Config> {
-    let mut config = shipped_proxy::config(folder, 1)?;
+    let mut config = shipped_proxy::config(Filter::Wasm, folder, 1)?;
     config.remove_picker()?;
     http_filters(&mut config)?.retain(|filter| filter["name"] != COPY);
     Ok(config)
@@ -122,7 +125,7 @@ fn without_picker(folder: &Path) -> Result<Config> {
 
 /// The shipped proxy with the EPP in place of our filter. The EPP writes the metadata itself.
 fn with_epp(folder: &Path, port: u16) -> Result<Config> {
-    let mut config = shipped_proxy::config(folder, 1)?;
+    let mut config = shipped_proxy::config(Filter::Wasm, folder, 1)?;
     let filters = http_filters(&mut config)?;
     filters.retain(|filter| filter["name"] != COPY);
     *filters.iter_mut().find(|filter| filter["name"] == PICKER).context("our filter")? = ext_proc::filter();

@@ -2,7 +2,8 @@
 
 use crate::bench_epp::{self, ALL_ROUNDS, CostPlan, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan, ScalePlan};
 use crate::epp::binary;
-use crate::report::{Machine, Progress, document};
+use crate::load::wrk;
+use crate::report::{Machine, Progress, document, epp_version};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use endpoint_picker_harness::tools;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Compares cost and choices of our picker with those of the EPP (llm-d-router's epp) and of round robin.
+/// Compares cost and choices of our picker, in both forms, with those of the EPP (llm-d-router's epp) and of round robin.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
     /// The EPP's binary, a path or a name on PATH.
@@ -25,8 +26,8 @@ pub(super) struct Flags {
     /// Only this part.
     #[arg(long)]
     only: Option<Part>,
-    /// Also write the figures into docs/benchmarks.md.
-    #[arg(long, conflicts_with_all = ["quick", "only"])]
+    /// Also write the figures into docs/benchmarks.md, and the chart into README.md.
+    #[arg(long, conflicts_with = "quick")]
     write: bool,
 }
 
@@ -40,7 +41,7 @@ enum Part {
 }
 
 async fn intervals(plan: QualityPlan) -> Result<ExitCode> {
-    let machine = Machine::read(None)?;
+    let machine = Machine::read(Vec::new())?;
     let progress = Progress::begin(bench_epp::intervals_expected(&plan));
     let table = bench_epp::intervals(plan, &progress).await?;
     let took = progress.took().as_secs();
@@ -84,24 +85,31 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
         [(Part::Cost, cost.expected()), (Part::Quality, quality.expected()), (Part::Scale, scale.expected())];
     let expected = expected.into_iter().filter(|(part, _)| has(*part)).map(|(_, expected)| expected).sum();
 
-    let machine = Machine::read(Some(&epp))?;
+    let machine = Machine::read(vec![epp_version(&epp), wrk::version()?])?;
     let progress = Progress::begin(expected);
     let mut parts = Vec::new();
     if has(Part::Cost) {
-        parts.push(format!("### Cost\n\n{}", bench_epp::cost(cost, &epp, &progress).await?));
+        let (tables, chart) = bench_epp::cost(cost, &epp, &progress).await?;
+        parts.push(("docs/benchmarks.md", "make bench-epp: cost", tables));
+        parts.push(("README.md", "make bench-epp: chart", chart));
     }
     if has(Part::Quality) {
-        parts.push(format!("### Quality\n\n{}", bench_epp::quality(quality, &epp, &progress).await?));
+        let tables = bench_epp::quality(quality, &epp, &progress).await?;
+        parts.push(("docs/benchmarks.md", "make bench-epp: quality", tables));
     }
     if has(Part::Scale) {
-        parts.push(format!("### Scale\n\n{}", bench_epp::scale(scale, &epp, &progress).await?));
+        let table = bench_epp::scale(scale, &epp, &progress).await?;
+        parts.push(("docs/benchmarks.md", "make bench-epp: scale", table));
     }
     let took = progress.took().as_secs();
     let head = format!("{machine}. Seed {seed}. The run took {}:{:02} minutes.", took / 60, took % 60);
-    let text = format!("{head}\n\n{}", parts.join("\n"));
-    println!("{text}");
-    if write {
-        document::write(&tools::root().join("docs/benchmarks.md"), &text)?;
+    println!("{head}");
+    for (file, part, text) in parts {
+        println!("\n{text}");
+        let with_head = if file == "README.md" { text } else { format!("{head}\n\n{text}") };
+        if write {
+            document::write(&tools::root().join(file), part, &with_head)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ use crate::parity::setup::{SETUPS, Setup};
 use crate::parity::verdict::{Verdict, VerdictCounts};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use endpoint_picker_harness::Filter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -37,7 +38,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode> {
         Some(name) => std::slice::from_ref(Setup::named(name)?),
         None => SETUPS,
     };
-    println!("seed {}, EPP {}", flags.seed, epp.display());
+    println!("seed {}, {} filter, EPP {}", flags.seed, Filter::chosen()?, epp.display());
     let mut all = VerdictCounts::default();
     for setup in setups {
         let begin = Instant::now();

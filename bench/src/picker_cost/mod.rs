@@ -1,16 +1,21 @@
-//! What the picker costs, for `make bench`: the shipped proxy with the picker beside the same proxy without it, and the figures
-//! of the packages' own benches.
+//! What the picker costs, for `make bench`: the shipped proxy in each form of the picker beside the same proxy without it, and the
+//! figures of the packages' own benches.
 //!
-//! Absolute figures depend on the machine and its other work. Both proxies therefore run at the same time and are put
+//! Absolute figures depend on the machine and its other work. All proxies therefore run at the same time and are put
 //! under load in turns; a comparison is the median over the rounds.
 
+mod aims;
+mod cell;
 mod comparison;
+mod measurement;
 mod module_size;
 mod own_benches;
-mod proxy_pair;
-mod turns;
+mod proxy;
+mod proxy_kind;
 
-pub(crate) use comparison::RoundPlan;
-pub(crate) use module_size::module;
+pub(crate) use cell::{Cell, DEFAULT_CELLS};
+pub(crate) use comparison::CostTable;
+pub(crate) use measurement::{CostPlan, measure};
+pub(crate) use module_size::module_sizes;
 pub(crate) use own_benches::{agent, decisions};
-pub(crate) use proxy_pair::ProxyPair;
+pub(crate) use proxy_kind::ProxyKind;

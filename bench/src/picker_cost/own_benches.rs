@@ -1,6 +1,6 @@
 //! Figures of the packages' own benches.
 
-use crate::report::table::Row;
+use crate::report::OwnFigure;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::tools;
 use serde_json::Value;
@@ -21,7 +21,7 @@ const MEASURED: [(&str, bool); 4] =
     [("known prompt", true), ("half known prompt", true), ("cold prompt", true), ("body to state", false)];
 
 /// The time of a decision in core, compiled for this machine.
-pub(crate) fn decisions() -> Result<Vec<Row>> {
+pub(crate) fn decisions() -> Result<Vec<OwnFigure>> {
     cargo_bench("endpoint-picker-engine", "decide")?;
     let own = env::current_exe()?;
     let target = own.ancestors().nth(2).context("this program lies in a target directory")?;
@@ -29,8 +29,12 @@ pub(crate) fn decisions() -> Result<Vec<Row>> {
     for (group, most) in GROUPS {
         for (name, is_decision) in MEASURED {
             let nanoseconds = median(&target.join("criterion").join(group).join(name))?;
-            let row = Row::alone(&format!("core, {group}, {name}"), nanoseconds / 1e3, "us", most);
-            rows.push(if is_decision { row } else { row.without_aim() });
+            rows.push(OwnFigure {
+                what: format!("core, {group}, {name}"),
+                figure: nanoseconds / 1e3,
+                unit: "µs",
+                most: is_decision.then_some(most),
+            });
         }
     }
     Ok(rows)
@@ -45,7 +49,7 @@ fn median(folder: &Path) -> Result<f64> {
 }
 
 /// The cost of the agent with 100 endpoints.
-pub(crate) fn agent() -> Result<Vec<Row>> {
+pub(crate) fn agent() -> Result<Vec<OwnFigure>> {
     let output = cargo_bench("metrics-agent", "agent_load")?;
     let mut lines = output.lines().skip_while(|line| !line.contains("scrapes/s"));
     let (head, figures) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -56,9 +60,11 @@ pub(crate) fn agent() -> Result<Vec<Row>> {
             figures.clone().find(|(column, _)| *column == name).and_then(|(_, figure)| figure.parse().ok());
         found.with_context(|| format!("the agent's bench gave no {name:?}:\n{output}"))
     };
+    let row =
+        |what: &str, figure, unit, most| OwnFigure { what: what.to_owned(), figure, unit, most: Some(most) };
     Ok(vec![
-        Row::alone("agent, 100 endpoints at 50 ms, 60 KB", figure("core")?, "core", 0.3),
-        Row::alone("agent, peak memory", figure("peak MiB")?, "MiB", 60.0),
+        row("agent, 100 endpoints at 50 ms, 60 KB", figure("core")?, "core", 0.3),
+        row("agent, peak memory", figure("peak MiB")?, "MiB", 60.0),
     ])
 }
 

@@ -1,7 +1,6 @@
 //! The machine and the versions behind the figures.
 
 use crate::epp::VERSION;
-use crate::load::wrk;
 use anyhow::{Context, Result};
 use endpoint_picker_harness::tools;
 use std::fmt;
@@ -23,8 +22,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Reads them from this machine; an error when a program is missing that a run needs.
-    pub(crate) fn read(epp: Option<&Path>) -> Result<Self> {
+    /// Reads them from this machine. `more` are versions of further programs that the run needs.
+    pub(crate) fn read(more: Vec<String>) -> Result<Self> {
         let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
         let field = |text: &str, name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -36,14 +35,8 @@ impl Machine {
         let kib: f64 =
             field(&read("/proc/meminfo")?, "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0.0);
         let model = field(&read("/proc/cpuinfo")?, "model name");
-        let versions = vec![
-            envoy_version()?,
-            epp.map_or_else(|| "no EPP".to_owned(), |epp| format!("the EPP {}", epp_version(epp))),
-            first_line("rustc", "--version"),
-            first_line("go", "version"),
-            // Only the parts that need the EPP load their servers with wrk.
-            epp.map_or_else(|| Ok("no wrk".to_owned()), |_| wrk::version())?,
-        ];
+        let mut versions = vec![envoy_version()?, first_line("rustc", "--version")];
+        versions.extend(more);
         Ok(Self {
             date: first_line("date", "--iso-8601"),
             processors: format!("{} × {model}", available_parallelism()?),
@@ -64,7 +57,7 @@ impl fmt::Display for Machine {
 }
 
 /// Envoy with its version.
-pub(crate) fn envoy_version() -> Result<String> {
+fn envoy_version() -> Result<String> {
     let output = Command::new(tools::envoy()?).arg("--version").output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.split("version:").nth(1).and_then(|version| version.split('/').nth(1));
@@ -77,15 +70,16 @@ pub(crate) fn load_average() -> Result<String> {
     Ok(text.split(' ').next().unwrap_or_default().to_owned())
 }
 
-/// The version that Go wrote into the binary; a build from a checkout has none.
-fn epp_version(epp: &Path) -> String {
+/// The EPP with its version. Go wrote it into the binary, unless it was built from a checkout.
+pub(crate) fn epp_version(epp: &Path) -> String {
     let output = Command::new("go").args(["version", "-m"]).arg(epp).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let built_with = text.lines().next().and_then(|line| line.rsplit_once(": ")).map(|(_, go)| go.trim());
     let number = text.lines().find_map(|line| line.trim().strip_prefix("mod\t")?.split('\t').nth(1));
     let number = number.filter(|number| number.starts_with('v'));
     let number = number.map_or_else(|| format!("{VERSION} from a checkout"), str::to_owned);
-    built_with.map_or_else(|| number.clone(), |go| format!("{number} built with {go}"))
+    let built_with = built_with.map_or_else(String::new, |go| format!(" built with {go}"));
+    format!("the EPP {number}{built_with}")
 }
 
 /// The first line of a program's output, or that the program is missing.

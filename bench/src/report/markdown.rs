@@ -3,15 +3,16 @@
 use std::fmt::{Result, Write};
 
 /// Writes a table; every row has as many cells as the head.
-pub(crate) fn table<const N: usize>(
+pub(crate) fn table<R: AsRef<[String]>>(
     out: &mut impl Write,
-    head: [&str; N],
-    rows: impl IntoIterator<Item = [String; N]>,
+    head: &[impl AsRef<str>],
+    rows: impl IntoIterator<Item = R>,
 ) -> Result {
+    let head: Vec<&str> = head.iter().map(AsRef::as_ref).collect();
     writeln!(out, "| {} |", head.join(" | "))?;
-    writeln!(out, "|{}", "---|".repeat(N))?;
+    writeln!(out, "|{}", "---|".repeat(head.len()))?;
     for row in rows {
-        writeln!(out, "| {} |", row.join(" | "))?;
+        writeln!(out, "| {} |", row.as_ref().join(" | "))?;
     }
     writeln!(out)
 }

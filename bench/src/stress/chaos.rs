@@ -92,6 +92,7 @@ pub(crate) async fn run(plan: ChaosPlan) -> Result<ChaosOutcome> {
     let phases = load.stop().await;
     faults.take_requests(&stack);
     let lost = table.add_phases(phases, &faults);
+    println!("{} filter, {} workers, {} requests/s:\n", stack.filter(), plan.workers, plan.rate);
     table.print();
     if lost > 0 {
         println!("logs are kept in {}", stack.keep_logs().display());

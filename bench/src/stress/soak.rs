@@ -91,7 +91,11 @@ pub(crate) async fn run(plan: SoakPlan) -> Result<bool> {
     print("log lines a second", lines as f64 / seconds, "lines", Some(MOST_LINES));
     print("requests not served", failures as f64, "requests", Some(MOST_FAILED));
     let requests = samples.last().map_or(0.0, |sample| sample.requests);
-    println!("{requests} requests, {seconds:.0} s after the warm-up, {} workers", plan.workers);
+    let filter = stack.filter();
+    println!(
+        "{requests} requests, {seconds:.0} s after the warm-up, {} workers, {filter} filter",
+        plan.workers
+    );
     Ok(is_good)
 }
 

@@ -3,6 +3,7 @@
 use crate::tools;
 use anyhow::{Result, bail, ensure};
 use std::env;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -51,9 +52,13 @@ impl Filter {
     }
 }
 
-/// The filter whose workers do not share, for a bench.
-pub fn alone_module() -> Result<PathBuf> {
-    built("target/endpoint_picker_alone.wasm", "wasm-alone")
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wasm => "wasm",
+            Self::Native => "native",
+        })
+    }
 }
 
 impl FromStr for Filter {

@@ -25,4 +25,4 @@ pub mod statistics;
 pub mod subset_hint;
 pub mod tools;
 
-pub use filter::{Filter, alone_module};
+pub use filter::Filter;

@@ -1,4 +1,4 @@
-//! The built filter: its size, imports and exports.
+//! The built filter: its imports and exports.
 
 use crate::Filter;
 use anyhow::{Context, Result};
@@ -9,8 +9,6 @@ use wasmparser::{ExternalKind, Parser, Payload};
 /// The filter as Envoy loads it.
 #[derive(Debug)]
 pub struct Module {
-    /// Its size.
-    pub bytes: usize,
     /// The host's functions that it calls.
     pub imports: BTreeSet<String>,
     /// Its functions that the host calls.
@@ -21,7 +19,7 @@ impl Module {
     /// Reads the filter that `make wasm` has built.
     pub fn read() -> Result<Self> {
         let bytes = fs::read(Filter::Wasm.module()?)?;
-        let mut module = Self { bytes: bytes.len(), imports: BTreeSet::new(), exports: BTreeSet::new() };
+        let mut module = Self { imports: BTreeSet::new(), exports: BTreeSet::new() };
         for payload in Parser::new(0).parse_all(&bytes) {
             match payload.context("read the filter's module")? {
                 Payload::ImportSection(section) => {

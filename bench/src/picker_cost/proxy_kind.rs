@@ -1,0 +1,68 @@
+//! The proxies that are compared.
+
+use endpoint_picker_harness::Filter;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A proxy among those that are compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProxyKind {
+    /// The shipped proxy with Envoy's buffer filter in place of the picker.
+    Bare,
+    /// The shipped proxy with a build of the picker.
+    Picker {
+        filter: Filter,
+        /// The build; that of this workspace if absent.
+        module: Option<PathBuf>,
+    },
+}
+
+impl ProxyKind {
+    /// Whether it has this workspace's native module.
+    pub(crate) fn is_native(&self) -> bool {
+        *self == Self::Picker { filter: Filter::Native, module: None }
+    }
+}
+
+impl FromStr for ProxyKind {
+    type Err = anyhow::Error;
+
+    /// Reads `bare`, or `wasm` or `native`, each of them also with the file of another build: `native=old.so`.
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        if text == "bare" {
+            return Ok(Self::Bare);
+        }
+        let (filter, module) = match text.split_once('=') {
+            Some((filter, module)) => (filter, Some(PathBuf::from(module))),
+            None => (text, None),
+        };
+        Ok(Self::Picker { filter: filter.parse()?, module })
+    }
+}
+
+impl fmt::Display for ProxyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Picker { filter, module } = self else { return f.write_str("bare") };
+        filter.fmt(f)?;
+        module.as_ref().map_or(Ok(()), |module| write!(f, "={}", module.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_as_they_are_shown() {
+        for text in ["bare", "wasm", "native", "native=/builds/old.so"] {
+            assert_eq!(text.parse::<ProxyKind>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_an_error() {
+        let error = "naked".parse::<ProxyKind>().unwrap_err().to_string();
+        assert!(error.contains("naked"), "{error}");
+    }
+}
