@@ -12,7 +12,8 @@ use std::time::Duration;
 /// Measures what the picker costs.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The proxies that are compared with the first of them: bare, wasm, native; another build as wasm=FILE or native=FILE.
+    /// The proxies that are compared with the first of them: bare, wasm, native, native-cluster; another build as wasm=FILE or
+    /// native=FILE.
     #[arg(long, value_delimiter = ',', default_value = "bare,wasm,native")]
     proxies: Vec<ProxyKind>,
     /// The conditions, TRAFFIC/BYTES/ENDPOINTS/WORKERS; traffic is saturating, new-prompts, steady or streamed.
@@ -55,6 +56,7 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
     }
     if only != Some(Part::Proxies) {
         let mut figures = picker_cost::decisions()?;
+        figures.extend(picker_cost::native_module()?);
         figures.extend(picker_cost::agent()?);
         figures.extend(picker_cost::module_sizes()?);
         parts.push(OwnFigureTable(&figures).to_string());

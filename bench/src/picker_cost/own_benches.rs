@@ -6,7 +6,7 @@ use endpoint_picker_harness::tools;
 use serde_json::Value;
 use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The groups of core's bench, and the most microseconds that a decision may take in each.
@@ -23,8 +23,7 @@ const MEASURED: [(&str, bool); 4] =
 /// The time of a decision in core, compiled for this machine.
 pub(crate) fn decisions() -> Result<Vec<OwnFigure>> {
     cargo_bench("endpoint-picker-engine", "decide")?;
-    let own = env::current_exe()?;
-    let target = own.ancestors().nth(2).context("this program lies in a target directory")?;
+    let target = target_folder()?;
     let mut rows = Vec::new();
     for (group, most) in GROUPS {
         for (name, is_decision) in MEASURED {
@@ -38,6 +37,46 @@ pub(crate) fn decisions() -> Result<Vec<OwnFigure>> {
         }
     }
     Ok(rows)
+}
+
+/// The group of the native module's bench: a request behind callbacks that cost next to nothing.
+const REQUEST: &str = "a chat of 2 KB, from its head to its end";
+
+/// Endpoints, and the most microseconds that the native module's own code may take for a request.
+const REQUESTS: [(u32, f64); 4] = [(10, 4.0), (100, 4.0), (1_000, 15.0), (5_000, 60.0)];
+
+/// The most microseconds that a decision among 100 endpoints may hold the native module's lock.
+const MOST_LOCKED: f64 = 2.0;
+
+/// The time of the native module's own code, and that of it with the lock.
+pub(crate) fn native_module() -> Result<Vec<OwnFigure>> {
+    cargo_bench("endpoint-picker-native", "request")?;
+    let folder = target_folder()?.join("criterion").join(REQUEST);
+    let mut rows = Vec::new();
+    for (endpoints, most) in REQUESTS {
+        rows.push(OwnFigure {
+            what: format!("native module's own code, {endpoints} endpoints, 2 KB"),
+            figure: median(&folder.join(format!("{endpoints} endpoints")))? / 1e3,
+            unit: "µs",
+            most: Some(most),
+        });
+    }
+    let output = cargo_bench("endpoint-picker-native", "shared")?;
+    let first = output.lines().skip_while(|line| !line.starts_with("threads")).nth(1);
+    let locked = first.and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
+    rows.push(OwnFigure {
+        what: "native module, 100 endpoints, 2 KB: a decision's time with the lock".to_owned(),
+        figure: locked.with_context(|| format!("the bench of the lock gave no figure:\n{output}"))?,
+        unit: "µs",
+        most: Some(MOST_LOCKED),
+    });
+    Ok(rows)
+}
+
+/// Cargo's target folder.
+fn target_folder() -> Result<PathBuf> {
+    let own = env::current_exe()?;
+    own.ancestors().nth(2).map(Path::to_owned).context("this program lies in a target directory")
 }
 
 /// Nanoseconds of one iteration, as criterion has them in `folder`.

@@ -12,7 +12,7 @@ use endpoint_picker_harness::program::process_tree::{cpu_time, taken};
 use endpoint_picker_harness::program::{Agent, Envoy};
 use endpoint_picker_harness::run_dir::RunDir;
 use endpoint_picker_harness::statistics::PickerStatistics;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -129,6 +129,7 @@ fn config(kind: &ProxyKind, folder: &Path, agent_port: u16) -> Result<Config> {
             config.set_picker_module(&module.clone().map_or_else(own, Ok)?)?;
             config
         }
+        ProxyKind::NativeCluster => with_own_cluster(folder, agent_port)?,
     };
     let idle_timeout = config.document().pointer_mut(IDLE_TIMEOUT);
     *idle_timeout.context("the servers' cluster has no idle timeout")? = UPSTREAM_IDLE.into();
@@ -146,6 +147,35 @@ fn with_buffer(folder: &Path, agent_port: u16) -> Result<Config> {
         },
     }))?;
     config.remove_picker()?;
+    Ok(config)
+}
+
+/// The servers' cluster is one of the module, in place of EDS and `override_host`.
+fn with_own_cluster(folder: &Path, agent_port: u16) -> Result<Config> {
+    let module = Filter::Native.module()?;
+    let mut config = shipped_proxy::config(Filter::Native, folder, agent_port)?;
+    config.set_picker_module(&module)?;
+    config.set_picker_field("steering", "cluster".into())?;
+    let cluster =
+        config.document().pointer_mut("/static_resources/clusters/0").and_then(Value::as_object_mut);
+    let cluster = cluster.context("the servers' cluster")?;
+    for field in ["type", "eds_cluster_config", "load_balancing_policy"] {
+        cluster.remove(field).with_context(|| format!("the servers' cluster has no {field}"))?;
+    }
+    cluster.insert("lb_policy".to_owned(), "CLUSTER_PROVIDED".into());
+    let of_module = json!({
+        "name": "envoy.clusters.dynamic_modules",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.clusters.dynamic_modules.v3.ClusterConfig",
+            "dynamic_module_config": {"module": {"local": {"filename": module}}, "do_not_close": true},
+            "cluster_name": "endpoint-picker",
+            "cluster_config": {
+                "@type": "type.googleapis.com/google.protobuf.StringValue",
+                "value": r#"{"pool": "default"}"#,
+            },
+        },
+    });
+    cluster.insert("cluster_type".to_owned(), of_module);
     Ok(config)
 }
 

@@ -16,6 +16,8 @@ pub(crate) enum ProxyKind {
         /// The build; that of this workspace if absent.
         module: Option<PathBuf>,
     },
+    /// The proxy with this workspace's native module, which also provides the servers' cluster.
+    NativeCluster,
 }
 
 impl ProxyKind {
@@ -28,10 +30,12 @@ impl ProxyKind {
 impl FromStr for ProxyKind {
     type Err = anyhow::Error;
 
-    /// Reads `bare`, or `wasm` or `native`, each of them also with the file of another build: `native=old.so`.
+    /// Reads `bare`, `native-cluster`, or `wasm` or `native`, each of these two also with the file of another build: `native=old.so`.
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        if text == "bare" {
-            return Ok(Self::Bare);
+        match text {
+            "bare" => return Ok(Self::Bare),
+            "native-cluster" => return Ok(Self::NativeCluster),
+            _ => {}
         }
         let (filter, module) = match text.split_once('=') {
             Some((filter, module)) => (filter, Some(PathBuf::from(module))),
@@ -43,7 +47,11 @@ impl FromStr for ProxyKind {
 
 impl fmt::Display for ProxyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Picker { filter, module } = self else { return f.write_str("bare") };
+        let (filter, module) = match self {
+            Self::Bare => return f.write_str("bare"),
+            Self::NativeCluster => return f.write_str("native-cluster"),
+            Self::Picker { filter, module } => (filter, module),
+        };
         filter.fmt(f)?;
         module.as_ref().map_or(Ok(()), |module| write!(f, "={}", module.display()))
     }
@@ -55,7 +63,7 @@ mod tests {
 
     #[test]
     fn kinds_are_read_as_they_are_shown() {
-        for text in ["bare", "wasm", "native", "native=/builds/old.so"] {
+        for text in ["bare", "wasm", "native", "native=/builds/old.so", "native-cluster"] {
             assert_eq!(text.parse::<ProxyKind>().unwrap().to_string(), text);
         }
     }
