@@ -1,7 +1,7 @@
 //! The functions that Envoy calls.
 //!
 //! Each catches panics: an unwinding `extern "C"` function would end Envoy with all of its connections. Envoy calls the hooks of one
-//! request on one worker, one after another; but inside [`RequestHandle::send_response`] it calls further hooks of the same
+//! request on one worker, one after another; but inside [`send_response`](super::RequestHandle::send_response) it calls further hooks of the same
 //! request, so a hook sends its answer last, when nothing borrows the request's state.
 
 mod cluster;
