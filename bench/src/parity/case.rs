@@ -126,6 +126,11 @@ impl Request {
             headers: vec![],
         }
     }
+
+    /// A request that no server may answer, and that changes nothing.
+    pub fn without_candidate() -> Self {
+        Self { path: "/v1/models".to_owned(), subset: Some(vec![usize::MAX]), body: None, headers: vec![] }
+    }
 }
 
 impl Case {

@@ -28,10 +28,11 @@ const AGENT: &str = "metrics-agent";
 const SCRAPES_UNTIL_READ: usize = 2;
 /// Scrapes come every 50 ms.
 const SCRAPES_DEADLINE: Duration = Duration::from_secs(10);
-/// The filter's own counter of snapshots that came from the agent.
-const SNAPSHOTS: &str = r#"snapshots{pool="default"}"#;
-/// The worker's VM checks every 20 ms, and before it accepts a connection, whether another VM has published a snapshot.
-const WORKER_CHECKS: Duration = Duration::from_millis(45);
+/// The agent's counter of snapshots that it has sent to the filter.
+const SNAPSHOTS: &str = r#"metrics_agent_snapshots_total{outcome="snapshot"}"#;
+/// The first snapshot after a change may be an older one, the second has the change, and the third is requested when the filter
+/// has read the second.
+const SNAPSHOTS_UNTIL_READ: f64 = 3.0;
 
 /// The running programs; they end when dropped.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub struct LiveStack {
     agent: Agent,
     servers: Vec<ModelServer>,
     client: Client,
+    /// Requests sent through the filter.
+    sent_to_filter: u64,
     _dir: RunDir,
 }
 
@@ -89,6 +92,7 @@ impl LiveStack {
             agent,
             servers,
             client: client::http1(),
+            sent_to_filter: 0,
             _dir: dir,
         })
     }
@@ -115,19 +119,25 @@ impl LiveStack {
             Ok(())
         })
         .await?;
-        // The filter counts once a second: what is new the second time has come since now.
-        self.wait_for_snapshots().await?;
-        self.wait_for_snapshots().await?;
-        tokio::time::sleep(WORKER_CHECKS).await;
+        let before = self.agent.metric(SNAPSHOTS).await?;
+        self.wait("the filter has the agent's readings", async |stack: &Self| {
+            let now = stack.agent.metric(SNAPSHOTS).await?;
+            ensure!(now >= before + SNAPSHOTS_UNTIL_READ, "{now} snapshots after {before}");
+            Ok(())
+        })
+        .await?;
+        self.wait_for_worker().await?;
         self.hold(case).await
     }
 
-    /// Waits until the filter counts more snapshots than now.
-    async fn wait_for_snapshots(&mut self) -> Result<()> {
-        let before = PickerStatistics::of(&self.envoy).await?.count(SNAPSHOTS);
-        self.wait("the filter has the agent's readings", async |stack: &Self| {
-            let now = PickerStatistics::of(&stack.envoy).await?.count(SNAPSHOTS);
-            ensure!(now > before, "{now} snapshots after {before}");
+    /// Waits until the worker decides by the newest snapshot that the filter has: it takes that over at every tick, before it adds the
+    /// requests that it has counted to the statistics.
+    async fn wait_for_worker(&mut self) -> Result<()> {
+        let (answer, _) = self.send(Picker::Filter, &Request::without_candidate()).await?;
+        ensure!(matches!(answer, Answer::Refused(_)), "a request without a candidate: {answer}");
+        self.wait("the worker has counted its requests", async |stack: &Self| {
+            let counted = PickerStatistics::of(&stack.envoy).await?.decided();
+            ensure!(counted == stack.sent_to_filter, "{counted} of {}", stack.sent_to_filter);
             Ok(())
         })
         .await
@@ -156,11 +166,12 @@ impl LiveStack {
     }
 
     /// Sends a request; returns the answer, and the body that reached a server.
-    pub async fn send(&self, picker: Picker, request: &Request) -> Result<(Answer, Option<String>)> {
+    pub async fn send(&mut self, picker: Picker, request: &Request) -> Result<(Answer, Option<String>)> {
         for server in &self.servers {
             server.take_requests();
         }
-        let answer = self.answer(self.request(picker, request).send().await.context("no answer")?).await?;
+        let response = self.request(picker, request).send().await.context("no answer")?;
+        let answer = self.answer(response).await?;
         let body = match answer {
             Answer::Served { by, .. } => self.servers[by].take_requests().pop(),
             Answer::Refused(_) => None,
@@ -169,9 +180,12 @@ impl LiveStack {
         Ok((answer, body))
     }
 
-    fn request(&self, picker: Picker, request: &Request) -> RequestBuilder {
+    fn request(&mut self, picker: Picker, request: &Request) -> RequestBuilder {
         let listener = match picker {
-            Picker::Filter => self.filter_listener,
+            Picker::Filter => {
+                self.sent_to_filter += 1;
+                self.filter_listener
+            }
             Picker::Epp => self.epp_listener,
         };
         let url = format!("http://{listener}{}", request.path);

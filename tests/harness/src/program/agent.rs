@@ -50,6 +50,19 @@ impl Agent {
         self.address
     }
 
+    /// Its metrics, as text.
+    pub async fn metrics(&self) -> Result<String> {
+        let response = client::http1().get(format!("http://{}/metrics", self.address)).send().await?;
+        Ok(response.error_for_status()?.text().await?)
+    }
+
+    /// The value of one of its series, a name with labels; 0 while there is none.
+    pub async fn metric(&self, series: &str) -> Result<f64> {
+        let text = self.metrics().await?;
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(Ok(0.0), |value| value.parse().with_context(|| format!("{series} is {value}")))
+    }
+
     /// An error when the agent has ended.
     pub fn check_running(&mut self) -> Result<()> {
         self.process.check_running()

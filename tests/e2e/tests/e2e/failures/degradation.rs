@@ -3,6 +3,7 @@
 use endpoint_picker_e2e::fixture::{
     CHAT, DROPPED_REASON, assert_no_endpoints, fresh_chat, fresh_prompt, prefer, until_every_worker,
 };
+use endpoint_picker_e2e::objectives;
 use endpoint_picker_e2e::statistics::{ROUTED, ROUTED_STALE, complete_statistics, statistics};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
@@ -17,18 +18,6 @@ const STALE_AFTER: Duration = Duration::from_secs(10);
 
 const UNAVAILABLE: &str = r#"rejected{pool="default",status="503"}"#;
 
-/// Requests of this objective are the first to go.
-const SHEDDABLE: (&str, &str) = ("x-llm-d-inference-objective", "batch");
-
-const OBJECTIVE: &str = r"
-apiVersion: llm-d.ai/v1alpha2
-kind: InferenceObjective
-metadata: { name: batch }
-spec:
-  poolRef: { name: default }
-  priority: -1
-";
-
 /// Sends a request and checks that it counts once in this series.
 async fn ask_counted(stack: &Stack, series: &str) -> Response {
     let before = complete_statistics(stack).await;
@@ -40,22 +29,13 @@ async fn ask_counted(stack: &Stack, series: &str) -> Response {
 }
 
 async fn ask_sheddable(stack: &Stack) -> Response {
-    let (name, value) = SHEDDABLE;
-    let request = client::http1().post(stack.url(CHAT)).header(name, value).json(&fresh_chat());
-    request.send().await.unwrap()
-}
-
-/// A value of the agent's own metrics; 0 while there is none.
-async fn agent_says(stack: &Stack, series: &str) -> f64 {
-    let url = format!("http://{}/metrics", stack.agent_address());
-    let text = client::http1().get(url).send().await.unwrap().text().await.unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(series));
-    line.map_or(0.0, |value| value.trim().parse().unwrap())
+    let request = client::http1().post(stack.url(CHAT)).header(objectives::HEADER, objectives::SHEDDABLE);
+    request.json(&fresh_chat()).send().await.unwrap()
 }
 
 async fn until_agent_says(stack: &Stack, series: &str, good: impl Fn(f64) -> bool) {
     eventually(&format!("the agent reports {series}"), async || {
-        let value = agent_says(stack, series).await;
+        let value = stack.agent().unwrap().metric(series).await.unwrap();
         if good(value) { Ok(()) } else { Err(value) }
     })
     .await;
@@ -84,7 +64,7 @@ async fn an_endpoint_whose_scrapes_fail_keeps_its_last_readings() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_whose_scrapes_fail_counts_as_saturated_and_sheds_what_is_sheddable() {
-    let stack = Stack::builder().manifests(OBJECTIVE).start().await;
+    let stack = Stack::builder().manifests(objectives::MANIFEST).start().await;
     eventually("a pool that is read well takes everything", async || {
         let status = ask_sheddable(&stack).await.status();
         if status == StatusCode::OK { Ok(()) } else { Err(status) }

@@ -1,5 +1,6 @@
 //! A shadow configuration: it decides on live requests and does not act.
 
+use anyhow::Context;
 use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, fresh_prompt, proxy_name, until_all_go_to};
 use endpoint_picker_e2e::policy_fixture::PolicyFixture;
 use endpoint_picker_e2e::statistics::complete_statistics;
@@ -57,8 +58,7 @@ async fn until_agent_counts(stack: &Stack, counts: &[(&str, u64)]) {
     });
     let expected: BTreeSet<String> = expected.collect();
     eventually("the agent has the counts of the filter", async || {
-        let url = format!("http://{}/metrics", stack.agent_address());
-        let metrics = client::http1().get(url).send().await?.text().await?;
+        let metrics = stack.agent().context("an agent")?.metrics().await?;
         let found = metrics.lines().filter(|line| line.starts_with(series)).map(str::to_owned).collect();
         anyhow::ensure!(expected == found, "expected {expected:?}, found {found:?}");
         Ok(())

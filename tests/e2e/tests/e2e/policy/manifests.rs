@@ -1,6 +1,7 @@
 //! From the manifests that the agent reads to what requests meet.
 
 use endpoint_picker_e2e::fixture::{TEXT, forget_requests, until_every_worker, until_picked};
+use endpoint_picker_e2e::objectives;
 use endpoint_picker_e2e::policy_fixture::model_of;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
@@ -20,15 +21,6 @@ spec:
       targets: [{ modelRewrite: llama-canary }]
 ";
 
-const OBJECTIVE: &str = r"
-apiVersion: llm-d.ai/v1alpha2
-kind: InferenceObjective
-metadata: { name: batch }
-spec:
-  poolRef: { name: default }
-  priority: -1
-";
-
 const MODEL: &str = r"
 apiVersion: inference.networking.x-k8s.io/v1alpha2
 kind: InferenceModel
@@ -41,7 +33,7 @@ spec:
 ";
 
 async fn ask(stack: &Stack, model: &str, objective: &str) -> Response {
-    let request = client::http1().post(stack.url(TEXT)).header("x-llm-d-inference-objective", objective);
+    let request = client::http1().post(stack.url(TEXT)).header(objectives::HEADER, objective);
     request.json(&json!({"model": model, "prompt": "hi"})).send().await.unwrap()
 }
 
@@ -54,7 +46,7 @@ fn received_model(stack: &Stack) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rewrites_objectives_and_models_are_in_force_and_change_with_the_file() {
-    let stack = Stack::builder().manifests(&[REWRITE, OBJECTIVE].join("---")).start().await;
+    let stack = Stack::builder().manifests(&[REWRITE, objectives::MANIFEST].join("---")).start().await;
     let answer = ask(&stack, "llama", "").await;
     assert_eq!(answer.json::<Value>().await.unwrap()["model"], "llama");
     assert_eq!(received_model(&stack), "llama-canary");
@@ -63,7 +55,7 @@ async fn rewrites_objectives_and_models_are_in_force_and_change_with_the_file() 
         server.update_metrics(|metrics| metrics.waiting = 100);
     }
     eventually("a saturated pool sheds what has a negative priority", async || {
-        match ask(&stack, "llama", "batch").await.status() {
+        match ask(&stack, "llama", objectives::SHEDDABLE).await.status() {
             StatusCode::TOO_MANY_REQUESTS => Ok(()),
             status => Err(status),
         }
@@ -71,7 +63,7 @@ async fn rewrites_objectives_and_models_are_in_force_and_change_with_the_file() 
     .await;
     assert_eq!(ask(&stack, "llama", "other").await.status(), StatusCode::OK);
 
-    stack.set_manifests(&[MODEL, OBJECTIVE].join("---"));
+    stack.set_manifests(&[MODEL, objectives::MANIFEST].join("---"));
     until_every_worker("refuses models that the manifests do not name", async || {
         let status = ask(&stack, "llama", "").await.status();
         if status == StatusCode::NOT_FOUND { Ok(()) } else { Err(status) }

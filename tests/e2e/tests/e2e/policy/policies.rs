@@ -1,6 +1,7 @@
 //! Policies: rewritten models, priorities, `InferenceModel`s, scores, and several pools.
 
 use endpoint_picker_e2e::fixture::{TEXT, fresh_prompt, until_picked};
+use endpoint_picker_e2e::objectives;
 use endpoint_picker_e2e::policy_fixture::{POOL, PolicyFixture, model_of, rewriting, rule, target};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
@@ -13,8 +14,6 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-const OBJECTIVE: &str = "x-llm-d-inference-objective";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_canary_gets_its_weight_of_the_requests() {
@@ -44,7 +43,7 @@ async fn a_negative_objective_is_shed_by_a_saturated_pool_and_no_other() {
     let policy = v1::Policy { objectives: objectives.into(), ..v1::Policy::default() };
     let fixture = PolicyFixture::start(policy.clone()).await;
     eventually("an idle pool serves a sheddable request", async || {
-        match fixture.ask("llama", &[(OBJECTIVE, "shed")]).await.status() {
+        match fixture.ask("llama", &[(objectives::HEADER, "shed")]).await.status() {
             StatusCode::OK => Ok(()),
             status => Err(status),
         }
@@ -53,14 +52,14 @@ async fn a_negative_objective_is_shed_by_a_saturated_pool_and_no_other() {
 
     fixture.agent.set(POOL, Pool { endpoints: fixture.endpoints(), waiting: 100, policy });
     let answer = eventually("a saturated pool sheds it", async || {
-        let answer = fixture.ask("llama", &[(OBJECTIVE, "shed")]).await;
+        let answer = fixture.ask("llama", &[(objectives::HEADER, "shed")]).await;
         if answer.status() == StatusCode::TOO_MANY_REQUESTS { Ok(answer) } else { Err(answer.status()) }
     })
     .await;
     let error: Value = answer.json().await.unwrap();
     assert_eq!(error["error"]["message"], "system saturated, sheddable request dropped");
     assert_eq!(error["error"]["type"], "rate_limit_error");
-    for headers in [&[(OBJECTIVE, "high")][..], &[(OBJECTIVE, "nobody")], &[]] {
+    for headers in [&[(objectives::HEADER, "high")][..], &[(objectives::HEADER, "nobody")], &[]] {
         assert_eq!(fixture.ask("llama", headers).await.status(), StatusCode::OK, "{headers:?}");
     }
 }
