@@ -6,4 +6,5 @@ pub(super) mod completions;
 pub(super) mod generate;
 mod given;
 pub(super) mod items;
+mod messages;
 pub(super) mod model_only;

@@ -5,6 +5,7 @@ use serde::de::{MapAccess, SeqAccess};
 use super::source::{Source, SourceReader};
 use crate::body::Fault;
 use crate::body::field::Scope;
+use crate::body::format::messages::MessageContent;
 use crate::json::{self, Pass, Reader, Str, element, key, value};
 use crate::prompt::{Pieces, Text};
 
@@ -35,8 +36,21 @@ impl Default for Content<'_> {
     }
 }
 
-impl<'a> Content<'a> {
-    pub(super) fn append_to(self, out: &mut Pieces<'a>) {
+impl<'a> MessageContent<'a> for Content<'a> {
+    fn member<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        message: &mut A,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "content" => *self = value(message, ContentReader { scope, place: Place::Message })?,
+            _ => value(message, Pass)?,
+        }
+        Ok(())
+    }
+
+    fn append_to(self, out: &mut Pieces<'a>) {
         match self {
             Self::Text(text) => out.text(text),
             Self::Blocks { pieces, after } => {

@@ -4,14 +4,15 @@ mod content;
 mod source;
 mod tools;
 
-use serde::de::{MapAccess, SeqAccess};
+use serde::de::MapAccess;
 
 use content::{Content, ContentReader, Place};
 use tools::Tools;
 
+use super::messages::{MessageContent, MessageList};
+use crate::body::Input;
 use crate::body::field::{IfCount, Scope};
-use crate::body::{Fault, Input};
-use crate::json::{Pass, Reader, element, key, value};
+use crate::json::{Pass, value};
 use crate::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
@@ -30,7 +31,7 @@ impl<'a> Input<'a> for Messages<'a> {
         scope: &Scope<'_, 'a>,
     ) -> Result<(), A::Error> {
         match name {
-            "messages" => self.messages = value(object, MessageList { scope })?,
+            "messages" => self.messages = value(object, MessageList::<Content<'_>>::new(scope))?,
             "system" => self.system = value(object, ContentReader { scope, place: Place::System })?,
             "tools" => self.tools = value(object, Tools { scope })?,
             "max_tokens" => self.max_tokens = value(object, IfCount)?,
@@ -52,68 +53,5 @@ impl<'a> Input<'a> for Messages<'a> {
         self.system.append_to(&mut pieces);
         pieces.append(messages);
         Some(Prompt::one(pieces))
-    }
-}
-
-/// The pieces of the messages; `None` without a message.
-struct MessageList<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
-}
-
-impl<'a> Reader<'a> for MessageList<'_, '_, 'a> {
-    type Value = Option<Pieces<'a>>;
-
-    fn other(self) -> Self::Value {
-        self.scope.fault(Fault::Field("messages must be an array"));
-        None
-    }
-
-    fn null(self) -> Self::Value {
-        None
-    }
-
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-        let scope = self.scope;
-        let mut pieces = Pieces::new(scope.options.keep_bytes);
-        let mut any = false;
-        while element(&mut array, Message { scope, pieces: &mut pieces })?.is_some() {
-            any = true;
-        }
-        Ok(any.then_some(pieces))
-    }
-}
-
-struct Message<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
-    pieces: &'s mut Pieces<'a>,
-}
-
-impl<'a> Reader<'a> for Message<'_, '_, 'a> {
-    type Value = ();
-
-    fn other(self) {
-        self.scope.fault(Fault::Field("a message must be an object"));
-    }
-
-    fn null(self) {}
-
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
-        let Self { scope, pieces } = self;
-        let mut role = Text::default();
-        let mut content = Content::default();
-        while let Some(name) = key(&mut object)? {
-            match &*name {
-                "role" => {
-                    role = value(&mut object, scope.text("a message's role must be a string"))?;
-                }
-                "content" => {
-                    content = value(&mut object, ContentReader { scope, place: Place::Message })?;
-                }
-                _ => value(&mut object, Pass)?,
-            }
-        }
-        pieces.text(role);
-        content.append_to(pieces);
-        Ok(())
     }
 }

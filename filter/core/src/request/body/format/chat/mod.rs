@@ -6,10 +6,11 @@ use serde::de::{MapAccess, SeqAccess};
 
 use block::Block;
 
+use super::messages::{MessageContent, MessageList};
 use crate::body::field::{IfCount, Kind, Scope, Typed};
 use crate::body::text::canonical;
 use crate::body::{Fault, Input};
-use crate::json::{Pass, Reader, Str, element, key, value};
+use crate::json::{Pass, Reader, Str, element, value};
 use crate::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
@@ -30,7 +31,7 @@ impl<'a> Input<'a> for Chat<'a> {
         // The EPP decodes some fields for other tokenizers, and so refuses a wrong type in them.
         let typed = |kind| Typed { scope, kind, rule: "a field has the wrong type" };
         match name {
-            "messages" => self.messages = value(object, Messages { scope })?,
+            "messages" => self.messages = value(object, MessageList::<Content<'_>>::new(scope))?,
             "tools" => self.tools = tools(canonical::member(object, scope)?, scope),
             "max_tokens" => self.max_tokens = value(object, IfCount)?,
             "max_completion_tokens" => self.max_completion_tokens = value(object, IfCount)?,
@@ -70,74 +71,7 @@ fn tools<'a>(tools: Text<'a>, scope: &Scope<'_, 'a>) -> Option<Text<'a>> {
     Some(tools)
 }
 
-/// The pieces of the messages; `None` without a message.
-struct Messages<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
-}
-
-impl<'a> Reader<'a> for Messages<'_, '_, 'a> {
-    type Value = Option<Pieces<'a>>;
-
-    fn other(self) -> Self::Value {
-        self.scope.fault(Fault::Field("messages must be an array"));
-        None
-    }
-
-    fn null(self) -> Self::Value {
-        None
-    }
-
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-        let scope = self.scope;
-        let mut pieces = Pieces::new(scope.options.keep_bytes);
-        let mut any = false;
-        while element(&mut array, Message { scope, pieces: &mut pieces })?.is_some() {
-            any = true;
-        }
-        Ok(any.then_some(pieces))
-    }
-}
-
-struct Message<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
-    pieces: &'s mut Pieces<'a>,
-}
-
-impl<'a> Reader<'a> for Message<'_, '_, 'a> {
-    type Value = ();
-
-    fn other(self) {
-        self.scope.fault(Fault::Field("a message must be an object"));
-    }
-
-    fn null(self) {}
-
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
-        let Self { scope, pieces } = self;
-        let mut role = Text::default();
-        let mut content = Content::default();
-        while let Some(name) = key(&mut object)? {
-            match &*name {
-                "role" => {
-                    role = value(&mut object, scope.text("a message's role must be a string"))?;
-                }
-                "content" => content = value(&mut object, ContentReader { scope })?,
-                "tool_calls" => {
-                    let rule = "a message's tool_calls must be an array";
-                    value(&mut object, Typed { scope, kind: Kind::Array, rule })?;
-                }
-                _ => value(&mut object, Pass)?,
-            }
-        }
-        pieces.text(role);
-        match content {
-            Content::Text(text) => pieces.text(text),
-            Content::Blocks(blocks) => pieces.append(blocks),
-        }
-        Ok(())
-    }
-}
-
+/// A string, or the pieces of blocks.
 enum Content<'a> {
     Text(Text<'a>),
     Blocks(Pieces<'a>),
@@ -146,6 +80,32 @@ enum Content<'a> {
 impl Default for Content<'_> {
     fn default() -> Self {
         Self::Text(Text::default())
+    }
+}
+
+impl<'a> MessageContent<'a> for Content<'a> {
+    fn member<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        message: &mut A,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "content" => *self = value(message, ContentReader { scope })?,
+            "tool_calls" => {
+                let rule = "a message's tool_calls must be an array";
+                value(message, Typed { scope, kind: Kind::Array, rule })?;
+            }
+            _ => value(message, Pass)?,
+        }
+        Ok(())
+    }
+
+    fn append_to(self, pieces: &mut Pieces<'a>) {
+        match self {
+            Self::Text(text) => pieces.text(text),
+            Self::Blocks(blocks) => pieces.append(blocks),
+        }
     }
 }
 

@@ -1,0 +1,96 @@
+//! Lists of messages: the role and the content of each, without separators.
+
+use core::marker::PhantomData;
+
+use serde::de::{MapAccess, SeqAccess};
+
+use crate::body::Fault;
+use crate::body::field::Scope;
+use crate::json::{Reader, element, key, value};
+use crate::prompt::{Pieces, Text};
+
+/// The content of a message, as an API has it.
+pub(super) trait MessageContent<'a>: Default {
+    /// Reads a member of the message other than its role.
+    fn member<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        message: &mut A,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<(), A::Error>;
+
+    /// Appends it to the prompt.
+    fn append_to(self, pieces: &mut Pieces<'a>);
+}
+
+/// The pieces of the messages; `None` without a message.
+pub(super) struct MessageList<'s, 'c, 'a, C> {
+    scope: &'s Scope<'c, 'a>,
+    content: PhantomData<C>,
+}
+
+impl<'s, 'c, 'a, C> MessageList<'s, 'c, 'a, C> {
+    pub(super) fn new(scope: &'s Scope<'c, 'a>) -> Self {
+        Self { scope, content: PhantomData }
+    }
+}
+
+impl<'a, C: MessageContent<'a>> Reader<'a> for MessageList<'_, '_, 'a, C> {
+    type Value = Option<Pieces<'a>>;
+
+    fn other(self) -> Self::Value {
+        self.scope.fault(Fault::Field("messages must be an array"));
+        None
+    }
+
+    fn null(self) -> Self::Value {
+        None
+    }
+
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut pieces = Pieces::new(self.scope.options.keep_bytes);
+        let mut any = false;
+        while let Some(()) = element(&mut array, Message::<C>::new(self.scope, &mut pieces))? {
+            any = true;
+        }
+        Ok(any.then_some(pieces))
+    }
+}
+
+struct Message<'s, 'c, 'a, C> {
+    scope: &'s Scope<'c, 'a>,
+    pieces: &'s mut Pieces<'a>,
+    content: PhantomData<C>,
+}
+
+impl<'s, 'c, 'a, C> Message<'s, 'c, 'a, C> {
+    fn new(scope: &'s Scope<'c, 'a>, pieces: &'s mut Pieces<'a>) -> Self {
+        Self { scope, pieces, content: PhantomData }
+    }
+}
+
+impl<'a, C: MessageContent<'a>> Reader<'a> for Message<'_, '_, 'a, C> {
+    type Value = ();
+
+    fn other(self) {
+        self.scope.fault(Fault::Field("a message must be an object"));
+    }
+
+    fn null(self) {}
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+        let Self { scope, pieces, .. } = self;
+        let mut role = Text::default();
+        let mut content = C::default();
+        while let Some(name) = key(&mut object)? {
+            if name == "role" {
+                role = value(&mut object, scope.text("a message's role must be a string"))?;
+            } else {
+                content.member(&name, &mut object, scope)?;
+            }
+        }
+        pieces.text(role);
+        content.append_to(pieces);
+        Ok(())
+    }
+}
