@@ -4,8 +4,6 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     // Not all symbols: the linker would keep the module's hooks in tests that have no mock, and miss Envoy's functions.
     for kind in ["tests", "benches"] {
-        println!(
-            "cargo::rustc-link-arg-{kind}=-Wl,--export-dynamic-symbol=envoy_dynamic_module_callback_*"
-        );
+        println!("cargo::rustc-link-arg-{kind}=-Wl,--export-dynamic-symbol=envoy_dynamic_module_callback_*");
     }
 }

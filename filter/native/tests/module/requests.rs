@@ -75,7 +75,8 @@ fn a_hint_is_read_as_a_list_or_a_text_and_never_left() {
     let _turn = turn();
     let config = ready("requests-4", &json!({}));
     let key = "x-gateway-destination-endpoint-subset";
-    let list = Value::List(vec![Some(address(3)), None, Some(address(1))]);
+    let list = Value::List(vec![Some(address(3)), Some(address(1))]);
+    let list_with_null = Value::List(vec![Some(address(3)), None, Some(address(1))]);
     let both = format!("{},{}", address(1), address(3));
     for hint in [list, Value::Text(format!("{},{}", address(3), address(1)))] {
         let request = Request::chat(&config, 0);
@@ -84,7 +85,7 @@ fn a_hint_is_read_as_a_list_or_a_text_and_never_left() {
         assert_eq!(request.destinations(), Some(both.clone()));
         assert_eq!(request.metadata("envoy.lb", "endpoint-picker-fallback"), Some("none".to_owned()));
     }
-    for hint in [Value::Text(String::new()), Value::List(vec![]), Value::Number] {
+    for hint in [Value::Text(String::new()), Value::List(vec![]), Value::Number, list_with_null] {
         let request = Request::chat(&config, 0);
         request.set_metadata("envoy.lb.subset_hint", key, hint.clone());
         assert_eq!(request.headers(false), Next::Hold);
