@@ -4,6 +4,7 @@ use super::fault::Fault;
 use super::stack::addresses_without;
 use anyhow::Result;
 use bytes::Bytes;
+use endpoint_picker_harness::objectives;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, ModelServer};
 use reqwest::StatusCode;
@@ -12,16 +13,6 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-
-/// A manifest to break; its policy changes nothing.
-pub(crate) const MANIFEST: &str = r"
-apiVersion: llm-d.ai/v1alpha2
-kind: InferenceObjective
-metadata: { name: batch }
-spec:
-  poolRef: { name: default }
-  priority: -1
-";
 
 /// How servers answer without a fault: fast, and with some answers in flight at any time.
 pub(crate) const NORMAL: Behaviour = Behaviour::SlowChunks(Duration::from_millis(10));
@@ -85,7 +76,7 @@ impl ActiveFault {
             Fault::AgentKilled => stack.start_agent().await,
             Fault::AgentPaused | Fault::AgentPausedLong => stack.resume_agent(),
             Fault::EndpointsGarbage | Fault::EndpointLeaves => stack.set_endpoints(&all),
-            Fault::ManifestGarbage => stack.set_manifests(MANIFEST),
+            Fault::ManifestGarbage => stack.set_manifests(objectives::MANIFEST),
             Fault::ClientsSlow => self.slow_clients.shutdown().await,
             Fault::EnvoyRestarted => {}
             Fault::ServerHangs

@@ -20,6 +20,7 @@ use super::{breakage, recovery, stack};
 use crate::load::{MixedLoad, RequestMix};
 use anyhow::Result;
 use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker_harness::objectives;
 use std::time::{Duration, Instant};
 
 /// Some blocks of the prefix index.
@@ -57,7 +58,7 @@ pub(crate) struct ChaosOutcome {
 
 /// Runs the plan and prints what happened. Panics when the stack cannot be started, or a file of it cannot be written.
 pub(crate) async fn run(plan: ChaosPlan) -> Result<ChaosOutcome> {
-    let builder = stack::builder(plan.workers).manifests(breakage::MANIFEST);
+    let builder = stack::builder(plan.workers).manifests(objectives::MANIFEST);
     let mut stack = builder.can_hot_restart().start().await;
     for server in stack.servers() {
         server.behave(breakage::NORMAL);

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
 pub mod fixture;
-pub mod objectives;
 pub mod policy_fixture;
 pub mod secured_agent;
 pub mod statistics;

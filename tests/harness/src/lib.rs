@@ -6,6 +6,7 @@
 //! - [`Filter`]: the form of the filter. [`config`]: the shipped `envoy.yaml` for either form, with other ports and paths.
 //!   [`endpoint_files`]: the files that list endpoints.
 //! - [`statistics`]: the filter's statistics. [`scripted_agent`]: an agent that serves the snapshots of a test.
+//! - [`objectives`]: a manifest of an objective whose requests are shed first.
 //! - [`shipped`]: the built filter, the shipped files, and the configuration in the documents.
 //! - [`client`], [`subset_hint`], [`eventually`]: how a test sends requests and waits for an effect.
 //!
@@ -16,6 +17,7 @@ pub mod config;
 pub mod endpoint_files;
 pub mod eventually;
 mod filter;
+pub mod objectives;
 pub mod program;
 pub mod run_dir;
 pub mod scripted_agent;

@@ -16,6 +16,7 @@ mod oracle;
 mod paths;
 mod refusals;
 mod renaming;
+mod syntax;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;

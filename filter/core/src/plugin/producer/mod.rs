@@ -3,6 +3,7 @@
 mod approx_prefix_cache_producer;
 mod inflight_load_producer;
 mod session_id_producer;
+mod token_estimate;
 mod token_producer;
 
 pub use approx_prefix_cache_producer::ApproxPrefixCacheProducer;

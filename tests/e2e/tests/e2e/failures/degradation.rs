@@ -3,10 +3,10 @@
 use endpoint_picker_e2e::fixture::{
     CHAT, DROPPED_REASON, assert_no_endpoints, fresh_chat, fresh_prompt, prefer, until_every_worker,
 };
-use endpoint_picker_e2e::objectives;
 use endpoint_picker_e2e::statistics::{ROUTED, ROUTED_STALE, complete_statistics, statistics};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::objectives;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, ModelServer};
 use reqwest::{Response, StatusCode};

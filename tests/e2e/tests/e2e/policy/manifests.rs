@@ -1,10 +1,10 @@
 //! From the manifests that the agent reads to what requests meet.
 
 use endpoint_picker_e2e::fixture::{TEXT, forget_requests, until_every_worker, until_picked};
-use endpoint_picker_e2e::objectives;
 use endpoint_picker_e2e::policy_fixture::model_of;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::objectives;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::ModelServer;
 use reqwest::{Response, StatusCode};

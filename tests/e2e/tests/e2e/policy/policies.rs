@@ -1,10 +1,10 @@
 //! Policies: rewritten models, priorities, `InferenceModel`s, scores, and several pools.
 
 use endpoint_picker_e2e::fixture::{TEXT, fresh_prompt, until_picked};
-use endpoint_picker_e2e::objectives;
 use endpoint_picker_e2e::policy_fixture::{POOL, PolicyFixture, model_of, rewriting, rule, target};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::objectives;
 use endpoint_picker_harness::scripted_agent::{Pool, ScriptedAgent};
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::ModelServer;

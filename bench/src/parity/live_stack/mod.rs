@@ -1,22 +1,22 @@
 //! Both pickers, running: model servers, the metrics agent, the EPP, and one Envoy with a listener for each.
 
-use super::case::{Answer, Case, Refusal, Request};
+mod agent;
+mod answer;
+
+use super::case::{Answer, Case, Request};
 use super::listeners;
 use super::setup::Setup;
 use crate::epp::{Epp, USER_AGENT, ext_proc};
 use anyhow::{Context, Result, ensure};
-use endpoint_picker_harness::config::{EDS_FILE, EDS_FOLDER};
+use endpoint_picker_harness::config::EDS_FOLDER;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Agent;
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::run_dir::RunDir;
 use endpoint_picker_harness::statistics::PickerStatistics;
 use endpoint_picker_harness::{client, subset_hint};
-use endpoint_picker_model_server::{Behaviour, ModelServer, SERVED_BY};
+use endpoint_picker_model_server::{Behaviour, ModelServer};
 use reqwest::{Client, RequestBuilder, Response};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -71,12 +71,12 @@ impl LiveStack {
         let hosts = (1..).map(|host| Ipv4Addr::new(127, 0, 1, host)).take(setup.servers);
         let servers = hosts.map(ModelServer::start_at).collect::<Result<Vec<_>>>()?;
         let endpoints = dir.path().join("endpoints.yaml");
-        write_endpoints(&endpoints, setup, &servers)?;
+        agent::write_endpoints(&endpoints, setup, &servers)?;
 
         let config = dir.path().join("config.yaml");
         setup.write_config(&config, &endpoints)?;
         let epp = Epp::start(binary, &config, dir.path(), &["--emit-endpoint-scores"]);
-        let agent = start_agent(setup, dir.path(), &config, &endpoints);
+        let agent = agent::start(setup, dir.path(), &config, &endpoints);
         let (epp, agent) = tokio::join!(epp, agent);
         let (epp, agent) = (epp?, agent?);
         let config = listeners::config(dir.path(), agent.address().port(), epp.port())?;
@@ -224,66 +224,4 @@ impl LiveStack {
             .map(|&server| self.servers.get(server).map_or_else(unused_address, ModelServer::endpoint))
             .collect()
     }
-
-    async fn answer(&self, response: Response) -> Result<Answer> {
-        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-        if let Some(served_by) = header(SERVED_BY) {
-            let by = self.server(served_by).with_context(|| format!("served by {served_by}"))?;
-            let scores = self.scores(header(listeners::SCORES))?;
-            return Ok(Answer::Served { by, scores });
-        }
-        let reason = header("x-llm-d-request-dropped-reason").map(str::to_owned);
-        let status = response.status().as_u16();
-        let message = message(&response.text().await?);
-        Ok(Answer::Refused(Refusal { status, reason, message }))
-    }
-
-    fn scores(&self, header: Option<&str>) -> Result<BTreeMap<usize, f64>> {
-        let Some(text) = header.filter(|text| *text != "-") else { return Ok(BTreeMap::new()) };
-        let scores: BTreeMap<String, f64> =
-            serde_json::from_str(text).with_context(|| format!("scores {text:?}"))?;
-        let score = |(endpoint, score): (String, f64)| {
-            Ok((self.server(&endpoint).with_context(|| format!("a score of {endpoint}"))?, score))
-        };
-        scores.into_iter().map(score).collect()
-    }
-
-    fn server(&self, endpoint: &str) -> Option<usize> {
-        self.servers.iter().position(|server| server.endpoint() == endpoint)
-    }
-}
-
-/// The message of an error: ours is in a JSON object, the EPP's follows a fixed text and the code's name.
-fn message(body: &str) -> String {
-    if let Ok(Value::Object(answer)) = serde_json::from_str(body) {
-        return answer["error"]["message"].as_str().unwrap_or(body).to_owned();
-    }
-    let after_prefix = body.strip_prefix("inference error: ").and_then(|text| text.split_once(" - "));
-    after_prefix.map_or(body, |(_, message)| message).to_owned()
-}
-
-async fn start_agent(setup: &Setup, folder: &Path, config: &Path, endpoints: &Path) -> Result<Agent> {
-    let eds = folder.join(EDS_FILE);
-    // Endpoints that fail are not avoided: the EPP has no such rule.
-    let mut flags: Vec<&OsStr> =
-        ["--avoid-failing".as_ref(), "0s".as_ref(), "--eds-file".as_ref(), eds.as_os_str()].into();
-    if setup.has_config() {
-        // The same document that the EPP reads; it has the endpoints as well.
-        flags.extend(["--allow-experimental-plugins", "--manifests"].map(OsStr::new));
-        flags.push(config.as_os_str());
-    } else {
-        flags.extend(["--endpoints-file".as_ref(), endpoints.as_os_str()]);
-    }
-    Agent::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), flags, &folder.join("agent.log")).await
-}
-
-/// The list of endpoints, which both pickers read.
-fn write_endpoints(path: &Path, setup: &Setup, servers: &[ModelServer]) -> Result<()> {
-    let endpoint = |(index, server): (usize, &ModelServer)| {
-        let labels: BTreeMap<String, String> = setup.labels(index).into_iter().collect();
-        let (address, port) = (server.address().ip().to_string(), server.address().port().to_string());
-        json!({"name": Setup::endpoint_name(index), "address": address, "port": port, "labels": labels})
-    };
-    let endpoints: Vec<Value> = servers.iter().enumerate().map(endpoint).collect();
-    fs::write(path, json!({"endpoints": endpoints}).to_string()).with_context(|| path.display().to_string())
 }
