@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use endpoint_picker_engine::agent::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError};
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE as CONTENT_TYPE_HEADER, HOST};
+use ureq::unversioned::transport::DefaultConnector;
 
 use super::credentials::{CredentialFiles, Credentials};
+use super::resolver::CachedResolver;
 use super::stop::Stop;
 use super::updater::POLL;
 use crate::config::{AgentAddress, DirectAccess};
@@ -105,7 +107,9 @@ impl Client {
             Some(tls) => config.tls_config(tls),
             None => config,
         };
-        Self { http: config.build().new_agent(), authorization: credentials.authorization }
+        let http =
+            ureq::Agent::with_parts(config.build(), DefaultConnector::default(), CachedResolver::default());
+        Self { http, authorization: credentials.authorization }
     }
 
     fn send(&self, url: &str, request: &AgentRequest) -> Result<AgentAnswer, ureq::Error> {

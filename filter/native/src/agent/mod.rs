@@ -8,6 +8,7 @@ mod callouts;
 mod connection;
 mod credentials;
 pub(crate) mod poll_thread;
+mod resolver;
 mod stop;
 mod thread;
 pub(crate) mod ticker;
