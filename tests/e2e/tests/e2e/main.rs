@@ -6,6 +6,7 @@
 mod agent;
 mod bodies;
 mod failures;
+mod listeners;
 mod observability;
 mod picking;
 mod policy;
