@@ -14,6 +14,11 @@ mod root;
 mod stream;
 mod worker;
 
+/// A request makes many small allocations, also for what Envoy returns; the C library's allocator takes a quarter of the module's time.
+#[cfg(target_family = "wasm")]
+#[global_allocator]
+static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();
+
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(proxy_wasm::types::LogLevel::Info);
     proxy_wasm::set_root_context(|_| Box::new(root::Root::default()));
