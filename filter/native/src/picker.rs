@@ -1,5 +1,6 @@
 //! One pool as all workers use it, for a filter configuration or a route.
 
+use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 
@@ -141,6 +142,16 @@ impl Publisher for Picker {
         // The gauges are the same for all workers.
         main.publish_metrics(true, now);
         main.store().pool().set_totals(main.metrics.totals());
+    }
+}
+
+impl Drop for Picker {
+    /// The counts of the last second would be lost.
+    fn drop(&mut self) {
+        let later = clock::now() + Duration::from_secs(2);
+        for worker in self.workers.iter().chain([&self.main]) {
+            worker.lock().publish_metrics(false, later);
+        }
     }
 }
 
