@@ -1,4 +1,5 @@
-//! The module's own code for one request, from its head to its end, behind callbacks that cost next to nothing.
+//! The module's own code for one request, from its head to the end of its answer, in processor time: other work on the machine changes
+//! little. The mock of Envoy, which stores headers and metadata, is a part of it.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +17,10 @@ mod envoy;
 #[path = "../tests/module/pool.rs"]
 mod pool;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use core::time::Duration;
+
+use criterion::measurement::{Measurement, ValueFormatter, WallTime};
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use endpoint_picker_native as _;
 use endpoint_picker_wire::v1;
 use serde_json::json;
@@ -25,6 +29,47 @@ use envoy::{Next, Request};
 
 /// Different prompts, of 2 KB each.
 const PROMPTS: usize = 500;
+
+/// The processor time of the thread.
+struct ProcessorTime;
+
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    #[allow(unsafe_code, reason = "the clock is the system's")]
+    // SAFETY: the call writes into a place of this function.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(result, 0);
+    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
+}
+
+impl Measurement for ProcessorTime {
+    type Intermediate = Duration;
+    type Value = Duration;
+
+    fn start(&self) -> Duration {
+        processor_time()
+    }
+
+    fn end(&self, start: Duration) -> Duration {
+        processor_time() - start
+    }
+
+    fn add(&self, one: &Duration, other: &Duration) -> Duration {
+        *one + *other
+    }
+
+    fn zero(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn to_f64(&self, value: &Duration) -> f64 {
+        WallTime.to_f64(value)
+    }
+
+    fn formatter(&self) -> &dyn ValueFormatter {
+        WallTime.formatter()
+    }
+}
 
 fn chats() -> Vec<Vec<u8>> {
     let chat = |number| {
@@ -35,9 +80,9 @@ fn chats() -> Vec<Vec<u8>> {
     (0..PROMPTS).map(chat).collect()
 }
 
-fn requests(criterion: &mut Criterion) {
+fn requests(criterion: &mut Criterion<ProcessorTime>) {
     let chats = chats();
-    let mut group = criterion.benchmark_group("a chat of 2 KB, from its head to its end");
+    let mut group = criterion.benchmark_group("a chat of 2 KB");
     for endpoints in [10, 100, 1000, 5000] {
         let name = format!("bench-{endpoints}");
         // The EPP's default rules.
@@ -45,19 +90,28 @@ fn requests(criterion: &mut Criterion) {
         let config = pool::with_policy(&name, &json!({}), v1::Policy::default(), &waiting);
         let mut number = 0;
         group.bench_function(format!("{endpoints} endpoints"), |bencher| {
-            bencher.iter(|| {
-                number += 1;
-                let request = Request::chat(&config, 0);
-                request.headers(false);
-                let next = request.body(&chats[number % PROMPTS], true);
-                assert_eq!(next, Next::Continue);
-                request.answer_headers("10.0.0.1:8000", &[(":status", "200")], false);
-                request.answer_body(b"", true);
-            });
+            bencher.iter_batched(
+                || {
+                    number += 1;
+                    (Request::chat(&config, 0), &chats[number % PROMPTS])
+                },
+                |(request, chat)| {
+                    request.headers(false);
+                    assert_eq!(request.body(chat, true), Next::Continue);
+                    request.answer_headers("10.0.0.1:8000", &[(":status", "200")], false);
+                    request.answer_body(b"", true);
+                    request
+                },
+                BatchSize::SmallInput,
+            );
         });
     }
     group.finish();
 }
 
-criterion_group!(benches, requests);
+criterion_group! {
+    name = benches;
+    config = Criterion::default().with_measurement(ProcessorTime);
+    targets = requests
+}
 criterion_main!(benches);
