@@ -32,6 +32,22 @@ pub async fn complete_statistics(stack: &Stack) -> PickerStatistics {
     .await
 }
 
+/// Waits until every worker has added what it has counted so far, which takes a second: snapshots are counted all the time, so two
+/// changes of their number are a second apart.
+pub async fn published_statistics(stack: &Stack) -> PickerStatistics {
+    const SNAPSHOTS: &str = r#"snapshots{pool="default"}"#;
+    let mut last = statistics(stack).await;
+    for _ in 0..2 {
+        let before = last.count(SNAPSHOTS);
+        last = eventually("more snapshots are counted", async || {
+            let now = statistics(stack).await;
+            if now.count(SNAPSHOTS) > before { Ok(now) } else { Err(before) }
+        })
+        .await;
+    }
+    last
+}
+
 /// Waits until a counter or gauge of the pool `default`, such as `in_flight`, has this value.
 pub async fn until_counted(stack: &Stack, name: &str, expected: u64) {
     let series = format!("{name}{{pool=\"default\"}}");

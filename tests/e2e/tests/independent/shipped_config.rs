@@ -9,7 +9,7 @@ use endpoint_picker_harness::shipped::snippets::{self, Snippet};
 use endpoint_picker_harness::tools;
 use metrics_agent::files::FileLimits;
 use metrics_agent::sources::endpoints;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -74,6 +74,8 @@ async fn works(snippet: &Snippet) -> Result<()> {
         .is_some_and(|items| items.iter().all(|item| item.get("typed_config").is_some()))
     {
         start("envoy.yaml", Filter::Wasm, folder.path(), |config| put_filters(config, first)).await
+    } else if first.pointer("/0/cluster_type").is_some() {
+        start("envoy.yaml", Filter::Native, folder.path(), |config| put_module_cluster(config, first)).await
     } else if has("tracing") {
         start("envoy.yaml", Filter::Wasm, folder.path(), |config| put_tracing(config, first)).await
     } else if let Some(extensions) = first.get("early_header_mutation_extensions") {
@@ -149,6 +151,19 @@ fn put_filters(config: &mut Config, filters: &Value) -> Result<()> {
     let shipped = manager(config)?["http_filters"].as_array_mut().context("HTTP filters")?;
     filters.push(shipped.pop().context("a router")?);
     *shipped = filters;
+    Ok(())
+}
+
+/// Puts a cluster of the native module in the place of the shipped one of its name.
+fn put_module_cluster(config: &mut Config, clusters: &Value) -> Result<()> {
+    let mut cluster = clusters[0].clone();
+    let module = cluster.pointer_mut("/cluster_type/typed_config/dynamic_module_config");
+    let path = Filter::Native.module()?;
+    *module.context("a module")? = json!({"module": {"local": {"filename": path}}, "do_not_close": true});
+    config.set_picker_field("steering", "cluster".into())?;
+    let shipped = config.document()["static_resources"]["clusters"].as_array_mut().context("clusters")?;
+    shipped.retain(|shipped| shipped["name"] != cluster["name"]);
+    shipped.push(cluster);
     Ok(())
 }
 

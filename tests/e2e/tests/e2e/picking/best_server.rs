@@ -1,7 +1,7 @@
 //! The main job: a request goes to the best model server.
 
 use endpoint_picker_e2e::fixture::{DESTINATION, assert_one_within, fresh_chat, until_all_go_to};
-use endpoint_picker_e2e::statistics::{IN_FLIGHT, ROUTED, complete_statistics, statistics};
+use endpoint_picker_e2e::statistics::{IN_FLIGHT, ROUTED, published_statistics, statistics};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::config::Config;
 use endpoint_picker_harness::eventually::eventually;
@@ -70,7 +70,7 @@ async fn header_metadata_and_serving_endpoint_agree() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_picker_twice_in_one_chain_counts_each_request_once() {
     let stack = Stack::builder().change(Config::repeat_picker).start().await;
-    let before = complete_statistics(&stack).await.count(ROUTED);
+    let before = published_statistics(&stack).await.count(ROUTED);
     for client in [client::http1(), client::h2c()] {
         for request in [
             client.post(stack.url("/v1/chat/completions")).json(&fresh_chat()),
@@ -82,7 +82,7 @@ async fn a_picker_twice_in_one_chain_counts_each_request_once() {
             assert_eq!(server.take_requests()[0].header(DESTINATION), Some(server.endpoint().as_str()));
         }
     }
-    assert_eq!(complete_statistics(&stack).await.count(ROUTED) - before, 4);
+    assert_eq!(published_statistics(&stack).await.count(ROUTED) - before, 4);
 
     for server in stack.servers() {
         server.behave(Behaviour::Hang);
