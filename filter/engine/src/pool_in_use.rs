@@ -117,7 +117,7 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
         metrics.flush();
         if is_leader {
             let view = store.view();
-            // Gauges are set when the ledger is no longer read: it may be locked while it is.
+            // Gauges are set after the read, because a store may hold a lock during it.
             let (pool, loads) = store.read(|ledger| (Arc::clone(ledger.pool()), ledger.loads().to_vec()));
             metrics.in_flight.set(loads.iter().map(|load| load.requests).sum());
             let endpoints = pool.endpoints().iter().map(Endpoint::printed_address);

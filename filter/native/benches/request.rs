@@ -23,6 +23,7 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use endpoint_picker_native as _;
 use endpoint_picker_wire::v1;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use envoy::{Next, Request};
@@ -34,11 +35,7 @@ const PROMPTS: usize = 500;
 struct ProcessorTime;
 
 fn processor_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    #[allow(unsafe_code, reason = "the clock is the system's")]
-    // SAFETY: the call writes into a place of this function.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(result, 0);
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
 

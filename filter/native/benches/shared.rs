@@ -69,7 +69,7 @@ impl PoolStore for TimedStore {
     }
 }
 
-/// Metrics that nobody reads.
+/// Metrics that are not read.
 #[derive(Clone, Debug)]
 struct NoMetrics;
 

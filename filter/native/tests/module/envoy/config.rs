@@ -116,7 +116,7 @@ impl Config {
         })
     }
 
-    /// Answers a request of the module; without a status, nobody answers.
+    /// Answers a request of the module; without a status, there is no answer.
     pub(crate) fn answer(&self, callout: &Callout, status: Option<u16>, body: &[u8]) {
         let status = status.map(|status| status.to_string());
         let headers: Vec<Header> = status
