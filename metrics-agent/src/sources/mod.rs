@@ -1,5 +1,6 @@
 //! Where endpoints and manifests come from.
 
 pub mod endpoints;
+pub mod kubernetes;
 pub mod manifests;
 pub mod problem;
