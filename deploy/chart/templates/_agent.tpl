@@ -1,0 +1,84 @@
+{{/* The agent's container, without what differs between a Deployment and a sidecar. Takes (dict "root" $ "listen" "0.0.0.0:9095"). */}}
+{{- define "endpoint-picker.agentContainer" -}}
+{{- $values := .root.Values }}
+{{- $name := include "endpoint-picker.fullname" .root }}
+{{- $host := printf "%s.%s" $name .root.Release.Namespace -}}
+name: metrics-agent
+image: {{ include "endpoint-picker.image" (dict "root" .root "name" $values.image.agent) }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+args:
+  - --kubernetes
+  {{- range include "endpoint-picker.namespaces" .root | fromJsonArray }}
+  - --kubernetes-namespace={{ . }}
+  {{- end }}
+  {{- with $values.watch.pool }}
+  - --pool={{ . }}
+  {{- end }}
+  {{- with include "endpoint-picker.configMap" .root }}
+  - --picker-config-map={{ . }}
+  {{- end }}
+  - --kubernetes-events={{ ternary "on" "off" $values.agent.events }}
+  - --kubernetes-status={{ ternary "on" "off" $values.agent.status }}
+  - --listen={{ .listen }}
+  {{- if eq $values.agent.mode "deployment" }}
+  {{- range list $name $host (printf "%s.svc" $host) (include "endpoint-picker.agentHost" .root) }}
+  - --allowed-host={{ . }}
+  {{- end }}
+  {{- end }}
+  - --log={{ $values.agent.log }}
+  {{- range $values.agent.extraArgs }}
+  - {{ . | quote }}
+  {{- end }}
+{{- with $values.agent.extraEnv }}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.agent.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- include "endpoint-picker.containerSecurity" .root | nindent 2 }}
+{{- end }}
+
+{{- define "endpoint-picker.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: { type: RuntimeDefault }
+{{- end }}
+
+{{- define "endpoint-picker.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: { drop: [ALL] }
+{{- end }}
+
+{{/*
+What a proxy's pod needs for an agent beside its proxy: an init container that is restarted, which is Kubernetes' form of a sidecar, and its token.
+The token is of the pod's ServiceAccount, and only the agent's container has it: Envoy Gateway's and Istio's pods mount none by themselves.
+*/}}
+{{- define "endpoint-picker.sidecar" -}}
+initContainers:
+  - {{- include "endpoint-picker.agentContainer" (dict "root" . "listen" "127.0.0.1:9095") | nindent 4 }}
+      {{- include "endpoint-picker.podSecurity" . | nindent 6 }}
+    # The agent ends after the proxy, and a fault of it does not make the proxy unready.
+    restartPolicy: Always
+    volumeMounts:
+      - { name: metrics-agent-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true }
+      {{- with .Values.agent.extraVolumeMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+volumes:
+  - name: metrics-agent-token
+    projected:
+      # 0444: the agent has a user of its own.
+      defaultMode: 292
+      sources:
+        - serviceAccountToken: { path: token, expirationSeconds: 3607 }
+        - configMap: { name: kube-root-ca.crt, items: [{ key: ca.crt, path: ca.crt }] }
+        - downwardAPI: { items: [{ path: namespace, fieldRef: { apiVersion: v1, fieldPath: metadata.namespace } }] }
+  {{- with .Values.agent.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
