@@ -47,25 +47,29 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
     let plan = CostPlan { kinds, cells, rounds, turn: Duration::from_secs(seconds) };
     let progress = Progress::begin(plan.expected());
 
-    let mut parts = vec![format!(
+    let mut parts = Vec::new();
+    // At once, so that a later part that fails takes no figures with it.
+    let mut add = |part: String| {
+        println!("{part}\n");
+        parts.push(part);
+    };
+    add(format!(
         "{machine}. Turns of {seconds} s, {rounds} rounds. Proxies, load generator, model servers and agent share the processors, with \
          all other programs:\nrely on comparisons within a run, not on single figures."
-    )];
+    ));
     if only != Some(Part::Packages) {
-        parts.push(CostTable(&picker_cost::measure(plan, &progress).await?).to_string());
+        add(CostTable(&picker_cost::measure(plan, &progress).await?).to_string());
     }
     if only != Some(Part::Proxies) {
         let mut figures = picker_cost::decisions()?;
         figures.extend(picker_cost::native_module()?);
         figures.extend(picker_cost::agent()?);
         figures.extend(picker_cost::module_sizes()?);
-        parts.push(OwnFigureTable(&figures).to_string());
+        add(OwnFigureTable(&figures).to_string());
     }
-    parts.push(format!("Load average after: {}.", load_average()?));
-    let text = parts.join("\n\n");
-    println!("{text}");
+    add(format!("Load average after: {}.", load_average()?));
     if write {
-        document::write(&tools::root().join("docs/benchmarks.md"), "make bench", &text)?;
+        document::write(&tools::root().join("docs/benchmarks.md"), "make bench", &parts.join("\n\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
