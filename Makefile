@@ -176,6 +176,14 @@ check-imports: wasm ## Check the built filter's host calls against filter/wasm/c
 check-manifests: ## Check the manifests of Envoy Gateway and Istio in examples/ against the definitions of these projects
 	@tools/check-manifests
 
+.PHONY: check-deploy
+check-deploy: ## Check the Helm chart, that kustomize gives the same objects, and the Dockerfile; build the images where a builder is
+	@tools/check-deploy
+
+.PHONY: images
+images: ## Build the images with docker, podman or buildah (REGISTRY=registry.example/inference: for both architectures, and push them)
+	@tools/images
+
 .PHONY: gen
 gen: ## Generate the Rust code of the agent-to-filter schema
 	$(CARGO) run -p endpoint-picker-wire-codegen

@@ -1,0 +1,249 @@
+"""The chart: what it renders for many values, and which values it refuses."""
+
+import itertools
+import json
+import re
+
+import yaml
+
+from run import CHART, NAMESPACE, RELEASE, ROOT, Failed, Loader, is_hook, key, run, template
+
+POOL = {"name": "chat", "selector": {"app": "vllm"}, "targetPorts": [8000]}
+SIDECAR = {"agent.mode": "sidecar", "agent.sidecar.serviceAccounts": [{"name": "envoy", "namespace": "proxies"}]}
+
+# Values that are combined with each other: each name has the alternatives of one part.
+PARTS = {
+    "mode": [{}, SIDECAR],
+    "namespaces": [{}, {"watch.namespaces": ["*"]}, {"watch.namespaces": ["one", "two"]}],
+    "writes": [{}, {"agent.events": False, "agent.status": False}],
+    "config": [{}, {"pickerConfig.configMap": "shared/rules"}, {"pickerConfig.manifests": {"chat.yaml": "kind: EndpointPickerConfig\n"}}],
+    "pools": [{}, {"pools": [POOL, {**POOL, "name": "two", "namespace": "one", "targetPorts": [8000, 8001], "create": True}]}],
+    "metrics": [{}, {"metrics.scrape": "podMonitor", "metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}],
+}
+
+# Values that the schema refuses, with a part of the message.
+REFUSED = [
+    ({"replicas": 3}, "replicas"),
+    ({"agent.replica": 3}, "replica"),
+    ({"agent.replicas": 0}, "minimum"),
+    ({"agent.mode": "daemonset"}, "sidecar"),
+    ({"agent.mode": "sidecar"}, "serviceAccounts"),
+    ({"agent.listenAddress": "127.0.0.1"}, "listenAddress"),
+    ({"agent.extraArgs": ["kubernetes"]}, "pattern"),
+    ({"agent.podDisruptionBudget.maxUnavailable": "half"}, "maxUnavailable"),
+    ({"watch.namespaces": ["*", "one"]}, "namespaces"),
+    ({"watch.namespaces": ["Models"]}, "namespaces"),
+    ({"watch.pool": "a/b/c"}, "pool"),
+    ({"pickerConfig.configMap": "rules", "pickerConfig.manifests": {"a.yaml": ""}}, "manifests"),
+    ({"pickerConfig.manifests": {"a.txt": ""}}, "a.txt"),
+    ({"pools": [{**POOL, "targetPorts": [0]}]}, "targetPorts"),
+    ({"pools": [{**POOL, "targetPorts": list(range(1, 10))}]}, "targetPorts"),
+    ({"pools": [{**POOL, "selector": {}}]}, "selector"),
+    ({"pools": [{"name": "chat", "targetPorts": [8000]}]}, "selector"),
+    ({"pools": [{**POOL, "failureMode": "Open"}]}, "failureMode"),
+    ({"image.tags": "1"}, "tags"),
+    ({"image.pullPolicy": "Sometimes"}, "pullPolicy"),
+    ({"networkPolicy.from": {"podSelector": {}}}, "array"),
+    ({"metrics.scrape": "serviceMonitor"}, "scrape"),
+]
+
+
+def combinations():
+    """Every combination of the parts."""
+    for chosen in itertools.product(*PARTS.values()):
+        yield {path: value for part in chosen for path, value in part.items()}
+
+
+def by_kind(items):
+    """The objects of the release, without those of `helm test`, by kind."""
+    kinds = {}
+    for item in items:
+        if not is_hook(item):
+            kinds.setdefault(item["kind"], []).append(item)
+    return kinds
+
+
+def containers(item):
+    """The pods' containers of an object."""
+    spec = item["spec"] if item["kind"] == "Pod" else item.get("spec", {}).get("template", {}).get("spec", {})
+    return spec, [*spec.get("containers", []), *spec.get("initContainers", [])]
+
+
+def faults(values):
+    """What is wrong with the objects of these values, one line for each."""
+    items = template(values)
+    kinds = by_kind(items)
+    is_sidecar = values.get("agent.mode") == "sidecar"
+    namespaces = values.get("watch.namespaces", [NAMESPACE])
+    keys = [key(item) for item in items]
+    yield from (f"{name} is there twice" for name in set(keys) if keys.count(name) > 1)
+
+    for item in items:
+        name = "/".join(key(item)[1:])
+        cluster_wide = item["kind"].startswith("Cluster") or item["kind"] == "GatewayClass"
+        if bool(item["metadata"].get("namespace")) == cluster_wide:
+            yield f"{name}: {'has a' if cluster_wide else 'lacks its'} namespace"
+        if item["metadata"].get("labels", {}).get("app.kubernetes.io/instance") != RELEASE:
+            yield f"{name}: lacks the release's labels"
+        spec, its_containers = containers(item)
+        for container in its_containers:
+            context = {**spec.get("securityContext", {}), **container.get("securityContext", {})}
+            expected = {
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "runAsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            if context != expected:
+                yield f"{name}: container {container['name']} has the security context {context}"
+        yield from (f"{name}: {fault}" for rule in item.get("rules", []) for fault in rule_faults(rule, is_hook(item), values))
+
+    yield from expected_objects(kinds, values, is_sidecar, namespaces)
+
+
+def rule_faults(rule, is_check, values):
+    """What a rule of a role permits beyond what the agent needs."""
+    resources, verbs = set(rule["resources"]), set(rule["verbs"])
+    if "*" in resources | verbs | set(rule["apiGroups"]) or "secrets" in resources:
+        yield f"permits {rule}"
+    if "configmaps" in resources and len(rule.get("resourceNames", [])) != 1:
+        yield "permits more than one ConfigMap"
+    writes = verbs - {"get", "list", "watch"}
+    may_write = resources == {"events"} or resources == {"inferencepools/status"}
+    if writes and (is_check or not may_write or not values.get("agent.events", True)):
+        yield f"permits to write: {rule}"
+
+
+def expected_objects(kinds, values, is_sidecar, namespaces):
+    """Differences between the objects that the values ask for and those that are there."""
+    config = "pickerConfig.configMap" in values or "pickerConfig.manifests" in values
+    is_global = namespaces == ["*"]
+    monitored = "metrics.scrape" in values
+    pools = values.get("pools", [])
+    expected = {
+        "Deployment": not is_sidecar,
+        "ServiceAccount": not is_sidecar,
+        "PodDisruptionBudget": not is_sidecar,
+        "NetworkPolicy": not is_sidecar,
+        "PodMonitor": monitored and not is_sidecar,
+        "PrometheusRule": monitored,
+        "ClusterRole": is_global,
+        "ClusterRoleBinding": is_global,
+        "Role": config + (0 if is_global else len(namespaces)),
+        "RoleBinding": config + (0 if is_global else len(namespaces)),
+        "Service": (not is_sidecar) + len(pools),
+        "InferencePool": sum(pool.get("create", False) for pool in pools),
+        "ConfigMap": is_sidecar + monitored + ("pickerConfig.manifests" in values),
+    }
+    found = {kind: len(items) for kind, items in kinds.items()}
+    expected = {kind: int(count) for kind, count in expected.items() if count}
+    if found != expected:
+        yield f"has {found} in place of {expected}"
+
+    roles = {item["metadata"]["namespace"] for item in kinds.get("Role", []) if not item["metadata"]["name"].endswith("-config")}
+    if roles != (set() if is_global else set(namespaces)):
+        yield f"has roles in {roles}"
+    subject = {"name": "envoy", "namespace": "proxies"} if is_sidecar else {"name": RELEASE, "namespace": NAMESPACE}
+    for item in [*kinds.get("RoleBinding", []), *kinds.get("ClusterRoleBinding", [])]:
+        if item["subjects"] != [{"kind": "ServiceAccount", **subject}]:
+            yield f"{item['metadata']['name']} is for {item['subjects']}"
+
+    if is_sidecar:
+        text = kinds["ConfigMap"][0]["data"] if len(kinds["ConfigMap"]) == 1 else next(
+            item["data"] for item in kinds["ConfigMap"] if item["metadata"]["name"].endswith("-sidecar")
+        )
+        agent = yaml.load(text["pod-spec.yaml"], Loader)["initContainers"][0]
+        listen = "127.0.0.1:9095"
+    else:
+        agent = kinds["Deployment"][0]["spec"]["template"]["spec"]["containers"][0]
+        listen = "0.0.0.0:9095"
+        service = next(item for item in kinds["Service"] if item["metadata"]["name"] == RELEASE)
+        labels = kinds["Deployment"][0]["spec"]["template"]["metadata"]["labels"]
+        if not service["spec"]["selector"].items() <= labels.items() or [port["name"] for port in service["spec"]["ports"]] != ["http"]:
+            yield "the Service does not lead to the agent"
+    flags = agent["args"]
+    wanted = ["--kubernetes", f"--listen={listen}", *(f"--kubernetes-namespace={namespace}" for namespace in namespaces)]
+    if config:
+        wanted.append(f"--picker-config-map={values.get('pickerConfig.configMap', f'{NAMESPACE}/{RELEASE}-config')}")
+    yield from (f"the agent lacks {flag}: {flags}" for flag in wanted if flag not in flags)
+
+
+def check_files():
+    """The dashboard and the alerts are those of docs/observability, whole, in the folder and in the package."""
+    kinds = by_kind(template({"metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}))
+    folder = ROOT / "docs/observability"
+    if kinds["PrometheusRule"][0]["spec"] != yaml.load((folder / "alerts.yaml").read_text(), Loader):
+        yield "the PrometheusRule is not docs/observability/alerts.yaml"
+    dashboard = json.loads(kinds["ConfigMap"][0]["data"]["endpoint-picker.json"])
+    if dashboard != json.loads((folder / "dashboard.json").read_text()):
+        yield "the ConfigMap is not docs/observability/dashboard.json"
+
+
+def check_package(folder):
+    """The package, in which links are files, renders what the folder does."""
+    run("helm", "package", CHART, "--destination", folder)
+    (package,) = folder.glob("*.tgz")
+    values = {"metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}
+    if template(values, package) != template(values):
+        yield "the package renders something else than the folder"
+
+
+def check_refusals():
+    """Values that must be refused are, with a message that names them."""
+    for values, part in REFUSED:
+        try:
+            template(values)
+        except Failed as failed:
+            if part not in str(failed):
+                yield f"{values}: the refusal does not name {part}: {failed}"
+        else:
+            yield f"{values}: accepted"
+
+
+def check_versions():
+    """The chart has the version of the workspace."""
+    chart = yaml.load((CHART / "Chart.yaml").read_text(), Loader)
+    version = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+    if (chart["version"], chart["appVersion"]) != (version, version):
+        yield f"Chart.yaml has the versions {chart['version']} and {chart['appVersion']}; the workspace has {version}"
+
+
+def leaves(values, path=""):
+    """The paths of values that are no maps, or empty ones."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def check_documentation():
+    """docs/install-kubernetes.md has each value, with its default where it shows one, and no other."""
+    page = (ROOT / "docs/install-kubernetes.md").read_text()
+    rows = re.findall(r"^\| `([\w.]+)`((?:, `[\w.]+`)*) \|", page, re.MULTILINE)
+    documented = {name for first, others in rows for name in [first, *re.findall(r"`([\w.]+)`", others)]}
+    values = yaml.load((CHART / "values.yaml").read_text(), Loader)
+    existing = set(leaves(values))
+    # Maps whose fields are the user's: labels, for example.
+    existing = {re.sub(r"\.(labels|annotations|requests|limits)\.\S+$", r".\1", name) for name in existing}
+    existing = {"agent.resources" if name.startswith("agent.resources.") else name for name in existing}
+    yield from (f"docs/install-kubernetes.md lacks the value {name}" for name in sorted(existing - documented))
+    yield from (f"docs/install-kubernetes.md has an unknown value {name}" for name in sorted(documented - existing))
+
+
+def check(folder):
+    """All faults of the chart."""
+    run("helm", "lint", "--strict", CHART)
+    count = 0
+    for values in combinations():
+        count += 1
+        yield from (f"{values}: {fault}" for fault in faults(values))
+    yield from check_files()
+    yield from check_package(folder)
+    yield from check_refusals()
+    yield from check_versions()
+    yield from check_documentation()
+    print(f"check-deploy: the chart renders with {count} sets of values and refuses {len(REFUSED)}")

@@ -1,0 +1,24 @@
+"""Checks deploy/ for tools/check-deploy: the chart, kustomize and the images."""
+
+import pathlib
+import sys
+import tempfile
+
+import chart
+import images
+import kustomize
+import run
+
+
+def main():
+    """Prints all faults, or what was checked."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            faults = [*chart.check(pathlib.Path(folder)), *kustomize.check(), *images.check()]
+        except run.Failed as failed:
+            sys.exit(str(failed))
+    if faults:
+        sys.exit("\n".join(faults))
+
+
+main()
