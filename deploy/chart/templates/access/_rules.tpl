@@ -18,14 +18,14 @@
 {{- define "endpoint-picker.rules" -}}
 {{- include "endpoint-picker.readRules" . }}
 {{- if .Values.agent.status }}
-- apiGroups: [inference.networking.k8s.io, inference.networking.x-k8s.io]
+- apiGroups: [inference.networking.k8s.io]
   resources: [inferencepools/status]
   verbs: [patch]
 {{- end }}
 {{- if .Values.agent.events }}
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}
 {{- end }}
 
