@@ -17,7 +17,7 @@ const LEAST_PEEK_BYTES: usize = 1024;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
-    /// The pool's name at the agent.
+    /// The pool's name at the agent: `name`, or `namespace/name` of a cluster.
     pub pool: String,
     /// The proxy's cluster that reaches the agent; `None` if the shell reaches it in its own way.
     pub agent_cluster: Option<String>,
@@ -96,7 +96,10 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json(error) => error.fmt(f),
-            Self::Pool(pool) => write!(f, "pool is {pool:?}; allowed are letters, digits, '-', '_' and '.'"),
+            Self::Pool(pool) => write!(
+                f,
+                "pool is {pool:?}; allowed are letters, digits, '-', '_' and '.', and a namespace with '/' before the name"
+            ),
             Self::NoAgentCluster => f.write_str(
                 "agentCluster is missing or empty; it names the Envoy cluster of the metrics agent",
             ),
@@ -130,8 +133,7 @@ impl Config {
 
     /// The same configuration, if it is allowed.
     pub fn checked(self) -> Result<Self, ConfigError> {
-        let is_refused = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
-        if self.pool.is_empty() || self.pool.contains(is_refused) {
+        if !is_pool_name(&self.pool) {
             return Err(ConfigError::Pool(self.pool));
         }
         if self.agent_cluster.as_ref().is_some_and(String::is_empty) {
@@ -150,6 +152,13 @@ impl Config {
     pub fn required_agent_cluster(&self) -> Result<&str, ConfigError> {
         self.agent_cluster.as_deref().ok_or(ConfigError::NoAgentCluster)
     }
+}
+
+/// Whether this is `name` or `namespace/name`.
+fn is_pool_name(text: &str) -> bool {
+    let is_refused = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let is_part = |part: &str| !part.is_empty() && !part.contains(is_refused);
+    text.split_once('/').map_or_else(|| is_part(text), |(namespace, name)| is_part(namespace) && is_part(name))
 }
 
 impl Explain {
@@ -206,11 +215,17 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_may_have_a_namespace() {
+        let config = Config::parse(br#"{"pool": "inference/chat.v1", "agentCluster": "agent"}"#).unwrap();
+        assert_eq!(config.pool, "inference/chat.v1");
+    }
+
+    #[test]
     fn a_refusal_names_the_field_and_what_is_allowed() {
-        for pool in ["", "a/b", "a b"] {
+        for pool in ["", "/", "a/", "/b", "a/b/c", "a b"] {
             let json = serde_json::json!({"pool": pool, "agentCluster": "agent"}).to_string();
             let expected = format!("pool is {pool:?}; allowed are letters, digits, '-', '_' and '.'");
-            assert_eq!(refusal(&json), expected);
+            assert!(refusal(&json).starts_with(&expected), "{pool}");
         }
         let with = |field: &str| format!(r#"{{"pool": "p", "agentCluster": "agent", {field}}}"#);
         for (field, expected) in [

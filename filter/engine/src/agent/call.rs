@@ -14,6 +14,11 @@ pub const AUTHORITY: &str = "metrics-agent";
 /// The `content-type` of a body for the agent.
 pub const CONTENT_TYPE: &str = "application/x-protobuf";
 
+/// A path of a pool in the agent's API. The slash of `namespace/name` is encoded, so that the pool is one segment.
+pub(super) fn path_of_pool(pool: &str, resource: &str) -> String {
+    format!("/v1/pools/{}/{resource}", pool.replace('/', "%2F"))
+}
+
 /// A request to send to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentRequest {

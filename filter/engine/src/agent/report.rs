@@ -9,7 +9,7 @@ use endpoint_picker_wire::report::{EndpointReport, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use hashbrown::HashSet;
 
-use super::call::{AgentRequest, CallError, CallId};
+use super::call::{AgentRequest, CallError, CallId, path_of_pool};
 use crate::ledger::Ledger;
 use crate::metrics::Totals;
 use crate::pool_store::PoolStore;
@@ -57,7 +57,7 @@ impl Reporter {
     /// `proxy` is the proxy's name, and `generation` is of this worker alone: its counts began when it did.
     pub fn new(pool: &str, proxy: String, generation: u64) -> Self {
         Self {
-            path: format!("/v1/pools/{pool}/report"),
+            path: path_of_pool(pool, "report"),
             proxy,
             generation,
             pause: Period::default(),

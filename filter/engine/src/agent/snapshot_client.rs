@@ -6,7 +6,7 @@ use core::time::Duration;
 use endpoint_picker::period::Period;
 use endpoint_picker_wire::{self as wire, SnapshotError};
 
-use super::call::{AgentAnswer, AgentRequest, CallError, CallId};
+use super::call::{AgentAnswer, AgentRequest, CallError, CallId, path_of_pool};
 use crate::pool_view::{Topology, TopologyRefusal, Versions};
 use crate::proxy::Result;
 
@@ -128,7 +128,7 @@ impl SnapshotClient {
     /// The client of one pool, by its name at the agent.
     pub fn new(pool: &str, times: PollTimes) -> Self {
         Self {
-            path: format!("/v1/pools/{pool}/snapshot"),
+            path: path_of_pool(pool, "snapshot"),
             times,
             call: None,
             since_poll: Period::default(),

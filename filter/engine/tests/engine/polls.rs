@@ -86,6 +86,12 @@ fn error(outcome: PollOutcome) -> PollError {
 }
 
 #[test]
+fn the_slash_of_a_pool_with_a_namespace_is_encoded_in_the_path() {
+    let poll = SnapshotClient::new("inference/chat", TIMES).next_poll(None, START).unwrap();
+    assert_eq!(poll.path, "/v1/pools/inference%2Fchat/snapshot?wait_ms=5000");
+}
+
+#[test]
 fn a_poll_names_the_versions_that_the_worker_has() {
     let mut poller = Poller::new();
     let first = poller.poll(None, START).unwrap();
