@@ -173,8 +173,12 @@ check-imports: wasm ## Check the built filter's host calls against filter/wasm/c
 	$(CARGO) test $(programs) --test wasm -- capabilities
 
 .PHONY: check-manifests
-check-manifests: ## Check the manifests of Envoy Gateway and Istio in examples/ against the definitions of these projects
+check-manifests: ## Check the manifests of Envoy Gateway and Istio in deploy/ against the definitions of these projects
 	@tools/check-manifests
+
+.PHONY: gen-deploy
+gen-deploy: ## Render the chart into deploy/envoy-gateway and deploy/istio, for an installation without Helm
+	@.tools/deploy/bin/python tools/deploy/gateways.py
 
 .PHONY: check-deploy
 check-deploy: ## Check the Helm chart, that kustomize gives the same objects, and the Dockerfile; build the images where a builder is

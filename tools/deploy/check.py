@@ -5,6 +5,7 @@ import sys
 import tempfile
 
 import chart
+import gateways
 import images
 import kustomize
 import run
@@ -14,7 +15,7 @@ def main():
     """Prints all faults, or what was checked."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            faults = [*chart.check(pathlib.Path(folder)), *kustomize.check(), *images.check()]
+            faults = [*chart.check(pathlib.Path(folder)), *gateways.check(), *kustomize.check(), *images.check()]
         except run.Failed as failed:
             sys.exit(str(failed))
     if faults:

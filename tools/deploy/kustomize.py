@@ -1,10 +1,10 @@
-"""deploy/kustomize gives what the chart gives with the same values: each folder with a values.yaml is compared."""
+"""Kustomize gives what the chart gives with the same values: each folder with a kustomization.yaml and a values.yaml is compared."""
 
 import yaml
 
 from run import ROOT, is_hook, key, run, documents, template
 
-FOLDER = ROOT / "deploy/kustomize"
+FOLDER = ROOT / "deploy"
 # Labels that only Helm sets.
 HELMS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
 
@@ -24,9 +24,9 @@ def by_key(items):
 
 def check():
     """All differences."""
-    folders = sorted(file.parent for file in FOLDER.glob("**/values.yaml"))
+    folders = sorted(file.parent for file in FOLDER.glob("**/kustomization.yaml"))
     if not folders:
-        yield f"{FOLDER} has no values.yaml"
+        yield f"{FOLDER} has no kustomization.yaml"
     for folder in folders:
         name = folder.relative_to(ROOT)
         chart = by_key(template(folder / "values.yaml"))
@@ -36,4 +36,4 @@ def check():
         for item in sorted(chart.keys() & kustomize.keys()):
             if chart[item] != kustomize[item]:
                 yield f"{name}: {item} differs: the chart has\n{chart[item]}and kustomize has\n{kustomize[item]}"
-    print(f"check-deploy: {len(folders)} folders of deploy/kustomize give what the chart gives")
+    print(f"check-deploy: {len(folders)} folders give with kustomize what the chart gives")

@@ -158,7 +158,8 @@ impl Config {
 fn is_pool_name(text: &str) -> bool {
     let is_refused = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
     let is_part = |part: &str| !part.is_empty() && !part.contains(is_refused);
-    text.split_once('/').map_or_else(|| is_part(text), |(namespace, name)| is_part(namespace) && is_part(name))
+    text.split_once('/')
+        .map_or_else(|| is_part(text), |(namespace, name)| is_part(namespace) && is_part(name))
 }
 
 impl Explain {

@@ -80,6 +80,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     /// Decides for a request with a body that need not be read. `None`: it has to be read.
     pub(super) fn without_reading_body(&mut self) -> Result<Option<Decided>> {
         let view = self.pool.view();
+        if view.versions().is_none() {
+            // Before the first snapshot no body changes the outcome.
+            return self.without_body().map(Some);
+        }
         let headers = self.head.headers();
         let api = match self.api(&view) {
             Ok(api) if view.policy().needs_body(api, headers) => return Ok(None),

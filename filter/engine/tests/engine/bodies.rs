@@ -215,6 +215,15 @@ fn before_the_first_snapshot_the_failure_mode_decides() {
 }
 
 #[test]
+fn before_the_first_snapshot_no_body_is_held() {
+    let mut fixture = Fixture::without_snapshot(&json!({}));
+    let mut request = fixture.request(TEXT, &[]);
+    assert_eq!(request.head(&mut fixture), Flow::Continue);
+    assert_eq!(request.body(&mut fixture, b"{", false), Flow::Continue);
+    assert_eq!(fixture.counted("abstained|no_snapshot"), 1);
+}
+
+#[test]
 fn a_policy_has_a_failure_mode_of_its_own() {
     let mut policy = fewest_waiting();
     policy.set_failure_mode(v1::FailureMode::FailClose);

@@ -29,7 +29,10 @@ fn report(fixture: &Fixture) -> Report {
 fn the_slash_of_a_pool_with_a_namespace_is_encoded_in_the_path() {
     let fixture = Fixture::new();
     let mut reporter = Reporter::new("inference/chat", "envoy-1".to_owned(), 42);
-    assert_eq!(next_report(&mut reporter, &fixture, START).unwrap().path, "/v1/pools/inference%2Fchat/report");
+    assert_eq!(
+        next_report(&mut reporter, &fixture, START).unwrap().path,
+        "/v1/pools/inference%2Fchat/report"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::agent::Eds;
 use super::live::Stack;
+use crate::Filter;
 use crate::config::Config;
 use anyhow::Result;
 use serde_json::Value;
@@ -15,6 +16,8 @@ pub struct Builder {
     pub(super) config: &'static str,
     pub(super) servers: usize,
     pub(super) workers: u32,
+    /// The form of the filter, in place of the one that `FILTER` names.
+    pub(super) filter: Option<Filter>,
     /// Which build of the filter runs.
     pub(super) picker: Picker,
     pub(super) replaceable: Replaceable,
@@ -91,6 +94,7 @@ impl Default for Builder {
             config: "envoy.yaml",
             servers: 3,
             workers: 2,
+            filter: None,
             picker: Picker::Shipped,
             replaceable: Replaceable::Nothing,
             access_log: AccessLog::File,
@@ -130,6 +134,12 @@ impl Builder {
     /// This many Envoy workers in place of 2.
     pub fn workers(mut self, workers: u32) -> Self {
         self.workers = workers;
+        self
+    }
+
+    /// This form of the filter, whatever the environment variable names.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filter = Some(filter);
         self
     }
 

@@ -63,7 +63,11 @@ impl Builder {
         };
 
         // Without the picker there is nothing to convert.
-        let filter = if self.picker == Picker::Absent { Filter::Wasm } else { Filter::chosen()? };
+        let filter = match (self.picker, self.filter) {
+            (Picker::Absent, _) => Filter::Wasm,
+            (Picker::Shipped | Picker::CanTrap, Some(filter)) => filter,
+            (Picker::Shipped | Picker::CanTrap, None) => Filter::chosen()?,
+        };
         let mut config = self.envoy_config(filter, agent_address.port(), dir.path())?;
         let envoy = match self.replaceable {
             Replaceable::Nothing => Envoy::start(&config, dir.path(), self.workers).await?,

@@ -1,0 +1,70 @@
+{{/* The filter's own configuration, as JSON; see the README. Takes (dict "root" $ "pool" .). */}}
+{{- define "endpoint-picker.gateway.filterConfig" -}}
+{{- $config := dict "pool" (include "endpoint-picker.gateway.pool" .) "failureMode" (default "FailOpen" .pool.failureMode) }}
+{{- if eq .root.Values.gateway.form "wasm" }}
+{{- $_ := set $config "agentCluster" (include "endpoint-picker.gateway.agentCluster" .root) }}
+{{- else }}
+{{- $address := printf "http://%s:9095" (include "endpoint-picker.gateway.agentHost" .root) }}
+{{- $_ := set $config "agent" (dict "addresses" (list $address)) }}
+{{- end }}
+{{- mergeOverwrite $config (deepCopy .root.Values.gateway.filter) | toJson }}
+{{- end }}
+
+{{/* Settings of Envoy for a wasm module, as in envoy.yaml, without its code and names. Takes (dict "root" $ "pool" .). */}}
+{{- define "endpoint-picker.gateway.wasmSettings" -}}
+# The filter pauses at the headers until it has read the body. Without this Envoy would hold the body too.
+allow_on_headers_stop_iteration: true
+# A trap ends one worker's VM, and its next request starts another. Never 1 ms, which ends Envoy 1.40.
+failure_policy: FAIL_RELOAD
+reload_config: { backoff: { base_interval: 0.004s } }
+capability_restriction_config:
+  allowed_capabilities:
+    {{- range .root.Files.Lines "files/capabilities.txt" }}
+    {{- if hasPrefix "allow " . }}
+    {{ trimPrefix "allow " . }}: {}
+    {{- end }}
+    {{- end }}
+configuration:
+  "@type": type.googleapis.com/google.protobuf.StringValue
+  value: {{ include "endpoint-picker.gateway.filterConfig" . | quote }}
+{{- end }}
+
+{{/* The folder of the module's file in the proxy's container. The version is in it, because Envoy does not take up a new file under the path of a loaded one. */}}
+{{- define "endpoint-picker.gateway.moduleFolder" -}}
+{{- printf "/opt/endpoint-picker/%s" .Chart.AppVersion }}
+{{- end }}
+
+{{- define "endpoint-picker.gateway.modulePath" -}}
+{{- $file := ternary "plugin.wasm" "libendpoint_picker.so" (eq .Values.gateway.form "wasm") }}
+{{- default (printf "%s/%s" (include "endpoint-picker.gateway.moduleFolder" .) $file) .Values.gateway.module.path }}
+{{- end }}
+
+{{- define "endpoint-picker.gateway.moduleImage" -}}
+{{- include "endpoint-picker.image" (dict "root" . "name" (get .Values.image .Values.gateway.form)) }}
+{{- end }}
+
+{{/* Whether the module is a file that has to be mounted into the proxy's pod. */}}
+{{- define "endpoint-picker.gateway.mountsModule" -}}
+{{- $gateway := .Values.gateway }}
+{{- $isFetched := or $gateway.module.url (and (eq $gateway.form "wasm") (eq $gateway.kind "envoy-gateway")) }}
+{{- if not (or $isFetched $gateway.module.path) }}true{{ end }}
+{{- end }}
+
+{{/* The volume with the module's file. */}}
+{{- define "endpoint-picker.gateway.moduleVolume" -}}
+name: endpoint-picker
+{{- if .Values.gateway.module.volume }}
+{{ toYaml .Values.gateway.module.volume }}
+{{- else }}
+image: { reference: {{ include "endpoint-picker.gateway.moduleImage" . | quote }}, pullPolicy: {{ .Values.image.pullPolicy }} }
+{{- end }}
+{{- end }}
+
+{{- define "endpoint-picker.gateway.moduleMount" -}}
+{ name: endpoint-picker, mountPath: {{ include "endpoint-picker.gateway.moduleFolder" . }}, readOnly: true }
+{{- end }}
+
+{{/* Headers by which a client could choose its server, also on routes without the picker. */}}
+{{- define "endpoint-picker.gateway.clientHeaders" -}}
+["x-gateway-destination-endpoint"]
+{{- end }}

@@ -1,0 +1,142 @@
+"""The objects of gateways: what the chart renders for each, compared with envoy.yaml; run as a program, it writes the rendered ones into deploy/."""
+
+import itertools
+import json
+import re
+
+import yaml
+
+from run import CHART, NAMESPACE, RELEASE, ROOT, documents, is_hook, run, template
+
+POOLS = [
+    {"name": "chat", "selector": {"app": "vllm"}, "targetPorts": [8000, 8001], "failureMode": "FailClose"},
+    {"name": "two", "namespace": "one", "selector": {"app": "vllm"}, "targetPorts": [8000], "route": {"create": False, "name": "mine"}},
+]
+SIDECAR = {"agent.mode": "sidecar", "agent.sidecar.serviceAccounts": [{"name": "envoy", "namespace": "proxies"}]}
+EXISTING = {"gateway.create": False, "gateway.name": "edge", "gateway.namespace": "edge", "gateway.listeners": ["http", "https"]}
+MANAGER = "envoy.filters.network.http_connection_manager"
+# Settings of the wasm filter that do not depend on where its module and its agent are.
+SETTINGS = ("allow_on_headers_stop_iteration", "failure_policy", "reload_config", "capability_restriction_config")
+
+
+def shipped():
+    """Of envoy.yaml, the settings of the wasm filter, the retries, and the limit of the listener."""
+    listener = yaml.safe_load((ROOT / "envoy.yaml").read_text())["static_resources"]["listeners"][0]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    filters = {item["name"]: item["typed_config"] for item in manager["http_filters"]}
+    config = filters["endpoint-picker"]["config"]
+    retry = manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"]["retry_policy"]
+    return {name: config[name] for name in SETTINGS}, retry, listener["per_connection_buffer_limit_bytes"]
+
+
+def objects(values):
+    """The gateway's objects by kind."""
+    kinds = {}
+    for item in template(values):
+        if item["metadata"]["labels"]["app.kubernetes.io/component"] == "gateway" and not is_hook(item):
+            kinds.setdefault(item["kind"], []).append(item)
+    return kinds
+
+
+def faults_of_counts(values, kinds):
+    """Kinds with another number of objects than the values ask for."""
+    is_istio, is_native = values["gateway.kind"] == "istio", values["gateway.form"] == "native"
+    makes, is_sidecar = values.get("gateway.create", True), "agent.mode" in values
+    expected = {
+        "Gateway": makes,
+        "GatewayClass": makes and not is_istio,
+        "HTTPRoute": 1,
+        "ConfigMap": is_istio,
+        "EnvoyFilter": is_istio,
+        "EnvoyProxy": not is_istio and (is_native or is_sidecar),
+        "EnvoyExtensionPolicy": 0 if is_istio else len(POOLS),
+        "BackendTrafficPolicy": 0 if is_istio else len(POOLS),
+        "ClientTrafficPolicy": not is_istio,
+        "EnvoyPatchPolicy": not is_istio and not is_native,
+    }
+    expected = {kind: int(count) for kind, count in expected.items() if count}
+    found = {kind: len(items) for kind, items in kinds.items()}
+    if found != expected:
+        yield f"has {found} in place of {expected}"
+    of_gateway = ("Gateway", "ConfigMap", "EnvoyFilter", "EnvoyProxy", "ClientTrafficPolicy", "EnvoyPatchPolicy")
+    namespace = values.get("gateway.namespace", NAMESPACE)
+    for item in itertools.chain.from_iterable(kinds.get(kind, []) for kind in of_gateway):
+        if item["metadata"]["namespace"] != namespace:
+            yield f"{item['kind']} is in the namespace {item['metadata']['namespace']} in place of {namespace}"
+
+
+def wasm_configs(kinds):
+    """The settings of each wasm filter of Envoy: those of an EnvoyFilter, or all patches of one filter."""
+    for item in kinds.get("EnvoyFilter", []):
+        values = (patch["patch"]["value"] for patch in item["spec"]["configPatches"] if patch["applyTo"] == "HTTP_FILTER")
+        yield from (value["typed_config"]["config"] for value in values if value["typed_config"]["@type"].endswith(".Wasm"))
+    for item in kinds.get("EnvoyPatchPolicy", []):
+        filters = {}
+        for patch in item["spec"]["jsonPatches"]:
+            operation = patch["operation"]
+            if "jsonPath" in operation:
+                filters.setdefault((patch["name"], operation["jsonPath"]), {})[operation["path"]] = operation["value"]
+        yield from filters.values()
+
+
+def faults_of_settings(values, kinds):
+    """Differences from envoy.yaml."""
+    settings, retry, limit = shipped()
+    configs = list(wasm_configs(kinds))
+    listeners = len(values.get("gateway.listeners", ["http"])) if values["gateway.kind"] == "envoy-gateway" else 1
+    if len(configs) != (values["gateway.form"] == "wasm") * len(POOLS) * listeners:
+        yield f"has {len(configs)} wasm filters"
+    for config in configs:
+        yield from (f"{name} is {config.get(name)}, in envoy.yaml {value}" for name, value in settings.items() if config.get(name) != value)
+        own = json.loads(config["configuration"]["value"])
+        if own["pool"] not in (f"{NAMESPACE}/chat", "one/two") or own["failureMode"] != ("FailClose" if own["pool"].endswith("chat") else "FailOpen"):
+            yield f"the filter's configuration is {own}"
+    for item in kinds.get("BackendTrafficPolicy", []):
+        own = item["spec"]["retry"]
+        back_off = own["perRetry"]["backOff"]
+        found = [",".join(own["retryOn"]["triggers"]), own["numRetries"], back_off["baseInterval"], back_off["maxInterval"]]
+        expected = [retry["retry_on"], retry["num_retries"], *(f"{float(time[:-1]) * 1000:.0f}ms" for time in retry["retry_back_off"].values())]
+        if found != expected:
+            yield f"retries are {found}, in envoy.yaml {expected}"
+    for item in kinds.get("EnvoyFilter", []):
+        patches = [(patch["applyTo"], patch["patch"]["value"]) for patch in item["spec"]["configPatches"]]
+        for value in (value for kind, value in patches if kind == "HTTP_ROUTE"):
+            own = value["route"]["retry_policy"]
+            if any(own[name] != retry[name] for name in own):
+                yield f"retries are {own}, in envoy.yaml {retry}"
+        if any(value != {"per_connection_buffer_limit_bytes": limit} for kind, value in patches if kind == "LISTENER"):
+            yield "the listener has another limit than in envoy.yaml"
+    for item in kinds.get("ClientTrafficPolicy", []):
+        own = item["spec"].get("connection", {}).get("bufferLimit", f"{limit >> 20}Mi")
+        if own != f"{limit >> 20}Mi":
+            yield f"the listener's limit is {own}, in envoy.yaml {limit}"
+
+
+def check():
+    """All faults of all gateways, with and without an own Gateway and sidecars."""
+    count = 0
+    for kind, form, existing, sidecar in itertools.product(("envoy-gateway", "istio"), ("wasm", "native"), ({}, EXISTING), ({}, SIDECAR)):
+        values = {"pools": POOLS, "gateway.kind": kind, "gateway.form": form, **existing, **sidecar}
+        kinds = objects(values)
+        count += 1
+        yield from (f"{values}: {fault}" for fault in (*faults_of_counts(values, kinds), *faults_of_settings(values, kinds)))
+    print(f"check-deploy: the chart renders {count} gateways, with the settings of envoy.yaml")
+
+
+def write():
+    """Writes gateway.yaml beside each values.yaml of deploy/envoy-gateway and deploy/istio: what the chart renders beyond the agent."""
+    for file in sorted(ROOT.glob("deploy/*/*/values.yaml")):
+        if (file.parent / "gateway.yaml").exists():
+            text = run("helm", "template", RELEASE, CHART, "--namespace", NAMESPACE, "--values", file)
+            kept = []
+            for document in re.split(r"^---\n", text, flags=re.MULTILINE):
+                is_gateways = re.search("^# Source: .*/templates/(gateway|pools)/", document, re.MULTILINE)
+                lines = (line for line in document.splitlines() if not re.search("^# Source|helm.sh/chart|/managed-by", line))
+                if is_gateways and documents(document):
+                    kept.append("\n".join(lines).strip("\n") + "\n")
+            header = "# Rendered by `make gen-deploy` from deploy/chart, with the values beside it.\n"
+            (file.parent / "gateway.yaml").write_text(header + "---\n".join(kept))
+
+
+if __name__ == "__main__":
+    write()
