@@ -6,7 +6,7 @@
 CARGO        ?= cargo
 target_dir   := $(or $(CARGO_TARGET_DIR),target)
 # Always the same packages together, so that cargo builds their shared dependencies once.
-test_packages := endpoint-picker-model-server endpoint-picker-harness endpoint-picker-e2e endpoint-picker-bench
+test_packages := endpoint-picker-model-server endpoint-picker-harness endpoint-picker-e2e endpoint-picker-kube endpoint-picker-bench
 programs     := -p metrics-agent $(addprefix -p ,$(test_packages))
 # The modules that cargo builds, and the paths at which envoy.yaml and the tests expect them.
 filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
@@ -44,7 +44,7 @@ run: build ## Start demo model servers, the agent and Envoy with the filter; Ctr
 	@$(target_dir)/debug/demo
 
 .PHONY: test
-test: test-tools test-unit test-independent ## Run all tests, the end-to-end tests with both forms of the filter
+test: test-tools test-unit test-independent ## Run all tests but those of test-kube, the end-to-end tests with both forms of the filter
 	@$(MAKE) --no-print-directory test-e2e FILTER=wasm
 	@$(MAKE) --no-print-directory test-e2e FILTER=native
 
@@ -61,6 +61,11 @@ test-e2e: test-tools build $(FILTER)-trap ## Run the end-to-end tests in a real 
 .PHONY: test-independent
 test-independent: test-tools build wasm native ## Run the end-to-end tests that do not depend on the form of the filter
 	$(CARGO) test $(programs) --test independent -- $(T)
+
+.PHONY: test-kube
+test-kube: kube-tools build wasm native ## Run the tests on a real API server with Envoy Gateway, which `make test` leaves out (some of them: T=name)
+	@# Each test program runs in a network namespace of its own.
+	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube-namespace"]' $(programs) --test kube -- $(T)
 
 .PHONY: test-envoys
 test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with each older Envoy that is supported
@@ -225,6 +230,10 @@ tools: ## Find or install the wasm targets, Envoy and func-e (into .tools/)
 .PHONY: test-tools
 test-tools: ## Find or install promtool, Starlette, Node.js and Chromium for the tests, or print at once what is missing
 	@tools/test-setup
+
+.PHONY: kube-tools
+kube-tools: ## Install the API server, etcd, Envoy Gateway, kubectl and helm for test-kube (into .tools/kube; ten minutes, once)
+	@tools/kube-tools
 
 .PHONY: clean
 clean: ## Remove everything built and the kept logs; .tools/ stays

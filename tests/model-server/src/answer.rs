@@ -1,7 +1,7 @@
 //! Answers in the shapes of the OpenAI API.
 
 use super::body::{Body, body, error, json_body};
-use super::protocol::{CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY};
+use super::protocol::{CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};
 use super::request::ReceivedRequest;
 use super::state::{State, lock};
 use super::typed_events;
@@ -87,7 +87,8 @@ async fn complete(
         Err(reason) => return error(StatusCode::BAD_REQUEST, &format!("the body is not JSON: {reason}")),
     };
     let completion = Completion::new(&request_json, is_chat, &request.body);
-    if request_json["stream"] == true {
+    let model = HeaderValue::from_str(&completion.model);
+    let mut response = if request_json["stream"] == true {
         let (sender, receiver) = Channel::new(1);
         // The task ends when the client does, because sending a chunk fails then.
         tokio::spawn(async move { completion.stream(&shared, sender, pause).await });
@@ -95,14 +96,20 @@ async fn complete(
         response
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-        return response;
+        response
+    } else {
+        tokio::time::sleep(pause).await;
+        if let Some(engine) = &shared.engine {
+            let mut work = engine.submit(&completion.model, &completion.prompt, completion.max_tokens);
+            while work.tokens().await.is_some() {}
+        }
+        json_body(StatusCode::OK, &completion.whole())
+    };
+    // A model with a line break in its name is for the body alone.
+    if let Ok(model) = model {
+        response.headers_mut().insert(SERVED_MODEL, model);
     }
-    tokio::time::sleep(pause).await;
-    if let Some(engine) = &shared.engine {
-        let mut work = engine.submit(&completion.model, &completion.prompt, completion.max_tokens);
-        while work.tokens().await.is_some() {}
-    }
-    json_body(StatusCode::OK, &completion.whole())
+    response
 }
 
 impl Completion {

@@ -19,7 +19,7 @@ mod typed_events;
 
 pub use engine::{Batch, BatchRequest, PrefixCacheCounts, TOKEN_BYTES};
 pub use metrics::{CacheConfig, Lora, Metrics};
-pub use protocol::{BEHAVE, CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY};
+pub use protocol::{BEHAVE, CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};
 pub use request::{Behaviour, ReceivedRequest};
 pub use server::ModelServer;
 pub use service_times::ServiceTimes;

@@ -4,6 +4,8 @@
 pub const MODEL: &str = "demo-model";
 /// Answer header with the server's name.
 pub const SERVED_BY: &str = "x-served-by";
+/// Answer header of completions with the model that the server was asked for.
+pub const SERVED_MODEL: &str = "x-served-model";
 
 /// A request header whose value becomes the answer's `content-encoding`, whatever the body is.
 pub const CLAIM_ENCODING: &str = "x-test-claim-encoding";

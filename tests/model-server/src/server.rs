@@ -49,16 +49,21 @@ impl ModelServer {
 
     /// The same on another address of loopback.
     pub fn start_at(ip: Ipv4Addr) -> Result<Self> {
-        Self::start_with(ip, None, None)
+        Self::start_with(SocketAddr::from((ip, 0)), None, None)
     }
 
     /// Starts a server that needs time to answer; its metrics follow from its load.
     pub fn start_with_service_times(name: &str, times: ServiceTimes) -> Result<Self> {
-        Self::start_with(Ipv4Addr::LOCALHOST, Some(name.to_owned()), Some(Engine::new(times)))
+        Self::start_with_service_times_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), name, times)
     }
 
-    fn start_with(ip: Ipv4Addr, name: Option<String>, engine: Option<Engine>) -> Result<Self> {
-        let socket = bind(SocketAddr::from((ip, 0)))?;
+    /// The same at this address.
+    pub fn start_with_service_times_at(address: SocketAddr, name: &str, times: ServiceTimes) -> Result<Self> {
+        Self::start_with(address, Some(name.to_owned()), Some(Engine::new(times)))
+    }
+
+    fn start_with(address: SocketAddr, name: Option<String>, engine: Option<Engine>) -> Result<Self> {
+        let socket = bind(address)?;
         let address = socket.local_addr()?;
         let shared = Arc::new(State {
             name: name.unwrap_or_else(|| address.to_string()),

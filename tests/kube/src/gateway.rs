@@ -1,0 +1,133 @@
+//! Envoy Gateway: it reads the API server, writes its status there, and runs an Envoy for each Gateway as its child.
+
+use crate::cluster::{Cluster, Crds};
+use crate::namespace::Namespace;
+use crate::programs::program;
+use anyhow::{Context, Result};
+use endpoint_picker_harness::eventually::within;
+use endpoint_picker_harness::program::Process;
+use endpoint_picker_harness::{client, tools};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// The namespace of Envoy Gateway, which its certificates are made for.
+const SYSTEM: &str = "envoy-gateway-system";
+/// Its default port of health checks.
+const READY: &str = "http://127.0.0.1:8081/readyz";
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The versions by which it asks for an Envoy: its default and that of `tools/setup`. Both lead to the Envoy of `make tools`.
+const ENVOY_VERSIONS: [&str; 2] = ["1.39.1", "1.40.0"];
+
+/// A running Envoy Gateway with the `GatewayClass` [`EnvoyGateway::CLASS`]; it ends when dropped, and its Envoys with it.
+///
+/// Its ports and the folder of its certificates are fixed, so there is one in each [`Namespace`].
+#[derive(Debug)]
+pub struct EnvoyGateway {
+    process: Process,
+}
+
+impl EnvoyGateway {
+    /// The `GatewayClass` of Gateways whose Envoys it runs.
+    pub const CLASS: &str = "envoy-gateway";
+
+    /// Installs its custom resources and starts it on this cluster.
+    pub async fn start(cluster: &Cluster) -> Result<Self> {
+        let namespace = Namespace::required()?;
+        let folder = namespace.folder().join("envoy-gateway");
+        for version in ENVOY_VERSIONS {
+            let programs = folder.join("data/envoy-versions").join(version).join("bin");
+            fs::create_dir_all(&programs)?;
+            // With a version that is there, nothing is downloaded.
+            symlink(tools::envoy()?, programs.join("envoy"))?;
+        }
+        cluster.install(&[Crds::EnvoyGateway]).await?;
+        cluster.kubectl(["create", "namespace", SYSTEM]).await?;
+        make_certificates(cluster, &namespace, &folder).await?;
+        write_config(&folder)?;
+
+        let mut command = Command::new(program("envoy-gateway")?);
+        command.arg("server").arg("--config-path").arg(folder.join("envoy-gateway.yaml"));
+        // It keeps wasm modules in a folder of its home.
+        command.env("KUBECONFIG", cluster.kubeconfig()).env("HOME", &folder);
+        // Where its Envoys find the native module.
+        command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", tools::root().join("target"));
+        let mut process =
+            Process::start("envoy-gateway", command, &cluster.logs().join("envoy-gateway.log"))?;
+        let ready = within(READY_DEADLINE, async || {
+            if let Err(ended) = process.check_running() {
+                return Ok(Err(ended));
+            }
+            client::http1().get(READY).send().await?.error_for_status()?;
+            anyhow::Ok(Ok(()))
+        });
+        ready.await.map_err(anyhow::Error::msg).context("Envoy Gateway is not ready")??;
+        cluster.apply("default", &class()).await?;
+        Ok(Self { process })
+    }
+
+    /// Its log and those of its Envoys.
+    pub fn log(&self) -> Result<String> {
+        self.process.output()
+    }
+
+    /// The id of its process; its Envoys are below it.
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+/// Lets it make its certificates and puts them where it and its Envoys read them.
+async fn make_certificates(cluster: &Cluster, namespace: &Namespace, folder: &Path) -> Result<()> {
+    let mut command = tokio::process::Command::new(program("envoy-gateway")?);
+    command.args(["certgen", "--disable-topology-injector"]).env("KUBECONFIG", cluster.kubeconfig());
+    let output = command.kill_on_drop(true).output().await?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "envoy-gateway certgen: {errors}");
+    let secrets: Api<Secret> = Api::namespaced(cluster.client().await?, SYSTEM);
+    let of_envoy = folder.join("config/certs/envoy");
+    fs::create_dir_all(&of_envoy)?;
+    for (name, target) in [("envoy-gateway", namespace.certificates()), ("envoy", of_envoy)] {
+        let secret = secrets.get(name).await.with_context(|| format!("Secret {name}"))?;
+        for (file, content) in secret.data.into_iter().flatten() {
+            fs::write(target.join(file), content.0)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_config(folder: &Path) -> Result<()> {
+    let config = json!({
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "EnvoyGateway",
+        "gateway": {"controllerName": "gateway.envoyproxy.io/gatewayclass-controller"},
+        "provider": {"type": "Custom", "custom": {
+            "resource": {"type": "Kubernetes", "kubernetes": {"leaderElection": {"disable": true}}},
+            "infrastructure": {"type": "Host", "host": {
+                "configHome": folder.join("config"),
+                "dataHome": folder.join("data"),
+                "stateHome": folder.join("state"),
+                "runtimeDir": folder.join("run"),
+            }},
+        }},
+        "logging": {"level": {"default": "info"}},
+        "extensionApis": {"enableBackend": true, "enableEnvoyPatchPolicy": true},
+    });
+    Ok(fs::write(folder.join("envoy-gateway.yaml"), serde_json::to_vec_pretty(&config)?)?)
+}
+
+fn class() -> String {
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "GatewayClass",
+        "metadata": {"name": EnvoyGateway::CLASS},
+        "spec": {"controllerName": "gateway.envoyproxy.io/gatewayclass-controller"},
+    })
+    .to_string()
+}

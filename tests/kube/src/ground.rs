@@ -1,0 +1,122 @@
+//! One cluster with node and gateway for all tests of a run, each in Kubernetes namespaces of its own.
+
+use crate::cluster::{Cluster, Crds};
+use crate::gateway::EnvoyGateway;
+use crate::modules::Modules;
+use crate::namespace::Namespace;
+use crate::node::{Image, Node};
+use anyhow::{Context, Result};
+use endpoint_picker_harness::tools;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
+
+/// The tests' own runtimes end with each of them.
+static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| Runtime::new().expect("the system has threads for a runtime"));
+static SHARED: OnceCell<Result<Ground, String>> = OnceCell::const_new();
+
+/// A cluster with a node, Envoy Gateway, and all custom resources except Istio's.
+#[derive(Debug)]
+pub struct Ground {
+    gateway: EnvoyGateway,
+    node: Node,
+    modules: Modules,
+    cluster: Cluster,
+    next_port: AtomicU16,
+}
+
+impl Ground {
+    /// The one that all tests of this program share. It ends with the program's namespace, not before.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    pub async fn shared() -> &'static Self {
+        let start = || {
+            RUNTIME.block_on(SHARED.get_or_init(async || {
+                // The folder's name has the program's, since programs follow each other.
+                let program = std::env::current_exe().ok();
+                let program = program.as_deref().and_then(Path::file_stem).unwrap_or_default();
+                let logs = tools::root().join("tests/logs/kube").join(program);
+                Self::start(&logs).await.map_err(|reason| format!("{reason:?}"))
+            }))
+        };
+        let started = tokio::task::spawn_blocking(start).await.expect("the start does not panic");
+        started.as_ref().unwrap_or_else(|reason| panic!("the test ground did not start: {reason}"))
+    }
+
+    /// Starts one; logs replace those in the folder `logs`.
+    pub async fn start(logs: &Path) -> Result<Self> {
+        Namespace::required()?;
+        if logs.exists() {
+            fs::remove_dir_all(logs).with_context(|| format!("remove {}", logs.display()))?;
+        }
+        let images = images()?;
+        let cluster = Cluster::start(logs).await?;
+        let crds = [Crds::InferenceExtension, Crds::LlmD];
+        let (gateway, node, installed, modules) = tokio::join!(
+            EnvoyGateway::start(&cluster),
+            Node::start(&cluster, images),
+            cluster.install(&crds),
+            Modules::serve(),
+        );
+        installed?;
+        Ok(Self {
+            gateway: gateway?,
+            node: node?,
+            modules: modules?,
+            cluster,
+            next_port: AtomicU16::new(20_000),
+        })
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Envoy Gateway.
+    pub fn gateway(&self) -> &EnvoyGateway {
+        &self.gateway
+    }
+
+    /// The server of the wasm module.
+    pub fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// A port for a listener of a Gateway; Envoys listen on it at every address of the namespace.
+    pub fn free_port(&self) -> u16 {
+        self.next_port.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The URL of a listener with this port.
+    pub fn url(&self, port: u16, path: &str) -> String {
+        format!("http://{}:{port}{path}", Ipv4Addr::LOCALHOST)
+    }
+}
+
+/// The images of the project, with the paths that its Dockerfile gives them.
+fn images() -> Result<Vec<Image>> {
+    let image = |name, package, path| -> Result<Image> {
+        Ok(Image { name, program: tools::built(name, package)?, path })
+    };
+    Ok(vec![
+        image("metrics-agent", "metrics-agent", "/usr/local/bin/metrics-agent")?,
+        image(
+            "endpoint-picker-model-server",
+            "endpoint-picker-model-server",
+            "/usr/local/bin/endpoint-picker-model-server",
+        )?,
+    ])
+}

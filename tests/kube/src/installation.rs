@@ -1,0 +1,215 @@
+//! The chart, installed by helm as a user installs it, with model servers, a Gateway and one form of the filter.
+
+#![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
+
+use crate::ground::Ground;
+use anyhow::{Context, Result, ensure};
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::{Filter, client, tools};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+/// The name of the pool, and of the release.
+pub const POOL: &str = "chat";
+/// The label of the model servers' pods, which the pool selects.
+const SERVERS: &str = "app=model-server";
+
+/// The readiness gate of the model servers' pods: tests make them unready by it, without an effect on the programs.
+const GATE: &str = "test/serves";
+
+/// An installed chart, in a Kubernetes namespace of its own. Its methods panic when the cluster does not do what they ask for.
+#[derive(Debug)]
+pub struct Installation<'a> {
+    ground: &'a Ground,
+    namespace: String,
+    port: u16,
+}
+
+impl<'a> Installation<'a> {
+    /// Installs the chart with this many model servers and waits until the filter picks.
+    pub async fn new(ground: &'a Ground, filter: Filter, servers: usize) -> Self {
+        Self::with_values(ground, filter, servers, &json!({})).await
+    }
+
+    /// The same with further values of the chart.
+    pub async fn with_values(ground: &'a Ground, filter: Filter, servers: usize, values: &Value) -> Self {
+        let namespace = ground.cluster().create_namespace(&filter.to_string()).await.unwrap();
+        let installation = Self { ground, namespace, port: ground.free_port() };
+        installation.apply(&model_servers(servers)).await;
+        installation.install(filter, values).await;
+        installation.until_ready(servers).await;
+        installation.until_picked().await;
+        installation
+    }
+
+    async fn install(&self, filter: Filter, more: &Value) {
+        let module = match filter {
+            Filter::Wasm => {
+                let modules = self.ground.modules();
+                json!({"url": modules.url(), "sha256": modules.sha256().await.unwrap()})
+            }
+            Filter::Native => json!({"path": filter.module().unwrap()}),
+        };
+        let values = json!({
+            "gateway": {"kind": "envoy-gateway", "form": filter.to_string(), "port": self.port, "module": module},
+            "pools": [{
+                "name": POOL,
+                "selector": {"app": "model-server"},
+                "targetPorts": [8000],
+                "create": true,
+            }],
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let [values, more] = [("values.json", &values), ("more.json", more)].map(|(name, values)| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, values.to_string()).unwrap();
+            format!("--values={}", path.display())
+        });
+        let chart = tools::root().join("deploy/chart").display().to_string();
+        let arguments = [
+            "install",
+            POOL,
+            &chart,
+            "--namespace",
+            &self.namespace,
+            &values,
+            &more,
+            "--wait",
+            "--timeout=60s",
+        ];
+        self.ground.cluster().helm(arguments).await.unwrap();
+    }
+
+    /// Uninstalls the chart; the model servers stay.
+    pub async fn uninstall(&self) {
+        self.ground
+            .cluster()
+            .helm(["uninstall", POOL, "--namespace", &self.namespace, "--wait"])
+            .await
+            .unwrap();
+    }
+
+    /// Uninstalls the chart and deletes the namespace.
+    pub async fn remove(self) {
+        self.uninstall().await;
+        self.ground.cluster().delete_namespace(&self.namespace).await.unwrap();
+    }
+
+    /// The Kubernetes namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The Gateway's URL for this path.
+    pub fn url(&self, path: &str) -> String {
+        self.ground.url(self.port, path)
+    }
+
+    /// Applies manifests to its namespace.
+    pub async fn apply(&self, manifests: &Value) {
+        self.ground.cluster().apply(&self.namespace, &manifests.to_string()).await.unwrap();
+    }
+
+    /// Runs kubectl in its namespace.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        self.ground.cluster().kubectl(["--namespace", &self.namespace].iter().chain(arguments)).await
+    }
+
+    /// Its pods.
+    pub async fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.ground.cluster().client().await.unwrap(), &self.namespace)
+    }
+
+    /// The pods that the pool selects and that are not terminating.
+    pub async fn servers(&self) -> Vec<Pod> {
+        let pods = self.pods().await.list(&ListParams::default().labels(SERVERS)).await.unwrap().items;
+        pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+    }
+
+    /// Sets the number of model servers.
+    pub async fn scale(&self, servers: usize) {
+        self.kubectl(&["scale", "deployment/servers", &format!("--replicas={servers}")]).await.unwrap();
+    }
+
+    /// Makes a pod ready, or unready.
+    pub async fn set_gate(&self, pod: &str, holds: bool) {
+        let status = if holds { "True" } else { "False" };
+        let patch = json!({"status": {"conditions": [{"type": GATE, "status": status}]}});
+        self.pods().await.patch_status(pod, &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    }
+
+    /// Opens the gates of new pods until this many are ready; returns their names.
+    pub async fn until_ready(&self, count: usize) -> Vec<String> {
+        eventually(&format!("{count} model servers are ready"), async || {
+            let servers = self.servers().await;
+            for server in servers.iter().filter(|server| condition(server, GATE).is_none()) {
+                self.set_gate(name(server), true).await;
+            }
+            let ready: Vec<_> =
+                servers.iter().filter(|server| is_ready(server)).map(name).map(str::to_owned).collect();
+            if ready.len() == count && servers.len() == count {
+                Ok(ready)
+            } else {
+                Err(format!("{servers:?}"))
+            }
+        })
+        .await
+    }
+
+    /// Waits until the filter has picked the server of twenty requests in a row.
+    pub async fn until_picked(&self) {
+        let picked = async || -> Result<()> {
+            for _ in 0..20 {
+                let answer = client::http1().get(self.url("/")).send().await?.error_for_status()?;
+                let echo: Value = answer.json().await?;
+                let header = &echo["headers"]["x-gateway-destination-endpoint"];
+                let endpoint = header.as_str().context("a request was not picked")?;
+                ensure!(endpoint.parse::<SocketAddr>().is_ok(), "picked {endpoint}");
+            }
+            Ok(())
+        };
+        eventually("the filter picks", async || {
+            picked().await.map_err(|reason| {
+                format!("{reason:#}; logs are in {}", self.ground.cluster().logs().display())
+            })
+        })
+        .await;
+    }
+}
+
+fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn condition<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.find(|condition| condition.type_ == name).map(|condition| condition.status.as_str())
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready") == Some("True")
+}
+
+fn model_servers(replicas: usize) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "servers"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"set": "servers"}},
+            "template": {
+                "metadata": {"labels": {"set": "servers", "app": "model-server"}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 10,
+                    "readinessGates": [{"conditionType": GATE}],
+                    "containers": [{
+                        "name": "server", "image": "endpoint-picker-model-server",
+                        "ports": [{"name": "http", "containerPort": 8000}],
+                        "readinessProbe": {"httpGet": {"path": "/metrics", "port": "http"}, "periodSeconds": 1},
+                    }],
+                },
+            },
+        },
+    })
+}

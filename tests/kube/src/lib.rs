@@ -1,0 +1,30 @@
+//! A Kubernetes cluster without containers, for tests: everything that the product touches is real, and pods are processes.
+//!
+//! - [`Cluster`]: etcd, the API server and the controllers that make pods of Deployments and `EndpointSlices` of Services.
+//! - [`Node`]: a kubelet. It starts the programs of pods, each pod in a network namespace with an address of its own.
+//! - [`EnvoyGateway`]: Envoy Gateway on that API server, with Envoy as its child.
+//! - [`Ground`]: all three, shared by the tests of a run. [`Namespace`]: the network in which they run.
+//! - [`Installation`]: the chart, installed by helm, with model servers, a Gateway and a form of the filter.
+//! - [`Load`]: requests without a pause, with the pod that answered each.
+//!
+//! `make test-kube` runs the tests of this crate. It installs the programs with `make kube-tools` and gives each test program a network
+//! namespace of its own with `tools/kube-namespace`.
+
+pub mod cluster;
+mod gateway;
+mod ground;
+mod installation;
+mod load;
+mod modules;
+mod namespace;
+mod node;
+mod programs;
+
+pub use cluster::{Cluster, Crds};
+pub use gateway::EnvoyGateway;
+pub use ground::Ground;
+pub use installation::{Installation, POOL};
+pub use load::{Answer, Answers, Load};
+pub use modules::Modules;
+pub use namespace::{HOST_ADDRESS, Namespace};
+pub use node::{Image, Node, ReadinessChange};

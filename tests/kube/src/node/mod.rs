@@ -1,0 +1,148 @@
+//! A kubelet for pods that are processes: it binds pods to itself, starts the programs that stand for their images, and reports what the API server expects
+//! of a node.
+//!
+//! It is real where the product notices: each pod has a network namespace with an address of its own, its containers have the files, the environment, the user
+//! and the read-only root folder of their specification, a projected token is one of the `TokenRequest` API, readiness follows the probe and the pod's
+//! readiness gates, and a deleted pod gets SIGTERM and its grace period. It ignores resources, affinity and taints, since there is one node. Routing by
+//! Services' cluster IPs is not there: the names of Services lead to their ready pods, as those of headless Services do.
+
+mod container;
+mod environment;
+mod names;
+mod network;
+mod pod;
+mod probe;
+mod scheduling;
+mod status;
+mod volumes;
+
+use crate::cluster::Cluster;
+use crate::namespace::Namespace;
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Node as KubeNode, Pod};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use network::Addresses;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The name of the node.
+pub(crate) const NODE: &str = "test-node";
+
+/// The program that stands for a container image.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The image's name, without registry, path and tag, such as `metrics-agent`.
+    pub name: &'static str,
+    /// The program on this machine.
+    pub program: PathBuf,
+    /// Its path in the image, which is also the entry point, such as `/metrics-agent`.
+    pub path: &'static str,
+}
+
+/// A pod's readiness, as the API server has accepted it.
+#[derive(Clone, Debug)]
+pub struct ReadinessChange {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// Its condition `Ready`.
+    pub is_ready: bool,
+    /// When the API server answered the change.
+    pub at: Instant,
+}
+
+/// A running node; its pods end when it is dropped.
+#[derive(Debug)]
+pub struct Node {
+    shared: Arc<Kubelet>,
+    _pods: AbortOnDropHandle<()>,
+    _names: AbortOnDropHandle<()>,
+}
+
+/// What all pods of the node share.
+struct Kubelet {
+    client: Client,
+    images: BTreeMap<&'static str, Image>,
+    addresses: Addresses,
+    namespace: Namespace,
+    /// The folders of the pods.
+    folder: PathBuf,
+    logs: PathBuf,
+    api_server: SocketAddr,
+    changes: Mutex<Vec<ReadinessChange>>,
+}
+
+impl Node {
+    /// Starts it; the programs of pods write their logs into the folder of the cluster's logs.
+    pub async fn start(cluster: &Cluster, images: impl IntoIterator<Item = Image>) -> Result<Self> {
+        let namespace = Namespace::required()?;
+        let client = cluster.client().await?;
+        register(client.clone()).await.context("register the node")?;
+        let folder = namespace.folder().join("pods");
+        fs::create_dir_all(&folder)?;
+        let shared = Arc::new(Kubelet {
+            client: client.clone(),
+            images: images.into_iter().map(|image| (image.name, image)).collect(),
+            addresses: Addresses::default(),
+            folder,
+            logs: cluster.logs().to_owned(),
+            api_server: cluster.api_server(),
+            changes: Mutex::default(),
+            namespace: namespace.clone(),
+        });
+        let pods = AbortOnDropHandle::new(tokio::spawn(scheduling::run_pods(shared.clone())));
+        let names =
+            AbortOnDropHandle::new(tokio::spawn(names::publish(client, namespace, cluster.api_server())));
+        Ok(Self { shared, _pods: pods, _names: names })
+    }
+
+    /// All changes of readiness so far, in their order.
+    ///
+    /// # Panics
+    ///
+    /// When a thread has panicked while it recorded one.
+    pub fn readiness_changes(&self) -> Vec<ReadinessChange> {
+        self.shared.changes.lock().expect("no holder of this lock panics").clone()
+    }
+}
+
+impl fmt::Debug for Kubelet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubelet").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Kubelet {
+    fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn record(&self, namespace: &str, pod: &str, is_ready: bool) {
+        let change =
+            ReadinessChange { namespace: namespace.into(), pod: pod.into(), is_ready, at: Instant::now() };
+        self.changes.lock().expect("no holder of this lock panics").push(change);
+    }
+}
+
+/// Creates the node's object, without which the controllers leave its pods out of `EndpointSlices`.
+async fn register(client: Client) -> Result<()> {
+    let nodes: Api<KubeNode> = Api::all(client);
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}});
+    nodes.patch(NODE, &PatchParams::apply("test").force(), &Patch::Apply(node)).await?;
+    let status = json!({"status": {
+        "capacity": {"cpu": "64", "memory": "256Gi", "pods": "2000"},
+        "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "2000"},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Test"}],
+    }});
+    nodes.patch_status(NODE, &PatchParams::default(), &Patch::Strategic(status)).await?;
+    Ok(())
+}

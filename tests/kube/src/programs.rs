@@ -1,0 +1,21 @@
+//! The programs and definitions that `make kube-tools` installs.
+
+use anyhow::{Result, ensure};
+use endpoint_picker_harness::tools::root;
+use std::path::PathBuf;
+
+/// A program, such as `kube-apiserver`.
+pub(crate) fn program(name: &str) -> Result<PathBuf> {
+    installed(&format!("bin/{name}"))
+}
+
+/// A folder of CRDs, such as `istio`.
+pub(crate) fn crds(folder: &str) -> Result<PathBuf> {
+    installed(&format!("crds/{folder}"))
+}
+
+fn installed(path: &str) -> Result<PathBuf> {
+    let path = root().join(".tools/kube").join(path);
+    ensure!(path.exists(), "no {}: run `make kube-tools`", path.display());
+    Ok(path)
+}

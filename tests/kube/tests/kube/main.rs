@@ -1,0 +1,8 @@
+//! Tests on a real API server with Envoy Gateway and pods that are processes: `make test-kube`.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod changes;
+mod install;
+mod membership;
+mod node;

@@ -1,0 +1,102 @@
+//! Pods that come, go and change under load, through Envoy Gateway's Envoy.
+
+use endpoint_picker_harness::Filter;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_kube::{Answers, Ground, Installation, Load};
+use std::time::{Duration, Instant};
+
+/// From the change of a pod's readiness at the API server to the last request that the proxy may send to it.
+const UNREADY_LIMIT: Duration = Duration::from_millis(150);
+
+const CLIENTS: usize = 4;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A time in which a pod must get no request.
+struct Absence {
+    pod: String,
+    from: Instant,
+    until: Instant,
+}
+
+#[tokio::test]
+async fn no_request_is_lost_while_pods_change_behind_the_wasm_filter() {
+    pods_change_under_load(Filter::Wasm).await;
+}
+
+#[tokio::test]
+async fn no_request_is_lost_while_pods_change_behind_the_native_filter() {
+    pods_change_under_load(Filter::Native).await;
+}
+
+async fn pods_change_under_load(filter: Filter) {
+    let ground = Ground::shared().await;
+    let installation = Installation::new(ground, filter, 3).await;
+    let load = Load::start(&installation.url("/v1/chat/completions"), CLIENTS, PAUSE);
+    let mut absences = Vec::new();
+
+    // Created.
+    installation.scale(4).await;
+    let ready = installation.until_ready(4).await;
+
+    // Unready, and ready again.
+    for pod in ready.iter().take(3) {
+        absences.push(unready_for_a_while(ground, &installation, pod).await);
+    }
+
+    // Relabelled: the pod stays ready, but it is of the pool no longer, and the Deployment keeps it.
+    let pod = ready.last().unwrap();
+    installation.kubectl(&["label", "pod", pod, "app=other", "--overwrite"]).await.unwrap();
+    let from = Instant::now();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    absences.push(Absence { pod: pod.clone(), from, until: Instant::now() });
+    installation.kubectl(&["label", "pod", pod, "app=model-server", "--overwrite"]).await.unwrap();
+
+    // Deleted; the Deployment makes another.
+    let pod = &ready[0];
+    installation.kubectl(&["delete", "pod", pod, "--wait=false"]).await.unwrap();
+    let from = Instant::now();
+    let ready = installation.until_ready(4).await;
+    absences.push(Absence { pod: pod.clone(), from, until: Instant::now() });
+
+    // Fewer.
+    installation.scale(2).await;
+    installation.until_ready(2).await;
+    let answers = load.stop().await;
+    answers.assert_none_lost();
+    check(&answers, &absences);
+    for pod in ready {
+        assert!(answers.by_pod().contains_key(pod.as_str()), "{pod} got no request: {:?}", answers.by_pod());
+    }
+    installation.remove().await;
+}
+
+/// Closes the pod's readiness gate for a second.
+async fn unready_for_a_while(ground: &Ground, installation: &Installation<'_>, pod: &str) -> Absence {
+    installation.set_gate(pod, false).await;
+    let changed = async |is_ready: bool| {
+        eventually(&format!("{pod} has Ready={is_ready}"), async || {
+            let changes = ground.node().readiness_changes();
+            let last = changes
+                .iter()
+                .rfind(|change| change.pod == pod && change.namespace == installation.namespace());
+            last.filter(|last| last.is_ready == is_ready).map(|last| last.at).ok_or("not yet")
+        })
+        .await
+    };
+    let from = changed(false).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let until = Instant::now();
+    installation.set_gate(pod, true).await;
+    changed(true).await;
+    Absence { pod: pod.to_owned(), from, until }
+}
+
+/// Checks that a pod got no request later than the limit after its absence began.
+fn check(answers: &Answers, absences: &[Absence]) {
+    for Absence { pod, from, until } in absences {
+        let late = answers.sent_to(pod, *from, *until);
+        let last = late.last().map(|answer| answer.sent.duration_since(*from)).unwrap_or_default();
+        println!("{pod}: {} requests after the change, the last after {last:?}", late.len());
+        assert!(last <= UNREADY_LIMIT, "{pod} got a request {last:?} after the change");
+    }
+}
