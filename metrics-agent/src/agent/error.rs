@@ -5,6 +5,7 @@ use core::fmt;
 use crate::credentials::CredentialError;
 use crate::publish::eds::EdsError;
 use crate::runtime::tasks::TaskEnded;
+use crate::sources::kubernetes::ConnectError;
 
 /// Why the agent ended, or did not start.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub enum AgentError {
     Eds(EdsError),
     /// A file of certificates, keys or tokens cannot be used.
     Credentials(CredentialError),
+    /// No configuration for a cluster.
+    Kubernetes(ConnectError),
     /// One of its tasks ended.
     Task(TaskEnded),
 }
@@ -22,6 +25,7 @@ impl fmt::Display for AgentError {
         match self {
             Self::Eds(error) => error.fmt(f),
             Self::Credentials(error) => error.fmt(f),
+            Self::Kubernetes(error) => error.fmt(f),
             Self::Task(ended) => ended.fmt(f),
         }
     }
@@ -32,6 +36,7 @@ impl core::error::Error for AgentError {
         match self {
             Self::Eds(error) => error.source(),
             Self::Credentials(error) => error.source(),
+            Self::Kubernetes(error) => error.source(),
             Self::Task(ended) => ended.source(),
         }
     }

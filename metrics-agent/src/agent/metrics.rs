@@ -6,6 +6,7 @@ use prometheus_client::registry::Registry;
 use crate::api::metrics::ApiMetrics;
 use crate::runtime::telemetry::ResultCounter;
 use crate::scrape::ScrapeMetrics;
+use crate::sources::kubernetes::WatchMetrics;
 
 /// The counters, each for the stage that counts. None has a label whose values come from outside, so the number of series is fixed.
 pub(super) struct Metrics {
@@ -16,6 +17,7 @@ pub(super) struct Metrics {
     pub(super) manifest_reads: ResultCounter,
     pub(super) credential_reads: ResultCounter,
     pub(super) eds_writes: ResultCounter,
+    pub(super) kubernetes: WatchMetrics,
 }
 
 impl Metrics {
@@ -32,6 +34,16 @@ impl Metrics {
         let help = "Readings of changed certificates, keys and tokens, by result";
         let credential_reads = counter("credential_reloads", help);
         let eds_writes = counter("eds_writes", "Writes of the EDS file, by result");
-        Self { registry, scrape, api, endpoints_file_reads, manifest_reads, credential_reads, eds_writes }
+        let kubernetes = WatchMetrics::register(r);
+        Self {
+            registry,
+            scrape,
+            api,
+            endpoints_file_reads,
+            manifest_reads,
+            credential_reads,
+            eds_writes,
+            kubernetes,
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod acceptance;
 mod error;
 mod metrics;
+mod pool_pods;
 mod reconciler;
 mod run;
 mod settings;

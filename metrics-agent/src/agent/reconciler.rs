@@ -8,6 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use endpoint_picker::pool::{Endpoint, Pool};
 use tokio::sync::watch;
 
+use super::pool_pods::{self, LeftOut, PoolPods};
+use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Plan, PoolPlan};
@@ -18,6 +20,7 @@ use crate::publish::snapshot::Topology;
 use crate::runtime::telemetry::ResultCounter;
 use crate::scrape::{ScrapedPool, Scraper};
 use crate::sources::endpoints::Discovery;
+use crate::sources::kubernetes::ReadyPods;
 
 /// Time between two checks whether an EDS file has to be written again, because writing failed or the file is gone.
 const EDS_CHECK: Duration = Duration::from_secs(1);
@@ -27,6 +30,8 @@ pub(super) struct Reconciler {
     pub(super) discovery: Discovery,
     /// Whether the flags name an endpoints file; then the one of the manifests is not used.
     pub(super) file_by_flag: bool,
+    /// The pods of a cluster, if one is watched.
+    pub(super) pods: Option<PoolPods>,
     pub(super) pools: Arc<Pools>,
     pub(super) scraper: Scraper,
     pub(super) scrape: ScrapeSettings,
@@ -40,12 +45,14 @@ pub(super) struct Reconciler {
 struct ServedPool {
     publisher: Arc<PoolPublisher>,
     topology: Topology,
+    members: Vec<Member>,
     scraping: ScrapePlan,
 }
 
 impl Reconciler {
     pub(super) async fn run(mut self, mut plans: watch::Receiver<PlanResult>) {
         let mut sets = self.discovery.sets();
+        let mut pods = self.pods.as_ref().map_or_else(|| watch::channel(Arc::default()).1, PoolPods::pods);
         let mut last: Option<Arc<Plan>> = None;
         loop {
             let plan = plans.borrow_and_update().clone();
@@ -58,13 +65,18 @@ impl Reconciler {
                 last = Some(Arc::clone(&plan));
             }
             let set = sets.borrow_and_update().clone();
+            let ready = pods.borrow_and_update().clone();
+            if let Some(pods) = &mut self.pods {
+                pods.watch(&plan, &ready);
+            }
             let written = match set {
-                Ok(endpoints) => self.apply_endpoints(&plan, &endpoints),
+                Ok(endpoints) => self.apply_endpoints(&plan, &endpoints, &ready),
                 Err(_) => true,
             };
             tokio::select! {
                 () = changed(&mut plans) => {}
                 () = changed(&mut sets) => {}
+                () = changed(&mut pods) => {}
                 () = self.wait_for_eds_write(written) => {}
             }
         }
@@ -94,7 +106,7 @@ impl Reconciler {
     }
 
     /// Applies a plan with its endpoints. Returns false when writing an EDS file failed.
-    fn apply_endpoints(&mut self, plan: &Plan, endpoints: &[Endpoint]) -> bool {
+    fn apply_endpoints(&mut self, plan: &Plan, endpoints: &[Endpoint], ready: &ReadyPods) -> bool {
         let mut written = true;
         let mut served = Vec::with_capacity(plan.pools.len());
         for pool in &plan.pools {
@@ -106,8 +118,15 @@ impl Reconciler {
                     "no endpoint has the pool's namespace and labels"
                 );
             }
-            written &= self.write_eds(&pool.name, &members);
-            served.extend(self.served_pool(pool, members));
+            let mut members: Vec<_> =
+                members.into_iter().map(|endpoint| Member { endpoint, pod: None }).collect();
+            if let Some(pods) = &self.pods {
+                let Some(pods) = pods.members(pool, ready) else { continue };
+                report(&pool.name, pool_pods::add(&mut members, pods, self.max_endpoints));
+            }
+            let endpoints: Vec<_> = members.iter().map(|member| member.endpoint.clone()).collect();
+            written &= self.write_eds(&pool.name, &endpoints);
+            served.extend(self.served_pool(pool, endpoints, members));
         }
         self.serve(served);
         written
@@ -116,7 +135,8 @@ impl Reconciler {
     /// Scrapes these pools from now on, and publishes them.
     fn serve(&mut self, served: Vec<ServedPool>) {
         let scraped = served.iter().map(|pool| ScrapedPool {
-            endpoints: pool.topology.pool.endpoints(),
+            name: pool.topology.pool.name(),
+            members: &pool.members,
             plan: pool.scraping.clone(),
             changes: pool.publisher.changes(),
         });
@@ -126,7 +146,12 @@ impl Reconciler {
         }
     }
 
-    fn served_pool(&self, plan: &PoolPlan, members: Vec<Endpoint>) -> Option<ServedPool> {
+    fn served_pool(
+        &self,
+        plan: &PoolPlan,
+        endpoints: Vec<Endpoint>,
+        members: Vec<Member>,
+    ) -> Option<ServedPool> {
         let publisher = self.pools.publisher(&plan.name)?;
         // An endpoint with several ranks counts once for each, so a pool may have more endpoints than discovery.
         if members.len() > self.max_endpoints {
@@ -137,10 +162,10 @@ impl Reconciler {
             );
             return None;
         }
-        match Pool::new(plan.name.clone(), members) {
+        match Pool::new(plan.name.clone(), endpoints) {
             Ok(pool) => {
                 let topology = Topology { pool, policy: Some(plan.policy.clone()) };
-                Some(ServedPool { publisher, topology, scraping: plan.scraping(&self.scrape) })
+                Some(ServedPool { publisher, topology, members, scraping: plan.scraping(&self.scrape) })
             }
             Err(error) => {
                 tracing::error!(pool = plan.name, %error, "the endpoints are refused; the pool is not scraped");
@@ -179,6 +204,23 @@ impl Reconciler {
                 false
             }
         }
+    }
+}
+
+fn report(pool: &str, LeftOut { same_address, beyond_limit }: LeftOut) {
+    if same_address > 0 {
+        tracing::warn!(
+            pool,
+            endpoints = same_address,
+            "left out, because another endpoint has their address"
+        );
+    }
+    if beyond_limit > 0 {
+        tracing::error!(
+            pool,
+            endpoints = beyond_limit,
+            "left out, because the pool is full (--max-endpoints)"
+        );
     }
 }
 

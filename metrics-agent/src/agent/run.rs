@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::acceptance::Acceptance;
 use super::error::AgentError;
 use super::metrics::Metrics;
+use super::pool_pods::PoolPods;
 use super::reconciler::Reconciler;
 use super::settings::Settings;
 use crate::api::access::check::Access;
@@ -26,6 +27,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;
 use crate::scrape::Scraper;
 use crate::sources::endpoints;
+use crate::sources::kubernetes::Cluster;
 
 /// After the stop signal, `/readyz` fails for this long before the listener closes.
 const DRAIN_NOTICE: Duration = Duration::from_secs(1);
@@ -54,11 +56,18 @@ pub async fn run(
     let clock = Clock::start();
     let pools = Arc::new(Pools::new(clock, tasks.clone()));
     let file_by_flag = settings.sources.file.is_some();
+    let cluster = match settings.kubernetes {
+        Some(settings) => {
+            let cluster = Cluster::start(settings, &tasks, &metrics.kubernetes).await;
+            Some(cluster.map_err(AgentError::Kubernetes)?)
+        }
+        None => None,
+    };
     let acceptance = Acceptance {
         eds: settings.eds.clone(),
         scrape: settings.scrape.clone(),
         has_tls: scrape_credentials.tls.is_some(),
-        has_endpoints: file_by_flag || !settings.sources.fixed.is_empty(),
+        has_endpoints: file_by_flag || !settings.sources.fixed.is_empty() || cluster.is_some(),
     };
     let discovery = endpoints::start(
         settings.sources,
@@ -83,6 +92,7 @@ pub async fn run(
     let reconciler = Reconciler {
         discovery,
         file_by_flag,
+        pods: cluster.map(|cluster| PoolPods::new(cluster.pods)),
         pools: Arc::clone(&pools),
         scraper: Scraper::new(clock, Arc::new(scrape_credentials), tasks.clone(), metrics.scrape.clone()),
         scrape: settings.scrape,

@@ -8,6 +8,7 @@ use crate::catalogue::{Options, watch};
 use crate::publish::eds;
 use crate::scrape::connection::credentials as scrape_credentials;
 use crate::sources::endpoints::Sources;
+use crate::sources::kubernetes;
 
 /// The settings of one agent.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct Settings {
     pub manifests: Option<watch::Settings>,
     /// Where endpoints come from.
     pub sources: Sources,
+    /// The cluster whose pools and pods are watched.
+    pub kubernetes: Option<kubernetes::Settings>,
     /// How endpoints are scraped.
     pub scrape: ScrapeSettings,
     /// The agent's credentials for model servers, and the authorities that it trusts.

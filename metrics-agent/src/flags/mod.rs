@@ -3,6 +3,7 @@
 mod agent;
 mod error;
 mod explain;
+mod kubernetes;
 mod policy;
 mod scraping;
 mod serving;
@@ -18,6 +19,7 @@ use clap::{Parser, Subcommand};
 pub use self::agent::AgentFlags;
 pub use self::error::FlagError;
 pub use self::explain::ExplainFlags;
+pub use self::kubernetes::KubernetesFlags;
 pub use self::policy::PolicyFlags;
 use self::scraping::ScrapeFlags;
 use self::serving::ServeFlags;
@@ -25,6 +27,7 @@ use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 
 use crate::agent::Settings;
 use crate::catalogue::watch;
+use crate::sources::kubernetes as cluster;
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
 #[derive(Debug, Parser)]
@@ -49,6 +52,9 @@ pub struct Flags {
 
     #[command(flatten)]
     sources: SourceFlags,
+
+    #[command(flatten)]
+    kubernetes: KubernetesFlags,
 
     #[command(flatten)]
     policy: PolicyFlags,
@@ -102,10 +108,16 @@ pub enum Command {
 impl Flags {
     /// The agent's settings. An interval that is too short is raised, with a warning, as in the EPP.
     pub fn settings(self) -> Result<Settings, FlagError> {
-        let Self { sources, policy, endpoints, scrape, eds, serve, .. } = self;
+        let Self { sources, kubernetes, policy, endpoints, scrape, eds, serve, .. } = self;
         let (scrape, scrape_credentials) = scrape.settings()?;
         let options = policy.options()?;
+        let limits = cluster::Limits {
+            pods: endpoints.max_endpoints(),
+            labels: endpoints.labels(),
+            objects: options.file_limits,
+        };
         Ok(Settings {
+            kubernetes: kubernetes.settings(sources.kubernetes(), limits)?,
             manifests: sources.manifests().map(|path| watch::Settings { path, options: options.clone() }),
             options,
             sources: sources.sources(endpoints.labels())?,
@@ -132,6 +144,7 @@ mod tests {
     use crate::catalogue::dialect::MultiEngine;
     use crate::catalogue::scraping::MIN_INTERVAL;
     use crate::sources::endpoints::LabelLimits;
+    use crate::sources::kubernetes::Namespaces;
 
     fn settings(flags: &str) -> Settings {
         let arguments = core::iter::once("metrics-agent").chain(flags.split_whitespace());
@@ -204,6 +217,22 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_is_watched_in_the_given_namespaces() {
+        let watched = |flags: &str| settings(&format!("--kubernetes {flags}")).kubernetes.unwrap();
+        assert_eq!((watched("").namespaces, watched("").picker_config_map), (None, None));
+        let two = watched("--kubernetes-namespace b --kubernetes-namespace a --kubernetes-namespace b");
+        assert_eq!(two.namespaces, Some(Namespaces::Named(["a", "b"].map(str::to_owned).into())));
+        let all = watched("--kubernetes-namespace a --kubernetes-namespace *");
+        assert_eq!(all.namespaces, Some(Namespaces::All));
+        let config_map = |flag: &str| watched(&format!("--picker-config-map {flag}")).picker_config_map;
+        assert_eq!(config_map("picker"), Some((None, "picker".to_owned())));
+        assert_eq!(config_map("a/picker.v2"), Some((Some("a".to_owned()), "picker.v2".to_owned())));
+        let limits = watched("--max-endpoints 3 --max-label-bytes 4 --max-manifests 5").limits;
+        assert_eq!((limits.pods, limits.labels.value_bytes, limits.objects.manifests), (3, 4, 5));
+        assert_eq!(settings("--endpoint 10.0.0.1:1").kubernetes, None);
+    }
+
+    #[test]
     fn an_interval_below_the_minimum_is_raised() {
         assert_eq!(settings("--endpoint 10.0.0.1:1 --interval 1ms").scrape.interval, MIN_INTERVAL);
         assert_eq!(settings("--endpoint 10.0.0.1:1 --interval 2s").scrape.interval, Duration::from_secs(2));
@@ -229,6 +258,15 @@ mod tests {
             ("--endpoint 10.0.0.1:1 --data-parallel mean", ["--data-parallel", "first"]),
             ("--endpoint 10.0.0.1:1 --pool=", ["--pool", "allowed"]),
             ("--endpoint 10.0.0.1:1 --eds-cluster x", ["--eds-file", "required"]),
+            (
+                "--endpoint 10.0.0.1:1 --kubernetes-namespace x",
+                ["--kubernetes-namespace", "requires --kubernetes"],
+            ),
+            ("--endpoint 10.0.0.1:1 --picker-config-map x", ["--picker-config-map", "requires --kubernetes"]),
+            ("--kubernetes --kubernetes-namespace a.b", ["--kubernetes-namespace", "name of a namespace"]),
+            ("--kubernetes --kubernetes-namespace=", ["--kubernetes-namespace", "name of a namespace"]),
+            ("--kubernetes --picker-config-map a/b/c", ["--picker-config-map", "NAMESPACE/NAME"]),
+            ("--kubernetes --picker-config-map /b", ["--picker-config-map", "NAMESPACE/NAME"]),
         ] {
             let refusal = refusal(flags);
             for part in parts {

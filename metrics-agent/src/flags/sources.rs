@@ -21,6 +21,12 @@ pub(super) struct SourceFlags {
     #[arg(long, value_name = "PATH")]
     manifests: Option<PathBuf>,
 
+    /// Watch a Kubernetes cluster: `InferencePool` and the other kinds, and the pods of the pools. The API server is the one of
+    /// KUBECONFIG, otherwise of the pod's `ServiceAccount`, otherwise of ~/.kube/config. Manifests of --manifests are used too, such as a
+    /// mounted `EndpointPickerConfig`.
+    #[arg(long)]
+    kubernetes: bool,
+
     /// A model server, with an IPv6 address in brackets; may be repeated. Its name is default/IP:PORT.
     #[arg(long = "endpoint", value_name = "IP:PORT", value_parser = values::endpoint)]
     endpoint: Vec<SocketAddr>,
@@ -33,6 +39,10 @@ pub(super) struct SourceFlags {
 impl SourceFlags {
     pub(super) fn manifests(&self) -> Option<PathBuf> {
         self.manifests.clone()
+    }
+
+    pub(super) fn kubernetes(&self) -> bool {
+        self.kubernetes
     }
 
     pub(super) fn sources(self, labels: LabelLimits) -> Result<Sources, FlagError> {

@@ -45,6 +45,32 @@ pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// A namespace, or `*` for all of them.
+pub(super) fn namespace(text: &str) -> Result<String, String> {
+    let is_valid = text == "*" || (is_object_name(text) && text.len() <= 63 && !text.contains('.'));
+    is_valid.then(|| text.to_owned()).ok_or_else(|| "allowed is the name of a namespace, or '*'".to_owned())
+}
+
+/// The name of an object of Kubernetes, with its namespace or without.
+pub(super) fn object(text: &str) -> Result<(Option<String>, String), String> {
+    let (namespace, name) = match text.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, text),
+    };
+    if is_object_name(name)
+        && namespace.is_none_or(|namespace| is_object_name(namespace) && !namespace.contains('.'))
+    {
+        Ok((namespace.map(str::to_owned), name.to_owned()))
+    } else {
+        Err("allowed is the name of an object, or NAMESPACE/NAME".to_owned())
+    }
+}
+
+fn is_object_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    (1..=253).contains(&text.len()) && text.bytes().all(allowed)
+}
+
 /// The URL of an agent; without a scheme, http.
 pub(super) fn agent(text: &str) -> Result<Uri, String> {
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };

@@ -1,10 +1,8 @@
 //! The scrape tasks of all pools.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use endpoint_picker::pool::Endpoint;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -14,14 +12,17 @@ use super::restart::RestartWatch;
 use super::slot::Slot;
 use super::task::{Job, Task};
 use super::turns::{from_now_on, turn};
+use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::ScrapePlan;
 use crate::runtime::clock::{self, Clock};
 use crate::runtime::tasks::Tasks;
 
 /// A pool to be scraped.
 pub struct ScrapedPool<'a> {
+    /// The pool's name.
+    pub name: &'a str,
     /// The pool's endpoints.
-    pub endpoints: &'a [Endpoint],
+    pub members: &'a [Member],
     /// How they are scraped.
     pub plan: ScrapePlan,
     /// Notified when one of the pool's slots has changed.
@@ -35,10 +36,13 @@ pub struct Scraper {
     tasks: Tasks,
     metrics: ScrapeMetrics,
     running: HashMap<Job, RunningTask>,
-    /// The endpoints of all pools, by name and address; `None` until there are pools.
-    endpoints: Option<HashSet<(String, SocketAddr)>>,
+    /// The endpoints of each pool that was scraped last.
+    pools: HashMap<String, HashSet<Server>>,
     started: u32,
 }
+
+/// One server, by the key of its endpoint's name and address, and by its pod.
+type Server = (u64, Option<Arc<str>>);
 
 struct RunningTask {
     slot: Arc<Slot>,
@@ -49,23 +53,33 @@ struct RunningTask {
 impl Scraper {
     /// Scrapes nothing until [`Self::set_pools`] is called. `credentials` must have TLS if a pool is scraped over TLS.
     pub fn new(clock: Clock, credentials: Arc<Credentials>, tasks: Tasks, metrics: ScrapeMetrics) -> Self {
-        Self { clock, credentials, tasks, metrics, running: HashMap::new(), endpoints: None, started: 0 }
+        Self {
+            clock,
+            credentials,
+            tasks,
+            metrics,
+            running: HashMap::new(),
+            pools: HashMap::new(),
+            started: 0,
+        }
     }
 
     /// Scrapes the endpoints of these pools from now on, and returns the slots of each pool, one for each endpoint in its order.
     /// Endpoints that stay keep their task and their reading.
     pub fn set_pools(&mut self, pools: Vec<ScrapedPool<'_>>) -> Vec<Vec<Arc<Slot>>> {
         let mut before = core::mem::take(&mut self.running);
-        let endpoints_before = self.endpoints.take();
-        let mut endpoints = HashSet::new();
+        let pools_before = core::mem::take(&mut self.pools);
         let mut slots = Vec::with_capacity(pools.len());
-        for ScrapedPool { endpoints: members, plan, changes } in pools {
+        for ScrapedPool { name, members, plan, changes } in pools {
             let mut own = Vec::with_capacity(members.len());
-            for endpoint in members {
-                let job = Job::new(&plan, endpoint);
-                let identity = (endpoint.name().to_owned(), endpoint.address());
-                let is_new = endpoints_before.as_ref().is_some_and(|before| !before.contains(&identity));
-                endpoints.insert(identity);
+            // Everything is new in a pool that is new itself; then nothing is known that could be out of date.
+            let pool_before = pools_before.get(name);
+            let mut servers = HashSet::with_capacity(members.len());
+            for member in members {
+                let job = Job::new(&plan, member);
+                let server = (member.endpoint.key(), member.pod.clone());
+                let is_new = pool_before.is_some_and(|before| !before.contains(&server));
+                servers.insert(server);
                 let mut task = match self.running.remove(&job) {
                     Some(shared) => shared,
                     None => match before.remove(&job) {
@@ -78,8 +92,8 @@ impl Scraper {
                 self.running.insert(job, task);
             }
             slots.push(own);
+            self.pools.insert(name.to_owned(), servers);
         }
-        self.endpoints = Some(endpoints);
         for task in self.running.values() {
             task.slot.set_readers(task.readers.clone());
         }
@@ -99,5 +113,66 @@ impl Scraper {
         self.started = self.started.wrapping_add(1);
         let task = self.tasks.spawn(format!("scraping of {}", job.endpoint), task.run(first));
         RunningTask { slot, readers: Vec::new(), _task: task }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use endpoint_picker::pool::Endpoint;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::catalogue::Plan;
+    use crate::flags::Flags;
+
+    fn plan() -> ScrapePlan {
+        use clap::Parser;
+        let flags = Flags::try_parse_from(["metrics-agent", "--endpoint", "10.0.0.1:1"]).unwrap();
+        let settings = flags.settings().unwrap();
+        Plan::without_manifests(&settings.options).pools[0].scraping(&settings.scrape)
+    }
+
+    fn scraper() -> Scraper {
+        let metrics = ScrapeMetrics::register(&mut Registry::default());
+        Scraper::new(Clock::start(), Arc::default(), Tasks::new().0, metrics)
+    }
+
+    fn member(name: &str, pod: Option<&str>) -> Member {
+        let endpoint = Endpoint::new(name.to_owned(), "10.0.0.1:1".parse().unwrap(), Vec::new());
+        Member { endpoint, pod: pod.map(Into::into) }
+    }
+
+    /// The slots of one pool with these endpoints. Nothing is scraped, because nothing is awaited.
+    fn slots(scraper: &mut Scraper, plan: &ScrapePlan, members: &[Member]) -> Vec<Arc<Slot>> {
+        let pool = ScrapedPool { name: "p", members, plan: plan.clone(), changes: Arc::default() };
+        scraper.set_pools(vec![pool]).remove(0)
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_comes_back_under_its_name_and_address_begins_cold() {
+        let (mut scraper, plan) = (scraper(), plan());
+        let first = slots(&mut scraper, &plan, &[member("n/a-rank-0", Some("u1"))]);
+        assert_eq!(first[0].reading().cached_since, None, "it was there when the agent started");
+        let same = slots(&mut scraper, &plan, &[member("n/a-rank-0", Some("u1"))]);
+        assert!(Arc::ptr_eq(&first[0], &same[0]));
+        let next = slots(&mut scraper, &plan, &[member("n/a-rank-0", Some("u2"))]);
+        assert!(next[0].reading().cached_since.is_some());
+        assert!(next[0].reading().updated.is_none(), "it has none of the readings of the other pod");
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_joins_a_pool_is_new_unless_the_pool_is() {
+        let (mut scraper, plan) = (scraper(), plan());
+        let a = member("n/a", None);
+        assert_eq!(slots(&mut scraper, &plan, core::slice::from_ref(&a))[0].reading().cached_since, None);
+        let pool = |name, members| ScrapedPool { name, members, plan: plan.clone(), changes: Arc::default() };
+        let (b, c) = ([a.clone(), member("n/b", None)], [member("n/c", None)]);
+        let slots = scraper.set_pools(vec![pool("p", &b), pool("q", &c)]);
+        assert!(slots[0][1].reading().cached_since.is_some(), "b joined p");
+        assert_eq!(slots[1][0].reading().cached_since, None, "q is new, as after a restart of the agent");
+        // An empty pool that fills.
+        scraper.set_pools(vec![pool("p", &[])]);
+        let slots = scraper.set_pools(vec![pool("p", &b)]);
+        assert!(slots[0].iter().all(|slot| slot.reading().cached_since.is_some()));
     }
 }

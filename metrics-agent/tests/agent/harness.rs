@@ -91,6 +91,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         options: options_for("default"),
         manifests: None,
+        kubernetes: None,
         sources: Sources::default(),
         scrape: ScrapeSettings {
             interval: MIN_INTERVAL,

@@ -42,8 +42,11 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
     let agent = Agent::start(scraping(&[server.address()])).await;
     agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
     report_once(&agent, &server).await;
-    // Absent until the first such event, which does not happen here.
-    let rare = "# TYPE metrics_agent_extract_errors counter\n# TYPE metrics_agent_refused_requests counter\n";
+    // Absent until the first such event, which does not happen here, and without a cluster.
+    let rare = "# TYPE metrics_agent_extract_errors counter\n# TYPE metrics_agent_refused_requests counter\n\
+                # TYPE metrics_agent_kubernetes_watches gauge\n# TYPE metrics_agent_kubernetes_objects gauge\n\
+                # TYPE metrics_agent_kubernetes_ignored_objects gauge\n# TYPE metrics_agent_kubernetes_lists counter\n\
+                # TYPE metrics_agent_kubernetes_watch_errors counter\n";
     let text = agent.get("/metrics").await.text() + rare;
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let known: BTreeSet<String> = described

@@ -3,12 +3,24 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoint;
+
+use crate::sources::kubernetes::{Pod, PodSelector};
 
 /// The labels with the active target ports of an endpoint; the first one found decides. On pods these are annotations (the EPP's
 /// key and its alias); endpoints of a file have labels only.
 pub const ACTIVE_PORTS: [&str; 2] = ["llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"];
+
+/// An endpoint of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The endpoint.
+    pub endpoint: Endpoint,
+    /// The uid of its pod; `None` for endpoints of flags and files.
+    pub pod: Option<Arc<str>>,
+}
 
 /// Which endpoints belong to a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,14 +58,91 @@ impl Members {
         }
         members
     }
+
+    /// The pods that belong to the pool; `None`: it does not select.
+    pub fn selector(&self) -> Option<PodSelector> {
+        match self {
+            Self::All => None,
+            Self::Selected { namespace, labels, .. } => {
+                Some(PodSelector { namespace: namespace.clone(), labels: labels.clone() })
+            }
+        }
+    }
+
+    /// The endpoints of the pool's pods, in the order of the pods: as in the EPP one for each active target port, named
+    /// `<namespace>/<pod>-rank-<i>` after the port's index in the pool.
+    pub fn of_pods(&self, pods: &[Arc<Pod>]) -> Vec<Member> {
+        let Self::Selected { namespace, target_ports, .. } = self else { return Vec::new() };
+        let mut members = Vec::with_capacity(pods.len() * target_ports.len());
+        for pod in pods {
+            let member = |(rank, port): (usize, NonZeroU16)| {
+                let labels = pod.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+                let name = format!("{namespace}/{}-rank-{rank}", pod.name);
+                let endpoint = Endpoint::new(name, SocketAddr::new(pod.ip, port.get()), labels);
+                Member { endpoint, pod: Some(Arc::clone(&pod.uid)) }
+            };
+            match &pod.active_ports {
+                Some(active) => members.extend(active_ports(active, target_ports).map(member)),
+                None => members.extend(target_ports.iter().copied().enumerate().map(member)),
+            }
+        }
+        members
+    }
+}
+
+/// The target ports in a list of active ports, each with its index in the pool. Other ports of the list are skipped.
+fn active_ports(active: &str, target_ports: &[NonZeroU16]) -> impl Iterator<Item = (usize, NonZeroU16)> {
+    let active: Vec<u16> = active.split(',').filter_map(|port| port.trim().parse().ok()).collect();
+    let ports = target_ports.iter().copied().enumerate();
+    ports.filter(move |(_, port)| active.contains(&port.get()))
 }
 
 fn ranks(endpoint: &Endpoint, active: &str, target_ports: &[NonZeroU16]) -> impl Iterator<Item = Endpoint> {
-    let active: Vec<u16> = active.split(',').filter_map(|port| port.trim().parse().ok()).collect();
-    let ports = target_ports.iter().enumerate().filter(move |(_, port)| active.contains(&port.get()));
-    ports.map(|(rank, port)| {
+    active_ports(active, target_ports).map(|(rank, port)| {
         let labels = endpoint.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let address = SocketAddr::new(endpoint.address().ip(), port.get());
         Endpoint::new(format!("{}-rank-{rank}", endpoint.name()), address, labels)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, ip: &str, active_ports: Option<&str>) -> Arc<Pod> {
+        Arc::new(Pod {
+            name: name.to_owned(),
+            uid: format!("uid of {name}").into(),
+            ip: ip.parse().unwrap(),
+            labels: [("llm-d.ai/role".to_owned(), "decode".to_owned())].into(),
+            active_ports: active_ports.map(str::to_owned),
+        })
+    }
+
+    #[test]
+    fn a_pod_has_an_endpoint_for_each_active_target_port() {
+        let ports = [8000, 8001, 8002].map(|port| NonZeroU16::new(port).unwrap());
+        let labels = [("app".to_owned(), "llama".to_owned())].into();
+        let members =
+            Members::Selected { namespace: "team-a".to_owned(), labels, target_ports: ports.into() };
+        let pods = [
+            pod("a", "10.0.0.1", None),
+            pod("b", "2001:db8::1", Some("8002, 8000,9000,x")),
+            pod("c", "10.0.0.3", Some("")),
+        ];
+        let found = members.of_pods(&pods);
+        let printed = found.iter().map(|Member { endpoint, pod }| {
+            assert_eq!(endpoint.label("llm-d.ai/role"), Some("decode"));
+            (endpoint.name(), endpoint.printed_address(), pod.as_deref().unwrap())
+        });
+        let expected = [
+            ("team-a/a-rank-0", "10.0.0.1:8000", "uid of a"),
+            ("team-a/a-rank-1", "10.0.0.1:8001", "uid of a"),
+            ("team-a/a-rank-2", "10.0.0.1:8002", "uid of a"),
+            ("team-a/b-rank-0", "[2001:db8::1]:8000", "uid of b"),
+            ("team-a/b-rank-2", "[2001:db8::1]:8002", "uid of b"),
+        ];
+        assert_eq!(printed.collect::<Vec<_>>(), expected);
+        assert_eq!(Members::All.of_pods(&pods), []);
+    }
 }

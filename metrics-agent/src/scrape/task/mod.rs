@@ -38,6 +38,8 @@ pub(super) struct Task {
     metrics: ScrapeMetrics,
     client: Client,
     restarts: RestartWatch,
+    /// Whether discovery knows if the server is ready. Otherwise refused connections show that it is not.
+    is_ready_by_discovery: bool,
     /// Failed scrapes since the last success.
     failures: u32,
     /// Pauses after costly failures in a row, each twice as long as the one before.
@@ -53,11 +55,23 @@ impl Task {
         metrics: ScrapeMetrics,
         restarts: RestartWatch,
     ) -> Self {
-        let Job { endpoint, address, settings, dialect } = job.clone();
+        let Job { endpoint, address, settings, dialect, pod } = job.clone();
         let reader = Reader::with_limits(&dialect, settings.engines, settings.text);
         let client = Client { reader, credentials, connection: None, refusals: 0 };
         let pauses = pauses(settings.interval);
-        Self { endpoint, address, settings, slot, clock, metrics, client, restarts, failures: 0, pauses }
+        Self {
+            endpoint,
+            address,
+            settings,
+            slot,
+            clock,
+            metrics,
+            client,
+            restarts,
+            is_ready_by_discovery: pod.is_some(),
+            failures: 0,
+            pauses,
+        }
     }
 
     /// Scrapes at time `first`, then once each interval. Ticks during a slow scrape or a pause are skipped.
@@ -89,7 +103,7 @@ impl Task {
         if !accepts {
             self.restarts.refused();
         }
-        changed |= self.slot.set_ready(accepts);
+        changed |= self.slot.set_ready(accepts || self.is_ready_by_discovery);
         let is_failing = self.settings.unready_after.is_some_and(|max| self.failures >= max.get());
         if self.slot.set_failing(is_failing) {
             changed = true;

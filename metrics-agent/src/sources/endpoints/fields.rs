@@ -65,7 +65,7 @@ impl Default for LabelLimits {
 
 impl LabelLimits {
     /// Refuses labels above the limits, because all labels travel to every proxy.
-    pub(super) fn check(self, labels: &BTreeMap<String, String>) -> Result<(), String> {
+    pub(in crate::sources) fn check(self, labels: &BTreeMap<String, String>) -> Result<(), String> {
         if labels.len() > self.count {
             let (found, max) = (labels.len(), self.count);
             return Err(format!("{found} labels; allowed are at most {max} (--max-endpoint-labels)"));

@@ -1,7 +1,94 @@
 //! Pools, their policies and their pods, as a Kubernetes API server has them.
+//!
+//! [`objects`] and [`pods`] each keep some watches and publish what these have read; [`watch`] is one of them, over the [`client`].
 
+mod client;
 mod objects;
 mod pods;
+mod watch;
 
-pub use objects::{ClusterObject, ClusterObjects, ObjectId, ObjectsResult};
-pub use pods::{Pod, PodSelector, ReadyPods};
+use tokio::sync::watch as channel;
+
+pub use client::{AnswerBody, ApiError, Client, ConnectError, Lines, Reason};
+pub use objects::{ClusterObject, ClusterObjects, ObjectId, ObjectsResult, PickerConfigMap};
+pub use pods::{PendingPods, Pod, PodSelector, PodWatches, ReadyPods};
+pub use watch::WatchMetrics;
+
+use crate::files::FileLimits;
+use crate::runtime::tasks::Tasks;
+use crate::sources::endpoints::LabelLimits;
+use objects::ObjectWatches;
+
+/// What is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The namespaces of pools and policies; `None`: the pod's own, or the one of the kubeconfig's context.
+    pub namespaces: Option<Namespaces>,
+    /// The `ConfigMap` with picker configurations; without a namespace it is in the agent's own.
+    pub picker_config_map: Option<(Option<String>, String)>,
+    /// Limits on what is read.
+    pub limits: Limits,
+}
+
+/// Limits on what is read from a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most ready pods of one pool.
+    pub pods: usize,
+    /// Limits on the labels of each pod.
+    pub labels: LabelLimits,
+    /// Most bytes of an object, and most objects of each kind and watch.
+    pub objects: FileLimits,
+}
+
+/// Namespaces to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    /// All.
+    All,
+    /// These.
+    Named(Vec<String>),
+}
+
+/// A cluster that is watched until dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The client, for reports to the API server.
+    pub client: Client,
+    /// The namespace of pools that are named without one: the only watched one, otherwise the agent's own.
+    pub namespace: String,
+    /// The watches of the pods, which the pools' selectors start.
+    pub pods: PodWatches,
+    objects: ObjectWatches,
+}
+
+impl Cluster {
+    /// Reads the configuration, and watches the objects from now on. An API server that cannot be reached is not an error.
+    pub async fn start(
+        settings: Settings,
+        tasks: &Tasks,
+        metrics: &WatchMetrics,
+    ) -> Result<Self, ConnectError> {
+        let Settings { namespaces, picker_config_map, limits } = settings;
+        let client = Client::connect().await?;
+        let own = client.namespace().to_owned();
+        let namespaces = namespaces.unwrap_or_else(|| Namespaces::Named(vec![own.clone()]));
+        let config_map = picker_config_map.map(|(namespace, name)| PickerConfigMap {
+            namespace: namespace.unwrap_or_else(|| own.clone()),
+            name,
+        });
+        let objects = ObjectWatches::start(&client, &namespaces, config_map, limits.objects, tasks, metrics);
+        let pods =
+            PodWatches::new(client.clone(), limits.pods, limits.labels, tasks.clone(), metrics.clone());
+        let namespace = match namespaces {
+            Namespaces::Named(mut names) if names.len() == 1 => names.remove(0),
+            Namespaces::Named(_) | Namespaces::All => own,
+        };
+        Ok(Self { client, namespace, pods, objects })
+    }
+
+    /// Receives the objects of all kinds.
+    pub fn objects(&self) -> channel::Receiver<ObjectsResult> {
+        self.objects.objects()
+    }
+}

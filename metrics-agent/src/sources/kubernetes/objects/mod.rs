@@ -1,9 +1,15 @@
 //! The objects that describe pools and their policies.
 
+mod decode;
+mod kinds;
+mod store;
+mod watches;
+
 use core::fmt;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
+pub(super) use watches::ObjectWatches;
 
 /// The newest objects of all kinds; before every kind was listed once, which ones are missing.
 pub type ObjectsResult = Result<Arc<ClusterObjects>, String>;
@@ -47,4 +53,13 @@ impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }
+}
+
+/// The `ConfigMap` with picker configurations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PickerConfigMap {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }

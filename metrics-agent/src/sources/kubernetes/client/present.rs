@@ -1,0 +1,163 @@
+//! The client, over kube's connections and credentials.
+
+use core::error::Error;
+use core::fmt::Write;
+use core::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::{Method, Request, Response};
+use kube::config::{Config, KubeConfigOptions};
+use rustls::crypto::ring;
+use tokio::time::timeout;
+
+use super::ConnectError;
+use super::error::ApiError;
+use super::lines::Lines;
+
+/// The body of an answer.
+pub type AnswerBody = kube::client::Body;
+
+/// Longest time until an answer begins, and until it ends unless it is a watch. A connection that broke without notice costs this
+/// time at most.
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+
+/// Longest time for a connection and its handshakes.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Most bytes of an answer with an error, or to a written object.
+const MAX_SHORT_ANSWER: usize = 4 * 1024 * 1024;
+
+/// A client of the API server. Clones share its connections.
+#[derive(Clone)]
+pub struct Client {
+    inner: kube::Client,
+    namespace: String,
+}
+
+impl core::fmt::Debug for Client {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Client").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Reads the configuration: the file that `KUBECONFIG` names, otherwise the pod's `ServiceAccount`, otherwise `~/.kube/config`.
+    /// Tokens and authorities in files are read again when they change. Nothing is sent yet.
+    pub async fn connect() -> Result<Self, ConnectError> {
+        // kube takes the process's provider; it fails only when there is one already.
+        let _ = ring::default_provider().install_default();
+        let mut config = config().await?;
+        config.connect_timeout = Some(CONNECT_LIMIT);
+        // Watches retry by themselves.
+        config.default_retry = false;
+        let namespace = config.default_namespace.trim().to_owned();
+        let inner = kube::Client::try_from(config)
+            .map_err(|error| ConnectError(format!("no client for Kubernetes: {}", with_sources(&error))))?;
+        Ok(Self { inner, namespace })
+    }
+
+    /// The pod's namespace, or the one of the kubeconfig's context.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Reads this path; an answer of more than `max_bytes` is an error.
+    pub async fn get(&self, path: &str, max_bytes: usize) -> Result<Bytes, ApiError> {
+        within_limit(async {
+            let answer = self.answer(request(Method::GET, path, None, Vec::new())?).await?;
+            read(answer.into_body(), max_bytes).await
+        })
+        .await
+    }
+
+    /// Watches this path; the API server has to end the answer within `limit`.
+    pub async fn lines(&self, path: &str, limit: Duration) -> Result<Lines<AnswerBody>, ApiError> {
+        let answer = self.answer(request(Method::GET, path, None, Vec::new())?);
+        Ok(Lines::new(within_limit(answer).await?.into_body(), limit))
+    }
+
+    /// Writes an object, and returns the answer.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &'static str,
+        body: Vec<u8>,
+    ) -> Result<Bytes, ApiError> {
+        within_limit(async {
+            let answer = self.answer(request(method, path, Some(content_type), body)?).await?;
+            read(answer.into_body(), MAX_SHORT_ANSWER).await
+        })
+        .await
+    }
+
+    async fn answer(&self, request: Request<Vec<u8>>) -> Result<Response<AnswerBody>, ApiError> {
+        let sent = self.inner.send(request.map(AnswerBody::from)).await;
+        let answer = sent.map_err(|error| ApiError::Connection(with_sources(&error)))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let body = read(answer.into_body(), MAX_SHORT_ANSWER).await.unwrap_or_default();
+        Err(ApiError::of_answer(status.as_u16(), &body))
+    }
+}
+
+async fn config() -> Result<Config, ConnectError> {
+    let in_cluster = match std::env::var_os("KUBECONFIG") {
+        Some(_) => None,
+        None => match Config::incluster() {
+            Ok(config) => return Ok(config),
+            Err(error) => Some(error),
+        },
+    };
+    let found = Config::from_kubeconfig(&KubeConfigOptions::default()).await;
+    found.map_err(|error| {
+        let mut text = format!("no configuration for Kubernetes: kubeconfig: {}", with_sources(&error));
+        if let Some(error) = in_cluster {
+            let _ = write!(text, "; ServiceAccount of a pod: {}", with_sources(&error));
+        }
+        ConnectError(text)
+    })
+}
+
+fn request(
+    method: Method,
+    path: &str,
+    content_type: Option<&'static str>,
+    body: Vec<u8>,
+) -> Result<Request<Vec<u8>>, ApiError> {
+    let mut request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
+    if let Some(content_type) = content_type {
+        request = request.header(CONTENT_TYPE, content_type);
+    }
+    request.body(body).map_err(|error| ApiError::Malformed(format!("request to {path:?}: {error}")))
+}
+
+async fn within_limit<T>(answer: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    timeout(ANSWER_LIMIT, answer).await.unwrap_or(Err(ApiError::Timeout(ANSWER_LIMIT)))
+}
+
+async fn read(body: AnswerBody, max_bytes: usize) -> Result<Bytes, ApiError> {
+    match Limited::new(body, max_bytes).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::TooLarge(max_bytes)),
+        Err(error) => Err(ApiError::Connection(with_sources(error.as_ref()))),
+    }
+}
+
+/// An error and its sources, whose messages often say more than its own.
+fn with_sources(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            let _ = write!(text, ": {cause}");
+        }
+        source = error.source();
+    }
+    text
+}

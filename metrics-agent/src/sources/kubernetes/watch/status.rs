@@ -1,0 +1,229 @@
+//! The state of one watch, for the log and the counters.
+
+use core::time::Duration;
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
+
+use super::is_missing;
+use super::metrics::WatchMetrics;
+use super::target::Target;
+use crate::sources::kubernetes::client::{ApiError, Reason};
+
+/// For so long a refusal may be one that passes: an API server that has just started refuses valid tokens for a moment.
+const PASSING_REFUSAL: Duration = Duration::from_secs(5);
+
+/// The state of one watch. Its part of the gauges is removed when it is dropped.
+pub(super) struct WatchStatus {
+    target: Target,
+    metrics: WatchMetrics,
+    state: State,
+    objects: i64,
+    ignored: i64,
+    /// The first refusal since the watch worked.
+    refused: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing was listed yet, and nothing has failed.
+    Starting,
+    /// Changes arrive.
+    Synced,
+    /// The kind is not installed.
+    Missing,
+    /// Reading is forbidden.
+    Forbidden,
+    /// The API server cannot be reached, or does not answer as it should.
+    Failing,
+}
+
+impl State {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Synced => "synced",
+            Self::Missing => "missing",
+            Self::Forbidden => "forbidden",
+            Self::Failing => "failing",
+        }
+    }
+}
+
+impl WatchStatus {
+    /// The status of a watch that starts. Errors start at zero, because Prometheus sees no increase in the first value of a new
+    /// series.
+    pub(super) fn new(target: Target, metrics: WatchMetrics) -> Self {
+        let status = Self { target, metrics, state: State::Starting, objects: 0, ignored: 0, refused: None };
+        for reason in Reason::ALL {
+            let labels = [("resource", status.resource()), ("reason", reason.label())];
+            drop(status.metrics.errors.get_or_create(&labels));
+        }
+        status.gauge(State::Starting).inc();
+        status
+    }
+
+    fn resource(&self) -> &'static str {
+        self.target.resource.name
+    }
+
+    /// A list begins.
+    pub(super) fn lists(&self) {
+        self.metrics.lists.get_or_create(&[("resource", self.resource())]).inc();
+    }
+
+    /// Changes arrive from now on.
+    pub(super) fn works(&mut self) {
+        self.refused = None;
+        match self.state {
+            State::Synced => {}
+            State::Starting => tracing::info!(watch = %self.target, objects = self.objects, "watched"),
+            State::Missing | State::Forbidden | State::Failing => {
+                tracing::info!(watch = %self.target, objects = self.objects, "watched again");
+            }
+        }
+        self.enter(State::Synced);
+    }
+
+    /// Objects were read.
+    pub(super) fn has_objects(&mut self, objects: usize, ignored: usize) {
+        let count = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.set_counts(count(objects), count(ignored));
+    }
+
+    /// Counts a failure. Returns whether more is not to be expected soon, because the kind is not installed or forbidden.
+    pub(super) fn failed(&mut self, error: &ApiError) -> bool {
+        let reason = error.reason();
+        let labels = [("resource", self.resource()), ("reason", reason.label())];
+        self.metrics.errors.get_or_create(&labels).inc();
+        let watch = &self.target;
+        let next = if is_missing(watch, error) {
+            State::Missing
+        } else if reason == Reason::Forbidden {
+            let since = *self.refused.get_or_insert_with(Instant::now);
+            if since.elapsed() >= PASSING_REFUSAL { State::Forbidden } else { State::Failing }
+        } else if reason == Reason::Expired {
+            // Part of normal life: changes were missed, and everything is listed again.
+            tracing::debug!(%watch, %error, "listed again");
+            return false;
+        } else {
+            State::Failing
+        };
+        if next != self.state {
+            match next {
+                State::Missing => tracing::info!(%watch, "not installed; looked for again every few seconds"),
+                State::Forbidden => {
+                    tracing::error!(%watch, %error, "forbidden; the agent's Role must allow get, list, watch");
+                }
+                State::Starting | State::Synced | State::Failing => {
+                    tracing::warn!(%watch, %error, "the watch fails; the last objects stay");
+                }
+            }
+        }
+        self.enter(next);
+        matches!(next, State::Missing | State::Forbidden)
+    }
+
+    fn enter(&mut self, next: State) {
+        if next != self.state {
+            self.gauge(self.state).dec();
+            self.gauge(next).inc();
+            self.state = next;
+        }
+    }
+
+    fn gauge(&self, state: State) -> Gauge {
+        let labels = [("resource", self.resource()), ("state", state.label())];
+        self.metrics.watches.get_or_create_owned(&labels)
+    }
+
+    /// Several watches of one resource add up.
+    fn set_counts(&mut self, objects: i64, ignored: i64) {
+        let labels = [("resource", self.resource())];
+        self.metrics.objects.get_or_create(&labels).inc_by(objects - self.objects);
+        self.metrics.ignored.get_or_create(&labels).inc_by(ignored - self.ignored);
+        (self.objects, self.ignored) = (objects, ignored);
+    }
+}
+
+impl Drop for WatchStatus {
+    fn drop(&mut self) {
+        self.set_counts(0, 0);
+        self.gauge(self.state).dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::sources::kubernetes::watch::target::{Resource, Selector};
+
+    const POOLS: Resource =
+        Resource { group: "example.com", version: "v1", kind: "Pool", name: "pools.example.com" };
+    const PODS: Resource = Resource { group: "", version: "v1", kind: "Pod", name: "pods" };
+
+    fn target(resource: Resource) -> Target {
+        Target { resource, namespace: None, selector: Selector::All }
+    }
+
+    fn status(resource: Resource) -> WatchStatus {
+        WatchStatus::new(target(resource), WatchMetrics::default())
+    }
+
+    fn refused(code: u16) -> ApiError {
+        ApiError::Status { code, message: String::new() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_counts_when_it_does_not_pass() {
+        let mut status = status(PODS);
+        assert!(!status.failed(&refused(403)));
+        tokio::time::advance(PASSING_REFUSAL / 2).await;
+        status.works();
+        assert!(!status.failed(&refused(403)), "it is the first one again");
+        tokio::time::advance(PASSING_REFUSAL).await;
+        assert!(status.failed(&refused(403)));
+        assert_eq!(status.state, State::Forbidden);
+    }
+
+    #[tokio::test]
+    async fn only_a_custom_kind_can_be_missing_and_expiry_changes_nothing() {
+        for (resource, state) in [(POOLS, State::Missing), (PODS, State::Failing)] {
+            let mut status = status(resource);
+            assert_eq!(status.failed(&refused(404)), state == State::Missing);
+            assert_eq!(status.state, state);
+            assert!(!status.failed(&refused(410)));
+            assert_eq!(status.state, state);
+        }
+    }
+
+    #[tokio::test]
+    async fn watches_of_one_resource_are_counted_together_until_they_end() {
+        let mut registry = Registry::default();
+        let metrics = WatchMetrics::register(&mut registry);
+        let text = || {
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            text
+        };
+        let mut first = WatchStatus::new(target(PODS), metrics.clone());
+        let mut second = WatchStatus::new(target(PODS), metrics.clone());
+        first.has_objects(3, 1);
+        second.has_objects(4, 0);
+        first.works();
+        for line in [
+            r#"kubernetes_objects{resource="pods"} 7"#,
+            r#"kubernetes_ignored_objects{resource="pods"} 1"#,
+            r#"kubernetes_watches{resource="pods",state="synced"} 1"#,
+            r#"kubernetes_watches{resource="pods",state="starting"} 1"#,
+        ] {
+            assert!(text().contains(line), "{line}: {}", text());
+        }
+        drop(first);
+        assert!(text().contains(r#"kubernetes_objects{resource="pods"} 4"#), "{}", text());
+        assert!(text().contains(r#"kubernetes_watches{resource="pods",state="synced"} 0"#), "{}", text());
+    }
+}
