@@ -101,6 +101,30 @@ async fn two_agents_are_polled_no_faster_than_one() {
     assert_eq!(fixture.topologies(), topologies, "equal agents have equal versions");
 }
 
+/// Polls that an agent has answered.
+async fn polls(agent: &Agent) -> u64 {
+    let text = client::http1().get(format!("http://{}/metrics", agent.address())).send().await.unwrap();
+    let text = text.text().await.unwrap();
+    let counts = text.lines().filter(|line| line.starts_with("metrics_agent_snapshots_total{"));
+    counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_one_of_two_ready_agents_is_polled() {
+    const SNAPSHOTS: u64 = 40;
+    let fixture = Fixture::start().await;
+    let [first, second] = &fixture.agents;
+    // Health checks find one agent before the other.
+    eventually("all polls go to one agent", async || {
+        let before = (polls(first).await, polls(second).await);
+        fixture.snapshots_after(fixture.snapshots_after(0).await + SNAPSHOTS).await;
+        let polled = (polls(first).await > before.0, polls(second).await > before.1);
+        ensure!(polled.0 != polled.1, "polled are {polled:?}");
+        anyhow::Ok(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn either_of_two_agents_can_be_killed() {
     let mut fixture = Fixture::start().await;
