@@ -132,7 +132,9 @@ async fn scrapes(address: &str) -> Outcome<f64> {
 async fn get(address: &str, path: &str) -> Outcome<Vec<u8>> {
     let mut stream = TcpStream::connect(address).await?;
     stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nhost: metrics-agent\r\nconnection: close\r\n\r\n").as_bytes())
+        .write_all(
+            format!("GET {path} HTTP/1.1\r\nhost: metrics-agent\r\nconnection: close\r\n\r\n").as_bytes(),
+        )
         .await?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;

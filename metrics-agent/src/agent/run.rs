@@ -54,7 +54,7 @@ pub async fn run(
         settings.scrape_credentials.watch(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
     warn_if_open(&listener, &credentials);
     let clock = Clock::start();
-    let pools = Arc::new(Pools::new(clock, tasks.clone()));
+    let pools = Arc::new(Pools::new(clock, tasks.clone(), None));
     let file_by_flag = settings.sources.file.is_some();
     let cluster = match settings.kubernetes {
         Some(settings) => {
@@ -109,6 +109,7 @@ pub async fn run(
         clock,
         pools,
         plans: manifests.plans(),
+        refusals: manifests.refusals(),
         endpoints: reconciler.discovery.sets(),
         waiters: Semaphore::new(settings.max_waiters),
         reports,

@@ -13,7 +13,7 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// 200 once every pool has an endpoint set and each of its endpoints was scraped; never while draining.
+/// 200 once every pool, of which a cluster may have none, has an endpoint set and each of its endpoints was scraped; never while draining.
 pub(super) async fn ready(State(state): State<Arc<ApiState>>) -> Response {
     match not_ready(&state) {
         None => "ok\n".into_response(),
@@ -25,16 +25,17 @@ fn not_ready(state: &ApiState) -> Option<String> {
     if state.draining.is_cancelled() {
         return Some("draining: the agent is about to end".to_owned());
     }
-    if let Err(reason) = &*state.plans.borrow() {
-        return Some(format!("no pools yet: {reason}"));
-    }
+    let plan = match &*state.plans.borrow() {
+        Ok(plan) => Arc::clone(plan),
+        Err(reason) => return Some(format!("no pools yet: {reason}")),
+    };
     if let Err(reason) = &*state.endpoints.borrow() {
         return Some(format!("no endpoints yet: {reason}"));
     }
-    let publishers = state.pools.publishers();
-    if publishers.is_empty() {
-        return Some("no pools yet".to_owned());
+    if let Some(pool) = plan.pools.iter().find(|pool| state.pools.publisher(&pool.name).is_none()) {
+        return Some(format!("pool {:?} is not served yet", pool.name));
     }
+    let publishers = state.pools.publishers();
     let unscraped = publishers.iter().find(|(_, publisher)| !publisher.first_round_done());
     unscraped.map(|(name, _)| format!("pool {name:?}: not every endpoint has been scraped yet"))
 }

@@ -12,6 +12,7 @@ use super::pools::build;
 use super::pools::history::History;
 use super::pools::status::PoolStatus;
 use super::reports::Reports;
+use crate::catalogue::Refusals;
 use crate::catalogue::watch::PlanResult;
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::pools::Pools;
@@ -27,6 +28,8 @@ pub struct ApiState {
     pub pools: Arc<Pools>,
     /// The newest plan of the manifests.
     pub plans: watch::Receiver<PlanResult>,
+    /// The objects of the cluster that are refused.
+    pub refusals: watch::Receiver<Refusals>,
     /// The newest endpoint set.
     pub endpoints: watch::Receiver<EndpointSet>,
     /// One permit for each snapshot request that may wait for a newer version.

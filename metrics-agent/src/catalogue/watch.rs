@@ -1,4 +1,4 @@
-//! Reads the manifests again whenever they change.
+//! Follows the plan of manifests: reads their files again whenever they change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::options::Options;
 use super::plan::Plan;
+use super::refusal::Refusals;
 use crate::files::FileLimits;
 use crate::files::poll;
 use crate::runtime::tasks::Tasks;
@@ -31,6 +32,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct PlanWatch {
     plans: watch::Receiver<PlanResult>,
+    refusals: watch::Receiver<Refusals>,
     _task: Option<AbortOnDropHandle<()>>,
 }
 
@@ -40,10 +42,25 @@ impl PlanWatch {
         self.plans.clone()
     }
 
+    /// Receives the objects of a cluster that are refused. Files are refused as a whole, so of files there are none.
+    pub fn refusals(&self) -> watch::Receiver<Refusals> {
+        self.refusals.clone()
+    }
+
     /// A plan that never changes.
     pub fn of(plan: Plan) -> Self {
         let (_, plans) = watch::channel(Ok(Arc::new(plan)));
-        Self { plans, _task: None }
+        let (_, refusals) = watch::channel(Refusals::default());
+        Self { plans, refusals, _task: None }
+    }
+
+    /// The plans and refusals of a task.
+    pub(super) fn new(
+        plans: watch::Receiver<PlanResult>,
+        refusals: watch::Receiver<Refusals>,
+        task: AbortOnDropHandle<()>,
+    ) -> Self {
+        Self { plans, refusals, _task: Some(task) }
     }
 
     /// Reads the manifests now, and again whenever they change. `accepts` refuses valid plans that the agent cannot serve.
@@ -59,13 +76,14 @@ impl PlanWatch {
             let limits = settings.options.file_limits;
             poll::poll(|| read(settings.path.clone(), limits), update).await;
         });
-        Self { plans, _task: Some(task) }
+        let (_, refusals) = watch::channel(Refusals::default());
+        Self::new(plans, refusals, task)
     }
 }
 
 type FilesResult = Result<Vec<File>, Problems>;
 
-async fn read(path: PathBuf, limits: FileLimits) -> FilesResult {
+pub(super) async fn read(path: PathBuf, limits: FileLimits) -> FilesResult {
     let reading = tokio::task::spawn_blocking({
         let path = path.clone();
         move || manifests::read(&path, limits)

@@ -13,9 +13,10 @@ use crate::files::FileLimits;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Pools and policies")]
 pub struct PolicyFlags {
-    /// The name of the pool when the manifests have no `InferencePool`; the filter's configuration names it.
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pool: String,
+    /// The name of the pool when the manifests have no `InferencePool`, default by default; the filter's configuration names it. On a
+    /// cluster the only pool to serve, by default all of them.
+    #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = values::pool)]
+    pool: Option<String>,
 
     /// Allow plugins of the EPP's alpha stage.
     #[arg(long)]
@@ -54,14 +55,16 @@ pub struct PolicyFlags {
 }
 
 impl PolicyFlags {
+    /// The only pool to serve on a cluster.
+    pub fn only_pool(&self) -> Option<&str> {
+        self.pool.as_deref()
+    }
+
     /// Options for reading manifests.
     pub fn options(self) -> Result<Options, FlagError> {
-        if self.pool.is_empty() {
-            return Err(FlagError("--pool is empty; allowed is any other name".to_owned()));
-        }
         Ok(Options {
             allow_experimental_plugins: self.allow_experimental_plugins,
-            default_pool: self.pool,
+            default_pool: self.pool.unwrap_or_else(|| "default".to_owned()),
             emit_endpoint_scores: self.emit_endpoint_scores,
             neutral_score_after: self.neutral_score_after,
             avoid_failing: self.avoid_failing,

@@ -36,6 +36,13 @@ fn read_duration(text: &str) -> Option<Duration> {
     millis.map(Duration::from_millis)
 }
 
+/// The name of a pool, with its namespace or without.
+pub(super) fn pool(text: &str) -> Result<String, String> {
+    let parts: Vec<_> = text.split('/').collect();
+    let is_name = !parts.iter().any(|part| part.is_empty()) && parts.len() <= 2;
+    is_name.then(|| text.to_owned()).ok_or_else(|| "allowed is a name, or NAMESPACE/NAME".to_owned())
+}
+
 /// The address of a model server.
 pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);

@@ -18,7 +18,8 @@ const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// The placeholder of the pool's name in a path or a cluster's name.
 const POOL: &str = "{pool}";
 
-/// An endpoint file and the Envoy cluster that reads it. `{pool}` in either is replaced by the pool's name.
+/// An endpoint file and the Envoy cluster that reads it. `{pool}` in either is replaced by the pool's name; in the path, with `_` in
+/// the place of the `/` after a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The file of Envoy's `path_config_source`.
@@ -31,7 +32,8 @@ impl Target {
     /// The target of one pool.
     #[must_use]
     pub fn of_pool(&self, pool: &str) -> Self {
-        let path = self.path.to_string_lossy().replace(POOL, pool).into();
+        // Names of namespaces and pools have no underscore, so different pools have different files.
+        let path = self.path.to_string_lossy().replace(POOL, &pool.replace('/', "_")).into();
         Self { path, cluster: self.cluster.replace(POOL, pool) }
     }
 
@@ -245,6 +247,14 @@ mod tests {
         assert!(file.is_gone());
         assert!(file.write(&endpoints(&["10.0.0.1:1"]), "2").unwrap());
         assert_eq!(read(&target.path)["version_info"], "2");
+    }
+
+    #[test]
+    fn the_pool_of_a_cluster_has_a_file_in_the_same_directory() {
+        let target = Target { path: "/run/eds/{pool}.json".into(), cluster: "servers of {pool}".to_owned() };
+        let of_pool = target.of_pool("team-a/llama");
+        assert_eq!(of_pool.path, Path::new("/run/eds/team-a_llama.json"));
+        assert_eq!(of_pool.cluster, "servers of team-a/llama");
     }
 
     #[test]

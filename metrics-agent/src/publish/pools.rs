@@ -15,6 +15,8 @@ use crate::runtime::tasks::Tasks;
 pub struct Pools {
     clock: Clock,
     tasks: Tasks,
+    /// The namespace of names without one; `None`: pools have none.
+    namespace: Option<String>,
     entries: Mutex<BTreeMap<String, PoolEntry>>,
 }
 
@@ -25,14 +27,19 @@ struct PoolEntry {
 }
 
 impl Pools {
-    /// No pools.
-    pub fn new(clock: Clock, tasks: Tasks) -> Self {
-        Self { clock, tasks, entries: Mutex::default() }
+    /// No pools. On a cluster, pools are named `namespace/name`, and a `name` alone is that of a pool in `namespace`.
+    pub fn new(clock: Clock, tasks: Tasks, namespace: Option<String>) -> Self {
+        Self { clock, tasks, namespace, entries: Mutex::default() }
     }
 
     /// The publisher of a pool.
     pub fn publisher(&self, name: &str) -> Option<Arc<PoolPublisher>> {
-        self.entries.lock().get(name).map(|entry| Arc::clone(&entry.publisher))
+        let entries = self.entries.lock();
+        let entry = match &self.namespace {
+            Some(namespace) if !name.contains('/') => entries.get(&format!("{namespace}/{name}")),
+            Some(_) | None => entries.get(name),
+        };
+        entry.map(|entry| Arc::clone(&entry.publisher))
     }
 
     /// All publishers, ordered by the pools' names.
@@ -56,5 +63,33 @@ impl Pools {
                 entries.insert((*name).to_owned(), entry);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pools(namespace: Option<&str>, names: [&str; 2]) -> Pools {
+        let (tasks, _) = Tasks::new();
+        let pools = Pools::new(Clock::start(), tasks, namespace.map(str::to_owned));
+        pools.keep(&names.into());
+        pools
+    }
+
+    fn is_same(pools: &Pools, a: &str, b: &str) -> bool {
+        let publishers = pools.publisher(a).zip(pools.publisher(b));
+        publishers.is_some_and(|(a, b)| Arc::ptr_eq(&a, &b))
+    }
+
+    #[tokio::test]
+    async fn a_plain_name_is_that_of_a_pool_in_the_agents_namespace() {
+        let of_cluster = pools(Some("team-a"), ["team-a/llama", "team-b/llama"]);
+        assert!(
+            is_same(&of_cluster, "llama", "team-a/llama") && !is_same(&of_cluster, "llama", "team-b/llama")
+        );
+        assert!(of_cluster.publisher("qwen").is_none() && of_cluster.publisher("team-c/llama").is_none());
+        let of_files = pools(None, ["llama", "team-b/llama"]);
+        assert!(of_files.publisher("llama").is_some() && !is_same(&of_files, "llama", "team-b/llama"));
     }
 }

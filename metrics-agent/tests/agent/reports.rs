@@ -151,7 +151,9 @@ async fn a_proxy_beyond_the_limit_is_refused_and_earlier_ones_go_on() {
 async fn the_pools_are_listed_and_the_404_for_an_unknown_one_names_them() {
     let (agent, _server, _) = agent_and_key().await;
     let list: serde_json::Value = serde_json::from_slice(&agent.get("/v1/pools").await.body).unwrap();
-    assert_eq!(list, serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "pools": ["default"]}));
+    let refused = serde_json::json!({"count": 0, "objects": []});
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(list, serde_json::json!({"version": version, "pools": ["default"], "refused": refused}));
     let unknown = agent.get("/v1/pools/other").await;
     assert_eq!(unknown.status, 404);
     assert!(unknown.text().contains("allowed: default"), "{}", unknown.text());

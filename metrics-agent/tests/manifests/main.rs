@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod check;
+mod cluster;
 mod config_refusals;
 mod configs;
 mod engines;

@@ -7,8 +7,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::catalogue::Refusal;
 use crate::publish::pool_publisher::EndpointCounts;
 use crate::runtime::telemetry::Labels;
+use crate::sources::problem::Source;
 
 /// Counters of the API, and gauges of all endpoints together. Clones count together.
 #[derive(Clone, Debug)]
@@ -18,6 +20,7 @@ pub struct ApiMetrics {
     oldest_reading: Gauge<f64, AtomicU64>,
     snapshots: Family<Labels<1>, Counter>,
     refusals: Family<Labels<1>, Counter>,
+    refused_objects: Family<Labels<1>, Gauge>,
     waiters: Gauge,
     reports: Family<Labels<1>, Counter>,
 }
@@ -31,6 +34,7 @@ impl ApiMetrics {
             oldest_reading: Gauge::default(),
             snapshots: Family::default(),
             refusals: Family::default(),
+            refused_objects: Family::default(),
             waiters: Gauge::default(),
             reports: Family::default(),
         };
@@ -44,6 +48,8 @@ impl ApiMetrics {
         registry.register("snapshots", "Answers to snapshot requests, by outcome", metrics.snapshots.clone());
         let help = "Requests without the required host, certificate or token, by reason";
         registry.register("refused_requests", help, metrics.refusals.clone());
+        let help = "Objects of the cluster whose newest version is refused, by kind";
+        registry.register("refused_objects", help, metrics.refused_objects.clone());
         let help = "Snapshot requests that wait for a newer version";
         registry.register("snapshot_waiters", help, metrics.waiters.clone());
         registry.register("reports", "Reports of proxies, by outcome", metrics.reports.clone());
@@ -53,6 +59,15 @@ impl ApiMetrics {
     /// Counts an answered snapshot request.
     pub(in crate::api) fn count_snapshot(&self, outcome: &'static str) {
         self.snapshots.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
+    /// Sets the numbers of refused objects.
+    pub(in crate::api) fn set_refused_objects(&self, refusals: &[Refusal]) {
+        for kind in Source::KINDS {
+            let count = refusals.iter().filter(|refusal| refusal.source.kind() == kind).count();
+            let gauge = self.refused_objects.get_or_create(&[("kind", kind)]);
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// Counts a request without the required host, certificate or token.

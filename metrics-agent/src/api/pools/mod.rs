@@ -2,6 +2,7 @@
 
 pub(super) mod build;
 pub mod history;
+mod refused;
 pub(super) mod routes;
 pub(super) mod snapshot;
 pub mod status;

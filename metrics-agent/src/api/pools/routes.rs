@@ -2,7 +2,7 @@
 //!
 //! | Path | Response |
 //! |---|---|
-//! | `GET /v1/pools` | the agent's version and the pools' names |
+//! | `GET /v1/pools` | the agent's version, the pools' names and the refused objects of the cluster |
 //! | `GET /v1/pools/{pool}` | the pool now: [`PoolStatus`] |
 //! | `GET /v1/pools/{pool}/history` | the last minutes: [`History`](super::history::History) |
 
@@ -15,6 +15,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 
+use super::refused::RefusedObjects;
 use super::status::PoolStatus;
 use crate::api::error::error_response;
 use crate::api::state::ApiState;
@@ -28,7 +29,8 @@ pub(in crate::api) fn routes() -> Router<Arc<ApiState>> {
 
 async fn pools(State(state): State<Arc<ApiState>>) -> Response {
     let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
-    fresh(Json(serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "pools": names})))
+    let refused = RefusedObjects::new(&state.refusals.borrow());
+    fresh(Json(serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "pools": names, "refused": refused})))
 }
 
 async fn pool(State(state): State<Arc<ApiState>>, pool: Result<Path<String>, PathRejection>) -> Response {

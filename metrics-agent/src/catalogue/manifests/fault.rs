@@ -1,39 +1,14 @@
 //! Problems within one document.
 
 use core::ops::ControlFlow;
-use std::path::Path;
-use std::sync::Arc;
 
 use deserr::{DeserializeError, ErrorKind, IntoValue, MergeWithError, Value, ValueKind, ValuePointerRef};
 use serde_json::Value as Json;
 
-use crate::sources::problem::Problem;
+use crate::sources::problem::{Origin, Problem};
 
 /// Longest value in a message, in characters; longer values are cut.
 const MAX_VALUE_CHARS: usize = 120;
-
-/// The position of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    pub(crate) file: Arc<Path>,
-    /// Its index in the file from 1, without empty documents.
-    pub(crate) document: usize,
-    /// The index from 1 in the document's list; `None`: the document is not a list.
-    pub(crate) item: Option<usize>,
-}
-
-impl Origin {
-    /// The position, for messages about other documents.
-    pub(crate) fn place(&self) -> String {
-        let item = self.item.map(|item| format!("item {item} of ")).unwrap_or_default();
-        format!("{item}document {} of {}", self.document, self.file.display())
-    }
-
-    pub(crate) fn problem(&self, fault: Fault) -> Problem {
-        let (file, document) = (Arc::clone(&self.file), Some(self.document));
-        Problem { file, document, item: self.item, at: fault.at, text: fault.text }
-    }
-}
 
 /// A problem within one document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +30,11 @@ pub(crate) struct Faults(pub(crate) Vec<Fault>);
 impl Faults {
     pub(crate) fn push(&mut self, at: impl Into<String>, text: impl Into<String>) {
         self.0.push(Fault::new(at, text));
+    }
+
+    /// The problems of the document at this position.
+    pub(crate) fn at(self, origin: &Origin) -> impl Iterator<Item = Problem> {
+        self.0.into_iter().map(|fault| origin.problem(fault.at, fault.text))
     }
 
     pub(crate) fn wrong_kind<V: IntoValue>(

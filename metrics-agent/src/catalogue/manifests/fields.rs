@@ -8,6 +8,7 @@ use deserr::{Deserr, IntoValue, Map, Value, ValueKind, ValuePointerRef};
 use jiff::Timestamp;
 
 use super::fault::{Faults, quoted};
+use super::scope::Scope;
 
 /// The name of an object or a namespace: a DNS name in lower case, as Kubernetes requires.
 #[derive(Clone, Debug, PartialEq, Eq, Deserr)]
@@ -32,34 +33,50 @@ impl Name {
     }
 }
 
-/// The metadata of an object. Other fields are written by Kubernetes and not used.
-#[derive(Clone, Debug, Deserr)]
-#[deserr(error = Faults, rename_all = camelCase)]
+/// The metadata of an object.
+#[derive(Clone, Debug)]
 pub(crate) struct Metadata {
-    pub(crate) name: Name,
-    #[deserr(default = Name("default".to_owned()))]
-    pub(crate) namespace: Name,
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    created: Option<Timestamp>,
+}
+
+impl Metadata {
+    pub(super) fn new(fields: MetadataFields, scope: &Scope) -> Self {
+        let MetadataFields { name, namespace, creation_timestamp, .. } = fields;
+        Self {
+            name: name.0,
+            namespace: scope.namespace_or_default(namespace.map(|name| name.0)),
+            created: creation_timestamp.map(|time| time.0),
+        }
+    }
+
+    /// Oldest first, then by namespace and name. An object without a creation time comes first, as in the EPP, where it has the zero
+    /// time.
+    pub(crate) fn by_age(&self, other: &Self) -> Ordering {
+        let key = |it: &Self| (it.created, it.namespace.clone(), it.name.clone());
+        key(self).cmp(&key(other))
+    }
+}
+
+/// The fields of an object's metadata. Other fields are written by Kubernetes and not used.
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase)]
+pub(super) struct MetadataFields {
+    name: Name,
     #[deserr(default)]
-    pub(crate) creation_timestamp: Option<CreationTime>,
+    namespace: Option<Name>,
+    #[deserr(default)]
+    creation_timestamp: Option<CreationTime>,
     #[deserr(default, rename = "labels")]
     _labels: Texts,
     #[deserr(default, rename = "annotations")]
     _annotations: Texts,
 }
 
-impl Metadata {
-    /// Oldest first, then by namespace and name. An object without a creation time comes first, as in the EPP, where it has the zero
-    /// time.
-    pub(crate) fn by_age(&self, other: &Self) -> Ordering {
-        let key = |metadata: &Self| metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let id = |metadata: &Self| (metadata.namespace.0.clone(), metadata.name.0.clone());
-        key(self).cmp(&key(other)).then_with(|| id(self).cmp(&id(other)))
-    }
-}
-
-#[derive(Clone, Debug, Deserr)]
+#[derive(Debug, Deserr)]
 #[deserr(error = Faults, try_from(&String) = Self::new -> String)]
-pub(crate) struct CreationTime(Timestamp);
+struct CreationTime(Timestamp);
 
 impl CreationTime {
     fn new(text: &str) -> Result<Self, String> {

@@ -1,4 +1,4 @@
-//! Reads the documents of the manifest files and checks each by itself.
+//! Reads manifests, from texts and from the objects of a cluster, and checks each by itself.
 
 pub(super) mod document;
 pub(super) mod fault;
@@ -9,5 +9,7 @@ mod inference_objective;
 mod inference_pool;
 mod kinds;
 mod list;
-mod nulls;
+pub(super) mod nulls;
 pub(super) mod picker;
+pub(super) mod scope;
+mod text;

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 /// The field with a plugin's parameters. Its nulls stay, so that unknown names are refused when the plugin is read.
-pub(super) const PARAMETERS: &str = "parameters";
+pub(crate) const PARAMETERS: &str = "parameters";
 
 /// Removes fields that are null: as in Kubernetes, null means absent.
 pub(super) fn without_nulls(value: Json) -> Json {
@@ -11,7 +11,7 @@ pub(super) fn without_nulls(value: Json) -> Json {
 }
 
 /// Removes fields that are null, except within fields named `skipped`.
-pub(super) fn without_nulls_outside(skipped: &str, value: Json) -> Json {
+pub(crate) fn without_nulls_outside(skipped: &str, value: Json) -> Json {
     match value {
         Json::Object(fields) => {
             let given = fields.into_iter().filter(|(_, value)| !value.is_null());

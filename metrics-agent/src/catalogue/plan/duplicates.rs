@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use crate::catalogue::manifests::document::{Documents, Item};
-use crate::catalogue::manifests::fault::{Fault, Origin};
-use crate::sources::problem::Problem;
+use crate::catalogue::manifests::fields::Metadata;
+use crate::sources::problem::{Origin, Problem};
 
-/// Refuses objects of the same kind, namespace and name as an earlier one.
+/// Removes objects of the same kind, namespace and name as an earlier one, and adds their problems.
 pub(super) fn refuse(documents: &mut Documents) {
     let Documents { pools, objectives, rewrites, models, problems, .. } = documents;
     refuse_among(pools, problems);
@@ -15,18 +15,17 @@ pub(super) fn refuse(documents: &mut Documents) {
     refuse_among(models, problems);
 }
 
-fn refuse_among<S>(items: &[Item<S>], problems: &mut Vec<Problem>) {
-    let mut first: HashMap<(&str, &str), &Origin> = HashMap::new();
-    for Item { origin, metadata, .. } in items {
-        let (namespace, name) = (metadata.namespace.0.as_str(), metadata.name.0.as_str());
-        if let Some(first) = first.get(&(namespace, name)) {
-            let text = format!(
-                "\"{namespace}/{name}\" is a second object of its kind; the first is {}",
-                first.place()
-            );
-            problems.push(origin.problem(Fault::new("metadata.name", text)));
-        } else {
-            first.insert((namespace, name), origin);
+fn refuse_among<S>(items: &mut Vec<Item<S>>, problems: &mut Vec<Problem>) {
+    let mut first: HashMap<(String, String), Origin> = HashMap::new();
+    items.retain(|Item { origin, metadata: Metadata { namespace, name, .. }, .. }| {
+        let id = (namespace.clone(), name.clone());
+        if let Some(first) = first.get(&id) {
+            let place = first.place();
+            let text = format!("\"{namespace}/{name}\" is a second object of its kind; the first is {place}");
+            problems.push(origin.problem("metadata.name", text));
+            return false;
         }
-    }
+        first.insert(id, origin.clone());
+        true
+    });
 }

@@ -9,9 +9,9 @@ use crate::catalogue::manifests::picker::Scraping;
 use crate::catalogue::scraping::{Scheme, ScrapePlan, ScrapeSettings};
 
 /// One pool to serve.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PoolPlan {
-    /// The pool's name in requests of filters.
+    /// The pool's name in requests of filters; of a cluster's pool, `namespace/name`.
     pub name: String,
     /// The pool's endpoints.
     pub members: Members,
@@ -42,17 +42,33 @@ impl PoolPlan {
 /// A pool while the manifests are combined.
 pub(super) struct PoolDraft {
     pub(super) plan: PoolPlan,
-    /// The pool's API and namespace; `None`: the flags' pool, which matches every reference with its name.
-    pub(super) id: Option<(PoolGroup, String)>,
+    /// `None`: the flags' pool, which matches every reference with its name.
+    pub(super) id: Option<PoolId>,
+}
+
+/// What references to a pool name.
+pub(super) struct PoolId {
+    pub(super) group: PoolGroup,
+    pub(super) namespace: String,
+    pub(super) name: String,
 }
 
 impl PoolDraft {
+    /// The pool of the flags.
+    pub(super) fn of_flags(plan: PoolPlan) -> Self {
+        Self { plan, id: None }
+    }
+
     /// Whether an object's reference names this pool.
     pub(super) fn is_target_of(&self, object: &Metadata, reference: &PoolRef) -> bool {
-        let matches = |(group, namespace): &(PoolGroup, String)| {
-            *namespace == object.namespace.0 && reference.group.is_none_or(|referenced| referenced == *group)
-        };
-        self.plan.name == reference.name.0 && self.id.as_ref().is_none_or(matches)
+        match &self.id {
+            None => self.plan.name == reference.name.0,
+            Some(PoolId { group, namespace, name }) => {
+                *name == reference.name.0
+                    && *namespace == object.namespace
+                    && reference.group.is_none_or(|referenced| referenced == *group)
+            }
+        }
     }
 
     /// Whether its endpoints are scraped in this way.
@@ -63,4 +79,13 @@ impl PoolDraft {
     pub(super) fn policy(&mut self) -> &mut v1::Policy {
         &mut self.plan.policy
     }
+}
+
+/// A message about a pool that does not exist, with the pools of the same namespace.
+pub(super) fn unknown_pool(pools: &[PoolDraft], name: &str) -> String {
+    let namespace = |name: &str| name.split_once('/').map(|(namespace, _)| namespace.to_owned());
+    let names = pools.iter().map(|pool| pool.plan.name.as_str());
+    let names: Vec<_> = names.filter(|other| namespace(other) == namespace(name)).collect();
+    let allowed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    format!("unknown pool {name:?}; allowed are {allowed}")
 }

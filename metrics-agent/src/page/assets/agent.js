@@ -79,7 +79,14 @@ export const SPAN = 300;
 /** @type {Series[]} */
 const SERIES = ["waiting", "running", "kv_usage", "in_flight", "picks_per_second"];
 
-/** @returns {Promise<{version: string, pools: string[]}>} */
+/**
+ * Objects of the cluster that are refused.
+ * @typedef {object} Refused
+ * @property {number} count all of them
+ * @property {{object: string, reasons: string[], earlier_in_force: boolean}[]} objects the first ones
+ */
+
+/** @returns {Promise<{version: string, pools: string[], refused: Refused}>} */
 export const listPools = () => request("/v1/pools");
 
 /**

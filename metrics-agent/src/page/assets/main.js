@@ -5,7 +5,7 @@ import { formatCount, formatShare, panel } from "/page/charts.js";
 import { Details } from "/page/details.js";
 import { formatAge, formatRate, MISSING, STATES, Table } from "/page/table.js";
 
-/** @import { Endpoint, Proxy, Status, Timeline } from "/page/agent.js" */
+/** @import { Endpoint, Proxy, Refused, Status, Timeline } from "/page/agent.js" */
 /** @import { PanelOptions } from "/page/charts.js" */
 
 /**
@@ -39,6 +39,7 @@ const page = {
   endpoints: element("endpoints", HTMLTableElement),
   empty: element("empty", HTMLElement),
   proxies: element("proxies", HTMLElement),
+  refused: element("refused", HTMLElement),
   details: element("details", HTMLElement),
   version: element("version", HTMLElement),
 };
@@ -218,6 +219,24 @@ function showProxies({ proxies }) {
   page.proxies.replaceChildren(create("h2", { textContent: "Proxies" }), frame);
 }
 
+/** @param {Refused} refused */
+function showRefused({ count, objects }) {
+  page.refused.hidden = count === 0;
+  const list = create("table");
+  const head = list.createTHead().insertRow();
+  for (const name of ["Object", "In force", "Reasons"]) head.append(create("th", { textContent: name, scope: "col" }));
+  const body = list.createTBody();
+  for (const it of objects) {
+    const row = body.insertRow();
+    const texts = [it.object, it.earlier_in_force ? "its last valid version" : "nothing", it.reasons.join("; ")];
+    for (const text of texts) row.insertCell().textContent = text;
+  }
+  const frame = create("div", { className: "frame" });
+  frame.append(list);
+  const title = objects.length === count ? "Refused objects" : `Refused objects, the first ${objects.length} of ${count.toLocaleString("en")}`;
+  page.refused.replaceChildren(create("h2", { textContent: title }), frame);
+}
+
 /**
  * @param {Status} status
  * @param {Timeline} timeline
@@ -276,8 +295,9 @@ async function pollPools() {
   let names = [];
   for (;;) {
     try {
-      const { version, pools } = await listPools();
+      const { version, pools, refused } = await listPools();
       page.version.textContent = `metrics-agent ${version}`;
+      showRefused(refused);
       if (pools.join("\n") !== names.join("\n")) {
         names = pools;
         showPools(pools);

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use crate::catalogue::manifests::fault::{Faults, quoted};
 use crate::catalogue::manifests::fields::{Name, Texts};
+use crate::catalogue::manifests::scope::Scope;
 
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
@@ -36,9 +37,12 @@ pub(crate) struct EndpointPickerConfig {
 }
 
 impl EndpointPickerConfig {
-    /// The pool that it names. The EPP's document has no metadata: there, one picker serves one pool.
-    pub(crate) fn pool(&self) -> Option<String> {
-        self.metadata.as_ref().map(|metadata| metadata.name.0.clone())
+    /// The name in the plan of the pool that it names. The EPP's document has no metadata: there, one picker serves one pool.
+    pub(crate) fn pool(&self, scope: &Scope) -> Option<String> {
+        self.metadata.as_ref().map(|ConfigMetadata { name, namespace, .. }| {
+            let namespace = scope.namespace_or_default(namespace.as_ref().map(|name| name.0.clone()));
+            scope.pool_name(&namespace, &name.0)
+        })
     }
 
     /// Whether it decides without acting.
@@ -51,6 +55,8 @@ impl EndpointPickerConfig {
 #[deserr(error = Faults)]
 struct ConfigMetadata {
     name: Name,
+    #[deserr(default)]
+    namespace: Option<Name>,
     #[deserr(default)]
     annotations: Annotations,
 }

@@ -1,32 +1,21 @@
-//! `metrics-agent check`: checks manifests and prints a summary.
+//! What a plan does, one line for each pool and its policy.
 
 use core::fmt::Write;
-use std::path::Path;
 
 use endpoint_picker_wire::v1;
 
 use crate::catalogue::dialect::{Dialect, MetricSpec};
 use crate::catalogue::plan::members::Members;
-use crate::catalogue::{Options, Plan, Problems};
+use crate::catalogue::{Plan, PoolPlan};
 use crate::commands::columns::counted;
-use crate::sources::manifests;
 
 /// Attempts of a request with the shipped `envoy.yaml`: the first, and `num_retries` more.
 const SHIPPED_ATTEMPTS: usize = 4;
 
-/// A summary of the manifests, or all their problems.
-pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
-    let files = manifests::read(path, options.file_limits)?;
-    let plan = Plan::read(&files, options)?;
-    let (documents, files) = (counted(plan.documents, "document"), counted(files.len(), "file"));
-    let mut summary = format!("valid: {documents} in {files}\n");
+/// Adds the pools of a plan, then its warnings.
+pub(super) fn add(summary: &mut String, plan: &Plan) {
     for pool in &plan.pools {
-        let _ = writeln!(summary, "pool {:?}: {}", pool.name, members(&pool.members));
-        let _ = writeln!(summary, "  {}", policy(&pool.policy));
-        let _ = writeln!(summary, "  {}", kv_usage(pool.default_dialect()));
-        if let Some(warning) = long_list(&pool.policy) {
-            let _ = writeln!(summary, "  warning: {warning}");
-        }
+        add_pool(summary, pool);
     }
     if let Some(path) = &plan.endpoints_file {
         let _ = writeln!(summary, "endpoints: {}", path.display());
@@ -34,7 +23,15 @@ pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
     for warning in &plan.warnings {
         let _ = writeln!(summary, "warning: {warning}");
     }
-    Ok(summary)
+}
+
+fn add_pool(summary: &mut String, pool: &PoolPlan) {
+    let _ = writeln!(summary, "pool {:?}: {}", pool.name, members(&pool.members));
+    let _ = writeln!(summary, "  {}", policy(&pool.policy));
+    let _ = writeln!(summary, "  {}", kv_usage(pool.default_dialect()));
+    if let Some(warning) = long_list(&pool.policy) {
+        let _ = writeln!(summary, "  warning: {warning}");
+    }
 }
 
 /// A warning about a picker whose list is longer than the attempts of the shipped Envoy configuration.
@@ -104,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_shipped_configuration_has_the_attempts_of_the_check() {
-        let shipped = include_str!("../../../envoy.yaml");
+        let shipped = include_str!("../../../../envoy.yaml");
         let retries: Vec<_> =
             shipped.lines().filter_map(|line| line.trim().strip_prefix("num_retries: ")).collect();
         assert_eq!(retries, [(SHIPPED_ATTEMPTS - 1).to_string()]);

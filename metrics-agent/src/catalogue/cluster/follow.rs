@@ -1,0 +1,166 @@
+//! Follows the objects of a cluster.
+
+use core::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::catalogue::ClusterCatalogue;
+use super::settings::Settings;
+use crate::catalogue::plan::Plan;
+use crate::catalogue::refusal::{Refusal, Refusals};
+use crate::catalogue::watch::{PlanResult, PlanWatch, read};
+use crate::files::poll;
+use crate::runtime::tasks::Tasks;
+use crate::runtime::telemetry::ResultCounter;
+use crate::sources::kubernetes::ObjectsResult;
+use crate::sources::manifests::File;
+use crate::sources::problem::{Problem, Problems};
+
+/// Objects that change within this time of each other are read together, such as those of one `kubectl apply`.
+const BURST: Duration = Duration::from_millis(20);
+
+type FilesResult = Result<Vec<File>, Problems>;
+
+impl PlanWatch {
+    /// Follows the plan of a cluster's objects, and of the files at `manifests` beside them.
+    pub fn of_cluster(
+        objects: watch::Receiver<ObjectsResult>,
+        settings: Settings,
+        manifests: Option<PathBuf>,
+        tasks: &Tasks,
+        reads: ResultCounter,
+    ) -> Self {
+        let (plans, plan_receiver) =
+            watch::channel(Err("the cluster's objects were not read yet".to_owned()));
+        let (refusals, refusal_receiver) = watch::channel(Refusals::default());
+        let follower = Follower { plans, refusals, reads, warnings: Vec::new() };
+        let tasks_of_files = tasks.clone();
+        let task = tasks.spawn("cluster objects", async move {
+            let files = manifests.map(|path| FilesWatch::start(path, &settings, &tasks_of_files));
+            follower.run(objects, files, ClusterCatalogue::new(settings)).await;
+        });
+        Self::new(plan_receiver, refusal_receiver, task)
+    }
+}
+
+/// The content of the manifest files; `None` until they were read.
+struct FilesWatch {
+    path: PathBuf,
+    contents: watch::Receiver<Option<FilesResult>>,
+    _task: tokio_util::task::AbortOnDropHandle<()>,
+}
+
+impl FilesWatch {
+    fn start(path: PathBuf, settings: &Settings, tasks: &Tasks) -> Self {
+        let limits = settings.options.file_limits;
+        let (sender, contents) = watch::channel(None);
+        let polled = path.clone();
+        let task = tasks.spawn("manifests", async move {
+            let update = |files: &FilesResult| drop(sender.send_replace(Some(files.clone())));
+            poll::poll(|| read(polled.clone(), limits), update).await;
+        });
+        Self { path, contents, _task: task }
+    }
+}
+
+/// Publishes plans and refusals.
+struct Follower {
+    plans: watch::Sender<PlanResult>,
+    refusals: watch::Sender<Refusals>,
+    reads: ResultCounter,
+    /// The warnings of the last plan.
+    warnings: Vec<Problem>,
+}
+
+impl Follower {
+    async fn run(
+        mut self,
+        mut objects: watch::Receiver<ObjectsResult>,
+        mut files: Option<FilesWatch>,
+        mut catalogue: ClusterCatalogue,
+    ) {
+        let mut are_files_new = false;
+        loop {
+            let mut is_changed = false;
+            if are_files_new
+                && let Some(files) = &mut files
+                && let Some(contents) = files.contents.borrow_and_update().as_ref()
+            {
+                catalogue.set_files(&files.path, contents);
+                is_changed = true;
+            }
+            let newest = objects.borrow_and_update().clone();
+            // Without the files, their objects would be out of force for a moment.
+            let has_files = files.as_ref().is_none_or(|files| files.contents.borrow().is_some());
+            match newest {
+                Ok(objects) if has_files => {
+                    is_changed |= catalogue.set_objects(&objects);
+                    if is_changed || self.plans.borrow().is_err() {
+                        let (plan, refusals) = catalogue.plan();
+                        self.publish(plan, refusals);
+                    }
+                }
+                Ok(_) => {}
+                Err(reason) => {
+                    self.plans.send_if_modified(|plan| {
+                        let is_first = plan.is_err();
+                        if is_first {
+                            *plan = Err(reason);
+                        }
+                        is_first
+                    });
+                }
+            }
+            are_files_new = tokio::select! {
+                () = changed(Some(&mut objects)) => false,
+                () = changed(files.as_mut().map(|files| &mut files.contents)) => true,
+            };
+            tokio::time::sleep(BURST).await;
+        }
+    }
+
+    fn publish(&mut self, plan: Plan, refusals: Vec<Refusal>) {
+        let earlier = self.refusals.borrow().clone();
+        let new: Vec<_> = refusals.iter().filter(|refusal| !earlier.contains(refusal)).collect();
+        for refusal in &new {
+            tracing::error!("{} is refused: {refusal}", refusal.source);
+        }
+        for gone in earlier.iter().filter(|gone| refusals.iter().all(|it| it.source != gone.source)) {
+            tracing::info!("{} is not refused any more", gone.source);
+        }
+        for warning in plan.warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
+            tracing::warn!("{warning}");
+        }
+        self.warnings.clone_from(&plan.warnings);
+        self.reads.count(new.is_empty());
+        let is_published = self.plans.send_if_modified(|published| {
+            let is_new = published.as_ref().map_or(true, |published| **published != plan);
+            if is_new {
+                tracing::info!(objects = plan.documents, pools = plan.pools.len(), "cluster objects read");
+                *published = Ok(Arc::new(plan));
+            }
+            is_new
+        });
+        tracing::debug!(is_published, refused = refusals.len(), "cluster objects combined");
+        self.refusals.send_if_modified(|published| {
+            let is_new = published[..] != refusals[..];
+            if is_new {
+                *published = refusals.into();
+            }
+            is_new
+        });
+    }
+}
+
+/// Waits for a new value; forever if there is none to come.
+async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
+    let is_changed = match receiver {
+        Some(receiver) => receiver.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_changed {
+        core::future::pending::<()>().await;
+    }
+}
