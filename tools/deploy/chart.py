@@ -118,7 +118,7 @@ def rule_faults(rule, is_check, values):
     if "configmaps" in resources and len(rule.get("resourceNames", [])) != 1:
         yield "permits more than one ConfigMap"
     writes = verbs - {"get", "list", "watch"}
-    may_write = resources == {"events"} or resources == {"inferencepools/status"}
+    may_write = resources == {"events"}
     if writes and (is_check or not may_write or not values.get("agent.events", True)):
         yield f"permits to write: {rule}"
 

@@ -17,8 +17,12 @@ args:
   {{- with include "endpoint-picker.configMap" .root }}
   - --picker-config-map={{ . }}
   {{- end }}
-  - --kubernetes-events={{ ternary "on" "off" $values.agent.events }}
-  - --kubernetes-status={{ ternary "on" "off" $values.agent.status }}
+  {{- if $values.agent.events }}
+  - --kubernetes-events
+  {{- end }}
+  {{- with include "endpoint-picker.statusGateway" .root }}
+  - --kubernetes-status={{ . }}
+  {{- end }}
   - --listen={{ .listen }}
   {{- if eq $values.agent.mode "deployment" }}
   {{- range list $name $host (printf "%s.svc" $host) (include "endpoint-picker.agentHost" .root) }}

@@ -64,6 +64,13 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end }}
 
+{{/* The Gateway whose conditions the agent writes into the status of pools; Istio writes them itself. Empty: none. */}}
+{{- define "endpoint-picker.statusGateway" -}}
+{{- if and .Values.agent.status (eq .Values.gateway.kind "envoy-gateway") }}
+{{- printf "%s/%s" (include "endpoint-picker.gateway.namespace" .) (include "endpoint-picker.gateway.name" .) }}
+{{- end }}
+{{- end }}
+
 {{/* The host of the agent's Service, by which every pod of the cluster reaches it. */}}
 {{- define "endpoint-picker.agentHost" -}}
 {{- printf "%s.%s.svc.%s" (include "endpoint-picker.fullname" .) .Release.Namespace .Values.clusterDomain }}

@@ -17,7 +17,7 @@
 {{/* The same, and what the agent writes: nothing of the objects themselves. */}}
 {{- define "endpoint-picker.rules" -}}
 {{- include "endpoint-picker.readRules" . }}
-{{- if .Values.agent.status }}
+{{- if include "endpoint-picker.statusGateway" . }}
 - apiGroups: [inference.networking.k8s.io]
   resources: [inferencepools/status]
   verbs: [patch]
