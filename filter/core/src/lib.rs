@@ -12,6 +12,7 @@
 
 pub mod config;
 pub mod decision;
+pub mod flow_control;
 pub mod headers;
 mod json;
 pub mod period;

@@ -58,6 +58,12 @@ pub enum DroppedReason {
     Saturated,
     /// No endpoint was a candidate.
     NoEndpoints,
+    /// The request waited for too long.
+    TtlExpired,
+    /// The client went away while the request waited.
+    ContextCancelled,
+    /// The request in flight made room for one of higher priority.
+    Evicted,
 }
 
 impl DroppedReason {
@@ -66,6 +72,9 @@ impl DroppedReason {
         match self {
             Self::Saturated => "rejected-saturated",
             Self::NoEndpoints => "rejected-no-endpoints",
+            Self::TtlExpired => "rejected-ttl-expired",
+            Self::ContextCancelled => "rejected-context-cancelled",
+            Self::Evicted => "evicted",
         }
     }
 }
@@ -163,6 +172,15 @@ impl Rejection {
             code: Code::ResourceExhausted,
             reason: None,
             message: format!("failed to find target endpoint: {reason}").into(),
+        }
+    }
+
+    /// The request was in flight, and made room for one of higher priority.
+    pub fn evicted() -> Self {
+        Self {
+            code: Code::ResourceExhausted,
+            reason: Some(DroppedReason::Evicted),
+            message: "request evicted by flow control".into(),
         }
     }
 

@@ -9,6 +9,7 @@
 mod admitter;
 mod detector;
 mod filter;
+mod flow_control;
 pub(crate) mod parameter;
 mod parser;
 mod picker;
@@ -21,9 +22,20 @@ mod session;
 
 pub use admitter::{Admitter, ProbabilisticAdmitter};
 pub use detector::{ConcurrencyDetector, SaturationDetector, UtilizationDetector};
+pub(crate) use filter::role_label;
 pub use filter::{
     DecodeFilter, EncodeFilter, Filter, LabelSelector, LabelSelectorFilter, PrefillFilter,
     PrefixCacheAffinityFilter, UtilizationFilter,
+};
+pub(crate) use flow_control::fairness::Range as FairnessRange;
+pub use flow_control::fairness::{
+    Fairness, GlobalStrictFairnessPolicy, ProgramAwareFairness, RoundRobinFairnessPolicy,
+};
+pub use flow_control::ordering::{
+    EdfOrderingPolicy, FcfsOrderingPolicy, OrderingPolicy, Rank, SloDeadlineOrderingPolicy,
+};
+pub use flow_control::usage_limit::{
+    PriorityHoldbackPolicy, SoftReflectiveCeilingPolicy, StaticUsageLimitPolicy, UsageLimitPolicy,
 };
 pub use parameter::deserializer::Parameters;
 pub use parser::{AnthropicParser, OpenaiParser, PassthroughParser, SglanghttpParser, VllmhttpParser};

@@ -1,5 +1,6 @@
 //! `concurrency-detector`: saturation from what is in flight, by this proxy's own count.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -9,6 +10,9 @@ use crate::load::Load;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Filter, Need, Plugin, Roles, SaturationDetector};
 use crate::rng::Rng;
+
+/// The EPP's: its own count changes at once, but other threads see that a moment later.
+const LAG: Duration = Duration::from_millis(10);
 
 /// As a detector: the load in flight at all endpoints / what they are to have at most. In `hybrid` mode the mean over
 /// the endpoints of the greater of requests / `max_concurrency` and tokens / `max_token_concurrency`.
@@ -95,6 +99,10 @@ impl SaturationDetector for ConcurrencyDetector {
         }
         let saturation = |&endpoint: &usize| self.saturation_of(cycle.load(endpoint));
         candidates.iter().map(saturation).sum::<f64>() / candidates.len() as f64
+    }
+
+    fn lag(&self) -> Duration {
+        LAG
     }
 }
 

@@ -7,6 +7,7 @@ pub use concurrency_detector::ConcurrencyDetector;
 pub use utilization_detector::UtilizationDetector;
 
 use core::fmt::Debug;
+use core::time::Duration;
 
 use crate::cycle::Cycle;
 
@@ -14,4 +15,7 @@ use crate::cycle::Cycle;
 pub trait SaturationDetector: Debug + Send + Sync {
     /// 0 when idle, 1 and above when saturated; 1 for no endpoints.
     fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64;
+
+    /// How long after the end of a request the saturation may still include it.
+    fn lag(&self) -> Duration;
 }

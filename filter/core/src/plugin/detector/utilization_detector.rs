@@ -10,6 +10,10 @@ use crate::plugin::parameter::allow;
 use crate::plugin::{Filter, Plugin, Roles, SaturationDetector};
 use crate::rng::Rng;
 
+/// The EPP's: 50 ms between scrapes, 2 s until readings count as stale (by its flag `--metrics-staleness-threshold`), and 250 ms in
+/// which a server aborts a request.
+const LAG: Duration = Duration::from_millis(2_300);
+
 /// Mean over the endpoints of max(waiting / `queue_depth_threshold`, KV usage / `kv_cache_util_threshold`).
 ///
 /// An endpoint whose values are older than `metrics_staleness_threshold`, or that was never scraped, counts as 1.
@@ -96,6 +100,10 @@ impl SaturationDetector for UtilizationDetector {
             self.utilization(cycle, endpoint).map_or(1.0, |(queue, cache)| queue.max(cache))
         };
         candidates.iter().map(saturation).sum::<f64>() / candidates.len() as f64
+    }
+
+    fn lag(&self) -> Duration {
+        LAG
     }
 }
 

@@ -9,6 +9,7 @@ mod utilization_filter;
 pub use label_selector::LabelSelector;
 pub use label_selector_filter::LabelSelectorFilter;
 pub use prefix_cache_affinity_filter::PrefixCacheAffinityFilter;
+pub(crate) use role_filters::role_label;
 pub use role_filters::{DecodeFilter, EncodeFilter, PrefillFilter};
 pub use utilization_filter::UtilizationFilter;
 

@@ -6,10 +6,16 @@ use serde::Deserialize;
 
 use crate::cycle::Cycle;
 use crate::plugin::{Filter, Plugin, Roles};
+use crate::pool::Endpoint;
 use crate::rng::Rng;
 
 /// The label with an endpoint's role.
 const ROLE: &str = "llm-d.ai/role";
+
+/// An endpoint's role in disaggregated serving.
+pub(crate) fn role_label(endpoint: &Endpoint) -> Option<&str> {
+    endpoint.label(ROLE)
+}
 
 macro_rules! role_filters {
     ($($(#[$doc:meta])* $name:ident: $roles:expr, without_label: $without:literal;)*) => {$(
@@ -28,7 +34,7 @@ macro_rules! role_filters {
             fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
                 let roles: &[&str] = &$roles;
                 candidates.retain(|&endpoint| {
-                    cycle.endpoint(endpoint).label(ROLE).map_or($without, |role| roles.contains(&role))
+                    role_label(cycle.endpoint(endpoint)).map_or($without, |role| roles.contains(&role))
                 });
             }
         }

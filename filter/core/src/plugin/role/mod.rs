@@ -11,6 +11,9 @@ use crate::load_estimator::LoadEstimator;
 use crate::plugin::admitter::Admitter;
 use crate::plugin::detector::SaturationDetector;
 use crate::plugin::filter::Filter;
+use crate::plugin::flow_control::fairness::Fairness;
+use crate::plugin::flow_control::ordering::OrderingPolicy;
+use crate::plugin::flow_control::usage_limit::UsageLimitPolicy;
 use crate::plugin::picker::Picker;
 use crate::plugin::producer::{PrefixProducer, SessionProducer};
 use crate::plugin::profile_handler::{Decider, ProfileHandler};
@@ -71,6 +74,12 @@ pub struct Roles {
     pub recorder: Option<Arc<dyn Recorder>>,
     /// Adds to the answer's headers.
     pub response_marker: Option<Arc<dyn ResponseMarker>>,
+    /// Orders the waiting requests of a flow.
+    pub ordering: Option<Arc<dyn OrderingPolicy>>,
+    /// Chooses among the flows of a band.
+    pub fairness: Option<Fairness>,
+    /// Limits the share of the pool that each priority may use.
+    pub usage_limit: Option<Arc<dyn UsageLimitPolicy>>,
     /// Reads request bodies.
     pub parser: Option<Parser>,
 }

@@ -1,0 +1,91 @@
+//! A request that asks to go on, as flow control sees it.
+
+use core::time::Duration;
+
+use crate::headers::Headers;
+
+/// The flow of requests that name none.
+pub const DEFAULT_FLOW: &str = "default-flow";
+
+/// The header that names a request's flow, and its older spelling.
+const FAIRNESS_ID: [&str; 2] = ["x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
+
+/// The header with the client's aim for the time to the first token in milliseconds, and its older spelling.
+const TTFT_SLO: [&str; 2] = ["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"];
+
+/// Longest aim in milliseconds. Go keeps durations as nanoseconds in 63 bits, and the EPP ignores what does not fit.
+const LONGEST_SLO_MS: u64 = i64::MAX as u64 / 1_000_000;
+
+/// Identifies a request. A caller uses each only once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// What flow control needs of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// The flow: requests of one fairness id and one priority.
+    pub fairness_id: &'a str,
+    /// Higher ones go first.
+    pub priority: i32,
+    /// Length of the body.
+    pub bytes: u64,
+    /// When the request's headers arrived.
+    pub received: Duration,
+    /// The client's aim for the time to the first token.
+    pub ttft_slo: Option<Duration>,
+    /// When the stream ends even if it still waits.
+    pub deadline: Option<Duration>,
+}
+
+impl Default for Arrival<'_> {
+    /// An empty request of the default flow and priority.
+    fn default() -> Self {
+        let (priority, bytes, received) = (0, 0, Duration::ZERO);
+        Self { fairness_id: DEFAULT_FLOW, priority, bytes, received, ttft_slo: None, deadline: None }
+    }
+}
+
+impl<'a> Arrival<'a> {
+    /// A request with these headers.
+    pub fn new(headers: Headers<'a>, priority: i32, bytes: u64, received: Duration) -> Self {
+        let fairness_id = headers.get_either(FAIRNESS_ID).unwrap_or(DEFAULT_FLOW);
+        let ttft_slo = headers.get_either(TTFT_SLO).and_then(milliseconds);
+        Self { fairness_id, priority, bytes, received, ttft_slo, deadline: None }
+    }
+}
+
+/// A whole number of milliseconds from 0; a leading plus sign is allowed, as in Go.
+fn milliseconds(text: &str) -> Option<Duration> {
+    let number: u64 = text.trim().parse().ok()?;
+    (number <= LONGEST_SLO_MS).then(|| Duration::from_millis(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    #[track_caller]
+    fn assert_read(headers: &[(&str, &str)], fairness_id: &str, slo_ms: Option<u64>) {
+        let headers = headers.iter().copied().collect();
+        let arrival = Arrival::new(Headers(&headers), -1, 7, Duration::from_secs(3));
+        assert_eq!((arrival.fairness_id, arrival.ttft_slo), (fairness_id, slo_ms.map(Duration::from_millis)));
+        assert_eq!((arrival.priority, arrival.bytes, arrival.received.as_secs()), (-1, 7, 3));
+    }
+
+    #[test]
+    fn flow_and_aim_are_read_from_the_headers() {
+        assert_read(&[], "default-flow", None);
+        let headers = [("x-llm-d-inference-fairness-id", "team-a"), ("x-llm-d-slo-ttft-ms", " 250 ")];
+        assert_read(&headers, "team-a", Some(250));
+        assert_read(&[("x-gateway-inference-fairness-id", "b"), ("x-slo-ttft-ms", "0")], "b", Some(0));
+    }
+
+    #[test]
+    fn invalid_aims_are_ignored() {
+        for value in ["soon", "-1", "1.5", "9223372036855", "99999999999999999999"] {
+            assert_read(&[("x-llm-d-slo-ttft-ms", value)], "default-flow", None);
+        }
+        assert_read(&[("x-llm-d-slo-ttft-ms", "9223372036854")], "default-flow", Some(9_223_372_036_854));
+    }
+}

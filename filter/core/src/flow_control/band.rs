@@ -1,0 +1,154 @@
+//! One band: the waiting requests of one priority.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::arrival::DEFAULT_FLOW;
+use super::config::BandConfig;
+use super::flows::Flows;
+use super::outcome::Outcome;
+use super::programs::Programs;
+use super::time::Nanos;
+use super::waiting::{Slot, Waiting, WaitingList};
+
+/// The waiting requests of one priority.
+#[derive(Debug)]
+pub(super) struct Band {
+    pub(super) priority: i32,
+    pub(super) config: BandConfig,
+    /// Flow by flow, and each in the order of its policy.
+    queue: BTreeSet<(Place, Slot)>,
+    flows: Flows,
+    bytes: u64,
+    /// Longest wait while the pool has endpoints; `MAX`: unlimited.
+    ttl: Nanos,
+    /// Ends of waits, in the order of [`Outcome::ALL`].
+    ends: [u64; Outcome::ALL.len()],
+}
+
+/// A request's place in its band.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    flow: u32,
+    rank: (Nanos, Nanos),
+    sequence: u64,
+}
+
+impl Band {
+    /// `ttl` is the longest wait while the pool has endpoints, `MAX` if that is unlimited; `programs` is the place of the fairness
+    /// policy's memory, if it has one.
+    pub(super) fn new(priority: i32, config: BandConfig, ttl: Nanos, programs: Option<usize>) -> Self {
+        let (queue, flows) = (BTreeSet::new(), Flows::new(&config.fairness, programs));
+        Self { priority, config, queue, flows, bytes: 0, ttl, ends: [0; Outcome::ALL.len()] }
+    }
+
+    /// Continues the counts of the band that this one replaces.
+    pub(super) fn continue_from(&mut self, older: &Self) {
+        self.ends = older.ends;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether one more request with a body of this length may wait.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.bytes.saturating_add(bytes) <= self.config.max_bytes
+            && (self.queue.len() as u64) < self.config.max_requests
+    }
+
+    /// The number of a flow, for a request that is [inserted](Self::insert) next.
+    pub(super) fn join(&mut self, id: &str, programs: &mut [Programs], now: Nanos) -> u32 {
+        self.flows.join(id, programs, now)
+    }
+
+    /// The id of a flow; `None` where all count as one.
+    pub(super) fn flow_id(&self, flow: u32) -> Option<&Arc<str>> {
+        self.flows.id(flow)
+    }
+
+    pub(super) fn insert(&mut self, waiting: &Waiting, slot: Slot) {
+        self.queue.insert((self.place(waiting), slot));
+        self.bytes = self.bytes.saturating_add(waiting.bytes);
+        if self.head(waiting.flow) == Some(slot) {
+            self.flows.set_head(waiting.flow, waiting.enqueued);
+        }
+    }
+
+    /// Removes a request that is not in `list` any more.
+    pub(super) fn remove(
+        &mut self,
+        waiting: &Waiting,
+        slot: Slot,
+        list: &WaitingList,
+        programs: &mut [Programs],
+        now: Nanos,
+    ) {
+        self.queue.remove(&(self.place(waiting), slot));
+        self.bytes = self.bytes.saturating_sub(waiting.bytes);
+        match self.head(waiting.flow).and_then(|head| list.get(head)) {
+            Some(head) => self.flows.set_head(waiting.flow, head.enqueued),
+            None => self.flows.leave(waiting.flow, programs, now),
+        }
+    }
+
+    /// The request that goes next.
+    pub(super) fn next(&mut self, programs: &[Programs], now: Nanos) -> Option<Slot> {
+        let flow = self.flows.pick(programs, now)?;
+        self.head(flow)
+    }
+
+    /// A program has attained more service.
+    pub(super) fn serve(&mut self, programs: usize, id: &str, service: f64) {
+        self.flows.serve(programs, id, service);
+    }
+
+    pub(super) fn count(&mut self, outcome: Outcome) {
+        let ends = Outcome::ALL.iter().zip(&mut self.ends);
+        ends.filter(|(of, _)| **of == outcome).for_each(|(_, count)| *count += 1);
+    }
+
+    pub(super) fn status(&self) -> BandStatus {
+        BandStatus {
+            priority: self.priority,
+            requests: self.queue.len() as u64,
+            bytes: self.bytes,
+            max_requests: self.config.max_requests,
+            max_bytes: self.config.max_bytes,
+            ends: self.ends,
+        }
+    }
+
+    fn place(&self, waiting: &Waiting) -> Place {
+        let expires = waiting.enqueued.saturating_add(self.ttl).min(waiting.deadline);
+        let expires = (expires != Nanos::MAX).then(|| expires.get());
+        let rank = self
+            .config
+            .ordering
+            .rank(&waiting.arrival(self.flow_id(waiting.flow).map_or(DEFAULT_FLOW, |id| id)), expires);
+        Place { flow: waiting.flow, rank: (rank.time.into(), rank.tie.into()), sequence: waiting.sequence }
+    }
+
+    fn head(&self, flow: u32) -> Option<Slot> {
+        let before = Place { flow, rank: (Nanos(0), Nanos(0)), sequence: 0 };
+        let (place, slot) = self.queue.range((before, Slot::FIRST)..).next()?;
+        (place.flow == flow).then_some(*slot)
+    }
+}
+
+/// What waits in a band, and how waits have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BandStatus {
+    /// Its priority.
+    pub priority: i32,
+    /// Waiting requests.
+    pub requests: u64,
+    /// The lengths of their bodies.
+    pub bytes: u64,
+    /// Most requests that may wait.
+    pub max_requests: u64,
+    /// Most bytes that may wait.
+    pub max_bytes: u64,
+    /// Waits that have ended, in the order of [`Outcome::ALL`].
+    pub ends: [u64; Outcome::ALL.len()],
+}

@@ -1,0 +1,116 @@
+//! Flows by the service that their programs have attained, and by the wait of their first requests.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::table::FlowTable;
+use crate::flow_control::programs::Programs;
+use crate::flow_control::time::Nanos;
+use crate::plugin::FairnessRange as Range;
+
+/// Flows that are compared in each of the two orders. With up to this many waiting, all are.
+const COMPARED: usize = 128;
+
+/// The flows of a band in the two orders of which the score consists.
+#[derive(Debug)]
+pub(in crate::flow_control) struct ProgramAware {
+    /// The place of the policy's memory.
+    programs: usize,
+    flows: FlowTable<Flow>,
+    /// By the attained service, least first.
+    by_service: BTreeSet<(Service, u32)>,
+    /// By the time from which on the first request waits.
+    by_head: BTreeSet<(Nanos, u32)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    service: Service,
+    head: Nanos,
+}
+
+/// The bits of a number from 0, which have its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Service(u64);
+
+impl Service {
+    fn new(service: f64) -> Self {
+        Self(service.max(0.0).to_bits())
+    }
+
+    fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl ProgramAware {
+    pub(super) fn new(programs: usize) -> Self {
+        let (by_service, by_head) = (BTreeSet::new(), BTreeSet::new());
+        Self { programs, flows: FlowTable::default(), by_service, by_head }
+    }
+
+    pub(super) fn join(&mut self, id: &str, programs: &mut [Programs], now: Nanos) -> u32 {
+        if let Some(flow) = self.flows.number(id) {
+            return flow;
+        }
+        let id = Arc::from(id);
+        let service = programs.get_mut(self.programs).map_or(0.0, |programs| {
+            programs.begin(&id, now);
+            programs.service(&id)
+        });
+        let service = Service::new(service);
+        let flow = self.flows.add(id, Flow { service, head: now });
+        self.by_service.insert((service, flow));
+        self.by_head.insert((now, flow));
+        flow
+    }
+
+    pub(super) fn id(&self, flow: u32) -> Option<&Arc<str>> {
+        self.flows.id(flow)
+    }
+
+    pub(super) fn set_head(&mut self, flow: u32, enqueued: Nanos) {
+        let Some(known) = self.flows.get_mut(flow) else { return };
+        self.by_head.remove(&(known.head, flow));
+        known.head = enqueued;
+        self.by_head.insert((enqueued, flow));
+    }
+
+    pub(super) fn leave(&mut self, flow: u32, programs: &mut [Programs], now: Nanos) {
+        let Some((id, known)) = self.flows.remove(flow) else { return };
+        self.by_service.remove(&(known.service, flow));
+        self.by_head.remove(&(known.head, flow));
+        if let Some(programs) = programs.get_mut(self.programs) {
+            programs.end(&id, now);
+        }
+    }
+
+    pub(super) fn serve(&mut self, programs: usize, id: &str, service: f64) {
+        let Some(flow) = self.flows.number(id).filter(|_| programs == self.programs) else { return };
+        let Some(known) = self.flows.get_mut(flow) else { return };
+        self.by_service.remove(&(known.service, flow));
+        known.service = Service::new(service);
+        self.by_service.insert((known.service, flow));
+    }
+
+    /// The flow with the highest score; of equal ones that whose first request waits longest.
+    pub(super) fn pick(&self, programs: &[Programs], now: Nanos) -> Option<u32> {
+        let policy = &programs.get(self.programs)?.policy;
+        let wait = |head: Nanos| now.since(head).as_secs_f64();
+        let (oldest, newest) = (self.by_head.first()?.0, self.by_head.last()?.0);
+        let waits = Range { least: wait(newest), greatest: wait(oldest) };
+        let (least, greatest) = (self.by_service.first()?.0, self.by_service.last()?.0);
+        let services = Range { least: least.get(), greatest: greatest.get() };
+        let heads = self.by_head.iter().take(COMPARED).map(|(_, flow)| *flow);
+        let served = self.by_service.iter().take(COMPARED).map(|(_, flow)| *flow);
+        let mut best = None;
+        for flow in heads.chain(served) {
+            let Some(known) = self.flows.get(flow) else { continue };
+            let score = policy.score(known.service.get(), services, wait(known.head), waits);
+            if best.is_none_or(|(highest, _)| score > highest) {
+                best = Some((score, flow));
+            }
+        }
+        best.map(|(_, flow)| flow)
+    }
+}

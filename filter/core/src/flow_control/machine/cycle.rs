@@ -1,0 +1,63 @@
+//! Dispatch cycles: the EPP's order of bands, flows and requests.
+
+use super::Machine;
+use crate::flow_control::outcome::{Event, Outcome};
+use crate::flow_control::waiting::Slot;
+
+impl Machine {
+    /// Dispatches the first request of the highest band that has one. A band whose ceiling is reached stops the cycle, even if nothing
+    /// waits in it, as in the EPP.
+    pub(super) fn cycle(&mut self) -> Option<Event> {
+        let saturation = self.pool.saturation;
+        let policy = &self.config.usage_limit;
+        policy.ceilings(saturation, &self.priorities, &mut self.counter, &mut self.ceilings);
+        for (index, (band, &ceiling)) in self.bands.iter_mut().zip(&self.ceilings).enumerate() {
+            if saturation >= ceiling {
+                self.reclaim(index);
+                return None;
+            }
+            if let Some(slot) = band.next(&self.programs, self.now) {
+                return self.dispatch(slot);
+            }
+        }
+        None
+    }
+
+    fn dispatch(&mut self, slot: Slot) -> Option<Event> {
+        let priority = self.waiting.get(slot)?.priority;
+        let program = self.flow_id(slot).filter(|_| !self.programs.is_empty()).cloned();
+        // Before its wait ends, so that its program is not idle in between.
+        if let Some(id) = &program {
+            self.programs.iter_mut().for_each(|programs| programs.begin(id, self.now));
+        }
+        let (ticket, waited) = self.end(slot, Outcome::Dispatched)?;
+        self.in_flight.begin(ticket, priority, program);
+        Some(Event::Dispatch { ticket, waited })
+    }
+
+    /// Evicts requests in flight for the first band from `stopped` on in which requests wait that are blocked by the saturation and
+    /// have a higher priority than the victim.
+    fn reclaim(&mut self, stopped: usize) {
+        let Some(reclamation) = &mut self.reclamation else { return };
+        if !reclamation.is_open(self.now) {
+            return;
+        }
+        let Some(victim) = self.in_flight.victim_priority() else { return };
+        let saturation = self.pool.saturation;
+        // A ceiling of 0 means that no saturation is low enough.
+        let blocked = self
+            .bands
+            .iter()
+            .zip(&self.ceilings)
+            .skip(stopped)
+            .find(|(band, ceiling)| !band.is_empty() && **ceiling > 0.0 && saturation >= **ceiling);
+        let Some((band, &ceiling)) = blocked.filter(|(band, _)| band.priority > victim) else { return };
+        let in_flight = self.in_flight.len();
+        let requests = reclamation.size(saturation, ceiling, in_flight, self.in_flight.evictable());
+        for _ in 0..requests {
+            let Some(ticket) = self.in_flight.evict(band.priority) else { return };
+            reclamation.issue(ticket, saturation, in_flight, self.now);
+            self.evicted.push_back(ticket);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The queue in front of a pool.
+
+mod configure;
+mod cycle;
+mod queue;
+
+use core::time::Duration;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::arrival::{Arrival, Ticket};
+use super::band::{Band, BandStatus};
+use super::config::Config;
+use super::in_flight::InFlight;
+use super::outcome::{Event, Outcome};
+use super::pace::Pace;
+use super::programs::{Programs, Tokens};
+use super::reclamation::Reclamation;
+use super::time::Nanos;
+use super::waiting::{Slot, Waiting, WaitingList};
+
+/// The queue in front of a pool: requests wait in it until the pool has capacity for them.
+///
+/// The caller gives every event and its time, [`offer`](Self::offer)s requests, and [`poll`](Self::poll)s after each call, until
+/// there are no more events, and again at [`wake_at`](Self::wake_at). A ticket ends its wait once: by an event, or by
+/// [`cancel`](Self::cancel). After a dispatch it is in flight until [`finish`](Self::finish). Equal calls give equal events.
+///
+/// A time before that of an earlier call counts as that. Each call takes O(log n) for n waiting requests, beside the number of
+/// bands; [`configure`](Self::configure) takes O(n log n).
+#[derive(Debug)]
+pub struct Machine {
+    config: Config,
+    /// The highest priority first.
+    bands: Vec<Band>,
+    priorities: Vec<i32>,
+    waiting: WaitingList,
+    tickets: HashMap<Ticket, State>,
+    /// Tickets whose rejection has not been returned.
+    rejected: VecDeque<Ticket>,
+    /// Ends of streams.
+    deadlines: BTreeSet<(Nanos, Slot)>,
+    /// Fairness ids of requests in bands without flows, where programs are counted.
+    flow_ids: HashMap<Slot, Arc<str>>,
+    /// A memory for each policy that has one.
+    programs: Vec<Programs>,
+    in_flight: InFlight,
+    reclamation: Option<Reclamation>,
+    /// Tickets whose eviction has not been returned.
+    evicted: VecDeque<Ticket>,
+    pool: PoolState,
+    pace: Pace,
+    /// Of the bands, in this cycle.
+    ceilings: Vec<f64>,
+    /// For the usage limit policy.
+    counter: u64,
+    /// Arrivals so far.
+    sequence: u64,
+    now: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Waiting(Slot),
+    Rejected(Outcome),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PoolState {
+    saturation: f64,
+    has_endpoints: bool,
+    /// Since when it has endpoints, or has none.
+    since: Nanos,
+}
+
+impl Machine {
+    /// An empty queue, in front of a pool without endpoints.
+    pub fn new(config: Config) -> Self {
+        let mut machine = Self {
+            config: config.clone(),
+            bands: Vec::new(),
+            priorities: Vec::new(),
+            waiting: WaitingList::default(),
+            tickets: HashMap::new(),
+            rejected: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            flow_ids: HashMap::new(),
+            programs: Vec::new(),
+            in_flight: InFlight::default(),
+            reclamation: None,
+            evicted: VecDeque::new(),
+            pool: PoolState { saturation: 1.0, has_endpoints: false, since: Nanos(0) },
+            pace: Pace::default(),
+            ceilings: Vec::new(),
+            counter: 0,
+            sequence: 0,
+            now: Nanos(0),
+        };
+        machine.apply(config);
+        machine
+    }
+
+    /// A request asks to go on. A ticket that is waiting already is ignored.
+    pub fn offer(&mut self, ticket: Ticket, arrival: &Arrival<'_>, now: Duration) {
+        self.advance(now);
+        if self.tickets.contains_key(&ticket) {
+            return;
+        }
+        self.pace.arrive();
+        if let Some(outcome) = self.refusal(arrival.priority, arrival.bytes) {
+            return self.reject(ticket, arrival.priority, outcome);
+        }
+        self.sequence += 1;
+        self.insert(Waiting::new(ticket, self.sequence, arrival, self.now), arrival.fairness_id);
+    }
+
+    /// How a request of this priority and length would be rejected, if it were offered now; `None`: it would wait.
+    pub fn refusal(&self, priority: i32, bytes: u64) -> Option<Outcome> {
+        let (requests, all_bytes) = (self.waiting.len() as u64, self.waiting.bytes().saturating_add(bytes));
+        let has_room = self.config.max_bytes.is_none_or(|max| all_bytes <= max)
+            && self.config.max_requests.is_none_or(|max| requests < max)
+            && !self.waiting.is_full()
+            && self
+                .band(priority)
+                .and_then(|band| self.bands.get(band))
+                .is_some_and(|band| band.has_room(bytes));
+        let outcome =
+            if self.pool.has_endpoints { Outcome::RejectedCapacity } else { Outcome::RejectedNoEndpoints };
+        (!has_room).then_some(outcome)
+    }
+
+    /// The client of a request that waits has gone. Events of the request that have not been returned are dropped.
+    pub fn cancel(&mut self, ticket: Ticket, now: Duration) {
+        self.advance(now);
+        match self.tickets.get(&ticket) {
+            Some(&State::Waiting(slot)) => {
+                self.end(slot, Outcome::EvictedContextCancelled);
+            }
+            Some(State::Rejected(_)) => {
+                self.tickets.remove(&ticket);
+            }
+            None => {}
+        }
+    }
+
+    /// The stream of a request in flight has ended, with these tokens, as far as they are known.
+    pub fn finish(&mut self, ticket: Ticket, tokens: Option<Tokens>, now: Duration) {
+        self.advance(now);
+        let Some(running) = self.in_flight.end(ticket) else { return };
+        if let Some(reclamation) = &mut self.reclamation {
+            reclamation.confirm(ticket, self.now);
+        }
+        let Some(id) = running.program else { return };
+        for (place, programs) in self.programs.iter_mut().enumerate() {
+            if let Some(tokens) = tokens {
+                programs.serve(&id, tokens, self.now);
+                let service = programs.service(&id);
+                self.bands.iter_mut().for_each(|band| band.serve(place, &id, service));
+            }
+            programs.end(&id, self.now);
+        }
+    }
+
+    /// The state of the pool: how saturated it is, from 0, and whether it has endpoints.
+    pub fn capacity(&mut self, saturation: f64, has_endpoints: bool, now: Duration) {
+        self.advance(now);
+        let is_change = has_endpoints != self.pool.has_endpoints;
+        let since = if is_change { self.now } else { self.pool.since };
+        // What cannot be compared counts as saturated.
+        let saturation = if saturation.is_nan() { f64::INFINITY } else { saturation };
+        self.pool = PoolState { saturation, has_endpoints, since };
+    }
+
+    /// The next event; `None`: there are no more at this time.
+    pub fn poll(&mut self, now: Duration) -> Option<Event> {
+        self.advance(now);
+        if let Some(event) = self.next_rejected().or_else(|| self.next_expired()) {
+            return Some(event);
+        }
+        loop {
+            if let Some(ticket) = self.evicted.pop_front() {
+                if self.in_flight.contains(ticket) {
+                    return Some(Event::Evict { ticket });
+                }
+            } else if !self.pace.take(self.now) {
+                return None;
+            } else if let Some(event) = self.cycle() {
+                return Some(event);
+            }
+        }
+    }
+
+    /// When to poll again, if nothing happens before; `None`: nothing waits.
+    pub fn wake_at(&self) -> Option<Duration> {
+        (self.waiting.len() > 0).then(|| self.pace.next())
+    }
+
+    /// The bands, the highest priority first.
+    pub fn bands(&self) -> impl ExactSizeIterator<Item = BandStatus> {
+        self.bands.iter().map(Band::status)
+    }
+
+    /// Requests in flight, without evicted ones.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.now = self.now.max(now.into());
+    }
+}

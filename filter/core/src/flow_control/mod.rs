@@ -1,0 +1,27 @@
+//! Flow control: requests wait in front of a pool until it has capacity for them.
+//!
+//! A [`Machine`] is the queue of one pool. A *flow* has the requests of one fairness id and one priority, a *band* has all flows of one
+//! priority. Requests are dispatched by the EPP's rules: the highest band first, unless the pool is too saturated for it; in the band
+//! the flow that the fairness policy chooses; in the flow the request that the ordering policy puts first.
+
+pub mod arrival;
+mod band;
+pub mod config;
+mod flows;
+mod in_flight;
+mod machine;
+mod outcome;
+mod pace;
+mod programs;
+mod reclamation;
+mod stages;
+mod time;
+mod waiting;
+
+pub use arrival::{Arrival, Ticket};
+pub use band::BandStatus;
+pub use config::{BandConfig, Config, Eviction};
+pub use machine::Machine;
+pub use outcome::{Event, Outcome};
+pub use programs::Tokens;
+pub use stages::StageSaturation;

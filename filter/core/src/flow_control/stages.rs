@@ -1,0 +1,80 @@
+//! The saturation of a pool whose servers have different roles.
+
+use crate::plugin::role_label;
+use crate::pool::Pool;
+
+/// The saturation of each stage of disaggregated serving.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StageSaturation {
+    /// Of the endpoints that compute prompts for others, or do both; `None`: there are none.
+    pub prefill: Option<f64>,
+    /// Of the endpoints that generate, or do both; `None`: there are none.
+    pub decode: Option<f64>,
+    /// The greater of both; without either that of all endpoints.
+    pub effective: f64,
+}
+
+impl StageSaturation {
+    /// Measures the stages of these endpoints with a detector. Endpoints that only encode are in no stage.
+    pub fn measure(pool: &Pool, endpoints: &[usize], detect: impl Fn(&[usize]) -> f64) -> Self {
+        let (mut prefill, mut decode) = (Vec::new(), Vec::new());
+        for &endpoint in endpoints {
+            let (is_prefill, is_decode) = match role_label(pool.endpoint(endpoint)) {
+                Some("prefill" | "encode-prefill") => (true, false),
+                Some("decode") | None => (false, true),
+                Some("prefill-decode" | "both" | "encode-prefill-decode") => (true, true),
+                Some(_) => (false, false),
+            };
+            prefill.extend(is_prefill.then_some(endpoint));
+            decode.extend(is_decode.then_some(endpoint));
+        }
+        let of = |stage: &[usize]| (!stage.is_empty()).then(|| detect(stage));
+        let (prefill, decode) = (of(&prefill), of(&decode));
+        let effective = prefill.into_iter().chain(decode).reduce(f64::max);
+        Self { prefill, decode, effective: effective.unwrap_or_else(|| detect(endpoints)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Endpoint;
+    use crate::test;
+
+    /// Measures endpoints of these roles by the index of the last one.
+    fn measure(roles: &[Option<&str>]) -> (Option<f64>, Option<f64>, f64) {
+        let endpoint = |(index, role): (usize, Option<&str>)| {
+            let address = core::net::SocketAddr::from(([10, 0, 0, u8::try_from(index).unwrap()], 8000));
+            let labels = role.map(|role| ("llm-d.ai/role".to_owned(), role.to_owned()));
+            Endpoint::new(format!("ns/{index}"), address, labels.into_iter().collect())
+        };
+        let endpoints = roles.iter().copied().enumerate().map(endpoint).collect();
+        let pool = Pool::new("pool".to_owned(), endpoints).unwrap();
+        let all: Vec<usize> = (0..roles.len()).collect();
+        let saturation = StageSaturation::measure(&pool, &all, |stage| match stage.last() {
+            Some(&last) => last as f64,
+            None => 9.0,
+        });
+        (saturation.prefill, saturation.decode, saturation.effective)
+    }
+
+    #[test]
+    fn the_more_saturated_stage_counts() {
+        assert_eq!(measure(&[Some("decode"), None, Some("prefill")]), (Some(2.0), Some(1.0), 2.0));
+        assert_eq!(measure(&[Some("encode-prefill"), None]), (Some(0.0), Some(1.0), 1.0));
+    }
+
+    #[test]
+    fn endpoints_of_both_stages_are_in_both() {
+        for role in ["prefill-decode", "both", "encode-prefill-decode"] {
+            assert_eq!(measure(&[None, Some(role)]), (Some(1.0), Some(1.0), 1.0), "{role}");
+        }
+    }
+
+    #[test]
+    fn without_a_stage_all_endpoints_count() {
+        assert_eq!(measure(&[None, Some("encode"), Some("other")]), (None, Some(0.0), 0.0));
+        assert_eq!(measure(&[Some("encode"), Some("encode")]), (None, None, 1.0));
+        assert_eq!(measure(&[]), (None, None, 9.0));
+    }
+}

@@ -1,0 +1,125 @@
+//! The capacity of the queue.
+
+use endpoint_picker::flow_control::{Arrival, Config, Event, Machine, Outcome, Ticket};
+
+use crate::fixture::{Queue, config, default_band, drops};
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+
+/// A request with a body of this length.
+fn body(priority: i32, bytes: u64) -> Arrival<'static> {
+    Arrival { priority, bytes, ..Arrival::default() }
+}
+
+fn rejected(ticket: u64) -> Vec<(u64, Outcome)> {
+    vec![(ticket, Outcome::RejectedCapacity)]
+}
+
+#[test]
+fn a_band_takes_no_more_requests_than_it_may() {
+    let mut config = config();
+    config.bands[0].1.max_requests = 2;
+    let mut queue = Queue::new(config);
+    queue.request("a", 0);
+    queue.request("b", 0);
+    assert!(queue.events().is_empty());
+    let third = queue.request("c", 0);
+    assert_eq!(drops(&queue.events()), rejected(third));
+    queue.request("c", 1);
+    assert!(queue.events().is_empty());
+    queue.cancel(1);
+    queue.request("c", 0);
+    assert!(queue.events().is_empty());
+    assert_eq!(queue.waiting(), [1, 2, 0]);
+}
+
+#[test]
+fn a_band_takes_no_more_bytes_than_it_may() {
+    let mut queue = Queue::new(config());
+    queue.offer(&body(0, 600));
+    queue.offer(&body(0, 400));
+    assert!(queue.events().is_empty());
+    let third = queue.offer(&body(0, 1));
+    assert_eq!(drops(&queue.events()), rejected(third));
+    queue.offer(&body(0, 0));
+    assert!(queue.events().is_empty());
+}
+
+#[test]
+fn all_bands_together_take_no_more_than_they_may() {
+    let mut queue = Queue::new(Config { max_bytes: Some(1_100), max_requests: Some(3), ..config() });
+    queue.offer(&body(0, 1_000));
+    let second = queue.offer(&body(1, 101));
+    queue.offer(&body(1, 50));
+    queue.offer(&body(-1, 50));
+    let fifth = queue.offer(&body(1, 0));
+    let full = [rejected(second), rejected(fifth)].concat();
+    assert_eq!(drops(&queue.events()), full);
+}
+
+#[test]
+fn without_endpoints_a_full_queue_is_no_endpoint() {
+    let mut config = config();
+    config.bands[0].1.max_requests = 0;
+    let mut queue = Queue::new(config);
+    queue.machine.capacity(1.0, false, queue.now);
+    let ticket = queue.request("a", 0);
+    assert_eq!(drops(&queue.events()), [(ticket, Outcome::RejectedNoEndpoints)]);
+}
+
+#[test]
+fn the_rejection_is_known_before_the_body_arrives() {
+    let mut queue = Queue::new(config());
+    assert_eq!(queue.machine.refusal(0, 1_000), None);
+    assert_eq!(queue.machine.refusal(0, 1_001), Some(Outcome::RejectedCapacity));
+    queue.machine.capacity(1.0, false, queue.now);
+    assert_eq!(queue.machine.refusal(0, u64::MAX), Some(Outcome::RejectedNoEndpoints));
+}
+
+#[test]
+fn a_client_that_leaves_gets_no_event() {
+    let mut config = config();
+    config.bands[0].1.max_requests = 1;
+    let mut queue = Queue::new(config);
+    let waiting = queue.request("a", 0);
+    let rejected = queue.request("a", 0);
+    queue.cancel(waiting);
+    queue.cancel(rejected);
+    assert_eq!(queue.drain(), Vec::<u64>::new());
+    assert!(queue.events().is_empty());
+}
+
+#[test]
+fn ends_are_counted_by_band() {
+    let mut config = config();
+    config.bands[0].1.max_requests = 2;
+    let mut queue = Queue::new(config);
+    let tickets = [0; 3].map(|priority| queue.request("a", priority));
+    queue.cancel(tickets[0]);
+    queue.events();
+    queue.drain();
+    let bands: Vec<_> = queue.machine.bands().collect();
+    assert_eq!(bands[1].ends, [1, 1, 0, 0, 0, 1]);
+    assert_eq!((bands[0].ends, bands[2].ends), ([0; 6], [0; 6]));
+    assert_eq!((bands[1].requests, bands[1].bytes, bands[1].max_requests), (0, 0, 2));
+}
+
+#[test]
+fn a_ticket_that_waits_already_is_ignored() {
+    let mut machine = Machine::new(config());
+    let now = core::time::Duration::from_secs(1);
+    machine.offer(Ticket(7), &Arrival::default(), now);
+    machine.offer(Ticket(7), &Arrival::default(), now);
+    machine.capacity(0.0, true, now);
+    assert!(matches!(machine.poll(now), Some(Event::Dispatch { .. })));
+    assert_eq!(machine.poll(now), None);
+}
+
+#[test]
+fn the_number_of_bands_is_bounded() {
+    let config = Config { bands: vec![(5, default_band())], ..config() }.with_priorities(-10_000..10_000);
+    assert_eq!(config.bands.len(), 256);
+    let mut queue = Queue::new(config);
+    queue.request("a", 9_999);
+    assert_eq!(queue.drain(), [1]);
+}

@@ -1,0 +1,15 @@
+//! The queue in front of a pool.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod eviction;
+mod fixture;
+mod limits;
+mod oracle;
+mod order;
+mod properties;
+mod shares;
+mod times;
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
