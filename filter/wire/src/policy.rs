@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use endpoint_picker::config::{ConfigError, ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
+use endpoint_picker::config::{
+    ConfigError, ConfigErrors, FlowControlConfig, PickerConfig, PriorityBand, ProfileConfig, ProfilePlugin,
+};
 use endpoint_picker::decision::FailureMode;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
@@ -55,7 +57,32 @@ pub fn picker_config_into_core(config: v1::PickerConfig) -> Result<PickerConfig,
         profiles: profiles.collect(),
         parsers: config.parsers,
         saturation_detector: config.saturation_detector,
+        flow_control: config.flow_control.map(flow_control_into_core),
     })
+}
+
+fn flow_control_into_core(config: v1::FlowControl) -> FlowControlConfig {
+    let bands = config.priority_bands.into_iter();
+    FlowControlConfig {
+        max_bytes: config.max_bytes,
+        max_requests: config.max_requests,
+        default_request_ttl: config.default_request_ttl_ms.map(Duration::from_millis),
+        no_endpoint_request_ttl: config.no_endpoint_request_ttl_ms.map(Duration::from_millis),
+        default_priority_band: config.default_priority_band.map(band_into_core),
+        default_negative_priority_band: config.default_negative_priority_band.map(band_into_core),
+        priority_bands: bands.map(|band| (band.priority, band_into_core(band))).collect(),
+        usage_limit_policy: config.usage_limit_policy,
+        enable_eviction: config.enable_eviction,
+    }
+}
+
+fn band_into_core(band: v1::PriorityBand) -> PriorityBand {
+    PriorityBand {
+        max_bytes: band.max_bytes,
+        max_requests: band.max_requests,
+        fairness_policy: band.fairness_policy,
+        ordering_policy: band.ordering_policy,
+    }
 }
 
 /// The policy of a message, without the picker's configuration. An unknown failure mode counts as absent.

@@ -32,6 +32,8 @@ impl Pipeline {
         let parsers = plugins.parsers(&config.parsers);
         let profiles = plugins.profiles(&profiles);
         let detector = plugins.detector(config.saturation_detector.as_deref());
+        let lag = detector.as_ref().map(|detector| detector.plugin.lag()).unwrap_or_default();
+        let flow_control = config.flow_control.and_then(|config| plugins.flow_control(&config, lag));
         plugins.add_missing_prefix_producer();
         plugins.check_needs();
         let load_estimator = plugins.load_estimator();
@@ -45,6 +47,7 @@ impl Pipeline {
             profiles,
             parsers,
             load_estimator,
+            flow_control,
             deciders: plugins.slots(|roles| roles.decider.clone()),
             admitters: plugins.slots(|roles| roles.admitter.clone()),
             prefix_producers: plugins.slots(|roles| roles.prefix_producer.clone()),

@@ -2,11 +2,13 @@
 
 mod compile;
 pub mod duration;
+mod flow_control;
 mod needs;
 mod plugins;
 mod profiles;
 
 use core::fmt;
+use core::time::Duration;
 
 use crate::plugin::Instance;
 
@@ -21,6 +23,44 @@ pub struct PickerConfig {
     pub parsers: Vec<String>,
     /// `flowControl.saturationDetector.pluginRef`.
     pub saturation_detector: Option<String>,
+    /// The rest of `flowControl`; `None`: requests do not wait.
+    pub flow_control: Option<FlowControlConfig>,
+}
+
+/// `flowControl`. The default is the EPP's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowControlConfig {
+    /// Most bytes that may wait in all bands together; 0: unlimited.
+    pub max_bytes: u64,
+    /// Most requests that may wait in all bands together; 0: unlimited.
+    pub max_requests: u64,
+    /// Longest wait; zero: unlimited. `None`: 60 s.
+    pub default_request_ttl: Option<Duration>,
+    /// Longest wait while the pool has no endpoints; zero: unlimited. `None`: as `default_request_ttl`.
+    pub no_endpoint_request_ttl: Option<Duration>,
+    /// The bands of priorities without one of their own. `None`: the EPP's defaults.
+    pub default_priority_band: Option<PriorityBand>,
+    /// The same for priorities below 0. `None`: as for others.
+    pub default_negative_priority_band: Option<PriorityBand>,
+    /// The bands of single priorities.
+    pub priority_bands: Vec<(i32, PriorityBand)>,
+    /// `usageLimitPolicyPluginRef`. Empty: `static-usage-limit-policy`.
+    pub usage_limit_policy: String,
+    /// Whether requests in flight make room for waiting ones.
+    pub enable_eviction: bool,
+}
+
+/// One of `flowControl.priorityBands`, without its priority.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PriorityBand {
+    /// Most bytes that may wait; 0: 1 000 000 000.
+    pub max_bytes: u64,
+    /// Most requests that may wait; 0: 5000.
+    pub max_requests: u64,
+    /// `fairnessPolicyRef`. Empty: `global-strict-fairness-policy`.
+    pub fairness_policy: String,
+    /// `orderingPolicyRef`. Empty: `fcfs-ordering-policy`.
+    pub ordering_policy: String,
 }
 
 /// One of `schedulingProfiles`.

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use crate::body::{Api, BodyError, Options, Parsers};
 use crate::cycle::Cycle;
 use crate::decision::{Decision, Outcome, ProfileRun};
+use crate::flow_control;
 use crate::headers::Headers;
 use crate::load_estimator::LoadEstimator;
 use crate::plugin::{
@@ -55,6 +56,7 @@ pub struct Pipeline {
     pub(crate) load_estimator: LoadEstimator,
     pub(crate) media: Media,
     pub(crate) parsers: Parsers,
+    pub(crate) flow_control: Option<flow_control::Config>,
     /// Age of the newest snapshot from which its readings are not used.
     pub(crate) stale_after: Duration,
     pub(crate) neutral_score_after: Option<Duration>,
@@ -66,6 +68,11 @@ impl Pipeline {
     #[must_use]
     pub fn with_neutral_score_after(self, age: Option<Duration>) -> Self {
         Self { neutral_score_after: age, ..self }
+    }
+
+    /// How requests wait, without bands for the priorities of objectives; `None`: they do not wait.
+    pub fn flow_control(&self) -> Option<&flow_control::Config> {
+        self.flow_control.as_ref()
     }
 
     /// The plugin instances, including those added by default.

@@ -60,6 +60,7 @@ pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
         profiles: profiles.collect(),
         parsers: vec![],
         saturation_detector: config["saturationDetector"].as_str().map(str::to_owned),
+        flow_control: None,
     })
 }
 

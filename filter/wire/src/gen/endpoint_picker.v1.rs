@@ -82,6 +82,52 @@ pub struct PickerConfig {
     /// A plugin name.
     #[prost(string, optional, tag = "4")]
     pub saturation_detector: ::core::option::Option<::prost::alloc::string::String>,
+    /// Absent: requests do not wait.
+    #[prost(message, optional, tag = "5")]
+    pub flow_control: ::core::option::Option<FlowControl>,
+}
+/// How requests wait for capacity: the section flowControl of an EndpointPickerConfig, without its saturation detector.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FlowControl {
+    /// In all bands together; 0: unlimited.
+    #[prost(uint64, tag = "1")]
+    pub max_bytes: u64,
+    #[prost(uint64, tag = "2")]
+    pub max_requests: u64,
+    /// 0: unlimited. Absent: the EPP's default.
+    #[prost(uint64, optional, tag = "3")]
+    pub default_request_ttl_ms: ::core::option::Option<u64>,
+    /// While the pool has no endpoints. 0: unlimited. Absent: as for others.
+    #[prost(uint64, optional, tag = "4")]
+    pub no_endpoint_request_ttl_ms: ::core::option::Option<u64>,
+    /// Of priorities without a band of their own; `priority` has no meaning. Absent: the EPP's default.
+    #[prost(message, optional, tag = "5")]
+    pub default_priority_band: ::core::option::Option<PriorityBand>,
+    /// The same for priorities below zero. Absent: as for others.
+    #[prost(message, optional, tag = "6")]
+    pub default_negative_priority_band: ::core::option::Option<PriorityBand>,
+    #[prost(message, repeated, tag = "7")]
+    pub priority_bands: ::prost::alloc::vec::Vec<PriorityBand>,
+    /// A plugin name. Empty: the EPP's default.
+    #[prost(string, tag = "8")]
+    pub usage_limit_policy: ::prost::alloc::string::String,
+    #[prost(bool, tag = "9")]
+    pub enable_eviction: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PriorityBand {
+    #[prost(sint32, tag = "1")]
+    pub priority: i32,
+    /// 0: the EPP's default.
+    #[prost(uint64, tag = "2")]
+    pub max_bytes: u64,
+    #[prost(uint64, tag = "3")]
+    pub max_requests: u64,
+    /// Plugin names. Empty: the EPP's defaults.
+    #[prost(string, tag = "4")]
+    pub fairness_policy: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub ordering_policy: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Plugin {

@@ -23,6 +23,67 @@ fn times_of_flow_control() {
 }
 
 #[test]
+fn quantities_of_flow_control() {
+    for (field, value, printed) in
+        [("maxBytes", "1 Gi", "\"1 Gi\""), ("maxRequests", "-1", "\"-1\""), ("maxRequests", "[]", "\"[]\"")]
+    {
+        let problem = format!("{printed} is not a quantity; allowed is one such as 100, 1k, 500M or 1Gi");
+        for (before, after) in
+            [("", ""), ("priorityBands: [{", "}]"), ("defaultNegativePriorityBand: {", "}")]
+        {
+            let at = match before {
+                "" => String::new(),
+                "priorityBands: [{" => "priorityBands[0].".to_owned(),
+                _ => "defaultNegativePriorityBand.".to_owned(),
+            };
+            assert_refused(
+                &format!(
+                    "plugins: [{{type: queue-scorer}}]\nflowControl: {{{before}{field}: {value}{after}}}"
+                ),
+                &format!("flowControl.{at}{field}: {problem}"),
+            );
+        }
+    }
+}
+
+#[test]
+fn policies_of_flow_control() {
+    let plugins =
+        "plugins: [{type: queue-scorer}, {type: metrics-data-source}, {type: edf-ordering-policy}]\n";
+    for (section, expected) in [
+        ("usageLimitPolicyPluginRef: x", "usageLimitPolicyPluginRef: no plugin is named \"x\""),
+        (
+            "usageLimitPolicyPluginRef: queue-scorer",
+            "usageLimitPolicyPluginRef: \"queue-scorer\" is a queue-scorer, not a usage limit policy",
+        ),
+        (
+            "usageLimitPolicyPluginRef: metrics-data-source",
+            "usageLimitPolicyPluginRef: \"metrics-data-source\" is a metrics-data-source, not a usage limit policy",
+        ),
+        (
+            "defaultPriorityBand: {fairnessPolicyRef: edf-ordering-policy}",
+            "defaultPriorityBand.fairnessPolicyRef: \"edf-ordering-policy\" is a edf-ordering-policy, not a fairness policy",
+        ),
+        (
+            "defaultNegativePriorityBand: {orderingPolicyRef: round-robin-fairness-policy}",
+            "defaultNegativePriorityBand.orderingPolicyRef: no plugin is named \"round-robin-fairness-policy\"",
+        ),
+        (
+            "priorityBands: [{priority: 1}, {priority: 2, orderingPolicyRef: metrics-data-source}]",
+            "priorityBands[1].orderingPolicyRef: \"metrics-data-source\" is a metrics-data-source, not a request ordering policy",
+        ),
+        (
+            "priorityBands: [{priority: 1}, {priority: 1}]",
+            "priorityBands[1].priority: 1 is taken; priorities are unique",
+        ),
+        ("priorityBands: [{priority: 3000000000}]", "priorityBands[0].priority: "),
+    ] {
+        let body = format!("{plugins}flowControl: {{{section}}}");
+        assert_refused_with(&body, &format!("flowControl.{expected}"), &[]);
+    }
+}
+
+#[test]
 fn feature_gates() {
     let known = "allowed are flowControl, haPopulateNonLeaderDatastore";
     for (gate, expected) in [

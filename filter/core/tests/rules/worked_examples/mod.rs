@@ -2,6 +2,7 @@
 
 mod admission;
 mod filters;
+mod flow_control;
 mod handlers;
 mod pickers;
 mod producers;

@@ -1,10 +1,10 @@
 //! The fields of the document.
 
 use deserr::Deserr;
-use endpoint_picker::duration;
 use endpoint_picker_wire::v1;
 use serde_json::Value as Json;
 
+use super::flow_control::FlowControl;
 use crate::catalogue::manifests::fault::{Faults, quoted};
 use crate::catalogue::manifests::fields::{Name, Texts};
 use crate::catalogue::manifests::scope::Scope;
@@ -134,7 +134,7 @@ pub(super) struct PluginRef {
     pub(super) plugin_ref: String,
 }
 
-#[derive(Debug, Deserr)]
+#[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 pub(super) struct Detector {
     #[deserr(default)]
@@ -171,74 +171,4 @@ pub(super) struct DataSource {
     pub(super) plugin_ref: String,
     #[deserr(default)]
     pub(super) extractors: Vec<PluginRef>,
-}
-
-/// A duration in Go's format.
-#[derive(Clone, Copy, Debug, Deserr)]
-#[deserr(error = Faults, try_from(&String) = Self::check -> String)]
-struct Ttl;
-
-impl Ttl {
-    fn check(text: &str) -> Result<Self, String> {
-        let legal = duration::parse(text).map(|_| Self);
-        legal.ok_or_else(|| {
-            format!("{} is not a duration; allowed is one such as 60s, 1m30s or 0s", quoted(text))
-        })
-    }
-}
-
-/// Only the detector is used. Quantities are not checked, because the filter has no queue.
-#[derive(Debug, Default, Deserr)]
-#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-pub(super) struct FlowControl {
-    #[deserr(default)]
-    max_bytes: Option<Json>,
-    #[deserr(default)]
-    max_requests: Option<Json>,
-    #[deserr(default, rename = "defaultRequestTTL")]
-    default_request_ttl: Option<Ttl>,
-    #[deserr(default, rename = "noEndpointRequestTTL")]
-    no_endpoint_request_ttl: Option<Ttl>,
-    #[deserr(default)]
-    default_priority_band: Option<PriorityBand>,
-    #[deserr(default)]
-    default_negative_priority_band: Option<PriorityBand>,
-    #[deserr(default)]
-    priority_bands: Vec<PriorityBand>,
-    #[deserr(default)]
-    usage_limit_policy_plugin_ref: Option<String>,
-    #[deserr(default)]
-    pub(super) saturation_detector: Option<Detector>,
-    #[deserr(default)]
-    enable_eviction: bool,
-}
-
-#[derive(Debug, Deserr)]
-#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-struct PriorityBand {
-    #[deserr(default, rename = "priority")]
-    _priority: i64,
-    #[deserr(default, rename = "maxBytes")]
-    _max_bytes: Option<Json>,
-    #[deserr(default, rename = "maxRequests")]
-    _max_requests: Option<Json>,
-    #[deserr(default, rename = "fairnessPolicyRef")]
-    _fairness_policy_ref: Option<String>,
-    #[deserr(default, rename = "orderingPolicyRef")]
-    _ordering_policy_ref: Option<String>,
-}
-
-impl FlowControl {
-    /// Whether a field beside the detector is set.
-    pub(super) fn has_queueing(&self) -> bool {
-        self.max_bytes.is_some()
-            || self.max_requests.is_some()
-            || self.default_request_ttl.is_some()
-            || self.no_endpoint_request_ttl.is_some()
-            || self.default_priority_band.is_some()
-            || self.default_negative_priority_band.is_some()
-            || !self.priority_bands.is_empty()
-            || self.usage_limit_policy_plugin_ref.is_some()
-            || self.enable_eviction
-    }
 }

@@ -11,8 +11,9 @@ use endpoint_picker_wire::{pipeline_into_core, v1};
 
 use super::data_layer;
 use super::data_layer::scraping::Scraping;
-use super::document::{EndpointPickerConfig, FlowControl, Profile};
+use super::document::{EndpointPickerConfig, Profile};
 use super::findings::Findings;
+use super::flow_control::FlowControl;
 use super::gates;
 use super::paths::Paths;
 use super::plugins::Declared;
@@ -61,8 +62,12 @@ pub(crate) fn lower(
             declared.extend(Declared::by_type(parser));
         }
     }
-    let new = config.flow_control.unwrap_or_default().saturation_detector;
-    let detector = new.or(config.saturation_detector).and_then(|detector| detector.plugin_ref);
+    let flow_control = config.flow_control.unwrap_or_default();
+    let queueing = flow_control.on_the_wire();
+    let detector = flow_control
+        .saturation_detector
+        .or(config.saturation_detector)
+        .and_then(|detector| detector.plugin_ref);
     let saturation_detector = detector
         .filter(|name| !name.is_empty() && (name != DEFAULT_DETECTOR || is_declared(name, &declared)));
     let mut profiles = profiles(config.scheduling_profiles, &declared, &mut paths);
@@ -75,10 +80,18 @@ pub(crate) fn lower(
     paths.plugins = of_filter().map(|plugin| plugin.path.clone()).collect();
     let plugins = of_filter().filter_map(Declared::on_the_wire).collect();
     let detector = saturation_detector.as_deref();
-    let references = References { declared: &declared, parsers: &parsers, saturation_detector: detector };
+    let references = References {
+        declared: &declared,
+        parsers: &parsers,
+        saturation_detector: detector,
+        flow_control: &queueing,
+    };
     let faults = references.check(&paths);
-    let picker = v1::PickerConfig { plugins, profiles, parsers, saturation_detector };
+    let flow_control = Some(queueing);
+    let mut picker = v1::PickerConfig { plugins, profiles, parsers, saturation_detector, flow_control };
     check_in_filter(&picker, &paths, faults)?;
+    // The feature gate is off, so no request waits.
+    picker.flow_control = None;
     Ok((Lowered { picker, scraping, endpoints_file }, findings.warnings))
 }
 

@@ -7,11 +7,13 @@ mod data_layer;
 mod deprecated;
 mod document;
 mod findings;
+mod flow_control;
 mod gates;
 mod lower;
 mod parameters;
 mod paths;
 mod plugins;
+mod quantity;
 mod references;
 
 pub(crate) use data_layer::scraping::Scraping;

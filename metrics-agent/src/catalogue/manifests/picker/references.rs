@@ -3,8 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use endpoint_picker::plugin::NeedKind;
+use endpoint_picker_wire::v1;
 
 use super::agent_plugins::AgentPlugin;
+use super::flow_control;
 use super::paths::Paths;
 use super::plugins::Declared;
 use crate::catalogue::manifests::fault::Faults;
@@ -16,6 +18,7 @@ pub(super) struct References<'a> {
     pub(super) parsers: &'a [String],
     /// A plugin's name.
     pub(super) saturation_detector: Option<&'a str>,
+    pub(super) flow_control: &'a v1::FlowControl,
 }
 
 impl References<'_> {
@@ -56,6 +59,9 @@ impl References<'_> {
         if let Some(detector) = self.saturation_detector {
             let at = paths.in_document("flowControl.saturationDetector.pluginRef");
             require(detector, "saturation detector", at);
+        }
+        for (name, role, at) in flow_control::references(self.flow_control) {
+            require(name, role, at);
         }
         for declared in self.declared {
             let Some((path, plugin)) = declared.path.as_ref().zip(declared.of_filter()) else { continue };
