@@ -18,6 +18,7 @@
 {{- define "endpoint-picker.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{ include "endpoint-picker.selector" . }}
+app.kubernetes.io/part-of: endpoint-picker
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- with .root.Values.commonLabels }}

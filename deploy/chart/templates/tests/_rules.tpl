@@ -1,6 +1,12 @@
-{{/* What `metrics-agent check --cluster` reads: the agent's objects, and the policies of gateways with their status. */}}
+{{/* What `metrics-agent check --cluster` reads: the agent's objects, the EPPs of pools, and the policies of gateways with their status. */}}
 {{- define "endpoint-picker.checkRules" -}}
 {{- include "endpoint-picker.readRules" . }}
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list]
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways, httproutes]
   verbs: [get, list]
