@@ -202,9 +202,9 @@ check-gen: gen ## Check that the committed code of the schema is current
 	git diff --exit-code -- filter/wire/src/gen
 
 .PHONY: check-alerts
-check-alerts: test-tools ## Check and test the alert rules of docs/observability with promtool
-	promtool check rules docs/observability/alerts.yaml
-	promtool test rules docs/observability/alerts-test.yaml
+check-alerts: test-tools ## Check and test the rules of docs/observability with promtool
+	promtool check rules docs/observability/alerts.yaml docs/observability/epp-names.yaml
+	promtool test rules docs/observability/alerts-test.yaml docs/observability/epp-names-test.yaml
 
 .PHONY: bench
 bench: tools wasm native ## Measure what the picker costs: proxies in turns, decision, agent, 20 minutes (WRITE=1 into docs; B=--help)

@@ -56,7 +56,7 @@ fuzz_target!(|input: &[u8]| {
         let mut changes = changes_of(&mut decision, pool);
         if let Some(shadow) = shadow {
             is_sound(&shadow.decision, pool);
-            assert!(shadow.agrees || shadow.difference(pool).is_some());
+            assert!(shadow.agreement.agrees() || shadow.difference(pool).is_some());
             changes
                 .extend(shadow.decision.events.into_iter().filter_map(|event| Change::of_event(event, pool)));
         }

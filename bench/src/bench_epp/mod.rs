@@ -14,11 +14,13 @@ mod quality;
 mod quality_report;
 mod running;
 mod scale;
+mod shadow;
 mod variant;
 
 pub(crate) use cost::CostPlan;
 pub(crate) use quality::{ALL_ROUNDS, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan};
 pub(crate) use scale::ScalePlan;
+pub(crate) use shadow::ShadowPlan;
 
 use crate::report::Progress;
 use anyhow::Result;
@@ -40,6 +42,11 @@ pub(crate) async fn quality(plan: QualityPlan, epp: &Path, progress: &Progress) 
 /// Measures the quality of the choices at several scrape intervals, without the EPP; returns the table.
 pub(crate) async fn intervals(plan: QualityPlan, progress: &Progress) -> Result<String> {
     Ok(intervals::measure(plan, progress).await?.to_string())
+}
+
+/// Measures our filter as the shadow of the EPP; returns the table.
+pub(crate) async fn shadow(plan: ShadowPlan, epp: &Path, progress: &Progress) -> Result<String> {
+    shadow::measure(plan, epp, progress).await
 }
 
 /// Expected time of [`intervals()`].

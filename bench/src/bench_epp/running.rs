@@ -5,6 +5,7 @@ use anyhow::Result;
 use endpoint_picker_harness::program::process_tree::{cpu_time, taken};
 use endpoint_picker_harness::program::{Agent, Envoy};
 use endpoint_picker_harness::run_dir::RunDir;
+use endpoint_picker_harness::statistics::PickerStatistics;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub(crate) struct RunningVariant {
 pub(super) enum Picker {
     Agent(Agent),
     Epp(Epp),
+    ShadowedEpp(Epp, Agent),
 }
 
 /// Processor time of Envoy, and of the process beside it.
@@ -38,13 +40,13 @@ impl RunningVariant {
     }
 
     pub(crate) fn cpu(&self) -> Result<Cpu> {
-        let picker = self.picker_process().map_or(Ok(Duration::ZERO), cpu_time)?;
+        let picker = self.picker_processes().into_iter().map(cpu_time).sum::<Result<_>>()?;
         Ok(Cpu { envoy: cpu_time(self.envoy.process_id())?, picker })
     }
 
     /// Private memory in bytes: of Envoy, and of the process beside it.
     pub(crate) fn memory(&self) -> Result<[u64; 2]> {
-        let picker = self.picker_process().map_or(Ok(0), taken)?;
+        let picker = self.picker_processes().into_iter().map(taken).sum::<Result<_>>()?;
         Ok([taken(self.envoy.process_id())?, picker])
     }
 
@@ -56,7 +58,7 @@ impl RunningVariant {
                 let text = self.envoy.admin_text("/stats/prometheus").await?;
                 mean(&text, "endpoint_picker_decision_us")
             }
-            Some(Picker::Epp(epp)) => {
+            Some(Picker::Epp(epp) | Picker::ShadowedEpp(epp, _)) => {
                 let text = epp.metrics().await?;
                 mean(&text, "llm_d_epp_scheduler_e2e_duration_seconds").map(|seconds| seconds * 1e6)
             }
@@ -68,15 +70,26 @@ impl RunningVariant {
         match &mut self.picker {
             Some(Picker::Agent(agent)) => agent.check_running()?,
             Some(Picker::Epp(epp)) => epp.check_running()?,
+            Some(Picker::ShadowedEpp(epp, agent)) => {
+                epp.check_running()?;
+                agent.check_running()?;
+            }
             None => {}
         }
         self.envoy.check_running()
     }
 
-    fn picker_process(&self) -> Option<u32> {
-        match self.picker.as_ref()? {
-            Picker::Agent(agent) => Some(agent.process_id()),
-            Picker::Epp(epp) => Some(epp.process_id()),
+    /// The statistics of our filter; those of the last second may be missing.
+    pub(crate) async fn statistics(&self) -> Result<PickerStatistics> {
+        PickerStatistics::of(&self.envoy).await
+    }
+
+    fn picker_processes(&self) -> Vec<u32> {
+        match &self.picker {
+            None => vec![],
+            Some(Picker::Agent(agent)) => vec![agent.process_id()],
+            Some(Picker::Epp(epp)) => vec![epp.process_id()],
+            Some(Picker::ShadowedEpp(epp, agent)) => vec![epp.process_id(), agent.process_id()],
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) enum Variant {
     Filter(Filter),
     /// The EPP, over `ext_proc`.
     Epp,
+    /// The same, with our filter in this form behind it as its shadow, and the metrics agent.
+    ShadowedEpp(Filter),
 }
 
 /// The parameters of a variant.
@@ -87,14 +89,15 @@ impl Variant {
                 (config, Some(Picker::Agent(agent)))
             }
             Self::Epp => {
-                let running = Epp::start(
-                    epp.context("this variant needs the EPP's binary")?,
-                    &rules_file,
-                    folder,
-                    &[&format!("--refresh-metrics-interval={interval}")],
-                )
-                .await?;
+                let running = start_epp(epp, folder, &rules_file, &interval).await?;
                 (with_epp(folder, running.port())?, Some(Picker::Epp(running)))
+            }
+            Self::ShadowedEpp(filter) => {
+                let rules = setup.has_config().then_some(&rules_file);
+                let agent = start_agent(folder, rules, &list, &interval).await?;
+                let running = start_epp(epp, folder, &rules_file, &interval).await?;
+                let config = with_shadowed_epp(filter, folder, agent.address().port(), running.port())?;
+                (config, Some(Picker::ShadowedEpp(running, agent)))
             }
         };
         let envoy = Envoy::start(&config, folder, workers).await?;
@@ -112,6 +115,7 @@ impl fmt::Display for Variant {
             Self::NoPicker => f.write_str("no picker"),
             Self::Filter(filter) => filter.fmt(f),
             Self::Epp => f.write_str("EPP"),
+            Self::ShadowedEpp(filter) => write!(f, "EPP with {filter} as its shadow"),
         }
     }
 }
@@ -134,9 +138,28 @@ fn with_epp(folder: &Path, port: u16) -> Result<Config> {
     Ok(config)
 }
 
+/// The same with our filter behind the EPP's.
+fn with_shadowed_epp(filter: Filter, folder: &Path, agent_port: u16, epp_port: u16) -> Result<Config> {
+    let mut config = shipped_proxy::config(filter, folder, agent_port)?;
+    config.set_picker_module(&filter.module()?)?;
+    config.set_picker_field("mode", "shadow".into())?;
+    let filters = http_filters(&mut config)?;
+    filters.retain(|filter| filter["name"] != COPY);
+    let picker = filters.iter().position(|filter| filter["name"] == PICKER).context("our filter")?;
+    filters.insert(picker, ext_proc::filter());
+    let clusters = config.document()["static_resources"]["clusters"].as_array_mut().context("clusters")?;
+    clusters.push(ext_proc::cluster(epp_port));
+    Ok(config)
+}
+
 fn http_filters(config: &mut Config) -> Result<&mut Vec<serde_json::Value>> {
     let filters = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
     config.document().pointer_mut(filters).and_then(|filters| filters.as_array_mut()).context("HTTP filters")
+}
+
+async fn start_epp(binary: Option<&Path>, folder: &Path, rules: &Path, interval: &str) -> Result<Epp> {
+    let binary = binary.context("this variant needs the EPP's binary")?;
+    Epp::start(binary, rules, folder, &[&format!("--refresh-metrics-interval={interval}")]).await
 }
 
 async fn start_agent(

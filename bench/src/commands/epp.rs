@@ -1,13 +1,15 @@
 //! `make bench-epp`: our picker beside the EPP's and beside none.
 
-use crate::bench_epp::{self, ALL_ROUNDS, CostPlan, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan, ScalePlan};
+use crate::bench_epp::{
+    self, ALL_ROUNDS, CostPlan, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan, ScalePlan, ShadowPlan,
+};
 use crate::epp::binary;
 use crate::load::wrk;
 use crate::report::{Machine, Progress, document, epp_version};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use endpoint_picker_harness::tools;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -38,6 +40,8 @@ enum Part {
     Scale,
     /// Our choices at several scrape intervals, beside round robin. Needs no EPP, and runs only on its own.
     Intervals,
+    /// How often our filter agrees as the EPP's shadow, and what that costs. Runs only on its own.
+    Shadow,
 }
 
 async fn intervals(plan: QualityPlan) -> Result<ExitCode> {
@@ -54,6 +58,14 @@ async fn intervals(plan: QualityPlan) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+async fn shadow(plan: ShadowPlan, epp: &Path) -> Result<ExitCode> {
+    let machine = Machine::read(vec![epp_version(epp)])?;
+    let progress = Progress::begin(plan.expected());
+    let table = bench_epp::shadow(plan, epp, &progress).await?;
+    println!("{machine}. Seed {}.\n\n{table}", plan.seed);
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
     let Flags { epp, quick, seed, only, write } = flags;
     let seconds = Duration::from_secs;
@@ -67,6 +79,10 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
         .await;
     }
     let epp = binary(&epp)?;
+    if only == Some(Part::Shadow) {
+        let phase = seconds(if quick { 5 } else { 15 });
+        return shadow(ShadowPlan { phase, warm_up: seconds(4), seed }, &epp).await;
+    }
     let (cost, quality, scale) = if quick {
         (
             CostPlan { rounds: 1, turn: seconds(2) },

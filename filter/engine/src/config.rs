@@ -21,6 +21,9 @@ pub struct Config {
     pub pool: String,
     /// The proxy's cluster that reaches the agent; `None` if the shell reaches it in its own way.
     pub agent_cluster: Option<String>,
+    /// Whether the filter picks.
+    #[serde(default)]
+    pub mode: Mode,
     /// The treatment of requests until the first snapshot of the pool arrives.
     #[serde(default)]
     pub failure_mode: FailureMode,
@@ -33,6 +36,17 @@ pub struct Config {
     /// Whether the tokens of answers are counted.
     #[serde(default, deserialize_with = "count_tokens")]
     pub count_tokens: bool,
+}
+
+/// Whether the filter picks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mode {
+    /// It does.
+    #[default]
+    Pick,
+    /// Another picker before it in the chain does. The filter decides too, changes nothing, and counts how often both agree.
+    Shadow,
 }
 
 /// Who gets explanations of decisions.
@@ -193,6 +207,7 @@ mod tests {
     #[test]
     fn pool_and_cluster_are_enough() {
         let config = Config::parse(br#"{"pool": "a-b_c.1", "agentCluster": "agent"}"#).unwrap();
+        assert_eq!(config.mode, Mode::Pick);
         assert_eq!(config.failure_mode, FailureMode::FailOpen);
         assert_eq!(config.limits.peek_bytes, 1 << 20);
         assert_eq!(config.limits.max_held_bytes, 32 << 20);
@@ -203,11 +218,12 @@ mod tests {
     #[test]
     fn every_field_is_read() {
         let config = Config::parse(
-            br#"{"pool": "p", "agentCluster": "agent", "failureMode": "FailClose", "countTokens": true,
+            br#"{"pool": "p", "agentCluster": "agent", "mode": "shadow", "failureMode": "FailClose", "countTokens": true,
                 "limits": {"peekBytes": 1024, "maxHeldBytes": 1024, "unreadBody": "Abstain"},
                 "explain": {"accessLog": true, "header": "x-why", "secret": "0123456789abcdef"}}"#,
         )
         .unwrap();
+        assert_eq!(config.mode, Mode::Shadow);
         assert_eq!(config.failure_mode, FailureMode::FailClose);
         assert_eq!((config.limits.peek_bytes, config.limits.max_held_bytes), (1024, 1024));
         assert_eq!(config.limits.unread_body, UnreadBody::Abstain);
@@ -234,6 +250,7 @@ mod tests {
             (r#""limits": {"peekBytes": 4096, "maxHeldBytes": 2048}"#, "maxHeldBytes, which is 2048"),
             (r#""countTokens": "yes""#, r#"countTokens is "yes"; allowed are true and false"#),
             (r#""magic": 1"#, "unknown field `magic`"),
+            (r#""mode": "observe""#, "unknown variant `observe`, expected `pick` or `shadow`"),
             (r#""failureMode": "Maybe""#, "unknown variant `Maybe`, expected `FailOpen` or `FailClose`"),
         ] {
             let refusal = refusal(&with(field));

@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use endpoint_picker::agreement::Agreement;
 use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
 use endpoint_picker::explanation::Explanation;
 use endpoint_picker::load::Load;
@@ -24,8 +25,8 @@ pub struct Directive {
     pub action: Action,
     /// The explanation, if there is to be one.
     pub explanation: Option<String>,
-    /// Whether the shadow would have done the same; `None` without a shadow.
-    pub shadow_agrees: Option<bool>,
+    /// How the shadow's decision compares; `None` without a shadow.
+    pub shadow: Option<Agreement>,
 }
 
 impl From<Outcome> for Directive {
@@ -36,7 +37,7 @@ impl From<Outcome> for Directive {
             Outcome::Abstain { reason, within } => Action::Abstain { reason, within },
             Outcome::Route(_) => Action::Reject(Rejection::no_candidates()),
         };
-        Self { action, explanation: None, shadow_agrees: None }
+        Self { action, explanation: None, shadow: None }
     }
 }
 
@@ -122,7 +123,7 @@ impl PoolView {
         Directive {
             action: self.action(decision, pool, request.subset.is_hint(), now),
             explanation,
-            shadow_agrees: shadow.map(|shadow| shadow.agrees),
+            shadow: shadow.map(|shadow| shadow.agreement),
         }
     }
 
@@ -137,10 +138,6 @@ impl PoolView {
         let destinations: Vec<&Endpoint> =
             destinations.iter().filter_map(|&index| pool.endpoints().get(index)).collect();
         let addresses: Vec<&str> = destinations.iter().map(|endpoint| endpoint.printed_address()).collect();
-        let loads = decision.reservations.into_iter().filter_map(|reservation| {
-            let Reservation { endpoint, prefill, response } = reservation;
-            Some(AssignedLoad { endpoint: pool.endpoints().get(endpoint)?.key(), prefill, response })
-        });
         Action::Route(Box::new(Route {
             destinations: headers::destination_list(&addresses),
             is_hint,
@@ -150,13 +147,22 @@ impl PoolView {
             address: addresses.first().copied().unwrap_or_default().to_owned(),
             assignment: Assignment {
                 destinations: destinations.iter().map(|endpoint| endpoint.key()).collect(),
-                loads: loads.collect(),
+                loads: assigned_loads(decision.reservations, pool),
                 at: now,
             },
             prompt: decision.prompt,
             is_stale: decision.is_stale,
         }))
     }
+}
+
+/// The load that reservations put on endpoints of the pool.
+pub(crate) fn assigned_loads(reservations: Vec<Reservation>, pool: &Pool) -> Vec<AssignedLoad> {
+    let loads = reservations.into_iter().filter_map(|reservation| {
+        let Reservation { endpoint, prefill, response } = reservation;
+        Some(AssignedLoad { endpoint: pool.endpoints().get(endpoint)?.key(), prefill, response })
+    });
+    loads.collect()
 }
 
 /// The weighted total of every endpoint that the primary profile rated; `None` if no endpoint was rated.

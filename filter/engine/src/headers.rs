@@ -19,6 +19,15 @@ pub const NO_FALLBACK: &str = "none";
 /// The reason why a request was dropped.
 pub const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
+/// The endpoint that computes the prompt.
+pub(crate) const PREFILLER: &str = "x-prefiller-host-port";
+
+/// The endpoints that encode images, video and audio.
+pub(crate) const ENCODERS: &str = "x-encoder-hosts-ports";
+
+/// The rank of the destination's server that answers.
+pub(crate) const RANK: &str = "x-data-parallel-host-port";
+
 /// The endpoint that served; the proxy sets it.
 const SERVED: &str = "x-gateway-destination-endpoint-served";
 
@@ -32,9 +41,9 @@ pub(crate) const CONTROL: [&str; 11] = [
     "x-gateway-destination-endpoint-subset",
     SERVED,
     DROPPED_REASON,
-    "x-prefiller-host-port",
-    "x-encoder-hosts-ports",
-    "x-data-parallel-host-port",
+    PREFILLER,
+    ENCODERS,
+    RANK,
     "x-kv-cache-source-host-port",
 ];
 

@@ -11,6 +11,7 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod agent;
+mod comparison;
 pub mod config;
 pub mod directive;
 mod error_body;

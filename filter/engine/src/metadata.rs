@@ -20,16 +20,18 @@ pub enum Metadata<'a> {
     NoFallback,
     /// The explanation of the decision.
     Explanation(&'a str),
+    /// The explanation of a decision that does not act, when the request's headers may have passed already.
+    ShadowExplanation(&'a str),
     /// The weighted total of every endpoint that the primary profile rated, with the endpoint's `ip:port`.
     Scores(&'a [(&'a str, f64)]),
 }
 
 impl Metadata<'_> {
     /// A request header with the value, for a proxy that cannot write metadata: its `header_to_metadata` filter copies the header into
-    /// metadata. `None` for the destination, whose own header is copied.
+    /// metadata. `None` for the destination, whose own header is copied, and for a shadow, which sets no header.
     pub fn as_header(&self) -> Option<(&'static str, Cow<'_, str>)> {
         match *self {
-            Self::Destination(_) => None,
+            Self::Destination(_) | Self::ShadowExplanation(_) => None,
             Self::NoFallback => Some((FALLBACK, NO_FALLBACK.into())),
             Self::Explanation(text) => Some((EXPLANATION, text.into())),
             Self::Scores(scores) => {

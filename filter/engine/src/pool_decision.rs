@@ -27,7 +27,7 @@ pub struct DecisionKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Draws {
     pub(crate) acting: SplitMix64,
-    shadow: SplitMix64,
+    pub(crate) shadow: SplitMix64,
 }
 
 impl Draws {

@@ -8,9 +8,11 @@ use endpoint_picker::period::Period;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::request::Request;
 
-use crate::config::Config;
+use crate::comparison::{Comparison, PickAddresses};
+use crate::config::{Config, Mode};
 use crate::directive::{DecisionKind, Directive};
-use crate::metrics::{MetricSink, Metrics};
+use crate::ledger::{Change, Ledger};
+use crate::metrics::{MetricSink, Metrics, Totals};
 use crate::pool_decision::Draws;
 use crate::pool_store::PoolStore;
 use crate::pool_view::PoolView;
@@ -89,21 +91,58 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
 
     /// Decides for a request and applies the changes that follow.
     pub fn decide(&mut self, request: &Request<'_>, kind: DecisionKind, now: Duration) -> Directive {
-        let mut view = self.view();
-        if view.versions().is_none() {
-            return self.failure_mode().without_snapshot(&request.subset, &mut self.draws.acting).into();
+        let decided = self.decide_by_newest_view(
+            |view| view.prepare(request, kind, now),
+            |view, ledger, prepared, draws| view.decide(ledger, prepared.as_ref(), request, kind, now, draws),
+        );
+        match decided {
+            Some((view, decided)) => view.directive(decided, request, kind, now),
+            None => self.failure_mode().without_snapshot(&request.subset, &mut self.draws.acting).into(),
         }
+    }
+
+    /// Decides for a request with a body that another picker has routed, compares both, and applies the changes that follow from where
+    /// it goes. `None`: there is no snapshot to decide by.
+    pub(crate) fn compare(
+        &mut self,
+        request: &Request<'_>,
+        pick: &PickAddresses,
+        explain: bool,
+        now: Duration,
+    ) -> Option<Comparison> {
+        let (view, decided) = self.decide_by_newest_view(
+            |view| view.prepare_beside_pick(request, now),
+            |view, ledger, prepared, draws| {
+                view.decide_beside_pick(ledger, (prepared, request, pick), explain, now, draws)
+            },
+        )?;
+        Some(view.comparison(decided, request, pick, explain, now))
+    }
+
+    /// Prepares and makes a decision by the newest view; `None` without a snapshot.
+    fn decide_by_newest_view<P, T>(
+        &mut self,
+        prepare: impl Fn(&PoolView) -> P,
+        mut decide: impl FnMut(&PoolView, &Ledger, &P, &mut Draws) -> (T, Vec<Change>),
+    ) -> Option<(Arc<PoolView>, T)> {
+        let mut view = self.view();
+        view.versions()?;
         let Self { store, draws, .. } = self;
-        let mut prepared = view.prepare(request, kind, now);
+        let mut prepared = prepare(&view);
         let decided = store.decide(|newest, ledger| {
             if !Arc::ptr_eq(newest, &view) {
                 // A snapshot was adopted meanwhile.
                 view = Arc::clone(newest);
-                prepared = view.prepare(request, kind, now);
+                prepared = prepare(&view);
             }
-            view.decide(ledger, prepared.as_ref(), request, kind, now, draws)
+            decide(&view, ledger, &prepared, draws)
         });
-        view.directive(decided, request, kind, now)
+        Some((view, decided))
+    }
+
+    /// The counts of all workers, for a report to the agent.
+    pub fn totals(&self) -> Totals {
+        Totals { is_shadow: self.config.mode == Mode::Shadow, ..self.metrics.totals() }
     }
 
     /// Once a second, adds this worker's counts to the proxy's counters. With `is_leader`, this worker also sets the gauges that are

@@ -45,6 +45,9 @@ pub trait Proxy {
     /// The first `max_bytes` bytes of the request body, as far as they have arrived.
     fn request_body(&self, max_bytes: usize) -> Result<Vec<u8>>;
 
+    /// The chunk of the request body that has just arrived, where the chunks before have passed.
+    fn request_chunk(&self) -> Result<Vec<u8>>;
+
     /// Replaces the request body that has arrived. The caller corrects `content-length`.
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()>;
 

@@ -162,6 +162,13 @@ impl Proxy for Envoy<'_, '_> {
         Ok(join(&pieces, max_bytes))
     }
 
+    fn request_chunk(&self) -> Result<Vec<u8>> {
+        // An earlier filter that has held the body passes all of it on at once.
+        let part =
+            if self.has_received_part() { BodyPart::ReceivedRequest } else { BodyPart::BufferedRequest };
+        Ok(join(&self.request.body(part), usize::MAX))
+    }
+
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
         let (new, old) = if self.event == Event::Body {
             let has_both = self.has_received_part();
@@ -211,7 +218,7 @@ impl Proxy for Envoy<'_, '_> {
                     Steering::OverrideHost => self.override_host(true),
                 }
             }
-            Metadata::Explanation(text) => {
+            Metadata::Explanation(text) | Metadata::ShadowExplanation(text) => {
                 self.request.set_metadata_text(PICKER, "explanation", text);
                 Ok(())
             }

@@ -141,7 +141,7 @@ impl Publisher for Picker {
         main.metrics.count_failed_polls(failed);
         // The gauges are the same for all workers.
         main.publish_metrics(true, now);
-        main.store().pool().set_totals(main.metrics.totals());
+        main.store().pool().set_totals(main.totals());
     }
 }
 

@@ -147,7 +147,7 @@ impl Worker {
     fn report(&mut self, now: Duration) -> Result<(), ProxyError> {
         let report = {
             let pool = self.pool.borrow();
-            self.reporter.next_report(pool.store(), || pool.metrics.totals(), now)
+            self.reporter.next_report(pool.store(), || pool.totals(), now)
         };
         if let Some(request) = report {
             self.reporter.sent(host::call_agent(&self.agent_cluster, &request)?);

@@ -3,10 +3,11 @@
 //! [`manifests`] checks every document by itself, [`plan`] combines them into a [`Plan`]. A plan is used only when everything is
 //! right; [`Problems`] lists everything that is wrong, each with its file, document, path, value and the allowed values.
 //! [`watch`] reads the manifests again whenever a file changes. [`cluster`] makes the same plan of a cluster's objects, each of
-//! which is refused by itself.
+//! which is refused by itself. [`differences`] lists what changes for a user of the EPP.
 
 pub mod cluster;
 pub mod dialect;
+pub mod differences;
 mod manifests;
 mod options;
 pub mod plan;

@@ -12,6 +12,7 @@ mod harness;
 mod hostile;
 mod limits;
 mod logs;
+mod migration;
 mod observability;
 mod process;
 mod reload;

@@ -78,6 +78,19 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
         assert!(unknown.is_empty(), "{place} names {unknown:?}; the metrics are {known:?}");
         assert!(!names(text).is_empty(), "{place} names no metrics");
     }
+    // The rules' sources, and our side of the guide's tables; both name the filter's metrics too.
+    let rules = read("epp-names.yaml");
+    let sources: String = rules.lines().filter(|line| !line.contains("record:")).collect();
+    let guide = read("../migrate-from-epp.md");
+    let rows = guide.lines().filter_map(|row| row.strip_prefix("| `")?.split_once(" | "));
+    let here = rows.map(|(_, here)| here).collect::<Vec<_>>().join("\n");
+    let recorded: BTreeSet<&str> = rules.lines().filter_map(|line| line.split("record: ").nth(1)).collect();
+    for (place, text) in [("epp-names.yaml", &sources), ("migrate-from-epp.md", &here)] {
+        let is_known = |name: &str| known.contains(name) || is_envoys(name) || recorded.contains(name);
+        let unknown: Vec<_> = names(text).into_iter().filter(|name| !is_known(name)).collect();
+        assert!(unknown.is_empty(), "{place} names {unknown:?}; the metrics are {known:?}");
+        assert!(names(text).len() > 5, "{place} names too few metrics");
+    }
     let documented = names(&readme);
     let is_documented = |name: &String| name.ends_with("_bucket") || documented.contains(name.as_str());
     let lacking: Vec<_> = known.iter().filter(|name| !is_documented(name)).collect();

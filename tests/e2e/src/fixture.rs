@@ -4,6 +4,7 @@ use crate::statistics::statistics;
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::{SOON, eventually};
+use endpoint_picker_harness::program::process_tree::processes;
 use endpoint_picker_harness::stack::Stack;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
@@ -154,12 +155,17 @@ pub fn openai_error(status: StatusCode, body: &str) -> String {
     message.to_owned()
 }
 
-/// The name of the stack's proxy in reports: the id of the node in the shipped configurations, or the host's name, since Envoy does not
-/// give the id to a native module.
+/// The name of the stack's proxy in reports: the id of the node in the shipped configurations, or the names of host and process, since Envoy
+/// does not give the id to a native module.
 pub fn proxy_name(stack: &Stack) -> String {
     match stack.filter() {
         Filter::Wasm => "endpoint-picker".to_owned(),
-        Filter::Native => fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned(),
+        Filter::Native => {
+            let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+            // The last process is Envoy's own, below its launcher.
+            let envoy = processes(stack.envoy().process_id()).unwrap().pop().unwrap();
+            format!("{}-{envoy}", host.trim())
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::agreement::Agreement;
 use crate::decision::{Decision, Outcome};
 use crate::pipeline::{Pipeline, Prepared};
 use crate::pool::Pool;
@@ -19,19 +20,17 @@ pub struct Shadow(Pipeline);
 /// The decision of a shadow.
 #[derive(Clone, Debug)]
 pub struct ShadowDecision {
-    /// The decision. Its events are about the endpoint to which the acting pipeline routes, and are to be applied.
+    /// The decision. Its events are about the endpoint to which the request goes, and are to be applied. Beside [another
+    /// picker](Pipeline::decide_beside_pick) its reservations are too; beside a pipeline that one's own are applied.
     pub decision: Decision,
-    /// Whether the acting pipeline does the same.
-    ///
-    /// Routed requests: its first choice is the shadow's, or has the shadow's highest total where the shadow's picker leaves no
-    /// more than ties to chance. Others: both answer with the same status and reason.
-    pub agrees: bool,
+    /// Whether the one that acts does the same.
+    pub agreement: Agreement,
 }
 
 impl ShadowDecision {
     /// The shadow's decision if it differs, in words: the end of an [explanation](crate::explanation).
     pub fn difference(&self, pool: &Pool) -> Option<String> {
-        if self.agrees {
+        if self.agreement.agrees() {
             return None;
         }
         let would = match &self.decision.outcome {
@@ -88,32 +87,6 @@ impl Shadow {
         rng: &mut dyn Rng,
     ) -> ShadowDecision {
         let decision = self.0.decide_beside(Some(acting), prepared, request, view, now, rng);
-        ShadowDecision { agrees: self.agrees(&decision, acting.1), decision }
+        ShadowDecision { agreement: self.0.agreement(&decision, acting.1), decision }
     }
-
-    fn agrees(&self, own: &Decision, acting: &Decision) -> bool {
-        match (&own.outcome, &acting.outcome) {
-            (Outcome::Reject(own), Outcome::Reject(acting)) => {
-                (own.code, own.reason) == (acting.code, acting.reason)
-            }
-            (Outcome::Route(_), Outcome::Route(_)) => {
-                let (own_choice, taken) = (first_choice(own), first_choice(acting));
-                own_choice == taken || taken.is_some_and(|taken| self.is_as_good(own, taken))
-            }
-            (Outcome::Route(_) | Outcome::Reject(_) | Outcome::Abstain { .. }, _) => false,
-        }
-    }
-
-    /// Whether only chance kept the endpoint from being the first choice.
-    fn is_as_good(&self, own: &Decision, endpoint: usize) -> bool {
-        let Some(run) = own.primary_run() else { return false };
-        let total = run.scored.iter().zip(&run.totals).find(|(scored, _)| **scored == endpoint);
-        self.0.profile_of(run).picker.plugin.takes_the_highest()
-            && total.is_some_and(|(_, total)| run.totals.iter().all(|other| other <= total))
-    }
-}
-
-/// The endpoint that was chosen, also where another port of its server accepts the request.
-fn first_choice(decision: &Decision) -> Option<usize> {
-    decision.primary_run()?.picked.first().copied()
 }

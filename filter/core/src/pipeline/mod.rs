@@ -7,6 +7,7 @@ mod admit;
 mod beside;
 mod look_up;
 mod neutral_score;
+mod other_pick;
 mod prepare;
 mod profile;
 mod record;
@@ -140,10 +141,25 @@ impl Pipeline {
         rng: &mut dyn Rng,
     ) -> Decision {
         let cycle = self.cycle(request, view, now);
+        self.decide_and_record(cycle, prepared, rng, acting.is_some(), |cycle, decision| {
+            let (router, routed) = acting.unwrap_or((self, &*decision));
+            let stages = router.stages(&routed.runs);
+            decision.events = self.record(cycle, prepared, &stages, routed.primary, &decision.runs);
+        })
+    }
+
+    /// Decides, and has `record` fill in what follows from where the request goes. A request that is turned away, and for which
+    /// nothing else acts, is not recorded.
+    fn decide_and_record(
+        &self,
+        cycle: Cycle<'_>,
+        prepared: &Prepared,
+        rng: &mut dyn Rng,
+        another_acts: bool,
+        record: impl FnOnce(&Cycle<'_>, &mut Decision),
+    ) -> Decision {
         let admission = self.admit(&cycle, &prepared.candidates, rng);
-        if acting.is_none()
-            && let Err(rejection) = admission
-        {
+        if !another_acts && let Err(rejection) = admission {
             return Decision::without_run(Outcome::Reject(rejection));
         }
         let lookup = self.look_up(&cycle, prepared);
@@ -152,9 +168,7 @@ impl Pipeline {
             Ok(()) => self.schedule(cycle, prepared.candidates.clone(), rng),
             Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
         };
-        let (router, routed) = acting.unwrap_or((self, &decision));
-        decision.events =
-            self.record(&cycle, prepared, &router.stages(&routed.runs), routed.primary, &decision.runs);
+        record(&cycle, &mut decision);
         decision
     }
 

@@ -3,6 +3,7 @@
 use super::Pipeline;
 use crate::cycle::Cycle;
 use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
+use crate::load::Reservation;
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER};
 use crate::plugin::{Profiles, Schedule, Stage};
 use crate::rejection::Rejection;
@@ -99,18 +100,23 @@ impl Pipeline {
             shared.and_then(|address| cycle.pool.index_at(address)).unwrap_or(rank)
         };
         let stages = self.stages(&decision.runs);
-        let reservations = stages.iter().filter_map(|stage| {
-            let &endpoint = stage.picked.first()?;
-            let tokens = cycle.request_tokens(endpoint);
-            Some(self.load_estimator.reservation(endpoint, tokens, stage.profile == PREFILL))
-        });
-        decision.reservations = reservations.collect();
+        decision.reservations = self.reservations(cycle, &stages);
         decision.response_headers = self.headers_of_stages(cycle, &stages);
         decision.prompt = prompt_blocks(cycle, first);
         decision.outcome = Outcome::Route(endpoints.iter().map(through).collect());
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
         Ok(())
+    }
+
+    /// The load of a request at the first endpoint of each stage.
+    pub(super) fn reservations(&self, cycle: &Cycle<'_>, stages: &[Stage<'_>]) -> Vec<Reservation> {
+        let reservations = stages.iter().filter_map(|stage| {
+            let &endpoint = stage.picked.first()?;
+            let tokens = cycle.request_tokens(endpoint);
+            Some(self.load_estimator.reservation(endpoint, tokens, stage.profile == PREFILL))
+        });
+        reservations.collect()
     }
 
     /// The stages of runs of this pipeline.
@@ -131,7 +137,7 @@ impl Pipeline {
 }
 
 /// Blocks of the prompt that were sent to the endpoint before, by the first prefix producer.
-fn prompt_blocks(cycle: &Cycle<'_>, endpoint: usize) -> PromptBlocks {
+pub(super) fn prompt_blocks(cycle: &Cycle<'_>, endpoint: usize) -> PromptBlocks {
     let matches = cycle.prefixes.first().map(|prefix| &prefix.matches);
     matches.map_or_else(PromptBlocks::default, |matches| PromptBlocks {
         matched: matches.blocks(endpoint),

@@ -103,6 +103,15 @@ impl Policy {
         Ok(ModelResolution { model: asked.unwrap_or_default(), priority, rewrite: None })
     }
 
+    /// The resolution of a request that another picker has routed: that one has named the model that serves. Models that do not exist
+    /// are not refused.
+    pub fn resolve_routed<'a>(&'a self, headers: Headers<'a>, model: Option<&'a str>) -> ModelResolution<'a> {
+        let model = model.unwrap_or_default();
+        let of_model = || self.inference_models.get(model).map(inference_models::Entry::priority);
+        let priority = self.objectives.priority(headers).or_else(of_model).unwrap_or(0);
+        ModelResolution { model, priority, rewrite: None }
+    }
+
     /// Whether the decision for a request needs its body. A body of which only the model is read is not needed if nothing
     /// depends on models.
     pub fn needs_body(&self, api: Api, headers: Headers<'_>) -> bool {

@@ -8,6 +8,7 @@ mod config;
 mod disaggregation;
 mod hints;
 mod load;
+mod other_picks;
 mod reference_cases;
 mod sessions;
 mod shadow;

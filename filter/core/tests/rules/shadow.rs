@@ -76,7 +76,7 @@ fn the_same_rules_always_agree_though_chance_breaks_ties() {
     let mut differed = 0;
     for n in 0..40 {
         let (acted, shadowed) = both.send(&format!("{n}"), &[], 0);
-        assert!(shadowed.agrees, "{acted:?} {shadowed:?}");
+        assert!(shadowed.agreement.agrees(), "{acted:?} {shadowed:?}");
         differed += usize::from(destinations(&acted) != destinations(&shadowed.decision));
     }
     assert!(differed > 0, "chance never differed, so nothing is shown");
@@ -87,13 +87,13 @@ fn another_preference_disagrees_and_says_what_it_would_do() {
     let readings = vec![pod(0, 0.9, &[]), pod(9, 0.1, &[])];
     let mut both = ShadowFixture::new(&of("queue-scorer"), &of("kv-cache-utilization-scorer"), readings);
     let (acted, shadowed) = both.send("hi", &[], 0);
-    assert_eq!((destinations(&acted), shadowed.agrees), (vec![0], false));
+    assert_eq!((destinations(&acted), shadowed.agreement.agrees()), (vec![0], false));
     let difference = shadowed.difference(&both.fixture.pool());
     assert_eq!(difference.as_deref(), Some("; the shadow picks 192.168.1.2:8000"));
     both.fixture.readings.swap(0, 1);
     both.fixture.readings[1].kv_usage = Some(0.05);
     let (acted, shadowed) = both.send("hi", &[], 0);
-    assert_eq!((destinations(&acted), shadowed.agrees), (vec![1], true));
+    assert_eq!((destinations(&acted), shadowed.agreement.agrees()), (vec![1], true));
     assert_eq!(shadowed.difference(&both.fixture.pool()), None);
 }
 
@@ -103,8 +103,8 @@ fn random_pickers_agree_only_on_the_same_endpoint() {
     let opinions: Vec<bool> = (0..200)
         .map(|n| {
             let (acted, shadowed) = both.send(&format!("{n}"), &[], 0);
-            assert_eq!(shadowed.agrees, destinations(&acted) == destinations(&shadowed.decision));
-            shadowed.agrees
+            assert_eq!(shadowed.agreement.agrees(), destinations(&acted) == destinations(&shadowed.decision));
+            shadowed.agreement.agrees()
         })
         .collect();
     let agreed = opinions.iter().filter(|agrees| **agrees).count();
@@ -121,10 +121,10 @@ fn a_request_that_both_turn_away_alike_is_agreed_on() {
     };
     let mut both = ShadowFixture::new(&detector(5), &detector(6), vec![pod(9, 0.1, &[]); 2]);
     let (acted, shadowed) = both.send("hi", &[], -1);
-    assert_eq!((rejection(&acted).0, shadowed.agrees), (429, true));
+    assert_eq!((rejection(&acted).0, shadowed.agreement.agrees()), (429, true));
     let mut both = ShadowFixture::new(&detector(50), &detector(6), vec![pod(9, 0.1, &[]); 2]);
     let (acted, shadowed) = both.send("hi", &[], -1);
-    assert_eq!((destinations(&acted).len(), shadowed.agrees), (1, false));
+    assert_eq!((destinations(&acted).len(), shadowed.agreement.agrees()), (1, false));
     let difference = shadowed.difference(&both.fixture.pool()).unwrap();
     assert!(difference.starts_with("; the shadow rejects: ") && difference.contains("429"), "{difference}");
 }

@@ -83,8 +83,8 @@ impl Reporter {
         }
         let avoided = core::mem::take(&mut self.avoided);
         self.pause = Period::new(now, PERIOD);
-        let Totals { routed, abstained, rejected, shadow_agreed, shadow_disagreed } = totals();
-        let has_shadow = view.topology().shadow.is_some();
+        let Totals { routed, abstained, rejected, is_shadow, shadow_agreed, shadow_disagreed } = totals();
+        let has_shadow = is_shadow || view.topology().shadow.is_some();
         let report = Report {
             format: REPORT_FORMAT,
             proxy: self.proxy.clone(),

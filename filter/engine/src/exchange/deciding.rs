@@ -1,6 +1,6 @@
 //! Decides for a request by its headers, its body or the beginning of its body.
 
-use endpoint_picker::body::{Api, Body, BodyError, complete};
+use endpoint_picker::body::{Body, BodyError, complete};
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::policy::{ModelResolution, name_model};
 use endpoint_picker::rejection::Rejection;
@@ -13,7 +13,6 @@ use crate::directive::{Action, DecisionKind, Directive};
 use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_in_use::PoolInUse;
 use crate::pool_store::PoolStore;
-use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
 
 /// A directive for one request.
@@ -85,7 +84,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
             return self.without_body().map(Some);
         }
         let headers = self.head.headers();
-        let api = match self.api(&view) {
+        let api = match self.head.api(&view.topology().pipeline) {
             Ok(api) if view.policy().needs_body(api, headers) => return Ok(None),
             Ok(api) => api,
             Err(error) => return Ok(Some(error.into())),
@@ -102,7 +101,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         let bytes = self.proxy.request_body(usize::MAX)?;
         let headers = self.head.headers();
         let options = view.body_options(headers);
-        let api = match self.api(&view) {
+        let api = match self.head.api(&view.topology().pipeline) {
             Ok(api) => api,
             Err(error) => return Ok((error.into(), None)),
         };
@@ -131,7 +130,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     pub(super) fn by_beginning(&mut self, length: usize) -> Result<Peek> {
         let view = self.pool.view();
         let headers = self.head.headers();
-        let Ok(api) = self.api(&view) else { return Ok(Peek::TooShort) };
+        let Ok(api) = self.head.api(&view.topology().pipeline) else { return Ok(Peek::TooShort) };
         let text = complete(self.proxy.request_body(length)?);
         let options = view.body_options(headers);
         let read = |text| Body::read(text, api, &options).ok();
@@ -148,12 +147,6 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
             Ok(resolution) => self.decide_resolved(&body, resolution)?,
             Err(rejection) => rejection.into(),
         }))
-    }
-
-    /// The API of the request, which decides how its body is read.
-    fn api(&self, view: &PoolView) -> core::result::Result<Api, BodyError> {
-        let api = view.topology().pipeline.api(&self.head.path)?;
-        Ok(if self.head.opens_tunnel { Api::Raw } else { api })
     }
 
     fn decide_resolved(&mut self, body: &Body<'_>, resolution: ModelResolution<'_>) -> Result<Decided> {

@@ -4,6 +4,7 @@ use endpoint_picker::rejection::Rejection;
 
 use super::head::{RequestHead, RequestOwner};
 use super::steps::{Exchange, Flow, Progress};
+use crate::config::Mode;
 use crate::headers::CONTROL;
 use crate::metrics::MetricSink;
 use crate::pool_in_use::PoolInUse;
@@ -18,6 +19,9 @@ impl Exchange {
         proxy: &mut impl Proxy,
         end_of_stream: bool,
     ) -> Flow {
+        if pool.config.mode == Mode::Shadow {
+            return self.shadow_head(pool, proxy, !end_of_stream);
+        }
         match RequestHead::take(proxy, &pool.config.pool, &pool.config.explain) {
             Ok(RequestOwner::Own(head)) => self.head = head,
             Ok(RequestOwner::AnotherPicker) => {
@@ -44,6 +48,9 @@ impl Exchange {
         size: usize,
         end_of_stream: bool,
     ) -> Flow {
+        if self.shadowed.is_some() {
+            return self.shadow_chunk(pool, proxy, end_of_stream);
+        }
         if !self.is_held() {
             return Flow::Continue;
         }
@@ -61,6 +68,9 @@ impl Exchange {
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
     ) -> Flow {
+        if self.shadowed.is_some() {
+            return self.shadow_trailers(pool, proxy);
+        }
         if !self.is_held() {
             return Flow::Continue;
         }
@@ -117,7 +127,7 @@ impl Exchange {
         proxy: &mut impl Proxy,
         error: ProxyError,
     ) -> Flow {
-        if !self.is_held() {
+        if pool.config.mode == Mode::Shadow || !self.is_held() {
             return Flow::Continue;
         }
         for name in CONTROL {

@@ -1,9 +1,10 @@
 //! The heads of a request and its answer, without the headers that only the picker may set.
 
-use endpoint_picker::body::{opens_tunnel, request_path};
+use endpoint_picker::body::{Api, BodyError, opens_tunnel, request_path};
 use endpoint_picker::headers::{HeaderList, Headers};
+use endpoint_picker::pipeline::Pipeline;
 
-use crate::config::Explain;
+use crate::config::{Explain, Mode};
 use crate::headers::{CONTROL, DESTINATION, OF_ANSWERS};
 use crate::proxy::{Proxy, Result};
 
@@ -44,6 +45,15 @@ impl RequestHead {
         for name in control {
             proxy.remove_request_header(name)?;
         }
+        Self::of(headers, proxy, explain).map(RequestOwner::Own)
+    }
+
+    /// Reads the headers of a request that another picker has routed. They stay, but for the secret.
+    pub(super) fn read(proxy: &mut impl Proxy, explain: &Explain) -> Result<Self> {
+        Self::of(proxy.request_headers()?, proxy, explain)
+    }
+
+    fn of(headers: HeaderList, proxy: &mut impl Proxy, explain: &Explain) -> Result<Self> {
         let mut explains_to_client = false;
         if let Explain { header: Some(name), secret: Some(secret), .. } = explain {
             let expected = (name.as_bytes(), secret.as_bytes());
@@ -55,17 +65,23 @@ impl RequestHead {
         let known = Headers(&headers);
         let path =
             request_path(known.get(":path"), known.get("x-original-path"), known.get("x-forwarded-path"));
-        Ok(RequestOwner::Own(Self {
+        Ok(Self {
             path: path.to_owned(),
             opens_tunnel: opens_tunnel(known.get(":method"), known.get("upgrade")),
             explains_to_client,
             explains: explains_to_client || explain.access_log,
             all: headers,
-        }))
+        })
     }
 
     pub(super) fn headers(&self) -> Headers<'_> {
         Headers(&self.all)
+    }
+
+    /// The API of the request, which decides how its body is read.
+    pub(super) fn api(&self, pipeline: &Pipeline) -> core::result::Result<Api, BodyError> {
+        let api = pipeline.api(&self.path)?;
+        Ok(if self.opens_tunnel { Api::Raw } else { api })
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -83,8 +99,8 @@ pub(super) struct AnswerHead {
 }
 
 impl AnswerHead {
-    /// Reads the answer's headers and removes those that a server must not set.
-    pub(super) fn take(proxy: &mut impl Proxy) -> Result<Self> {
+    /// Reads the answer's headers, and where the filter picks removes those that a server must not set.
+    pub(super) fn take(proxy: &mut impl Proxy, mode: Mode) -> Result<Self> {
         let headers = proxy.response_headers()?;
         let mut head = Self { status: 0, content_type: Vec::new(), content_encoding: None };
         for (name, value) in headers.iter() {
@@ -98,8 +114,10 @@ impl AnswerHead {
                 _ => {}
             }
         }
-        for name in listed(&headers, &OF_ANSWERS) {
-            proxy.remove_response_header(name)?;
+        if mode == Mode::Pick {
+            for name in listed(&headers, &OF_ANSWERS) {
+                proxy.remove_response_header(name)?;
+            }
         }
         Ok(head)
     }

@@ -5,7 +5,9 @@ mod answer_tokens;
 mod deciding;
 mod events;
 mod head;
+mod pick_headers;
 mod response;
+mod shadow;
 mod steps;
 mod subset_hint;
 

@@ -7,8 +7,9 @@ use super::answer::Served;
 use super::deciding::{Decided, Decider, Peek, RenamedBody};
 use super::head::{AnswerHead, RequestHead};
 use super::response::Response;
+use super::shadow::ShadowedRequest;
 use super::subset_hint;
-use crate::config::{Limits, UnreadBody};
+use crate::config::{Limits, Mode, UnreadBody};
 use crate::directive::{Action, Assignment, Directive, Route};
 use crate::error_body::error_body;
 use crate::headers;
@@ -36,6 +37,8 @@ pub enum Flow {
 pub struct Exchange {
     pub(super) head: RequestHead,
     pub(super) progress: Progress,
+    /// The request while another picker's choice is compared.
+    pub(super) shadowed: Option<ShadowedRequest>,
     pub(super) assignment: Assignment,
     pub(super) response: Response,
 }
@@ -59,6 +62,7 @@ impl Exchange {
         Self {
             head: RequestHead::default(),
             progress: Progress::Held { until: limits.peek_bytes },
+            shadowed: None,
             assignment: Assignment::default(),
             response: Response::default(),
         }
@@ -139,15 +143,15 @@ impl Exchange {
         decided: Decided,
     ) -> Result<Flow> {
         self.progress = Progress::Decided;
-        let Decided { directive: Directive { action, explanation, shadow_agrees }, models } = decided;
-        pool.metrics.count_shadow(shadow_agrees);
+        let Decided { directive: Directive { action, explanation, shadow }, models } = decided;
+        if let Some(agreement) = shadow {
+            pool.metrics.count_shadow(agreement);
+        }
         if let Some(explanation) = explanation {
             if pool.config.explain.access_log {
                 proxy.set_metadata(&Metadata::Explanation(&explanation))?;
             }
-            if self.head.explains_to_client {
-                self.response.headers.push((headers::EXPLANATION.to_owned(), explanation));
-            }
+            self.explain_to_client(explanation);
         }
         match action {
             Action::Route(route) => {
@@ -183,6 +187,13 @@ impl Exchange {
         Ok(Flow::Continue)
     }
 
+    /// Adds an explanation to the answer, if the client asked for it with the secret.
+    pub(super) fn explain_to_client(&mut self, explanation: String) {
+        if self.head.explains_to_client {
+            self.response.headers.push((headers::EXPLANATION.to_owned(), explanation));
+        }
+    }
+
     /// Replaces the body. A body with a length gets the new one; a chunked body has none.
     fn rename(&mut self, proxy: &mut impl Proxy, renamed: RenamedBody) -> Result<()> {
         let RenamedBody { body, restore } = renamed;
@@ -200,14 +211,16 @@ impl Exchange {
         proxy: &mut impl Proxy,
         has_body: bool,
     ) -> Result<()> {
-        let head = AnswerHead::take(proxy)?;
+        let head = AnswerHead::take(proxy, pool.config.mode)?;
         if self.assignment.destinations.is_empty() {
             return Ok(());
         }
         let served = Served::read(proxy, head.status)?;
         let view = pool.view();
         self.assignment.begin_answer(&view, &mut pool.store, proxy, served)?;
-        if let Some(endpoint) = served.by.and_then(|address| view.endpoint_at(address)) {
+        if pool.config.mode == Mode::Pick
+            && let Some(endpoint) = served.by.and_then(|address| view.endpoint_at(address))
+        {
             self.response.headers.extend(view.topology().pipeline.response_headers(endpoint));
         }
         if served.by.is_some() && !served.is_failure {

@@ -8,6 +8,7 @@ mod sink;
 mod tokens;
 mod totals;
 
+use endpoint_picker::agreement::Agreement;
 use endpoint_picker::decision::{Abstention, PromptBlocks};
 use endpoint_picker::load::Load;
 use endpoint_picker::rejection::Code;
@@ -46,7 +47,15 @@ pub struct Metrics<M: MetricSink> {
     snapshots: Counter<M>,
     snapshot_failures: Counter<M>,
     pub(crate) shadow_agreed: Counter<M>,
+    /// Those of them with another pick of the same score.
+    shadow_equal_score: Counter<M>,
     pub(crate) shadow_disagreed: Counter<M>,
+    /// Those of them that the shadow rejects.
+    shadow_rejected: Counter<M>,
+    /// Those of them whose endpoint the pool lacks.
+    shadow_unknown_endpoint: Counter<M>,
+    /// Requests that could not be compared with another picker's choice.
+    pub(crate) shadow_not_compared: Counter<M>,
     /// Requests in flight at the pool's endpoints, of all workers.
     pub(crate) in_flight: Gauge<M>,
     /// Milliseconds since the newest snapshot arrived.
@@ -114,7 +123,11 @@ impl<M: MetricSink> Metrics<M> {
             snapshots: counter("snapshots"),
             snapshot_failures: counter("snapshot_failures"),
             shadow_agreed: counter("shadow_agreed"),
+            shadow_equal_score: counter("shadow_equal_score"),
             shadow_disagreed: counter("shadow_disagreed"),
+            shadow_rejected: counter("shadow_rejected"),
+            shadow_unknown_endpoint: counter("shadow_unknown_endpoint"),
+            shadow_not_compared: counter("shadow_not_compared"),
             in_flight: gauge("in_flight"),
             snapshot_age: gauge("snapshot_age_ms"),
             decision: histogram("decision_us"),
@@ -153,12 +166,18 @@ impl<M: MetricSink> Metrics<M> {
         self.snapshot_failures.add(count);
     }
 
-    /// Counts whether the shadow agrees, if there is one.
-    pub(crate) fn count_shadow(&self, agrees: Option<bool>) {
-        match agrees {
-            Some(true) => self.shadow_agreed.increment(),
-            Some(false) => self.shadow_disagreed.increment(),
-            None => {}
+    /// Counts a decision of a shadow.
+    pub(crate) fn count_shadow(&self, agreement: Agreement) {
+        if agreement.agrees() {
+            self.shadow_agreed.increment();
+        } else {
+            self.shadow_disagreed.increment();
+        }
+        match agreement {
+            Agreement::EqualScore => self.shadow_equal_score.increment(),
+            Agreement::Rejected => self.shadow_rejected.increment(),
+            Agreement::UnknownEndpoint => self.shadow_unknown_endpoint.increment(),
+            Agreement::Same | Agreement::Different => {}
         }
     }
 
@@ -201,7 +220,11 @@ impl<M: MetricSink> Metrics<M> {
             &self.snapshots,
             &self.snapshot_failures,
             &self.shadow_agreed,
+            &self.shadow_equal_score,
             &self.shadow_disagreed,
+            &self.shadow_rejected,
+            &self.shadow_unknown_endpoint,
+            &self.shadow_not_compared,
             &self.prompt_blocks,
             &self.prompt_blocks_matched,
         ];

@@ -14,6 +14,8 @@ pub struct Totals {
     pub abstained: u64,
     /// The requests that were rejected, by status, without statuses that never occurred.
     pub rejected: Vec<Rejected>,
+    /// The filter is itself the shadow of another picker.
+    pub is_shadow: bool,
     /// The decisions with which the shadow agreed.
     pub shadow_agreed: u64,
     /// The decisions with which the shadow did not agree.
@@ -21,8 +23,8 @@ pub struct Totals {
 }
 
 impl<M: MetricSink> Metrics<M> {
-    /// The counts that all workers have flushed.
-    pub fn totals(&self) -> Totals {
+    /// The counts that all workers have flushed, of a filter that picks.
+    pub(crate) fn totals(&self) -> Totals {
         let rejected = self.rejected.iter().map(|(code, counter)| (code.status(), counter.value()));
         let rejected = rejected.filter(|&(_, requests)| requests > 0);
         Totals {
@@ -31,6 +33,7 @@ impl<M: MetricSink> Metrics<M> {
             rejected: rejected
                 .map(|(status, requests)| Rejected { status: status.into(), requests })
                 .collect(),
+            is_shadow: false,
             shadow_agreed: self.shadow_agreed.value(),
             shadow_disagreed: self.shadow_disagreed.value(),
         }

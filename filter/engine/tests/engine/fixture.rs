@@ -192,6 +192,7 @@ impl Request {
     /// A part of the body arrives.
     pub(crate) fn body(&mut self, fixture: &mut Fixture, part: &[u8], is_last: bool) -> Flow {
         self.proxy.request_body.extend_from_slice(part);
+        self.proxy.request_chunk = part.to_vec();
         let size = self.proxy.request_body.len();
         self.exchange.request_body(&mut fixture.pool, &mut self.proxy, size, is_last)
     }

@@ -14,6 +14,7 @@ mod models;
 mod polls;
 mod proxy;
 mod reports;
+mod shadow_mode;
 mod sink;
 mod snapshots;
 mod tokens;

@@ -22,11 +22,15 @@ pub(crate) struct FakeProxy {
     pub(crate) now: Cell<Duration>,
     pub(crate) request_headers: Vec<(String, Vec<u8>)>,
     pub(crate) request_body: Vec<u8>,
+    /// The chunk that is passing, where none is held.
+    pub(crate) request_chunk: Vec<u8>,
     /// The sizes of the reads of the body.
     pub(crate) body_reads: RefCell<Vec<usize>>,
     pub(crate) namespace: Option<Vec<u8>>,
     pub(crate) hint: Option<Vec<u8>>,
     pub(crate) picked_for: Option<Vec<u8>>,
+    /// The explanation of a decision that does not act.
+    pub(crate) shadow_explanation: Option<String>,
     pub(crate) local_answer: Option<LocalAnswer>,
     pub(crate) upstream: Option<SocketAddr>,
     pub(crate) details: &'static str,
@@ -90,6 +94,10 @@ impl Proxy for FakeProxy {
         Ok(self.request_body[..max_bytes.min(self.request_body.len())].to_vec())
     }
 
+    fn request_chunk(&self) -> Result<Vec<u8>> {
+        self.check("request_chunk").map(|()| self.request_chunk.clone())
+    }
+
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
         self.check("replace_request_body")?;
         self.request_body = body.to_vec();
@@ -105,6 +113,9 @@ impl Proxy for FakeProxy {
     }
 
     fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()> {
+        if let Metadata::ShadowExplanation(text) = metadata {
+            self.shadow_explanation = Some((*text).to_owned());
+        }
         match metadata.as_header() {
             Some((name, value)) => self.set_request_header(name, &value),
             None => Ok(()),

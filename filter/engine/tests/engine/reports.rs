@@ -16,7 +16,7 @@ fn reporter() -> Reporter {
 }
 
 fn next_report(reporter: &mut Reporter, fixture: &Fixture, now: Duration) -> Option<AgentRequest> {
-    reporter.next_report(fixture.pool.store(), || fixture.pool.metrics.totals(), now)
+    reporter.next_report(fixture.pool.store(), || fixture.pool.totals(), now)
 }
 
 fn report(fixture: &Fixture) -> Report {

@@ -4,7 +4,7 @@ use core::fmt;
 use std::path::PathBuf;
 
 use endpoint_picker::decision::FailureMode;
-use endpoint_picker_engine::config::{self, Config, Explain, Limits};
+use endpoint_picker_engine::config::{self, Config, Explain, Limits, Mode};
 use http::Uri;
 use http::uri::Scheme;
 use serde::Deserialize;
@@ -150,6 +150,8 @@ struct Fields {
     agent: Option<AgentFields>,
     agent_cluster: Option<String>,
     #[serde(default)]
+    mode: Mode,
+    #[serde(default)]
     failure_mode: FailureMode,
     #[serde(default)]
     limits: Limits,
@@ -181,9 +183,19 @@ impl ModuleConfig {
     /// Reads and checks a configuration. Files that it names are read later.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         let fields: Fields = serde_json::from_slice(json).map_err(config::ConfigError::Json)?;
-        let Fields { pool, agent, agent_cluster, failure_mode, limits, explain, count_tokens, steering } =
-            fields;
-        let engine = Config { pool, agent_cluster, failure_mode, limits, explain, count_tokens }.checked()?;
+        let Fields {
+            pool,
+            agent,
+            agent_cluster,
+            mode,
+            failure_mode,
+            limits,
+            explain,
+            count_tokens,
+            steering,
+        } = fields;
+        let engine =
+            Config { pool, agent_cluster, mode, failure_mode, limits, explain, count_tokens }.checked()?;
         let agent = match (agent, &engine.agent_cluster) {
             (Some(agent), None) => AgentAccess::Direct(agent.checked()?),
             (None, Some(cluster)) => AgentAccess::Cluster(cluster.clone()),

@@ -24,12 +24,13 @@ fn a_pool_and_an_address_are_enough() {
 #[test]
 fn every_field_is_read() {
     let config = ModuleConfig::parse(
-        br#"{"pool": "p", "failureMode": "FailClose", "countTokens": true, "limits": {"peekBytes": 2048},
+        br#"{"pool": "p", "mode": "shadow", "failureMode": "FailClose", "countTokens": true, "limits": {"peekBytes": 2048},
             "explain": {"accessLog": true}, "steering": "overrideHost", "agent": {
                 "addresses": ["https://agent-0.agents:9095/", "https://[::1]:9095"], "tokenFile": "/t",
                 "tls": {"caFile": "/ca", "certFile": "/cert", "keyFile": "/key"}}}"#,
     )
     .unwrap();
+    assert_eq!(config.engine.mode, Mode::Shadow);
     assert_eq!(config.engine.failure_mode, FailureMode::FailClose);
     assert_eq!(config.engine.limits.peek_bytes, 2048);
     assert!(config.engine.count_tokens && config.engine.explain.access_log);

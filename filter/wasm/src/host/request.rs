@@ -14,6 +14,9 @@ use super::envoy::{self, Envoy, refused};
 /// The name of the request's state that marks it as picked. Only filters see it, so a client cannot set it.
 const PICKED_FOR: &str = "endpoint-picker.pool";
 
+/// The name of the explanation in the request's filter state, behind Envoy's prefix `wasm.`.
+const SHADOW_EXPLANATION: &str = "endpoint-picker.explanation";
+
 impl Proxy for Envoy {
     fn now(&self) -> Result<Duration> {
         envoy::now()
@@ -41,6 +44,10 @@ impl Proxy for Envoy {
         Ok(bytes.map_err(refused("get_buffer(request body)"))?.unwrap_or_default())
     }
 
+    fn request_chunk(&self) -> Result<Vec<u8>> {
+        self.request_body(usize::MAX)
+    }
+
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
         hostcalls::set_buffer(BufferType::HttpRequestBody, 0, usize::MAX, body)
             .map_err(refused("set_buffer(request body)"))
@@ -56,8 +63,13 @@ impl Proxy for Envoy {
             .map_err(refused("get_property(metadata)"))
     }
 
-    /// Envoy's filters behind this one copy headers into metadata.
+    /// Envoy's filters behind this one copy headers into metadata. What comes when the headers have passed is a property, which Envoy keeps
+    /// in the request's filter state.
     fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()> {
+        if let Metadata::ShadowExplanation(text) = metadata {
+            return hostcalls::set_property(vec![SHADOW_EXPLANATION], Some(text.as_bytes()))
+                .map_err(refused("set_property(explanation)"));
+        }
         match metadata.as_header() {
             Some((name, value)) => self.set_request_header(name, &value),
             None => Ok(()),

@@ -6,7 +6,7 @@ use endpoint_picker_wire::v1;
 
 use crate::catalogue::dialect::{Dialect, MetricSpec};
 use crate::catalogue::plan::members::Members;
-use crate::catalogue::{Plan, PoolPlan};
+use crate::catalogue::{Plan, PoolPlan, differences};
 use crate::commands::columns::counted;
 
 /// Attempts of a request with the shipped `envoy.yaml`: the first, and `num_retries` more.
@@ -31,6 +31,9 @@ fn add_pool(summary: &mut String, pool: &PoolPlan) {
     let _ = writeln!(summary, "  {}", kv_usage(pool.default_dialect()));
     if let Some(warning) = long_list(&pool.policy) {
         let _ = writeln!(summary, "  warning: {warning}");
+    }
+    for difference in differences::of_pool(pool) {
+        let _ = writeln!(summary, "  differs from the EPP: {difference}");
     }
 }
 

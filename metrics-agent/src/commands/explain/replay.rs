@@ -103,7 +103,7 @@ impl Replay {
             count(&mut draws, &decisions.acting);
             if let Some(shadow) = decisions.shadow {
                 count(&mut shadow_draws, &shadow.decision);
-                agreed += u64::from(shadow.agrees);
+                agreed += u64::from(shadow.agreement.agrees());
             }
         }
         let decided = Request::new(&parsed.body, resolution, headers, request.subset.clone());
@@ -114,9 +114,9 @@ impl Replay {
         };
         let topology = self.view.topology();
         let shadow = match (&topology.shadow, shadow) {
-            (Some(rules), Some(ShadowDecision { decision, agrees })) => {
+            (Some(rules), Some(ShadowDecision { decision, agreement })) => {
                 let choice = choice(decision, rules.pipeline(), shadow_draws);
-                Some(Ok(ShadowReport { choice, agrees, agreed }))
+                Some(Ok(ShadowReport { choice, agrees: agreement.agrees(), agreed }))
             }
             (Some(_), None) | (None, _) => self.shadow_refusal.clone().map(Err),
         };

@@ -3,5 +3,6 @@
 mod explanations;
 mod reports;
 mod shadow;
+mod shadow_mode;
 mod statistics;
 mod tokens;
