@@ -10,8 +10,10 @@ use clap::Parser;
 use metrics_agent::agent;
 use metrics_agent::commands::recorded;
 use metrics_agent::commands::{check, explain};
-use metrics_agent::flags::{AgentFlags, Command, ExplainFlags, Flags, PolicyFlags};
+use metrics_agent::flags::{AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags};
 use metrics_agent::runtime::logging;
+use metrics_agent::sources::endpoints::LabelLimits;
+use metrics_agent::sources::kubernetes::Limits;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,7 +41,13 @@ fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
     runtime.block_on(async {
         survive_file_size_limit()?;
         match flags.command.take() {
-            Some(Command::Check { path, policy }) => check(&path, policy),
+            Some(Command::Check { path: Some(path), kubernetes, policy, .. }) => {
+                kubernetes.refuse("--cluster")?;
+                check(&path, policy)
+            }
+            Some(Command::Check { path: None, kubernetes, policy, .. }) => {
+                check_cluster(kubernetes, policy).await
+            }
             Some(Command::Snapshot { source, save, file }) => {
                 snapshot(&source, save.as_deref(), file.as_deref()).await
             }
@@ -60,6 +68,17 @@ fn check(path: &Path, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+async fn check_cluster(kubernetes: KubernetesFlags, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
+    let pool = policy.only_pool().map(str::to_owned);
+    let options = policy.options()?;
+    // Pods are not read.
+    let limits = Limits { pods: 0, labels: LabelLimits::default(), objects: options.file_limits };
+    let watched = kubernetes.settings(limits);
+    let report = check::cluster::check(watched, pool, options).await?;
+    print(&report)?;
+    Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn snapshot(

@@ -3,6 +3,7 @@
 mod acceptance;
 mod error;
 mod metrics;
+mod plans;
 mod pool_pods;
 mod reconciler;
 mod run;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::acceptance::Acceptance;
 use super::error::AgentError;
 use super::metrics::Metrics;
+use super::plans::PlanSources;
 use super::pool_pods::PoolPods;
 use super::reconciler::Reconciler;
 use super::settings::Settings;
@@ -20,8 +21,7 @@ use crate::api::connections::listen;
 use crate::api::pools::history::History;
 use crate::api::reports::Reports;
 use crate::api::{self, ApiState};
-use crate::catalogue::Plan;
-use crate::catalogue::watch::PlanWatch;
+use crate::publish::cluster::status::PoolInputs;
 use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;
@@ -54,7 +54,6 @@ pub async fn run(
         settings.scrape_credentials.watch(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
     warn_if_open(&listener, &credentials);
     let clock = Clock::start();
-    let pools = Arc::new(Pools::new(clock, tasks.clone(), None));
     let file_by_flag = settings.sources.file.is_some();
     let cluster = match settings.kubernetes {
         Some(settings) => {
@@ -63,12 +62,20 @@ pub async fn run(
         }
         None => None,
     };
-    let acceptance = Acceptance {
-        eds: settings.eds.clone(),
-        scrape: settings.scrape.clone(),
-        has_tls: scrape_credentials.tls.is_some(),
-        has_endpoints: file_by_flag || !settings.sources.fixed.is_empty() || cluster.is_some(),
+    let namespace = cluster.as_ref().map(|cluster| cluster.namespace.clone());
+    let pools = Arc::new(Pools::new(clock, tasks.clone(), namespace));
+    let plans = PlanSources {
+        manifests: settings.manifests,
+        only_pool: settings.only_pool,
+        options: settings.options,
+        acceptance: Acceptance {
+            eds: settings.eds.clone(),
+            scrape: settings.scrape.clone(),
+            has_tls: scrape_credentials.tls.is_some(),
+            has_endpoints: file_by_flag || !settings.sources.fixed.is_empty(),
+        },
     };
+    let plans = plans.watch(cluster.as_ref(), &tasks, &metrics);
     let discovery = endpoints::start(
         settings.sources,
         settings.max_endpoints,
@@ -76,14 +83,16 @@ pub async fn run(
         &tasks,
         metrics.endpoints_file_reads.clone(),
     );
-    let manifests = match settings.manifests {
-        Some(manifests) => {
-            let path = manifests.path.clone();
-            let accept = move |plan: &Plan| acceptance.check(&path, plan);
-            PlanWatch::start(manifests, &tasks, metrics.manifest_reads.clone(), accept)
-        }
-        None => PlanWatch::of(Plan::without_manifests(&settings.options)),
-    };
+    let reports_to_objects = cluster.as_ref().map(|cluster| {
+        let inputs = PoolInputs {
+            objects: cluster.objects.objects(),
+            plans: plans.plans(),
+            refusals: plans.refusals(),
+        };
+        settings.object_reports.start(&cluster.client, inputs, &tasks)
+    });
+    let (pods, objects) = cluster.map(|cluster| (PoolPods::new(cluster.pods), cluster.objects)).unzip();
+    let _held = (objects, reports_to_objects);
     let draining = CancellationToken::new();
     let reports = Arc::new(Reports::new(clock, settings.limits.max_proxies));
     let history = Arc::new(History::new(clock));
@@ -92,7 +101,7 @@ pub async fn run(
     let reconciler = Reconciler {
         discovery,
         file_by_flag,
-        pods: cluster.map(|cluster| PoolPods::new(cluster.pods)),
+        pods,
         pools: Arc::clone(&pools),
         scraper: Scraper::new(clock, Arc::new(scrape_credentials), tasks.clone(), metrics.scrape.clone()),
         scrape: settings.scrape,
@@ -108,8 +117,8 @@ pub async fn run(
     let state = Arc::new(ApiState {
         clock,
         pools,
-        plans: manifests.plans(),
-        refusals: manifests.refusals(),
+        plans: plans.plans(),
+        refusals: plans.refusals(),
         endpoints: reconciler.discovery.sets(),
         waiters: Semaphore::new(settings.max_waiters),
         reports,
@@ -120,24 +129,26 @@ pub async fn run(
         metrics: api_metrics,
         registry: metrics.registry,
     });
-    let _reconciler = tasks.spawn("reconciler", reconciler.run(manifests.plans()));
+    let _reconciler = tasks.spawn("reconciler", reconciler.run(plans.plans()));
 
     let closing = CancellationToken::new();
     let server = listen::serve(listener, api::router(state, access), tls, settings.limits, closing.clone());
-    let end = async {
-        stop.cancelled().await;
-        tracing::info!("draining");
-        draining.cancel();
-        tokio::time::sleep(DRAIN_NOTICE).await;
-        closing.cancel();
-        tokio::time::sleep(DRAIN_LIMIT).await;
-    };
     tokio::select! {
         () = server => {}
-        () = end => {}
+        () = drain(stop, draining, closing) => {}
         Some(task) = ended.recv() => return Err(AgentError::Task(task)),
     }
     Ok(())
+}
+
+/// Waits for `stop`, and ends the API in order.
+async fn drain(stop: CancellationToken, draining: CancellationToken, closing: CancellationToken) {
+    stop.cancelled().await;
+    tracing::info!("draining");
+    draining.cancel();
+    tokio::time::sleep(DRAIN_NOTICE).await;
+    closing.cancel();
+    tokio::time::sleep(DRAIN_LIMIT).await;
 }
 
 /// Warns when the API is reachable from outside this host without TLS or without authentication.

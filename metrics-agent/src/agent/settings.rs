@@ -5,6 +5,7 @@ use crate::api::access::hosts::AllowedHosts;
 use crate::api::connections::listen::Limits;
 use crate::catalogue::scraping::ScrapeSettings;
 use crate::catalogue::{Options, watch};
+use crate::publish::cluster::ObjectReports;
 use crate::publish::eds;
 use crate::scrape::connection::credentials as scrape_credentials;
 use crate::sources::endpoints::Sources;
@@ -21,6 +22,10 @@ pub struct Settings {
     pub sources: Sources,
     /// The cluster whose pools and pods are watched.
     pub kubernetes: Option<kubernetes::Settings>,
+    /// The only pool of the cluster to serve, `name` or `namespace/name`; `None`: all of them.
+    pub only_pool: Option<String>,
+    /// What is reported to the cluster's objects.
+    pub object_reports: ObjectReports,
     /// How endpoints are scraped.
     pub scrape: ScrapeSettings,
     /// The agent's credentials for model servers, and the authorities that it trusts.

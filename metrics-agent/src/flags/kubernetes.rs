@@ -4,6 +4,8 @@ use clap::Args;
 
 use super::error::FlagError;
 use super::values;
+use crate::publish::cluster::ObjectReports;
+use crate::publish::cluster::status::Parent;
 use crate::sources::kubernetes::{Limits, Namespaces, Settings};
 
 /// Flags about a Kubernetes cluster.
@@ -21,19 +23,9 @@ pub struct KubernetesFlags {
 }
 
 impl KubernetesFlags {
-    /// What to watch; `None` unless a cluster is watched.
-    pub fn settings(self, is_watched: bool, limits: Limits) -> Result<Option<Settings>, FlagError> {
+    /// What to watch.
+    pub fn settings(self, limits: Limits) -> Settings {
         let Self { kubernetes_namespace: mut names, picker_config_map } = self;
-        if !is_watched {
-            let given = [
-                (!names.is_empty(), "--kubernetes-namespace"),
-                (picker_config_map.is_some(), "--picker-config-map"),
-            ];
-            return match given.into_iter().find(|(is_given, _)| *is_given) {
-                Some((_, flag)) => Err(FlagError(format!("{flag} requires --kubernetes"))),
-                None => Ok(None),
-            };
-        }
         names.sort();
         names.dedup();
         let namespaces = if names.iter().any(|name| name == "*") {
@@ -41,6 +33,39 @@ impl KubernetesFlags {
         } else {
             (!names.is_empty()).then_some(Namespaces::Named(names))
         };
-        Ok(Some(Settings { namespaces, picker_config_map, limits }))
+        Settings { namespaces, picker_config_map, limits }
+    }
+
+    /// Refuses flags that have no effect, because no cluster is watched. `requirement` is the flag that they need.
+    pub fn refuse(&self, requirement: &str) -> Result<(), FlagError> {
+        let given = [
+            (!self.kubernetes_namespace.is_empty(), "--kubernetes-namespace"),
+            (self.picker_config_map.is_some(), "--picker-config-map"),
+        ];
+        match given.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, flag)) => Err(FlagError(format!("{flag} requires {requirement}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Flags about what is written to a cluster.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Kubernetes")]
+pub(super) struct ObjectReportFlags {
+    /// Create an Event on each object that is refused, with the reason. Requires the right to create Events.
+    #[arg(long, requires = "kubernetes")]
+    kubernetes_events: bool,
+
+    /// Write the conditions Accepted and `ResolvedRefs` of this Gateway into the status of pools, unless another controller reports on
+    /// their parents. Without a namespace the Gateway is in the pool's. Requires the right to patch inferencepools/status.
+    #[arg(long, value_name = "[NAMESPACE/]GATEWAY", requires = "kubernetes", value_parser = values::object)]
+    kubernetes_status: Option<(Option<String>, String)>,
+}
+
+impl ObjectReportFlags {
+    pub(super) fn reports(self) -> ObjectReports {
+        let status = self.kubernetes_status.map(|(namespace, name)| Parent { namespace, name });
+        ObjectReports { events: self.kubernetes_events, status }
     }
 }

@@ -20,6 +20,7 @@ pub use self::agent::AgentFlags;
 pub use self::error::FlagError;
 pub use self::explain::ExplainFlags;
 pub use self::kubernetes::KubernetesFlags;
+use self::kubernetes::ObjectReportFlags;
 pub use self::policy::PolicyFlags;
 use self::scraping::ScrapeFlags;
 use self::serving::ServeFlags;
@@ -27,6 +28,7 @@ use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 
 use crate::agent::Settings;
 use crate::catalogue::watch;
+use crate::publish::eds::Target;
 use crate::sources::kubernetes as cluster;
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
@@ -57,6 +59,9 @@ pub struct Flags {
     kubernetes: KubernetesFlags,
 
     #[command(flatten)]
+    object_reports: ObjectReportFlags,
+
+    #[command(flatten)]
     policy: PolicyFlags,
 
     #[command(flatten)]
@@ -78,7 +83,18 @@ pub enum Command {
     /// Checks manifests: prints a summary of the pools, or all problems and exit code 1.
     Check {
         /// A file, or a directory of .yaml, .yml and .json files.
-        path: PathBuf,
+        #[arg(required_unless_present = "cluster", conflicts_with = "cluster")]
+        path: Option<PathBuf>,
+
+        /// Check a Kubernetes cluster: what would be in force and what would be refused, what differs from the EPP of each pool, and
+        /// whether the gateway's policies with the filter are in force. The API server is the one of KUBECONFIG, otherwise of the
+        /// pod's `ServiceAccount`, otherwise of ~/.kube/config.
+        #[arg(long)]
+        cluster: bool,
+
+        /// The cluster's objects.
+        #[command(flatten)]
+        kubernetes: KubernetesFlags,
 
         /// Options for reading the manifests.
         #[command(flatten)]
@@ -108,8 +124,18 @@ pub enum Command {
 impl Flags {
     /// The agent's settings. An interval that is too short is raised, with a warning, as in the EPP.
     pub fn settings(self) -> Result<Settings, FlagError> {
-        let Self { sources, kubernetes, policy, endpoints, scrape, eds, serve, .. } = self;
+        let Self { sources, kubernetes, object_reports, policy, endpoints, scrape, eds, serve, .. } = self;
         let (scrape, scrape_credentials) = scrape.settings()?;
+        if !sources.kubernetes() {
+            kubernetes.refuse("--kubernetes")?;
+        }
+        let only_pool = policy.only_pool().map(str::to_owned);
+        let eds = eds.target();
+        let has_file_per_pool = eds.as_ref().is_none_or(Target::has_file_per_pool);
+        if sources.kubernetes() && only_pool.is_none() && !has_file_per_pool {
+            let text = "--eds-file has no {pool}, which --kubernetes requires for several pools; --pool names the only one";
+            return Err(FlagError(text.to_owned()));
+        }
         let options = policy.options()?;
         let limits = cluster::Limits {
             pods: endpoints.max_endpoints(),
@@ -117,13 +143,15 @@ impl Flags {
             objects: options.file_limits,
         };
         Ok(Settings {
-            kubernetes: kubernetes.settings(sources.kubernetes(), limits)?,
+            only_pool,
+            object_reports: object_reports.reports(),
+            kubernetes: sources.kubernetes().then(|| kubernetes.settings(limits)),
             manifests: sources.manifests().map(|path| watch::Settings { path, options: options.clone() }),
             options,
             sources: sources.sources(endpoints.labels())?,
             scrape,
             scrape_credentials,
-            eds: eds.target(),
+            eds,
             max_endpoints: endpoints.max_endpoints(),
             max_waiters: serve.max_waiters(),
             limits: serve.limits(),
@@ -143,6 +171,8 @@ mod tests {
     use super::*;
     use crate::catalogue::dialect::MultiEngine;
     use crate::catalogue::scraping::MIN_INTERVAL;
+    use crate::publish::cluster::ObjectReports;
+    use crate::publish::cluster::status::Parent;
     use crate::sources::endpoints::LabelLimits;
     use crate::sources::kubernetes::Namespaces;
 
@@ -227,6 +257,11 @@ mod tests {
         let config_map = |flag: &str| watched(&format!("--picker-config-map {flag}")).picker_config_map;
         assert_eq!(config_map("picker"), Some((None, "picker".to_owned())));
         assert_eq!(config_map("a/picker.v2"), Some((Some("a".to_owned()), "picker.v2".to_owned())));
+        let reports =
+            settings("--kubernetes --kubernetes-events --kubernetes-status edge/gateway").object_reports;
+        let parent = Parent { namespace: Some("edge".to_owned()), name: "gateway".to_owned() };
+        assert_eq!(reports, ObjectReports { events: true, status: Some(parent) });
+        assert_eq!(settings("--kubernetes").object_reports, ObjectReports::default());
         let limits = watched("--max-endpoints 3 --max-label-bytes 4 --max-manifests 5").limits;
         assert_eq!((limits.pods, limits.labels.value_bytes, limits.objects.manifests), (3, 4, 5));
         assert_eq!(settings("--endpoint 10.0.0.1:1").kubernetes, None);
@@ -258,6 +293,10 @@ mod tests {
             ("--endpoint 10.0.0.1:1 --data-parallel mean", ["--data-parallel", "first"]),
             ("--endpoint 10.0.0.1:1 --pool=", ["--pool", "allowed"]),
             ("--endpoint 10.0.0.1:1 --eds-cluster x", ["--eds-file", "required"]),
+            ("--kubernetes --eds-file x.json", ["{pool}", "--pool"]),
+            ("--kubernetes --pool a/b/c", ["--pool", "NAMESPACE/NAME"]),
+            ("--endpoint 10.0.0.1:1 --kubernetes-events", ["--kubernetes", "required"]),
+            ("check --cluster m.yaml", ["--cluster", "cannot be used"]),
             (
                 "--endpoint 10.0.0.1:1 --kubernetes-namespace x",
                 ["--kubernetes-namespace", "requires --kubernetes"],

@@ -1,5 +1,7 @@
-//! Publishes pools: readings gathered into versioned snapshots for filters, and endpoint files for Envoy's EDS.
+//! Publishes pools: readings gathered into versioned snapshots for filters, endpoint files for Envoy's EDS, and reports to the
+//! objects of a cluster.
 
+pub mod cluster;
 pub mod eds;
 pub mod pool_publisher;
 pub mod pools;

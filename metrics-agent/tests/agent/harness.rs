@@ -13,6 +13,7 @@ use metrics_agent::catalogue::Options;
 use metrics_agent::catalogue::dialect::MultiEngine;
 use metrics_agent::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
 use metrics_agent::files::FileLimits;
+use metrics_agent::publish::cluster::ObjectReports;
 use metrics_agent::scrape;
 use metrics_agent::sources::endpoints::Sources;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
@@ -92,6 +93,8 @@ pub(crate) fn settings() -> Settings {
         options: options_for("default"),
         manifests: None,
         kubernetes: None,
+        only_pool: None,
+        object_reports: ObjectReports::default(),
         sources: Sources::default(),
         scrape: ScrapeSettings {
             interval: MIN_INTERVAL,

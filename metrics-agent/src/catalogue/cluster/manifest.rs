@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::settings::Settings;
+use crate::catalogue::differences::{Difference, of_config};
 use crate::catalogue::manifests::document::Documents;
 use crate::catalogue::manifests::nulls::{PARAMETERS, without_nulls_outside};
 use crate::catalogue::manifests::scope::Scope;
@@ -86,15 +87,29 @@ impl<'a> Manifest<'a> {
     }
 }
 
-/// Reads a picker configuration that is not in use, such as an EPP's: its problems and its warnings. `config_map` is the object with
-/// the text.
-pub fn check_config(config_map: &ObjectId, text: &str, settings: &Settings) -> (Vec<String>, Vec<String>) {
-    let source = Source::ConfigMapKey(Arc::new(config_map.clone()), "".into());
-    let manifest = Manifest { source, content: Content::Text(text, &config_map.namespace) };
-    let Documents { problems, warnings, .. } = manifest.read(settings);
-    let texts =
-        |problems: Vec<Problem>| problems.iter().map(|problem| problem.within_source().to_string()).collect();
-    (texts(problems), texts(warnings))
+/// What is to be known of a picker configuration that is not in use, such as an EPP's.
+#[derive(Debug)]
+pub struct ConfigCheck {
+    /// Why it would be refused.
+    pub problems: Vec<String>,
+    /// Warnings about it.
+    pub warnings: Vec<String>,
+    /// What its plugins do differently from the EPP's.
+    pub differences: Vec<Difference>,
+}
+
+impl ConfigCheck {
+    /// Checks the text of a key of a `ConfigMap`.
+    pub fn new(config_map: &ObjectId, text: &str, settings: &Settings) -> Self {
+        let source = Source::ConfigMapKey(Arc::new(config_map.clone()), "".into());
+        let manifest = Manifest { source, content: Content::Text(text, &config_map.namespace) };
+        let Documents { configs, problems, warnings, .. } = manifest.read(settings);
+        let texts = |problems: Vec<Problem>| {
+            problems.iter().map(|problem| problem.within_source().to_string()).collect()
+        };
+        let differences = configs.iter().flat_map(|config| of_config(&config.lowered.picker));
+        Self { differences: differences.collect(), problems: texts(problems), warnings: texts(warnings) }
+    }
 }
 
 pub(super) fn is_config_map(id: &ObjectId) -> bool {

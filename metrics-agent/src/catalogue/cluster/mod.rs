@@ -12,5 +12,5 @@ mod selection;
 mod settings;
 
 pub use catalogue::ClusterCatalogue;
-pub use manifest::check_config;
+pub use manifest::ConfigCheck;
 pub use settings::Settings;

@@ -8,7 +8,7 @@ mod pool;
 use core::fmt;
 
 pub use flags::{Counterpart, EPP_FLAGS, EppFlag, of_flags};
-pub use pool::of_pool;
+pub use pool::{of_config, of_pool};
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]

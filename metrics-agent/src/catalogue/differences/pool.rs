@@ -35,11 +35,7 @@ const OF_PLUGINS: &[(&str, &str)] = &[
 /// The differences that a pool's objects make.
 pub fn of_pool(pool: &PoolPlan) -> Vec<Difference> {
     let policy = &pool.policy;
-    let plugins = policy.picker_config.iter().flat_map(|config| &config.plugins);
-    let of_plugins = plugins.filter_map(|plugin| {
-        let (_, text) = OF_PLUGINS.iter().find(|(kind, _)| *kind == plugin.r#type)?;
-        Some(Difference { subject: format!("plugin {:?}", plugin.name), text })
-    });
+    let of_plugins = policy.picker_config.iter().flat_map(of_config);
     let of_objects = [
         (
             policy.failure_mode() != v1::FailureMode::Unspecified,
@@ -70,6 +66,15 @@ pub fn of_pool(pool: &PoolPlan) -> Vec<Difference> {
     let of_objects = of_objects.into_iter().filter(|(is_visible, ..)| *is_visible);
     let of_objects = of_objects.map(|(_, subject, text)| Difference { subject: subject.to_owned(), text });
     of_plugins.chain(of_objects).collect()
+}
+
+/// The differences that a configuration's plugins make.
+pub fn of_config(config: &v1::PickerConfig) -> Vec<Difference> {
+    let of_plugin = |plugin: &v1::Plugin| {
+        let (_, text) = OF_PLUGINS.iter().find(|(kind, _)| *kind == plugin.r#type)?;
+        Some(Difference { subject: format!("plugin {:?}", plugin.name), text })
+    };
+    config.plugins.iter().filter_map(of_plugin).collect()
 }
 
 fn has_several_ports(members: &Members) -> bool {

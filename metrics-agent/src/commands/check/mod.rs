@@ -1,5 +1,6 @@
 //! `metrics-agent check`: checks manifests, or a cluster, and prints a summary.
 
+pub mod cluster;
 mod summary;
 
 use std::path::Path;

@@ -7,17 +7,14 @@ mod objects;
 mod pods;
 mod watch;
 
-use tokio::sync::watch as channel;
-
 pub use client::{AnswerBody, ApiError, Client, ConnectError, Lines, Reason};
-pub use objects::{ClusterObject, ClusterObjects, ObjectId, ObjectsResult, PickerConfigMap};
+pub use objects::{ClusterObject, ClusterObjects, ObjectId, ObjectWatches, ObjectsResult, PickerConfigMap};
 pub use pods::{PendingPods, Pod, PodSelector, PodWatches, ReadyPods};
 pub use watch::WatchMetrics;
 
 use crate::files::FileLimits;
 use crate::runtime::tasks::Tasks;
 use crate::sources::endpoints::LabelLimits;
-use objects::ObjectWatches;
 
 /// What is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +56,8 @@ pub struct Cluster {
     pub namespace: String,
     /// The watches of the pods, which the pools' selectors start.
     pub pods: PodWatches,
-    objects: ObjectWatches,
+    /// The watches of the objects of all kinds.
+    pub objects: ObjectWatches,
 }
 
 impl Cluster {
@@ -85,10 +83,5 @@ impl Cluster {
             Namespaces::Named(_) | Namespaces::All => own,
         };
         Ok(Self { client, namespace, pods, objects })
-    }
-
-    /// Receives the objects of all kinds.
-    pub fn objects(&self) -> channel::Receiver<ObjectsResult> {
-        self.objects.objects()
     }
 }

@@ -9,7 +9,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-pub(super) use watches::ObjectWatches;
+pub use watches::ObjectWatches;
 
 /// The newest objects of all kinds; before every kind was listed once, which ones are missing.
 pub type ObjectsResult = Result<Arc<ClusterObjects>, String>;

@@ -17,7 +17,7 @@ use crate::sources::kubernetes::watch::{Resource, Selector, Target, Watch, Watch
 
 /// The watches of all kinds, until dropped.
 #[derive(Debug)]
-pub(in crate::sources::kubernetes) struct ObjectWatches {
+pub struct ObjectWatches {
     store: Arc<ObjectStore>,
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
@@ -46,7 +46,7 @@ impl ObjectWatches {
     }
 
     /// Receives the objects of all watches.
-    pub(in crate::sources::kubernetes) fn objects(&self) -> watch::Receiver<ObjectsResult> {
+    pub fn objects(&self) -> watch::Receiver<ObjectsResult> {
         self.store.objects()
     }
 }

@@ -1,0 +1,318 @@
+//! The conditions `Accepted` and `ResolvedRefs` in the status of pools.
+
+use core::fmt;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hyper::Method;
+use jiff::Timestamp;
+use serde_json::{Value as Json, json};
+use tokio::sync::watch;
+
+use super::writing::{AGENT, LoggedError, PAUSE, RETRY, changed};
+use crate::catalogue::watch::PlanResult;
+use crate::catalogue::{Plan, Refusal, Refusals};
+use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectsResult};
+use crate::sources::problem::Source;
+
+/// The version of the API whose status has parents.
+const API_VERSION: &str = "inference.networking.k8s.io/v1";
+
+const GATEWAY: &str = "gateway.networking.k8s.io";
+
+/// Longest `message` of a condition, in characters, as the API allows in bytes of up to four for each.
+const MAX_MESSAGE_CHARS: usize = 8192;
+
+/// The Gateway in whose name the status is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// `None`: the pool's namespace.
+    pub namespace: Option<String>,
+    /// The Gateway's name.
+    pub name: String,
+}
+
+impl Parent {
+    fn reference(&self, pool_namespace: &str) -> Json {
+        let namespace = self.namespace.as_deref().unwrap_or(pool_namespace);
+        json!({"group": GATEWAY, "kind": "Gateway", "namespace": namespace, "name": self.name})
+    }
+}
+
+impl fmt::Display for Parent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// A status to apply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatusPatch {
+    path: String,
+    body: Json,
+}
+
+impl StatusPatch {
+    /// The status of a pool, if it has to change: the list of parents is empty or has only this one, with another status.
+    ///
+    /// Parents are one list, which server-side apply gives to one owner. So where another controller reports on a parent, there is
+    /// nothing to write.
+    pub fn of(
+        pool: &ClusterObject,
+        parent: &Parent,
+        refusal: Option<&Refusal>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let reference = parent.reference(&pool.id.namespace);
+        let parents = pool.json.pointer("/status/parents").and_then(Json::as_array);
+        let own = match parents.map_or(&[][..], Vec::as_slice) {
+            [] => None,
+            // Written by the API server as a default.
+            [default] if default.pointer("/parentRef/kind") == Some(&"Status".into()) => None,
+            [own] if own.get("parentRef") == Some(&reference) => Some(own),
+            _ => return None,
+        };
+        let current = own.and_then(|own| own.get("conditions")).and_then(Json::as_array);
+        let mut conditions = conditions(pool, refusal);
+        if current.is_some_and(|current| are_equal(current, &conditions)) {
+            return None;
+        }
+        for condition in &mut conditions {
+            let same = |other: &&Json| {
+                other.get("type") == condition.get("type") && other.get("status") == condition.get("status")
+            };
+            let since =
+                current.and_then(|current| current.iter().find(same)?.get("lastTransitionTime").cloned());
+            let now = || format!("{now:.0}").into();
+            condition["lastTransitionTime"] = since.unwrap_or_else(now);
+        }
+        let (namespace, name) = (&pool.id.namespace, &pool.id.name);
+        let body = json!({
+            "apiVersion": API_VERSION,
+            "kind": "InferencePool",
+            "metadata": {"name": name, "namespace": namespace},
+            "status": {"parents": [{"parentRef": reference, "conditions": conditions}]},
+        });
+        let path = format!(
+            "/apis/{API_VERSION}/namespaces/{namespace}/inferencepools/{name}/status?fieldManager={AGENT}"
+        );
+        Some(Self { path, body })
+    }
+
+    async fn apply(&self, client: &Client) -> Result<(), ApiError> {
+        let body = self.body.to_string().into_bytes();
+        match client.send(Method::PATCH, &self.path, "application/apply-patch+yaml", body).await {
+            // Another controller owns the parents, or the pool is gone.
+            Ok(_) | Err(ApiError::Status { code: 409 | 404, .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The conditions without their times.
+fn conditions(pool: &ClusterObject, refusal: Option<&Refusal>) -> [Json; 2] {
+    let condition = |kind: &str, is_true: bool, reason: &str, message: String| {
+        json!({
+            "type": kind,
+            "status": if is_true { "True" } else { "False" },
+            "reason": reason,
+            "message": message.chars().take(MAX_MESSAGE_CHARS).collect::<String>(),
+            "observedGeneration": pool.generation.unwrap_or(0),
+        })
+    };
+    let accepted = match refusal {
+        Some(refusal) => condition("Accepted", false, "NotSupportedByParent", refusal.to_string()),
+        None => condition("Accepted", true, "Accepted", "the endpoint picker serves the pool".to_owned()),
+    };
+    let message = "the endpoint picker runs in the gateway; endpointPickerRef is not used".to_owned();
+    [accepted, condition("ResolvedRefs", true, "ResolvedRefs", message)]
+}
+
+/// Whether conditions are equal except for their times.
+fn are_equal(current: &[Json], wanted: &[Json]) -> bool {
+    const FIELDS: [&str; 5] = ["type", "status", "reason", "message", "observedGeneration"];
+    current.len() == wanted.len()
+        && wanted.iter().all(|wanted| {
+            current.iter().any(|current| FIELDS.iter().all(|field| current.get(field) == wanted.get(field)))
+        })
+}
+
+/// What the status of pools depends on.
+#[derive(Debug)]
+pub struct PoolInputs {
+    /// The cluster's objects, with the status that pools have.
+    pub objects: watch::Receiver<ObjectsResult>,
+    /// The newest plan.
+    pub plans: watch::Receiver<PlanResult>,
+    /// The refused objects.
+    pub refusals: watch::Receiver<Refusals>,
+}
+
+impl PoolInputs {
+    /// The patches that are due.
+    fn patches(&mut self, parent: &Parent, now: Timestamp) -> Vec<StatusPatch> {
+        let Ok(objects) = self.objects.borrow_and_update().clone() else { return Vec::new() };
+        let Ok(plan) = self.plans.borrow_and_update().clone() else { return Vec::new() };
+        let refusals = self.refusals.borrow_and_update().clone();
+        patches(&objects.0, &plan, &refusals, parent, now)
+    }
+
+    async fn changed(&mut self) {
+        tokio::select! {
+            () = changed(&mut self.objects) => {}
+            () = changed(&mut self.plans) => {}
+            () = changed(&mut self.refusals) => {}
+        }
+    }
+}
+
+fn patches(
+    objects: &[Arc<ClusterObject>],
+    plan: &Plan,
+    refusals: &[Refusal],
+    parent: &Parent,
+    now: Timestamp,
+) -> Vec<StatusPatch> {
+    let refused: HashMap<_, _> = refusals
+        .iter()
+        .filter_map(|refusal| match &refusal.source {
+            Source::Object(id) => Some((&**id, refusal)),
+            Source::File(_) | Source::ConfigMapKey(..) => None,
+        })
+        .collect();
+    let pools = objects.iter().filter(|it| it.id.kind == "InferencePool" && it.id.api_version == API_VERSION);
+    let is_deleted = |pool: &ClusterObject| pool.json.pointer("/metadata/deletionTimestamp").is_some();
+    let patch = |pool: &Arc<ClusterObject>| {
+        let name = format!("{}/{}", pool.id.namespace, pool.id.name);
+        let refusal = refused.get(&pool.id).copied();
+        // Other pools may be those of another agent.
+        let is_own = refusal.is_some() || plan.pools.iter().any(|served| served.name == name);
+        is_own.then(|| StatusPatch::of(pool, parent, refusal, now))?
+    };
+    pools.filter(|pool| !is_deleted(pool)).filter_map(patch).collect()
+}
+
+/// Keeps the status of pools up to date, forever.
+pub async fn report(client: Client, parent: Parent, mut inputs: PoolInputs) {
+    let mut logged = LoggedError::default();
+    loop {
+        let mut failed = false;
+        for patch in inputs.patches(&parent, Timestamp::now()) {
+            if let Err(error) = patch.apply(&client).await {
+                logged.log("the status of a pool was not written (--kubernetes-status)", error);
+                failed = true;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        if failed {
+            let _ = tokio::time::timeout(RETRY, inputs.changed()).await;
+        } else {
+            logged.clear();
+            inputs.changed().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::kubernetes::ObjectId;
+
+    fn pool(status: &Json) -> ClusterObject {
+        let id = ObjectId {
+            api_version: API_VERSION.to_owned(),
+            kind: "InferencePool".to_owned(),
+            namespace: "team-a".to_owned(),
+            name: "llama".to_owned(),
+        };
+        let (uid, resource_version) = ("u".to_owned(), "1".to_owned());
+        ClusterObject { id, uid, generation: Some(3), resource_version, json: json!({"status": status}) }
+    }
+
+    fn parent() -> Parent {
+        Parent { namespace: None, name: "gateway".to_owned() }
+    }
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().unwrap()
+    }
+
+    const FIRST: &str = "2026-11-23T05:00:00Z";
+    const LATER: &str = "2026-11-23T06:00:00Z";
+
+    fn refusal(pool: &ClusterObject) -> Refusal {
+        Refusal {
+            source: Source::Object(Arc::new(pool.id.clone())),
+            uid: Some("u".to_owned()),
+            generation: Some(3),
+            reasons: vec!["spec.selector: is empty".to_owned()],
+            earlier_in_force: false,
+        }
+    }
+
+    /// The status after a patch.
+    fn status(patch: &StatusPatch) -> Json {
+        patch.body["status"].clone()
+    }
+
+    #[test]
+    fn a_pool_without_parents_gets_both_conditions() {
+        for empty in [
+            Json::Null,
+            json!({"parents": []}),
+            json!({"parents": [{"parentRef": {"kind": "Status", "name": "default"}, "conditions": []}]}),
+        ] {
+            let patch = StatusPatch::of(&pool(&empty), &parent(), None, at(FIRST)).unwrap();
+            assert_eq!(
+                patch.path,
+                "/apis/inference.networking.k8s.io/v1/namespaces/team-a/inferencepools/llama/status?fieldManager=endpoint-picker-agent"
+            );
+            let own = &patch.body["status"]["parents"][0];
+            let reference = json!({
+                "group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "team-a", "name": "gateway",
+            });
+            assert_eq!(own["parentRef"], reference);
+            let accepted = json!({
+                "type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": 3,
+                "message": "the endpoint picker serves the pool", "lastTransitionTime": FIRST,
+            });
+            assert_eq!(own["conditions"][0], accepted);
+            assert_eq!(own["conditions"][1]["type"], "ResolvedRefs");
+        }
+    }
+
+    #[test]
+    fn an_equal_status_is_not_written_again_and_a_new_one_keeps_the_times_of_equal_conditions() {
+        let first = status(&StatusPatch::of(&pool(&Json::Null), &parent(), None, at(FIRST)).unwrap());
+        let written = pool(&first);
+        assert_eq!(StatusPatch::of(&written, &parent(), None, at(LATER)), None);
+        let refused = StatusPatch::of(&written, &parent(), Some(&refusal(&written)), at(LATER)).unwrap();
+        let conditions = &refused.body["status"]["parents"][0]["conditions"];
+        assert_eq!(conditions[0]["status"], "False");
+        assert_eq!(conditions[0]["message"], "spec.selector: is empty");
+        assert_eq!(conditions[0]["lastTransitionTime"], LATER);
+        assert_eq!(conditions[1]["lastTransitionTime"], FIRST);
+    }
+
+    #[test]
+    fn nothing_is_written_where_another_controller_reports() {
+        let other =
+            json!({"parentRef": {"group": GATEWAY, "kind": "Gateway", "namespace": "x", "name": "y"}});
+        for parents in [json!([other]), json!([other, {"parentRef": parent().reference("team-a")}])] {
+            let pool = pool(&json!({"parents": parents}));
+            assert_eq!(StatusPatch::of(&pool, &parent(), None, at(FIRST)), None);
+        }
+    }
+
+    #[test]
+    fn only_pools_that_are_served_or_refused_are_written() {
+        let plan = Plan { pools: Vec::new(), endpoints_file: None, documents: 0, warnings: Vec::new() };
+        let objects = [Arc::new(pool(&Json::Null))];
+        assert_eq!(patches(&objects, &plan, &[], &parent(), at(FIRST)), []);
+        let refused = patches(&objects, &plan, &[refusal(&objects[0])], &parent(), at(FIRST));
+        assert_eq!(refused.len(), 1);
+    }
+}
