@@ -7,7 +7,7 @@
 //! [view](pool_view::PoolView), which never changes and is replaced as a whole, and the [ledger], which changes with every request;
 //! and its own [metrics] and random numbers. For each request it has an
 //! [`Exchange`](exchange::Exchange), which calls the [proxy](proxy::Proxy). What travels between the proxy and the
-//! [agent] is decided here too.
+//! [agent] is decided here too, with the changes of the ledger that proxies [share](sharing).
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod agent;
@@ -25,4 +25,5 @@ pub mod pool_in_use;
 pub mod pool_store;
 pub mod pool_view;
 pub mod proxy;
+pub mod sharing;
 pub mod snapshot;

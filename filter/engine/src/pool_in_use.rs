@@ -157,7 +157,8 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
         if is_leader {
             let view = store.view();
             // Gauges are set after the read, because a store may hold a lock during it.
-            let (pool, loads) = store.read(|ledger| (Arc::clone(ledger.pool()), ledger.loads().to_vec()));
+            let (pool, loads) =
+                store.read(|ledger| (Arc::clone(ledger.pool()), ledger.own_loads().collect::<Vec<_>>()));
             metrics.in_flight.set(loads.iter().map(|load| load.requests).sum());
             let endpoints = pool.endpoints().iter().map(Endpoint::printed_address);
             metrics.set_loads(endpoints.zip(loads));

@@ -1,12 +1,16 @@
 //! A filter configuration's part in a pool that the whole process shares.
 
+use core::hash::BuildHasher;
+use std::hash::RandomState;
 use std::io;
 use std::sync::{Arc, LazyLock};
 
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest, CallError, CallId};
 use endpoint_picker_engine::proxy::ProxyError;
+use endpoint_picker_engine::sharing::{Identity, Positions, SharingClient};
+use parking_lot::Mutex;
 
-use crate::agent::{Callouts, Thread, Updater, poll_thread, ticker};
+use crate::agent::{Callouts, Sharer, Thread, Updater, poll_thread, share_thread, ticker};
 use crate::clock;
 use crate::config::AgentAccess;
 use crate::registry::Registry;
@@ -21,13 +25,22 @@ static POOLS: LazyLock<Registry<(String, AgentAccess), Running>> = LazyLock::new
 struct Running {
     pool: Arc<SharedPool>,
     users: Arc<Users>,
-    /// Ends with the pool.
-    _thread: Thread,
+    /// The exchange of changes with other proxies.
+    sharing: Arc<Mutex<SharingClient>>,
+    /// They end with the pool.
+    _threads: Vec<Thread>,
 }
 
 /// The pool of this name, if a filter configuration uses one.
 pub(crate) fn pool_of_name(name: &str) -> Option<Arc<SharedPool>> {
     POOLS.find(|(other, _)| other == name).map(|running| Arc::clone(&running.pool))
+}
+
+/// The exchange of a pool's changes, which is a sender of its own to the other proxies.
+fn sharing(pool: &str, proxy: &str) -> SharingClient {
+    // The standard library seeds its maps at random.
+    let sender = RandomState::new().hash_one(clock::now());
+    SharingClient::new(pool, proxy.to_owned(), Identity { sender, epoch: 1 }, Positions::default())
 }
 
 /// A filter configuration's part in a pool. Configurations of the same pool and the same way to the agent share one state, also an
@@ -54,15 +67,25 @@ impl Attachment {
         let running = POOLS.get_or_make((name.to_owned(), access.clone()), || {
             let pool = Arc::<SharedPool>::default();
             let users = Arc::<Users>::default();
-            let thread = match access {
-                AgentAccess::Direct(access) => poll_thread::start(updater(&pool), access, Arc::clone(&users)),
-                AgentAccess::Cluster(_) => ticker::start(Arc::clone(&users)),
+            let sharing = Arc::new(Mutex::new(sharing(name, proxy)));
+            let threads = match access {
+                AgentAccess::Direct(access) => {
+                    let sharer = Sharer::new(SharedStore::new(&pool), Arc::clone(&sharing));
+                    vec![
+                        poll_thread::start(updater(&pool), access, Arc::clone(&users))?,
+                        share_thread::start(sharer, access)?,
+                    ]
+                }
+                AgentAccess::Cluster(_) => vec![ticker::start(Arc::clone(&users))?],
             };
-            Ok::<_, io::Error>(Running { pool, users, _thread: thread? })
+            Ok::<_, io::Error>(Running { pool, users, sharing, _threads: threads })
         })?;
         let callouts = match access {
             AgentAccess::Direct(_) => None,
-            AgentAccess::Cluster(cluster) => Some(Callouts::new(cluster, updater(&running.pool))),
+            AgentAccess::Cluster(cluster) => {
+                let sharer = Sharer::new(SharedStore::new(&running.pool), Arc::clone(&running.sharing));
+                Some(Callouts::new(cluster, updater(&running.pool), sharer))
+            }
         };
         Ok(Self { number: running.users.add(wake), running, callouts })
     }
@@ -75,6 +98,11 @@ impl Attachment {
     /// The pool.
     pub fn pool(&self) -> &SharedPool {
         &self.running.pool
+    }
+
+    /// The exchange of the pool's changes with other proxies.
+    pub(crate) fn sharing(&self) -> Arc<Mutex<SharingClient>> {
+        Arc::clone(&self.running.sharing)
     }
 
     /// Whether this configuration acts for all of the same pool: it sets the gauges that are the same for all workers.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use endpoint_picker_engine::config::Limits;
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics};
 use endpoint_picker_engine::pool_in_use::PoolInUse;
+use endpoint_picker_engine::sharing::SharingClient;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::abi::{LocalReply, RequestHandle};
@@ -101,6 +102,8 @@ pub(crate) struct Picker {
     workers: Box<[Arc<Worker>]>,
     /// For requests of the main thread, such as those of the admin interface.
     main: Arc<Worker>,
+    /// The exchange of changes with other proxies.
+    sharing: Arc<Mutex<SharingClient>>,
 }
 
 impl Picker {
@@ -120,7 +123,8 @@ impl Picker {
         flusher: Option<&Arc<Flusher>>,
     ) -> Arc<Self> {
         let worker = || Arc::new(Worker::new(config, attachment.new_store(), flusher.cloned()));
-        let picker = Arc::new(Self { workers: (0..concurrency).map(|_| worker()).collect(), main: worker() });
+        let workers = (0..concurrency).map(|_| worker()).collect();
+        let picker = Arc::new(Self { workers, main: worker(), sharing: attachment.sharing() });
         metrics::register(Arc::downgrade(&picker) as Weak<dyn Publisher>);
         picker
     }
@@ -139,6 +143,11 @@ impl Publisher for Picker {
         let Polls { published, failed } = main.store().pool().take_polls();
         main.metrics.count_snapshots(published);
         main.metrics.count_failed_polls(failed);
+        let (counts, proxies) = {
+            let mut sharing = self.sharing.lock();
+            (sharing.take_counts(), sharing.peers(now))
+        };
+        main.metrics.count_sharing(counts, proxies);
         // The gauges are the same for all workers.
         main.publish_metrics(true, now);
         main.store().pool().set_totals(main.totals());

@@ -11,6 +11,7 @@
 
 mod host;
 mod root;
+mod sharing;
 mod stream;
 mod worker;
 

@@ -15,6 +15,7 @@ use endpoint_picker_engine::snapshot::{self, ReadError};
 use endpoint_picker_workers::{Lease, Replica, SharedSnapshot, next_worker_number};
 
 use crate::host::{self, Envoy};
+use crate::sharing::Sharing;
 
 /// Times of a poll. A long wait keeps polls few while nothing changes.
 const POLL: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Duration::from_secs(10) };
@@ -30,6 +31,7 @@ pub(crate) struct Worker {
     lease: Lease,
     client: SnapshotClient,
     reporter: Reporter,
+    sharing: Sharing,
     /// The errors of the last tick, so that each is logged once.
     last_errors: Vec<String>,
 }
@@ -70,13 +72,15 @@ impl Worker {
             None
         });
         let name = &config.pool;
+        let proxy_name = proxy_name.unwrap_or_default();
         let replica = Replica::new(Envoy, name, number)?;
         let mut worker = Self {
             agent_cluster: config.required_agent_cluster().map_err(StartError::Config)?.to_owned(),
             snapshot: SharedSnapshot::new(name),
             lease: Lease::new(&Envoy, name, number)?,
             client: SnapshotClient::new(name, POLL),
-            reporter: Reporter::new(name, proxy_name.unwrap_or_default(), seed),
+            sharing: Sharing::new(name, proxy_name.clone(), seed),
+            reporter: Reporter::new(name, proxy_name, seed),
             pool: Rc::new(RefCell::new(PoolInUse::new(config, PoolCopy::new(replica), &Envoy, seed))),
             last_errors: Vec::new(),
         };
@@ -100,8 +104,9 @@ impl Worker {
                 let polled = self.poll(now).map_err(text);
                 let is_leader = self.lease.is_held(now);
                 let reported = if is_leader { self.report(now).map_err(text) } else { Ok(()) };
+                let shared = self.share(is_leader, now).map_err(text);
                 self.pool.borrow_mut().publish_metrics(is_leader, now);
-                vec![adopted, kept_up, polled, reported]
+                vec![adopted, kept_up, polled, reported, shared]
             }
             Err(error) => vec![Err(error.to_string())],
         };
@@ -155,6 +160,21 @@ impl Worker {
         Ok(())
     }
 
+    /// Exchanges changes with other proxies for all VMs, in the VM that polls.
+    fn share(&mut self, is_leader: bool, now: Duration) -> Result<(), ProxyError> {
+        let Self { pool, sharing, agent_cluster, .. } = self;
+        let mut pool = pool.borrow_mut();
+        let replica = pool.store_mut().ledger_mut();
+        if !is_leader {
+            sharing.stop(replica);
+            return Ok(());
+        }
+        let result = sharing.tick(replica, agent_cluster, now);
+        let (counts, proxies) = sharing.take_counts(now);
+        pool.metrics.count_sharing(counts, proxies);
+        result
+    }
+
     /// Takes the answer of the agent that is being delivered.
     pub(crate) fn take_answer(&mut self, call: CallId) {
         if self.reporter.awaits(call) {
@@ -163,6 +183,9 @@ impl Worker {
             }
         } else if self.client.awaits(call) {
             self.finish_poll();
+        } else if self.sharing.awaits(call) {
+            let mut pool = self.pool.borrow_mut();
+            self.sharing.finish(pool.store_mut().ledger_mut());
         }
     }
 

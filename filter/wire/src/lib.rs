@@ -13,6 +13,7 @@ pub use convert::{
     TopologyError, reading_from_core, reading_into_core, topology_from_core, topology_into_core,
 };
 pub use policy::{picker_config_into_core, pipeline_into_core, policy_into_core, shadow_into_core};
+pub use prost::bytes::Bytes;
 pub use prost::{DecodeError, Message};
 pub use scores::{endpoint_scores, endpoint_scores_field};
 
@@ -28,11 +29,20 @@ pub mod report {
     include!("gen/endpoint_picker.report.v1.rs");
 }
 
+/// The generated messages that proxies share through the agent.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
+pub mod changes {
+    include!("gen/endpoint_picker.changes.v1.rs");
+}
+
 /// The format of snapshots that this build reads and writes.
 pub const FORMAT: u32 = 1;
 
 /// The format of reports that this build reads and writes.
 pub const REPORT_FORMAT: u32 = 1;
+
+/// The format of shared changes, and of the messages that carry them, that this build reads and writes.
+pub const CHANGES_FORMAT: u32 = 1;
 
 /// Decodes a snapshot and checks its format.
 pub fn decode(bytes: &[u8]) -> Result<v1::Snapshot, SnapshotError> {

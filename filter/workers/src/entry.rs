@@ -30,6 +30,7 @@ const SENT_PROMPT: u32 = 7;
 const SENT_COLD: u32 = 8;
 const BOUND_SESSION: u32 = 9;
 const RESTARTED: u32 = 10;
+const IN_FLIGHT: u32 = 11;
 
 /// An entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,13 +85,14 @@ pub(crate) fn write_change(worker: u64, change: &Change<impl AsRef<[u64]>>, log:
         ChangeKind::Moved { to, load: Load { requests, tokens } } => {
             put(MOVED, &[*to, *requests, *tokens], &[]);
         }
+        ChangeKind::InFlight(Load { requests, tokens }) => put(IN_FLIGHT, &[*requests, *tokens], &[]),
         ChangeKind::Failed { at } => put(FAILED, &[nanoseconds(*at)], &[]),
         ChangeKind::Answered { at } => put(ANSWERED, &[nanoseconds(*at)], &[]),
         ChangeKind::Restarted { since } => put(RESTARTED, &[nanoseconds(*since)], &[]),
         ChangeKind::SentPrompt { plugin, capacity, hashes } => {
             put(SENT_PROMPT, &[*plugin, *capacity], hashes.as_ref());
         }
-        ChangeKind::SentCold { plugin } => put(SENT_COLD, &[*plugin], &[]),
+        ChangeKind::SentCold { plugin, at } => put(SENT_COLD, &[*plugin, nanoseconds(*at)], &[]),
         ChangeKind::BoundSession { plugin, session, at } => {
             put(BOUND_SESSION, &[*plugin, *session, nanoseconds(*at)], &[]);
         }
@@ -139,13 +141,14 @@ impl<'a> Iterator for Entries<'a> {
             (STARTED, &[requests, tokens]) => ChangeKind::Started(Load { requests, tokens }),
             (ENDED, &[requests, tokens]) => ChangeKind::Ended(Load { requests, tokens }),
             (MOVED, &[to, requests, tokens]) => ChangeKind::Moved { to, load: Load { requests, tokens } },
+            (IN_FLIGHT, &[requests, tokens]) => ChangeKind::InFlight(Load { requests, tokens }),
             (FAILED, &[at]) => ChangeKind::Failed { at: Duration::from_nanos(at) },
             (ANSWERED, &[at]) => ChangeKind::Answered { at: Duration::from_nanos(at) },
             (RESTARTED, &[since]) => ChangeKind::Restarted { since: Duration::from_nanos(since) },
             (SENT_PROMPT, &[plugin, capacity, ref hashes @ ..]) => {
                 ChangeKind::SentPrompt { plugin, capacity, hashes }
             }
-            (SENT_COLD, &[plugin]) => ChangeKind::SentCold { plugin },
+            (SENT_COLD, &[plugin, at]) => ChangeKind::SentCold { plugin, at: Duration::from_nanos(at) },
             (BOUND_SESSION, &[plugin, session, at]) => {
                 ChangeKind::BoundSession { plugin, session, at: Duration::from_nanos(at) }
             }
@@ -173,6 +176,7 @@ mod tests {
             change(ChangeKind::Started(LOAD)),
             change(ChangeKind::Ended(LOAD)),
             change(ChangeKind::Moved { to, load: LOAD }),
+            change(ChangeKind::InFlight(LOAD)),
             loads(&[]),
             loads(&[[1, 2, 3], [4, 5, u64::MAX]]),
             change(ChangeKind::Failed { at: AT }),
@@ -180,7 +184,7 @@ mod tests {
             change(ChangeKind::Restarted { since: AT }),
             change(ChangeKind::SentPrompt { plugin, capacity: 31_250, hashes: &[] }),
             change(ChangeKind::SentPrompt { plugin, capacity: 1, hashes: &[u64::MAX, 0, 5] }),
-            change(ChangeKind::SentCold { plugin }),
+            change(ChangeKind::SentCold { plugin, at: AT }),
             change(ChangeKind::BoundSession { plugin, session, at: AT }),
         ]
     }
@@ -207,7 +211,7 @@ mod tests {
         // Unknown kinds, and kinds with the content of others.
         let malformed = [
             (0, 1),
-            (11, 0),
+            (12, 0),
             (u32::MAX, 3),
             (STARTED, 3),
             (LOADS, 2),

@@ -10,6 +10,7 @@
 //! | `…/log`, `…/log/{n}` | the changes of all workers ([`Replica`]) |
 //! | `…/members` | the workers that there are |
 //! | `…/lease` | the worker that polls the agent ([`Lease`]) |
+//! | `…/sender` | this proxy as a sender of changes to other proxies ([`SharedSender`]) |
 //! | `…/version`, `…/topology`, `…/readings` | the newest snapshot ([`SharedSnapshot`]) |
 //!
 //! `…` is `endpoint-picker/{version}/{pool}`: modules of different versions in one proxy keep apart, because their values need
@@ -22,11 +23,13 @@ mod membership;
 mod replica;
 mod shared_data;
 mod shared_log;
+mod shared_sender;
 mod shared_snapshot;
 mod words;
 
 pub use lease::Lease;
 pub use replica::Replica;
 pub use shared_data::{SharedData, Versioned, next_worker_number};
+pub use shared_sender::SharedSender;
 pub use shared_snapshot::{NewSnapshot, SharedSnapshot};
 pub use words::words;

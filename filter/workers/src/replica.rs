@@ -7,7 +7,9 @@ use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
+use endpoint_picker::state::in_flight::is_other_proxy;
 use endpoint_picker_engine::ledger::{Change, Ledger, LedgerStore};
+use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges, PeerLedger};
 
 use crate::entry::{Content, Entry, write_change, write_loads};
 use crate::membership::{Membership, MembershipUpdate};
@@ -16,6 +18,9 @@ use crate::shared_log::SharedLog;
 
 /// How often an append is tried before it is left for the next time.
 const TRIES: u32 = 4;
+
+/// Bytes of pending entries of other proxies that are appended at once, about those of a chunk.
+const LARGE: usize = 4 * 1024;
 
 /// One worker's copy of the ledger, kept equal to those of all other workers by their log in shared data.
 ///
@@ -32,6 +37,8 @@ pub struct Replica<S> {
     has_pool: bool,
     /// Whether this worker has to append everything that it has in flight.
     owes_loads: bool,
+    /// Changes of all workers for other proxies; open in the worker that sends them.
+    outbox: Outbox,
 }
 
 impl<S: SharedData> Replica<S> {
@@ -45,6 +52,7 @@ impl<S: SharedData> Replica<S> {
             ledger: Ledger::default(),
             has_pool: false,
             owes_loads: false,
+            outbox: Outbox::default(),
         })
     }
 
@@ -79,8 +87,8 @@ impl<S: SharedData> Replica<S> {
     }
 
     fn follow(&mut self, update: &MembershipUpdate) {
-        let departed: Vec<u64> =
-            self.ledger.senders().filter(|sender| !update.members.contains(sender)).collect();
+        let workers = self.ledger.senders().filter(|sender| !is_other_proxy(*sender));
+        let departed: Vec<u64> = workers.filter(|sender| !update.members.contains(sender)).collect();
         for worker in departed {
             self.ledger.forget_sender(worker);
         }
@@ -109,8 +117,8 @@ impl<S: SharedData> Replica<S> {
 
     /// Applies the entries of other workers, then appends the pending ones.
     fn sync(&mut self) {
-        let Self { data, log, ledger, .. } = self;
-        if let Err(error) = log.read(data, |entry| apply(ledger, entry)) {
+        let Self { data, log, ledger, outbox, .. } = self;
+        if let Err(error) = log.read(data, |entry| apply(ledger, outbox, entry)) {
             log::error!("{error}; changes of other workers are missing until the next read");
         }
         self.flush();
@@ -121,7 +129,14 @@ impl<S: SharedData> Replica<S> {
         self.append(|_, _| true);
     }
 
-    /// The same, unless other workers have appended what makes the pending decision worse, since the log was read: a routed request
+    /// Appends the pending entries if they are many: chunks of the log have a bounded size.
+    fn flush_large(&mut self) {
+        if self.log.mark() > LARGE {
+            self.flush();
+        }
+    }
+
+    /// As [`Self::flush`], unless other workers have appended what makes the pending decision worse, since the log was read: a routed request
     /// or, if that is some time ago, anything. Then it returns false.
     fn commit(&mut self, was_read_now: bool) -> bool {
         let (routed, place) = (self.ledger.routed(), self.log.place());
@@ -130,9 +145,9 @@ impl<S: SharedData> Replica<S> {
 
     /// Appends the pending entries, unless other workers append changes first that do not allow it. Returns whether they were allowed.
     fn append(&mut self, allows: impl Fn(&Ledger, &SharedLog) -> bool) -> bool {
-        let Self { data, log, ledger, .. } = self;
+        let Self { data, log, ledger, outbox, .. } = self;
         for _ in 0..TRIES {
-            match log.try_append(data, |entry| apply(ledger, entry)) {
+            match log.try_append(data, |entry| apply(ledger, outbox, entry)) {
                 Ok(true) => break,
                 Ok(false) if allows(ledger, log) => {}
                 Ok(false) => return false,
@@ -208,10 +223,55 @@ impl<S: SharedData> LedgerStore for Replica<S> {
     }
 }
 
-/// Applies an entry of the log.
-fn apply(ledger: &mut Ledger, entry: Entry<'_>) {
+impl<S: SharedData> PeerLedger for Replica<S> {
+    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        read(&self.ledger)
+    }
+
+    fn collect(&mut self, is_on: bool) {
+        self.outbox.open(is_on);
+    }
+
+    fn take_own(&mut self) -> OwnChanges {
+        self.outbox.take()
+    }
+
+    fn import(&mut self, make: impl FnOnce(&Ledger) -> Vec<Imported>) {
+        for imported in make(&self.ledger) {
+            match imported {
+                Imported::Changes { sender, changes } => {
+                    for change in &changes {
+                        self.log.push(|log| write_change(sender, change, log));
+                        self.flush_large();
+                    }
+                }
+                Imported::Loads { sender, loads } => {
+                    let words = |&(endpoint, load): &(u64, Load)| [endpoint, load.requests, load.tokens];
+                    let loads: Vec<_> = loads.iter().map(words).collect();
+                    self.log.push(|log| write_loads(sender, &loads, log));
+                }
+            }
+        }
+        if !self.log.is_flushed() {
+            self.flush();
+        }
+    }
+
+    fn resend(&mut self) {
+        // Every worker leaves out what it, or another one, has sent a moment ago.
+        self.membership.request_resync();
+    }
+}
+
+/// Applies an entry of the log, and keeps a change of this proxy for others.
+fn apply(ledger: &mut Ledger, outbox: &mut Outbox, entry: Entry<'_>) {
     match entry.content {
-        Content::Change(change) => ledger.apply(entry.worker, &change),
+        Content::Change(change) => {
+            ledger.apply(entry.worker, &change);
+            if outbox.is_open() && !is_other_proxy(entry.worker) && Outbox::wants(&change.kind) {
+                outbox.push(change.into_owned());
+            }
+        }
         Content::Loads(loads) => {
             let load = |&[endpoint, requests, tokens]: &[u64; 3]| (endpoint, Load { requests, tokens });
             ledger.set_loads(entry.worker, loads.iter().map(load));

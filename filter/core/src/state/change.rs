@@ -28,6 +28,8 @@ pub enum Change<Chain = Vec<u64>> {
     SentCold {
         /// The endpoint's index in the pool.
         endpoint: usize,
+        /// When, on the shell's clock.
+        at: Duration,
     },
     /// A request of this session was sent to the endpoint it is bound to from now on.
     BoundSession {

@@ -1,12 +1,13 @@
 //! Endpoints in the order of their last cold request.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 /// Endpoints in the order of their last cold request.
 #[derive(Debug)]
 pub struct ColdOrder {
-    /// Oldest first.
-    order: VecDeque<usize>,
+    /// Oldest first: endpoints, and when the request was sent, on the shell's clock.
+    order: VecDeque<(usize, Duration)>,
     size: usize,
 }
 
@@ -16,9 +17,9 @@ impl ColdOrder {
     }
 
     /// For each of a pool's endpoints: 0 if its last cold request is the oldest, and so on; `None` if none is remembered.
-    pub(crate) fn positions(&self, endpoints: usize) -> Vec<Option<usize>> {
+    pub fn positions(&self, endpoints: usize) -> Vec<Option<usize>> {
         let mut positions = vec![None; endpoints];
-        for (position, &endpoint) in self.order.iter().enumerate() {
+        for (position, &(endpoint, _)) in self.order.iter().enumerate() {
             if let Some(known) = positions.get_mut(endpoint) {
                 *known = Some(position);
             }
@@ -26,10 +27,26 @@ impl ColdOrder {
         positions
     }
 
-    /// Makes the endpoint the most recent.
-    pub(crate) fn touch(&mut self, endpoint: usize) {
-        self.order.retain(|&known| known != endpoint);
-        self.order.push_back(endpoint);
+    /// Makes the endpoint the most recent, at this time.
+    pub(crate) fn touch(&mut self, endpoint: usize, at: Duration) {
+        self.order.retain(|&(known, _)| known != endpoint);
+        self.order.push_back((endpoint, at));
+        self.bound();
+    }
+
+    /// Takes in a cold request that another proxy sent at this time: the endpoint gets the place of that time, unless it has a later
+    /// one.
+    pub(crate) fn merge(&mut self, endpoint: usize, at: Duration) {
+        if self.order.iter().any(|&(known, last)| known == endpoint && last >= at) {
+            return;
+        }
+        self.order.retain(|&(known, _)| known != endpoint);
+        let place = self.order.iter().take_while(|&&(known, last)| (last, known) < (at, endpoint)).count();
+        self.order.insert(place, (endpoint, at));
+        self.bound();
+    }
+
+    fn bound(&mut self) {
         if self.order.len() > self.size {
             self.order.pop_front();
         }
@@ -37,7 +54,8 @@ impl ColdOrder {
 
     /// Follows a change of the pool.
     pub(crate) fn remap(&mut self, moves: &[Option<usize>]) {
-        self.order = self.order.iter().filter_map(|&old| moves.get(old).copied().flatten()).collect();
+        let moved = |&(old, at): &(usize, Duration)| Some((moves.get(old).copied().flatten()?, at));
+        self.order = self.order.iter().filter_map(moved).collect();
     }
 }
 
@@ -46,14 +64,39 @@ mod tests {
     use super::*;
     use crate::test;
 
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
     #[test]
     fn the_order_is_bounded_and_follows_the_pool() {
         let mut order = ColdOrder::new(2);
         for endpoint in [0, 1, 2, 1] {
-            order.touch(endpoint);
+            order.touch(endpoint, at(9));
         }
-        assert_eq!(order.order, [2, 1]);
+        assert_eq!(order.order, [(2, at(9)), (1, at(9))]);
         order.remap(&[None, Some(0), None]);
-        assert_eq!(order.order, [0]);
+        assert_eq!(order.order, [(0, at(9))]);
+    }
+
+    #[test]
+    fn cold_requests_of_other_proxies_are_ordered_by_their_time_however_they_arrive() {
+        let requests = [(0, at(1)), (1, at(2)), (2, at(3)), (0, at(4)), (1, at(4))];
+        for arrival in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1]] {
+            let mut order = ColdOrder::new(3);
+            for (endpoint, at) in arrival.map(|index| requests[index]) {
+                order.merge(endpoint, at);
+                order.merge(endpoint, at);
+            }
+            assert_eq!(order.order, [(2, at(3)), (0, at(4)), (1, at(4))], "{arrival:?}");
+        }
+    }
+
+    #[test]
+    fn an_own_cold_request_is_the_most_recent_also_after_the_clock_was_set_back() {
+        let mut order = ColdOrder::new(3);
+        order.merge(0, at(100));
+        order.touch(1, at(5));
+        assert_eq!(order.order, [(0, at(100)), (1, at(5))]);
     }
 }

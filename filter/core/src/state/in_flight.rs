@@ -5,7 +5,20 @@ use hashbrown::HashMap;
 use crate::load::Load;
 use crate::pool::Pool;
 
-/// The loads that several *senders* (the VMs of one proxy) put on the endpoints, and how often they chose them.
+/// Set in the number of a sender that is another proxy.
+const OTHER_PROXY: u64 = 1 << 63;
+
+/// The number as a sender of another proxy that has this number.
+pub const fn sender_of_proxy(proxy: u64) -> u64 {
+    proxy | OTHER_PROXY
+}
+
+/// Whether this sender is another proxy, and not a worker of this one. Workers are numbered from zero upwards.
+pub const fn is_other_proxy(sender: u64) -> bool {
+    sender & OTHER_PROXY != 0
+}
+
+/// The loads that several *senders* (the workers of one proxy, and other proxies) put on the endpoints, and how often they chose them.
 ///
 /// Senders are counted separately, so that the loads of one that vanishes can be removed. Endpoints are named by
 /// [key](crate::pool::Endpoint::key). Those that left the pool are kept while something is in flight there: they may be back
@@ -21,6 +34,8 @@ pub struct InFlight {
     keys: Vec<u64>,
     /// Over all senders.
     sums: Vec<Load>,
+    /// Over the senders that are other proxies.
+    others: Vec<Load>,
     picks: Vec<u64>,
     /// Of each sender; missing places at the end are zero.
     senders: HashMap<u64, Vec<Load>>,
@@ -48,6 +63,26 @@ impl InFlight {
         &self.sums[..self.in_pool]
     }
 
+    /// The loads of this proxy's workers together, at each endpoint where they have any: also where it has left the pool. The
+    /// endpoints' keys are in no order.
+    pub fn own(&self) -> impl Iterator<Item = (u64, Load)> {
+        let own = self.keys.iter().zip(self.own_sums());
+        own.filter(|(_, load)| *load != Load::default()).map(|(&endpoint, load)| (endpoint, load))
+    }
+
+    /// The loads of this proxy's workers together, in the order of the pool adopted last.
+    pub fn own_loads(&self) -> impl Iterator<Item = Load> {
+        self.own_sums().take(self.in_pool)
+    }
+
+    fn own_sums(&self) -> impl Iterator<Item = Load> {
+        self.sums.iter().zip(&self.others).map(|(&sum, &others)| {
+            let mut own = sum;
+            own -= others;
+            own
+        })
+    }
+
     /// How often each endpoint was chosen since it came into the pool, in the order of the pool adopted last.
     pub fn picks(&self) -> &[u64] {
         &self.picks[..self.in_pool]
@@ -68,12 +103,24 @@ impl InFlight {
         let load = load.min(*known);
         *known -= load;
         self.sums[place] -= load;
+        if is_other_proxy(sender) {
+            self.others[place] -= load;
+        }
     }
 
     /// Moves load of `sender` from one endpoint to another.
     pub fn transfer(&mut self, sender: u64, from: u64, to: u64, load: Load) {
         self.end(sender, from, load);
         self.add(sender, to, load);
+    }
+
+    /// Replaces the load of `sender` at one endpoint.
+    pub fn set_at(&mut self, sender: u64, endpoint: u64, load: Load) {
+        let all = Load { requests: u64::MAX, tokens: u64::MAX };
+        self.end(sender, endpoint, all);
+        if load != Load::default() {
+            self.add(sender, endpoint, load);
+        }
     }
 
     /// Replaces the loads of `sender`.
@@ -86,8 +133,14 @@ impl InFlight {
 
     /// Drops the loads of `sender`, which is gone.
     pub fn forget(&mut self, sender: u64) {
-        for (sum, load) in self.sums.iter_mut().zip(self.senders.remove(&sender).unwrap_or_default()) {
-            *sum -= load;
+        let loads = self.senders.remove(&sender).unwrap_or_default();
+        for (sum, load) in self.sums.iter_mut().zip(&loads) {
+            *sum -= *load;
+        }
+        if is_other_proxy(sender) {
+            for (sum, load) in self.others.iter_mut().zip(&loads) {
+                *sum -= *load;
+            }
         }
     }
 
@@ -112,6 +165,9 @@ impl InFlight {
         }
         loads[place] += load;
         self.sums[place] += load;
+        if is_other_proxy(sender) {
+            self.others[place] += load;
+        }
         place
     }
 
@@ -120,6 +176,7 @@ impl InFlight {
         *self.places.entry(endpoint).or_insert_with(|| {
             self.keys.push(endpoint);
             self.sums.push(Load::default());
+            self.others.push(Load::default());
             self.picks.push(0);
             self.keys.len() - 1
         })
@@ -155,6 +212,32 @@ mod tests {
         in_flight.end(7, key(2), Load { requests: 0, tokens: 100 });
         in_flight.end(8, key(1), ONE);
         assert_eq!(in_flight.loads(), [NONE, Load { requests: 2, tokens: 100 }]);
+    }
+
+    #[test]
+    fn loads_of_other_proxies_count_but_are_not_own() {
+        let other = sender_of_proxy(7);
+        assert!(is_other_proxy(other) && !is_other_proxy(7));
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(2), ONE);
+        in_flight.set_at(other, key(2), ONE);
+        in_flight.set_at(other, key(2), Load { requests: 3, tokens: 30 });
+        in_flight.set_at(other, key(1), ONE);
+        assert_eq!(in_flight.loads(), [ONE, Load { requests: 4, tokens: 130 }]);
+        assert_eq!(in_flight.own_loads().collect::<Vec<_>>(), [NONE, ONE]);
+        assert_eq!(in_flight.own().collect::<Vec<_>>(), [(key(2), ONE)]);
+        assert_eq!(in_flight.picks(), [0, 1], "of this proxy");
+        in_flight.set_at(other, key(1), NONE);
+        in_flight.adopt(&pool(&[2]));
+        assert_eq!(in_flight.loads(), [Load { requests: 4, tokens: 130 }]);
+        assert_eq!(in_flight.own_loads().collect::<Vec<_>>(), [ONE]);
+        in_flight.set(other, [(key(2), ONE)]);
+        assert_eq!(in_flight.own_loads().collect::<Vec<_>>(), [ONE]);
+        in_flight.forget(other);
+        assert_eq!(in_flight.loads(), [ONE]);
+        in_flight.forget(7);
+        assert_eq!(in_flight.own().count(), 0);
     }
 
     #[test]

@@ -43,9 +43,9 @@ impl PluginState {
                     index.add(*endpoint, chain.as_ref(), *capacity);
                 }
             }
-            Change::SentCold { endpoint } => {
+            Change::SentCold { endpoint, at } => {
                 if let Self::ColdOrder(order) = self {
-                    order.touch(*endpoint);
+                    order.touch(*endpoint, *at);
                 }
             }
             Change::BoundSession { session, endpoint, at } => {
@@ -53,6 +53,20 @@ impl PluginState {
                     bindings.bind(*session, *endpoint, *at);
                 }
             }
+        }
+    }
+
+    /// Applies a change that another proxy made. It may arrive late, twice, or behind a later one of the same endpoint or session, which
+    /// then stays in force.
+    pub fn merge(&mut self, change: &Change<impl AsRef<[u64]>>) {
+        match (change, self) {
+            (Change::SentCold { endpoint, at }, Self::ColdOrder(order)) => order.merge(*endpoint, *at),
+            (Change::BoundSession { session, endpoint, at }, Self::Sessions(bindings)) => {
+                bindings.merge(*session, *endpoint, *at);
+            }
+            // The blocks of a prompt are a set: adding them late or twice only makes them more recent.
+            (change @ Change::SentPrompt { .. }, state) => state.apply(change),
+            (Change::SentCold { .. } | Change::BoundSession { .. }, _) => {}
         }
     }
 
@@ -108,6 +122,13 @@ impl PluginStates {
     pub fn apply(&mut self, event: &Event<impl AsRef<[u64]>>) {
         if let Some((_, state)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
             state.apply(&event.change);
+        }
+    }
+
+    /// As [`Self::apply`], for an event of another proxy: see [`PluginState::merge`].
+    pub fn merge(&mut self, event: &Event<impl AsRef<[u64]>>) {
+        if let Some((_, state)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
+            state.merge(&event.change);
         }
     }
 

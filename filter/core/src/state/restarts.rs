@@ -42,6 +42,11 @@ impl Restarts {
         has_restarted
     }
 
+    /// Since when the endpoint has the caches that it has now, as the newest mark shows; `None` if no mark is known.
+    pub fn newest(&self, endpoint: u64) -> Option<Duration> {
+        self.read.get(&endpoint).max(self.reported.get(&endpoint)).copied()
+    }
+
     /// Whether no replica has reported this restart yet.
     pub fn is_unreported(&self, endpoint: u64, mark: Duration) -> bool {
         self.reported.get(&endpoint).is_none_or(|&reported| is_later(mark, reported))
@@ -90,6 +95,7 @@ mod tests {
         assert!(restarts.read(SERVER, at(2_000), true));
         assert!(!restarts.read(SERVER, at(2_000), true));
         assert!(!restarts.read(8, at(2_000), true), "another endpoint");
+        assert_eq!([SERVER, 8, 9].map(|key| restarts.newest(key)), [at(2_000), at(2_000), None]);
     }
 
     #[test]
@@ -126,6 +132,7 @@ mod tests {
         assert!(!restarts.report(SERVER, first) && !restarts.report(SERVER, same));
         assert!(restarts.report(SERVER, second));
         assert!(!restarts.report(SERVER, first), "an older one that comes late");
+        assert_eq!(restarts.newest(SERVER), Some(second));
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl SessionBindings {
     }
 
     /// The endpoint the session is bound to at `now`.
-    pub(crate) fn endpoint(&self, session: u64, now: Duration) -> Option<usize> {
+    pub fn endpoint(&self, session: u64, now: Duration) -> Option<usize> {
         let binding = self.young.get(&session).or_else(|| self.old.get(&session))?;
         (now.abs_diff(binding.used) <= self.lifetime).then_some(binding.endpoint)
     }
@@ -46,6 +46,15 @@ impl SessionBindings {
             self.since = at;
         }
         self.young.insert(session, Binding { endpoint, used: at });
+    }
+
+    /// Takes in that another proxy bound the session at this time, unless it is bound since a later one.
+    pub(crate) fn merge(&mut self, session: u64, endpoint: usize, at: Duration) {
+        let binding = self.young.get(&session).or_else(|| self.old.get(&session));
+        // Two proxies that bind a session at the same time have to agree, whichever change arrives first.
+        if binding.is_none_or(|known| (known.used, known.endpoint) < (at, endpoint)) {
+            self.bind(session, endpoint, at);
+        }
     }
 
     /// Follows a change of the pool.
@@ -116,6 +125,18 @@ mod tests {
         assert!(bindings.young.len() + bindings.old.len() <= 2 * SESSIONS);
         assert_eq!(bindings.endpoint(many - SESSIONS as u64, at(1_000)), Some(1));
         assert_eq!(bindings.endpoint(0, at(1_000)), None);
+    }
+
+    #[test]
+    fn the_latest_binding_of_several_proxies_counts_however_they_arrive() {
+        for arrival in [[(1, 10), (2, 20), (3, 20)], [(3, 20), (2, 20), (1, 10)], [(2, 20), (3, 20), (1, 10)]]
+        {
+            let mut bindings = SessionBindings::new(LIFETIME);
+            for (endpoint, seconds) in arrival {
+                bindings.merge(7, endpoint, at(seconds));
+            }
+            assert_eq!(bindings.endpoint(7, at(30)), Some(3), "{arrival:?}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub const AUTHORITY: &str = "metrics-agent";
 pub const CONTENT_TYPE: &str = "application/x-protobuf";
 
 /// A path of a pool in the agent's API. The slash of `namespace/name` is encoded, so that the pool is one segment.
-pub(super) fn path_of_pool(pool: &str, resource: &str) -> String {
+pub(crate) fn path_of_pool(pool: &str, resource: &str) -> String {
     format!("/v1/pools/{}/{resource}", pool.replace('/', "%2F"))
 }
 

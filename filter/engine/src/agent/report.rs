@@ -125,9 +125,9 @@ impl Reporter {
 
 /// The endpoints that were picked, have load or were avoided.
 fn endpoints(ledger: &Ledger, avoided: &HashSet<u64>) -> Vec<EndpointReport> {
-    let counts = ledger.loads().iter().zip(ledger.picks());
+    let counts = ledger.own_loads().zip(ledger.picks());
     let endpoints = ledger.pool().endpoints().iter().zip(counts);
-    let reports = endpoints.map(|(endpoint, (&Load { requests, tokens }, &picks))| {
+    let reports = endpoints.map(|(endpoint, (Load { requests, tokens }, &picks))| {
         let endpoint = endpoint.key();
         EndpointReport { endpoint, picks, requests, tokens, failing: avoided.contains(&endpoint) }
     });

@@ -31,6 +31,8 @@ pub enum ChangeKind<Hashes = Vec<u64>> {
         /// The load that moves.
         load: Load,
     },
+    /// This is all that the sender has in flight at the endpoint.
+    InFlight(Load),
     /// The endpoint refused a connection, broke one off or answered with an error before the first byte of the body.
     Failed {
         /// When.
@@ -59,6 +61,8 @@ pub enum ChangeKind<Hashes = Vec<u64>> {
     SentCold {
         /// The key of the plugin that records it.
         plugin: u64,
+        /// When.
+        at: Duration,
     },
     /// The endpoint serves a session from now on.
     BoundSession {
@@ -88,7 +92,7 @@ impl Change {
             state::Change::SentPrompt { endpoint, capacity, chain } => {
                 (endpoint, ChangeKind::SentPrompt { plugin, capacity: capacity as u64, hashes: chain })
             }
-            state::Change::SentCold { endpoint } => (endpoint, ChangeKind::SentCold { plugin }),
+            state::Change::SentCold { endpoint, at } => (endpoint, ChangeKind::SentCold { plugin, at }),
             state::Change::BoundSession { session, endpoint, at } => {
                 (endpoint, ChangeKind::BoundSession { plugin, session, at })
             }
@@ -111,6 +115,27 @@ pub fn changes_of(decision: &mut Decision, pool: &Pool) -> Vec<Change> {
 }
 
 impl<Hashes: AsRef<[u64]>> Change<Hashes> {
+    /// The same change with hashes of its own.
+    pub fn into_owned(self) -> Change {
+        let kind = match self.kind {
+            ChangeKind::SentPrompt { plugin, capacity, hashes } => {
+                ChangeKind::SentPrompt { plugin, capacity, hashes: hashes.as_ref().to_vec() }
+            }
+            ChangeKind::Started(load) => ChangeKind::Started(load),
+            ChangeKind::Ended(load) => ChangeKind::Ended(load),
+            ChangeKind::Moved { to, load } => ChangeKind::Moved { to, load },
+            ChangeKind::InFlight(load) => ChangeKind::InFlight(load),
+            ChangeKind::Failed { at } => ChangeKind::Failed { at },
+            ChangeKind::Answered { at } => ChangeKind::Answered { at },
+            ChangeKind::Restarted { since } => ChangeKind::Restarted { since },
+            ChangeKind::SentCold { plugin, at } => ChangeKind::SentCold { plugin, at },
+            ChangeKind::BoundSession { plugin, session, at } => {
+                ChangeKind::BoundSession { plugin, session, at }
+            }
+        };
+        Change { endpoint: self.endpoint, kind }
+    }
+
     /// The event of a plugin in a pool; `None` if the pool has no such endpoint, or the change is not about a plugin.
     pub(super) fn event(&self, pool: &Pool) -> Option<Event<&[u64]>> {
         let (plugin, change) = match self.kind {
@@ -119,8 +144,8 @@ impl<Hashes: AsRef<[u64]>> Change<Hashes> {
                 let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
                 (plugin, state::Change::SentPrompt { endpoint, capacity, chain: hashes.as_ref() })
             }
-            ChangeKind::SentCold { plugin } => {
-                (plugin, state::Change::SentCold { endpoint: pool.index_of(self.endpoint)? })
+            ChangeKind::SentCold { plugin, at } => {
+                (plugin, state::Change::SentCold { endpoint: pool.index_of(self.endpoint)?, at })
             }
             ChangeKind::BoundSession { plugin, session, at } => {
                 let endpoint = pool.index_of(self.endpoint)?;
@@ -129,6 +154,7 @@ impl<Hashes: AsRef<[u64]>> Change<Hashes> {
             ChangeKind::Started(_)
             | ChangeKind::Ended(_)
             | ChangeKind::Moved { .. }
+            | ChangeKind::InFlight(_)
             | ChangeKind::Failed { .. }
             | ChangeKind::Answered { .. }
             | ChangeKind::Restarted { .. } => return None,

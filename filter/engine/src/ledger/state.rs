@@ -10,7 +10,7 @@ use endpoint_picker::pool::Pool;
 use endpoint_picker::reading::Reading;
 use endpoint_picker::state::PluginStates;
 use endpoint_picker::state::avoidance::Avoidance;
-use endpoint_picker::state::in_flight::InFlight;
+use endpoint_picker::state::in_flight::{InFlight, is_other_proxy};
 use endpoint_picker::state::restarts::Restarts;
 use endpoint_picker::view::View;
 
@@ -18,7 +18,8 @@ use super::change::{Change, ChangeKind};
 
 /// Everything that changes with requests, for the endpoints of one pool.
 ///
-/// Loads are kept per *sender*: each worker of a proxy is one. A sender that vanishes takes its loads with it.
+/// Loads are kept per *sender*: each worker of the proxy is one, and each [other proxy](endpoint_picker::state::in_flight::sender_of_proxy)
+/// that shares its changes. A sender that vanishes takes its loads with it.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pool: Arc<Pool>,
@@ -60,6 +61,7 @@ impl Ledger {
             }
             ChangeKind::Ended(load) => self.in_flight.end(sender, endpoint, load),
             ChangeKind::Moved { to, load } => self.in_flight.transfer(sender, endpoint, to, load),
+            ChangeKind::InFlight(load) => self.in_flight.set_at(sender, endpoint, load),
             ChangeKind::Failed { at } => self.avoidance.failed(endpoint, at),
             ChangeKind::Answered { at } => self.avoidance.answered(endpoint, at),
             ChangeKind::Restarted { since } => {
@@ -70,8 +72,10 @@ impl Ledger {
                 }
             }
             ChangeKind::SentPrompt { .. } | ChangeKind::SentCold { .. } | ChangeKind::BoundSession { .. } => {
-                if let Some(event) = change.event(&self.pool) {
-                    self.states.apply(&event);
+                match change.event(&self.pool) {
+                    Some(event) if is_other_proxy(sender) => self.states.merge(&event),
+                    Some(event) => self.states.apply(&event),
+                    None => {}
                 }
             }
         }
@@ -99,6 +103,7 @@ impl Ledger {
             ChangeKind::Started(_)
             | ChangeKind::Ended(_)
             | ChangeKind::Moved { .. }
+            | ChangeKind::InFlight(_)
             | ChangeKind::Failed { .. }
             | ChangeKind::Answered { .. }
             | ChangeKind::SentPrompt { .. }
@@ -145,6 +150,21 @@ impl Ledger {
     /// The load in flight at each endpoint, of all senders together.
     pub fn loads(&self) -> &[Load] {
         self.in_flight.loads()
+    }
+
+    /// The load in flight at each endpoint that this proxy's workers put there.
+    pub fn own_loads(&self) -> impl Iterator<Item = Load> {
+        self.in_flight.own_loads()
+    }
+
+    /// The same by the endpoints' keys, where there is any: also at endpoints that have left the pool.
+    pub fn own_loads_by_key(&self) -> impl Iterator<Item = (u64, Load)> {
+        self.in_flight.own()
+    }
+
+    /// Since when an endpoint has the caches that it has now; `None`: unknown.
+    pub fn cached_since(&self, endpoint: u64) -> Option<Duration> {
+        self.restarts.newest(endpoint)
     }
 
     /// The number of requests in flight, at all endpoints together.

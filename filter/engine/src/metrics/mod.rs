@@ -4,6 +4,7 @@
 
 mod labels;
 mod series;
+mod sharing;
 mod sink;
 mod tokens;
 mod totals;
@@ -14,9 +15,11 @@ use endpoint_picker::load::Load;
 use endpoint_picker::rejection::Code;
 
 use series::{LabelledCounter, LabelledGauge};
+use sharing::SharingMetrics;
 use tokens::TokenMetrics;
 
 pub use labels::Labels;
+pub use sharing::SharingCounts;
 pub(crate) use sink::{Counter, Gauge, Histogram};
 pub use sink::{Metric, MetricKind, MetricSink};
 pub(crate) use tokens::AnswerUsage;
@@ -76,6 +79,7 @@ pub struct Metrics<M: MetricSink> {
     in_flight_tokens: LabelledGauge<M>,
     prompt_blocks: Counter<M>,
     prompt_blocks_matched: Counter<M>,
+    sharing: SharingMetrics<M>,
     /// `None` if tokens of answers are not counted.
     tokens: Option<TokenMetrics<M>>,
 }
@@ -139,6 +143,7 @@ impl<M: MetricSink> Metrics<M> {
             in_flight_tokens: of_endpoints("endpoint_in_flight_tokens"),
             prompt_blocks: counter("prompt_blocks"),
             prompt_blocks_matched: counter("prompt_blocks_matched"),
+            sharing: SharingMetrics::new(sink, pool),
             tokens: count_tokens.then(|| TokenMetrics::new(sink, pool)),
         }
     }
@@ -164,6 +169,11 @@ impl<M: MetricSink> Metrics<M> {
     /// Counts polls for a snapshot that failed.
     pub fn count_failed_polls(&self, count: u64) {
         self.snapshot_failures.add(count);
+    }
+
+    /// Counts messages that were exchanged with other proxies. `proxies` is the number of those whose changes arrive.
+    pub fn count_sharing(&self, counts: SharingCounts, proxies: usize) {
+        self.sharing.count(counts, proxies as u64);
     }
 
     /// Counts a decision of a shadow.
@@ -233,6 +243,7 @@ impl<M: MetricSink> Metrics<M> {
         for counter in [&self.picks, &self.requests, &self.rewrites] {
             counter.flush();
         }
+        self.sharing.flush();
         if let Some(tokens) = &self.tokens {
             tokens.flush();
         }

@@ -1,4 +1,4 @@
-//! Polls and reports as HTTP calls of Envoy, from its main thread.
+//! Polls, reports and exchanges of changes as HTTP calls of Envoy, from its main thread.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest, CallError, CallId};
 use endpoint_picker_engine::proxy::ProxyError;
 
+use super::sharer::Sharer;
 use super::updater::Updater;
 
 /// Keeps a pool up to date by calls of Envoy. Each filter configuration has one, and that of the first configuration acts.
@@ -13,11 +14,12 @@ use super::updater::Updater;
 pub(crate) struct Callouts {
     cluster: Arc<str>,
     updater: Updater,
+    sharer: Sharer,
 }
 
 impl Callouts {
-    pub(crate) fn new(cluster: &str, updater: Updater) -> Self {
-        Self { cluster: cluster.into(), updater }
+    pub(crate) fn new(cluster: &str, updater: Updater, sharer: Sharer) -> Self {
+        Self { cluster: cluster.into(), updater, sharer }
     }
 
     /// Sends the requests that are due. To be called every 20 ms and after every answer. `call` starts a call of Envoy to a cluster and
@@ -27,7 +29,7 @@ impl Callouts {
         now: Duration,
         mut call: impl FnMut(&str, &AgentRequest) -> Result<CallId, ProxyError>,
     ) {
-        let Self { cluster, updater } = self;
+        let Self { cluster, updater, sharer } = self;
         if let Some(poll) = updater.next_poll(now) {
             match call(cluster, &poll) {
                 Ok(number) => updater.poll_sent(number),
@@ -40,6 +42,14 @@ impl Callouts {
             match call(cluster, &report) {
                 Ok(number) => updater.report_sent(number),
                 Err(error) => updater.finish_report(Err(error.into())),
+            }
+        }
+        if let Some(exchange) = sharer.next_exchange(now) {
+            match call(cluster, &exchange) {
+                Ok(number) => sharer.sent(number),
+                Err(error) => {
+                    sharer.finish(Err(error.into()), now);
+                }
             }
         }
     }
@@ -55,6 +65,8 @@ impl Callouts {
             self.updater.finish_report(answer);
         } else if self.updater.awaits_poll(call) {
             self.updater.finish_poll(answer, now);
+        } else if self.sharer.awaits(call) {
+            self.sharer.finish(answer, now);
         }
     }
 }

@@ -53,8 +53,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request to the agent in use and waits for the answer, for as long as a poll may take: a longer wait would keep the
-    /// next poll back.
+    /// Sends a request to the agent in use and waits for the answer, for as long as the request or a poll may take: a longer wait would
+    /// keep the next poll back.
     pub(super) fn send(&mut self, request: &AgentRequest, now: Duration) -> Result<AgentAnswer, CallError> {
         self.read_credentials(now);
         let Self { addresses, current, client, refusal, .. } = self;
@@ -101,8 +101,7 @@ impl Client {
             .http_status_as_error(false)
             .max_response_header_size(MAX_HEAD)
             .timeout_resolve(Some(CONNECT_TIMEOUT))
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(POLL.timeout));
+            .timeout_connect(Some(CONNECT_TIMEOUT));
         let config = match credentials.tls {
             Some(tls) => config.tls_config(tls),
             None => config,
@@ -114,11 +113,12 @@ impl Client {
 
     fn send(&self, url: &str, request: &AgentRequest) -> Result<AgentAnswer, ureq::Error> {
         // Agents accept this host, whatever the name is by which they are reached.
+        let timeout = Some(request.timeout.min(POLL.timeout));
         let mut answer = match &request.body {
-            None => self.with_headers(self.http.get(url)).call(),
+            None => self.with_headers(self.http.get(url)).config().timeout_global(timeout).build().call(),
             Some(body) => {
                 let post = self.http.post(url).header(CONTENT_TYPE_HEADER, CONTENT_TYPE);
-                self.with_headers(post).send(body.as_slice())
+                self.with_headers(post).config().timeout_global(timeout).build().send(body.as_slice())
             }
         }?;
         let body = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec()?;

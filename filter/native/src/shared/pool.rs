@@ -1,12 +1,13 @@
 //! One pool for all threads of the process.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::Totals;
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges};
 
 use super::sync::{Mutex, Swap};
 
@@ -22,6 +23,9 @@ pub struct SharedPool {
     ledger: Mutex<Ledger>,
     /// The number of senders so far.
     senders: AtomicU64,
+    /// Changes for other proxies, and whether there are any to collect for.
+    outbox: Mutex<Outbox>,
+    collects: AtomicBool,
     polls: PollCounts,
     totals: Mutex<Totals>,
 }
@@ -55,6 +59,8 @@ impl Default for SharedPool {
             view: Swap::new(Arc::default()),
             ledger: Mutex::default(),
             senders: AtomicU64::new(NO_SENDER),
+            outbox: Mutex::default(),
+            collects: AtomicBool::new(false),
             polls: PollCounts::default(),
             totals: Mutex::default(),
         }
@@ -86,10 +92,11 @@ impl SharedPool {
             let pool = Arc::clone(newer.pool());
             ledger.adopt(pool, topology.pipelines(), topology.policy.avoid_failing);
         }
-        for restart in ledger.restarts_in(newer.readings()) {
-            ledger.apply(NO_SENDER, &restart);
-        }
+        let restarts = ledger.restarts_in(newer.readings());
+        apply(&mut ledger, NO_SENDER, &restarts);
         self.view.set(newer);
+        drop(ledger);
+        self.collect(restarts);
         older
     }
 
@@ -129,14 +136,54 @@ impl SharedPool {
         let (result, changes) = decide(&self.view.borrow(), &ledger);
         apply(&mut ledger, sender, &changes);
         drop(ledger);
-        // The changes are freed here, without the lock.
+        // The changes are freed without the lock.
+        self.collect(changes);
         result
     }
 
-    pub(super) fn apply(&self, sender: u64, changes: &[Change]) {
+    pub(super) fn apply(&self, sender: u64, changes: Vec<Change>) {
         if !changes.is_empty() {
-            apply(&mut self.ledger.lock(), sender, changes);
+            apply(&mut self.ledger.lock(), sender, &changes);
+            self.collect(changes);
         }
+    }
+
+    /// Keeps changes of this proxy for others.
+    fn collect(&self, changes: Vec<Change>) {
+        if self.collects.load(Ordering::Relaxed) && changes.iter().any(|change| Outbox::wants(&change.kind)) {
+            let mut outbox = self.outbox.lock();
+            for change in changes {
+                outbox.push(change);
+            }
+        }
+    }
+
+    /// Collects changes for other proxies from now on, or stops doing so.
+    pub(super) fn set_collects(&self, is_on: bool) {
+        self.outbox.lock().open(is_on);
+        self.collects.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Takes the changes of this proxy since the last call.
+    pub(super) fn take_own(&self) -> OwnChanges {
+        self.outbox.lock().take()
+    }
+
+    /// Applies changes of other proxies.
+    pub(super) fn import(&self, make: impl FnOnce(&Ledger) -> Vec<Imported>) {
+        let mut ledger = self.ledger.lock();
+        let imported = make(&ledger);
+        for imported in &imported {
+            imported.apply_to(&mut ledger);
+        }
+        drop(ledger);
+        // The changes are freed here, without the lock.
+        drop(imported);
+    }
+
+    /// Has the next decisions send every prompt in full.
+    pub(super) fn resend(&self) {
+        self.ledger.lock().resend();
     }
 
     /// Drops all loads of a worker that ended.

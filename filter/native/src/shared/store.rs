@@ -5,6 +5,7 @@ use std::sync::Arc;
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::sharing::{Imported, OwnChanges, PeerLedger};
 
 use super::pool::SharedPool;
 
@@ -41,11 +42,33 @@ impl PoolStore for SharedStore {
     }
 
     fn apply(&mut self, changes: Vec<Change>) {
-        self.pool.apply(self.sender, &changes);
+        self.pool.apply(self.sender, changes);
     }
 
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
         self.pool.adopt(newer)
+    }
+}
+
+impl PeerLedger for SharedStore {
+    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        self.pool.read(read)
+    }
+
+    fn collect(&mut self, is_on: bool) {
+        self.pool.set_collects(is_on);
+    }
+
+    fn take_own(&mut self) -> OwnChanges {
+        self.pool.take_own()
+    }
+
+    fn import(&mut self, make: impl FnOnce(&Ledger) -> Vec<Imported>) {
+        self.pool.import(make);
+    }
+
+    fn resend(&mut self) {
+        self.pool.resend();
     }
 }
 

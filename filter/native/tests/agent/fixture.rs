@@ -46,8 +46,11 @@ pub(crate) fn snapshot(endpoints: u8, readings_version: u64) -> v1::Snapshot {
     }
 }
 
-/// The agent's answer to a poll while it has this snapshot. Reports are taken.
+/// The agent's answer to a poll while it has this snapshot. Reports are taken, and changes are not shared.
 pub(crate) fn answer(request: &Request, snapshot: &v1::Snapshot) -> Reply {
+    if request.path.ends_with("/changes") {
+        return Reply::Answer(404, vec![]);
+    }
     if request.is_report() {
         return Reply::Answer(204, vec![]);
     }

@@ -10,4 +10,5 @@ mod fixture;
 mod lives;
 mod secured;
 mod server;
+mod sharing;
 mod updates;

@@ -39,7 +39,7 @@ fn a_poll_names_the_versions_that_the_module_has_and_waits_a_quarter_of_a_second
     eventually_has(&attachment, 2, 7);
     let polls = || {
         let requests = requests.lock().unwrap();
-        requests.iter().filter(|request| !request.is_report()).cloned().collect::<Vec<_>>()
+        requests.iter().filter(|request| request.path.contains("/snapshot")).cloned().collect::<Vec<_>>()
     };
     eventually("a second poll", || polls().len() >= 2);
     let has = |request: &Request| {

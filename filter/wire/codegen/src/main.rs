@@ -6,7 +6,12 @@ use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let wire = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let descriptors = protox::compile(["snapshot.proto", "report.proto"], [wire.join("proto")])?;
-    prost_build::Config::new().out_dir(wire.join("src/gen")).compile_fds(descriptors)?;
+    let descriptors =
+        protox::compile(["snapshot.proto", "report.proto", "changes.proto"], [wire.join("proto")])?;
+    // Changes are passed on without a copy.
+    prost_build::Config::new()
+        .bytes([".endpoint_picker.changes"])
+        .out_dir(wire.join("src/gen"))
+        .compile_fds(descriptors)?;
     Ok(())
 }

@@ -6,5 +6,6 @@ mod fixture;
 mod lease;
 mod memory;
 mod replica;
+mod sharing;
 mod simulation;
 mod snapshot;

@@ -93,7 +93,7 @@ impl Recorder for NoHitLruScorer {
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
         if routed.rated.is_some_and(|rated| self.is_cold(cycle, rated.iter().copied())) {
-            routed.endpoints().map(|endpoint| Change::SentCold { endpoint }).collect()
+            routed.endpoints().map(|endpoint| Change::SentCold { endpoint, at: cycle.now }).collect()
         } else {
             Vec::new()
         }
@@ -102,9 +102,11 @@ impl Recorder for NoHitLruScorer {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
     use crate::plugin::Stage;
-    use crate::plugin::fixture::Fixture;
+    use crate::plugin::fixture::{Fixture, NOW};
     use crate::state::PluginStates;
     use crate::state::prefix::PrefixMatch;
     use crate::test;
@@ -112,7 +114,7 @@ mod tests {
     fn scores(used: &[usize], matched: &[u32]) -> Vec<f64> {
         let mut order = ColdOrder::new(9);
         for &endpoint in used {
-            order.touch(endpoint);
+            order.touch(endpoint, Duration::ZERO);
         }
         let mut fixture = Fixture::of(matched.len());
         fixture.states = PluginStates::only(PluginState::ColdOrder(order));
@@ -147,7 +149,7 @@ mod tests {
             fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
             fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))
         };
-        let both = [Change::SentCold { endpoint: 1 }, Change::SentCold { endpoint: 0 }];
+        let both = [1, 0].map(|endpoint| Change::SentCold { endpoint, at: NOW });
         assert_eq!(record(&[0, 0], Some(&[0, 1])), both);
         assert_eq!(record(&[1, 0], Some(&[0, 1])), []);
         assert_eq!(record(&[1, 0], Some(&[1])), both, "only the endpoints that were scored count");

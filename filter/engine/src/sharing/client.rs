@@ -1,0 +1,289 @@
+//! The requests to the agent that carry changes, one after another.
+
+use core::time::Duration;
+
+use endpoint_picker::period::Period;
+use endpoint_picker_wire::changes::{Delivery, Exchange, Feed};
+use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
+
+use super::exporter::Exporter;
+use super::importer::{Importer, Unreadable};
+use super::outbox::OwnChanges;
+use super::outcome::{ExchangeOutcome, SharingError};
+use super::peer::PeerLedger;
+use super::positions::Positions;
+use crate::agent::{AgentAnswer, AgentRequest, CallError, CallId, path_of_pool};
+use crate::metrics::SharingCounts;
+
+/// Time from one exchange to the next: changes wait no longer than that.
+const EXCHANGE_EVERY: Duration = Duration::from_millis(20);
+
+/// Pause after an exchange that failed.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Pause after an answer of an agent that does not share.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// The time that an exchange may take. A proxy that waits for the answer drops the loads of vanished ones only afterwards.
+const TIMEOUT: Duration = Duration::from_millis(400);
+
+/// Least time between two requests for a resync: the others send prompts in full for a while after each.
+const RESYNC_EVERY: Duration = Duration::from_secs(5);
+
+/// Bytes of a refusal that are logged.
+const MAX_REFUSAL: usize = 256;
+
+/// Which proxy a sender is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// A number that no other proxy has.
+    pub sender: u64,
+    /// Grows when another worker of the proxy begins to send; from 1 on.
+    pub epoch: u64,
+}
+
+/// Exchanges changes with other proxies through the agent, for all workers of this proxy.
+#[derive(Debug)]
+pub struct SharingClient {
+    path: String,
+    proxy: String,
+    sender: u64,
+    positions: Positions,
+    exporter: Exporter,
+    importer: Importer,
+    /// The message that the agent has not taken yet.
+    unsent: Option<Unsent>,
+    /// The exchange in flight.
+    call: Option<CallId>,
+    /// Since the last exchange began.
+    since_exchange: Period,
+    /// Until the next exchange.
+    pause: Period,
+    /// Whether the agent shares; not known before the first answer.
+    is_on: Option<bool>,
+    /// Until the next request for a resync.
+    resync_pause: Period,
+    last_error: Option<String>,
+    last_passed_over: Option<String>,
+    counts: SharingCounts,
+}
+
+#[derive(Debug)]
+struct Unsent {
+    changes: Bytes,
+    made: Duration,
+}
+
+impl SharingClient {
+    /// The client of one pool, by its name at the agent. `proxy` is the proxy's name, and `positions` are those of the worker that sent
+    /// before.
+    pub fn new(pool: &str, proxy: String, identity: Identity, positions: Positions) -> Self {
+        Self {
+            path: path_of_pool(pool, "changes"),
+            proxy,
+            sender: identity.sender,
+            positions,
+            exporter: Exporter::new(identity),
+            importer: Importer::new(identity.sender),
+            unsent: None,
+            call: None,
+            since_exchange: Period::default(),
+            pause: Period::default(),
+            is_on: None,
+            resync_pause: Period::default(),
+            last_error: None,
+            last_passed_over: None,
+            counts: SharingCounts::default(),
+        }
+    }
+
+    /// How far this proxy has read.
+    pub fn positions(&self) -> &Positions {
+        &self.positions
+    }
+
+    /// The counts since the last call.
+    pub fn take_counts(&mut self) -> SharingCounts {
+        core::mem::take(&mut self.counts)
+    }
+
+    /// The number of other proxies whose changes arrive.
+    pub fn peers(&self, now: Duration) -> usize {
+        self.importer.peers(now)
+    }
+
+    /// The exchange to send now, if there is one; drops the loads of proxies that have vanished. To be called every 20 ms.
+    ///
+    /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, the next one follows after a pause.
+    pub fn next_exchange(&mut self, ledger: &mut impl PeerLedger, now: Duration) -> Option<AgentRequest> {
+        ledger.import(|ledger| self.importer.expire(ledger, now));
+        // Changes about endpoints that are not known yet would be lost.
+        let has_pool = ledger.read(|ledger| !ledger.pool().endpoints().is_empty());
+        if !has_pool || self.call.is_some() || self.pause.contains(now) {
+            return None;
+        }
+        self.pause = Period::new(now, RETRY_AFTER);
+        self.since_exchange = Period::new(now, EXCHANGE_EVERY);
+        self.make_message(ledger, now);
+        let exchange = Exchange {
+            format: CHANGES_FORMAT,
+            sender: self.sender,
+            proxy: self.proxy.clone(),
+            positions: self.positions.to_wire(),
+            changes: self.unsent.as_ref().map(|unsent| unsent.changes.clone()),
+            age_ms: self.unsent.as_ref().map_or(0, |unsent| millis(now.saturating_sub(unsent.made))),
+        };
+        let body = Some(exchange.encode_to_vec());
+        Some(AgentRequest { path: self.path.clone(), body, timeout: TIMEOUT })
+    }
+
+    /// The exchange was sent; its answer comes under this number.
+    pub fn sent(&mut self, call: CallId) {
+        self.call = Some(call);
+    }
+
+    /// Whether the answer under this number is for this client.
+    pub fn awaits(&self, call: CallId) -> bool {
+        self.call == Some(call)
+    }
+
+    /// The answer to the exchange in flight will not come.
+    pub fn abandon(&mut self) {
+        self.call = None;
+    }
+
+    /// The time until the next exchange may begin, if none is in flight.
+    pub fn pause(&self, now: Duration) -> Duration {
+        self.pause.left(now)
+    }
+
+    /// Makes the next message, unless one is to be sent again.
+    fn make_message(&mut self, ledger: &mut impl PeerLedger, now: Duration) {
+        if self.is_on == Some(false) || self.unsent.is_some() {
+            return;
+        }
+        if self.is_on.is_none() {
+            ledger.collect(true);
+        }
+        let OwnChanges { changes, has_lost } = ledger.take_own();
+        if has_lost {
+            ledger.resend();
+        }
+        let own: Vec<_> = ledger.read(|ledger| ledger.own_loads_by_key().collect());
+        let message = self.exporter.next(changes, own.into_iter(), now);
+        self.unsent = message.map(|message| Unsent { changes: message.encode_to_vec().into(), made: now });
+    }
+
+    /// Takes the answer to the exchange in flight, and applies the changes of other proxies.
+    pub fn finish(
+        &mut self,
+        answer: Result<AgentAnswer, CallError>,
+        ledger: &mut impl PeerLedger,
+        now: Duration,
+    ) -> ExchangeOutcome {
+        self.call = None;
+        match answer.map_err(SharingError::Call).and_then(read) {
+            Ok(Some(feed)) => {
+                self.last_error = None;
+                self.pause = self.since_exchange;
+                self.counts.sent += u64::from(self.unsent.take().is_some());
+                if self.is_on == Some(false) {
+                    ledger.collect(true);
+                    ledger.resend();
+                }
+                self.is_on = Some(true);
+                ExchangeOutcome::Exchanged { passed_over: self.apply(&feed, ledger, now) }
+            }
+            Ok(None) => {
+                self.last_error = None;
+                self.pause = Period::new(now, ASK_AGAIN_AFTER);
+                self.unsent = None;
+                self.is_on = Some(false);
+                ledger.collect(false);
+                ExchangeOutcome::Off
+            }
+            Err(error) => {
+                self.counts.failed += 1;
+                self.pause = Period::new(now, RETRY_AFTER);
+                if let SharingError::Status { status: 400..=499, .. } = error {
+                    // Sent again, it would be refused again.
+                    self.unsent = None;
+                }
+                let text = error.to_string();
+                let is_new = self.last_error.as_ref() != Some(&text);
+                self.last_error = Some(text);
+                ExchangeOutcome::Failed { error, is_new }
+            }
+        }
+    }
+
+    /// Applies a feed. Returns why a message was passed over, if that is new.
+    fn apply(&mut self, feed: &Feed, ledger: &mut impl PeerLedger, now: Duration) -> Option<String> {
+        let mut passed_over = None;
+        for delivery in &feed.deliveries {
+            self.counts.received += 1;
+            if let Err(reason) = self.take(delivery, ledger, now) {
+                self.counts.unreadable += 1;
+                passed_over.get_or_insert_with(|| reason.to_string());
+            }
+        }
+        if let Some(position) = feed.position {
+            self.positions.set(position);
+        }
+        if self.importer.take_must_resend() {
+            ledger.resend();
+        }
+        if !self.resync_pause.contains(now) && self.importer.take_missed() {
+            self.resync_pause = Period::new(now, RESYNC_EVERY);
+            self.exporter.request_resync();
+        }
+        let is_new = passed_over.is_some() && passed_over != self.last_passed_over;
+        if is_new {
+            self.last_passed_over.clone_from(&passed_over);
+        }
+        passed_over.filter(|_| is_new)
+    }
+
+    fn take(
+        &mut self,
+        delivery: &Delivery,
+        ledger: &mut impl PeerLedger,
+        now: Duration,
+    ) -> Result<(), Unreadable> {
+        // Decoded before the ledger is read, which may be behind a lock.
+        let message = Importer::read(delivery)?;
+        let age = Duration::from_millis(delivery.age_ms);
+        let mut result = Ok(());
+        ledger.import(|ledger| match self.importer.take(message, age, ledger, now) {
+            Ok(imported) => imported,
+            Err(reason) => {
+                result = Err(reason);
+                Vec::new()
+            }
+        });
+        result
+    }
+}
+
+/// The feed of an answer; `None`: the agent does not share.
+fn read(answer: AgentAnswer) -> Result<Option<Feed>, SharingError> {
+    let AgentAnswer { status, mut body } = answer;
+    match status {
+        200 => {}
+        404 => return Ok(None),
+        _ => {
+            body.truncate(MAX_REFUSAL);
+            let body = String::from_utf8_lossy(&body).into_owned();
+            return Err(SharingError::Status { status, body });
+        }
+    }
+    let feed = Feed::decode(body.as_slice()).map_err(SharingError::Malformed)?;
+    match feed.format {
+        CHANGES_FORMAT => Ok(Some(feed)),
+        format => Err(SharingError::Format(format)),
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,284 @@
+//! Changes of other proxies, as they apply to this one's ledger.
+
+use core::fmt;
+use core::time::Duration;
+
+use endpoint_picker::load::Load;
+use endpoint_picker::period::Period;
+use endpoint_picker::state::in_flight::{is_other_proxy, sender_of_proxy};
+use endpoint_picker_wire::changes::{Changes, Delivery, EndpointLoad};
+use endpoint_picker_wire::{CHANGES_FORMAT, DecodeError, Message};
+use hashbrown::HashMap;
+
+use super::seen::Seen;
+use crate::ledger::{Change, ChangeKind, Ledger};
+
+/// The loads of a proxy that was not read from for this long are dropped. Proxies send every 250 ms at least.
+const EXPIRY: Duration = Duration::from_millis(1500);
+
+/// Failures that are older do not count: an endpoint is avoided for no longer than about that.
+pub(super) const MAX_FAILURE_AGE: Duration = Duration::from_millis(500);
+
+/// Most other proxies.
+const MAX_SENDERS: usize = 256;
+
+/// Most requests, or tokens, in flight at an endpoint that one sender may have; more counts as that many. Sums of them do not overflow.
+const MAX_LOAD: u64 = 1 << 48;
+
+/// Changes of one sender, for the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Imported {
+    /// Changes to apply.
+    Changes {
+        /// The sender's number in the ledger.
+        sender: u64,
+        /// The changes.
+        changes: Vec<Change>,
+    },
+    /// All loads of the sender, which replace the former ones.
+    Loads {
+        /// The sender's number in the ledger.
+        sender: u64,
+        /// Keys of endpoints with the load there, each once and not zero.
+        loads: Vec<(u64, Load)>,
+    },
+}
+
+impl Imported {
+    /// Applies the changes to a ledger.
+    pub fn apply_to(&self, ledger: &mut Ledger) {
+        match self {
+            Self::Changes { sender, changes } => {
+                for change in changes {
+                    ledger.apply(*sender, change);
+                }
+            }
+            Self::Loads { sender, loads } => ledger.set_loads(*sender, loads.iter().copied()),
+        }
+    }
+}
+
+/// Why a message is passed over.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Unreadable {
+    Malformed(DecodeError),
+    Format(u32),
+    TooManySenders,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(error) => write!(f, "changes of another proxy are malformed: {error}"),
+            Self::Format(found) => write!(
+                f,
+                "changes of another proxy have format {found}, this one reads format {CHANGES_FORMAT}: update the older side"
+            ),
+            Self::TooManySenders => write!(f, "more than {MAX_SENDERS} proxies share changes"),
+        }
+    }
+}
+
+/// Takes messages of other proxies, in any order and more than once.
+#[derive(Debug)]
+pub(super) struct Importer {
+    /// This proxy's number in the ledgers of others.
+    own: u64,
+    /// By number in the ledger.
+    senders: HashMap<u64, Sender>,
+    must_resend: bool,
+}
+
+/// Another proxy.
+#[derive(Debug, Default)]
+struct Sender {
+    epoch: u64,
+    seen: Seen,
+    resyncs: u64,
+    /// When it made the newest message that was read, on this proxy's clock.
+    heartbeat: Duration,
+    /// The sequence number of the last message with all loads.
+    all_loads: u64,
+    /// Loads of later messages, each with its sequence number; zero among them.
+    loads: HashMap<u64, (u64, Load)>,
+}
+
+impl Importer {
+    /// `own` is this proxy's number as a sender.
+    pub(super) fn new(own: u64) -> Self {
+        Self { own: sender_of_proxy(own), senders: HashMap::new(), must_resend: false }
+    }
+
+    /// Reads a message. Returns what is to be applied.
+    pub(super) fn read(delivery: &Delivery) -> Result<Changes, Unreadable> {
+        let changes = Changes::decode(delivery.changes.clone()).map_err(Unreadable::Malformed)?;
+        match changes.format {
+            CHANGES_FORMAT => Ok(changes),
+            format => Err(Unreadable::Format(format)),
+        }
+    }
+
+    /// Takes a message of this age in. Returns what it changes in the ledger.
+    pub(super) fn take(
+        &mut self,
+        message: Changes,
+        age: Duration,
+        ledger: &Ledger,
+        now: Duration,
+    ) -> Result<Vec<Imported>, Unreadable> {
+        let number = sender_of_proxy(message.sender);
+        if number == self.own {
+            return Ok(Vec::new());
+        }
+        self.make_room(number, now)?;
+        let mut imported = Vec::new();
+        let sender = self.senders.entry(number).or_default();
+        let is_live = age < EXPIRY;
+        if message.epoch > sender.epoch {
+            *sender = Sender { epoch: message.epoch, ..Sender::default() };
+            imported.push(Imported::Loads { sender: number, loads: Vec::new() });
+        }
+        let is_current = message.epoch == sender.epoch;
+        if is_current && !sender.seen.insert(message.sequence) {
+            return Ok(Vec::new());
+        }
+        if is_current && is_live {
+            sender.keep_alive(now.saturating_sub(age), now);
+            if message.resyncs > sender.resyncs {
+                sender.resyncs = message.resyncs;
+                self.must_resend = true;
+            }
+            imported.extend(sender.take_loads(number, &message, ledger));
+        }
+        let changes = events(message, age, ledger, now);
+        if !changes.is_empty() {
+            imported.push(Imported::Changes { sender: number, changes });
+        }
+        Ok(imported)
+    }
+
+    /// Makes room for one more sender, if this is a new one: those that do not live any more are forgotten then.
+    fn make_room(&mut self, number: u64, now: Duration) -> Result<(), Unreadable> {
+        if self.senders.len() >= MAX_SENDERS && !self.senders.contains_key(&number) {
+            self.senders.retain(|_, sender| sender.lives(now));
+            if self.senders.len() >= MAX_SENDERS {
+                return Err(Unreadable::TooManySenders);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the loads of senders that do not live any more.
+    pub(super) fn expire(&mut self, ledger: &Ledger, now: Duration) -> Vec<Imported> {
+        let mut expired = Vec::new();
+        for number in ledger.senders().filter(|sender| is_other_proxy(*sender)) {
+            let unknown = || Sender { heartbeat: now, ..Sender::default() };
+            // Another worker of this proxy may have taken it in.
+            let sender = self.senders.entry(number).or_insert_with(unknown);
+            if !sender.lives(now) {
+                sender.loads.clear();
+                expired.push(Imported::Loads { sender: number, loads: Vec::new() });
+            }
+        }
+        expired
+    }
+
+    /// The number of other proxies that send.
+    pub(super) fn peers(&self, now: Duration) -> usize {
+        self.senders.values().filter(|sender| sender.lives(now)).count()
+    }
+
+    /// Whether another proxy has missed changes since the last call.
+    pub(super) fn take_must_resend(&mut self) -> bool {
+        core::mem::take(&mut self.must_resend)
+    }
+
+    /// Whether this proxy has missed changes since the last call.
+    pub(super) fn take_missed(&mut self) -> bool {
+        let mut has_missed = false;
+        for sender in self.senders.values_mut() {
+            has_missed |= sender.seen.take_missed();
+        }
+        has_missed
+    }
+}
+
+impl Sender {
+    /// Whether its loads count.
+    fn lives(&self, now: Duration) -> bool {
+        Period::new(self.heartbeat, EXPIRY).contains(now)
+    }
+
+    fn keep_alive(&mut self, heartbeat: Duration, now: Duration) {
+        // One that is later, and still counts, has overtaken this one; one that does not is from before the clock was set back.
+        if heartbeat > self.heartbeat || !self.lives(now) {
+            self.heartbeat = heartbeat;
+        }
+    }
+
+    /// Takes the loads of a message in. A load stays in force until one of a later message replaces it.
+    fn take_loads(&mut self, number: u64, message: &Changes, ledger: &Ledger) -> Option<Imported> {
+        let sequence = message.sequence;
+        let in_pool = |load: &&EndpointLoad| ledger.pool().index_of(load.endpoint).is_some();
+        let loads = message.loads.iter().filter(in_pool).map(|load| (load.endpoint, bounded(load)));
+        if message.has_all_loads {
+            if sequence <= self.all_loads {
+                return None;
+            }
+            self.all_loads = sequence;
+            self.loads.retain(|_, (later, _)| *later > sequence);
+            let mut all: HashMap<u64, Load> = loads.collect();
+            all.extend(self.loads.iter().map(|(&endpoint, &(_, load))| (endpoint, load)));
+            all.retain(|_, load| *load != Load::default());
+            return Some(Imported::Loads { sender: number, loads: all.into_iter().collect() });
+        }
+        let mut changes = Vec::new();
+        for (endpoint, load) in loads {
+            let known = self.loads.get(&endpoint).map_or(self.all_loads, |(later, _)| *later);
+            if sequence > known.max(self.all_loads) {
+                self.loads.insert(endpoint, (sequence, load));
+                changes.push(Change { endpoint, kind: ChangeKind::InFlight(load) });
+            }
+        }
+        (!changes.is_empty()).then_some(Imported::Changes { sender: number, changes })
+    }
+}
+
+fn bounded(load: &EndpointLoad) -> Load {
+    Load { requests: load.requests.min(MAX_LOAD), tokens: load.tokens.min(MAX_LOAD) }
+}
+
+/// The changes of a message beside its loads. What an endpoint was sent before its caches were empty does not count.
+fn events(message: Changes, age: Duration, ledger: &Ledger, now: Duration) -> Vec<Change> {
+    let at = |age_ms: u64| now.saturating_sub(age).saturating_sub(Duration::from_millis(age_ms));
+    let mut changes = Vec::new();
+    let mut add = |endpoint: u64, sent: Duration, kind| {
+        let is_cached = ledger.cached_since(endpoint).is_none_or(|since| sent >= since);
+        if is_cached && ledger.pool().index_of(endpoint).is_some() {
+            changes.push(Change { endpoint, kind });
+        }
+    };
+    for prompt in message.prompts {
+        let kind = ChangeKind::SentPrompt {
+            plugin: prompt.plugin,
+            capacity: prompt.capacity,
+            hashes: prompt.hashes,
+        };
+        add(prompt.endpoint, at(0), kind);
+    }
+    for session in message.sessions {
+        let (plugin, at) = (session.plugin, at(session.age_ms));
+        add(session.endpoint, at, ChangeKind::BoundSession { plugin, session: session.session, at });
+    }
+    for cold in message.cold_requests {
+        let at = at(cold.age_ms);
+        add(cold.endpoint, at, ChangeKind::SentCold { plugin: cold.plugin, at });
+    }
+    for failure in message.failures {
+        let at = at(failure.age_ms);
+        if now.saturating_sub(at) <= MAX_FAILURE_AGE {
+            add(failure.endpoint, at, ChangeKind::Failed { at });
+        }
+    }
+    changes
+}

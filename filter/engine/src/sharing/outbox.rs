@@ -1,0 +1,156 @@
+//! This proxy's own changes, until they are sent.
+
+use std::collections::VecDeque;
+
+use crate::ledger::{Change, ChangeKind};
+
+/// Most words of the changes that wait, as [`weight`] counts them: half a megabyte, the prompts of some seconds.
+const MAX_WORDS: usize = 1 << 16;
+
+/// This proxy's own changes, until they are sent to the agent. Loads are not among them: their sums are read from the ledger.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    is_open: bool,
+    changes: VecDeque<Change>,
+    words: usize,
+    has_lost: bool,
+}
+
+/// Changes that an [`Outbox`] has collected.
+#[derive(Debug, Default)]
+pub struct OwnChanges {
+    /// The changes, oldest first.
+    pub changes: Vec<Change>,
+    /// Whether older ones were dropped, because there were too many.
+    pub has_lost: bool,
+}
+
+impl Outbox {
+    /// Collects changes from now on, or drops all and collects none.
+    pub fn open(&mut self, is_open: bool) {
+        if !is_open {
+            *self = Self::default();
+        }
+        self.is_open = is_open;
+    }
+
+    /// Whether changes are collected.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Whether changes of this kind are collected, or drop others that wait.
+    pub fn wants<Hashes>(kind: &ChangeKind<Hashes>) -> bool {
+        match kind {
+            ChangeKind::SentPrompt { .. }
+            | ChangeKind::SentCold { .. }
+            | ChangeKind::BoundSession { .. }
+            | ChangeKind::Failed { .. }
+            | ChangeKind::Restarted { .. } => true,
+            // Another proxy avoids an endpoint for a moment, or until it has an answer of its own.
+            ChangeKind::Answered { .. }
+            | ChangeKind::Started(_)
+            | ChangeKind::Ended(_)
+            | ChangeKind::Moved { .. }
+            | ChangeKind::InFlight(_) => false,
+        }
+    }
+
+    /// Adds a change that this proxy made. The oldest are dropped when there are too many.
+    pub fn push(&mut self, change: Change) {
+        if !self.is_open || !Self::wants(&change.kind) {
+            return;
+        }
+        if let ChangeKind::Restarted { .. } = change.kind {
+            // What the endpoint was sent before is not in its caches any more. Every proxy finds the restart itself.
+            self.changes.retain(|other| other.endpoint != change.endpoint);
+            self.words = self.changes.iter().map(weight).sum();
+            return;
+        }
+        self.words += weight(&change);
+        self.changes.push_back(change);
+        while self.words > MAX_WORDS {
+            let Some(oldest) = self.changes.pop_front() else { return };
+            self.words -= weight(&oldest);
+            self.has_lost = true;
+        }
+    }
+
+    /// Takes the changes that wait.
+    pub fn take(&mut self) -> OwnChanges {
+        self.words = 0;
+        OwnChanges {
+            changes: core::mem::take(&mut self.changes).into(),
+            has_lost: core::mem::take(&mut self.has_lost),
+        }
+    }
+}
+
+/// The words of 64 bits that a change takes, about.
+fn weight(change: &Change) -> usize {
+    const HEAD: usize = 4;
+    match &change.kind {
+        ChangeKind::SentPrompt { hashes, .. } => HEAD + hashes.len(),
+        _ => HEAD,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use endpoint_picker::load::Load;
+
+    use super::*;
+
+    fn prompt(endpoint: u64, hashes: usize) -> Change {
+        Change { endpoint, kind: ChangeKind::SentPrompt { plugin: 1, capacity: 9, hashes: vec![7; hashes] } }
+    }
+
+    fn open() -> Outbox {
+        let mut outbox = Outbox::default();
+        outbox.open(true);
+        outbox
+    }
+
+    #[test]
+    fn an_outbox_collects_only_while_it_is_open() {
+        let mut outbox = Outbox::default();
+        outbox.push(prompt(1, 2));
+        assert!(outbox.take().changes.is_empty());
+        outbox.open(true);
+        outbox.push(prompt(1, 2));
+        outbox.push(Change { endpoint: 1, kind: ChangeKind::Started(Load { requests: 1, tokens: 1 }) });
+        assert_eq!(outbox.take().changes, [prompt(1, 2)], "without loads");
+        assert!(outbox.take().changes.is_empty(), "once");
+        outbox.push(prompt(1, 2));
+        outbox.open(false);
+        assert!(!outbox.is_open() && outbox.take().changes.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_changes_are_dropped_when_there_are_too_many() {
+        let mut outbox = open();
+        outbox.push(prompt(1, 10));
+        outbox.push(prompt(2, MAX_WORDS - 20));
+        assert_eq!(outbox.changes.len(), 2);
+        outbox.push(prompt(3, 10));
+        let OwnChanges { changes, has_lost } = outbox.take();
+        let endpoints: Vec<_> = changes.iter().map(|change| change.endpoint).collect();
+        assert_eq!((endpoints, has_lost), (vec![2, 3], true));
+        outbox.push(prompt(4, 10));
+        assert!(!outbox.take().has_lost);
+        outbox.push(prompt(5, MAX_WORDS));
+        assert!(outbox.take().changes.is_empty(), "one alone is too large");
+    }
+
+    #[test]
+    fn a_restart_drops_what_its_endpoint_was_sent() {
+        let mut outbox = open();
+        outbox.push(prompt(1, 10));
+        outbox.push(prompt(2, 10));
+        let since = Duration::from_secs(9);
+        outbox.push(Change { endpoint: 1, kind: ChangeKind::Restarted { since } });
+        assert_eq!(outbox.take().changes, [prompt(2, 10)]);
+    }
+}

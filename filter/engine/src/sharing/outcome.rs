@@ -1,0 +1,68 @@
+//! What becomes of an exchange.
+
+use core::fmt;
+
+use endpoint_picker_wire::{CHANGES_FORMAT, DecodeError};
+
+use crate::agent::CallError;
+
+/// The outcome of an exchange.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExchangeOutcome {
+    /// Changes were exchanged, as far as there were any.
+    Exchanged {
+        /// Why the first message was passed over that was, if its reason differs from that of the last one.
+        passed_over: Option<String>,
+    },
+    /// The agent does not share.
+    Off,
+    /// The exchange failed.
+    Failed {
+        /// The reason.
+        error: SharingError,
+        /// Whether it differs from that of the exchange before.
+        is_new: bool,
+    },
+}
+
+/// Why an exchange failed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SharingError {
+    /// The agent did not answer, or the proxy refused a call.
+    Call(CallError),
+    /// The agent answered with another status than 200 and 404.
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of the body.
+        body: String,
+    },
+    /// The answer is not a feed.
+    Malformed(DecodeError),
+    /// The answer has a format that this build does not read.
+    Format(u32),
+}
+
+impl fmt::Display for SharingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(error) => error.fmt(f),
+            Self::Status { status, body } => write!(f, "the agent answered {status}: {body:?}"),
+            Self::Malformed(error) => write!(f, "the agent's feed of changes is malformed: {error}"),
+            Self::Format(found) => write!(
+                f,
+                "the agent's feed of changes has format {found}, this filter reads format {CHANGES_FORMAT}: update the older side"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for SharingError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Call(error) => Some(error),
+            Self::Malformed(error) => Some(error),
+            Self::Status { .. } | Self::Format(_) => None,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! When changes are exchanged, and what becomes of answers that are none.
+
+use core::time::Duration;
+
+use endpoint_picker_engine::agent::{AgentAnswer, CallError};
+use endpoint_picker_engine::ledger::{Change, ChangeKind};
+use endpoint_picker_engine::metrics::SharingCounts;
+use endpoint_picker_engine::sharing::{ExchangeOutcome, SharingError};
+use endpoint_picker_wire::changes::{Changes, Feed, Position};
+use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
+
+use crate::fixture::{Agent, ONE, Peer, Proxy, START, TICK, client, delivery, key, message};
+
+fn status(proxy: &mut Proxy, status: u16, now: Duration) -> ExchangeOutcome {
+    let answer = AgentAnswer { status, body: b"reason".to_vec() };
+    proxy.client.finish(Ok(answer), &mut proxy.peer, now)
+}
+
+fn started(host: u8) -> Change {
+    Change { endpoint: key(host), kind: ChangeKind::Started(ONE) }
+}
+
+#[test]
+fn changes_are_exchanged_every_20_ms_one_exchange_after_another() {
+    let mut proxy = Proxy::new(1);
+    let first = proxy.exchange(START).unwrap();
+    assert_eq!((first.format, first.sender, first.proxy.as_str()), (CHANGES_FORMAT, 1, "envoy-1"));
+    assert_eq!(message(&first).sequence, 1);
+    assert_eq!(proxy.exchange(START + 10 * TICK), None, "one is in flight");
+    assert!(proxy.client.awaits(7) && !proxy.client.awaits(8));
+    let feed = Agent::new(9).take(&first, START);
+    let now = START + TICK / 2;
+    proxy.answer(&feed, now);
+    assert_eq!((proxy.client.pause(now), proxy.exchange(now)), (TICK / 2, None));
+    let second = proxy.exchange(START + TICK).unwrap();
+    assert_eq!(second.changes, None, "nothing has changed");
+    assert_eq!(second.positions, [Position { feed: 9, next: 1 }]);
+    assert_eq!(proxy.client.take_counts(), SharingCounts { sent: 1, ..SharingCounts::default() });
+}
+
+#[test]
+fn nothing_is_exchanged_before_the_endpoints_are_known() {
+    let mut client = client(1, 1);
+    assert!(client.next_exchange(&mut Peer::default(), START).is_none());
+}
+
+#[test]
+fn a_message_is_sent_again_until_the_agent_has_taken_it() {
+    let mut proxy = Proxy::new(1);
+    let first = proxy.exchange(START).unwrap();
+    let lost = Err(CallError::NoAnswer("reset".to_owned()));
+    let outcome = proxy.client.finish(lost.clone(), &mut proxy.peer, START);
+    let error = SharingError::Call(CallError::NoAnswer("reset".to_owned()));
+    assert_eq!(outcome, ExchangeOutcome::Failed { error: error.clone(), is_new: true });
+    proxy.peer.apply([started(1)]);
+    assert_eq!(proxy.exchange(START + TICK), None, "a pause follows");
+    let now = START + 10 * TICK;
+    let again = proxy.exchange(now).unwrap();
+    assert_eq!((&again.changes, again.age_ms), (&first.changes, 200));
+    let outcome = proxy.client.finish(lost, &mut proxy.peer, now);
+    assert_eq!(outcome, ExchangeOutcome::Failed { error, is_new: false });
+    let now = now + 10 * TICK;
+    let again = proxy.exchange(now).unwrap();
+    let feed = Agent::new(9).take(&again, now);
+    proxy.answer(&feed, now);
+    let next = message(&proxy.exchange(now + TICK).unwrap());
+    assert_eq!((next.sequence, next.loads.len()), (2, 1));
+    assert_eq!(proxy.client.take_counts(), SharingCounts { sent: 1, failed: 2, ..SharingCounts::default() });
+}
+
+#[test]
+fn a_message_that_is_refused_is_dropped() {
+    let mut proxy = Proxy::new(1);
+    proxy.exchange(START).unwrap();
+    let ExchangeOutcome::Failed { error, is_new: true } = status(&mut proxy, 413, START) else {
+        panic!("a failure");
+    };
+    assert_eq!(error.to_string(), "the agent answered 413: \"reason\"");
+    let now = START + Duration::from_secs(1);
+    assert_eq!(message(&proxy.exchange(now).unwrap()).sequence, 2);
+    status(&mut proxy, 503, now);
+    let again = proxy.exchange(now + Duration::from_secs(1)).unwrap();
+    assert_eq!(message(&again).sequence, 2, "a full agent may have room later");
+}
+
+#[test]
+fn an_agent_that_does_not_share_is_asked_again_after_five_seconds() {
+    let mut proxy = Proxy::new(1);
+    proxy.exchange(START).unwrap();
+    assert_eq!(status(&mut proxy, 404, START), ExchangeOutcome::Off);
+    proxy.decide("a long prompt ", START);
+    let now = START + Duration::from_secs(5);
+    assert_eq!(proxy.exchange(now - TICK), None);
+    let exchange = proxy.exchange(now).unwrap();
+    assert_eq!(exchange.changes, None);
+    let feed = Agent::new(9).take(&exchange, now);
+    proxy.answer(&feed, now);
+    let decided = proxy.decide("a long prompt ", now);
+    let next = message(&proxy.exchange(now + TICK).unwrap());
+    assert_eq!(next.prompts.len(), 1);
+    assert_eq!(
+        next.prompts[0].hashes.len(),
+        usize::try_from(decided.matched).unwrap(),
+        "in full, also fresh blocks"
+    );
+}
+
+#[test]
+fn changes_of_other_versions_are_passed_over_and_the_rest_is_applied() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    one.peer.apply([started(1)]);
+    let good = one.exchange(START).unwrap().changes.unwrap();
+    let newer = Changes { format: 9, ..Changes::decode(good.clone()).unwrap() };
+    let messages = [Bytes::from_static(b"\xff\xff"), newer.encode_to_vec().into(), good];
+    let deliveries = messages.map(|changes| delivery(changes, TICK)).into();
+    let feed = Feed { format: CHANGES_FORMAT, position: Some(Position { feed: 9, next: 3 }), deliveries };
+    two.exchange(START).unwrap();
+    let ExchangeOutcome::Exchanged { passed_over: Some(reason) } = two.answer(&feed, START) else {
+        panic!("the first is malformed");
+    };
+    assert!(reason.contains("malformed"), "{reason}");
+    assert_eq!(two.peer.ledger.requests_in_flight(), 1);
+    let counts = SharingCounts { sent: 1, received: 3, unreadable: 2, failed: 0 };
+    assert_eq!(two.client.take_counts(), counts);
+    let now = START + TICK;
+    two.exchange(now).unwrap();
+    let again = ExchangeOutcome::Exchanged { passed_over: None };
+    assert_eq!(two.answer(&feed, now), again, "each reason is returned once");
+}
+
+#[test]
+fn a_feed_of_another_version_is_a_failure() {
+    let mut proxy = Proxy::new(1);
+    for (body, text) in [
+        (Feed { format: 9, ..Feed::default() }.encode_to_vec(), "format 9"),
+        (b"\xff\xff".to_vec(), "malformed"),
+    ] {
+        let answer = AgentAnswer { status: 200, body };
+        let outcome = proxy.client.finish(Ok(answer), &mut proxy.peer, START);
+        let ExchangeOutcome::Failed { error, .. } = outcome else { panic!("{outcome:?}") };
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}

@@ -1,0 +1,162 @@
+//! What proxies learn from one another.
+
+use core::time::Duration;
+
+use endpoint_picker_engine::ledger::{Change, ChangeKind};
+
+use crate::fixture::{Agent, Decided, NONE, ONE, Proxy, START, TICK, key};
+
+fn change(host: u8, kind: ChangeKind) -> Change {
+    Change { endpoint: key(host), kind }
+}
+
+#[test]
+fn a_prompt_of_one_proxy_is_warm_in_another() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    let mut agent = Agent::new(9);
+    let mut now = START;
+    agent.round(&mut [&mut one, &mut two], now);
+    let first = one.decide("a long prompt ", now);
+    assert_eq!((first.matched, two.peer.ledger.requests_in_flight()), (0, 0));
+    now += TICK;
+    agent.round(&mut [&mut one, &mut two], now);
+    let second = two.decide("a long prompt ", now);
+    assert!(second.matched > 0);
+    assert_eq!(second.destination, first.destination);
+    assert_eq!(two.peer.ledger.requests_in_flight(), 2, "the first is in flight in the other proxy");
+    assert_eq!(two.peer.ledger.picks().iter().sum::<u64>(), 1, "picks are its own");
+}
+
+#[test]
+fn a_proxy_that_starts_learns_the_recent_prompts_at_once_also_their_beginnings() {
+    let (mut one, mut agent) = (Proxy::new(1), Agent::new(9));
+    let mut now = START;
+    agent.round(&mut [&mut one], now);
+    let first = one.decide("a shared beginning ", now);
+    // Only new blocks are sent: the beginning is fresh.
+    let more = "a shared beginning ".repeat(2);
+    now += TICK;
+    agent.round(&mut [&mut one], now);
+    one.decide(&more, now);
+    now += TICK;
+    agent.round(&mut [&mut one], now);
+    let mut two = Proxy::new(2);
+    agent.round(&mut [&mut two], now);
+    let second = two.decide(&more, now);
+    assert_eq!(second.destination, first.destination);
+    assert!(second.matched > 0);
+    // A third reads only what is sent after it has started: it requests a resync.
+    let mut late = Agent::new(10);
+    let mut three = Proxy::new(3);
+    now += Duration::from_secs(1);
+    late.round(&mut [&mut three, &mut one], now);
+    now += TICK;
+    late.round(&mut [&mut three, &mut one], now);
+    one.decide(&more, now);
+    now += TICK;
+    late.round(&mut [&mut one, &mut three], now);
+    let third = three.decide(&more, now);
+    assert_eq!(third, Decided { destination: first.destination, matched: second.matched });
+}
+
+#[test]
+fn loads_follow_those_of_the_other_proxy_and_vanish_with_it() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    let mut agent = Agent::new(9);
+    let mut now = START;
+    one.peer.apply([change(1, ChangeKind::Started(ONE)), change(2, ChangeKind::Started(ONE))]);
+    two.peer.apply([change(2, ChangeKind::Started(ONE))]);
+    agent.round(&mut [&mut one, &mut two], now);
+    assert_eq!(
+        two.loads(),
+        [
+            ONE,
+            {
+                let mut both = ONE;
+                both += ONE;
+                both
+            },
+            NONE
+        ]
+    );
+    assert_eq!(two.client.peers(now), 1);
+    now += TICK;
+    one.peer
+        .apply([change(1, ChangeKind::Ended(ONE)), change(2, ChangeKind::Moved { to: key(3), load: ONE })]);
+    agent.round(&mut [&mut one, &mut two], now);
+    assert_eq!(two.loads(), [NONE, ONE, ONE]);
+    // The first proxy stays as long as it sends, and nothing changes.
+    for _ in 0..100 {
+        now += TICK;
+        agent.round(&mut [&mut one, &mut two], now);
+        assert_eq!(two.loads(), [NONE, ONE, ONE]);
+    }
+    let killed = now;
+    while two.loads() != [NONE, ONE, NONE] {
+        now += TICK;
+        agent.round(&mut [&mut two], now);
+        assert!(now - killed <= Duration::from_secs(2), "within 2 s");
+    }
+    assert!(now - killed >= Duration::from_secs(1), "a pause is not an end");
+    assert_eq!(two.client.peers(now), 0);
+}
+
+#[test]
+fn a_proxy_that_was_away_for_a_minute_counts_again_and_old_loads_do_not() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    let mut agent = Agent::new(9);
+    one.peer.apply([change(1, ChangeKind::Started(ONE))]);
+    agent.round(&mut [&mut one, &mut two], START);
+    let later = START + Duration::from_secs(60);
+    // Messages of the minute before are read first.
+    let exchange = two.exchange(later).unwrap();
+    let feed = agent.take(&exchange, later);
+    two.answer(&feed, later);
+    assert_eq!(two.loads(), [NONE; 3]);
+    agent.round(&mut [&mut one], later);
+    agent.round(&mut [&mut two], later + TICK);
+    assert_eq!(two.loads(), [ONE, NONE, NONE]);
+}
+
+#[test]
+fn another_worker_of_the_proxy_that_goes_on_replaces_its_loads() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    let mut agent = Agent::new(9);
+    one.peer.apply([change(1, ChangeKind::Started(ONE))]);
+    agent.round(&mut [&mut one, &mut two], START);
+    one.client = crate::fixture::client(1, 2);
+    one.peer.apply([change(1, ChangeKind::Ended(ONE)), change(2, ChangeKind::Started(ONE))]);
+    agent.round(&mut [&mut one, &mut two], START + TICK);
+    assert_eq!(two.loads(), [NONE, ONE, NONE]);
+}
+
+#[test]
+fn a_failure_in_one_proxy_is_avoided_in_the_other_and_its_own_answers_end_that() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    let mut agent = Agent::new(9);
+    agent.round(&mut [&mut one, &mut two], START);
+    let now = START + TICK;
+    one.peer.apply([change(2, ChangeKind::Failed { at: now })]);
+    agent.round(&mut [&mut one, &mut two], now);
+    assert!(two.peer.ledger.is_failing(key(2)));
+    assert!(two.peer.ledger.avoided()[1].contains(now));
+    two.peer.apply([change(2, ChangeKind::Answered { at: now })]);
+    agent.round(&mut [&mut two, &mut one], now + TICK);
+    assert!(!two.peer.ledger.is_failing(key(2)));
+    assert!(one.peer.ledger.is_failing(key(2)), "it learns from answers of its own");
+}
+
+#[test]
+fn what_a_server_was_sent_before_it_restarted_is_not_learnt() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    let mut agent = Agent::new(9);
+    agent.round(&mut [&mut one], START);
+    let first = one.decide("a long prompt ", START);
+    agent.round(&mut [&mut one], START + TICK);
+    let since = START + Duration::from_secs(1);
+    let host = u8::try_from(first.destination + 1).unwrap();
+    two.peer.apply([change(host, ChangeKind::Restarted { since })]);
+    let now = since + TICK;
+    agent.round(&mut [&mut two], now);
+    assert_eq!(two.decide("a long prompt ", now).matched, 0);
+}

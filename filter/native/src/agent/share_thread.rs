@@ -1,0 +1,50 @@
+//! A thread that exchanges changes with other proxies, over connections of its own: a poll would keep them back.
+
+use core::panic::AssertUnwindSafe;
+use core::time::Duration;
+use std::io;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+
+use endpoint_picker_engine::agent::{CallError, CallId};
+
+use super::connection::Connection;
+use super::sharer::Sharer;
+use super::stop::Stop;
+use super::thread::Thread;
+use crate::clock;
+use crate::config::DirectAccess;
+
+/// The number of every request: there is never more than one.
+const CALL: CallId = 0;
+
+/// Longest time between two rounds: the loads of proxies that have vanished are dropped in time.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Starts a thread that exchanges a pool's changes.
+pub(crate) fn start(mut sharer: Sharer, access: &DirectAccess) -> io::Result<Thread> {
+    let access = access.clone();
+    Thread::start("epp-share", move |stop| {
+        let mut connection = Connection::new(&access, Arc::clone(stop));
+        while !stop.is_stopped() {
+            let round = catch_unwind(AssertUnwindSafe(|| round(&mut sharer, &mut connection, stop)));
+            if round.is_err() && sharer.awaits(CALL) {
+                // The panic was logged when it happened.
+                sharer.finish(Err(CallError::NoAnswer("a defect of the picker".to_owned())), clock::now());
+            }
+            stop.wait(sharer.pause(clock::now()).min(TICK));
+        }
+    })
+}
+
+/// Sends the exchange that is due.
+fn round(sharer: &mut Sharer, connection: &mut Connection, stop: &Stop) {
+    let now = clock::now();
+    if let Some(exchange) = sharer.next_exchange(now) {
+        sharer.sent(CALL);
+        let answer = connection.send(&exchange, now);
+        if !stop.is_stopped() && !sharer.finish(answer, clock::now()) {
+            connection.use_next();
+        }
+    }
+}
