@@ -6,6 +6,7 @@ use prometheus_client::registry::Registry;
 use crate::api::metrics::ApiMetrics;
 use crate::runtime::telemetry::ResultCounter;
 use crate::scrape::ScrapeMetrics;
+use crate::sharing::store::StoreMetrics;
 use crate::sources::kubernetes::WatchMetrics;
 
 /// The counters, each for the stage that counts. None has a label whose values come from outside, so the number of series is fixed.
@@ -13,6 +14,7 @@ pub(super) struct Metrics {
     pub(super) registry: Registry,
     pub(super) scrape: ScrapeMetrics,
     pub(super) api: ApiMetrics,
+    pub(super) store: StoreMetrics,
     pub(super) endpoints_file_reads: ResultCounter,
     pub(super) manifest_reads: ResultCounter,
     pub(super) credential_reads: ResultCounter,
@@ -27,6 +29,7 @@ impl Metrics {
         r.register("build", "The agent's version", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         let scrape = ScrapeMetrics::register(r);
         let api = ApiMetrics::register(r);
+        let store = StoreMetrics::register(r);
         let mut counter = |name, help| ResultCounter::register(r, name, help);
         let endpoints_file_reads =
             counter("config_reloads", "Readings of a changed endpoints file, by result");
@@ -39,6 +42,7 @@ impl Metrics {
             registry,
             scrape,
             api,
+            store,
             endpoints_file_reads,
             manifest_reads,
             credential_reads,

@@ -26,6 +26,7 @@ use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;
 use crate::scrape::Scraper;
+use crate::sharing::Feeds;
 use crate::sources::endpoints;
 use crate::sources::kubernetes::Cluster;
 
@@ -94,6 +95,7 @@ pub async fn run(
     let (pods, objects) = cluster.map(|cluster| (PoolPods::new(cluster.pods), cluster.objects)).unzip();
     let _held = (objects, reports_to_objects);
     let draining = CancellationToken::new();
+    let feeds = Feeds::start(settings.share, clock, &pools, &tasks, &metrics.store);
     let reports = Arc::new(Reports::new(clock, settings.limits.max_proxies));
     let history = Arc::new(History::new(clock));
     let record = Arc::clone(&history).record(Arc::clone(&pools), Arc::clone(&reports));
@@ -122,6 +124,7 @@ pub async fn run(
         endpoints: reconciler.discovery.sets(),
         waiters: Semaphore::new(settings.max_waiters),
         reports,
+        feeds,
         history,
         max_report_bytes: settings.limits.max_report_bytes,
         body_timeout: settings.limits.idle_timeout,

@@ -8,6 +8,7 @@ use crate::catalogue::{Options, watch};
 use crate::publish::cluster::ObjectReports;
 use crate::publish::eds;
 use crate::scrape::connection::credentials as scrape_credentials;
+use crate::sharing::Share;
 use crate::sources::endpoints::Sources;
 use crate::sources::kubernetes;
 
@@ -32,6 +33,8 @@ pub struct Settings {
     pub scrape_credentials: scrape_credentials::Files,
     /// The endpoint files for Envoy's EDS.
     pub eds: Option<eds::Target>,
+    /// Which proxies share their changes.
+    pub share: Share,
     /// Most endpoints of all sources together, and of one pool.
     pub max_endpoints: usize,
     /// Most snapshot requests that may wait at the same time.

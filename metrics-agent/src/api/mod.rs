@@ -1,6 +1,7 @@
-//! The agent's HTTP API: snapshots for filters, reports of proxies, health checks, metrics and the live page.
+//! The agent's HTTP API: snapshots for filters, changes that proxies share, reports of proxies, health checks, metrics and the live page.
 
 pub mod access;
+mod changes;
 pub mod connections;
 mod error;
 mod health;

@@ -8,6 +8,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 
 use super::access::check::{Access, check};
+use super::changes;
 use super::error::error_response;
 use super::pools::{routes, snapshot};
 use super::reports::receive;
@@ -21,6 +22,7 @@ pub fn router(state: Arc<ApiState>, access: Access) -> Router {
         .route("/v1/pools/{pool}/snapshot", get(snapshot::get))
         .route("/metrics", get(metrics::text::metrics))
         .merge(receive::routes(state.max_report_bytes))
+        .merge(changes::routes())
         .merge(routes::routes())
         .merge(page::routes())
         .route_layer(from_fn_with_state(Arc::new(access), check));
@@ -28,8 +30,8 @@ pub fn router(state: Arc<ApiState>, access: Access) -> Router {
     guarded
         .merge(open)
         .fallback(|| async {
-            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /history and /report, /healthz, /readyz \
-                           and /metrics";
+            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /history, /report and /changes, /healthz, \
+                           /readyz and /metrics";
             error_response(StatusCode::NOT_FOUND, &format!("no such path; allowed are {allowed}"))
         })
         .with_state(state)

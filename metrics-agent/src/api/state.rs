@@ -17,6 +17,7 @@ use crate::catalogue::watch::PlanResult;
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
+use crate::sharing::Feeds;
 use crate::sources::endpoints::EndpointSet;
 
 /// What all requests share.
@@ -36,6 +37,8 @@ pub struct ApiState {
     pub waiters: Semaphore,
     /// Reports of proxies.
     pub reports: Arc<Reports>,
+    /// The changes that proxies share; `None`: they do not share any.
+    pub feeds: Option<Arc<Feeds>>,
     /// The last minutes, for the page.
     pub history: Arc<History>,
     /// Largest report of a proxy, in bytes.

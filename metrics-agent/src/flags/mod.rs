@@ -7,6 +7,7 @@ mod kubernetes;
 mod policy;
 mod scraping;
 mod serving;
+mod sharing;
 mod sources;
 mod values;
 
@@ -24,6 +25,7 @@ use self::kubernetes::ObjectReportFlags;
 pub use self::policy::PolicyFlags;
 use self::scraping::ScrapeFlags;
 use self::serving::ServeFlags;
+use self::sharing::ShareFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 
 use crate::agent::Settings;
@@ -72,6 +74,9 @@ pub struct Flags {
 
     #[command(flatten)]
     eds: EdsFlags,
+
+    #[command(flatten)]
+    share: ShareFlags,
 
     #[command(flatten)]
     serve: ServeFlags,
@@ -124,7 +129,9 @@ pub enum Command {
 impl Flags {
     /// The agent's settings. An interval that is too short is raised, with a warning, as in the EPP.
     pub fn settings(self) -> Result<Settings, FlagError> {
-        let Self { sources, kubernetes, object_reports, policy, endpoints, scrape, eds, serve, .. } = self;
+        let Self {
+            sources, kubernetes, object_reports, policy, endpoints, scrape, eds, share, serve, ..
+        } = self;
         let (scrape, scrape_credentials) = scrape.settings()?;
         if !sources.kubernetes() {
             kubernetes.refuse("--kubernetes")?;
@@ -154,6 +161,7 @@ impl Flags {
             eds,
             max_endpoints: endpoints.max_endpoints(),
             max_waiters: serve.max_waiters(),
+            share: share.share()?,
             limits: serve.limits(),
             allowed_hosts: serve.allowed_hosts(),
             credentials: serve.credentials(),
@@ -292,6 +300,12 @@ mod tests {
             ("--endpoint 10.0.0.1:1 --metrics-path metrics", ["--metrics-path", "must start with '/'"]),
             ("--endpoint 10.0.0.1:1 --data-parallel mean", ["--data-parallel", "first"]),
             ("--endpoint 10.0.0.1:1 --pool=", ["--pool", "allowed"]),
+            ("--endpoint 10.0.0.1:1 --share yes", ["--share", "allowed is off, agent, or URLs"]),
+            ("--endpoint 10.0.0.1:1 --share redis://a,redis://b", ["--share-cluster", "--share-sentinel"]),
+            (
+                "--endpoint 10.0.0.1:1 --share agent --share-cluster",
+                ["--share-cluster", "require --share with URLs"],
+            ),
             ("--endpoint 10.0.0.1:1 --eds-cluster x", ["--eds-file", "required"]),
             ("--kubernetes --eds-file x.json", ["{pool}", "--pool"]),
             ("--kubernetes --pool a/b/c", ["--pool", "NAMESPACE/NAME"]),

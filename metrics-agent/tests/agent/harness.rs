@@ -15,6 +15,7 @@ use metrics_agent::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, T
 use metrics_agent::files::FileLimits;
 use metrics_agent::publish::cluster::ObjectReports;
 use metrics_agent::scrape;
+use metrics_agent::sharing::Share;
 use metrics_agent::sources::endpoints::Sources;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -111,6 +112,7 @@ pub(crate) fn settings() -> Settings {
         eds: None,
         max_endpoints: 1000,
         max_waiters: 10,
+        share: Share::Agent,
         limits: Limits {
             max_connections: 100,
             max_header_bytes: MIN_HEADER_BYTES,

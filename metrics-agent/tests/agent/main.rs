@@ -4,6 +4,7 @@
 
 mod agreement;
 mod authority;
+mod changes;
 mod costly_servers;
 mod explain_command;
 mod flags;
@@ -24,4 +25,5 @@ mod secured_api;
 mod secured_scraping;
 mod snapshot_command;
 mod snapshots;
+mod store;
 mod unwritable_output;

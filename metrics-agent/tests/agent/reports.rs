@@ -10,6 +10,12 @@ use crate::harness::{Agent, eventually, scraping};
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
 async fn post(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, String) {
+    let (status, body) = post_for_bytes(agent, path, kind, body).await;
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+/// Sends a body of this content type. Returns the status and the body of the answer.
+pub(crate) async fn post_for_bytes(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(agent.address).await.unwrap();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
@@ -18,10 +24,11 @@ async fn post(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, Strin
     stream.write_all(head.as_bytes()).await.unwrap();
     // The agent may answer before it has read all of it.
     let _ = stream.write_all(body).await;
-    let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer).await;
-    let status = answer.split(' ').nth(1).unwrap_or_else(|| panic!("no answer: {answer:?}"));
-    (status.parse().unwrap(), answer)
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let end = answer.windows(4).position(|part| part == b"\r\n\r\n").expect("an answer with a head") + 4;
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), answer.split_off(end))
 }
 
 async fn agent_and_key() -> (Agent, ScriptedServer, u64) {

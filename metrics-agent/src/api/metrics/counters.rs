@@ -23,6 +23,7 @@ pub struct ApiMetrics {
     refused_objects: Family<Labels<1>, Gauge>,
     waiters: Gauge,
     reports: Family<Labels<1>, Counter>,
+    exchanges: Family<Labels<1>, Counter>,
 }
 
 impl ApiMetrics {
@@ -37,6 +38,7 @@ impl ApiMetrics {
             refused_objects: Family::default(),
             waiters: Gauge::default(),
             reports: Family::default(),
+            exchanges: Family::default(),
         };
         for outcome in ["accepted", "refused"] {
             drop(metrics.reports.get_or_create(&[("outcome", outcome)]));
@@ -53,6 +55,11 @@ impl ApiMetrics {
         let help = "Snapshot requests that wait for a newer version";
         registry.register("snapshot_waiters", help, metrics.waiters.clone());
         registry.register("reports", "Reports of proxies, by outcome", metrics.reports.clone());
+        for outcome in ["accepted", "refused"] {
+            drop(metrics.exchanges.get_or_create(&[("outcome", outcome)]));
+        }
+        let help = "Requests of proxies that send and read shared changes, by outcome";
+        registry.register("exchanges", help, metrics.exchanges.clone());
         metrics
     }
 
@@ -84,6 +91,11 @@ impl ApiMetrics {
     /// Counts a proxy's report.
     pub(in crate::api) fn count_report(&self, outcome: &'static str) {
         self.reports.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
+    /// Counts a request of a proxy that sends and reads shared changes.
+    pub(in crate::api) fn count_exchange(&self, outcome: &'static str) {
+        self.exchanges.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// Sets the gauges of all endpoints.
