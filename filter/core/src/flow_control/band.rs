@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::arrival::DEFAULT_FLOW;
 use super::config::BandConfig;
 use super::flows::Flows;
+use super::flows::programs::Programs;
 use super::outcome::Outcome;
-use super::programs::Programs;
 use super::time::Nanos;
 use super::waiting::{Slot, Waiting, WaitingList};
 

@@ -4,10 +4,12 @@
 
 mod eviction;
 mod fixture;
+mod inputs;
 mod limits;
 mod oracle;
 mod order;
 mod properties;
+mod run;
 mod shares;
 mod times;
 

@@ -1,14 +1,15 @@
 //! The flows of a band that have waiting requests, and which of them goes next.
 
 mod program_aware;
+pub(super) mod programs;
 mod round_robin;
 mod table;
 
 use std::sync::Arc;
 
 use self::program_aware::ProgramAware;
+use self::programs::Programs;
 use self::round_robin::RoundRobin;
-use super::programs::Programs;
 use super::time::Nanos;
 use crate::plugin::Fairness;
 

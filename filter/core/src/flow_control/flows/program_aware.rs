@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::table::FlowTable;
-use crate::flow_control::programs::Programs;
+use crate::flow_control::flows::programs::Programs;
 use crate::flow_control::time::Nanos;
 use crate::plugin::FairnessRange as Range;
 

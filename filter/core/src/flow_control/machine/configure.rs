@@ -8,7 +8,7 @@ use super::{Config, Machine};
 use crate::flow_control::arrival::DEFAULT_FLOW;
 use crate::flow_control::band::Band;
 use crate::flow_control::config::BandConfig;
-use crate::flow_control::programs::Programs;
+use crate::flow_control::flows::programs::Programs;
 use crate::flow_control::time::Nanos;
 use crate::plugin::Fairness;
 

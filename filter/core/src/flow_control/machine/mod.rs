@@ -13,11 +13,11 @@ use hashbrown::HashMap;
 use super::arrival::{Arrival, Ticket};
 use super::band::{Band, BandStatus};
 use super::config::Config;
-use super::in_flight::InFlight;
+use super::eviction::in_flight::InFlight;
+use super::eviction::reclamation::Reclamation;
+use super::flows::programs::{Programs, Tokens};
 use super::outcome::{Event, Outcome};
 use super::pace::Pace;
-use super::programs::{Programs, Tokens};
-use super::reclamation::Reclamation;
 use super::time::Nanos;
 use super::waiting::{Slot, Waiting, WaitingList};
 

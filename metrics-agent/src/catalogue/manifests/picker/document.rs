@@ -4,7 +4,7 @@ use deserr::Deserr;
 use endpoint_picker_wire::v1;
 use serde_json::Value as Json;
 
-use super::flow_control::FlowControl;
+use super::flow_control::{Detector, FlowControl};
 use crate::catalogue::manifests::fault::{Faults, quoted};
 use crate::catalogue::manifests::fields::{Name, Texts};
 use crate::catalogue::manifests::scope::Scope;
@@ -132,13 +132,6 @@ impl Profile {
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 pub(super) struct PluginRef {
     pub(super) plugin_ref: String,
-}
-
-#[derive(Clone, Debug, Deserr)]
-#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-pub(super) struct Detector {
-    #[deserr(default)]
-    pub(super) plugin_ref: Option<String>,
 }
 
 #[derive(Debug, Default, Deserr)]

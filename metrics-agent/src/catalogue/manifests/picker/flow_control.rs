@@ -6,7 +6,6 @@ use deserr::Deserr;
 use endpoint_picker::duration;
 use endpoint_picker_wire::v1;
 
-use super::document::Detector;
 use super::quantity::Quantity;
 use crate::catalogue::manifests::fault::{Faults, quoted};
 
@@ -48,6 +47,13 @@ struct PriorityBand {
     fairness_policy_ref: Option<String>,
     #[deserr(default)]
     ordering_policy_ref: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(super) struct Detector {
+    #[deserr(default)]
+    pub(super) plugin_ref: Option<String>,
 }
 
 /// A duration in Go's format.

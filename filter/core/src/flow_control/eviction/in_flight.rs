@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::arrival::Ticket;
+use crate::flow_control::arrival::Ticket;
 
 /// Requests in flight, and those among them that may be evicted.
 #[derive(Debug, Default)]
-pub(super) struct InFlight {
+pub(in crate::flow_control) struct InFlight {
     by_ticket: HashMap<Ticket, Running>,
     /// Sheddable requests: the lowest priority first, and of one priority the newest.
     victims: BTreeSet<(i32, Reverse<u64>, Ticket)>,
@@ -21,16 +21,21 @@ pub(super) struct InFlight {
 
 /// A request in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Running {
+pub(in crate::flow_control) struct Running {
     priority: i32,
     sequence: u64,
     is_evicted: bool,
     /// Its fairness id, where a policy counts what programs are served.
-    pub(super) program: Option<Arc<str>>,
+    pub(in crate::flow_control) program: Option<Arc<str>>,
 }
 
 impl InFlight {
-    pub(super) fn begin(&mut self, ticket: Ticket, priority: i32, program: Option<Arc<str>>) {
+    pub(in crate::flow_control) fn begin(
+        &mut self,
+        ticket: Ticket,
+        priority: i32,
+        program: Option<Arc<str>>,
+    ) {
         self.sequence += 1;
         let sequence = self.sequence;
         self.by_ticket.insert(ticket, Running { priority, sequence, is_evicted: false, program });
@@ -39,7 +44,7 @@ impl InFlight {
         }
     }
 
-    pub(super) fn end(&mut self, ticket: Ticket) -> Option<Running> {
+    pub(in crate::flow_control) fn end(&mut self, ticket: Ticket) -> Option<Running> {
         let running = self.by_ticket.remove(&ticket)?;
         self.victims.remove(&(running.priority, Reverse(running.sequence), ticket));
         self.evicted -= usize::from(running.is_evicted);
@@ -47,31 +52,31 @@ impl InFlight {
     }
 
     /// The programs of the requests.
-    pub(super) fn programs(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(in crate::flow_control) fn programs(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_ticket.values().filter_map(|running| running.program.as_ref())
     }
 
-    pub(super) fn contains(&self, ticket: Ticket) -> bool {
+    pub(in crate::flow_control) fn contains(&self, ticket: Ticket) -> bool {
         self.by_ticket.contains_key(&ticket)
     }
 
     /// Requests in flight without evicted ones that have not ended yet.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::flow_control) fn len(&self) -> usize {
         self.by_ticket.len() - self.evicted
     }
 
     /// Requests that may be evicted.
-    pub(super) fn evictable(&self) -> usize {
+    pub(in crate::flow_control) fn evictable(&self) -> usize {
         self.victims.len()
     }
 
     /// The priority of the request that would be evicted first.
-    pub(super) fn victim_priority(&self) -> Option<i32> {
+    pub(in crate::flow_control) fn victim_priority(&self) -> Option<i32> {
         self.victims.first().map(|(priority, ..)| *priority)
     }
 
     /// Marks the next victim, if its priority is below `bound`.
-    pub(super) fn evict(&mut self, bound: i32) -> Option<Ticket> {
+    pub(in crate::flow_control) fn evict(&mut self, bound: i32) -> Option<Ticket> {
         self.victims.first().filter(|(priority, ..)| *priority < bound)?;
         let (_, _, ticket) = self.victims.pop_first()?;
         self.by_ticket.get_mut(&ticket)?.is_evicted = true;

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use super::arrival::Ticket;
-use super::config::Eviction;
-use super::time::Nanos;
+use crate::flow_control::arrival::Ticket;
+use crate::flow_control::config::Eviction;
+use crate::flow_control::time::Nanos;
 
 /// Most requests that one decision evicts: the mean load of a request is only an estimate of the victim's.
 const MOST_AT_ONCE: usize = 2;
@@ -14,7 +14,7 @@ const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Evictions whose effect the saturation does not show yet. While there are any, no other is decided.
 #[derive(Debug, Default)]
-pub(super) struct Reclamation {
+pub(in crate::flow_control) struct Reclamation {
     grace: Nanos,
     /// Evicted requests that have not ended, at most [`MOST_AT_ONCE`].
     outstanding: Vec<(Ticket, Credit, Nanos)>,
@@ -28,12 +28,12 @@ struct Credit(f64);
 
 impl Reclamation {
     /// Adopts a configuration.
-    pub(super) fn adopt(&mut self, eviction: Eviction) {
+    pub(in crate::flow_control) fn adopt(&mut self, eviction: Eviction) {
         self.grace = eviction.grace.into();
     }
 
     /// Whether a decision may be made: the saturation shows the effect of all earlier ones.
-    pub(super) fn is_open(&mut self, now: Nanos) -> bool {
+    pub(in crate::flow_control) fn is_open(&mut self, now: Nanos) -> bool {
         let timeout = Nanos::from(CONFIRMATION_TIMEOUT);
         let is_overdue = |(_, _, issued): &(Ticket, Credit, Nanos)| issued.saturating_add(timeout) <= now;
         while let Some(at) = self.outstanding.iter().position(is_overdue) {
@@ -45,7 +45,13 @@ impl Reclamation {
     }
 
     /// How many requests to evict, so that the saturation falls below the ceiling of a band that is blocked.
-    pub(super) fn size(&self, saturation: f64, ceiling: f64, in_flight: usize, evictable: usize) -> usize {
+    pub(in crate::flow_control) fn size(
+        &self,
+        saturation: f64,
+        ceiling: f64,
+        in_flight: usize,
+        evictable: usize,
+    ) -> usize {
         let Some(Credit(credit)) = Self::credit(saturation, in_flight) else { return 0 };
         let outstanding = self.outstanding.iter().map(|(_, credit, _)| credit);
         let pending: f64 =
@@ -60,14 +66,20 @@ impl Reclamation {
     }
 
     /// A request was evicted.
-    pub(super) fn issue(&mut self, ticket: Ticket, saturation: f64, in_flight: usize, now: Nanos) {
+    pub(in crate::flow_control) fn issue(
+        &mut self,
+        ticket: Ticket,
+        saturation: f64,
+        in_flight: usize,
+        now: Nanos,
+    ) {
         if let Some(credit) = Self::credit(saturation, in_flight) {
             self.outstanding.push((ticket, credit, now));
         }
     }
 
     /// A request has ended; no effect unless it was evicted.
-    pub(super) fn confirm(&mut self, ticket: Ticket, now: Nanos) {
+    pub(in crate::flow_control) fn confirm(&mut self, ticket: Ticket, now: Nanos) {
         if let Some(at) = self.outstanding.iter().position(|(evicted, ..)| *evicted == ticket) {
             let (_, credit, _) = self.outstanding.swap_remove(at);
             self.cool(credit, now);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::time::Nanos;
+use crate::flow_control::time::Nanos;
 use crate::plugin::ProgramAwareFairness;
 
 /// Most idle programs that are remembered. Clients choose the names.
@@ -13,9 +13,9 @@ const MAX_IDLE: usize = 10_000;
 
 /// What one policy remembers of all programs.
 #[derive(Debug)]
-pub(super) struct Programs {
-    pub(super) name: Arc<str>,
-    pub(super) policy: Arc<ProgramAwareFairness>,
+pub(in crate::flow_control) struct Programs {
+    pub(in crate::flow_control) name: Arc<str>,
+    pub(in crate::flow_control) policy: Arc<ProgramAwareFairness>,
     by_id: HashMap<Arc<str>, Program>,
     /// Programs without a request, by the time of their last one.
     idle: BTreeSet<(Nanos, Arc<str>)>,
@@ -32,17 +32,17 @@ struct Program {
 }
 
 impl Programs {
-    pub(super) fn new(name: Arc<str>, policy: Arc<ProgramAwareFairness>) -> Self {
+    pub(in crate::flow_control) fn new(name: Arc<str>, policy: Arc<ProgramAwareFairness>) -> Self {
         Self { name, policy, by_id: HashMap::new(), idle: BTreeSet::new() }
     }
 
     /// Follows a change of the configuration.
-    pub(super) fn adopt(&mut self, policy: Arc<ProgramAwareFairness>) {
+    pub(in crate::flow_control) fn adopt(&mut self, policy: Arc<ProgramAwareFairness>) {
         self.policy = policy;
     }
 
     /// A program begins to wait in a band, or has a request in flight.
-    pub(super) fn begin(&mut self, id: &Arc<str>, now: Nanos) {
+    pub(in crate::flow_control) fn begin(&mut self, id: &Arc<str>, now: Nanos) {
         self.forget(now);
         let program = self.by_id.entry(Arc::clone(id)).or_default();
         if program.uses == 0 {
@@ -54,12 +54,12 @@ impl Programs {
     }
 
     /// The service that a program has attained.
-    pub(super) fn service(&self, id: &str) -> f64 {
+    pub(in crate::flow_control) fn service(&self, id: &str) -> f64 {
         self.by_id.get(id).map_or(0.0, |program| program.service)
     }
 
     /// The opposite of [`begin`](Self::begin).
-    pub(super) fn end(&mut self, id: &Arc<str>, now: Nanos) {
+    pub(in crate::flow_control) fn end(&mut self, id: &Arc<str>, now: Nanos) {
         let Some(program) = self.by_id.get_mut(id) else { return };
         program.uses = program.uses.saturating_sub(1);
         if program.uses == 0 {
@@ -69,7 +69,7 @@ impl Programs {
     }
 
     /// Adds the service of a request that is in flight.
-    pub(super) fn serve(&mut self, id: &Arc<str>, tokens: Tokens, now: Nanos) {
+    pub(in crate::flow_control) fn serve(&mut self, id: &Arc<str>, tokens: Tokens, now: Nanos) {
         let Some(program) = self.by_id.get_mut(id) else { return };
         program.service += ProgramAwareFairness::service(tokens.input, tokens.output);
         program.decays_from = now;

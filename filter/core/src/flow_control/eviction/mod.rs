@@ -1,0 +1,4 @@
+//! Eviction of requests in flight.
+
+pub(super) mod in_flight;
+pub(super) mod reclamation;
