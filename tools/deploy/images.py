@@ -1,12 +1,14 @@
 """The Dockerfile: what each image contains, runs and is labelled with, read from its text."""
 
 import re
+import tomllib
 
 import dockerfile
 
 from run import ROOT
 
 FILE = ROOT / "deploy/docker/Dockerfile"
+IGNORED = ROOT / "deploy/docker/Dockerfile.dockerignore"
 LABELS = {"title", "description", "source", "licenses", "version", "revision", "created"}
 # Each image: its base, what is copied into it, its user and its entry point.
 IMAGES = {
@@ -92,6 +94,11 @@ def check():
         "VERSION": version,
     }
     yield from (f"{argument} is not {value}" for argument, value in pinned.items() if defaults().get(argument) != value)
+    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
+    needed = {"Cargo.toml", "Cargo.lock", *(member.split("/")[0] for member in manifest["workspace"]["members"])}
+    context = {line[1:] for line in IGNORED.read_text().splitlines() if line.startswith("!")}
+    if context != needed:
+        yield f"{IGNORED} lets {sorted(context)} into a build, which reads {sorted(needed)}"
     images = re.search(r"^targets='(.+)'$", (ROOT / "tools/images").read_text(), re.MULTILINE)[1]
     if {image.split(":")[0] for image in images.split()} != set(IMAGES):
         yield f"tools/images builds {images}"

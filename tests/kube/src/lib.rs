@@ -19,6 +19,7 @@ mod modules;
 mod namespace;
 mod node;
 mod programs;
+mod registry;
 
 pub use cluster::{Cluster, Crds};
 pub use gateway::EnvoyGateway;
@@ -28,3 +29,4 @@ pub use load::{Answer, Answers, Load};
 pub use modules::Modules;
 pub use namespace::{HOST_ADDRESS, Namespace};
 pub use node::{Image, Node, ReadinessChange};
+pub use registry::Registry;

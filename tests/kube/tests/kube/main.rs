@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod changes;
+mod chart;
 mod install;
 mod membership;
 mod node;
