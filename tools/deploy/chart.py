@@ -244,6 +244,7 @@ def check_documentation():
 def check(folder):
     """All faults of the chart."""
     run("helm", "lint", "--strict", CHART)
+    run("helm", "lint", "--strict", CHART, "--values", CHART / "demo-values.yaml")
     count = 0
     for values in combinations():
         count += 1
