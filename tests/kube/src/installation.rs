@@ -4,7 +4,7 @@
 
 use crate::ground::Ground;
 use anyhow::{Context, Result, ensure};
-use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::eventually::{SOON, eventually, within};
 use endpoint_picker_harness::{Filter, client, tools};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -170,12 +170,28 @@ impl<'a> Installation<'a> {
             }
             Ok(())
         };
-        eventually("the filter picks", async || {
-            picked().await.map_err(|reason| {
-                format!("{reason:#}; logs are in {}", self.ground.cluster().logs().display())
-            })
-        })
-        .await;
+        if let Err(reason) = within(SOON, picked).await {
+            let refused = self.refused().await.unwrap_or_else(|reason| format!("{reason:#}"));
+            let logs = self.ground.cluster().logs().display();
+            panic!("the filter does not pick within {SOON:?}: {reason}; logs are in {logs}; conditions that do not hold:\n{refused}");
+        }
+    }
+
+    /// The conditions of the gateway's objects that do not hold, one a line.
+    async fn refused(&self) -> Result<String> {
+        let kinds = "gateways,httproutes,envoyextensionpolicies,envoypatchpolicies,backendtrafficpolicies,clienttrafficpolicies";
+        let objects: Value = serde_json::from_str(&self.kubectl(&["get", kinds, "--output=json"]).await?)?;
+        let mut lines = Vec::new();
+        for object in objects["items"].as_array().context("no list")? {
+            let parents = ["parents", "ancestors"].map(|field| object["status"][field].as_array());
+            let parents = parents.into_iter().flatten().flatten().chain([&object["status"]]);
+            for condition in parents.flat_map(|parent| parent["conditions"].as_array()).flatten() {
+                if condition["status"] != "True" {
+                    lines.push(format!("{} {}: {condition}", object["kind"], object["metadata"]["name"]));
+                }
+            }
+        }
+        Ok(lines.join("\n"))
     }
 }
 
