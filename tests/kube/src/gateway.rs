@@ -9,7 +9,7 @@ use endpoint_picker_harness::program::Process;
 use endpoint_picker_harness::{client, tools};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -22,10 +22,10 @@ const SYSTEM: &str = "envoy-gateway-system";
 const READY: &str = "http://127.0.0.1:8081/readyz";
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The versions by which it asks for an Envoy: its default and that of `tools/setup`. Both lead to the Envoy of `make tools`.
-const ENVOY_VERSIONS: [&str; 2] = ["1.39.1", "1.40.0"];
+/// The version of Envoy that proxies ask for. It names a folder: what is in it is the Envoy of `make tools`.
+const ENVOY_VERSION: &str = "1.40.0";
 
-/// A running Envoy Gateway with the `GatewayClass` [`EnvoyGateway::CLASS`]; it ends when dropped, and its Envoys with it.
+/// A running Envoy Gateway; it ends when dropped, and its Envoys with it. Their proxies need [`EnvoyGateway::proxy_settings`].
 ///
 /// Its ports and the folder of its certificates are fixed, so there is one in each [`Namespace`].
 #[derive(Debug)]
@@ -34,19 +34,19 @@ pub struct EnvoyGateway {
 }
 
 impl EnvoyGateway {
-    /// The `GatewayClass` of Gateways whose Envoys it runs.
-    pub const CLASS: &str = "envoy-gateway";
+    /// What an `EnvoyProxy` needs in its `spec` here: Envoy is a process of this machine.
+    pub fn proxy_settings() -> Value {
+        json!({"provider": {"type": "Host", "host": {"envoyVersion": ENVOY_VERSION}}})
+    }
 
     /// Installs its custom resources and starts it on this cluster.
     pub async fn start(cluster: &Cluster) -> Result<Self> {
         let namespace = Namespace::required()?;
         let folder = namespace.folder().join("envoy-gateway");
-        for version in ENVOY_VERSIONS {
-            let programs = folder.join("data/envoy-versions").join(version).join("bin");
-            fs::create_dir_all(&programs)?;
-            // With a version that is there, nothing is downloaded.
-            symlink(tools::envoy()?, programs.join("envoy"))?;
-        }
+        let programs = folder.join("data/envoy-versions").join(ENVOY_VERSION).join("bin");
+        fs::create_dir_all(&programs)?;
+        // A version that is there is not downloaded.
+        symlink(tools::envoy()?, programs.join("envoy"))?;
         cluster.install(&[Crds::EnvoyGateway]).await?;
         cluster.kubectl(["create", "namespace", SYSTEM]).await?;
         make_certificates(cluster, &namespace, &folder).await?;
@@ -68,7 +68,6 @@ impl EnvoyGateway {
             anyhow::Ok(Ok(()))
         });
         ready.await.map_err(anyhow::Error::msg).context("Envoy Gateway is not ready")??;
-        cluster.apply("default", &class()).await?;
         Ok(Self { process })
     }
 
@@ -120,14 +119,4 @@ fn write_config(folder: &Path) -> Result<()> {
         "extensionApis": {"enableBackend": true, "enableEnvoyPatchPolicy": true},
     });
     Ok(fs::write(folder.join("envoy-gateway.yaml"), serde_json::to_vec_pretty(&config)?)?)
-}
-
-fn class() -> String {
-    json!({
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "kind": "GatewayClass",
-        "metadata": {"name": EnvoyGateway::CLASS},
-        "spec": {"controllerName": "gateway.envoyproxy.io/gatewayclass-controller"},
-    })
-    .to_string()
 }

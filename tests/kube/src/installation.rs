@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
+use crate::gateway::EnvoyGateway;
 use crate::ground::Ground;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::eventually::{SOON, eventually, within};
@@ -53,7 +54,13 @@ impl<'a> Installation<'a> {
             Filter::Native => json!({"path": filter.module().unwrap()}),
         };
         let values = json!({
-            "gateway": {"kind": "envoy-gateway", "form": filter.to_string(), "port": self.port, "module": module},
+            "gateway": {
+                "kind": "envoy-gateway",
+                "form": filter.to_string(),
+                "port": self.port,
+                "module": module,
+                "proxy": EnvoyGateway::proxy_settings(),
+            },
             "pools": [{
                 "name": POOL,
                 "selector": {"app": "model-server"},
@@ -173,7 +180,9 @@ impl<'a> Installation<'a> {
         if let Err(reason) = within(SOON, picked).await {
             let refused = self.refused().await.unwrap_or_else(|reason| format!("{reason:#}"));
             let logs = self.ground.cluster().logs().display();
-            panic!("the filter does not pick within {SOON:?}: {reason}; logs are in {logs}; conditions that do not hold:\n{refused}");
+            panic!(
+                "the filter does not pick within {SOON:?}: {reason}; logs are in {logs}; conditions that do not hold:\n{refused}"
+            );
         }
     }
 

@@ -39,16 +39,22 @@ fn objective(priority: i32) -> Value {
     })
 }
 
-/// A configuration whose detector takes every pod for saturated, or none: objectives below zero are then shed, or not.
-fn picker_config(queue_limit: u32) -> Value {
-    let config = format!(
-        "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nmetadata: {{name: {POOL}}}\nplugins:\n\
-         - {{type: queue-scorer}}\n- {{type: utilization-detector, parameters: {{queueDepthThreshold: {queue_limit}}}}}\n\
-         schedulingProfiles:\n- {{name: default, plugins: [{{pluginRef: queue-scorer}}]}}\n\
-         saturationDetector: {{pluginRef: utilization-detector}}\n"
-    );
+/// A configuration that takes readings of this age for too old: with a tiny one every pod counts as saturated, and requests of a negative priority are
+/// shed.
+fn picker_config(max_age: &str) -> Value {
+    let config = json!({
+        "apiVersion": "llm-d.ai/v1alpha1",
+        "kind": "EndpointPickerConfig",
+        "plugins": [
+            {"type": "queue-scorer"},
+            {"type": "utilization-detector", "parameters": {"metricsStalenessThreshold": max_age}},
+        ],
+        "schedulingProfiles": [{"name": "default", "plugins": [{"pluginRef": "queue-scorer"}]}],
+        "flowControl": {"saturationDetector": {"pluginRef": "utilization-detector"}},
+    });
     json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "picker"}, "data": {"config.yaml": config},
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "picker"},
+        "data": {"config.yaml": config.to_string()},
     })
 }
 
@@ -84,9 +90,24 @@ async fn objects_change_under_load(filter: Filter) {
     .await;
     assert_eq!(rewritten(&installation).await.unwrap(), "second");
 
-    // An objective, and a configuration under which its requests are shed.
+    // Requests of an objective below 0 are shed under one configuration, and served under another or with another priority.
     installation.apply(&objective(-1)).await;
-    installation.apply(&picker_config(1)).await;
+    for (change, status) in [
+        (picker_config("1ns"), StatusCode::TOO_MANY_REQUESTS),
+        (picker_config("1h"), StatusCode::OK),
+        (picker_config("1ns"), StatusCode::TOO_MANY_REQUESTS),
+        (objective(0), StatusCode::OK),
+    ] {
+        installation.apply(&change).await;
+        eventually(&format!("a request of the objective gets {status} after {change}"), async || {
+            let request = client::http1().post(installation.url("/v1/completions"));
+            let request = request.header("x-llm-d-inference-objective", "batch");
+            let answer = request.json(&client::completion("hello")).send().await?;
+            ensure!(answer.status() == status, "{answer:?}");
+            anyhow::Ok(())
+        })
+        .await;
+    }
 
     load.stop().await.assert_none_lost();
     installation.remove().await;
