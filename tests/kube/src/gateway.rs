@@ -34,9 +34,12 @@ pub struct EnvoyGateway {
 }
 
 impl EnvoyGateway {
-    /// What an `EnvoyProxy` needs in its `spec` here: Envoy is a process of this machine.
+    /// What an `EnvoyProxy` needs in its `spec` here: Envoy is a process of this machine, and several of them share no memory for hot restarts.
     pub fn proxy_settings() -> Value {
-        json!({"provider": {"type": "Host", "host": {"envoyVersion": ENVOY_VERSION}}})
+        json!({
+            "provider": {"type": "Host", "host": {"envoyVersion": ENVOY_VERSION}},
+            "extraArgs": ["--disable-hot-restart"],
+        })
     }
 
     /// Installs its custom resources and starts it on this cluster.

@@ -194,7 +194,7 @@ impl<'a> Installation<'a> {
         for object in objects["items"].as_array().context("no list")? {
             let parents = ["parents", "ancestors"].map(|field| object["status"][field].as_array());
             let parents = parents.into_iter().flatten().flatten().chain([&object["status"]]);
-            for condition in parents.flat_map(|parent| parent["conditions"].as_array()).flatten() {
+            for condition in parents.filter_map(|parent| parent["conditions"].as_array()).flatten() {
                 if condition["status"] != "True" {
                     lines.push(format!("{} {}: {condition}", object["kind"], object["metadata"]["name"]));
                 }
