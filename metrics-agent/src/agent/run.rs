@@ -21,7 +21,7 @@ use crate::api::connections::listen;
 use crate::api::pools::history::History;
 use crate::api::reports::Reports;
 use crate::api::{self, ApiState};
-use crate::publish::cluster::status::PoolInputs;
+use crate::publish::cluster::pools::PoolInputs;
 use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;

@@ -3,6 +3,7 @@
 //! Every replica of the agent reports, without a leader: the second of two equal writes has no effect.
 
 pub mod event;
+pub mod pools;
 pub mod status;
 mod writing;
 
@@ -10,7 +11,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::runtime::tasks::Tasks;
 use crate::sources::kubernetes::Client;
-use status::{Parent, PoolInputs};
+use pools::PoolInputs;
+use status::Parent;
 use writing::AGENT;
 
 /// What is reported to objects.
@@ -34,7 +36,7 @@ impl ObjectReports {
             handles.push(tasks.spawn("Events on refused objects", report));
         }
         if let Some(parent) = self.status {
-            handles.push(tasks.spawn("status of pools", status::report(client.clone(), parent, inputs)));
+            handles.push(tasks.spawn("status of pools", pools::report(client.clone(), parent, inputs)));
         }
         handles
     }

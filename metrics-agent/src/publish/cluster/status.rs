@@ -1,22 +1,17 @@
-//! The conditions `Accepted` and `ResolvedRefs` in the status of pools.
+//! The conditions `Accepted` and `ResolvedRefs` in the status of a pool.
 
 use core::fmt;
-use std::collections::HashMap;
-use std::sync::Arc;
 
 use hyper::Method;
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
-use tokio::sync::watch;
 
-use super::writing::{AGENT, LoggedError, PAUSE, RETRY, changed};
-use crate::catalogue::watch::PlanResult;
-use crate::catalogue::{Plan, Refusal, Refusals};
-use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectsResult};
-use crate::sources::problem::Source;
+use super::writing::AGENT;
+use crate::catalogue::Refusal;
+use crate::sources::kubernetes::{ApiError, Client, ClusterObject};
 
 /// The version of the API whose status has parents.
-const API_VERSION: &str = "inference.networking.k8s.io/v1";
+pub(super) const API_VERSION: &str = "inference.networking.k8s.io/v1";
 
 const GATEWAY: &str = "gateway.networking.k8s.io";
 
@@ -102,7 +97,7 @@ impl StatusPatch {
         Some(Self { path, body })
     }
 
-    async fn apply(&self, client: &Client) -> Result<(), ApiError> {
+    pub(super) async fn apply(&self, client: &Client) -> Result<(), ApiError> {
         let body = self.body.to_string().into_bytes();
         match client.send(Method::PATCH, &self.path, "application/apply-patch+yaml", body).await {
             // Another controller owns the parents, or the pool is gone.
@@ -140,86 +135,13 @@ fn are_equal(current: &[Json], wanted: &[Json]) -> bool {
         })
 }
 
-/// What the status of pools depends on.
-#[derive(Debug)]
-pub struct PoolInputs {
-    /// The cluster's objects, with the status that pools have.
-    pub objects: watch::Receiver<ObjectsResult>,
-    /// The newest plan.
-    pub plans: watch::Receiver<PlanResult>,
-    /// The refused objects.
-    pub refusals: watch::Receiver<Refusals>,
-}
-
-impl PoolInputs {
-    /// The patches that are due.
-    fn patches(&mut self, parent: &Parent, now: Timestamp) -> Vec<StatusPatch> {
-        let Ok(objects) = self.objects.borrow_and_update().clone() else { return Vec::new() };
-        let Ok(plan) = self.plans.borrow_and_update().clone() else { return Vec::new() };
-        let refusals = self.refusals.borrow_and_update().clone();
-        patches(&objects.0, &plan, &refusals, parent, now)
-    }
-
-    async fn changed(&mut self) {
-        tokio::select! {
-            () = changed(&mut self.objects) => {}
-            () = changed(&mut self.plans) => {}
-            () = changed(&mut self.refusals) => {}
-        }
-    }
-}
-
-fn patches(
-    objects: &[Arc<ClusterObject>],
-    plan: &Plan,
-    refusals: &[Refusal],
-    parent: &Parent,
-    now: Timestamp,
-) -> Vec<StatusPatch> {
-    let refused: HashMap<_, _> = refusals
-        .iter()
-        .filter_map(|refusal| match &refusal.source {
-            Source::Object(id) => Some((&**id, refusal)),
-            Source::File(_) | Source::ConfigMapKey(..) => None,
-        })
-        .collect();
-    let pools = objects.iter().filter(|it| it.id.kind == "InferencePool" && it.id.api_version == API_VERSION);
-    let is_deleted = |pool: &ClusterObject| pool.json.pointer("/metadata/deletionTimestamp").is_some();
-    let patch = |pool: &Arc<ClusterObject>| {
-        let name = format!("{}/{}", pool.id.namespace, pool.id.name);
-        let refusal = refused.get(&pool.id).copied();
-        // Other pools may be those of another agent.
-        let is_own = refusal.is_some() || plan.pools.iter().any(|served| served.name == name);
-        is_own.then(|| StatusPatch::of(pool, parent, refusal, now))?
-    };
-    pools.filter(|pool| !is_deleted(pool)).filter_map(patch).collect()
-}
-
-/// Keeps the status of pools up to date, forever.
-pub async fn report(client: Client, parent: Parent, mut inputs: PoolInputs) {
-    let mut logged = LoggedError::default();
-    loop {
-        let mut failed = false;
-        for patch in inputs.patches(&parent, Timestamp::now()) {
-            if let Err(error) = patch.apply(&client).await {
-                logged.log("the status of a pool was not written (--kubernetes-status)", error);
-                failed = true;
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-        if failed {
-            let _ = tokio::time::timeout(RETRY, inputs.changed()).await;
-        } else {
-            logged.clear();
-            inputs.changed().await;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::sources::kubernetes::ObjectId;
+    use crate::sources::problem::Source;
 
     fn pool(status: &Json) -> ClusterObject {
         let id = ObjectId {
@@ -305,14 +227,5 @@ mod tests {
             let pool = pool(&json!({"parents": parents}));
             assert_eq!(StatusPatch::of(&pool, &parent(), None, at(FIRST)), None);
         }
-    }
-
-    #[test]
-    fn only_pools_that_are_served_or_refused_are_written() {
-        let plan = Plan { pools: Vec::new(), endpoints_file: None, documents: 0, warnings: Vec::new() };
-        let objects = [Arc::new(pool(&Json::Null))];
-        assert_eq!(patches(&objects, &plan, &[], &parent(), at(FIRST)), []);
-        let refused = patches(&objects, &plan, &[refusal(&objects[0])], &parent(), at(FIRST));
-        assert_eq!(refused.len(), 1);
     }
 }
