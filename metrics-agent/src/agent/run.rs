@@ -1,5 +1,6 @@
 //! Starts the stages, connects them, and stops them in order.
 
+use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::runtime::tasks::Tasks;
 use crate::scrape::Scraper;
 use crate::sharing::Feeds;
 use crate::sources::endpoints;
-use crate::sources::kubernetes::Cluster;
+use crate::sources::kubernetes::{self, Cluster};
 
 /// After the stop signal, `/readyz` fails for this long before the listener closes.
 const DRAIN_NOTICE: Duration = Duration::from_secs(1);
@@ -56,13 +57,7 @@ pub async fn run(
     warn_if_open(&listener, &credentials);
     let clock = Clock::start();
     let file_by_flag = settings.sources.file.is_some();
-    let cluster = match settings.kubernetes {
-        Some(settings) => {
-            let cluster = Cluster::start(settings, &tasks, &metrics.kubernetes).await;
-            Some(cluster.map_err(AgentError::Kubernetes)?)
-        }
-        None => None,
-    };
+    let cluster = watch(settings.kubernetes, &tasks, &metrics).await?;
     let namespace = cluster.as_ref().map(|cluster| cluster.namespace.clone());
     let pools = Arc::new(Pools::new(clock, tasks.clone(), namespace));
     let plans = PlanSources {
@@ -92,6 +87,7 @@ pub async fn run(
         };
         settings.object_reports.start(&cluster.client, inputs, &tasks)
     });
+    let pending_pods = cluster.as_ref().map(|cluster| cluster.pods.pending());
     let (pods, objects) = cluster.map(|cluster| (PoolPods::new(cluster.pods), cluster.objects)).unzip();
     let _held = (objects, reports_to_objects);
     let draining = CancellationToken::new();
@@ -122,6 +118,8 @@ pub async fn run(
         plans: plans.plans(),
         refusals: plans.refusals(),
         endpoints: reconciler.discovery.sets(),
+        pending_pods,
+        was_ready: AtomicBool::new(false),
         waiters: Semaphore::new(settings.max_waiters),
         reports,
         feeds,
@@ -152,6 +150,17 @@ async fn drain(stop: CancellationToken, draining: CancellationToken, closing: Ca
     tokio::time::sleep(DRAIN_NOTICE).await;
     closing.cancel();
     tokio::time::sleep(DRAIN_LIMIT).await;
+}
+
+/// Watches the cluster, if there is one.
+async fn watch(
+    settings: Option<kubernetes::Settings>,
+    tasks: &Tasks,
+    metrics: &Metrics,
+) -> Result<Option<Cluster>, AgentError> {
+    let Some(settings) = settings else { return Ok(None) };
+    let cluster = Cluster::start(settings, tasks, &metrics.kubernetes).await;
+    cluster.map(Some).map_err(AgentError::Kubernetes)
 }
 
 /// Warns when the API is reachable from outside this host without TLS or without authentication.

@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
 use crate::sharing::Feeds;
 use crate::sources::endpoints::EndpointSet;
+use crate::sources::kubernetes::PendingPods;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -33,6 +35,10 @@ pub struct ApiState {
     pub refusals: watch::Receiver<Refusals>,
     /// The newest endpoint set.
     pub endpoints: watch::Receiver<EndpointSet>,
+    /// The pods of a cluster that were not listed yet; `None`: no cluster is watched.
+    pub pending_pods: Option<PendingPods>,
+    /// Whether the agent was ready once.
+    pub was_ready: AtomicBool,
     /// One permit for each snapshot request that may wait for a newer version.
     pub waiters: Semaphore,
     /// Reports of proxies.

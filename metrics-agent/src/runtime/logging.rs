@@ -16,7 +16,8 @@ const MAX_WAITING_LINES: usize = 4096;
 ///
 /// When the process already has a log.
 pub fn start(directives: &str) -> Result<WorkerGuard, ParseError> {
-    let filter = EnvFilter::try_new(directives)?;
+    // Watches report the failures of the client for Kubernetes, which logs each attempt.
+    let filter = EnvFilter::try_new(format!("kube_client=off,{directives}"))?;
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(MAX_WAITING_LINES)
         .thread_name("log")

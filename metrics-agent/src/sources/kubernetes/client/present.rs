@@ -95,7 +95,11 @@ impl Client {
 
     async fn answer(&self, request: Request<Vec<u8>>) -> Result<Response<AnswerBody>, ApiError> {
         let sent = self.inner.send(request.map(AnswerBody::from)).await;
-        let answer = sent.map_err(|error| ApiError::Connection(with_sources(&error)))?;
+        let answer = sent.map_err(|error| match error {
+            // Its own text says nothing.
+            kube::Error::Service(error) => ApiError::Connection(with_sources(error.as_ref())),
+            error => ApiError::Connection(with_sources(&error)),
+        })?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);
