@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 /// The header with which a test makes the other picker choose.
 const CHOICE: &str = "x-test-choice";
 
-/// Another picker: it copies the test's choice into the header of the destination.
-fn other_picker() -> Value {
+/// The header of another picker: it has the test's choice.
+fn choice_as_header() -> Value {
     let copied = json!({"key": DESTINATION, "value": format!("%REQ({CHOICE})%")});
     json!({
         "name": "other-picker",
@@ -23,6 +23,18 @@ fn other_picker() -> Value {
                 {"append": {"header": copied, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}},
                 {"remove": CHOICE},
             ]},
+        },
+    })
+}
+
+/// The metadata of another picker, which the cluster reads.
+fn choice_as_metadata() -> Value {
+    let target = json!({"metadata_namespace": "envoy.lb", "key": DESTINATION, "type": "STRING"});
+    json!({
+        "name": "other-pickers-metadata",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
+            "request_rules": [{"header": DESTINATION, "on_header_present": target}],
         },
     })
 }
@@ -63,7 +75,8 @@ impl Counts {
 
 /// Starts a stack with another picker and its shadow, and waits until every worker compares.
 async fn start(builder: Builder) -> Stack {
-    let builder = builder.picker_field("mode", "shadow").filter_before_picker(other_picker());
+    let builder = builder.picker_field("mode", "shadow");
+    let builder = builder.filter_before_picker(choice_as_header()).filter_before_picker(choice_as_metadata());
     let mut stack = builder.without_agent().start().await;
     stack.start_agent().await;
     eventually("every worker compares", async || {
