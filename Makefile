@@ -66,7 +66,7 @@ test-independent: test-tools build wasm native ## Run the end-to-end tests that 
 test-kube: kube-tools build wasm native ## Run the tests on a real API server with Envoy Gateway, which `make test` leaves out (some of them: T=name)
 	@tools/crane
 	@# Each test program runs in a network namespace of its own.
-	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube-namespace"]' $(programs) --test kube --test watches -- $(T)
+	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube-namespace"]' $(programs) --test kube --test outage --test watches -- $(T)
 
 .PHONY: test-envoys
 test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with each older Envoy that is supported
