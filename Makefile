@@ -187,7 +187,7 @@ gen-deploy: ## Render the chart into deploy/envoy-gateway and deploy/istio, for 
 	@.tools/deploy/bin/python tools/deploy/gateways.py
 
 .PHONY: check-deploy
-check-deploy: kube-tools ## Check the Helm chart, that kustomize gives the same objects, and the Dockerfile; build the images where a builder is
+check-deploy: ## Check the Helm chart, that kustomize gives the same objects, and the Dockerfile; build the images where a builder is
 	@tools/check-deploy
 
 .PHONY: images
