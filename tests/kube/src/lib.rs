@@ -10,6 +10,7 @@
 //! `make test-kube` runs the tests of this crate. It installs the programs with `make kube-tools` and gives each test program a network
 //! namespace of its own with `tools/kube-namespace`.
 
+pub mod chart;
 pub mod cluster;
 mod gateway;
 mod ground;

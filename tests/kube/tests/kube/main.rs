@@ -4,6 +4,9 @@
 
 mod changes;
 mod chart;
+mod envoy_gateway;
+mod gateway_objects;
 mod install;
+mod istio;
 mod membership;
 mod node;

@@ -1,0 +1,19 @@
+//! The objects of gateways in deploy/, as a real API server with the definitions of the gateways' projects checks them.
+
+use endpoint_picker_harness::tools;
+use endpoint_picker_kube::{Crds, Ground};
+
+#[tokio::test]
+async fn an_api_server_accepts_the_objects_of_each_gateway() {
+    let cluster = Ground::shared().await.cluster();
+    cluster.install(&[Crds::Istio]).await.unwrap();
+    // The namespace that they name.
+    cluster.kubectl(["create", "namespace", "inference"]).await.unwrap();
+    for folder in ["envoy-gateway/wasm", "envoy-gateway/native", "istio/wasm", "istio/native"] {
+        let folder = tools::root().join("deploy").join(folder).display().to_string();
+        // Schemas and rules in CEL; unknown fields are errors.
+        let check = ["apply", "--dry-run=server", "--validate=strict", "--kustomize", folder.as_str()];
+        let accepted = cluster.kubectl(check).await.unwrap();
+        assert!(accepted.contains("(server dry run)"), "{folder}: {accepted}");
+    }
+}
