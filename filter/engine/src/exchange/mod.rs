@@ -8,6 +8,7 @@ mod head;
 mod pick_headers;
 mod response;
 mod shadow;
+mod shadowed_request;
 mod steps;
 mod subset_hint;
 

@@ -6,6 +6,7 @@ use endpoint_picker::request::Request;
 
 use super::head::RequestHead;
 use super::pick_headers;
+use super::shadowed_request::ShadowedRequest;
 use super::steps::{Exchange, Flow, Progress};
 use super::subset_hint;
 use crate::comparison::{Comparison, PickAddresses};
@@ -15,16 +16,6 @@ use crate::metrics::{MetricSink, RequestModels};
 use crate::pool_in_use::PoolInUse;
 use crate::pool_store::PoolStore;
 use crate::proxy::{Proxy, Result};
-
-/// A request whose body is read as it passes.
-#[derive(Debug)]
-pub(super) struct ShadowedRequest {
-    pick: PickAddresses,
-    /// The part of the body that has passed, as far as it is kept.
-    body: Vec<u8>,
-    /// The next look at the body is when this many bytes have passed.
-    until: usize,
-}
 
 /// How much of a body is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::answer::Served;
 use super::deciding::{Decided, Decider, Peek, RenamedBody};
 use super::head::{AnswerHead, RequestHead};
 use super::response::Response;
-use super::shadow::ShadowedRequest;
+use super::shadowed_request::ShadowedRequest;
 use super::subset_hint;
 use crate::config::{Limits, Mode, UnreadBody};
 use crate::directive::{Action, Assignment, Directive, Route};

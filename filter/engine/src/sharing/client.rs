@@ -7,6 +7,7 @@ use endpoint_picker_wire::changes::{Delivery, Exchange, Feed};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
 use super::exporter::Exporter;
+use super::identity::Identity;
 use super::importer::{Importer, Unreadable};
 use super::outbox::OwnChanges;
 use super::outcome::{ExchangeOutcome, SharingError};
@@ -32,15 +33,6 @@ const RESYNC_EVERY: Duration = Duration::from_secs(5);
 
 /// Bytes of a refusal that are logged.
 const MAX_REFUSAL: usize = 256;
-
-/// Which proxy a sender is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// A number that no other proxy has.
-    pub sender: u64,
-    /// Grows when another worker of the proxy begins to send; from 1 on.
-    pub epoch: u64,
-}
 
 /// Exchanges changes with other proxies through the agent, for all workers of this proxy.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use endpoint_picker_wire::CHANGES_FORMAT;
 use endpoint_picker_wire::changes::{BoundSession, Changes, EndpointLoad, Failure, SentCold, SentPrompt};
 use hashbrown::HashMap;
 
-use super::client::Identity;
+use super::identity::Identity;
 use super::importer::MAX_FAILURE_AGE;
 use crate::ledger::{Change, ChangeKind};
 

@@ -9,6 +9,7 @@
 
 mod client;
 mod exporter;
+mod identity;
 mod importer;
 mod outbox;
 mod outcome;
@@ -16,7 +17,8 @@ mod peer;
 mod positions;
 mod seen;
 
-pub use client::{Identity, SharingClient};
+pub use client::SharingClient;
+pub use identity::Identity;
 pub use importer::Imported;
 pub use outbox::{Outbox, OwnChanges};
 pub use outcome::{ExchangeOutcome, SharingError};
