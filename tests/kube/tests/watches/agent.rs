@@ -50,9 +50,9 @@ impl Agent {
         Self { process, address, http: client::http1_keep_alive() }
     }
 
-    /// Its memory in bytes.
+    /// Its memory in bytes, without the pages of the program itself: those of a build for tests are many times those of a release.
     pub(crate) fn memory(&self) -> u64 {
-        process_tree::bytes(self.process.id(), "VmRSS").unwrap()
+        process_tree::bytes(self.process.id(), "RssAnon").unwrap()
     }
 
     /// Its log so far.
