@@ -56,7 +56,7 @@ fuzz_target!(|input: &[u8]| {
         match &mut change.kind {
             ChangeKind::Moved { to, .. } => *to = key(*to),
             ChangeKind::SentPrompt { plugin, .. }
-            | ChangeKind::SentCold { plugin }
+            | ChangeKind::SentCold { plugin, .. }
             | ChangeKind::BoundSession { plugin, .. } => *plugin = plugin_key(*plugin),
             ChangeKind::Started(_)
             | ChangeKind::Ended(_)

@@ -72,11 +72,11 @@ impl Sharing {
         self.turn.as_ref().is_some_and(|turn| turn.client.awaits(call))
     }
 
-    /// Takes the answer of the agent that is being delivered.
-    pub(crate) fn finish(&mut self, replica: &mut Replica<Envoy>) {
+    /// Takes the answer of the agent that is being delivered. `headers` is their number as Envoy reports it.
+    pub(crate) fn finish(&mut self, replica: &mut Replica<Envoy>, headers: usize) {
         let Some(turn) = &mut self.turn else { return };
         let now = host::now();
-        let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer());
+        let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
         match turn.client.finish(answer, replica, now.unwrap_or_default()) {
             ExchangeOutcome::Exchanged { passed_over: Some(reason) } => {
                 log::warn!("{reason}; it is passed over");

@@ -175,25 +175,25 @@ impl Worker {
         result
     }
 
-    /// Takes the answer of the agent that is being delivered.
-    pub(crate) fn take_answer(&mut self, call: CallId) {
+    /// Takes the answer of the agent that is being delivered. `headers` is their number as Envoy reports it.
+    pub(crate) fn take_answer(&mut self, call: CallId, headers: usize) {
         if self.reporter.awaits(call) {
-            if let Some(problem) = self.reporter.finish(host::call_status()) {
+            if let Some(problem) = self.reporter.finish(host::call_status(headers)) {
                 log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
             }
         } else if self.client.awaits(call) {
-            self.finish_poll();
+            self.finish_poll(headers);
         } else if self.sharing.awaits(call) {
             let mut pool = self.pool.borrow_mut();
-            self.sharing.finish(pool.store_mut().ledger_mut());
+            self.sharing.finish(pool.store_mut().ledger_mut(), headers);
         }
     }
 
-    fn finish_poll(&mut self) {
+    fn finish_poll(&mut self, headers: usize) {
         let Self { pool, snapshot, client, .. } = self;
         let have = pool.borrow().view().versions();
         let now = host::now();
-        let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer());
+        let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
         let now = now.unwrap_or_default();
         let outcome = client.finish(answer, have, now, |newer| {
             snapshot.publish(&Envoy, newer.bytes, newer.readings_version, newer.has_topology, now)

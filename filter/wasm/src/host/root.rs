@@ -39,17 +39,21 @@ pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<CallId
     call.map(CallId::from).map_err(refused("dispatch_http_call"))
 }
 
-/// The status of the agent's answer that is being delivered.
-pub(crate) fn call_status() -> Result<u16, CallError> {
+/// The status of the agent's answer that is being delivered. `headers` is their number as Envoy reports it.
+pub(crate) fn call_status(headers: usize) -> Result<u16, CallError> {
+    // A call that was cut off, as by the removal of its cluster, has no headers, and proxy-wasm panics at Envoy's error on reading one.
+    if headers == 0 {
+        return Err(CallError::NoAnswer(String::new()));
+    }
     let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status")
         .map_err(refused("get_map_value(call status)"))?;
     let status = status.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok());
     status.ok_or_else(|| CallError::NoAnswer(String::new()))
 }
 
-/// The agent's answer that is being delivered.
-pub(crate) fn agent_answer() -> Result<AgentAnswer, CallError> {
-    let status = call_status()?;
+/// The agent's answer that is being delivered. `headers` is their number as Envoy reports it.
+pub(crate) fn agent_answer(headers: usize) -> Result<AgentAnswer, CallError> {
+    let status = call_status(headers)?;
     // With an empty answer there is no buffer to read.
     if status == 204 {
         return Ok(AgentAnswer { status, body: vec![] });

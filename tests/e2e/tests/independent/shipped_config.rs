@@ -92,7 +92,7 @@ async fn works(snippet: &Snippet) -> Result<()> {
     } else if has("groups") {
         run(promtool(&["check", "rules"], &snippet.at).arg(&file))
     } else if has("pools") || has("gateway") || has("resources") {
-        // Values of the chart, and kustomizations: `make test-kube` renders them.
+        // Values of the chart, and kustomizations: parts of a whole that `make check-deploy` renders.
         Ok(())
     } else if has("rule_files") {
         run(promtool(&["test", "rules"], &snippet.at).arg(tools::root().join(&snippet.at)))
