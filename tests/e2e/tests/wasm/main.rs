@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod capabilities;
+mod cut_off_answers;
 mod resync;
 mod traps;
 mod without_answers;
