@@ -2,9 +2,17 @@
 
 use super::Cluster;
 use crate::programs;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use endpoint_picker_harness::tools::root;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::runtime::wait::{await_condition, conditions::is_crd_established};
 use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Longest time until the API server serves a custom resource that it has accepted.
+const SERVED: Duration = Duration::from_secs(60);
 
 /// The custom resources of a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +44,19 @@ impl Crds {
 impl Cluster {
     /// Installs them and waits until the API server serves them.
     pub async fn install(&self, crds: &[Crds]) -> Result<()> {
-        let mut create: Vec<String> = ["create", "--validate=false"].map(str::to_owned).into();
+        let mut create: Vec<String> =
+            ["create", "--validate=false", "--output=name"].map(str::to_owned).into();
         for crds in crds {
             create.push(format!("--filename={}", crds.folder()?.display()));
         }
-        self.kubectl(create).await?;
-        self.kubectl(["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await?;
+        let created = self.kubectl(create).await?;
+        // `kubectl wait` fails at one that has no conditions yet.
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client().await?);
+        for created in created.lines() {
+            let name = created.rsplit('/').next().unwrap_or_default();
+            let served = await_condition(definitions.clone(), name, is_crd_established());
+            timeout(SERVED, served).await.with_context(|| format!("{created} is not served"))??;
+        }
         Ok(())
     }
 }
