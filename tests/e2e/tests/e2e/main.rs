@@ -10,5 +10,6 @@ mod listeners;
 mod observability;
 mod picking;
 mod policy;
+mod sharing;
 mod shipped;
 mod workers;
