@@ -60,6 +60,7 @@ fuzz_target!(|input: &[u8]| {
             | ChangeKind::BoundSession { plugin, .. } => *plugin = plugin_key(*plugin),
             ChangeKind::Started(_)
             | ChangeKind::Ended(_)
+            | ChangeKind::InFlight(_)
             | ChangeKind::Failed { .. }
             | ChangeKind::Answered { .. }
             | ChangeKind::Restarted { .. } => {}
