@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER, Places};
 use endpoint_picker_harness::endpoint_files::write_eds;
+use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::shipped::snippets::{self, Snippet};
 use endpoint_picker_harness::tools;
@@ -13,6 +14,10 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+
+/// Longest time until the statistics of a picker that has just started have its first counts.
+const COUNTED: Duration = Duration::from_secs(10);
 
 /// Started by tests of their own: those of the secured agent need certificates, a spare agent a cluster around it, two pools a
 /// file of endpoints each.
@@ -135,9 +140,12 @@ async fn start(
     envoy.check_running()?;
     let log = envoy.log()?;
     ensure!(!log.contains("refused: "), "{log}");
-    // The picker runs, and polls for the pool.
-    ensure!(envoy.admin_text("/stats").await?.contains("endpoint_picker"), "no picker runs");
-    Ok(())
+    // The picker runs, and counts the polls that fail once a second.
+    let counts = async || {
+        ensure!(envoy.admin_text("/stats").await?.contains("endpoint_picker"), "no picker runs");
+        anyhow::Ok(())
+    };
+    within(COUNTED, counts).await.map_err(anyhow::Error::msg)
 }
 
 /// Puts filters before the router, in place of all others.
