@@ -18,6 +18,8 @@ use xxhash_rust::xxh64::xxh64;
 const DEFAULT_MAX_TOKENS: u64 = 16;
 /// More than any test requests; a hostile number must not fill the memory.
 const TOKENS_LIMIT: u64 = 100_000;
+/// Longest name of a model in the answer's header, in bytes.
+const MAX_MODEL_IN_HEADER: usize = 256;
 /// A fixed time, so that equal requests get equal answers.
 const CREATED: u64 = 1_700_000_000;
 const WORDS: [&str; 8] = ["The", " quick", " brown", " fox", " jumps", " over", " lazy", " dogs"];
@@ -105,8 +107,8 @@ async fn complete(
         }
         json_body(StatusCode::OK, &completion.whole())
     };
-    // A model with a line break in its name is for the body alone.
-    if let Ok(model) = model {
+    // A name that is long, or has a line break in it, is for the body alone: proxies limit their headers.
+    if let Some(model) = model.ok().filter(|model| model.len() <= MAX_MODEL_IN_HEADER) {
         response.headers_mut().insert(SERVED_MODEL, model);
     }
     response
