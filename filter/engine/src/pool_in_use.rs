@@ -102,7 +102,7 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
     }
 
     /// Decides for a request with a body that another picker has routed, compares both, and applies the changes that follow from where
-    /// it goes. `None`: there is no snapshot to decide by.
+    /// it goes. `None`: no snapshot has arrived yet.
     pub(crate) fn compare(
         &mut self,
         request: &Request<'_>,

@@ -20,7 +20,7 @@ use crate::runtime::tasks::Tasks;
 /// Which proxies share their changes.
 #[derive(Clone, Debug)]
 pub enum Share {
-    /// None: each knows only its own requests.
+    /// None: each has only its own requests in view.
     Off,
     /// Those of this agent.
     Agent,

@@ -146,7 +146,7 @@ async fn a_store_that_is_killed_and_comes_back_empty_is_used_again_and_no_proxy_
     send(&one, &exchange(1, &[], Some("before"))).await;
     until_read(&two, 2, "before").await;
     store.kill();
-    eventually("the agent knows", async || {
+    eventually("the agent has it", async || {
         send(&one, &exchange(1, &[], None)).await;
         (one.metric("metrics_agent_store_connected_pools").await < 0.5).then_some(())
     })

@@ -37,7 +37,7 @@ impl Modules {
                     let answer = Response::new(Full::new(bytes.clone()));
                     async move { Ok::<_, Infallible>(answer) }
                 });
-                // A client that goes away is no concern of the server.
+                // A client that goes away does not matter to the server.
                 tokio::spawn(
                     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer),
                 );

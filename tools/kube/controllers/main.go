@@ -64,7 +64,7 @@ func run(ctx context.Context, kubeconfig, authority string) error {
 	if err != nil {
 		return err
 	}
-	// The tests change much in little time, and nobody else uses the API server.
+	// The tests change much in little time, and only they use the API server.
 	config.QPS, config.Burst = 1000, 2000
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "controllers"))
 	if err != nil {

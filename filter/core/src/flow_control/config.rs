@@ -8,7 +8,7 @@ use crate::plugin::{Fairness, OrderingPolicy, UsageLimitPolicy};
 /// Most bands of a pool. A dispatch cycle looks at each.
 pub const MAX_BANDS: usize = 256;
 
-/// The priority of the band that takes requests for which there is no other.
+/// The priority of the band for requests whose priority has no band of its own.
 pub const FALLBACK_PRIORITY: i32 = 0;
 
 /// The rules of a [`Machine`](super::Machine).

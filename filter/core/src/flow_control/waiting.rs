@@ -96,7 +96,7 @@ impl WaitingList {
         self.bytes
     }
 
-    /// Whether there is no number left for a request.
+    /// Whether all numbers of requests are in use.
     pub(super) fn is_full(&self) -> bool {
         Slot::new(self.slots.vacant_key()).is_none()
     }

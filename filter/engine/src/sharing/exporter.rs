@@ -23,7 +23,7 @@ const ALL_LOADS: Duration = Duration::from_secs(1);
 pub(super) struct Exporter {
     identity: Identity,
     sequence: u64,
-    /// The loads that the other proxies know, by endpoint.
+    /// The loads of the other proxies, by endpoint.
     loads: HashMap<u64, Load>,
     /// Until the next message, if nothing changes before.
     heartbeat: Period,

@@ -114,7 +114,7 @@ fn an_endpoint_that_the_pool_lacks_is_counted_and_nothing_is_recorded() {
     for destination in ["10.9.9.9:80", "server:8000", "", "x,10.0.0.1:8000"] {
         with_headers(&mut fixture, &[(DESTINATION, destination)], BODY);
     }
-    assert_eq!(counts(&mut fixture), [0, 0, 3, 0, 3, 1], "an empty header is no pick");
+    assert_eq!(counts(&mut fixture), [0, 0, 3, 0, 3, 1], "an empty header is not a pick");
     assert_eq!(fixture.in_flight(), [0, 0, 0]);
 }
 

@@ -32,9 +32,9 @@ async fn second_envoy(one: &Stack) -> Stack {
     two
 }
 
-/// The server that has this body's prompt in its cache, as the Envoy knows it.
+/// The server that has this body's prompt in its cache, by the Envoy's view.
 async fn cached_at(servers: &Stack, envoy: &Stack, body: &Value) -> usize {
-    eventually("the Envoy knows who has the prompt", async || {
+    eventually("the Envoy has the prompt in its view", async || {
         let request = client::http1().post(envoy.url(CHAT)).header("prefer", "if-available").json(body);
         let answer = request.send().await.unwrap();
         match answer.status() {

@@ -47,7 +47,7 @@ async fn run(
         let mut child = command.spawn().with_context(|| format!("start {shown}"))?;
         let mut stdin = child.stdin.take().context("its standard input")?;
         let write = async {
-            // A program that ends without reading its input says why.
+            // A program that ends without reading its input prints the reason.
             let _ = stdin.write_all(input.as_bytes()).await;
             drop(stdin);
         };

@@ -53,7 +53,7 @@ async fn patches_that_match_no_listener_are_reported_and_requests_are_balanced_w
         anyhow::Ok(())
     })
     .await;
-    // Without the patches' flag a filter that held a body would hold it for ever.
+    // Without the patches' flag a filter that held a body would hold it until the request times out.
     served_by(&chat(&installation, "a prompt").await);
     installation.remove().await;
 }

@@ -102,7 +102,7 @@ fn use_agent(value: &mut Value, agent: &str) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the mounted module in what a patch inserts by the one that the stack knows.
+/// Replaces the mounted module in what a patch inserts by that of the stack.
 fn use_module(value: &mut Value, filter: Filter) -> Result<()> {
     const MOUNTED: &str = concat!("/opt/endpoint-picker/", env!("CARGO_PKG_VERSION"), "/");
     for place in ["/typed_config/config/vm_config/code", "/typed_config/dynamic_module_config/module"] {

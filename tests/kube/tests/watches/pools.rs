@@ -78,7 +78,7 @@ async fn a_pod_that_comes_back_under_its_name_and_address_begins_cold() {
     assert_eq!(agent.pool(namespace, "llama").await.unwrap().cached_since(&name), None);
     turn.delete_pod(namespace, "llama", 1).await;
     turn.create_pods(namespace, "llama", 1..2).await;
-    eventually("the endpoint begins anew", async || {
+    eventually("the endpoint begins cold", async || {
         let pool = agent.pool(namespace, "llama").await.map_err(|error| error.to_string())?;
         pool.cached_since(&name).ok_or_else(|| format!("{:?}", pool.endpoints))
     })

@@ -96,7 +96,7 @@ impl Client {
     async fn answer(&self, request: Request<Vec<u8>>) -> Result<Response<AnswerBody>, ApiError> {
         let sent = self.inner.send(request.map(AnswerBody::from)).await;
         let answer = sent.map_err(|error| match error {
-            // Its own text says nothing.
+            // Its own text has no reason.
             kube::Error::Service(error) => ApiError::Connection(with_sources(error.as_ref())),
             error => ApiError::Connection(with_sources(&error)),
         })?;

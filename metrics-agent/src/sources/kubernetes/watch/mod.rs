@@ -189,7 +189,7 @@ impl Break {
     }
 }
 
-/// Whether the error says that the kind is not installed.
+/// Whether the error means that the kind is not installed.
 fn is_missing(target: &Target, error: &ApiError) -> bool {
     target.resource.is_custom() && error.reason() == Reason::NotFound
 }
