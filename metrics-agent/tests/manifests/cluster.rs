@@ -55,6 +55,27 @@ fn fields_that_the_api_server_adds_are_read() {
 }
 
 #[test]
+fn fields_of_a_newer_schema_are_left_out_with_a_warning() {
+    let known = pool("n", "llama", OLD);
+    let before = Fixture::default().set([known.clone()]).plan;
+    let mut newer = known;
+    newer.json["spec"]["a~b/c"] = json!({"x": [1]});
+    newer.json["spec"]["targetPorts"][0]["protocol"] = json!("h2c");
+    let Update { plan, refusals } = Fixture::default().set([newer]);
+    assert_eq!((&plan.pools, refusals), (&before.pools, vec![]));
+    let mut warnings: Vec<_> = plan.warnings.iter().map(ToString::to_string).collect();
+    warnings.sort();
+    let fields = ["spec.a~b/c", "spec.targetPorts[0].protocol"];
+    assert_eq!(warnings.len(), fields.len(), "{warnings:?}");
+    for (warning, field) in warnings.iter().zip(fields) {
+        assert!(
+            warning.starts_with(&format!("InferencePool n/llama: {field}: unknown field; ")),
+            "{warning}"
+        );
+    }
+}
+
+#[test]
 fn an_invalid_object_is_left_out_with_its_reasons_and_everything_else_stays() {
     let mut bad = objective("n", "bad", "llama", 0);
     bad.json["spec"] = json!({"priority": "high", "poolRef": {"name": "llama"}, "extra": 1});

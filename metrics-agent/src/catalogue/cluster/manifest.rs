@@ -60,7 +60,7 @@ impl<'a> Manifest<'a> {
             Content::Object(json) => {
                 let mut documents = Documents::default();
                 let json = without_nulls_outside(PARAMETERS, json.clone());
-                documents.read(&Origin::of(self.source.clone()), json, &settings.scope(), options);
+                documents.read_object(&Origin::of(self.source.clone()), json, &settings.scope(), options);
                 documents
             }
             Content::Text(text, namespace) => self.read_text(text, namespace, settings),

@@ -78,6 +78,27 @@ impl Documents {
         }
     }
 
+    /// Reads an object of the API server, which has no null anywhere. The server has checked it by its own version of the schema, which may be
+    /// newer: fields that the agent does not support are left out with a warning.
+    pub(crate) fn read_object(
+        &mut self,
+        origin: &Origin,
+        mut object: Json,
+        scope: &Scope,
+        options: &Options,
+    ) {
+        self.count += 1;
+        let Err(mut faults) = self.add(origin, object.clone(), scope, options) else { return };
+        if faults.0.iter().all(|fault| fault.remove_unknown_field(&mut object)) {
+            self.warnings.extend(faults.at(origin));
+            match self.add(origin, object, scope, options) {
+                Ok(()) => return,
+                Err(others) => faults = others,
+            }
+        }
+        self.problems.extend(faults.at(origin));
+    }
+
     fn add(
         &mut self,
         origin: &Origin,

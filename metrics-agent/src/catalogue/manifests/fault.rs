@@ -15,11 +15,22 @@ const MAX_VALUE_CHARS: usize = 120;
 pub(crate) struct Fault {
     pub(crate) at: String,
     pub(crate) text: String,
+    /// The JSON pointer of an unknown field.
+    unknown_field: Option<String>,
 }
 
 impl Fault {
     pub(crate) fn new(at: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { at: at.into(), text: text.into() }
+        Self { at: at.into(), text: text.into(), unknown_field: None }
+    }
+
+    /// Removes the unknown field from its document. False: the fault is another one.
+    pub(crate) fn remove_unknown_field(&self, document: &mut Json) -> bool {
+        let Some((parent, key)) = self.unknown_field.as_ref().and_then(|field| field.rsplit_once('/')) else {
+            return false;
+        };
+        let fields = document.pointer_mut(parent).and_then(Json::as_object_mut);
+        fields.is_some_and(|fields| fields.remove(&key.replace("~1", "/").replace("~0", "~")).is_some())
     }
 }
 
@@ -80,7 +91,8 @@ impl DeserializeError for Faults {
             }
             ErrorKind::UnknownKey { key, accepted } => {
                 let text = format!("unknown field; allowed: {}", accepted.join(", "));
-                all.push(path(at.push_key(&cut(key))), text);
+                let unknown_field = Some(pointer(at.push_key(key)));
+                all.0.push(Fault { at: path(at.push_key(&cut(key))), text, unknown_field });
             }
             ErrorKind::UnknownValue { value, accepted } => {
                 let text = format!("{}; allowed: {}", quoted(value), accepted.join(", "));
@@ -116,6 +128,17 @@ fn path(at: ValuePointerRef<'_>) -> String {
             parent => format!("{parent}.{key}"),
         },
         ValuePointerRef::Index { index, prev } => format!("{}[{index}]", path(*prev)),
+    }
+}
+
+/// The JSON pointer of a value (RFC 6901), such as `/spec/rules/0/targets/1/weight`.
+fn pointer(at: ValuePointerRef<'_>) -> String {
+    match at {
+        ValuePointerRef::Origin => String::new(),
+        ValuePointerRef::Key { key, prev } => {
+            format!("{}/{}", pointer(*prev), key.replace('~', "~0").replace('/', "~1"))
+        }
+        ValuePointerRef::Index { index, prev } => format!("{}/{index}", pointer(*prev)),
     }
 }
 
