@@ -4,20 +4,17 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection};
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use endpoint_picker_wire::changes::{Exchange, Feed};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
-use tokio::time::error::Elapsed;
 
 use crate::api::error::error_response;
+use crate::api::protobuf::{self, PROTOBUF, Refusal};
 use crate::api::state::ApiState;
-
-const PROTOBUF: &str = "application/x-protobuf";
 
 /// Largest request, in bytes. A proxy sends half as many at most.
 const MAX_BYTES: usize = 1 << 20;
@@ -32,11 +29,10 @@ pub(super) fn routes() -> Router<Arc<ApiState>> {
 async fn exchange(
     State(state): State<Arc<ApiState>>,
     pool: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
     request: Request,
 ) -> Response {
-    let body = tokio::time::timeout(state.body_timeout, Bytes::from_request(request, &())).await;
-    let result = read(&state, &headers, body).and_then(|exchange| feed(&state, pool, exchange));
+    let read = protobuf::read(&state, request, "exchange", &format!("{MAX_BYTES} bytes")).await;
+    let result = read.and_then(check).and_then(|exchange| feed(&state, pool, exchange));
     state.metrics.count_exchange(if result.is_ok() { "accepted" } else { "refused" });
     match result {
         Ok(feed) => ([(header::CONTENT_TYPE, PROTOBUF)], feed.encode_to_vec()).into_response(),
@@ -44,47 +40,18 @@ async fn exchange(
     }
 }
 
-/// The status and the problem of an error response.
-type Refusal = (StatusCode, String);
-
-fn read(
-    state: &ApiState,
-    headers: &HeaderMap,
-    body: Result<Result<Bytes, BytesRejection>, Elapsed>,
-) -> Result<Exchange, Refusal> {
-    // A browser does not let a web page send this type to another origin without a CORS preflight, which the agent never allows.
-    if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != PROTOBUF) {
-        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the content-type must be {PROTOBUF}")));
-    }
-    let body = body.map_err(|_| {
-        let limit = state.body_timeout;
-        (
-            StatusCode::REQUEST_TIMEOUT,
-            format!("the changes were not complete within {limit:?} (--idle-timeout)"),
-        )
-    })?;
-    let body = body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => (
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the changes are larger than the allowed {MAX_BYTES} bytes"),
-        ),
-        status => (status, rejection.body_text()),
-    })?;
-    let bad = |problem| (StatusCode::BAD_REQUEST, problem);
-    let exchange =
-        Exchange::decode(body).map_err(|error| bad(format!("the changes are malformed: {error}")))?;
+/// Refuses an exchange that the agent cannot pass on.
+fn check(exchange: Exchange) -> Result<Exchange, Refusal> {
+    let bad = |problem| Err((StatusCode::BAD_REQUEST, problem));
     if exchange.format != CHANGES_FORMAT {
         let found = exchange.format;
-        let problem = format!(
-            "the changes have format {found}, this agent reads format {CHANGES_FORMAT}: update the older side"
-        );
-        return Err(bad(problem));
+        return bad(format!(
+            "the exchange has format {found}, this agent reads format {CHANGES_FORMAT}: update the older side"
+        ));
     }
     let name_bytes = exchange.proxy.len();
     if name_bytes > MAX_NAME_BYTES {
-        let problem =
-            format!("the proxy's name has {name_bytes} bytes; at most {MAX_NAME_BYTES} are allowed");
-        return Err(bad(problem));
+        return bad(format!("the proxy's name has {name_bytes} bytes; at most {MAX_NAME_BYTES} are allowed"));
     }
     Ok(exchange)
 }

@@ -7,6 +7,7 @@ mod error;
 mod health;
 pub mod metrics;
 pub mod pools;
+mod protobuf;
 pub mod reports;
 mod router;
 mod state;
