@@ -67,11 +67,20 @@ fn feed(
     let publisher = pool.ok().and_then(|Path(name)| state.pools.publisher(&name));
     let published = publisher.and_then(|publisher| publisher.published());
     let published = published.ok_or_else(|| not_found("no such pool"))?;
-    let shared = feeds.of(published.topology().pool.name());
+    let name = published.topology().pool.name();
+    let qualified_name = qualified_name(state, name).ok_or_else(|| not_found("no such pool"))?;
+    let shared = feeds.of(name, &qualified_name);
     let Exchange { sender, proxy, positions, changes, age_ms, .. } = exchange;
     if let Some(changes) = changes {
         shared.publish(sender, Duration::from_millis(age_ms), changes);
     }
     let (position, deliveries) = shared.feed.read(sender, &proxy, &positions);
     Ok(Feed { format: CHANGES_FORMAT, position: Some(position), deliveries })
+}
+
+/// The name of a served pool among those of all agents.
+fn qualified_name(state: &ApiState, name: &str) -> Option<String> {
+    let plan = state.plans.borrow();
+    let pool = plan.as_ref().ok()?.pools.iter().find(|pool| pool.name == name)?;
+    Some(pool.qualified_name())
 }

@@ -28,7 +28,8 @@ pub enum Share {
     Store(StoreAddress),
 }
 
-/// The feeds by the pools' names: two pools of one name in two namespaces have feeds of their own.
+/// The feeds by the pools' [qualified names](crate::catalogue::PoolPlan::qualified_name): two pools of one name in two namespaces have
+/// feeds of their own, also in agents that read files.
 #[derive(Debug)]
 pub struct Feeds {
     clock: Clock,
@@ -50,6 +51,8 @@ struct Store {
 /// What the proxies of one pool share.
 #[derive(Debug)]
 pub struct SharedPool {
+    /// The pool's name in requests to this agent.
+    name: String,
     /// The recent messages.
     pub feed: Arc<PoolFeed>,
     link: Option<RunningLink>,
@@ -87,17 +90,18 @@ impl Feeds {
         Some(Arc::new(Self { clock, limits: FeedLimits::default(), pools, store, feeds: Mutex::default() }))
     }
 
-    /// What the proxies of a pool share that the agent serves.
-    pub fn of(&self, pool: &str) -> Arc<SharedPool> {
+    /// What the proxies of a pool share that the agent serves under this name.
+    pub fn of(&self, name: &str, qualified_name: &str) -> Arc<SharedPool> {
         let mut feeds = self.feeds.lock();
-        if let Some(feed) = feeds.get(pool) {
-            return Arc::clone(feed);
+        if let Some(shared) = feeds.get(qualified_name) {
+            return Arc::clone(shared);
         }
-        feeds.retain(|name, _| self.pools.publisher(name).is_some());
+        // A pool of the same name has moved to another namespace.
+        feeds.retain(|_, shared| shared.name != name && self.pools.publisher(&shared.name).is_some());
         let feed = Arc::new(PoolFeed::new(self.clock, self.limits));
-        let link = self.store.as_ref().map(|store| store.link(self.clock, pool, &feed));
-        let shared = Arc::new(SharedPool { feed, link });
-        feeds.insert(pool.to_owned(), Arc::clone(&shared));
+        let link = self.store.as_ref().map(|store| store.link(self.clock, qualified_name, &feed));
+        let shared = Arc::new(SharedPool { name: name.to_owned(), feed, link });
+        feeds.insert(qualified_name.to_owned(), Arc::clone(&shared));
         shared
     }
 }

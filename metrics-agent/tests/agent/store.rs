@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use endpoint_picker_wire::changes::Position;
 use metrics_agent::agent::Settings;
+use metrics_agent::catalogue::watch;
 use metrics_agent::sharing::Share;
 use metrics_agent::sharing::store::StoreAddress;
 use tempfile::TempDir;
@@ -135,6 +136,46 @@ async fn proxies_of_two_agents_share_through_the_store_and_other_pools_do_not() 
     assert!(send_to(&other, "other", &exchange(3, &[], None)).await.1.is_empty());
     assert!(store.command("TTL endpoint-picker/changes/{default}").await.starts_with(":1"), "it expires");
     assert_eq!(one.metric("metrics_agent_store_unreadable_total").await.to_string(), "0");
+}
+
+/// An agent that reads a pool `llama` of this namespace from a file.
+async fn agent_of_file(namespace: &str, url: &str, folder: &TempDir) -> Agent {
+    let path = folder.path().join(format!("{namespace}.yaml"));
+    let pool = format!(
+        "apiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\nmetadata: {{name: llama, namespace: {namespace}}}\n\
+         spec: {{selector: {{matchLabels: {{app: a}}}}, targetPorts: [{{number: 8000}}]}}\n"
+    );
+    std::fs::write(&path, pool).unwrap();
+    let share = Share::Store(StoreAddress::parse(url).unwrap());
+    let manifests = Some(watch::Settings { path, options: options_for("default") });
+    let agent =
+        Agent::start(Settings { share, manifests, ..scraping(&["127.0.0.1:1".parse().unwrap()]) }).await;
+    eventually("the pool is there", async || {
+        (agent.get("/v1/pools/llama/snapshot").await.status == 200).then_some(())
+    })
+    .await;
+    agent
+}
+
+#[tokio::test]
+async fn pools_of_one_name_in_the_files_of_two_namespaces_do_not_share() {
+    let store = Store::start(&[]).await;
+    let url = format!("redis://{}", store.address);
+    let folder = tempfile::tempdir().unwrap();
+    let (one, same) = (agent_of_file("a", &url, &folder).await, agent_of_file("a", &url, &folder).await);
+    let other = agent_of_file("b", &url, &folder).await;
+    for (agent, sender, text) in [(&other, 3, "from b"), (&one, 1, "from a")] {
+        send_to(agent, "llama", &exchange(sender, &[], Some(text))).await;
+    }
+    eventually("the message of its own pool", async || {
+        let (_, deliveries) = send_to(&same, "llama", &exchange(2, &[], None)).await;
+        assert!(deliveries.iter().all(|(text, _)| text == "from a"), "{deliveries:?}");
+        (!deliveries.is_empty()).then_some(())
+    })
+    .await;
+    let (_, deliveries) = send_to(&other, "llama", &exchange(4, &[], None)).await;
+    let texts: Vec<_> = deliveries.iter().map(|(text, _)| text.as_str()).collect();
+    assert_eq!(texts, ["from b"]);
 }
 
 #[tokio::test]

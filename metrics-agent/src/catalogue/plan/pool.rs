@@ -21,6 +21,16 @@ pub struct PoolPlan {
 }
 
 impl PoolPlan {
+    /// The name of the pool among those of all agents: `namespace/name`, or the name alone for a pool of the flags.
+    pub fn qualified_name(&self) -> String {
+        match &self.members {
+            Members::Selected { namespace, .. } if !self.name.contains('/') => {
+                format!("{namespace}/{}", self.name)
+            }
+            Members::Selected { .. } | Members::All => self.name.clone(),
+        }
+    }
+
     /// How the pool's endpoints are scraped: by the manifests, otherwise by `flags`.
     pub fn scraping(&self, flags: &ScrapeSettings) -> ScrapePlan {
         let scraping = &self.scraping;
