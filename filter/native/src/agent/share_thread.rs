@@ -18,8 +18,12 @@ use crate::config::DirectAccess;
 /// The number of every request: there is never more than one.
 const CALL: CallId = 0;
 
-/// Longest time between two rounds: the loads of proxies that have vanished are dropped in time.
-const TICK: Duration = Duration::from_millis(20);
+/// Longest time between two rounds, in which the loads of proxies that have vanished are dropped. An agent that does not share is asked
+/// again every few seconds, so nothing else happens in most rounds.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Time between two rounds while no exchange can begin, because no snapshot has arrived yet.
+const IDLE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Starts a thread that exchanges a pool's changes.
 pub(crate) fn start(mut sharer: Sharer, access: &DirectAccess) -> io::Result<Thread> {
@@ -32,19 +36,20 @@ pub(crate) fn start(mut sharer: Sharer, access: &DirectAccess) -> io::Result<Thr
                 // The panic was logged when it happened.
                 sharer.finish(Err(CallError::NoAnswer("a defect of the picker".to_owned())), clock::now());
             }
-            stop.wait(sharer.pause(clock::now()).min(TICK));
+            let least = if round.unwrap_or(false) { Duration::ZERO } else { IDLE_PAUSE };
+            stop.wait(sharer.pause(clock::now()).clamp(least, LONGEST_PAUSE));
         }
     })
 }
 
-/// Sends the exchange that is due.
-fn round(sharer: &mut Sharer, connection: &mut Connection, stop: &Stop) {
+/// Sends the exchange that is due. Returns whether there was one.
+fn round(sharer: &mut Sharer, connection: &mut Connection, stop: &Stop) -> bool {
     let now = clock::now();
-    if let Some(exchange) = sharer.next_exchange(now) {
-        sharer.sent(CALL);
-        let answer = connection.send(&exchange, now);
-        if !stop.is_stopped() && !sharer.finish(answer, clock::now()) {
-            connection.use_next();
-        }
+    let Some(exchange) = sharer.next_exchange(now) else { return false };
+    sharer.sent(CALL);
+    let answer = connection.send(&exchange, now);
+    if !stop.is_stopped() && !sharer.finish(answer, clock::now()) {
+        connection.use_next();
     }
+    true
 }
