@@ -4,16 +4,12 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::config::PickerConfig;
 use endpoint_picker::headers::Headers;
 use endpoint_picker::load::Load;
-use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin::Instance;
-use endpoint_picker::plugin::registry::read_plugin;
-use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::ledger::{ChangeKind, Ledger};
+use endpoint_picker_fuzz::{pool, stateful};
 use endpoint_picker_workers::entry::{self, Content};
 use endpoint_picker_workers::words;
 use libfuzzer_sys::fuzz_target;
@@ -22,11 +18,6 @@ const AVOID: Duration = Duration::from_millis(250);
 
 fuzz_target!(|input: &[u8]| {
     let log: Vec<u64> = words(input).collect();
-    let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), Vec::new());
-    let pool = |hosts: &[u8]| {
-        let pool = Pool::new("p".to_owned(), hosts.iter().map(|&n| endpoint(n)).collect());
-        Arc::new(pool.expect("different endpoints"))
-    };
     let three = pool(&[0, 1, 2]);
     let pipeline = stateful();
     let plugins: Vec<u64> = pipeline.initial_states().map(|(key, _)| key).collect();
@@ -79,18 +70,3 @@ fuzz_target!(|input: &[u8]| {
     }
     assert_eq!(ledger.loads(), [Load::default(); 2], "no sender is left that has anything in flight");
 });
-
-/// All plugins that have a state.
-fn stateful() -> Pipeline {
-    let plugin = |type_name: &str, parameters: &str| {
-        Instance::unnamed(read_plugin(type_name, parameters).expect("a good plugin"))
-    };
-    let plugins = vec![
-        plugin("prefix-cache-scorer", "{}"),
-        plugin("approx-prefix-cache-producer", "{}"),
-        plugin("no-hit-lru-scorer", "{}"),
-        plugin("session-affinity-scorer", r#"{"strategy": "session_id"}"#),
-        plugin("active-request-scorer", "{}"),
-    ];
-    Pipeline::compile(PickerConfig { plugins, ..PickerConfig::default() }).expect("a good configuration")
-}
