@@ -50,6 +50,7 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
         rejected: vec![Rejected { status: 429, requests: 5 }],
         shadow_agreed: Some(30),
         shadow_disagreed: Some(11),
+        flow_control: None,
     };
     report.encode_to_vec()
 }

@@ -1,15 +1,18 @@
 //! One band: the waiting requests of one priority.
 
+use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::arrival::DEFAULT_FLOW;
 use super::config::BandConfig;
+use super::drain::Drain;
 use super::flows::Flows;
 use super::flows::programs::Programs;
 use super::outcome::Outcome;
 use super::time::Nanos;
 use super::waiting::{Slot, Waiting, WaitingList};
+use super::waits::Waits;
 
 /// The waiting requests of one priority.
 #[derive(Debug)]
@@ -22,8 +25,9 @@ pub(super) struct Band {
     bytes: u64,
     /// Longest wait while the pool has endpoints; `MAX`: unlimited.
     ttl: Nanos,
-    /// Ends of waits, in the order of [`Outcome::ALL`].
-    ends: [u64; Outcome::ALL.len()],
+    drain: Drain,
+    /// Waits that have ended, in the order of [`Outcome::ALL`].
+    ends: [Waits; Outcome::ALL.len()],
 }
 
 /// A request's place in its band.
@@ -39,12 +43,13 @@ impl Band {
     /// policy's memory, if it has one.
     pub(super) fn new(priority: i32, config: BandConfig, ttl: Nanos, programs: Option<usize>) -> Self {
         let (queue, flows) = (BTreeSet::new(), Flows::new(&config.fairness, programs));
-        Self { priority, config, queue, flows, bytes: 0, ttl, ends: [0; Outcome::ALL.len()] }
+        let (drain, ends) = (Drain::default(), [Waits::default(); Outcome::ALL.len()]);
+        Self { priority, config, queue, flows, bytes: 0, ttl, drain, ends }
     }
 
     /// Continues the counts of the band that this one replaces.
     pub(super) fn continue_from(&mut self, older: &Self) {
-        self.ends = older.ends;
+        (self.drain, self.ends) = (older.drain, older.ends);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -103,9 +108,19 @@ impl Band {
         self.flows.serve(programs, id, service);
     }
 
-    pub(super) fn count(&mut self, outcome: Outcome) {
+    pub(super) fn count(&mut self, outcome: Outcome, waited: Duration) {
         let ends = Outcome::ALL.iter().zip(&mut self.ends);
-        ends.filter(|(of, _)| **of == outcome).for_each(|(_, count)| *count += 1);
+        ends.filter(|(of, _)| **of == outcome).for_each(|(_, waits)| waits.add(waited));
+    }
+
+    /// A request that had waited since `enqueued` has gone on.
+    pub(super) fn drained(&mut self, enqueued: Nanos, now: Nanos) {
+        self.drain.dispatch(enqueued, now);
+    }
+
+    /// When a client that is turned away now may come again; `None`: not known yet.
+    pub(super) fn retry_after(&mut self, now: Nanos) -> Option<Duration> {
+        self.drain.retry_after(self.queue.len() as u64, now)
     }
 
     pub(super) fn status(&self) -> BandStatus {
@@ -150,5 +165,5 @@ pub struct BandStatus {
     /// Most bytes that may wait.
     pub max_bytes: u64,
     /// Waits that have ended, in the order of [`Outcome::ALL`].
-    pub ends: [u64; Outcome::ALL.len()],
+    pub ends: [Waits; Outcome::ALL.len()],
 }

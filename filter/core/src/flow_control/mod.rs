@@ -7,6 +7,7 @@
 pub mod arrival;
 mod band;
 pub mod config;
+mod drain;
 mod eviction;
 mod flows;
 mod machine;
@@ -15,6 +16,7 @@ mod pace;
 mod stages;
 mod time;
 mod waiting;
+mod waits;
 
 pub use arrival::{Arrival, Ticket};
 pub use band::BandStatus;
@@ -22,4 +24,5 @@ pub use config::{BandConfig, Config, Eviction};
 pub use flows::programs::Tokens;
 pub use machine::Machine;
 pub use outcome::{Event, Outcome};
-pub use stages::StageSaturation;
+pub use stages::{StageSaturation, Stages};
+pub use waits::{WAIT_BOUNDS, Waits};

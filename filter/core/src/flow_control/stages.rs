@@ -15,10 +15,23 @@ pub struct StageSaturation {
 }
 
 impl StageSaturation {
-    /// Measures the stages of these endpoints with a detector. Endpoints that only encode are in no stage.
-    pub fn measure(pool: &Pool, endpoints: &[usize], detect: impl Fn(&[usize]) -> f64) -> Self {
+    /// Of a pool of which nothing is known to be saturated.
+    pub const NONE: Self = Self { prefill: None, decode: None, effective: 0.0 };
+}
+
+/// The endpoints of a pool by the stages of disaggregated serving that they take part in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    all: Vec<usize>,
+    prefill: Vec<usize>,
+    decode: Vec<usize>,
+}
+
+impl Stages {
+    /// The stages of these endpoints. Those that only encode are in no stage.
+    pub fn new(pool: &Pool, endpoints: Vec<usize>) -> Self {
         let (mut prefill, mut decode) = (Vec::new(), Vec::new());
-        for &endpoint in endpoints {
+        for &endpoint in &endpoints {
             let (is_prefill, is_decode) = match role_label(pool.endpoint(endpoint)) {
                 Some("prefill" | "encode-prefill") => (true, false),
                 Some("decode") | None => (false, true),
@@ -28,10 +41,20 @@ impl StageSaturation {
             prefill.extend(is_prefill.then_some(endpoint));
             decode.extend(is_decode.then_some(endpoint));
         }
+        Self { all: endpoints, prefill, decode }
+    }
+
+    /// Whether there is no endpoint.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Measures the stages with a detector.
+    pub fn measure(&self, detect: impl Fn(&[usize]) -> f64) -> StageSaturation {
         let of = |stage: &[usize]| (!stage.is_empty()).then(|| detect(stage));
-        let (prefill, decode) = (of(&prefill), of(&decode));
+        let (prefill, decode) = (of(&self.prefill), of(&self.decode));
         let effective = prefill.into_iter().chain(decode).reduce(f64::max);
-        Self { prefill, decode, effective: effective.unwrap_or_else(|| detect(endpoints)) }
+        StageSaturation { prefill, decode, effective: effective.unwrap_or_else(|| detect(&self.all)) }
     }
 }
 
@@ -50,11 +73,8 @@ mod tests {
         };
         let endpoints = roles.iter().copied().enumerate().map(endpoint).collect();
         let pool = Pool::new("pool".to_owned(), endpoints).unwrap();
-        let all: Vec<usize> = (0..roles.len()).collect();
-        let saturation = StageSaturation::measure(&pool, &all, |stage| match stage.last() {
-            Some(&last) => last as f64,
-            None => 9.0,
-        });
+        let stages = Stages::new(&pool, (0..roles.len()).collect());
+        let saturation = stages.measure(|stage| stage.last().map_or(9.0, |&last| last as f64));
         (saturation.prefill, saturation.decode, saturation.effective)
     }
 

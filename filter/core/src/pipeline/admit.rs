@@ -7,7 +7,7 @@ use crate::rng::Rng;
 
 impl Pipeline {
     /// Turns a request away that has no candidate, that is sheddable while the pool is saturated, or that an admitter refuses.
-    /// Saturation is checked before the admitters, as in the EPP.
+    /// Saturation is checked before the admitters, as in the EPP. With flow control, the request has waited for its capacity already.
     pub(super) fn admit(
         &self,
         cycle: &Cycle<'_>,
@@ -17,7 +17,8 @@ impl Pipeline {
         if candidates.is_empty() {
             return Err(Rejection::no_candidates());
         }
-        if cycle.request.priority < 0 && self.detector.plugin.saturation(cycle, candidates) >= 1.0 {
+        let is_sheddable = cycle.request.priority < 0 && self.flow_control.is_none();
+        if is_sheddable && self.detector.plugin.saturation(cycle, candidates) >= 1.0 {
             return Err(Rejection::shed());
         }
         for slot in &self.admitters {

@@ -12,6 +12,7 @@ mod prepare;
 mod profile;
 mod record;
 mod rest_of_hint;
+mod saturation;
 mod schedule;
 mod slot;
 mod without_body;

@@ -39,6 +39,11 @@ impl InferenceModels {
         Self(by_name)
     }
 
+    /// The priorities of all models.
+    pub(super) fn priorities(&self) -> impl Iterator<Item = i32> {
+        self.0.values().map(Entry::priority)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -112,6 +112,16 @@ impl Policy {
         ModelResolution { model, priority, rewrite: None }
     }
 
+    /// The priority that [`Self::resolve_at`] will return, if the headers alone decide it.
+    pub fn early_priority(&self, headers: Headers<'_>) -> Option<i32> {
+        self.objectives.priority(headers).or_else(|| self.inference_models.is_empty().then_some(0))
+    }
+
+    /// The priorities that requests may have, each as often as it is named.
+    pub fn priorities(&self) -> impl Iterator<Item = i32> {
+        self.objectives.priorities().chain(self.inference_models.priorities())
+    }
+
     /// Whether the decision for a request needs its body. A body of which only the model is read is not needed if nothing
     /// depends on models.
     pub fn needs_body(&self, api: Api, headers: Headers<'_>) -> bool {

@@ -21,6 +21,11 @@ impl Objectives {
         Self(by_name)
     }
 
+    /// The priorities of all objectives.
+    pub(super) fn priorities(&self) -> impl Iterator<Item = i32> {
+        self.0.values().copied()
+    }
+
     /// The priority of the objective that the headers name; `None` if they name none, or an unknown one.
     pub(super) fn priority(&self, headers: Headers<'_>) -> Option<i32> {
         self.0.get(headers.get_either(HEADERS)?).copied()

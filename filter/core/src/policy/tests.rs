@@ -277,3 +277,17 @@ fn a_body_is_needed_if_the_decision_depends_on_it() {
         assert_eq!(policy.needs_body(Api::CountTokens, headers), for_its_model);
     }
 }
+
+#[test]
+fn priorities_of_requests_are_known_before_their_bodies_unless_models_have_some() {
+    let objectives = Objectives::new([("urgent".to_owned(), 5)]);
+    let policy = Policy { objectives: objectives.clone(), ..Policy::default() };
+    let urgent = headers(&[("x-llm-d-inference-objective", "urgent")]);
+    assert_eq!(policy.early_priority(Headers(&urgent)), Some(5));
+    assert_eq!(policy.early_priority(Headers::default()), Some(0));
+    let inference_models = InferenceModels::new([inference_model("m", -1, &[])]);
+    let policy = Policy { objectives, inference_models, ..Policy::default() };
+    assert_eq!(policy.early_priority(Headers(&urgent)), Some(5));
+    assert_eq!(policy.early_priority(Headers::default()), None);
+    assert_eq!(policy.priorities().collect::<Vec<_>>(), [5, -1]);
+}

@@ -6,6 +6,7 @@ mod admission;
 mod conditional;
 mod config;
 mod disaggregation;
+mod flow_control;
 mod hints;
 mod load;
 mod other_picks;
@@ -21,7 +22,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::body::{Api, Body};
-use endpoint_picker::config::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
+use endpoint_picker::config::{ConfigErrors, FlowControlConfig, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::load::Load;
@@ -61,7 +62,7 @@ pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
         profiles: profiles.collect(),
         parsers: vec![],
         saturation_detector: config["saturationDetector"].as_str().map(str::to_owned),
-        flow_control: None,
+        flow_control: config["flowControl"].as_bool().map(|_| FlowControlConfig::default()),
     })
 }
 

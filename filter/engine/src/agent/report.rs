@@ -95,6 +95,7 @@ impl Reporter {
             rejected,
             shadow_agreed: has_shadow.then_some(shadow_agreed),
             shadow_disagreed: has_shadow.then_some(shadow_disagreed),
+            flow_control: None,
         };
         Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })
     }

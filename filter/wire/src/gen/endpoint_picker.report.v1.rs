@@ -25,6 +25,9 @@ pub struct Report {
     pub shadow_agreed: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "9")]
     pub shadow_disagreed: ::core::option::Option<u64>,
+    /// The queue in front of the pool. Absent unless requests wait: with the feature gate flowControl, in a proxy that has queues.
+    #[prost(message, optional, tag = "10")]
+    pub flow_control: ::core::option::Option<FlowControl>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EndpointReport {
@@ -50,4 +53,63 @@ pub struct Rejected {
     pub status: u32,
     #[prost(uint64, tag = "2")]
     pub requests: u64,
+}
+/// The queue in front of the pool.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FlowControl {
+    /// Saturation of the stages of disaggregated serving when it was measured last; absent for a stage without endpoints.
+    #[prost(double, optional, tag = "1")]
+    pub prefill_saturation: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "2")]
+    pub decode_saturation: ::core::option::Option<f64>,
+    /// The greater of both; without either that of all endpoints.
+    #[prost(double, tag = "3")]
+    pub saturation: f64,
+    /// Most requests and bytes that may wait in all bands together; 0: unlimited.
+    #[prost(uint64, tag = "4")]
+    pub max_requests: u64,
+    #[prost(uint64, tag = "5")]
+    pub max_bytes: u64,
+    /// Dispatched requests that have not ended, without evicted ones.
+    #[prost(uint64, tag = "6")]
+    pub in_flight: u64,
+    /// Requests in flight that were aborted to make room, since the start of the proxy.
+    #[prost(uint64, tag = "7")]
+    pub evicted: u64,
+    /// The highest priority first.
+    #[prost(message, repeated, tag = "8")]
+    pub bands: ::prost::alloc::vec::Vec<Band>,
+}
+/// The waiting requests of one priority.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Band {
+    #[prost(sint32, tag = "1")]
+    pub priority: i32,
+    /// Requests that wait, and the lengths of their bodies.
+    #[prost(uint64, tag = "2")]
+    pub requests: u64,
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Most of them.
+    #[prost(uint64, tag = "4")]
+    pub max_requests: u64,
+    #[prost(uint64, tag = "5")]
+    pub max_bytes: u64,
+    /// Waits that have ended since the start of the proxy, without outcomes that never occurred.
+    #[prost(message, repeated, tag = "6")]
+    pub outcomes: ::prost::alloc::vec::Vec<BandOutcome>,
+}
+/// Waits of a band that ended in one way.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BandOutcome {
+    /// The EPP's name: Dispatched, RejectedCapacity, EvictedTTL and so on.
+    #[prost(string, tag = "1")]
+    pub outcome: ::prost::alloc::string::String,
+    /// Requests by how long they waited: up to each of the EPP's bounds (WAIT_BOUNDS in the rules) and above the one before, and last
+    /// those above all. Zeros at the end are left out.
+    #[prost(uint64, repeated, tag = "2")]
+    pub waits: ::prost::alloc::vec::Vec<u64>,
+    /// How long they waited in all.
+    #[prost(double, tag = "3")]
+    pub wait_seconds: f64,
 }

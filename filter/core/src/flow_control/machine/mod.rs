@@ -196,6 +196,24 @@ impl Machine {
         (self.waiting.len() > 0).then(|| self.pace.next())
     }
 
+    /// When a client of this priority that is turned away now may come again: when the requests in front of it have gone on, at the
+    /// pace of its band so far. Clients that are turned away together get times one after another. `None`: the pace is not known yet.
+    pub fn retry_after(&mut self, priority: i32, now: Duration) -> Option<Duration> {
+        self.advance(now);
+        let band = self.band(priority).and_then(|band| self.bands.get_mut(band))?;
+        band.retry_after(self.now)
+    }
+
+    /// What waits in the band of a priority.
+    pub fn band_of(&self, priority: i32) -> Option<BandStatus> {
+        self.band(priority).and_then(|band| self.bands.get(band)).map(Band::status)
+    }
+
+    /// The rules.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// The bands, the highest priority first.
     pub fn bands(&self) -> impl ExactSizeIterator<Item = BandStatus> {
         self.bands.iter().map(Band::status)

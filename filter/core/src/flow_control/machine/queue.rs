@@ -62,14 +62,20 @@ impl Machine {
     /// Ends the wait of a request. Returns its ticket and how long it waited.
     pub(super) fn end(&mut self, slot: Slot, outcome: Outcome) -> Option<(Ticket, Duration)> {
         let waiting = self.remove(slot)?;
-        self.count(waiting.priority, outcome);
-        Some((waiting.ticket, self.now.since(waiting.enqueued)))
+        let waited = self.now.since(waiting.enqueued);
+        self.count(waiting.priority, outcome, waited);
+        if outcome == Outcome::Dispatched
+            && let Some(band) = self.band(waiting.priority).and_then(|band| self.bands.get_mut(band))
+        {
+            band.drained(waiting.enqueued, self.now);
+        }
+        Some((waiting.ticket, waited))
     }
 
     pub(super) fn reject(&mut self, ticket: Ticket, priority: i32, outcome: Outcome) {
         self.tickets.insert(ticket, State::Rejected(outcome));
         self.rejected.push_back(ticket);
-        self.count(priority, outcome);
+        self.count(priority, outcome, Duration::ZERO);
     }
 
     pub(super) fn next_rejected(&mut self) -> Option<Event> {
@@ -101,9 +107,9 @@ impl Machine {
         Some(Event::Expire { ticket, outcome, waited })
     }
 
-    fn count(&mut self, priority: i32, outcome: Outcome) {
+    fn count(&mut self, priority: i32, outcome: Outcome, waited: Duration) {
         if let Some(band) = self.band(priority).and_then(|band| self.bands.get_mut(band)) {
-            band.count(outcome);
+            band.count(outcome, waited);
         }
     }
 }

@@ -101,6 +101,10 @@ impl SaturationDetector for ConcurrencyDetector {
         candidates.iter().map(saturation).sum::<f64>() / candidates.len() as f64
     }
 
+    fn needs_readings(&self) -> bool {
+        false
+    }
+
     fn lag(&self) -> Duration {
         LAG
     }

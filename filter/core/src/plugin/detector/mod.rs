@@ -16,6 +16,9 @@ pub trait SaturationDetector: Debug + Send + Sync {
     /// 0 when idle, 1 and above when saturated; 1 for no endpoints.
     fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64;
 
+    /// Whether the saturation depends on what servers report, so that nothing is known without it.
+    fn needs_readings(&self) -> bool;
+
     /// How long after the end of a request the saturation may still include it.
     fn lag(&self) -> Duration;
 }

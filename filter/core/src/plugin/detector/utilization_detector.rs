@@ -102,6 +102,10 @@ impl SaturationDetector for UtilizationDetector {
         candidates.iter().map(saturation).sum::<f64>() / candidates.len() as f64
     }
 
+    fn needs_readings(&self) -> bool {
+        true
+    }
+
     fn lag(&self) -> Duration {
         LAG
     }

@@ -1,0 +1,104 @@
+//! How fast the requests of a band go on, and when those that it turned away may come again.
+
+use core::time::Duration;
+
+use super::time::Nanos;
+
+/// Intervals in the mean; the newest has this part of the weight.
+const MEMORY: u64 = 16;
+
+/// Longest time after which a client is asked to come again: a forecast beyond is worth little.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// The intervals between dispatches of a band while requests waited in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Drain {
+    /// Mean interval; `None`: no request that waited has gone on yet.
+    interval: Option<Nanos>,
+    /// Intervals so far, up to [`MEMORY`].
+    measured: u64,
+    last: Nanos,
+    /// When the client that was turned away last may come again.
+    promised: Nanos,
+}
+
+impl Drain {
+    /// A request that had waited since `enqueued` has gone on.
+    pub(super) fn dispatch(&mut self, enqueued: Nanos, now: Nanos) {
+        if enqueued < now {
+            let newest = now.0.saturating_sub(enqueued.max(self.last).0);
+            self.measured = self.measured.saturating_add(1).min(MEMORY);
+            let others = self.interval.map_or(0, |mean| mean.0.saturating_mul(self.measured - 1));
+            self.interval = Some(Nanos(others.saturating_add(newest) / self.measured));
+        }
+        self.last = now;
+    }
+
+    /// When a client may come again that is turned away while this many requests wait: behind them, and behind the clients that were
+    /// turned away before. `None`: not known yet.
+    pub(super) fn retry_after(&mut self, waiting: u64, now: Nanos) -> Option<Duration> {
+        let interval = self.interval?;
+        // If the band stands still, the mean is too short.
+        let stands = if waiting > 0 { now.0.saturating_sub(self.last.0) } else { 0 };
+        let interval = interval.0.max(stands);
+        let behind_queue = now.0.saturating_add(interval.saturating_mul(waiting));
+        let behind_others = self.promised.0.saturating_add(interval);
+        let latest = now.saturating_add(LONGEST_RETRY.into());
+        self.promised = Nanos(behind_queue.max(behind_others)).min(latest);
+        Some(self.promised.since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    fn at(milliseconds: u64) -> Nanos {
+        Duration::from_millis(milliseconds).into()
+    }
+
+    /// A band that lets a request go on every 100 ms, from 1 s to 5 s.
+    fn steady() -> Drain {
+        let mut drain = Drain::default();
+        (10..=50).for_each(|n| drain.dispatch(at(900), at(n * 100)));
+        drain
+    }
+
+    /// As a number of milliseconds, rounded to tens.
+    fn retry(drain: &mut Drain, waiting: u64, now: u64) -> Option<u128> {
+        drain.retry_after(waiting, at(now)).map(|after| (after.as_millis() + 5) / 10 * 10)
+    }
+
+    #[test]
+    fn nothing_is_known_before_a_request_that_waited_goes_on() {
+        let mut drain = Drain::default();
+        drain.dispatch(at(1_000), at(1_000));
+        assert_eq!(retry(&mut drain, 0, 1_000), None);
+    }
+
+    #[test]
+    fn clients_come_again_one_after_another_behind_the_queue() {
+        let mut drain = steady();
+        let after = [(); 3].map(|()| retry(&mut drain, 20, 5_000));
+        assert_eq!(after, [Some(2_000), Some(2_100), Some(2_200)]);
+        // Their times are over.
+        assert_eq!(retry(&mut drain, 1, 8_000), Some(3_000), "the band stands still since 5 s");
+    }
+
+    #[test]
+    fn the_time_is_bounded() {
+        let mut drain = steady();
+        for _ in 0..1_000 {
+            assert!(retry(&mut drain, 5_000, 5_000).is_some_and(|after| after <= 60_000));
+        }
+        assert_eq!(retry(&mut drain, u64::MAX, 5_000), Some(60_000));
+    }
+
+    #[test]
+    fn the_mean_follows_the_pace() {
+        let mut drain = steady();
+        (51..350).for_each(|n| drain.dispatch(at(500), at(5_000 + (n - 50) * 10)));
+        assert_eq!(retry(&mut drain, 100, 7_990), Some(1_000));
+    }
+}

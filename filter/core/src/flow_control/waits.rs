@@ -1,0 +1,74 @@
+//! How long requests waited.
+
+use core::time::Duration;
+
+/// Upper bounds of the EPP's histogram of waits.
+pub const WAIT_BOUNDS: [Duration; 16] = [
+    Duration::from_micros(100),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(25),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_millis(2_500),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+    Duration::from_secs(60),
+];
+
+/// Waits, by their length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    counts: [u64; WAIT_BOUNDS.len() + 1],
+    total: Duration,
+}
+
+impl Waits {
+    pub(super) fn add(&mut self, waited: Duration) {
+        let bucket = WAIT_BOUNDS.partition_point(|bound| *bound < waited);
+        if let Some(count) = self.counts.get_mut(bucket) {
+            *count += 1;
+        }
+        self.total = self.total.saturating_add(waited);
+    }
+
+    /// Requests that waited up to each of [`WAIT_BOUNDS`], and longer than the bound before; last those that waited longer than all.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// All requests.
+    pub fn requests(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The sum of the waits.
+    pub fn total(&self) -> Duration {
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    #[test]
+    fn a_wait_counts_below_the_first_bound_that_it_does_not_exceed() {
+        let mut waits = Waits::default();
+        let waited =
+            [Duration::ZERO, WAIT_BOUNDS[0], WAIT_BOUNDS[0] + Duration::from_nanos(1), WAIT_BOUNDS[15]];
+        waited.into_iter().chain([Duration::from_secs(61)]).for_each(|waited| waits.add(waited));
+        let mut expected = [0; 17];
+        (expected[0], expected[1], expected[15], expected[16]) = (2, 1, 1, 1);
+        assert_eq!(waits.counts(), expected);
+        assert_eq!(waits.requests(), 5);
+        assert_eq!(waits.total(), Duration::from_nanos(121_000_200_001));
+    }
+}

@@ -1,0 +1,73 @@
+//! What flow control takes from a pipeline: the saturation of the whole pool, and who is admitted.
+
+use core::time::Duration;
+
+use endpoint_picker::flow_control::StageSaturation;
+use endpoint_picker::load::Load;
+use endpoint_picker::request::Request;
+use serde_json::{Value, json};
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+use crate::{Fixture, NOW, assert_near, destinations, fresh, pod};
+
+fn queueing(detector: &Value) -> Value {
+    json!({
+        "plugins": [{"type": "queue-scorer"}, detector],
+        "saturationDetector": detector["type"],
+        "flowControl": true,
+    })
+}
+
+fn by_utilization() -> Value {
+    queueing(&json!({"type": "utilization-detector"}))
+}
+
+/// The saturation when the readings have this age.
+fn saturation(fixture: &Fixture, age: Duration) -> StageSaturation {
+    let pool = fixture.pool();
+    let view = fixture.view(&pool);
+    let stages = fixture.pipeline.endpoints_by_stage(&view);
+    fixture.pipeline.saturation(&stages, &view, NOW + age)
+}
+
+#[test]
+fn a_sheddable_request_that_was_let_go_on_is_not_shed() {
+    let mut fixture = Fixture::new(&by_utilization(), vec![pod(50, 1.0, &[])]);
+    let sheddable = Request { priority: -1, ..Request::default() };
+    assert_eq!(destinations(&fixture.decide(&sheddable, 1)), [0]);
+}
+
+#[test]
+fn the_saturation_is_of_all_ready_endpoints() {
+    let mut fixture = Fixture::new(&by_utilization(), vec![pod(10, 0.0, &[]), pod(5, 0.0, &[]), fresh()]);
+    assert_near(&[saturation(&fixture, Duration::ZERO).effective], &[1.0]);
+    fixture.readings[2].ready = false;
+    assert_near(&[saturation(&fixture, Duration::ZERO).effective], &[1.5]);
+}
+
+#[test]
+fn the_more_saturated_stage_counts() {
+    let roles = ["prefill", "decode", "encode"];
+    let readings = vec![pod(1, 0.0, &[]), pod(2, 0.0, &[]), pod(50, 0.0, &[])];
+    let fixture = Fixture::new(&by_utilization(), readings).label("llm-d.ai/role", &roles);
+    let expected = StageSaturation { prefill: Some(0.2), decode: Some(0.4), effective: 0.4 };
+    assert_eq!(saturation(&fixture, Duration::ZERO), expected);
+}
+
+#[test]
+fn servers_that_are_not_scraped_are_saturated_and_those_of_an_agent_that_is_gone_are_not() {
+    let mut fixture = Fixture::new(&by_utilization(), vec![fresh(), fresh()]);
+    assert_near(&[saturation(&fixture, Duration::from_millis(201)).effective], &[1.0]);
+    assert_eq!(saturation(&fixture, Duration::from_secs(11)), StageSaturation::NONE);
+    fixture.readings.clear();
+    assert_near(&[saturation(&fixture, Duration::ZERO).effective], &[1.0]);
+}
+
+#[test]
+fn the_proxys_own_counts_need_no_agent() {
+    let detector = json!({"type": "concurrency-detector", "parameters": {"maxConcurrency": 2}});
+    let mut fixture = Fixture::new(&queueing(&detector), vec![fresh(), fresh()]);
+    fixture.in_flight = vec![Load { requests: 3, tokens: 0 }];
+    assert_near(&[saturation(&fixture, Duration::from_secs(11)).effective], &[0.75]);
+}
