@@ -66,7 +66,7 @@ test-independent: test-tools build wasm native ## Run the end-to-end tests that 
 test-kube: kube-tools build wasm native ## Run the tests on a real API server with Envoy Gateway, which `make test` leaves out (some of them: T=name)
 	@tools/crane
 	@# Each test program runs in a network namespace of its own.
-	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube-namespace"]' $(programs) --test kube --test outage --test watches -- $(T)
+	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube-namespace"]' $(programs) --test kube --test watches -- $(T)
 
 .PHONY: test-envoys
 test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with each older Envoy that is supported
@@ -153,6 +153,8 @@ lint: tools ## Check the lock file, the format, clippy for host, wasm and fuzz t
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
+	@# The agent without its client of Kubernetes.
+	$(CARGO) clippy -p metrics-agent --no-default-features -- -D warnings
 	@# Clippy links nothing, so any path spares the build of libFuzzer.
 	cp Cargo.lock fuzz/Cargo.lock
 	CUSTOM_LIBFUZZER_PATH=none/libfuzzer.a $(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir $(target_dir) -- -D warnings

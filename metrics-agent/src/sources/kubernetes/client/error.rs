@@ -59,6 +59,7 @@ impl Status {
 
 impl ApiError {
     /// The error of an answer with this HTTP status.
+    #[cfg(any(feature = "kubernetes", test))]
     pub(super) fn of_answer(code: u16, body: &[u8]) -> Self {
         let message = match serde_json::from_slice::<Status>(body) {
             Ok(status) => status.message,

@@ -24,6 +24,7 @@ pub struct Lines<B> {
 
 impl<B: Body<Data = Bytes, Error: core::fmt::Display> + Unpin> Lines<B> {
     /// The lines of an answer that ends at most `limit` after now.
+    #[cfg(any(feature = "kubernetes", test))]
     pub(super) fn new(body: B, limit: Duration) -> Self {
         Self { body, buffer: BytesMut::new(), searched: 0, started: Instant::now(), limit }
     }
