@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 pub use metrics::WatchMetrics;
 pub(crate) use replica::Decode;
 use replica::{NextPage, Replica};
-use status::WatchStatus;
+use status::{Outlook, WatchStatus};
 pub(crate) use target::{Resource, Selector, Target};
 
 use super::client::{ApiError, Client, Reason};
@@ -174,9 +174,15 @@ impl<D: Decode> Watch<D> {
 
     /// Reports a failure, and returns the pause after it.
     fn pause(&mut self, error: &ApiError) -> Duration {
-        let is_settled = self.status.failed(error);
         let problem = format!("{}: {error}", self.target);
-        (self.update)(if is_settled { Update::Unavailable(problem) } else { Update::Failed(problem) });
+        match self.status.failed(error) {
+            Outlook::Passing => (self.update)(Update::Failed(problem)),
+            Outlook::Unavailable => (self.update)(Update::Unavailable(problem)),
+            Outlook::Gone => {
+                self.replica.clear();
+                self.publish();
+            }
+        }
         if is_missing(&self.target, error) { MISSING_PAUSE } else { self.pauses.next().unwrap_or(MAX_PAUSE) }
     }
 }

@@ -123,6 +123,11 @@ impl<D: Decode> Replica<D> {
         self.objects.ignored.len()
     }
 
+    /// Drops all objects.
+    pub(super) fn clear(&mut self) {
+        self.objects = Objects::default();
+    }
+
     /// Begins a list; the objects stay until it is complete.
     pub(super) fn begin_list(&mut self) {
         self.listed = Objects::default();

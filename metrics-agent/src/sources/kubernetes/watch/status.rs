@@ -13,6 +13,9 @@ use crate::sources::kubernetes::client::{ApiError, Reason};
 /// For so long a refusal may be one that passes: an API server that has just started refuses valid tokens for a moment.
 const PASSING_REFUSAL: Duration = Duration::from_secs(5);
 
+/// After this time without its kind, an object is gone. The API server deletes the objects of a kind before the kind.
+const PASSING_ABSENCE: Duration = Duration::from_secs(10);
+
 /// The state of one watch. Its part of the gauges is removed when it is dropped.
 pub(super) struct WatchStatus {
     target: Target,
@@ -22,6 +25,19 @@ pub(super) struct WatchStatus {
     ignored: i64,
     /// The first refusal since the watch worked.
     refused: Option<Instant>,
+    /// Since when the kind is not installed.
+    missing: Option<Instant>,
+}
+
+/// What a failure means for the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outlook {
+    /// The next attempt may read them. Earlier ones stay.
+    Passing,
+    /// There is nothing to read soon. Earlier ones stay.
+    Unavailable,
+    /// Earlier ones are gone with their kind.
+    Gone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +70,15 @@ impl WatchStatus {
     /// The status of a watch that starts. Errors start at zero, because Prometheus sees no increase in the first value of a new
     /// series.
     pub(super) fn new(target: Target, metrics: WatchMetrics) -> Self {
-        let status = Self { target, metrics, state: State::Starting, objects: 0, ignored: 0, refused: None };
+        let status = Self {
+            target,
+            metrics,
+            state: State::Starting,
+            objects: 0,
+            ignored: 0,
+            refused: None,
+            missing: None,
+        };
         for reason in Reason::ALL {
             let labels = [("resource", status.resource()), ("reason", reason.label())];
             drop(status.metrics.errors.get_or_create(&labels));
@@ -74,7 +98,7 @@ impl WatchStatus {
 
     /// Changes arrive from now on.
     pub(super) fn works(&mut self) {
-        self.refused = None;
+        (self.refused, self.missing) = (None, None);
         match self.state {
             State::Synced => {}
             State::Starting => tracing::info!(watch = %self.target, objects = self.objects, "watched"),
@@ -91,8 +115,8 @@ impl WatchStatus {
         self.set_counts(count(objects), count(ignored));
     }
 
-    /// Counts a failure. Returns whether more is not to be expected soon, because the kind is not installed or forbidden.
-    pub(super) fn failed(&mut self, error: &ApiError) -> bool {
+    /// Counts a failure.
+    pub(super) fn failed(&mut self, error: &ApiError) -> Outlook {
         let reason = error.reason();
         let labels = [("resource", self.resource()), ("reason", reason.label())];
         self.metrics.errors.get_or_create(&labels).inc();
@@ -105,7 +129,7 @@ impl WatchStatus {
         } else if reason == Reason::Expired {
             // Part of normal life: changes were missed, and everything is listed again.
             tracing::debug!(%watch, %error, "listed again");
-            return false;
+            return Outlook::Passing;
         } else {
             State::Failing
         };
@@ -121,7 +145,21 @@ impl WatchStatus {
             }
         }
         self.enter(next);
-        matches!(next, State::Missing | State::Forbidden)
+        match next {
+            State::Missing => self.missing(),
+            State::Forbidden => Outlook::Unavailable,
+            State::Starting | State::Synced | State::Failing => Outlook::Passing,
+        }
+    }
+
+    /// The kind is not installed.
+    fn missing(&mut self) -> Outlook {
+        let since = *self.missing.get_or_insert_with(Instant::now);
+        if self.objects == 0 || since.elapsed() < PASSING_ABSENCE {
+            return Outlook::Unavailable;
+        }
+        tracing::warn!(watch = %self.target, objects = self.objects, "not installed any more; its objects are gone");
+        Outlook::Gone
     }
 
     fn enter(&mut self, next: State) {
@@ -180,22 +218,42 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_counts_when_it_does_not_pass() {
         let mut status = status(PODS);
-        assert!(!status.failed(&refused(403)));
+        assert_eq!(status.failed(&refused(403)), Outlook::Passing);
         tokio::time::advance(PASSING_REFUSAL / 2).await;
         status.works();
-        assert!(!status.failed(&refused(403)), "it is the first one again");
+        assert_eq!(status.failed(&refused(403)), Outlook::Passing, "it is the first one again");
         tokio::time::advance(PASSING_REFUSAL).await;
-        assert!(status.failed(&refused(403)));
+        assert_eq!(status.failed(&refused(403)), Outlook::Unavailable);
         assert_eq!(status.state, State::Forbidden);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_gone_when_their_kind_does_not_come_back_soon() {
+        let mut status = status(POOLS);
+        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable);
+        tokio::time::advance(PASSING_ABSENCE).await;
+        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable, "there are no objects");
+        status.works();
+        status.has_objects(2, 0);
+        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable);
+        tokio::time::advance(PASSING_ABSENCE / 2).await;
+        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable);
+        tokio::time::advance(PASSING_ABSENCE / 2).await;
+        assert_eq!(status.failed(&refused(404)), Outlook::Gone);
+        status.has_objects(0, 0);
+        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable);
     }
 
     #[tokio::test]
     async fn only_a_custom_kind_can_be_missing_and_expiry_changes_nothing() {
-        for (resource, state) in [(POOLS, State::Missing), (PODS, State::Failing)] {
+        for (resource, state, outlook) in [
+            (POOLS, State::Missing, Outlook::Unavailable),
+            (PODS, State::Failing, Outlook::Passing),
+        ] {
             let mut status = status(resource);
-            assert_eq!(status.failed(&refused(404)), state == State::Missing);
+            assert_eq!(status.failed(&refused(404)), outlook);
             assert_eq!(status.state, state);
-            assert!(!status.failed(&refused(410)));
+            assert_eq!(status.failed(&refused(410)), Outlook::Passing);
             assert_eq!(status.state, state);
         }
     }
