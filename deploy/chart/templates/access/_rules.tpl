@@ -18,7 +18,7 @@
 {{- define "endpoint-picker.rules" -}}
 {{- include "endpoint-picker.readRules" . }}
 {{- if include "endpoint-picker.statusGateway" . }}
-- apiGroups: [inference.networking.k8s.io]
+- apiGroups: [inference.networking.k8s.io, inference.networking.x-k8s.io]
   resources: [inferencepools/status]
   verbs: [patch]
 {{- end }}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::status::{API_VERSION, Parent, StatusPatch};
+use super::status::{Parent, StatusPatch};
 use super::writing::{LoggedError, PAUSE, RETRY, changed};
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Plan, Refusal, Refusals};
@@ -56,7 +56,7 @@ fn patches(
             Source::File(_) | Source::ConfigMapKey(..) => None,
         })
         .collect();
-    let pools = objects.iter().filter(|it| it.id.kind == "InferencePool" && it.id.api_version == API_VERSION);
+    let pools = objects.iter().filter(|it| it.id.kind == "InferencePool");
     let is_deleted = |pool: &ClusterObject| pool.json.pointer("/metadata/deletionTimestamp").is_some();
     let patch = |pool: &Arc<ClusterObject>| {
         let name = format!("{}/{}", pool.id.namespace, pool.id.name);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn only_pools_that_are_served_or_refused_are_written() {
         let id = ObjectId {
-            api_version: API_VERSION.to_owned(),
+            api_version: "inference.networking.k8s.io/v1".to_owned(),
             kind: "InferencePool".to_owned(),
             namespace: "team-a".to_owned(),
             name: "llama".to_owned(),

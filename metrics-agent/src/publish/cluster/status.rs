@@ -10,8 +10,28 @@ use super::writing::AGENT;
 use crate::catalogue::Refusal;
 use crate::sources::kubernetes::{ApiError, Client, ClusterObject};
 
-/// The version of the API whose status has parents.
-pub(super) const API_VERSION: &str = "inference.networking.k8s.io/v1";
+/// How a version of the API has the status of a pool.
+struct StatusForm {
+    /// The field with the list of parents.
+    parents: &'static str,
+    /// The reason for `Accepted` when it is false.
+    refused: &'static str,
+}
+
+impl StatusForm {
+    /// `None`: the version has no such status.
+    fn of_version(api_version: &str) -> Option<Self> {
+        match api_version {
+            "inference.networking.k8s.io/v1" => {
+                Some(Self { parents: "parents", refused: "NotSupportedByParent" })
+            }
+            "inference.networking.x-k8s.io/v1alpha2" => {
+                Some(Self { parents: "parent", refused: "NotSupportedByGateway" })
+            }
+            _ => None,
+        }
+    }
+}
 
 const GATEWAY: &str = "gateway.networking.k8s.io";
 
@@ -61,8 +81,10 @@ impl StatusPatch {
         refusal: Option<&Refusal>,
         now: Timestamp,
     ) -> Option<Self> {
+        let api_version = pool.id.api_version.as_str();
+        let form = StatusForm::of_version(api_version)?;
         let reference = parent.reference(&pool.id.namespace);
-        let parents = pool.json.pointer("/status/parents").and_then(Json::as_array);
+        let parents = pool.json.get("status").and_then(|status| status.get(form.parents)?.as_array());
         let own = match parents.map_or(&[][..], Vec::as_slice) {
             [] => None,
             // Written by the API server as a default.
@@ -71,7 +93,7 @@ impl StatusPatch {
             _ => return None,
         };
         let current = own.and_then(|own| own.get("conditions")).and_then(Json::as_array);
-        let mut conditions = conditions(pool, refusal);
+        let mut conditions = conditions(pool, refusal, &form);
         if current.is_some_and(|current| are_equal(current, &conditions)) {
             return None;
         }
@@ -86,13 +108,13 @@ impl StatusPatch {
         }
         let (namespace, name) = (&pool.id.namespace, &pool.id.name);
         let body = json!({
-            "apiVersion": API_VERSION,
+            "apiVersion": api_version,
             "kind": "InferencePool",
             "metadata": {"name": name, "namespace": namespace},
-            "status": {"parents": [{"parentRef": reference, "conditions": conditions}]},
+            "status": {form.parents: [{"parentRef": reference, "conditions": conditions}]},
         });
         let path = format!(
-            "/apis/{API_VERSION}/namespaces/{namespace}/inferencepools/{name}/status?fieldManager={AGENT}"
+            "/apis/{api_version}/namespaces/{namespace}/inferencepools/{name}/status?fieldManager={AGENT}"
         );
         Some(Self { path, body })
     }
@@ -108,7 +130,7 @@ impl StatusPatch {
 }
 
 /// The conditions without their times.
-fn conditions(pool: &ClusterObject, refusal: Option<&Refusal>) -> [Json; 2] {
+fn conditions(pool: &ClusterObject, refusal: Option<&Refusal>, form: &StatusForm) -> [Json; 2] {
     let condition = |kind: &str, is_true: bool, reason: &str, message: String| {
         json!({
             "type": kind,
@@ -119,10 +141,11 @@ fn conditions(pool: &ClusterObject, refusal: Option<&Refusal>) -> [Json; 2] {
         })
     };
     let accepted = match refusal {
-        Some(refusal) => condition("Accepted", false, "NotSupportedByParent", refusal.to_string()),
+        Some(refusal) => condition("Accepted", false, form.refused, refusal.to_string()),
         None => condition("Accepted", true, "Accepted", "the endpoint picker serves the pool".to_owned()),
     };
-    let message = "the endpoint picker runs in the gateway; endpointPickerRef is not used".to_owned();
+    let message =
+        "the endpoint picker runs in the gateway; the pool's own reference to one is not used".to_owned();
     [accepted, condition("ResolvedRefs", true, "ResolvedRefs", message)]
 }
 
@@ -143,9 +166,15 @@ mod tests {
     use crate::sources::kubernetes::ObjectId;
     use crate::sources::problem::Source;
 
+    const V1: &str = "inference.networking.k8s.io/v1";
+
     fn pool(status: &Json) -> ClusterObject {
+        pool_of_version(V1, status)
+    }
+
+    fn pool_of_version(api_version: &str, status: &Json) -> ClusterObject {
         let id = ObjectId {
-            api_version: API_VERSION.to_owned(),
+            api_version: api_version.to_owned(),
             kind: "InferencePool".to_owned(),
             namespace: "team-a".to_owned(),
             name: "llama".to_owned(),
@@ -204,6 +233,28 @@ mod tests {
             assert_eq!(own["conditions"][0], accepted);
             assert_eq!(own["conditions"][1]["type"], "ResolvedRefs");
         }
+    }
+
+    #[test]
+    fn the_experimental_version_has_other_names_and_further_versions_have_no_status() {
+        let of = |version: &str, status: &Json, refusal: Option<&Refusal>| {
+            StatusPatch::of(&pool_of_version(version, status), &parent(), refusal, at(FIRST))
+        };
+        let version = "inference.networking.x-k8s.io/v1alpha2";
+        let default =
+            json!({"parent": [{"parentRef": {"kind": "Status", "name": "default"}, "conditions": []}]});
+        let patch = of(version, &default, None).unwrap();
+        assert!(patch.path.starts_with(
+            "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/team-a/inferencepools/llama/status?"
+        ));
+        assert_eq!(patch.body["apiVersion"], version);
+        assert_eq!(patch.body["status"]["parent"][0]["conditions"][0]["status"], "True");
+        assert_eq!(of(version, &status(&patch), None), None, "it is written already");
+        let refusal = refusal(&pool_of_version(version, &Json::Null));
+        let refused = of(version, &status(&patch), Some(&refusal)).unwrap();
+        let accepted = &refused.body["status"]["parent"][0]["conditions"][0];
+        assert_eq!(accepted["reason"], "NotSupportedByGateway");
+        assert_eq!(of("inference.networking.x-k8s.io/v9", &Json::Null, None), None);
     }
 
     #[test]
