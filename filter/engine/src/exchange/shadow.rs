@@ -75,6 +75,11 @@ impl Exchange {
             pool.metrics.shadow_not_compared.increment();
             return Ok(());
         };
+        // A picker of the same pool has recorded the request already, and counts its own.
+        if proxy.picked_for()?.is_some_and(|picked| picked == pool.config.pool.as_bytes()) {
+            pool.metrics.shadow_not_compared.increment();
+            return Ok(());
+        }
         let view = pool.view();
         match self.head.api(&view.topology().pipeline) {
             Ok(api) if view.policy().needs_body(api, self.head.headers()) => {

@@ -98,6 +98,20 @@ fn load_and_prompts_are_recorded_where_requests_went() {
 }
 
 #[test]
+fn a_request_that_a_picker_of_the_same_pool_has_counted_is_not_counted_again() {
+    for (pool, counts_expected, load) in
+        [("p", [0, 0, 0, 0, 0, 1], [0, 0, 0]), ("another", [1, 0, 0, 0, 0, 0], [1, 0, 0])]
+    {
+        let mut fixture = shadow();
+        let mut request = fixture.request(TEXT, &[(DESTINATION, &address(1))]);
+        request.proxy.picked_for = Some(pool.as_bytes().to_vec());
+        assert_eq!(request.head(&mut fixture), Flow::Continue);
+        assert_eq!(request.body(&mut fixture, BODY.as_bytes(), true), Flow::Continue);
+        assert_eq!((counts(&mut fixture), fixture.in_flight()), (counts_expected, load.to_vec()), "{pool}");
+    }
+}
+
+#[test]
 fn load_moves_to_the_endpoint_of_the_list_that_answers() {
     let mut fixture = shadow();
     let list = [address(2), address(3)].join(",");
