@@ -19,12 +19,14 @@ const SERVED: Duration = Duration::from_secs(60);
 pub enum Crds {
     /// Gateway API and Envoy Gateway.
     EnvoyGateway,
-    /// The Gateway API Inference Extension: `InferencePool` in both groups, and the older objects of `x-k8s.io`.
+    /// The Gateway API Inference Extension: `InferencePool` v1, and the objects of `x-k8s.io` but its pools.
     InferenceExtension,
     /// `InferenceObjective` and `InferenceModelRewrite` of llm-d.
     LlmD,
     /// `InferenceModel` of the early versions of the Inference Extension.
     InferenceModel,
+    /// `InferencePool` of the versions before v1.
+    ExperimentalPool,
     /// Istio.
     Istio,
 }
@@ -36,6 +38,7 @@ impl Crds {
             Self::InferenceExtension => programs::crds("inference-extension"),
             Self::LlmD => Ok(root().join("tests/kube/crds/llm-d")),
             Self::InferenceModel => Ok(root().join("tests/kube/crds/inference-model")),
+            Self::ExperimentalPool => Ok(root().join("tests/kube/crds/experimental-pool")),
             Self::Istio => programs::crds("istio"),
         }
     }

@@ -50,9 +50,10 @@ impl Agent {
         Self { process, address, http: client::http1_keep_alive() }
     }
 
-    /// Its memory in bytes, without the pages of the program itself: those of a build for tests are many times those of a release.
-    pub(crate) fn memory(&self) -> u64 {
-        process_tree::bytes(self.process.id(), "RssAnon").unwrap()
+    /// Its memory in bytes: its own, and with the pages of the program itself, of which a build for tests has many times those of a release.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let [own, all] = ["RssAnon", "VmRSS"].map(|name| process_tree::bytes(self.process.id(), name).unwrap());
+        (own, all)
     }
 
     /// Its log so far.
