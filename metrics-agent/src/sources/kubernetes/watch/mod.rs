@@ -26,7 +26,7 @@ const PAGE: u32 = 500;
 const MAX_PAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// The API server ends a watch after this time, and the watch goes on with a new request.
-const WATCH_SECONDS: u64 = 25;
+const WATCH_SECONDS: u64 = 20;
 
 /// A watch that has not ended after this time has a connection that broke without notice.
 const WATCH_LIMIT: Duration = Duration::from_secs(WATCH_SECONDS + 4);
