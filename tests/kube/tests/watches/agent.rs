@@ -52,7 +52,8 @@ impl Agent {
 
     /// Its memory in bytes: its own, and with the pages of the program itself, of which a build for tests has many times those of a release.
     pub(crate) fn memory(&self) -> (u64, u64) {
-        let [own, all] = ["RssAnon", "VmRSS"].map(|name| process_tree::bytes(self.process.id(), name).unwrap());
+        let [own, all] =
+            ["RssAnon", "VmRSS"].map(|name| process_tree::bytes(self.process.id(), name).unwrap());
         (own, all)
     }
 

@@ -246,10 +246,9 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_custom_kind_can_be_missing_and_expiry_changes_nothing() {
-        for (resource, state, outlook) in [
-            (POOLS, State::Missing, Outlook::Unavailable),
-            (PODS, State::Failing, Outlook::Passing),
-        ] {
+        for (resource, state, outlook) in
+            [(POOLS, State::Missing, Outlook::Unavailable), (PODS, State::Failing, Outlook::Passing)]
+        {
             let mut status = status(resource);
             assert_eq!(status.failed(&refused(404)), outlook);
             assert_eq!(status.state, state);
