@@ -60,8 +60,11 @@ pub struct ApiState {
 }
 
 impl ApiState {
-    /// A pool with its proxies' reports; `None` until it has an endpoint set.
+    /// A pool with its proxies' reports and what they share; `None` until it has an endpoint set.
     pub(super) fn status(&self, publisher: &PoolPublisher) -> Option<PoolStatus> {
-        build::of_pool(publisher, &self.reports, self.clock.now())
+        let mut status = build::of_pool(publisher, &self.reports, self.clock.now())?;
+        let shared = self.feeds.as_ref().map(|feeds| feeds.status(&status.pool));
+        status.sharing = shared.map(build::of_shared);
+        Some(status)
     }
 }

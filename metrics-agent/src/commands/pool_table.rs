@@ -2,7 +2,10 @@
 
 use core::fmt;
 
-use crate::api::pools::status::{EndpointStatus, LoraStatus, PoolStatus, ShadowCounts, State, TrafficStatus};
+use crate::api::pools::status::{
+    EndpointStatus, LoraStatus, PoolStatus, ShadowCounts, SharingProxyStatus, SharingStatus, State,
+    TrafficStatus,
+};
 use crate::commands::columns::{self, NOTHING, printable};
 
 const HEADER: [&str; 12] = [
@@ -39,8 +42,27 @@ impl fmt::Display for PoolStatus {
                 proxy.proxy, proxy.routed, proxy.abstained
             )?;
             writeln!(f, "{rejected} rejected; reported {} ago", age(proxy.age_ms))
-        })
+        })?;
+        self.sharing.iter().try_for_each(|sharing| write_sharing(f, sharing))
     }
+}
+
+/// How far behind the proxies and the agent are with shared changes.
+fn write_sharing(f: &mut fmt::Formatter<'_>, sharing: &SharingStatus) -> fmt::Result {
+    if !sharing.proxies.is_empty() || sharing.store.is_some() {
+        writeln!(f)?;
+    }
+    for SharingProxyStatus { proxy, unread, behind_ms, missed } in &sharing.proxies {
+        write!(f, "shared changes: proxy {proxy:?} is {} behind ({unread} messages), ", age(*behind_ms))?;
+        writeln!(f, "{missed} missed")?;
+    }
+    if let Some(store) = sharing.store {
+        let state = if store.connected { "connected" } else { "not connected" };
+        write!(f, "shared changes: store {state}, reading {} behind, ", age(store.read_behind_ms))?;
+        let behind = age(store.write_behind_ms);
+        writeln!(f, "writing {behind} behind ({} messages)", store.unwritten)?;
+    }
+    Ok(())
 }
 
 impl PoolStatus {
@@ -105,7 +127,7 @@ fn age(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pools::status::ProxyStatus;
+    use crate::api::pools::status::{ProxyStatus, StoreStatus};
 
     fn endpoint(name: &str, state: State) -> EndpointStatus {
         EndpointStatus {
@@ -158,7 +180,18 @@ mod tests {
             shadow: None,
         };
         let endpoints = vec![busy, endpoint("default/new", State::NoReading)];
-        let pool = PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![proxy] };
+        let store = StoreStatus { connected: true, read_behind_ms: 4, unwritten: 0, write_behind_ms: 0 };
+        let sharing = SharingStatus {
+            proxies: vec![SharingProxyStatus {
+                proxy: "envoy-1".to_owned(),
+                unread: 3,
+                behind_ms: 20,
+                missed: 0,
+            }],
+            store: Some(store),
+        };
+        let pool =
+            PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![proxy], sharing: Some(sharing) };
         let expected = "\
 pool p: 1 saturated, 1 no reading
 
@@ -167,6 +200,9 @@ default/a    saturated      12        3      43 %   27120          16          4
 default/new  no reading      -        -         -       -           -          -       -        -      -  -
 
 proxy \"envoy-1\": 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
+
+shared changes: proxy \"envoy-1\" is 20 ms behind (3 messages), 0 missed
+shared changes: store connected, reading 4 ms behind, writing 0 ms behind (0 messages)
 ";
         assert_eq!(pool.to_string(), expected);
     }

@@ -75,6 +75,7 @@ struct Reader {
     proxy: String,
     at: Duration,
     next: u64,
+    missed: u64,
 }
 
 /// How far behind a proxy is.
@@ -83,9 +84,11 @@ pub struct ReaderStatus {
     /// The proxy's name.
     pub proxy: String,
     /// Messages that it has not read.
-    pub messages: u64,
+    pub unread: u64,
     /// The time for which the oldest of them has waited.
     pub behind: Duration,
+    /// Messages that were dropped before it read them.
+    pub missed: u64,
 }
 
 impl PoolFeed {
@@ -117,6 +120,7 @@ impl PoolFeed {
         let known = positions.iter().find(|position| position.feed == self.id);
         let end = state.end();
         let next = known.map_or(0, |position| position.next).clamp(state.first, end);
+        let missed = known.map_or(0, |position| state.first.saturating_sub(position.next));
         let skipped = usize::try_from(next - state.first).unwrap_or(usize::MAX);
         let (mut deliveries, mut bytes, mut read) = (Vec::new(), 0, 0);
         for message in state.messages.iter().skip(skipped) {
@@ -132,7 +136,8 @@ impl PoolFeed {
             }
         }
         let next = next + read;
-        state.note_reader(sender, Reader { proxy: proxy.to_owned(), at: now, next }, self.limits.readers);
+        let reader = Reader { proxy: proxy.to_owned(), at: now, next, missed };
+        state.note_reader(sender, reader, self.limits.readers);
         (Position { feed: self.id, next }, deliveries)
     }
 
@@ -146,8 +151,9 @@ impl PoolFeed {
             let oldest = state.messages.get(skipped);
             ReaderStatus {
                 proxy: reader.proxy.clone(),
-                messages: state.end().saturating_sub(reader.next),
+                unread: state.end().saturating_sub(reader.next),
                 behind: oldest.map_or(Duration::ZERO, |oldest| now.saturating_sub(oldest.arrived)),
+                missed: reader.missed,
             }
         };
         let mut readers: Vec<_> = state.readers.values().map(status).collect();
@@ -175,11 +181,15 @@ impl State {
         }
     }
 
+    /// Notes what a reader has read, and adds up what it has missed.
     fn note_reader(&mut self, sender: u64, reader: Reader, most: usize) {
         if self.readers.len() >= most && !self.readers.contains_key(&sender) {
             self.drop_gone_readers(reader.at);
         }
-        if self.readers.len() < most || self.readers.contains_key(&sender) {
+        if let Some(before) = self.readers.get_mut(&sender) {
+            let missed = before.missed.saturating_add(reader.missed);
+            *before = Reader { missed, ..reader };
+        } else if self.readers.len() < most {
             self.readers.insert(sender, reader);
         }
     }
@@ -283,10 +293,11 @@ mod tests {
         push(&feed, 1, "b");
         read(&feed, 2, &mut vec![]);
         read(&feed, 3, &mut vec![]);
-        let status = |proxy: &str, messages, behind| ReaderStatus {
+        let status = |proxy: &str, unread, behind| ReaderStatus {
             proxy: proxy.to_owned(),
-            messages,
+            unread,
             behind: Duration::from_secs(behind),
+            missed: 0,
         };
         assert_eq!(
             feed.readers(),
@@ -296,5 +307,22 @@ mod tests {
         tokio::time::advance(Duration::from_secs(9)).await;
         read(&feed, 3, &mut vec![]);
         assert_eq!(feed.readers(), [status("envoy-2", 0, 0), status("envoy-3", 0, 0)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_show_what_they_have_missed_since_they_read_first() {
+        let feed = feed();
+        push(&feed, 1, "a");
+        let mut positions = vec![];
+        read(&feed, 2, &mut positions);
+        for _ in 0..2 {
+            for text in ["b", "c", "d", "e", "f", "g"] {
+                push(&feed, 1, text);
+            }
+            read(&feed, 2, &mut positions);
+        }
+        read(&feed, 3, &mut vec![]);
+        let missed: Vec<_> = feed.readers().iter().map(|reader| reader.missed).collect();
+        assert_eq!(missed, [4, 0], "one that starts has missed nothing");
     }
 }

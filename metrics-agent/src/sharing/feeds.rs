@@ -10,9 +10,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::feed::{FeedLimits, PoolFeed};
-use super::store::link::{Link, stream_key};
-use super::store::{Outgoing, OutgoingMessage, StoreAddress, StoreMetrics};
+use super::feed::{FeedLimits, PoolFeed, ReaderStatus};
+use super::store::link::{Link, READ_WAIT, stream_key};
+use super::store::{Outgoing, OutgoingMessage, Progress, StoreAddress, StoreMetrics, Waiting};
 use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;
@@ -62,8 +62,30 @@ pub struct SharedPool {
 struct RunningLink {
     clock: Clock,
     outgoing: Arc<Outgoing>,
-    metrics: StoreMetrics,
+    progress: Arc<Progress>,
     _task: AbortOnDropHandle<()>,
+}
+
+/// How far behind the proxies and the agent are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharedPoolStatus {
+    /// The proxies of this agent.
+    pub readers: Vec<ReaderStatus>,
+    /// The agent itself, with a store.
+    pub store: Option<LinkStatus>,
+}
+
+/// How far behind its store an agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// Whether messages are exchanged with the store.
+    pub is_connected: bool,
+    /// The time for which messages of other agents may have waited to be read.
+    pub unread_for: Duration,
+    /// Messages of its proxies that the store has not taken.
+    pub unwritten: usize,
+    /// The time for which the oldest of them has waited.
+    pub unwritten_for: Duration,
 }
 
 impl Feeds {
@@ -104,11 +126,18 @@ impl Feeds {
         feeds.insert(qualified_name.to_owned(), Arc::clone(&shared));
         shared
     }
+
+    /// How far behind the proxies of a pool are, and the agent, by the pool's name at this agent.
+    pub fn status(&self, name: &str) -> SharedPoolStatus {
+        let shared = self.feeds.lock().values().find(|shared| shared.name == name).map(Arc::clone);
+        shared.map_or_else(SharedPoolStatus::default, |shared| shared.status())
+    }
 }
 
 impl Store {
     fn link(&self, clock: Clock, pool: &str, feed: &Arc<PoolFeed>) -> RunningLink {
-        let outgoing = Arc::<Outgoing>::default();
+        let outgoing = Arc::new(Outgoing::new(self.metrics.dropped.clone()));
+        let progress = Arc::new(Progress::new(clock.now(), READ_WAIT));
         let link = Link {
             key: stream_key(pool),
             address: Arc::clone(&self.address),
@@ -116,10 +145,11 @@ impl Store {
             clock,
             feed: Arc::clone(feed),
             outgoing: Arc::clone(&outgoing),
+            progress: Arc::clone(&progress),
             metrics: self.metrics.clone(),
         };
         let task = self.tasks.spawn(format!("store of pool {pool}"), link.run());
-        RunningLink { clock, outgoing, metrics: self.metrics.clone(), _task: task }
+        RunningLink { clock, outgoing, progress, _task: task }
     }
 }
 
@@ -127,10 +157,26 @@ impl SharedPool {
     /// Adds a message of a proxy of this agent, which was made this long ago.
     pub fn publish(&self, sender: u64, age: Duration, changes: Bytes) {
         if let Some(link) = &self.link {
-            let message =
-                OutgoingMessage { sender, arrived: link.clock.now(), age, changes: changes.clone() };
-            link.metrics.dropped.inc_by(link.outgoing.push(message));
+            let arrived = link.clock.now();
+            link.outgoing.push(OutgoingMessage { sender, arrived, age, changes: changes.clone() });
         }
         self.feed.push(sender, age, changes);
+    }
+
+    fn status(&self) -> SharedPoolStatus {
+        SharedPoolStatus { readers: self.feed.readers(), store: self.link.as_ref().map(RunningLink::status) }
+    }
+}
+
+impl RunningLink {
+    fn status(&self) -> LinkStatus {
+        let now = self.clock.now();
+        let Waiting { messages, longest } = self.outgoing.waiting(now);
+        LinkStatus {
+            is_connected: self.progress.is_connected(),
+            unread_for: self.progress.behind(now),
+            unwritten: messages,
+            unwritten_for: longest,
+        }
     }
 }

@@ -8,4 +8,4 @@ pub mod feed;
 mod feeds;
 pub mod store;
 
-pub use feeds::{Feeds, Share, SharedPool};
+pub use feeds::{Feeds, LinkStatus, Share, SharedPool, SharedPoolStatus};

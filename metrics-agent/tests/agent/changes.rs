@@ -3,9 +3,10 @@
 use endpoint_picker_wire::changes::{Exchange, Feed, Position};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use metrics_agent::agent::Settings;
+use metrics_agent::api::pools::status::{PoolStatus, SharingStatus};
 use metrics_agent::sharing::Share;
 
-use crate::harness::{Agent, scraping};
+use crate::harness::{Agent, eventually, scraping};
 use crate::reports::post_for_bytes;
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
@@ -102,4 +103,25 @@ async fn an_invalid_exchange_is_refused_with_the_reason() {
     }
     assert!(send(&agent, &exchange(2, &[], None)).await.1.is_empty());
     assert_eq!(exchanges(&agent, "refused").await, "6");
+}
+
+#[tokio::test]
+async fn page_and_metrics_show_how_far_behind_a_proxy_is() {
+    let (agent, _server) = agent(Share::Agent).await;
+    send(&agent, &exchange(2, &[], None)).await;
+    for text in ["one", "two"] {
+        send(&agent, &exchange(1, &[], Some(text))).await;
+    }
+    let unread = "endpoint_picker_sharing_unread_messages{pool=\"default\",proxy=\"envoy-2\"}";
+    assert_eq!(agent.metric(unread).await.to_string(), "2");
+    let behind = "endpoint_picker_sharing_behind_seconds{pool=\"default\",proxy=\"envoy-2\"}";
+    let before = agent.metric(behind).await;
+    eventually("it grows", async || (agent.metric(behind).await > before + 0.05).then_some(())).await;
+    let text = agent.get("/v1/pools/default").await.text();
+    let status: PoolStatus = serde_json::from_str(&text).unwrap();
+    let SharingStatus { proxies, store } = status.sharing.unwrap();
+    let unread: Vec<_> = proxies.iter().map(|it| (it.proxy.as_str(), it.unread, it.missed)).collect();
+    assert_eq!((unread, store), (vec![("envoy-1", 0, 0), ("envoy-2", 2, 0)], None));
+    send(&agent, &exchange(2, &[], None)).await;
+    assert_eq!(agent.metric(behind).await.to_string(), "0");
 }

@@ -30,6 +30,7 @@ pub(super) fn registry(pools: &[PoolStatus]) -> Registry {
     register_epp(registry.sub_registry_with_prefix("llm_d_epp"), pools);
     register_endpoints(registry.sub_registry_with_prefix("metrics_agent"), pools);
     register_proxies(registry.sub_registry_with_prefix("endpoint_picker"), pools);
+    register_sharing(&mut registry, pools);
     registry
 }
 
@@ -86,8 +87,7 @@ fn register_endpoints(registry: &mut Registry, pools: &[PoolStatus]) {
         for endpoint in &pool.endpoints {
             let labels = [("pool", pool.pool.clone()), ("endpoint", budget.name(&endpoint.name))];
             if let Some(age_ms) = endpoint.age_ms {
-                let age = age.get_or_create(&labels.to_vec());
-                age.set(age.get().max(age_ms as f64 / 1000.0));
+                raise(&age, &labels.to_vec(), age_ms as f64 / 1000.0);
             }
         }
     }
@@ -133,6 +133,46 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
             tokens.get_or_create(&labels).inc_by(sent.tokens as f64);
         }
     }
+}
+
+/// How far behind proxies and agents are with shared changes. Of several proxies of one name, the one that is most behind counts.
+fn register_sharing(registry: &mut Registry, pools: &[PoolStatus]) {
+    let mut families = Families(registry.sub_registry_with_prefix("endpoint_picker"));
+    let help = "Time for which changes of others have waited to be read by a proxy";
+    let behind = families.gauge_of("sharing_behind", help, Some(Unit::Seconds));
+    let help = "Messages with changes of others that a proxy has not read";
+    let unread = families.gauge("sharing_unread_messages", help);
+    let help = "Messages with changes of others that were dropped before a proxy read them";
+    let missed = families.counter("sharing_missed_messages", help);
+    let mut families = Families(registry.sub_registry_with_prefix("metrics_agent"));
+    let help = "Time for which changes of other agents may have waited to be read from the store";
+    let read_behind = families.gauge_of("store_read_behind", help, Some(Unit::Seconds));
+    let help = "Time for which changes of the agent's proxies have waited to be written to the store";
+    let write_behind = families.gauge_of("store_write_behind", help, Some(Unit::Seconds));
+    let help = "Messages of the agent's proxies that the store has not taken";
+    let unwritten = families.gauge("store_unwritten_messages", help);
+    let seconds = |ms: u64| ms as f64 / 1000.0;
+    for pool in pools {
+        let Some(sharing) = &pool.sharing else { continue };
+        for proxy in &sharing.proxies {
+            let labels = vec![("pool", pool.pool.clone()), ("proxy", proxy.proxy.clone())];
+            raise(&behind, &labels, seconds(proxy.behind_ms));
+            raise(&unread, &labels, proxy.unread as f64);
+            missed.get_or_create(&labels).inc_by(proxy.missed);
+        }
+        let labels = vec![("pool", pool.pool.clone())];
+        if let Some(store) = sharing.store {
+            raise(&read_behind, &labels, seconds(store.read_behind_ms));
+            raise(&write_behind, &labels, seconds(store.write_behind_ms));
+            raise(&unwritten, &labels, store.unwritten as f64);
+        }
+    }
+}
+
+/// Sets a gauge to a value, unless it has a greater one.
+fn raise(family: &Numbers, labels: &Labels, value: f64) {
+    let gauge = family.get_or_create(labels);
+    gauge.set(gauge.get().max(value));
 }
 
 /// Makes families of one registry.

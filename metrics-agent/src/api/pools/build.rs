@@ -7,11 +7,16 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
 
-use super::status::{EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, State, TrafficStatus};
+use super::status::{
+    EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, SharingProxyStatus, SharingStatus, State,
+    StoreStatus, TrafficStatus,
+};
 use crate::api::reports::Reports;
 use crate::api::reports::store::{EndpointTraffic, PoolReports, ProxyReport};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
+use crate::sharing::feed::ReaderStatus;
+use crate::sharing::{LinkStatus, SharedPoolStatus};
 
 /// Values from which an endpoint counts as saturated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,6 +79,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
         pool: pool.name().to_owned(),
         endpoints,
         proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
+        sharing: None,
     }
 }
 
@@ -87,7 +93,24 @@ pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> 
     let readings: Vec<_> =
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, now)).collect();
     let endpoints = endpoints(&pool, &readings, thresholds, |_| None, now);
-    Ok(PoolStatus { pool: pool.name().to_owned(), endpoints, proxies: Vec::new() })
+    Ok(PoolStatus { pool: pool.name().to_owned(), endpoints, ..PoolStatus::default() })
+}
+
+/// How far behind the proxies and the agent are with shared changes.
+pub(in crate::api) fn of_shared(shared: SharedPoolStatus) -> SharingStatus {
+    let proxy = |ReaderStatus { proxy, unread, behind, missed }| SharingProxyStatus {
+        proxy,
+        unread,
+        behind_ms: milliseconds(behind),
+        missed,
+    };
+    let store = |link: LinkStatus| StoreStatus {
+        connected: link.is_connected,
+        read_behind_ms: milliseconds(link.unread_for),
+        unwritten: link.unwritten,
+        write_behind_ms: milliseconds(link.unwritten_for),
+    };
+    SharingStatus { proxies: shared.readers.into_iter().map(proxy).collect(), store: shared.store.map(store) }
 }
 
 fn endpoints(

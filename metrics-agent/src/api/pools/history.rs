@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn pool(endpoints: Vec<EndpointStatus>) -> PoolStatus {
-        PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![] }
+        PoolStatus { pool: "p".to_owned(), endpoints, ..PoolStatus::default() }
     }
 
     fn parsed(history: &History) -> serde_json::Value {

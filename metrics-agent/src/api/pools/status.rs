@@ -17,6 +17,45 @@ pub struct PoolStatus {
     pub endpoints: Vec<EndpointStatus>,
     /// The proxies that report on the pool, by name.
     pub proxies: Vec<ProxyStatus>,
+    /// How far behind the proxies and the agent are with shared changes; absent: none are shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<SharingStatus>,
+}
+
+/// How far behind the proxies and the agent are with shared changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharingStatus {
+    /// The proxies that share changes through this agent, by name.
+    pub proxies: Vec<SharingProxyStatus>,
+    /// The agent, with a store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreStatus>,
+}
+
+/// How far behind one proxy is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharingProxyStatus {
+    /// Its `node.id`.
+    pub proxy: String,
+    /// Messages with changes of others that it has not read.
+    pub unread: u64,
+    /// The time for which the oldest of them has waited.
+    pub behind_ms: u64,
+    /// Messages that were dropped before it read them.
+    pub missed: u64,
+}
+
+/// How far behind its store the agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// Whether changes are exchanged with the store.
+    pub connected: bool,
+    /// The time for which messages of other agents may have waited to be read.
+    pub read_behind_ms: u64,
+    /// Messages of its proxies that the store has not taken.
+    pub unwritten: usize,
+    /// The time for which the oldest of them has waited.
+    pub write_behind_ms: u64,
 }
 
 /// The status of one endpoint. Values that its server does not report are absent.

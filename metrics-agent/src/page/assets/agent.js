@@ -48,11 +48,19 @@
  */
 
 /**
+ * How far behind the proxies and the agent are with shared changes.
+ * @typedef {object} Sharing
+ * @property {{proxy: string, unread: number, behind_ms: number, missed: number}[]} proxies
+ * @property {{connected: boolean, read_behind_ms: number, unwritten: number, write_behind_ms: number}} [store]
+ */
+
+/**
  * Answer of `/v1/pools/{pool}`.
  * @typedef {object} Status
  * @property {string} pool
  * @property {Endpoint[]} endpoints
  * @property {Proxy[]} proxies
+ * @property {Sharing} [sharing]
  */
 
 /** @typedef {"waiting" | "running" | "kv_usage" | "in_flight" | "picks_per_second"} Series */

@@ -5,7 +5,7 @@ import { formatCount, formatShare, panel } from "/page/charts.js";
 import { Details } from "/page/details.js";
 import { formatAge, formatRate, MISSING, STATES, Table } from "/page/table.js";
 
-/** @import { Endpoint, Proxy, Refused, Status, Timeline } from "/page/agent.js" */
+/** @import { Endpoint, Proxy, Refused, Sharing, Status, Timeline } from "/page/agent.js" */
 /** @import { PanelOptions } from "/page/charts.js" */
 
 /**
@@ -39,6 +39,7 @@ const page = {
   endpoints: element("endpoints", HTMLTableElement),
   empty: element("empty", HTMLElement),
   proxies: element("proxies", HTMLElement),
+  sharing: element("sharing", HTMLElement),
   refused: element("refused", HTMLElement),
   details: element("details", HTMLElement),
   version: element("version", HTMLElement),
@@ -197,6 +198,30 @@ function showCount() {
   page.empty.textContent = all === 0 ? "The pool has no endpoints." : "No endpoint matches. Esc shows all.";
 }
 
+/**
+ * A table under a title.
+ * @param {HTMLElement} place
+ * @param {string} title
+ * @param {string[]} names of the columns
+ * @param {string[][]} rows
+ */
+function showTable(place, title, names, rows) {
+  const list = create("table");
+  const head = list.createTHead().insertRow();
+  for (const name of names) head.append(create("th", { textContent: name, scope: "col" }));
+  const body = list.createTBody();
+  for (const texts of rows) {
+    const row = body.insertRow();
+    for (const text of texts) row.insertCell().textContent = text;
+  }
+  const frame = create("div", { className: "frame" });
+  frame.append(list);
+  place.replaceChildren(create("h2", { textContent: title }), frame);
+}
+
+/** @param {string} proxy */
+const proxyName = (proxy) => proxy || "(no node.id)";
+
 /** @param {Status} status */
 function showProxies({ proxies }) {
   if (proxies.length === 0) {
@@ -204,37 +229,33 @@ function showProxies({ proxies }) {
     page.proxies.replaceChildren(create("p", { textContent: text }));
     return;
   }
-  const list = create("table");
-  const head = list.createTHead().insertRow();
-  for (const name of ["Proxy", "Routed", "Left to Envoy", "Rejected", "Last report"]) head.append(create("th", { textContent: name, scope: "col" }));
-  const body = list.createTBody();
-  for (const it of proxies) {
+  showTable(page.proxies, "Proxies", ["Proxy", "Routed", "Left to Envoy", "Rejected", "Last report"], proxies.map((it) => {
     const rejected = Object.entries(it.rejected).map(([status, count]) => `${count.toLocaleString("en")} × ${status}`);
-    const row = body.insertRow();
-    const texts = [it.proxy || "(no node.id)", it.routed.toLocaleString("en"), it.abstained.toLocaleString("en"), rejected.join(", ") || "0", formatAge(it.age_ms)];
-    for (const text of texts) row.insertCell().textContent = text;
+    return [proxyName(it.proxy), it.routed.toLocaleString("en"), it.abstained.toLocaleString("en"), rejected.join(", ") || "0", formatAge(it.age_ms)];
+  }));
+}
+
+/**
+ * How far behind each proxy is with the changes of others, and the agent with those of other agents.
+ * @param {Sharing | undefined} sharing
+ */
+function showSharing(sharing) {
+  const rows = (sharing?.proxies ?? []).map((it) => [proxyName(it.proxy), formatAge(it.behind_ms), it.unread.toLocaleString("en"), it.missed.toLocaleString("en")]);
+  const store = sharing?.store;
+  if (store) {
+    const name = store.connected ? "this agent, from the store" : "this agent, from the store (not connected)";
+    rows.push([name, formatAge(store.read_behind_ms), MISSING, MISSING]);
+    rows.push(["the store, from this agent", formatAge(store.write_behind_ms), store.unwritten.toLocaleString("en"), MISSING]);
   }
-  const frame = create("div", { className: "frame" });
-  frame.append(list);
-  page.proxies.replaceChildren(create("h2", { textContent: "Proxies" }), frame);
+  page.sharing.hidden = rows.length === 0;
+  showTable(page.sharing, "Shared changes", ["Reader", "Behind", "Unread messages", "Missed"], rows);
 }
 
 /** @param {Refused} refused */
 function showRefused({ count, objects }) {
   page.refused.hidden = count === 0;
-  const list = create("table");
-  const head = list.createTHead().insertRow();
-  for (const name of ["Object", "In force", "Reasons"]) head.append(create("th", { textContent: name, scope: "col" }));
-  const body = list.createTBody();
-  for (const it of objects) {
-    const row = body.insertRow();
-    const texts = [it.object, it.earlier_in_force ? "its last valid version" : "nothing", it.reasons.join("; ")];
-    for (const text of texts) row.insertCell().textContent = text;
-  }
-  const frame = create("div", { className: "frame" });
-  frame.append(list);
   const title = objects.length === count ? "Refused objects" : `Refused objects, the first ${objects.length} of ${count.toLocaleString("en")}`;
-  page.refused.replaceChildren(create("h2", { textContent: title }), frame);
+  showTable(page.refused, title, ["Object", "In force", "Reasons"], objects.map((it) => [it.object, it.earlier_in_force ? "its last valid version" : "nothing", it.reasons.join("; ")]));
 }
 
 /**
@@ -250,6 +271,7 @@ function show(status, timeline) {
   table.show(status, timeline);
   showCount();
   showProxies(status);
+  showSharing(status.sharing);
   details.show(status, timeline);
 }
 

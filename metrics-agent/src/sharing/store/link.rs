@@ -13,6 +13,9 @@ use super::address::StoreAddress;
 use super::connection::Connection;
 use super::metrics::StoreMetrics;
 use super::outgoing::{Outgoing, OutgoingMessage};
+use super::position::{EntryId, ReadPosition};
+use super::progress::Progress;
+use super::stream_size::AverageSize;
 use crate::runtime::clock::Clock;
 use crate::sharing::feed::PoolFeed;
 
@@ -26,7 +29,7 @@ const WRITE_AT_ONCE: usize = 64;
 const READ_AT_ONCE: usize = 256;
 
 /// The time that the store holds a read back while there is nothing new.
-const READ_WAIT: Duration = Duration::from_secs(1);
+pub(in crate::sharing) const READ_WAIT: Duration = Duration::from_secs(1);
 
 /// The time that a write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,19 +37,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two trims of the stream by age, and between two readings of the store's clock.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
 
+/// A connection that lasted for so long shows that the store works: the next pause is short again.
+const LASTING: Duration = Duration::from_secs(2);
+
 /// Entries that are older are not read, and removed.
 const MAX_AGE: Duration = Duration::from_secs(600);
-
-/// Bytes of a stream, about: the number of entries is bounded so that they take no more.
-const MAX_BYTES: usize = 64 << 20;
-
-/// Bounds of the number of entries.
-const MIN_ENTRIES: usize = 1 << 10;
-const MAX_ENTRIES: usize = 1 << 16;
-
-/// How far behind the last entry that was read a connection begins: a store that failed over may have given out
-/// earlier numbers since. What is read twice does no harm.
-const OVERLAP: Duration = Duration::from_secs(2);
 
 /// The exchange of one pool's messages with its stream in the store.
 pub(in crate::sharing) struct Link {
@@ -58,6 +53,7 @@ pub(in crate::sharing) struct Link {
     pub(in crate::sharing) clock: Clock,
     pub(in crate::sharing) feed: Arc<PoolFeed>,
     pub(in crate::sharing) outgoing: Arc<Outgoing>,
+    pub(in crate::sharing) progress: Arc<Progress>,
     pub(in crate::sharing) metrics: StoreMetrics,
 }
 
@@ -79,8 +75,7 @@ fn backoff() -> impl Iterator<Item = Duration> {
 impl Link {
     /// Exchanges messages forever; reconnects after a failure.
     pub(in crate::sharing) async fn run(self) {
-        // The number of the entry that was read last, in milliseconds of the store's clock.
-        let mut last = None;
+        let mut position = ReadPosition::default();
         let mut pauses = backoff();
         let mut last_problem = None;
         loop {
@@ -89,13 +84,17 @@ impl Link {
                     if last_problem.take().is_some() {
                         tracing::info!(store = %self.address, stream = self.key, "changes are exchanged with the store again");
                     }
-                    pauses = backoff();
-                    self.metrics.connected.inc();
+                    let connected = self.clock.now();
+                    self.set_connected(true);
                     let ended = tokio::select! {
                         ended = self.write(writing) => ended,
-                        ended = self.read(reading, &mut last) => ended,
+                        ended = self.read(reading, &mut position) => ended,
                     };
-                    self.metrics.connected.dec();
+                    self.set_connected(false);
+                    // A store that is full takes connections, but no messages.
+                    if self.clock.now().saturating_sub(connected) >= LASTING {
+                        pauses = backoff();
+                    }
                     ended
                 }
                 Err(error) => Err(error),
@@ -113,6 +112,15 @@ impl Link {
         }
     }
 
+    fn set_connected(&self, is_connected: bool) {
+        self.progress.set_connected(is_connected);
+        if is_connected {
+            self.metrics.connected.inc();
+        } else {
+            self.metrics.connected.dec();
+        }
+    }
+
     /// Connections for writing and reading: a read that waits would keep writes back.
     async fn connect(&self) -> RedisResult<[Connection; 2]> {
         let writing = Connection::open(&self.address, WRITE_TIMEOUT);
@@ -121,16 +129,16 @@ impl Link {
         Ok([writing, reading])
     }
 
-    /// Writes messages as they come. Returns only when the store fails; what it has not taken is lost.
+    /// Writes messages as they come. Returns only when the store fails; what it has not taken waits again.
     async fn write(&self, mut store: Connection) -> RedisResult<()> {
         let mut average = AverageSize::default();
         let mut trimmed: Option<Duration> = None;
         loop {
-            let messages = self.outgoing.take(WRITE_AT_ONCE).await;
+            let batch = self.outgoing.take(WRITE_AT_ONCE).await;
             let now = self.clock.now();
             let mut pipeline = redis::pipe();
             let mut count = 0;
-            for message in &messages {
+            for message in batch.messages() {
                 let bytes = self.stored(message, now).encode_to_vec();
                 let most = average.take(bytes.len());
                 let mut add = redis::cmd("XADD");
@@ -144,11 +152,8 @@ impl Link {
                 pipeline.add_command(trim(&self.key, oldest)).ignore();
                 pipeline.cmd("EXPIRE").arg(&self.key).arg(2 * MAX_AGE.as_secs()).ignore();
             }
-            let written: RedisResult<()> = pipeline.query_async(&mut store).await;
-            if let Err(error) = written {
-                self.metrics.dropped.inc_by(count);
-                return Err(error);
-            }
+            let () = pipeline.query_async(&mut store).await?;
+            batch.written();
             self.metrics.written.inc_by(count);
         }
     }
@@ -164,10 +169,9 @@ impl Link {
     }
 
     /// Reads entries as they come. Returns only when the store fails.
-    async fn read(&self, mut store: Connection, last: &mut Option<u64>) -> RedisResult<()> {
-        let oldest = store_time(&mut store).await?.saturating_sub(millis(MAX_AGE));
-        let begin = last.map_or(oldest, |last| last.saturating_sub(millis(OVERLAP)).max(oldest));
-        let mut id = format!("{begin}-0");
+    async fn read(&self, mut store: Connection, position: &mut ReadPosition) -> RedisResult<()> {
+        let now = store_time(&mut store).await?;
+        let mut id = format!("{}-0", position.begin(now, now.saturating_sub(millis(MAX_AGE))));
         let mut offset = StoreClock::read(&mut store, self.clock).await?;
         let options = StreamReadOptions::default().count(READ_AT_ONCE).block(millis_usize(READ_WAIT));
         loop {
@@ -175,12 +179,21 @@ impl Link {
             read.arg(&options).arg("STREAMS").arg(&self.key).arg(&id);
             let reply: Option<StreamReadReply> = read.query_async(&mut store).await?;
             let entries = reply.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids);
+            let mut count = 0;
             for entry in entries {
-                let added = entry.id.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0);
-                *last = Some(added);
-                let bytes = entry.map.get(FIELD).map(Vec::<u8>::from_redis_value_ref);
-                self.take(&bytes.and_then(Result::ok).unwrap_or_default(), offset.age(added, self.clock));
+                count += 1;
+                // Not the first time after a connection has begun a little before the last entry.
+                if let Some(number) = EntryId::parse(&entry.id)
+                    && position.insert(number)
+                {
+                    let age = offset.age(number.ms, self.clock);
+                    let bytes = entry.map.get(FIELD).map(Vec::<u8>::from_redis_value_ref);
+                    self.take(&bytes.and_then(Result::ok).unwrap_or_default(), age);
+                }
                 id = entry.id;
+            }
+            if count < READ_AT_ONCE {
+                self.progress.has_read_all(self.clock.now());
             }
             if offset.is_old(self.clock) {
                 offset = StoreClock::read(&mut store, self.clock).await?;
@@ -240,23 +253,6 @@ impl StoreClock {
     }
 }
 
-/// The size of entries, averaged over the last hundred or so.
-#[derive(Default)]
-struct AverageSize(f64);
-
-impl AverageSize {
-    /// Takes the size of an entry. Returns how many of them the stream may have.
-    fn take(&mut self, bytes: usize) -> usize {
-        const SHARE: f64 = 0.01;
-        let bytes = bytes as f64;
-        self.0 = if self.0 == 0.0 { bytes } else { self.0 + SHARE * (bytes - self.0) };
-        // Not negative, and far below 2^53.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped below")]
-        let entries = (MAX_BYTES as f64 / self.0.max(1.0)) as usize;
-        entries.clamp(MIN_ENTRIES, MAX_ENTRIES)
-    }
-}
-
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -273,18 +269,5 @@ mod tests {
     fn pools_of_one_name_in_two_namespaces_have_streams_of_their_own() {
         assert_ne!(stream_key("prod/llama"), stream_key("test/llama"));
         assert_eq!(stream_key("prod/llama"), "endpoint-picker/changes/{prod/llama}");
-    }
-
-    #[test]
-    fn a_stream_has_fewer_entries_the_larger_they_are() {
-        let mut average = AverageSize::default();
-        assert_eq!(average.take(100), MAX_ENTRIES);
-        let mut average = AverageSize::default();
-        assert_eq!(average.take(8 << 10), 8 << 10);
-        assert_eq!(average.take(1 << 30), MIN_ENTRIES);
-        for _ in 0..2_000 {
-            average.take(8 << 10);
-        }
-        assert!((8_000..=8_192).contains(&average.take(8 << 10)));
     }
 }

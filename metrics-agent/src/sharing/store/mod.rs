@@ -9,7 +9,11 @@ mod connection;
 pub(super) mod link;
 mod metrics;
 mod outgoing;
+mod position;
+mod progress;
+mod stream_size;
 
 pub use address::{Nodes, StoreAddress};
 pub use metrics::StoreMetrics;
-pub(super) use outgoing::{Outgoing, OutgoingMessage};
+pub(super) use outgoing::{Outgoing, OutgoingMessage, Waiting};
+pub(super) use progress::Progress;

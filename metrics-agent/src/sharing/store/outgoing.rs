@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 
 /// Most bytes that wait while the store is away; older messages are dropped.
@@ -22,10 +23,12 @@ pub(in crate::sharing) struct OutgoingMessage {
 }
 
 /// Messages for the store, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::sharing) struct Outgoing {
     queue: Mutex<Queue>,
     added: Notify,
+    /// Messages that were dropped because there were too many.
+    dropped: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -34,40 +37,102 @@ struct Queue {
     bytes: usize,
 }
 
+/// Messages that wait for the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::sharing) struct Waiting {
+    pub(in crate::sharing) messages: usize,
+    /// The time for which the oldest has waited.
+    pub(in crate::sharing) longest: Duration,
+}
+
+/// Messages that are being written. Unless they are [`Self::written`], they wait again: a store passes over what it has got twice.
+pub(super) struct Batch<'a> {
+    outgoing: &'a Outgoing,
+    messages: Vec<OutgoingMessage>,
+}
+
 impl Outgoing {
-    /// Adds a message. Returns how many older ones were dropped for it.
-    pub(in crate::sharing) fn push(&self, message: OutgoingMessage) -> u64 {
+    /// No messages. `dropped` counts those that are dropped because there are too many.
+    pub(in crate::sharing) fn new(dropped: Counter) -> Self {
+        Self { queue: Mutex::default(), added: Notify::new(), dropped }
+    }
+
+    /// Adds a message. Older ones may be dropped for it.
+    pub(in crate::sharing) fn push(&self, message: OutgoingMessage) {
         let mut queue = self.queue.lock();
         queue.bytes += message.changes.len();
         queue.messages.push_back(message);
-        let mut dropped = 0;
-        while queue.bytes > MAX_BYTES {
-            let Some(oldest) = queue.messages.pop_front() else { break };
-            queue.bytes -= oldest.changes.len();
-            dropped += 1;
-        }
+        self.dropped.inc_by(queue.drop_oldest());
         drop(queue);
         self.added.notify_one();
-        dropped
     }
 
     /// Waits for messages and takes up to `most` of them.
-    pub(super) async fn take(&self, most: usize) -> Vec<OutgoingMessage> {
+    pub(super) async fn take(&self, most: usize) -> Batch<'_> {
         loop {
-            let taken = self.take_now(most);
-            if !taken.is_empty() {
-                return taken;
+            let messages = self.queue.lock().take(most);
+            if !messages.is_empty() {
+                return Batch { outgoing: self, messages };
             }
             self.added.notified().await;
         }
     }
 
-    fn take_now(&self, most: usize) -> Vec<OutgoingMessage> {
-        let mut queue = self.queue.lock();
-        let count = queue.messages.len().min(most);
-        let taken: Vec<_> = queue.messages.drain(..count).collect();
-        queue.bytes -= taken.iter().map(|message| message.changes.len()).sum::<usize>();
+    /// The messages that wait at `now`, a time on the agent's clock.
+    pub(in crate::sharing) fn waiting(&self, now: Duration) -> Waiting {
+        let queue = self.queue.lock();
+        let oldest = queue.messages.front();
+        Waiting {
+            messages: queue.messages.len(),
+            longest: oldest.map_or(Duration::ZERO, |oldest| now.saturating_sub(oldest.arrived)),
+        }
+    }
+}
+
+impl Queue {
+    fn take(&mut self, most: usize) -> Vec<OutgoingMessage> {
+        let count = self.messages.len().min(most);
+        let taken: Vec<_> = self.messages.drain(..count).collect();
+        self.bytes -= taken.iter().map(|message| message.changes.len()).sum::<usize>();
         taken
+    }
+
+    /// Puts messages that were taken before all others.
+    fn put_back(&mut self, messages: Vec<OutgoingMessage>) {
+        for message in messages.into_iter().rev() {
+            self.bytes += message.changes.len();
+            self.messages.push_front(message);
+        }
+    }
+
+    /// Drops the oldest messages while there are too many. Returns their number.
+    fn drop_oldest(&mut self) -> u64 {
+        let mut dropped = 0;
+        while self.bytes > MAX_BYTES {
+            let Some(oldest) = self.messages.pop_front() else { break };
+            self.bytes -= oldest.changes.len();
+            dropped += 1;
+        }
+        dropped
+    }
+}
+
+impl Batch<'_> {
+    pub(super) fn messages(&self) -> &[OutgoingMessage] {
+        &self.messages
+    }
+
+    /// The store has taken the messages.
+    pub(super) fn written(mut self) {
+        self.messages.clear();
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.outgoing.queue.lock();
+        queue.put_back(core::mem::take(&mut self.messages));
+        self.outgoing.dropped.inc_by(queue.drop_oldest());
     }
 }
 
@@ -78,28 +143,52 @@ mod tests {
     fn message(sender: u64, bytes: usize) -> OutgoingMessage {
         OutgoingMessage {
             sender,
-            arrived: Duration::ZERO,
+            arrived: Duration::from_secs(sender),
             age: Duration::ZERO,
             changes: vec![0; bytes].into(),
         }
     }
 
+    async fn write(outgoing: &Outgoing, most: usize) -> Vec<OutgoingMessage> {
+        let batch = outgoing.take(most).await;
+        let messages = batch.messages().to_vec();
+        batch.written();
+        messages
+    }
+
     #[tokio::test]
     async fn messages_wait_in_their_order_and_the_oldest_are_dropped() {
-        let outgoing = Outgoing::default();
-        assert_eq!(outgoing.push(message(1, MAX_BYTES / 2)), 0);
-        assert_eq!(outgoing.push(message(2, MAX_BYTES / 2)), 0);
-        assert_eq!(outgoing.push(message(3, 1)), 1);
-        assert_eq!(outgoing.take(1).await, [message(2, MAX_BYTES / 2)]);
-        assert_eq!(outgoing.take(9).await, [message(3, 1)]);
+        let outgoing = Outgoing::new(Counter::default());
+        outgoing.push(message(1, MAX_BYTES / 2));
+        outgoing.push(message(2, MAX_BYTES / 2));
+        assert_eq!(outgoing.dropped.get(), 0);
+        outgoing.push(message(3, 1));
+        assert_eq!(outgoing.dropped.get(), 1);
+        let waiting = outgoing.waiting(Duration::from_secs(7));
+        assert_eq!(waiting, Waiting { messages: 2, longest: Duration::from_secs(5) });
+        assert_eq!(write(&outgoing, 1).await, [message(2, MAX_BYTES / 2)]);
+        assert_eq!(write(&outgoing, 9).await, [message(3, 1)]);
+        assert_eq!(outgoing.waiting(Duration::from_secs(7)), Waiting::default());
+    }
+
+    #[tokio::test]
+    async fn messages_that_were_not_written_are_taken_again_before_later_ones() {
+        let outgoing = Outgoing::new(Counter::default());
+        outgoing.push(message(1, MAX_BYTES / 2));
+        outgoing.push(message(2, MAX_BYTES / 4));
+        let batch = outgoing.take(9).await;
+        outgoing.push(message(3, MAX_BYTES / 2));
+        drop(batch);
+        assert_eq!(outgoing.dropped.get(), 1, "the oldest, as there are too many");
+        assert_eq!(write(&outgoing, 9).await, [message(2, MAX_BYTES / 4), message(3, MAX_BYTES / 2)]);
     }
 
     #[tokio::test]
     async fn a_message_wakes_the_one_that_waits() {
-        let outgoing = std::sync::Arc::new(Outgoing::default());
+        let outgoing = std::sync::Arc::new(Outgoing::new(Counter::default()));
         let waiting = tokio::spawn({
             let outgoing = std::sync::Arc::clone(&outgoing);
-            async move { outgoing.take(9).await }
+            async move { write(&outgoing, 9).await }
         });
         tokio::task::yield_now().await;
         outgoing.push(message(1, 1));

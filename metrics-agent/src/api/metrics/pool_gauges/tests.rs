@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use prometheus_client::encoding::text::encode;
 
 use super::*;
-use crate::api::pools::status::{ProxyStatus, ShadowCounts, TrafficStatus};
+use crate::api::pools::status::{
+    ProxyStatus, ShadowCounts, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
+};
 
 fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> EndpointStatus {
     EndpointStatus {
@@ -39,8 +41,12 @@ fn text(endpoints: Vec<EndpointStatus>) -> String {
         rejected: [(503, 2)].into(),
         shadow: Some(ShadowCounts { agreed: 6, disagreed: 0 }),
     }];
+    text_of(&PoolStatus { pool: "p".to_owned(), endpoints, proxies, sharing: None })
+}
+
+fn text_of(pool: &PoolStatus) -> String {
     let mut text = String::new();
-    encode(&mut text, &registry(&[PoolStatus { pool: "p".to_owned(), endpoints, proxies }])).unwrap();
+    encode(&mut text, &registry(core::slice::from_ref(pool))).unwrap();
     text
 }
 
@@ -119,4 +125,26 @@ fn a_thousand_endpoints_have_names_and_the_others_are_added_up() {
     ] {
         assert_has(&text, line);
     }
+}
+
+#[test]
+fn proxies_and_the_agent_show_how_far_behind_they_are() {
+    let proxy =
+        |unread, behind_ms| SharingProxyStatus { proxy: "envoy-1".to_owned(), unread, behind_ms, missed: 2 };
+    let store = StoreStatus { connected: false, read_behind_ms: 1500, unwritten: 9, write_behind_ms: 2500 };
+    let sharing = SharingStatus { proxies: vec![proxy(3, 700), proxy(4, 600)], store: Some(store) };
+    let pool = PoolStatus { pool: "p".to_owned(), sharing: Some(sharing), ..PoolStatus::default() };
+    let text = text_of(&pool);
+    for line in [
+        r#"endpoint_picker_sharing_behind_seconds{pool="p",proxy="envoy-1"} 0.7"#,
+        r#"endpoint_picker_sharing_unread_messages{pool="p",proxy="envoy-1"} 4.0"#,
+        r#"endpoint_picker_sharing_missed_messages_total{pool="p",proxy="envoy-1"} 4"#,
+        r#"metrics_agent_store_read_behind_seconds{pool="p"} 1.5"#,
+        r#"metrics_agent_store_write_behind_seconds{pool="p"} 2.5"#,
+        r#"metrics_agent_store_unwritten_messages{pool="p"} 9.0"#,
+    ] {
+        assert_has(&text, line);
+    }
+    let text = text_of(&PoolStatus { sharing: None, ..pool });
+    assert!(!text.contains("_behind_seconds{"), "{text}");
 }

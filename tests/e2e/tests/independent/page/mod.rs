@@ -3,4 +3,5 @@
 mod layout;
 mod live;
 mod shadow_fact;
+mod shared_changes;
 mod table;

@@ -1,0 +1,93 @@
+//! How far a stream has been read.
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+/// How far behind the last entry that was read a connection begins: a store that failed over may have given out
+/// earlier numbers since.
+const OVERLAP: Duration = Duration::from_secs(2);
+
+/// The number of an entry: milliseconds of the store's clock, and a count within them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EntryId {
+    pub(super) ms: u64,
+    count: u64,
+}
+
+impl EntryId {
+    /// Parses the number of an entry; `None` for other text.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (ms, count) = text.split_once('-')?;
+        Some(Self { ms: ms.parse().ok()?, count: count.parse().ok()? })
+    }
+}
+
+/// How far a stream has been read, over several connections.
+#[derive(Debug, Default)]
+pub(super) struct ReadPosition {
+    last: Option<EntryId>,
+    /// The entries that a new connection reads again.
+    recent: BTreeSet<EntryId>,
+}
+
+impl ReadPosition {
+    /// Where a connection begins to read, in milliseconds of the store's clock, which is `now` and never before `oldest`.
+    pub(super) fn begin(&self, now: u64, oldest: u64) -> u64 {
+        // A store that has failed over, or is empty, may have a clock that is behind.
+        self.last.map_or(oldest, |last| last.ms.min(now).saturating_sub(overlap()).max(oldest))
+    }
+
+    /// Notes that an entry was read. Returns whether it was the first time.
+    pub(super) fn insert(&mut self, entry: EntryId) -> bool {
+        self.last = Some(entry);
+        let is_new = self.recent.insert(entry);
+        while let Some(oldest) = self.recent.first()
+            && oldest.ms < entry.ms.saturating_sub(overlap())
+        {
+            self.recent.pop_first();
+        }
+        is_new
+    }
+}
+
+fn overlap() -> u64 {
+    u64::try_from(OVERLAP.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(text: &str) -> EntryId {
+        EntryId::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_connection_begins_a_little_before_the_last_entry_and_takes_none_twice() {
+        let mut position = ReadPosition::default();
+        assert_eq!(position.begin(9_000, 700), 700);
+        for text in ["5000-0", "5000-1", "6000-0", "7500-0"] {
+            assert!(position.insert(entry(text)), "{text}");
+        }
+        assert_eq!(position.begin(9_000, 700), 5_500);
+        assert_eq!(position.begin(9_000, 6_000), 6_000);
+        assert!(!position.insert(entry("6000-0")) && position.insert(entry("6000-1")));
+        assert_eq!(position.recent.len(), 3, "those of the last two seconds");
+    }
+
+    #[test]
+    fn a_store_whose_clock_is_behind_is_read_from_its_present_on() {
+        let mut position = ReadPosition::default();
+        position.insert(entry("90000-0"));
+        assert_eq!(position.begin(50_000, 0), 48_000);
+        assert!(position.insert(entry("49000-0")));
+        assert_eq!(position.begin(50_000, 0), 47_000);
+    }
+
+    #[test]
+    fn other_text_is_not_a_number_of_an_entry() {
+        for text in ["", "5", "5-", "-5", "a-1", "5-1-1"] {
+            assert_eq!(EntryId::parse(text), None, "{text}");
+        }
+    }
+}

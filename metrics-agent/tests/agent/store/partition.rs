@@ -1,0 +1,146 @@
+//! Stores that do not answer for a while.
+//!
+//! They are away for six seconds. A minute differs in nothing but the number of messages: what waits is bounded by 4 MiB, which a unit test
+//! checks, and connections are tried at least every two seconds.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use endpoint_picker_wire::changes::Position;
+
+use super::gate::Gate;
+use super::server::Store;
+use super::{agent, model_server};
+use crate::changes::{exchange, send};
+use crate::harness::{Agent, eventually};
+
+/// How long a store is away: longer than a write may take, and a read.
+const AWAY: Duration = Duration::from_secs(6);
+
+/// A proxy that sends a numbered message with each exchange, and counts what it reads.
+struct Proxy<'a> {
+    agent: &'a Agent,
+    sender: u64,
+    sent: usize,
+    positions: Vec<Position>,
+    read: BTreeMap<String, usize>,
+    longest_exchange: Duration,
+}
+
+impl<'a> Proxy<'a> {
+    fn new(agent: &'a Agent, sender: u64) -> Self {
+        let (positions, read) = (Vec::new(), BTreeMap::new());
+        Self { agent, sender, sent: 0, positions, read, longest_exchange: Duration::ZERO }
+    }
+
+    async fn exchange(&mut self) {
+        self.sent += 1;
+        // The messages are few, and the test ends soon.
+        let text: &'static str = format!("{}-{}", self.sender, self.sent).leak();
+        let began = Instant::now();
+        let (position, deliveries) =
+            send(self.agent, &exchange(self.sender, &self.positions, Some(text))).await;
+        self.longest_exchange = self.longest_exchange.max(began.elapsed());
+        self.positions = vec![position];
+        for (text, _) in deliveries {
+            *self.read.entry(text).or_default() += 1;
+        }
+    }
+
+    /// Whether it has read all messages of another proxy up to this number.
+    fn has_read(&self, other: u64, number: usize) -> bool {
+        (1..=number).all(|number| self.read.contains_key(&format!("{other}-{number}")))
+    }
+}
+
+/// Lets two proxies of two agents exchange for a while.
+async fn exchange_for(one: &mut Proxy<'_>, two: &mut Proxy<'_>, time: Duration) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    let began = Instant::now();
+    while began.elapsed() < time {
+        ticks.tick().await;
+        one.exchange().await;
+        two.exchange().await;
+    }
+}
+
+/// Cuts the way to the store and heals it. Afterwards both proxies have all messages of each other, each once.
+async fn is_away_and_back(one: &Agent, two: &Agent, set_away: impl Fn(bool)) {
+    let (mut one, mut two) = (Proxy::new(one, 1), Proxy::new(two, 2));
+    exchange_for(&mut one, &mut two, Duration::from_secs(1)).await;
+    let sent = [one.sent, two.sent];
+    eventually("both share", async || {
+        exchange_for(&mut one, &mut two, Duration::ZERO).await;
+        one.exchange().await;
+        two.exchange().await;
+        (one.has_read(2, sent[1]) && two.has_read(1, sent[0])).then_some(())
+    })
+    .await;
+    set_away(true);
+    let before = [one.read.len(), two.read.len()];
+    exchange_for(&mut one, &mut two, AWAY).await;
+    assert!(one.read.len() < before[0] + 20 && two.read.len() < before[1] + 20, "nothing passes");
+    set_away(false);
+    let healed = Instant::now();
+    let sent = [one.sent, two.sent];
+    eventually("both have all messages of each other", async || {
+        one.exchange().await;
+        two.exchange().await;
+        (one.has_read(2, sent[1]) && two.has_read(1, sent[0])).then_some(())
+    })
+    .await;
+    let took = healed.elapsed();
+    eprintln!("{took:?} after the store was back, both proxies had all {} messages of each other", sent[0]);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    exchange_for(&mut one, &mut two, Duration::from_secs(1)).await;
+    for proxy in [&one, &two] {
+        let longest = proxy.longest_exchange;
+        assert!(longest < Duration::from_secs(1), "an exchange waited for the store: {longest:?}");
+        // Only what the agent had written when the store stopped, without an answer, is written twice.
+        let repeated = proxy.read.values().filter(|&&times| times > 1).count();
+        assert!(repeated <= 64, "{repeated} messages were read twice");
+        assert!(proxy.read.values().all(|&times| times <= 2));
+    }
+}
+
+#[tokio::test]
+async fn after_a_store_did_not_answer_all_agree_without_a_burst_of_replays() {
+    let store = Store::start(&[]).await;
+    let server = model_server().await;
+    let one = agent("default", &store.url(), &server).await;
+    let two = agent("default", &store.url(), &server).await;
+    is_away_and_back(&one, &two, |is_away| store.set_stopped(is_away)).await;
+}
+
+#[tokio::test]
+async fn after_one_agent_did_not_reach_the_store_all_agree_without_a_burst_of_replays() {
+    let store = Store::start(&[]).await;
+    let gate = Gate::start(store.address()).await;
+    let server = model_server().await;
+    let one = agent("default", &store.url(), &server).await;
+    let two = agent("default", &gate.url(), &server).await;
+    is_away_and_back(&one, &two, |is_away| gate.set_open(!is_away)).await;
+}
+
+#[tokio::test]
+async fn a_full_store_takes_messages_again_when_it_has_room() {
+    let store = Store::start(&[]).await;
+    let server = model_server().await;
+    let one = agent("default", &store.url(), &server).await;
+    let two = agent("default", &store.url(), &server).await;
+    let (mut first, mut second) = (Proxy::new(&one, 1), Proxy::new(&two, 2));
+    exchange_for(&mut first, &mut second, Duration::from_millis(500)).await;
+    assert!(store.command("CONFIG SET maxmemory 1").await.starts_with("+OK"));
+    exchange_for(&mut first, &mut second, Duration::from_secs(2)).await;
+    assert!(one.metric("metrics_agent_store_failures_total").await > 0.5);
+    assert!(one.metric("metrics_agent_store_failures_total").await < 20.0, "pauses between them grow");
+    assert!(store.command("CONFIG SET maxmemory 0").await.starts_with("+OK"));
+    let sent = [first.sent, second.sent];
+    eventually("both have all messages of each other", async || {
+        first.exchange().await;
+        second.exchange().await;
+        (first.has_read(2, sent[1]) && second.has_read(1, sent[0])).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,115 @@
+//! Pools that share through a store, and others that do not.
+
+use core::time::Duration;
+use std::time::Instant;
+
+use metrics_agent::agent::Settings;
+use metrics_agent::catalogue::watch;
+use metrics_agent::sharing::Share;
+use metrics_agent::sharing::store::StoreAddress;
+use tempfile::TempDir;
+
+use super::server::Store;
+use super::{agent, model_server, until_read};
+use crate::changes::{exchange, send, send_to};
+use crate::harness::{Agent, eventually, options_for, scraping};
+
+#[tokio::test]
+async fn proxies_of_two_agents_share_through_the_store_and_other_pools_do_not() {
+    let store = Store::start(&[]).await;
+    let url = store.url();
+    let server = model_server().await;
+    let (one, two) = (agent("default", &url, &server).await, agent("default", &url, &server).await);
+    let other = agent("other", &url, &server).await;
+    send_to(&other, "other", &exchange(3, &[], None)).await;
+    send(&two, &exchange(2, &[], None)).await;
+    let sent = Instant::now();
+    send(&one, &exchange(1, &[], Some("from one"))).await;
+    let age_ms = until_read(&two, 2, "from one").await;
+    assert!((7..=sent.elapsed().as_millis() + 10).contains(&age_ms.into()), "{age_ms} ms");
+    send(&two, &exchange(2, &[], Some("from two"))).await;
+    until_read(&one, 1, "from two").await;
+    // An agent that starts reads what was sent before.
+    let late = agent("default", &url, &server).await;
+    until_read(&late, 4, "from one").await;
+    assert!(send_to(&other, "other", &exchange(3, &[], None)).await.1.is_empty());
+    assert!(store.command("TTL endpoint-picker/changes/{default}").await.starts_with(":1"), "it expires");
+    assert_eq!(one.metric("metrics_agent_store_unreadable_total").await.to_string(), "0");
+}
+
+/// An agent that reads a pool `llama` of this namespace from a file.
+async fn agent_of_file(namespace: &str, url: &str, folder: &TempDir) -> Agent {
+    let path = folder.path().join(format!("{namespace}.yaml"));
+    let pool = format!(
+        "apiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\nmetadata: {{name: llama, namespace: {namespace}}}\n\
+         spec: {{selector: {{matchLabels: {{app: a}}}}, targetPorts: [{{number: 8000}}]}}\n"
+    );
+    std::fs::write(&path, pool).unwrap();
+    let share = Share::Store(StoreAddress::parse(url).unwrap());
+    let manifests = Some(watch::Settings { path, options: options_for("default") });
+    let agent =
+        Agent::start(Settings { share, manifests, ..scraping(&["127.0.0.1:1".parse().unwrap()]) }).await;
+    eventually("the pool is there", async || {
+        (agent.get("/v1/pools/llama/snapshot").await.status == 200).then_some(())
+    })
+    .await;
+    agent
+}
+
+#[tokio::test]
+async fn pools_of_one_name_in_the_files_of_two_namespaces_do_not_share() {
+    let store = Store::start(&[]).await;
+    let url = store.url();
+    let folder = tempfile::tempdir().unwrap();
+    let (one, same) = (agent_of_file("a", &url, &folder).await, agent_of_file("a", &url, &folder).await);
+    let other = agent_of_file("b", &url, &folder).await;
+    for (agent, sender, text) in [(&other, 3, "from b"), (&one, 1, "from a")] {
+        send_to(agent, "llama", &exchange(sender, &[], Some(text))).await;
+    }
+    eventually("the message of its own pool", async || {
+        let (_, deliveries) = send_to(&same, "llama", &exchange(2, &[], None)).await;
+        assert!(deliveries.iter().all(|(text, _)| text == "from a"), "{deliveries:?}");
+        (!deliveries.is_empty()).then_some(())
+    })
+    .await;
+    let (_, deliveries) = send_to(&other, "llama", &exchange(4, &[], None)).await;
+    let texts: Vec<_> = deliveries.iter().map(|(text, _)| text.as_str()).collect();
+    assert_eq!(texts, ["from b"]);
+}
+
+#[tokio::test]
+async fn a_store_that_is_killed_and_comes_back_empty_is_used_again_and_no_proxy_waits_for_it() {
+    let mut store = Store::start(&[]).await;
+    let url = store.url();
+    let server = model_server().await;
+    let (one, two) = (agent("default", &url, &server).await, agent("default", &url, &server).await);
+    send(&one, &exchange(1, &[], Some("before"))).await;
+    until_read(&two, 2, "before").await;
+    store.kill();
+    eventually("the agent has it", async || {
+        send(&one, &exchange(1, &[], None)).await;
+        (one.metric("metrics_agent_store_connected_pools").await < 0.5).then_some(())
+    })
+    .await;
+    eventually("the agent shows how far behind it is", async || {
+        let behind = one.metric("metrics_agent_store_read_behind_seconds{pool=\"default\"}").await;
+        (behind > 0.1).then_some(())
+    })
+    .await;
+    let asked = Instant::now();
+    send(&one, &exchange(1, &[], Some("meanwhile"))).await;
+    let unwritten = "metrics_agent_store_unwritten_messages{pool=\"default\"}";
+    assert!(one.metric(unwritten).await > 0.5);
+    let (_, deliveries) = send(&one, &exchange(5, &[], None)).await;
+    assert!(deliveries.iter().any(|(text, _)| text == "meanwhile"), "proxies of one agent go on");
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    store.restart().await;
+    let back = Instant::now();
+    until_read(&two, 2, "meanwhile").await;
+    assert!(back.elapsed() < Duration::from_secs(10), "{:?}", back.elapsed());
+    send(&two, &exchange(2, &[], Some("after"))).await;
+    until_read(&one, 1, "after").await;
+    assert_eq!(one.metric(unwritten).await.to_string(), "0");
+    assert_eq!(one.metric("metrics_agent_store_dropped_total").await.to_string(), "0");
+    assert!(one.metric("metrics_agent_store_failures_total").await > 0.5);
+}
