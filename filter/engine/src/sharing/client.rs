@@ -19,6 +19,12 @@ use crate::metrics::SharingCounts;
 /// Time from one exchange to the next: changes wait no longer than that.
 const EXCHANGE_EVERY: Duration = Duration::from_millis(20);
 
+/// The same while no other proxy has sent anything for [`COMPANY`]: then only one that starts can.
+const EXCHANGE_ALONE_EVERY: Duration = Duration::from_millis(250);
+
+/// How long exchanges stay frequent after another proxy has sent something, and after the start.
+const COMPANY: Duration = Duration::from_secs(5);
+
 /// Pause after an exchange that failed.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -47,8 +53,10 @@ pub struct SharingClient {
     unsent: Option<Unsent>,
     /// The exchange in flight.
     call: Option<CallId>,
-    /// Since the last exchange began.
-    since_exchange: Period,
+    /// When the last exchange began.
+    began: Duration,
+    /// Since another proxy sent something, or the first exchange; `None` before that.
+    company: Option<Period>,
     /// Until the next exchange.
     pause: Period,
     /// Whether the agent shares; not known before the first answer.
@@ -79,7 +87,8 @@ impl SharingClient {
             importer: Importer::new(identity.sender),
             unsent: None,
             call: None,
-            since_exchange: Period::default(),
+            began: Duration::ZERO,
+            company: None,
             pause: Period::default(),
             is_on: None,
             resync_pause: Period::default(),
@@ -115,7 +124,7 @@ impl SharingClient {
             return None;
         }
         self.pause = Period::new(now, RETRY_AFTER);
-        self.since_exchange = Period::new(now, EXCHANGE_EVERY);
+        self.began = now;
         self.make_message(ledger, now);
         let exchange = Exchange {
             format: CHANGES_FORMAT,
@@ -177,14 +186,15 @@ impl SharingClient {
         match answer.map_err(SharingError::Call).and_then(read) {
             Ok(Some(feed)) => {
                 self.last_error = None;
-                self.pause = self.since_exchange;
                 self.counts.sent += u64::from(self.unsent.take().is_some());
                 if self.is_on == Some(false) {
                     ledger.collect(true);
                     ledger.resend();
                 }
                 self.is_on = Some(true);
-                ExchangeOutcome::Exchanged { passed_over: self.apply(&feed, ledger, now) }
+                let passed_over = self.apply(&feed, ledger, now);
+                self.pause = Period::new(self.began, self.exchange_every(now));
+                ExchangeOutcome::Exchanged { passed_over }
             }
             Ok(None) => {
                 self.last_error = None;
@@ -207,6 +217,15 @@ impl SharingClient {
                 ExchangeOutcome::Failed { error, is_new }
             }
         }
+    }
+
+    /// Time from one exchange to the next.
+    fn exchange_every(&mut self, now: Duration) -> Duration {
+        if self.importer.peers(now) > 0 {
+            self.company = Some(Period::new(now, COMPANY));
+        }
+        let company = self.company.get_or_insert(Period::new(now, COMPANY));
+        if company.contains(now) { EXCHANGE_EVERY } else { EXCHANGE_ALONE_EVERY }
     }
 
     /// Applies a feed. Returns why a message was passed over, if that is new.

@@ -5,11 +5,11 @@ use core::time::Duration;
 use endpoint_picker_engine::agent::{AgentAnswer, CallError};
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 use endpoint_picker_engine::metrics::SharingCounts;
-use endpoint_picker_engine::sharing::{ExchangeOutcome, SharingError};
+use endpoint_picker_engine::sharing::{ExchangeOutcome, LocalPeer, SharingError};
 use endpoint_picker_wire::changes::{Changes, Feed, Position};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
-use crate::fixture::{Agent, ONE, Peer, Proxy, START, TICK, client, delivery, key, message};
+use crate::fixture::{Agent, ONE, Proxy, START, TICK, client, delivery, key, message};
 
 fn status(proxy: &mut Proxy, status: u16, now: Duration) -> ExchangeOutcome {
     let answer = AgentAnswer { status, body: b"reason".to_vec() };
@@ -39,9 +39,34 @@ fn changes_are_exchanged_every_20_ms_one_exchange_after_another() {
 }
 
 #[test]
+fn a_proxy_that_is_alone_exchanges_four_times_a_second_until_another_sends_something() {
+    let (mut one, mut agent) = (Proxy::new(1), Agent::new(9));
+    let rounds = |one: &mut Proxy, agent: &mut Agent, from: Duration| {
+        let times = (0..50).map(|tick| from + tick * TICK);
+        let mut count = 0;
+        for now in times {
+            if let Some(exchange) = one.exchange(now) {
+                count += 1;
+                let feed = agent.take(&exchange, now);
+                one.answer(&feed, now);
+            }
+        }
+        count
+    };
+    assert_eq!(rounds(&mut one, &mut agent, START), 50, "in the first second");
+    let later = START + Duration::from_secs(10);
+    rounds(&mut one, &mut agent, later);
+    assert!((4..=5).contains(&rounds(&mut one, &mut agent, later + 50 * TICK)));
+    let later = later + 100 * TICK;
+    let exchange = Proxy::new(2).exchange(later).unwrap();
+    agent.take(&exchange, later);
+    assert!(rounds(&mut one, &mut agent, later) > 35, "after at most 250 ms");
+}
+
+#[test]
 fn nothing_is_exchanged_before_the_endpoints_are_known() {
     let mut client = client(1, 1);
-    assert!(client.next_exchange(&mut Peer::default(), START).is_none());
+    assert!(client.next_exchange(&mut LocalPeer::default(), START).is_none());
 }
 
 #[test]
@@ -119,7 +144,7 @@ fn changes_of_other_versions_are_passed_over_and_the_rest_is_applied() {
         panic!("the first is malformed");
     };
     assert!(reason.contains("malformed"), "{reason}");
-    assert_eq!(two.peer.ledger.requests_in_flight(), 1);
+    assert_eq!(two.peer.ledger().requests_in_flight(), 1);
     let counts = SharingCounts { sent: 1, received: 3, unreadable: 2, failed: 0 };
     assert_eq!(two.client.take_counts(), counts);
     let now = START + TICK;

@@ -12,10 +12,8 @@ use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest};
-use endpoint_picker_engine::ledger::{Change, Ledger, changes_of};
-use endpoint_picker_engine::sharing::{
-    ExchangeOutcome, Identity, Imported, Outbox, OwnChanges, PeerLedger, Positions, SharingClient,
-};
+use endpoint_picker_engine::ledger::changes_of;
+use endpoint_picker_engine::sharing::{ExchangeOutcome, Identity, LocalPeer, Positions, SharingClient};
 use endpoint_picker_wire::changes::{Changes, Delivery, Exchange, Feed, Position};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
@@ -23,9 +21,6 @@ pub(crate) const START: Duration = Duration::from_secs(1_000_000);
 pub(crate) const TICK: Duration = Duration::from_millis(20);
 pub(crate) const ONE: Load = Load { requests: 1, tokens: 100 };
 pub(crate) const NONE: Load = Load { requests: 0, tokens: 0 };
-
-/// This proxy's only worker.
-const WORKER: u64 = 0;
 
 const AVOID: Duration = Duration::from_millis(250);
 
@@ -38,55 +33,14 @@ pub(crate) fn key(host: u8) -> u64 {
     pool(&[host]).endpoints()[0].key()
 }
 
-/// A ledger with its outbox.
-#[derive(Debug, Default)]
-pub(crate) struct Peer {
-    pub(crate) ledger: Ledger,
-    outbox: Outbox,
-}
-
-impl Peer {
-    pub(crate) fn new(hosts: &[u8], pipeline: &Pipeline) -> Self {
-        let mut peer = Self::default();
-        peer.ledger.adopt(pool(hosts), [pipeline], AVOID);
-        peer
-    }
-
-    pub(crate) fn apply(&mut self, changes: impl IntoIterator<Item = Change>) {
-        for change in changes {
-            self.ledger.apply(WORKER, &change);
-            self.outbox.push(change);
-        }
-    }
-}
-
-impl PeerLedger for Peer {
-    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
-        read(&self.ledger)
-    }
-
-    fn collect(&mut self, is_on: bool) {
-        self.outbox.open(is_on);
-    }
-
-    fn take_own(&mut self) -> OwnChanges {
-        self.outbox.take()
-    }
-
-    fn import(&mut self, make: impl FnOnce(&Ledger) -> Vec<Imported>) {
-        for imported in make(&self.ledger) {
-            imported.apply_to(&mut self.ledger);
-        }
-    }
-
-    fn resend(&mut self) {
-        self.ledger.resend();
-    }
+/// The ledger of a proxy with these hosts.
+pub(crate) fn peer(hosts: &[u8], pipeline: &Pipeline) -> LocalPeer {
+    LocalPeer::new(pool(hosts), pipeline, AVOID)
 }
 
 /// A proxy with a pool of three hosts.
 pub(crate) struct Proxy {
-    pub(crate) peer: Peer,
+    pub(crate) peer: LocalPeer,
     pub(crate) client: SharingClient,
     pipeline: Pipeline,
 }
@@ -94,7 +48,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn new(sender: u64) -> Self {
         let pipeline = Pipeline::default();
-        let peer = Peer::new(&[1, 2, 3], &pipeline);
+        let peer = peer(&[1, 2, 3], &pipeline);
         Self { peer, client: client(sender, 1), pipeline }
     }
 
@@ -105,7 +59,7 @@ impl Proxy {
         let body = Body::read(&body, Api::Completions, &options).unwrap();
         let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
         let readings = vec![Reading { ready: true, updated: Some(now), ..Reading::default() }; 3];
-        let ledger = &self.peer.ledger;
+        let ledger = self.peer.ledger();
         let mut decision =
             self.pipeline.decide(&request, &ledger.view(&readings, now), now, &mut SplitMix64::new(1));
         let destination = decision.destination().unwrap();
@@ -116,7 +70,7 @@ impl Proxy {
     }
 
     pub(crate) fn loads(&self) -> Vec<Load> {
-        self.peer.ledger.loads().to_vec()
+        self.peer.ledger().loads().to_vec()
     }
 
     /// The exchange that is due, decoded.

@@ -7,6 +7,8 @@ mod exchanges;
 mod fixture;
 mod proxies;
 mod shuffled;
+#[cfg(not(target_family = "wasm"))]
+mod simulation;
 
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner};

@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 
-use crate::fixture::{Peer, START, client, delivery, key};
+use crate::fixture::{START, client, delivery, key, peer};
 use crate::for_all;
 
 const HOSTS: usize = 3;
@@ -78,7 +78,8 @@ fn pipeline() -> Pipeline {
 
 /// The keys of the plugins with prefixes, cold order and sessions.
 fn state_keys(pipeline: &Pipeline) -> [u64; 3] {
-    let ledger = Peer::new(&[1], pipeline).ledger;
+    let peer = peer(&[1], pipeline);
+    let ledger = peer.ledger();
     let of = |is_kind: fn(&PluginState) -> bool| {
         let mut keys = pipeline.plugins().iter().map(Instance::key);
         keys.find(|key| is_kind(ledger.states().of(*key))).unwrap()
@@ -176,7 +177,7 @@ fn known(ledger: &Ledger, [prefixes, cold, sessions]: [u64; 3]) -> Known {
 /// The knowledge of a proxy that reads messages in this order, some in each answer.
 fn read(messages: &[&(Changes, Duration)], per_answer: usize, pipeline: &Pipeline, keys: [u64; 3]) -> Known {
     let now = START + Duration::from_millis(END_MS);
-    let mut peer = Peer::new(&[1, 2, 3], pipeline);
+    let mut peer = peer(&[1, 2, 3], pipeline);
     let mut client = client(1, 1);
     for part in messages.chunks(per_answer) {
         let deliveries =
@@ -186,7 +187,7 @@ fn read(messages: &[&(Changes, Duration)], per_answer: usize, pipeline: &Pipelin
         let answer = endpoint_picker_engine::agent::AgentAnswer { status: 200, body };
         client.finish(Ok(answer), &mut peer, now);
     }
-    known(&peer.ledger, keys)
+    known(peer.ledger(), keys)
 }
 
 #[test]

@@ -1,0 +1,245 @@
+//! What sharing costs a proxy: collecting its own changes, sending them, and applying those of others.
+//!
+//! Four proxies have 1 000 requests/s each, chats of 2 KB, over 100 endpoints. An exchange every 20 ms has 20 of a proxy's requests, and
+//! its answer 60 of others.
+
+#![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
+#![allow(missing_docs, reason = "the macros of the bench harness make public functions")]
+
+use core::hint::black_box;
+use core::time::Duration;
+use std::sync::Arc;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use endpoint_picker::body::{Api, Body};
+use endpoint_picker::headers::Headers;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::reading::Reading;
+use endpoint_picker::request::Request;
+use endpoint_picker::rng::SplitMix64;
+use endpoint_picker_engine::agent::AgentAnswer;
+use endpoint_picker_engine::ledger::{Change, ChangeKind, changes_of};
+use endpoint_picker_engine::sharing::{
+    ExchangeOutcome, Identity, LocalPeer, PeerLedger, Positions, SharingClient,
+};
+use endpoint_picker_wire::changes::{Delivery, Exchange, Feed};
+use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
+
+const PROXIES: u64 = 4;
+const REQUESTS_PER_SECOND: usize = 1_000;
+const ENDPOINTS: u8 = 100;
+
+/// Requests of a proxy between two exchanges.
+const REQUESTS: usize = REQUESTS_PER_SECOND / 50;
+
+const EXCHANGE_EVERY: Duration = Duration::from_millis(20);
+
+/// Requests that are in flight in a proxy: a second's.
+const IN_FLIGHT: usize = REQUESTS_PER_SECOND;
+
+/// What the requests have in common.
+#[derive(Clone, Copy)]
+enum Chats {
+    /// Nothing: every block of every prompt is new.
+    New,
+    /// Of eight requests, seven go on with a conversation by 256 bytes.
+    Conversations,
+}
+
+struct Proxy {
+    pipeline: Pipeline,
+    readings: Vec<Reading>,
+    peer: LocalPeer,
+    client: SharingClient,
+    number: usize,
+    requests: usize,
+    ends: std::collections::VecDeque<Change>,
+    now: Duration,
+}
+
+impl Proxy {
+    fn new(sender: u64, shares: bool) -> Self {
+        let pipeline = Pipeline::default();
+        let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), vec![]);
+        let pool = Pool::new("p".to_owned(), (0..ENDPOINTS).map(endpoint).collect()).unwrap();
+        let now = Duration::from_secs(1_000_000);
+        let reading = Reading { ready: true, updated: Some(now), waiting: Some(0), ..Reading::default() };
+        let identity = Identity { sender, epoch: 1 };
+        let mut proxy = Self {
+            readings: vec![reading; ENDPOINTS.into()],
+            peer: LocalPeer::new(Arc::new(pool), &pipeline, Duration::ZERO),
+            client: SharingClient::new("p", "envoy".to_owned(), identity, Positions::default()),
+            number: usize::try_from(sender).unwrap(),
+            requests: 0,
+            ends: std::collections::VecDeque::new(),
+            pipeline,
+            now,
+        };
+        if shares {
+            proxy.exchange();
+            proxy.answer(Vec::new());
+        } else {
+            proxy.peer.collect(false);
+        }
+        proxy
+    }
+
+    /// A prompt of 2 KB, or of a conversation that began with that.
+    fn prompt(&mut self, chats: Chats) -> String {
+        let (conversation, turns) = match chats {
+            Chats::New => (self.requests, 0),
+            Chats::Conversations => (self.requests / 8, self.requests % 8),
+        };
+        self.requests += 1;
+        let text = format!("request {} of proxy {}, which goes on and on. ", conversation, self.number);
+        let mut prompt = text.repeat(2048 / text.len() + 1);
+        prompt.truncate(2048);
+        for turn in 0..turns {
+            let text = format!("turn {turn} of that. ");
+            prompt.push_str(&text.repeat(256 / text.len() + 1)[..256]);
+        }
+        prompt
+    }
+
+    /// Decides on a request, and ends one that is in flight.
+    fn request(&mut self, chats: Chats) {
+        let json = format!(r#"{{"model": "llama", "prompt": "{}"}}"#, self.prompt(chats));
+        self.decide(&json);
+    }
+
+    fn decide(&mut self, json: &str) {
+        let body =
+            Body::read(json, Api::Completions, &self.pipeline.body_options(Headers::default())).unwrap();
+        let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
+        let view = self.peer.ledger().view(&self.readings, self.now);
+        let mut rng = SplitMix64::new(self.requests as u64);
+        let mut decision = self.pipeline.decide(&request, &view, self.now, &mut rng);
+        let changes = changes_of(&mut decision, self.peer.ledger().pool());
+        for Change { endpoint, kind } in &changes {
+            if let ChangeKind::Started(load) = kind {
+                self.ends.push_back(Change { endpoint: *endpoint, kind: ChangeKind::Ended(*load) });
+            }
+        }
+        self.peer.apply(changes);
+        while self.ends.len() > IN_FLIGHT {
+            self.peer.apply(self.ends.pop_front());
+        }
+    }
+
+    /// The next exchange. Returns its message.
+    fn exchange(&mut self) -> Option<Bytes> {
+        self.now += EXCHANGE_EVERY;
+        let request = self.client.next_exchange(&mut self.peer, self.now).unwrap();
+        self.client.sent(1);
+        Exchange::decode(request.body.unwrap().as_slice()).unwrap().changes
+    }
+
+    /// Takes an answer with messages of others.
+    fn answer(&mut self, messages: Vec<Bytes>) {
+        self.answer_bytes(feed(messages));
+    }
+
+    fn answer_bytes(&mut self, body: Vec<u8>) {
+        let outcome = self.client.finish(Ok(AgentAnswer { status: 200, body }), &mut self.peer, self.now);
+        assert_eq!(outcome, ExchangeOutcome::Exchanged { passed_over: None });
+    }
+}
+
+/// An answer of the agent with these messages.
+fn feed(messages: Vec<Bytes>) -> Vec<u8> {
+    let deliveries = messages.into_iter().map(|changes| Delivery { age_ms: 10, changes }).collect();
+    Feed { format: CHANGES_FORMAT, position: None, deliveries }.encode_to_vec()
+}
+
+/// The next message of a proxy, with as many requests as come between two exchanges.
+fn next_message(proxy: &mut Proxy, chats: Chats) -> Bytes {
+    (0..REQUESTS).for_each(|_| proxy.request(chats));
+    let message = proxy.exchange().unwrap();
+    proxy.answer(Vec::new());
+    message
+}
+
+/// Prints what a second of requests takes on the way.
+fn traffic() {
+    for (name, chats) in [("new prompts", Chats::New), ("conversations", Chats::Conversations)] {
+        let mut proxies: Vec<_> = (0..PROXIES).map(|number| Proxy::new(number + 1, true)).collect();
+        let mut bytes = 0;
+        let seconds = 10;
+        for _ in 0..50 * seconds {
+            let messages: Vec<_> = proxies.iter_mut().map(|proxy| next_message(proxy, chats)).collect();
+            bytes += messages.iter().map(Bytes::len).sum::<usize>();
+            for (number, proxy) in proxies.iter_mut().enumerate() {
+                let others = messages.iter().enumerate().filter(|(other, _)| *other != number);
+                let others = others.map(|(_, message)| message.clone()).collect();
+                proxy.exchange();
+                proxy.answer(others);
+            }
+        }
+        let requests = 50 * seconds * REQUESTS * proxies.len();
+        println!(
+            "{name}: {} bytes per request, {:.2} MB/s of messages to the store from {PROXIES} proxies at {REQUESTS_PER_SECOND} requests/s",
+            bytes / requests,
+            bytes as f64 / seconds as f64 / 1e6
+        );
+    }
+}
+
+fn costs(criterion: &mut Criterion) {
+    traffic();
+    let mut group = criterion.benchmark_group("2 KB chats, 100 endpoints, new prompts");
+    group.throughput(Throughput::Elements(REQUESTS as u64));
+    for (name, shares) in [("20 requests, decided alone", false), ("20 requests, collected for others", true)]
+    {
+        let mut proxy = Proxy::new(1, shares);
+        (0..2 * IN_FLIGHT).for_each(|_| proxy.request(Chats::New));
+        proxy.peer.take_own();
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched(
+                || (),
+                |()| {
+                    (0..REQUESTS).for_each(|_| proxy.request(Chats::New));
+                    // Dropped here in both cases, and sent in the next measurement.
+                    black_box(proxy.peer.take_own())
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    let mut proxy = Proxy::new(1, true);
+    (0..2 * IN_FLIGHT).for_each(|_| proxy.request(Chats::New));
+    group.bench_function("20 own requests, sent", |bencher| {
+        bencher.iter_custom(|times| {
+            let mut took = Duration::ZERO;
+            for _ in 0..times {
+                (0..REQUESTS).for_each(|_| proxy.request(Chats::New));
+                let begin = std::time::Instant::now();
+                proxy.now += EXCHANGE_EVERY;
+                black_box(proxy.client.next_exchange(&mut proxy.peer, proxy.now).unwrap());
+                proxy.client.sent(1);
+                proxy.answer(Vec::new());
+                took += begin.elapsed();
+            }
+            took
+        });
+    });
+    let mut others: Vec<_> = (2..=PROXIES).map(|number| Proxy::new(number, true)).collect();
+    group.bench_function("60 requests of three others, applied", |bencher| {
+        bencher.iter_custom(|times| {
+            let mut took = Duration::ZERO;
+            for _ in 0..times {
+                let messages = others.iter_mut().map(|proxy| next_message(proxy, Chats::New)).collect();
+                let feed = feed(messages);
+                proxy.exchange();
+                let begin = std::time::Instant::now();
+                proxy.answer_bytes(black_box(feed));
+                took += begin.elapsed();
+            }
+            took
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, costs);
+criterion_main!(benches);
