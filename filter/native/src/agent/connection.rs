@@ -73,6 +73,11 @@ impl Connection {
         self.current = (self.current + 1) % self.addresses.len().max(1);
     }
 
+    /// Uses the first agent from now on.
+    pub(super) fn use_first(&mut self) {
+        self.current = 0;
+    }
+
     /// Takes in the credentials if their files have changed. Unusable ones leave the last good ones in use.
     fn read_credentials(&mut self, now: Duration) {
         match self.files.changed(now) {

@@ -6,6 +6,7 @@ use std::io;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
+use endpoint_picker::period::Period;
 use endpoint_picker_engine::agent::{CallError, CallId};
 
 use super::connection::Connection;
@@ -25,13 +26,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Time between two rounds while no exchange can begin, because no snapshot has arrived yet.
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long another agent of the list is used before the first one is tried again: proxies share through one agent.
+const FIRST_AGENT_AFTER: Duration = Duration::from_secs(5);
+
 /// Starts a thread that exchanges a pool's changes.
 pub(crate) fn start(mut sharer: Sharer, access: &DirectAccess) -> io::Result<Thread> {
     let access = access.clone();
     Thread::start("epp-share", move |stop| {
         let mut connection = Connection::new(&access, Arc::clone(stop));
+        let mut other_agent = Period::default();
         while !stop.is_stopped() {
-            let round = catch_unwind(AssertUnwindSafe(|| round(&mut sharer, &mut connection, stop)));
+            let round = catch_unwind(AssertUnwindSafe(|| {
+                round(&mut sharer, &mut connection, &mut other_agent, stop)
+            }));
             if round.is_err() && sharer.awaits(CALL) {
                 // The panic was logged when it happened.
                 sharer.finish(Err(CallError::NoAnswer("a defect of the picker".to_owned())), clock::now());
@@ -42,14 +49,18 @@ pub(crate) fn start(mut sharer: Sharer, access: &DirectAccess) -> io::Result<Thr
     })
 }
 
-/// Sends the exchange that is due. Returns whether there was one.
-fn round(sharer: &mut Sharer, connection: &mut Connection, stop: &Stop) -> bool {
+/// Sends the exchange that is due. Returns whether there was one. While `other_agent` lasts, another agent than the first is used.
+fn round(sharer: &mut Sharer, connection: &mut Connection, other_agent: &mut Period, stop: &Stop) -> bool {
     let now = clock::now();
     let Some(exchange) = sharer.next_exchange(now) else { return false };
+    if !other_agent.contains(now) {
+        connection.use_first();
+    }
     sharer.sent(CALL);
     let answer = connection.send(&exchange, now);
     if !stop.is_stopped() && !sharer.finish(answer, clock::now()) {
         connection.use_next();
+        *other_agent = Period::new(now, FIRST_AGENT_AFTER);
     }
     true
 }

@@ -1,6 +1,7 @@
 //! Changes that a pool exchanges with those of other proxies.
 
 use core::time::Duration;
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use endpoint_picker_wire::changes::{Changes, Delivery, EndpointLoad, Exchange, F
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 
 use crate::fixture::{answer, attach_to, eventually, eventually_has, snapshot};
-use crate::server::{Reply, Request, Server};
+use crate::server::{Reply, Request, Server, free_port};
 
 const ONE: Load = Load { requests: 1, tokens: 100 };
 
@@ -118,4 +119,28 @@ fn an_agent_that_hangs_does_not_keep_loads_of_vanished_proxies() {
     let silent = Instant::now();
     eventually("it is dropped", || in_flight() == 0);
     assert!(silent.elapsed() < Duration::from_millis(2500), "{:?}", silent.elapsed());
+}
+
+#[test]
+fn changes_go_to_the_first_agent_of_the_list_again_when_it_is_back() {
+    let (first, second) = (Agent::default(), Agent::default());
+    let port = free_port();
+    let address = port.local_addr().unwrap();
+    drop(port);
+    let server = second.start();
+    let attachment = attach_to(&[format!("http://{address}"), format!("http://{}", server.address())]);
+    eventually_has(&attachment, 2, 1);
+    let count = |agent: &Agent| agent.exchanges.lock().unwrap().len();
+    eventually("the second agent takes changes", || count(&second) > 3);
+    let back = Server::on(TcpListener::bind(address).unwrap(), None, {
+        let first = first.clone();
+        move |request| first.reply(request)
+    });
+    let began = Instant::now();
+    eventually("the first agent takes them again", || count(&first) > 3);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let before = count(&second);
+    eventually("and goes on to take them", || count(&first) > 30);
+    assert_eq!(count(&second), before);
+    drop((attachment, back));
 }
