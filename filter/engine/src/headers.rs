@@ -19,6 +19,12 @@ pub const NO_FALLBACK: &str = "none";
 /// The reason why a request was dropped.
 pub const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
+/// How long a request waited in the queue, in milliseconds, for clients that ask for explanations.
+pub const QUEUE_WAIT: &str = "x-llm-d-queue-wait-ms";
+
+/// Seconds after which a client that was turned away may come again.
+pub(crate) const RETRY_AFTER: &str = "retry-after";
+
 /// The endpoint that computes the prompt.
 pub(crate) const PREFILLER: &str = "x-prefiller-host-port";
 
@@ -48,7 +54,8 @@ pub(crate) const CONTROL: [&str; 11] = [
 ];
 
 /// Headers of answers that servers must not set.
-pub(crate) const OF_ANSWERS: [&str; 5] = [DESTINATION, SCORES, EXPLANATION, SERVED, DROPPED_REASON];
+pub(crate) const OF_ANSWERS: [&str; 6] =
+    [DESTINATION, SCORES, EXPLANATION, SERVED, DROPPED_REASON, QUEUE_WAIT];
 
 /// Bytes of a header value that later filters can use: Envoy's `header_to_metadata` ignores values of 8 KiB and more.
 pub const LONGEST_VALUE: usize = 8191;

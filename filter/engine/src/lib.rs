@@ -25,5 +25,6 @@ pub mod pool_in_use;
 pub mod pool_store;
 pub mod pool_view;
 pub mod proxy;
+pub mod queue;
 pub mod sharing;
 pub mod snapshot;

@@ -159,6 +159,7 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
             // Gauges are set after the read, because a store may hold a lock during it.
             let (pool, loads) =
                 store.read(|ledger| (Arc::clone(ledger.pool()), ledger.own_loads().collect::<Vec<_>>()));
+            metrics.queued.set(store.with_queue(|queue| queue.waiting()).unwrap_or(0));
             metrics.in_flight.set(loads.iter().map(|load| load.requests).sum());
             let endpoints = pool.endpoints().iter().map(Endpoint::printed_address);
             metrics.set_loads(endpoints.zip(loads));

@@ -1,9 +1,11 @@
 //! The keeper of a pool's view and ledger, which always have the same endpoints.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use crate::ledger::{Change, Ledger, LedgerStore};
 use crate::pool_view::PoolView;
+use crate::queue::Queue;
 
 /// Keeps the view and the ledger of a pool.
 ///
@@ -27,6 +29,21 @@ pub trait PoolStore {
 
     /// Replaces the view and has the ledger follow it. Returns the older view.
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView>;
+
+    /// Runs with the queue in front of the pool. Inside, view and ledger can be read. `None`: requests do not wait in this proxy.
+    fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {
+        let _ = run;
+        None
+    }
+
+    /// The same with a queue that has taken in the state of the pool.
+    fn with_current_queue<T>(&self, now: Duration, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {
+        self.with_queue(|queue| {
+            queue.follow(&self.view(), now);
+            self.read(|ledger| queue.measure(ledger, now));
+            run(queue)
+        })
+    }
 }
 
 /// A worker's own copy of the view and the ledger.

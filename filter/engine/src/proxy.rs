@@ -28,10 +28,19 @@ impl core::error::Error for ProxyError {}
 /// The result of a call to the proxy.
 pub type Result<T> = core::result::Result<T, ProxyError>;
 
+/// Has the proxy call [`Exchange::resumed`](crate::exchange::Exchange::resumed) on the request's own thread. The [queue](crate::queue)
+/// calls it from any thread, while it is locked; so it must not call the queue.
+pub type Resume = Box<dyn Fn() + Send>;
+
 /// One request in a proxy, from its head to the end of its answer.
 pub trait Proxy {
     /// Time since an origin that all workers of the proxy share.
     fn now(&self) -> Result<Duration>;
+
+    /// The way to resume this request from any thread, for a proxy whose store has a [queue](crate::queue).
+    fn resume(&self) -> Result<Resume> {
+        Err(ProxyError { call: "resume", status: "requests do not wait in this proxy".to_owned() })
+    }
 
     /// All request headers.
     fn request_headers(&self) -> Result<HeaderList>;

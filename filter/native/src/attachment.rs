@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::agent::{Callouts, Sharer, Thread, Updater, poll_thread, share_thread, ticker};
 use crate::clock;
 use crate::config::AgentAccess;
+use crate::queue_thread;
 use crate::registry::Registry;
 use crate::shared::{SharedPool, SharedStore};
 use crate::users::{Users, Wake};
@@ -68,7 +69,7 @@ impl Attachment {
             let pool = Arc::<SharedPool>::default();
             let users = Arc::<Users>::default();
             let sharing = Arc::new(Mutex::new(sharing(name, proxy)));
-            let threads = match access {
+            let mut threads = match access {
                 AgentAccess::Direct(access) => {
                     let sharer = Sharer::new(SharedStore::new(&pool), Arc::clone(&sharing));
                     vec![
@@ -78,6 +79,7 @@ impl Attachment {
                 }
                 AgentAccess::Cluster(_) => vec![ticker::start(Arc::clone(&users))?],
             };
+            threads.push(queue_thread::start(SharedStore::new(&pool))?);
             Ok::<_, io::Error>(Running { pool, users, sharing, _threads: threads })
         })?;
         let callouts = match access {

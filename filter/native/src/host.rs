@@ -7,7 +7,7 @@ use endpoint_picker::headers::HeaderList;
 use endpoint_picker::packed;
 use endpoint_picker_engine::headers::{DESTINATION, NO_FALLBACK, SCORES};
 use endpoint_picker_engine::metadata::Metadata;
-use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result};
+use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result, Resume};
 use endpoint_picker_wire::endpoint_scores_field;
 
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
@@ -26,6 +26,9 @@ const FALLBACK_KEY: &str = "endpoint-picker-fallback";
 
 /// Bytes of the scores in metadata at most.
 const MAX_SCORES_BYTES: usize = 8191;
+
+/// The event with which the queue resumes a request.
+const RESUME: u64 = 0;
 
 /// What the hook at hand is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +140,11 @@ fn join(pieces: &[&[u8]], max_bytes: usize) -> Vec<u8> {
 impl Proxy for Envoy<'_, '_> {
     fn now(&self) -> Result<Duration> {
         Ok(clock::now())
+    }
+
+    fn resume(&self) -> Result<Resume> {
+        let scheduler = self.request.scheduler().ok_or_else(|| refused("http_filter_scheduler_new"))?;
+        Ok(Box::new(move || scheduler.commit(RESUME)))
     }
 
     fn request_headers(&self) -> Result<HeaderList> {

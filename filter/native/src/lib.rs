@@ -19,6 +19,7 @@ mod interleavings;
 mod metrics;
 mod picker;
 mod proxy_name;
+mod queue_thread;
 mod registry;
 pub mod shared;
 mod stream;

@@ -17,6 +17,8 @@ pub(crate) enum Outcome {
     Continue,
     /// Envoy holds it, with the part of the body that has arrived.
     Hold,
+    /// Envoy holds it until it is resumed.
+    Wait,
     /// Envoy answers it; to be sent when nothing borrows the request's state.
     Reply(LocalReply),
     /// It is answered already.
@@ -70,7 +72,7 @@ impl Stream {
         let outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
             exchange.request_headers(pool, envoy, end_of_stream)
         });
-        if let Outcome::Hold = outcome {
+        if let Outcome::Hold | Outcome::Wait = outcome {
             // So that the listener needs no larger limit of its own.
             request.raise_buffer_limit(self.worker.buffer_limit());
         }
@@ -88,6 +90,18 @@ impl Stream {
     /// The request's trailers have arrived, and so has its whole body.
     pub(crate) fn request_trailers(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
         self.in_request(request, Event::Other, |exchange, pool, envoy| exchange.request_trailers(pool, envoy))
+    }
+
+    /// The queue has resumed the request. Only [`Outcome::Continue`] has it go on.
+    pub(crate) fn resumed(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
+        if self.part != Part::Active {
+            return Outcome::Answered;
+        }
+        self.in_request(request, Event::Other, |exchange, pool, envoy| {
+            let size = envoy.request_body_size();
+            // A request that has nothing to do stays where it is, as one that waits.
+            exchange.resumed(pool, envoy, size).unwrap_or(Flow::Wait)
+        })
     }
 
     /// The head of the answer has arrived, also if the module has sent it.
@@ -147,6 +161,7 @@ impl Stream {
                 Outcome::Reply(reply)
             }
             (None, Flow::Hold) => Outcome::Hold,
+            (None, Flow::Wait) => Outcome::Wait,
             (None, Flow::Continue) => Outcome::Continue,
         }
     }

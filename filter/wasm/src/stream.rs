@@ -24,7 +24,7 @@ impl Stream {
 
 fn action(flow: Flow) -> Action {
     match flow {
-        Flow::Hold => Action::Pause,
+        Flow::Hold | Flow::Wait => Action::Pause,
         Flow::Continue => Action::Continue,
     }
 }

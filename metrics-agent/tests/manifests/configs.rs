@@ -121,6 +121,23 @@ fn flow_control_but_its_detector_is_ignored_with_a_warning() {
 }
 
 #[test]
+fn with_the_gate_requests_wait_in_proxies_that_have_a_queue() {
+    let section = "flowControl: {maxRequests: 7, priorityBands: [{priority: 5, maxRequests: 3}]}";
+    for gate in ["flowControl", "flowControl= True", "flowControl=0', 'flowControl=1"] {
+        let text = config(&format!("plugins: [{{type: queue-scorer}}]\nfeatureGates: ['{gate}']\n{section}"));
+        let [warning] = &warnings(&text)[..] else { panic!("{:?}", warnings(&text)) };
+        let expected = "requests wait only in the native module; the wasm filter refuses this configuration";
+        assert!(warning.ends_with(expected), "{warning}");
+        let queueing = policy(&text).picker_config.unwrap().flow_control.unwrap();
+        assert_eq!((queueing.max_requests, queueing.priority_bands.len()), (7, 1));
+    }
+    let off = config(&format!(
+        "plugins: [{{type: queue-scorer}}]\nfeatureGates: [flowControl, 'flowControl=0']\n{section}"
+    ));
+    assert_eq!(policy(&off).picker_config.unwrap().flow_control, None);
+}
+
+#[test]
 fn parsers_and_the_default_detector_need_not_be_declared() {
     let picker = policy(&config(
         "plugins: [{type: queue-scorer}]

@@ -57,6 +57,11 @@ pub struct Eviction {
 }
 
 impl Config {
+    /// Whether a policy depends on the tokens that requests were served.
+    pub fn counts_service(&self) -> bool {
+        self.bands.iter().any(|(_, band)| matches!(band.fairness, Fairness::ProgramAware(_)))
+    }
+
     /// Adds a band for each priority that has none, up to [`MAX_BANDS`]. Requests of other priorities fall back to priority 0.
     #[must_use]
     pub fn with_priorities(mut self, priorities: impl IntoIterator<Item = i32>) -> Self {

@@ -95,7 +95,7 @@ impl Reporter {
             rejected,
             shadow_agreed: has_shadow.then_some(shadow_agreed),
             shadow_disagreed: has_shadow.then_some(shadow_disagreed),
-            flow_control: None,
+            flow_control: store.with_current_queue(now, |queue| queue.report()).flatten(),
         };
         Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })
     }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker::usage::UsageReader;
+use endpoint_picker::usage::{Usage, UsageReader};
 
 use super::head::AnswerHead;
 use crate::metrics::{AnswerUsage, Labels, MetricSink, Metrics};
@@ -10,7 +10,8 @@ use crate::metrics::{AnswerUsage, Labels, MetricSink, Metrics};
 /// An answer whose tokens are counted.
 #[derive(Debug)]
 pub(super) struct AnswerTokens {
-    models: Labels,
+    /// `None` if they are not counted into metrics.
+    models: Option<Labels>,
     reader: UsageReader,
     /// When the endpoint was chosen.
     chosen: Duration,
@@ -19,7 +20,7 @@ pub(super) struct AnswerTokens {
 
 impl AnswerTokens {
     /// Begins to read the answer; `None` if answers with such a head are not read.
-    pub(super) fn begin(models: Labels, head: &AnswerHead, chosen: Duration) -> Option<Self> {
+    pub(super) fn begin(models: Option<Labels>, head: &AnswerHead, chosen: Duration) -> Option<Self> {
         let reader = UsageReader::new(&head.content_type, head.content_encoding.as_deref())?;
         Some(Self { models, reader, chosen, first_byte: None })
     }
@@ -34,8 +35,8 @@ impl AnswerTokens {
         self.reader.piece(chunk);
     }
 
-    /// Counts the tokens of the answer, which ends now.
-    pub(super) fn count<M: MetricSink>(self, metrics: &mut Metrics<M>, now: Duration) {
+    /// Counts the tokens of the answer, which ends now. Returns them.
+    pub(super) fn count<M: MetricSink>(self, metrics: &mut Metrics<M>, now: Duration) -> Usage {
         let Self { models, reader, chosen, first_byte } = self;
         let first_byte = first_byte.filter(|_| reader.is_streamed());
         let answer = AnswerUsage {
@@ -43,6 +44,9 @@ impl AnswerTokens {
             whole: now.saturating_sub(chosen),
             since_first: first_byte.map(|first| now.saturating_sub(first)),
         };
-        metrics.count_tokens(&models, &answer);
+        if let Some(models) = models {
+            metrics.count_tokens(&models, &answer);
+        }
+        answer.usage
     }
 }

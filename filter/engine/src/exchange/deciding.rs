@@ -8,23 +8,32 @@ use endpoint_picker::request::Request;
 use endpoint_picker::restore::Restore;
 
 use super::head::RequestHead;
+use super::queue_place::QueuePlace;
 use super::subset_hint;
 use crate::directive::{Action, DecisionKind, Directive};
 use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_in_use::PoolInUse;
 use crate::pool_store::PoolStore;
 use crate::proxy::{Proxy, Result};
+use crate::queue::Refusal;
 
-/// A directive for one request.
-pub(super) struct Decided {
-    pub(super) directive: Directive,
-    /// The labels of the answer's tokens, if those are counted.
-    pub(super) models: Option<Labels>,
+/// What is decided for one request.
+pub(super) enum Decided {
+    /// It is decided.
+    Made {
+        directive: Directive,
+        /// The labels of the answer's tokens, if those are counted.
+        models: Option<Labels>,
+    },
+    /// It waits in the queue.
+    Waits,
+    /// The queue turns it away.
+    Refused(Refusal),
 }
 
 impl From<Directive> for Decided {
     fn from(directive: Directive) -> Self {
-        Self { directive, models: None }
+        Self::Made { directive, models: None }
     }
 }
 
@@ -66,6 +75,7 @@ pub(super) struct Decider<'a, S, M: MetricSink, P> {
     pub(super) pool: &'a mut PoolInUse<S, M>,
     pub(super) proxy: &'a P,
     pub(super) head: &'a RequestHead,
+    pub(super) place: &'a mut QueuePlace,
 }
 
 impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
@@ -90,7 +100,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
             Err(error) => return Ok(Some(error.into())),
         };
         match view.policy().resolve_at(api, headers, None, &mut self.pool.draws.acting) {
-            Ok(resolution) => self.decide_resolved(&Body::default(), resolution).map(Some),
+            Ok(resolution) => self.decide_resolved(&Body::default(), resolution, 0).map(Some),
             Err(rejection) => Ok(Some(rejection.into())),
         }
     }
@@ -114,10 +124,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
             Ok(resolution) => resolution,
             Err(rejection) => return Ok((rejection.into(), None)),
         };
-        let decided = self.decide_resolved(&body, resolution)?;
+        let decided = self.decide_resolved(&body, resolution, bytes.len())?;
         let is_renamed = api.names_model()
             && asked.unwrap_or_default() != resolution.model
-            && matches!(decided.directive.action, Action::Route(_));
+            && matches!(decided, Decided::Made { directive: Directive { action: Action::Route(_), .. }, .. });
         let renamed = is_renamed.then(|| RenamedBody {
             restore: Restore::new(resolution.model, asked.unwrap_or_default()),
             body: name_model(&bytes, body.model_span.clone(), resolution.model),
@@ -144,12 +154,21 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
             Some(_) | None => {}
         }
         Ok(Peek::Decided(match view.policy().resolve_at(api, headers, asked, &mut self.pool.draws.acting) {
-            Ok(resolution) => self.decide_resolved(&body, resolution)?,
+            Ok(resolution) => self.decide_resolved(&body, resolution, length)?,
             Err(rejection) => rejection.into(),
         }))
     }
 
-    fn decide_resolved(&mut self, body: &Body<'_>, resolution: ModelResolution<'_>) -> Result<Decided> {
+    /// `arrived` are the bytes of the body that have.
+    fn decide_resolved(
+        &mut self,
+        body: &Body<'_>,
+        resolution: ModelResolution<'_>,
+        arrived: usize,
+    ) -> Result<Decided> {
+        if let Some(decided) = self.enter_queue(resolution, arrived)? {
+            return Ok(decided);
+        }
         let subset = subset_hint::read(self.proxy);
         let request = Request::new(body, resolution, self.head.headers(), subset);
         let directive = self.decide(&request, true)?;
@@ -160,7 +179,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
             let request = RequestModels { asked: body.model.as_deref(), model, rewrite };
             models = self.pool.metrics.count_models(&request);
         }
-        Ok(Decided { directive, models })
+        Ok(Decided::Made { directive, models })
     }
 
     /// Decides, and measures the time that it takes.

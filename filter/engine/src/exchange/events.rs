@@ -51,6 +51,10 @@ impl Exchange {
         if self.shadowed.is_some() {
             return self.shadow_chunk(pool, proxy, end_of_stream);
         }
+        if self.place.waits() {
+            self.place.has_whole_body |= end_of_stream;
+            return Flow::Wait;
+        }
         if !self.is_held() {
             return Flow::Continue;
         }
@@ -70,6 +74,10 @@ impl Exchange {
     ) -> Flow {
         if self.shadowed.is_some() {
             return self.shadow_trailers(pool, proxy);
+        }
+        if self.place.waits() {
+            self.place.has_whole_body = true;
+            return Flow::Wait;
         }
         if !self.is_held() {
             return Flow::Continue;
@@ -133,6 +141,7 @@ impl Exchange {
         for name in CONTROL {
             let _ = proxy.remove_request_header(name);
         }
+        self.leave_queue(&pool.store);
         self.settle(pool, proxy, Err(error))
     }
 
@@ -140,5 +149,6 @@ impl Exchange {
     /// answer. A client that sends its next request then meets counts without this one. Later calls change nothing.
     pub fn end<S: PoolStore, M: MetricSink>(&mut self, pool: &mut PoolInUse<S, M>) {
         self.assignment.end(&mut pool.store);
+        self.leave_queue(&pool.store);
     }
 }

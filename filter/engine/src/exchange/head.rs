@@ -8,6 +8,9 @@ use crate::config::{Explain, Mode};
 use crate::headers::{CONTROL, DESTINATION, OF_ANSWERS};
 use crate::proxy::{Proxy, Result};
 
+/// The header with the length of a body.
+pub(super) const CONTENT_LENGTH: &str = "content-length";
+
 /// The head of a request.
 #[derive(Debug, Default)]
 pub(super) struct RequestHead {
@@ -82,6 +85,11 @@ impl RequestHead {
     pub(super) fn api(&self, pipeline: &Pipeline) -> core::result::Result<Api, BodyError> {
         let api = pipeline.api(&self.path)?;
         Ok(if self.opens_tunnel { Api::Raw } else { api })
+    }
+
+    /// The length of the body, if the client has sent it.
+    pub(super) fn content_length(&self) -> Option<u64> {
+        self.headers().get(CONTENT_LENGTH)?.parse().ok()
     }
 
     pub(super) fn has(&self, name: &str) -> bool {

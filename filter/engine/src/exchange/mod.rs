@@ -3,10 +3,13 @@
 mod answer;
 mod answer_tokens;
 mod deciding;
+mod entering;
 mod events;
 mod head;
 mod pick_headers;
+mod queue_place;
 mod response;
+mod resuming;
 mod shadow;
 mod shadowed_request;
 mod steps;

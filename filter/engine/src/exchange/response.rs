@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
+use endpoint_picker::flow_control::Tokens;
 use endpoint_picker::restore::Restore;
+use endpoint_picker::usage::Usage;
 
 use super::answer_tokens::AnswerTokens;
 use super::head::AnswerHead;
@@ -20,7 +22,11 @@ pub(super) struct Response {
     pub(super) awaited_since: Option<Duration>,
     /// The labels of its tokens until it begins, if those are counted.
     pub(super) models: Option<Labels>,
+    /// Its tokens are read for the queue's policies, too.
+    pub(super) counts_service: bool,
     tokens: Option<AnswerTokens>,
+    /// The tokens, once the answer has ended.
+    served: Option<Tokens>,
 }
 
 impl Response {
@@ -29,7 +35,8 @@ impl Response {
         for (name, value) in self.headers.drain(..) {
             proxy.set_response_header(&name, &value)?;
         }
-        if let (Some(models), Some(chosen)) = (self.models.take(), self.awaited_since) {
+        let models = self.models.take();
+        if let Some(chosen) = self.awaited_since.filter(|_| models.is_some() || self.counts_service) {
             self.tokens = AnswerTokens::begin(models, head, chosen);
         }
         if self.restore.is_some() {
@@ -88,10 +95,18 @@ impl Response {
         self.count_tokens(proxy, metrics);
     }
 
+    /// The tokens that the request was served, as far as they are known.
+    pub(super) fn served_tokens(&self) -> Option<Tokens> {
+        self.served
+    }
+
     fn count_tokens<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
         if let Some(tokens) = self.tokens.take() {
             match proxy.now() {
-                Ok(now) => tokens.count(metrics, now),
+                Ok(now) => {
+                    let Usage { input, output, .. } = tokens.count(metrics, now);
+                    self.served = Some(Tokens { input, output });
+                }
                 Err(error) => log::error!("{error}; an answer's tokens are not counted"),
             }
         }

@@ -1,11 +1,13 @@
 //! The steps of a request: decide, carry the decision out, take the answer in.
 
 use endpoint_picker::decision::{Abstention, Outcome};
+use endpoint_picker::flow_control::Config;
 use endpoint_picker::rejection::Rejection;
 
 use super::answer::Served;
 use super::deciding::{Decided, Decider, Peek, RenamedBody};
-use super::head::{AnswerHead, RequestHead};
+use super::head::{AnswerHead, CONTENT_LENGTH, RequestHead};
+use super::queue_place::QueuePlace;
 use super::response::Response;
 use super::shadowed_request::ShadowedRequest;
 use super::subset_hint;
@@ -19,13 +21,14 @@ use crate::pool_in_use::PoolInUse;
 use crate::pool_store::PoolStore;
 use crate::proxy::{Proxy, Result};
 
-const CONTENT_LENGTH: &str = "content-length";
-
 /// The instruction for the proxy after each event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Hold the request, and keep the part of its body that has arrived.
     Hold,
+    /// Hold the request until it is [resumed](Exchange::resumed). What arrives of its body may slow the client down, but must not fail
+    /// the request.
+    Wait,
     /// Let the request go on, with all of its body that has arrived.
     Continue,
 }
@@ -37,6 +40,7 @@ pub enum Flow {
 pub struct Exchange {
     pub(super) head: RequestHead,
     pub(super) progress: Progress,
+    pub(super) place: QueuePlace,
     /// The request while another picker's choice is compared.
     pub(super) shadowed: Option<ShadowedRequest>,
     pub(super) assignment: Assignment,
@@ -46,7 +50,7 @@ pub struct Exchange {
 /// How far the request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Held. The next look at its body is when this many bytes have arrived.
+    /// Held, or waiting in the queue. The next look at its body is when this many bytes have arrived.
     Held { until: usize },
     /// Held until the whole body has arrived, because the model is to be replaced in it.
     HeldWhole,
@@ -62,6 +66,7 @@ impl Exchange {
         Self {
             head: RequestHead::default(),
             progress: Progress::Held { until: limits.peek_bytes },
+            place: QueuePlace::default(),
             shadowed: None,
             assignment: Assignment::default(),
             response: Response::default(),
@@ -75,6 +80,10 @@ impl Exchange {
         }
     }
 
+    pub(super) fn is_answered(&self) -> bool {
+        self.progress == Progress::Answered
+    }
+
     /// Decides at once for a request without a body, or with one that the decision does not depend on.
     pub(super) fn decide_by_head<S: PoolStore, M: MetricSink>(
         &mut self,
@@ -82,8 +91,14 @@ impl Exchange {
         proxy: &mut impl Proxy,
         has_body: bool,
     ) -> Result<Flow> {
-        let mut decider = Decider { pool, proxy, head: &self.head };
-        let decided = if has_body { decider.without_reading_body()? } else { Some(decider.without_body()?) };
+        let mut decider = Decider { pool, proxy, head: &self.head, place: &mut self.place };
+        let decided = if has_body {
+            decider
+                .without_reading_body()?
+                .map_or_else(|| decider.turn_away(), |decided| Ok(Some(decided)))?
+        } else {
+            Some(decider.without_body()?)
+        };
         decided.map_or(Ok(Flow::Hold), |decided| self.act(pool, proxy, decided))
     }
 
@@ -92,7 +107,9 @@ impl Exchange {
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
     ) -> Result<Flow> {
-        let (decided, renamed) = Decider { pool, proxy, head: &self.head }.by_whole_body()?;
+        self.place.has_whole_body = true;
+        let (decided, renamed) =
+            Decider { pool, proxy, head: &self.head, place: &mut self.place }.by_whole_body()?;
         if let Some(renamed) = renamed {
             self.rename(proxy, renamed)?;
         }
@@ -110,7 +127,8 @@ impl Exchange {
         while let Progress::Held { until } = self.progress
             && until <= size
         {
-            let peek = Decider { pool, proxy, head: &self.head }.by_beginning(until)?;
+            let peek =
+                Decider { pool, proxy, head: &self.head, place: &mut self.place }.by_beginning(until)?;
             match peek {
                 Peek::Decided(decided) => return self.act(pool, proxy, decided),
                 Peek::TooShort if until < max_held_bytes => {
@@ -142,8 +160,14 @@ impl Exchange {
         proxy: &mut impl Proxy,
         decided: Decided,
     ) -> Result<Flow> {
+        let (directive, models) = match decided {
+            Decided::Made { directive, models } => (directive, models),
+            Decided::Waits => return Ok(Flow::Wait),
+            Decided::Refused(refusal) => return self.refuse(pool, proxy, refusal),
+        };
         self.progress = Progress::Decided;
-        let Decided { directive: Directive { action, explanation, shadow }, models } = decided;
+        self.show_wait();
+        let Directive { action, explanation, shadow } = directive;
         if let Some(agreement) = shadow {
             pool.metrics.count_shadow(agreement);
         }
@@ -226,6 +250,8 @@ impl Exchange {
         if served.by.is_some() && !served.is_failure {
             self.response.awaited_since = Some(self.assignment.at);
         }
+        self.response.counts_service =
+            view.topology().pipeline.flow_control().is_some_and(Config::counts_service);
         self.response.begin(proxy, &head, has_body)
     }
 

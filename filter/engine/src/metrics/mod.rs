@@ -61,6 +61,8 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) shadow_not_compared: Counter<M>,
     /// Requests in flight at the pool's endpoints, of all workers.
     pub(crate) in_flight: Gauge<M>,
+    /// Requests that wait in the queue, of all workers.
+    pub(crate) queued: Gauge<M>,
     /// Milliseconds since the newest snapshot arrived.
     pub(crate) snapshot_age: Gauge<M>,
     /// Microseconds that a decision took.
@@ -133,6 +135,7 @@ impl<M: MetricSink> Metrics<M> {
             shadow_unknown_endpoint: counter("shadow_unknown_endpoint"),
             shadow_not_compared: counter("shadow_not_compared"),
             in_flight: gauge("in_flight"),
+            queued: gauge("queued"),
             snapshot_age: gauge("snapshot_age_ms"),
             decision: histogram("decision_us"),
             first_byte: histogram("first_byte_ms"),

@@ -7,15 +7,15 @@ use endpoint_picker::load::Load;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::headers::DESTINATION;
-use endpoint_picker_engine::ledger::LocalLedger;
 use endpoint_picker_engine::pool_in_use::PoolInUse;
-use endpoint_picker_engine::pool_store::{PoolCopy, PoolStore};
+use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_wire::{FORMAT, v1};
 use serde_json::{Value, json};
 
 use crate::proxy::{FakeProxy, LocalAnswer};
 use crate::sink::FakeSink;
+use crate::store::QueueingStore;
 
 pub(crate) const START: Duration = Duration::from_secs(1_000_000);
 pub(crate) const CHAT: &str = "/v1/chat/completions";
@@ -75,7 +75,7 @@ pub(crate) fn snapshot(waiting: &[u64]) -> v1::Snapshot {
 
 /// A pool in use.
 pub(crate) struct Fixture {
-    pub(crate) pool: PoolInUse<PoolCopy<LocalLedger>, FakeSink>,
+    pub(crate) pool: PoolInUse<QueueingStore, FakeSink>,
     pub(crate) sink: FakeSink,
     /// The number of calls of [`Self::flush`].
     flushes: u32,
@@ -88,7 +88,7 @@ impl Fixture {
         config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let config = Config::parse(config.to_string().as_bytes()).unwrap();
         let sink = FakeSink::default();
-        Self { pool: PoolInUse::new(config, PoolCopy::default(), &sink, 1), sink, flushes: 0 }
+        Self { pool: PoolInUse::new(config, QueueingStore::default(), &sink, 1), sink, flushes: 0 }
     }
 
     /// A pool of three endpoints, of which the first one is picked.

@@ -2,11 +2,13 @@
 
 use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
+use std::sync::Arc;
 
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker_engine::metadata::Metadata;
-use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result};
+use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result, Resume};
 
 /// An answer that the filter sent instead of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(crate) struct FakeProxy {
     pub(crate) details: &'static str,
     pub(crate) response_headers: Vec<(String, Vec<u8>)>,
     pub(crate) chunk: Vec<u8>,
+    /// How often the queue has resumed the request.
+    pub(crate) resumes: Arc<AtomicUsize>,
     /// Calls that the proxy refuses.
     pub(crate) refused: Vec<&'static str>,
 }
@@ -70,6 +74,14 @@ fn set(headers: &mut Vec<(String, Vec<u8>)>, name: &str, value: &str) {
 impl Proxy for FakeProxy {
     fn now(&self) -> Result<Duration> {
         self.check("now").map(|()| self.now.get())
+    }
+
+    fn resume(&self) -> Result<Resume> {
+        self.check("resume")?;
+        let resumes = Arc::clone(&self.resumes);
+        Ok(Box::new(move || {
+            resumes.fetch_add(1, Ordering::Relaxed);
+        }))
     }
 
     fn request_headers(&self) -> Result<HeaderList> {

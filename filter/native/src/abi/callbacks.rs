@@ -93,6 +93,16 @@ callbacks! {
     /// The module's own configuration of the most specific route that has one, or null.
     fn get_most_specific_route_config(filter: EnvoyPtr) -> ModulePtr;
 
+    /// A scheduler of a request; the module deletes it. On the request's worker.
+    fn http_filter_scheduler_new(filter: EnvoyPtr) -> EnvoyPtr;
+    /// Has Envoy call `on_http_filter_scheduled` on the request's worker, unless the request is gone. Any thread, while the worker runs.
+    fn http_filter_scheduler_commit(scheduler: EnvoyPtr, event: u64);
+    /// Deletes a scheduler. Any thread.
+    fn http_filter_scheduler_delete(scheduler: EnvoyPtr);
+    /// Goes on with a request that the module has held. Envoy may call other hooks of the same filter inside this call, the one that
+    /// destroys it included.
+    fn http_filter_continue_decoding(filter: EnvoyPtr);
+
     /// Defines a metric with names of labels. Only while the configuration is made. 0 is success.
     fn http_filter_config_define_counter(
         config: EnvoyPtr,

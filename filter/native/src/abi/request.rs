@@ -3,6 +3,7 @@
 use core::ffi::c_void;
 use core::marker::PhantomData;
 
+use super::scheduler::{Kind, Scheduler};
 use super::types::{Buffer, EnvoyPtr, Header, ModulePtr};
 use super::{callbacks, late};
 
@@ -199,6 +200,20 @@ impl RequestHandle<'_> {
                 Buffer::of(reply.details.as_bytes()),
             );
         }
+    }
+
+    /// The way back to this request from any thread.
+    pub(crate) fn scheduler(&self) -> Option<Scheduler> {
+        // SAFETY: the pointer is valid during the hook. The queue drops what holds the scheduler when the request leaves it, which a
+        // stream does before it is destroyed.
+        unsafe { Scheduler::new(Kind::Request, self.filter) }
+    }
+
+    /// Goes on with the request, which the module has held. Envoy may call other hooks of the request inside this call, so nothing may
+    /// borrow its state.
+    pub(super) fn continue_decoding(self) {
+        // SAFETY: the pointer is valid until the call, which consumes the handle.
+        unsafe { callbacks::http_filter_continue_decoding(self.filter) }
     }
 
     /// The keys of a namespace of dynamic metadata; none if it does not exist.

@@ -1,4 +1,4 @@
-//! Calls from any thread to the main thread.
+//! Calls from any thread to the thread of a hook.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -6,8 +6,8 @@ use core::ptr::NonNull;
 use super::callbacks;
 use super::types::EnvoyPtr;
 
-/// Has Envoy call the scheduled hook of a filter configuration or a cluster on the main thread. It may outlive its owner; then it does
-/// nothing.
+/// Has Envoy call the scheduled hook of its owner: that of a filter configuration or a cluster on the main thread, that of a request on its
+/// worker. It may outlive its owner; then it does nothing, for as long as that thread runs.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     scheduler: NonNull<c_void>,
@@ -19,23 +19,26 @@ pub(crate) struct Scheduler {
 pub(super) enum Kind {
     FilterConfig,
     Cluster,
+    Request,
 }
 
-// SAFETY: Envoy's scheduler has a weak reference to its owner and posts to the main thread's dispatcher, which is made for calls from
-// any thread.
+// SAFETY: Envoy's scheduler has a weak reference to its owner and posts to the dispatcher of its thread, which is made for calls from any
+// thread.
 unsafe impl Send for Scheduler {}
 // SAFETY: as above; a commit does not change the scheduler.
 unsafe impl Sync for Scheduler {}
 
 impl Scheduler {
     /// # Safety
-    /// `owner` is Envoy's pointer of the object of this kind whose hook runs on the main thread.
+    /// `owner` is Envoy's pointer of the object of this kind whose hook runs, and the scheduler of a request is not used any more when the
+    /// request is destroyed: its worker may end then.
     pub(super) unsafe fn new(kind: Kind, owner: EnvoyPtr) -> Option<Self> {
         // SAFETY: as the caller promises.
         let scheduler = unsafe {
             match kind {
                 Kind::FilterConfig => callbacks::http_filter_config_scheduler_new(owner),
                 Kind::Cluster => callbacks::cluster_scheduler_new(owner),
+                Kind::Request => callbacks::http_filter_scheduler_new(owner),
             }
         };
         Some(Self { scheduler: NonNull::new(scheduler)?, kind })
@@ -49,6 +52,7 @@ impl Scheduler {
             match self.kind {
                 Kind::FilterConfig => callbacks::http_filter_config_scheduler_commit(scheduler, event),
                 Kind::Cluster => callbacks::cluster_scheduler_commit(scheduler, event),
+                Kind::Request => callbacks::http_filter_scheduler_commit(scheduler, event),
             }
         }
     }
@@ -62,6 +66,7 @@ impl Drop for Scheduler {
             match self.kind {
                 Kind::FilterConfig => callbacks::http_filter_config_scheduler_delete(scheduler),
                 Kind::Cluster => callbacks::cluster_scheduler_delete(scheduler),
+                Kind::Request => callbacks::http_filter_scheduler_delete(scheduler),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// Shared between a thread and its owner.
 #[derive(Debug, Default)]
-pub(super) struct Stop {
+pub(crate) struct Stop {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -20,7 +20,7 @@ struct State {
 
 impl Stop {
     /// Whether the thread is to end.
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.lock().is_stopped
     }
 

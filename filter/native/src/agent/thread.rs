@@ -14,8 +14,8 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// Starts a thread. `run` returns soon after it was stopped.
-    pub(super) fn start(name: &str, run: impl FnOnce(&Arc<Stop>) + Send + 'static) -> io::Result<Self> {
+    /// Starts a thread. `run` returns soon after it was stopped; it is unparked then.
+    pub(crate) fn start(name: &str, run: impl FnOnce(&Arc<Stop>) + Send + 'static) -> io::Result<Self> {
         let stop = Arc::<Stop>::default();
         let own = Arc::clone(&stop);
         let handle = thread::Builder::new().name(name.to_owned()).spawn(move || run(&own))?;
@@ -26,9 +26,10 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         self.stop.stop();
-        if let Some(handle) = self.handle.take()
-            && handle.join().is_err()
-        {
+        let Some(handle) = self.handle.take() else { return };
+        // It may be parked.
+        handle.thread().unpark();
+        if handle.join().is_err() {
             log::error!("a thread of the endpoint picker had panicked");
         }
     }

@@ -2,11 +2,13 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::Totals;
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges};
 
 use super::sync::{Mutex, Swap};
@@ -21,6 +23,10 @@ const NO_SENDER: u64 = 0;
 pub struct SharedPool {
     view: Swap<PoolView>,
     ledger: Mutex<Ledger>,
+    /// In front of the pool. Its lock is taken before that of the ledger.
+    queue: Mutex<Queue>,
+    /// The thread that ticks the queue while requests wait in it.
+    ticker: OnceLock<Thread>,
     /// The number of senders so far.
     senders: AtomicU64,
     /// Changes for other proxies, and whether there are any to collect for.
@@ -58,6 +64,8 @@ impl Default for SharedPool {
         Self {
             view: Swap::new(Arc::default()),
             ledger: Mutex::default(),
+            queue: Mutex::default(),
+            ticker: OnceLock::new(),
             senders: AtomicU64::new(NO_SENDER),
             outbox: Mutex::default(),
             collects: AtomicBool::new(false),
@@ -98,6 +106,24 @@ impl SharedPool {
         drop(ledger);
         self.collect(restarts);
         older
+    }
+
+    /// Runs with the queue in front of the pool. Wakes the thread that ticks it if a request begins to wait.
+    pub(super) fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut queue = self.queue.lock();
+        let was_idle = queue.wake_at().is_none();
+        let result = run(&mut queue);
+        let begins = was_idle && queue.wake_at().is_some();
+        drop(queue);
+        if let Some(ticker) = self.ticker.get().filter(|_| begins) {
+            ticker.unpark();
+        }
+        result
+    }
+
+    /// This thread ticks the queue from now on. It is unparked when a request begins to wait.
+    pub(crate) fn set_ticker(&self) {
+        let _ = self.ticker.set(std::thread::current());
     }
 
     /// Counts a snapshot that arrived and can be used.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::{Imported, OwnChanges, PeerLedger};
 
 use super::pool::SharedPool;
@@ -47,6 +48,10 @@ impl PoolStore for SharedStore {
 
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
         self.pool.adopt(newer)
+    }
+
+    fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {
+        Some(self.pool.with_queue(run))
     }
 }
 

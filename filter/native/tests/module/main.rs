@@ -8,6 +8,7 @@ mod clusters;
 mod defects;
 mod envoy;
 mod pool;
+mod queue;
 mod rejections;
 mod requests;
 mod sharing;

@@ -94,14 +94,6 @@ fn feature_gates() {
             "flowControl=maybe",
             "\"flowControl=maybe\" is not a boolean; allowed are flowControl, flowControl=true and flowControl=false".to_owned(),
         ),
-        (
-            "flowControl",
-            "\"flowControl\" turns queueing on, which is not supported; allowed is flowControl=false".to_owned(),
-        ),
-        (
-            "flowControl=True",
-            "\"flowControl=True\" turns queueing on, which is not supported; allowed is flowControl=false".to_owned(),
-        ),
     ] {
         assert_refused(&format!("featureGates: ['{gate}']"), &format!("featureGates[0]: {expected}"));
     }

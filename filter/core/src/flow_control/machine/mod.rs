@@ -130,6 +130,14 @@ impl Machine {
         (!has_room).then_some(outcome)
     }
 
+    /// Counts a request as rejected that is answered before it is offered, and returns how; `None`: it would wait.
+    pub fn turn_away(&mut self, priority: i32, bytes: u64, now: Duration) -> Option<Outcome> {
+        self.advance(now);
+        let outcome = self.refusal(priority, bytes)?;
+        self.count(priority, outcome, Duration::ZERO);
+        Some(outcome)
+    }
+
     /// The client of a request that waits has gone. Events of the request that have not been returned are dropped.
     pub fn cancel(&mut self, ticket: Ticket, now: Duration) {
         self.advance(now);

@@ -107,7 +107,7 @@ impl Machine {
         Some(Event::Expire { ticket, outcome, waited })
     }
 
-    fn count(&mut self, priority: i32, outcome: Outcome, waited: Duration) {
+    pub(super) fn count(&mut self, priority: i32, outcome: Outcome, waited: Duration) {
         if let Some(band) = self.band(priority).and_then(|band| self.bands.get_mut(band)) {
             band.count(outcome, waited);
         }

@@ -15,6 +15,8 @@ const CONTINUE: u32 = 0;
 const STOP: u32 = 1;
 /// Of a body: Envoy buffers the part that has arrived.
 const STOP_AND_BUFFER: u32 = 1;
+/// Of a body: Envoy buffers the part that has arrived, and slows the client down when its buffer is full.
+const STOP_AND_WATERMARK: u32 = 2;
 /// Of a body: Envoy drops the part that has arrived, since the request is answered.
 const STOP_AND_DROP: u32 = 3;
 
@@ -54,14 +56,15 @@ unsafe fn run(
             request.send_response(&reply);
             Outcome::Answered
         }
-        Outcome::Continue | Outcome::Hold | Outcome::Answered => outcome,
+        Outcome::Continue | Outcome::Hold | Outcome::Wait | Outcome::Answered => outcome,
     })
 }
 
-fn status(outcome: Option<&Outcome>, hold: u32, answered: u32) -> u32 {
+fn status(outcome: Option<&Outcome>, (hold, wait, answered): (u32, u32, u32)) -> u32 {
     match outcome {
         None | Some(Outcome::Continue) => CONTINUE,
         Some(Outcome::Hold) => hold,
+        Some(Outcome::Wait) => wait,
         Some(Outcome::Reply(_) | Outcome::Answered) => answered,
     }
 }
@@ -101,7 +104,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
             stream.request_headers(request, end_of_stream)
         })
     };
-    status(outcome.as_ref(), STOP, STOP)
+    status(outcome.as_ref(), (STOP, STOP, STOP))
 }
 
 #[unsafe(no_mangle)]
@@ -113,7 +116,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
     // SAFETY: the pointers are Envoy's.
     let outcome =
         unsafe { run(filter, stream, |stream, request| stream.request_body(request, end_of_stream)) };
-    status(outcome.as_ref(), STOP_AND_BUFFER, STOP_AND_DROP)
+    status(outcome.as_ref(), (STOP_AND_BUFFER, STOP_AND_WATERMARK, STOP_AND_DROP))
 }
 
 #[unsafe(no_mangle)]
@@ -123,7 +126,22 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
     let outcome = unsafe { run(filter, stream, Stream::request_trailers) };
-    status(outcome.as_ref(), STOP, STOP)
+    status(outcome.as_ref(), (STOP, STOP, STOP))
+}
+
+/// The queue has resumed a request.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
+    filter: EnvoyPtr,
+    stream: ModulePtr,
+    _event: u64,
+) {
+    // SAFETY: the pointers are Envoy's.
+    let outcome = unsafe { run(filter, stream, Stream::resumed) };
+    if let Some(Outcome::Continue) = outcome {
+        // SAFETY: as above. Nothing borrows the request's state, since `run` has ended.
+        unsafe { RequestHandle::new(filter) }.continue_decoding();
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -13,7 +13,6 @@ macro_rules! unused {
 
 unused! {
     fn envoy_dynamic_module_on_http_filter_stream_complete(EnvoyPtr, ModulePtr);
-    fn envoy_dynamic_module_on_http_filter_scheduled(EnvoyPtr, ModulePtr, u64);
     fn envoy_dynamic_module_on_http_filter_http_callout_done(EnvoyPtr, ModulePtr, u64, u32, *const Header, usize, *const Buffer, usize);
     fn envoy_dynamic_module_on_http_filter_http_stream_headers(EnvoyPtr, ModulePtr, u64, *const Header, usize, bool);
     fn envoy_dynamic_module_on_http_filter_http_stream_data(EnvoyPtr, ModulePtr, u64, *const Buffer, usize, bool);

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::config::{Callout, EnvoyConfig};
 use super::request::{Panic, Reply, Value, of_pointer as request};
-use super::{Buffer, Header, WORKERS, list, write};
+use super::{Buffer, Header, WORKERS, list, scheduler, write};
 
 /// More items than any memory holds.
 const TOO_MANY: usize = usize::MAX / 2;
@@ -232,6 +232,13 @@ callbacks! {
         change(envoy, id, list(values, count), |value| *value += 1)
     }
 
+    fn http_filter_scheduler_new(envoy: *mut c_void) -> *mut c_void { request(envoy).mailbox.new_scheduler() }
+    fn http_filter_scheduler_commit(scheduler: *mut c_void, event: u64) { scheduler::commit(scheduler, event); }
+    fn http_filter_scheduler_delete(scheduler: *mut c_void) { scheduler::delete(scheduler); }
+    fn http_filter_continue_decoding(envoy: *mut c_void) {
+        let continued = &request(envoy).continued;
+        continued.set(continued.get() + 1);
+    }
     fn http_filter_config_scheduler_new(envoy: *mut c_void) -> *mut c_void {
         config(envoy).schedulers.fetch_add(1, Ordering::SeqCst);
         envoy

@@ -9,10 +9,12 @@ mod callbacks;
 mod cluster;
 mod config;
 mod request;
+mod scheduler;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use config::{Config, Route};
 pub(crate) use request::{Next, Panic, Request, Value};
+pub(crate) use scheduler::{late_commits, live_schedulers};
 
 /// Workers of the mock.
 pub(crate) const WORKERS: u32 = 4;

@@ -4,6 +4,7 @@ use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
 use std::collections::HashMap;
 
+use super::scheduler::Mailbox;
 use super::{Config, Route};
 
 unsafe extern "C" {
@@ -21,6 +22,7 @@ unsafe extern "C" {
     ) -> u32;
     fn envoy_dynamic_module_on_http_filter_request_trailers(envoy: *mut c_void, stream: *const c_void)
     -> u32;
+    fn envoy_dynamic_module_on_http_filter_scheduled(envoy: *mut c_void, stream: *const c_void, event: u64);
     fn envoy_dynamic_module_on_http_filter_response_headers(
         envoy: *mut c_void,
         stream: *const c_void,
@@ -42,6 +44,8 @@ unsafe extern "C" {
 pub(crate) enum Next {
     Continue,
     Hold,
+    /// Envoy holds a body, and slows the client down when its buffer is full.
+    Wait,
     /// The module has answered; its hook returns this for a body.
     Drop,
 }
@@ -96,6 +100,10 @@ pub(crate) struct EnvoyRequest {
     pub(super) route: Cell<*const c_void>,
     pub(super) reply: RefCell<Option<Reply>>,
     pub(super) panics: RefCell<Vec<Panic>>,
+    /// What schedulers have sent.
+    pub(super) mailbox: Mailbox,
+    /// How often the module has let the request go on that it held.
+    pub(super) continued: Cell<u32>,
     /// The module's pointer; null once it is destroyed.
     pub(super) stream: Cell<*const c_void>,
     /// Destroys the request inside the call that answers it, as Envoy may.
@@ -122,6 +130,8 @@ impl EnvoyRequest {
         if !stream.is_null() {
             // SAFETY: the pointer is of a live object, which this call frees.
             unsafe { envoy_dynamic_module_on_http_filter_destroy(stream) }
+            // Its worker may end now, so its schedulers must not be used any more.
+            self.mailbox.close();
         }
     }
 
@@ -200,6 +210,7 @@ impl Request {
         match status {
             0 => Next::Continue,
             1 => Next::Hold,
+            2 => Next::Wait,
             3 => Next::Drop,
             other => panic!("status {other}"),
         }
@@ -227,7 +238,7 @@ impl Request {
                 end,
             )
         });
-        if next == Next::Hold && !self.envoy.is_same.get() {
+        if matches!(next, Next::Hold | Next::Wait) && !self.envoy.is_same.get() {
             let received = core::mem::take(&mut *self.envoy.received.borrow_mut());
             self.envoy.buffered.borrow_mut().extend(received);
         }
@@ -239,6 +250,27 @@ impl Request {
         self.envoy.is_same.set(true);
         *self.envoy.buffered.borrow_mut() = whole.to_vec();
         self.body(whole, true)
+    }
+
+    /// Runs what schedulers have sent to the request's worker. Returns how often the module has let the request go on.
+    pub(crate) fn run_scheduled(&self) -> u32 {
+        let before = self.envoy.continued.get();
+        for event in self.envoy.mailbox.take() {
+            // SAFETY: the pointers are of live objects.
+            unsafe {
+                envoy_dynamic_module_on_http_filter_scheduled(
+                    self.envoy.pointer(),
+                    self.envoy.stream.get(),
+                    event,
+                );
+            }
+        }
+        self.envoy.continued.get() - before
+    }
+
+    /// Whether a scheduler has sent something.
+    pub(crate) fn has_scheduled(&self) -> bool {
+        self.envoy.mailbox.has_any()
     }
 
     pub(crate) fn trailers(&self) -> Next {

@@ -39,8 +39,8 @@ pub(crate) fn lower(
     allow_experimental_plugins: bool,
 ) -> Result<(Lowered, Vec<Fault>), Faults> {
     let mut findings = Findings::default();
-    gates::check(&config.feature_gates, &mut findings.faults);
-    warn_of_fields(&config, &mut findings);
+    let queues = gates::check(&config.feature_gates, &mut findings);
+    warn_of_fields(&config, queues, &mut findings);
     let mut paths = Paths::of(&config);
     let plugins = config.plugins.into_iter().enumerate();
     let declared = plugins.filter_map(|(index, plugin)| {
@@ -90,8 +90,8 @@ pub(crate) fn lower(
     let flow_control = Some(queueing);
     let mut picker = v1::PickerConfig { plugins, profiles, parsers, saturation_detector, flow_control };
     check_in_filter(&picker, &paths, faults)?;
-    // The feature gate is off, so no request waits.
-    picker.flow_control = None;
+    // It is checked also if the gate is off.
+    picker.flow_control = picker.flow_control.filter(|_| queues);
     Ok((Lowered { picker, scraping, endpoints_file }, findings.warnings))
 }
 
@@ -132,7 +132,7 @@ fn compile(picker: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
 }
 
 /// Warns of fields that are deprecated or have no effect.
-fn warn_of_fields(config: &EndpointPickerConfig, findings: &mut Findings) {
+fn warn_of_fields(config: &EndpointPickerConfig, queues: bool, findings: &mut Findings) {
     let deprecated = |new: &str| format!("is deprecated; use {new}, which wins where both are set");
     if config.saturation_detector.is_some() {
         findings.warn("saturationDetector", deprecated("flowControl.saturationDetector"));
@@ -140,7 +140,7 @@ fn warn_of_fields(config: &EndpointPickerConfig, findings: &mut Findings) {
     if config.parser.is_some() {
         findings.warn("parser", deprecated("requestHandler.parsers"));
     }
-    if config.flow_control.as_ref().is_some_and(FlowControl::has_queueing) {
+    if !queues && config.flow_control.as_ref().is_some_and(FlowControl::has_queueing) {
         let text = "only saturationDetector is used, because requests are queued only with the feature gate flowControl";
         findings.warn("flowControl", text);
     }

@@ -1,0 +1,70 @@
+//! The queue in the report to the agent.
+
+use core::time::Duration;
+
+use endpoint_picker_engine::agent::Reporter;
+use endpoint_picker_engine::pool_store::PoolStore;
+use endpoint_picker_wire::report::{Band, BandOutcome, FlowControl, Report};
+use endpoint_picker_wire::{Message, v1};
+
+use super::{FREE, Queueing, of};
+use crate::fixture::{Fixture, START};
+
+fn report(fixture: &Fixture) -> Report {
+    let mut reporter = Reporter::new("p", "envoy-1".to_owned(), 7);
+    let totals = || fixture.pool.totals();
+    let request = reporter.next_report(fixture.pool.store(), totals, START).unwrap();
+    Report::decode(&request.body.unwrap()[..]).unwrap()
+}
+
+#[test]
+fn the_report_has_what_waits_and_how_waits_ended() {
+    let mut queueing =
+        Queueing::saturated(v1::FlowControl { max_requests: 50, ..v1::FlowControl::default() });
+    let _urgent = queueing.waiting_request(&of("urgent"));
+    let _waits = [(); 2].map(|()| queueing.waiting_request(&[]));
+    let mut leaves = queueing.waiting_request(&of("batch"));
+    queueing.pass(3);
+    queueing.end(&mut leaves);
+    queueing.read(&FREE);
+    queueing.tick();
+    let queue = report(&queueing.fixture).flow_control.unwrap();
+    let band = |priority, requests, outcomes| Band {
+        priority,
+        requests,
+        bytes: requests * 30,
+        max_requests: 5_000,
+        max_bytes: 1_000_000_000,
+        outcomes,
+    };
+    let outcome = |outcome: &str, waits, wait_seconds| {
+        vec![BandOutcome { outcome: outcome.to_owned(), waits, wait_seconds }]
+    };
+    let expected = FlowControl {
+        prefill_saturation: None,
+        decode_saturation: Some(queue.saturation),
+        saturation: queue.saturation,
+        max_requests: 50,
+        max_bytes: 0,
+        in_flight: 1,
+        evicted: 0,
+        bands: vec![
+            band(5, 0, outcome("Dispatched", vec![0, 0, 0, 1], 0.003)),
+            band(0, 2, vec![]),
+            // The end of a stream counts as the last time that the queue has.
+            band(-1, 0, outcome("EvictedContextCancelled", vec![1], 0.0)),
+        ],
+    };
+    assert_eq!(queue, expected);
+    assert!((queue.saturation - 2.0 / 15.0).abs() < 1e-9, "{}", queue.saturation);
+}
+
+#[test]
+fn without_flow_control_there_is_no_queue_in_the_report() {
+    assert_eq!(report(&Fixture::new()).flow_control, None);
+    let queueing = Queueing::saturated(v1::FlowControl::default());
+    queueing.fixture.pool.store().with_current_queue(START + Duration::from_millis(1), |queue| {
+        assert_eq!(queue.wake_at(), None);
+    });
+    assert!(report(&queueing.fixture).flow_control.is_some());
+}
