@@ -172,6 +172,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         let subset = subset_hint::read(self.proxy);
         let request = Request::new(body, resolution, self.head.headers(), subset);
         let directive = self.decide(&request, true)?;
+        if let Some(ticket) = self.place.ticket {
+            self.pool.store.with_queue(|queue| queue.decided(ticket));
+        }
         let mut models = None;
         if let Action::Route(route) = &directive.action {
             let ModelResolution { model, rewrite, .. } = resolution;

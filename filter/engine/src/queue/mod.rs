@@ -9,13 +9,16 @@ mod report;
 
 use core::fmt;
 use core::time::Duration;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::flow_control::{
     Arrival, Event, Machine, Outcome, StageSaturation, Stages, Ticket, Tokens,
 };
+use endpoint_picker::load::Load;
 use endpoint_picker::rejection::{Code, Rejection};
-use hashbrown::HashMap;
+use endpoint_picker::view::View;
+use hashbrown::{HashMap, HashSet};
 
 use self::entrant::{Entrant, State};
 use crate::ledger::Ledger;
@@ -35,6 +38,8 @@ pub struct Queue {
     saturation: Option<StageSaturation>,
     /// The requests that can be resumed.
     entrants: HashMap<Ticket, Entrant>,
+    /// Requests that go on and whose endpoint is not chosen yet, so that no load shows them.
+    pending: HashSet<Ticket>,
     /// The last ticket.
     tickets: u64,
     /// Requests that were evicted in flight.
@@ -106,6 +111,8 @@ impl Queue {
         // The ledger may have the endpoints of a newer snapshot already.
         if Arc::ptr_eq(ledger.pool(), view.pool()) {
             let pool = ledger.view(view.readings(), view.arrived());
+            let loads = with_pending(ledger.loads(), self.pending.len() as u64);
+            let pool = View { in_flight: &loads, ..pool };
             let saturation = view.topology().pipeline.saturation(&self.stages, &pool, now);
             machine.capacity(saturation.effective, !self.stages.is_empty(), now);
             self.saturation = Some(saturation);
@@ -175,7 +182,7 @@ impl Queue {
 
     /// Takes all events, and resumes their requests. Returns the event of `own`, a ticket and its priority, which cannot be resumed yet.
     fn poll(&mut self, own: Option<(Ticket, i32)>, now: Duration) -> Option<Verdict> {
-        let Self { machine: Some(machine), entrants, evicted, .. } = self else { return None };
+        let Self { machine: Some(machine), entrants, pending, evicted, .. } = self else { return None };
         let mut of_own = None;
         while let Some(event) = machine.poll(now) {
             let (Event::Dispatch { ticket, .. }
@@ -187,7 +194,10 @@ impl Queue {
             let priority =
                 own.map(|(_, priority)| priority).or(entrant.as_ref().map(|entrant| entrant.priority()));
             let verdict = match event {
-                Event::Dispatch { .. } => Some(Verdict::Admitted),
+                Event::Dispatch { .. } => {
+                    pending.insert(ticket);
+                    Some(Verdict::Admitted)
+                }
                 Event::Reject { outcome, .. } | Event::Expire { outcome, .. } => {
                     refusal(machine, outcome, priority.unwrap_or(0), now).map(Verdict::Refused)
                 }
@@ -216,11 +226,17 @@ impl Queue {
         Some(verdict)
     }
 
+    /// The endpoint of a request that goes on is chosen, and its load counts.
+    pub fn decided(&mut self, ticket: Ticket) {
+        self.pending.remove(&ticket);
+    }
+
     /// A request is over, however it ended, and is never resumed after this. `tokens` are those that it was served, as far as they are known.
     pub fn leave(&mut self, ticket: Ticket, tokens: Option<Tokens>) {
         // The end of a stream has no time of its own: it counts as that of the last call, which is the newest that the machine has.
         const LAST: Duration = Duration::ZERO;
         self.entrants.remove(&ticket);
+        self.pending.remove(&ticket);
         if let Some(machine) = &mut self.machine {
             machine.cancel(ticket, LAST);
             machine.finish(ticket, tokens, LAST);
@@ -246,6 +262,18 @@ impl Queue {
     pub fn resumable(&self) -> usize {
         self.entrants.len()
     }
+}
+
+/// The load in flight with requests whose endpoint is not chosen yet. A detector takes the mean over the endpoints, so it does not matter
+/// where they count.
+fn with_pending(loads: &[Load], pending: u64) -> Cow<'_, [Load]> {
+    let mut loads = Cow::Borrowed(loads);
+    if pending > 0
+        && let Some(first) = loads.to_mut().first_mut()
+    {
+        first.requests = first.requests.saturating_add(pending);
+    }
+    loads
 }
 
 /// The answer to a request that does not go on. Where no endpoint is left, the pace so far does not tell when one will be.

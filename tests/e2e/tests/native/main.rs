@@ -1,8 +1,10 @@
-//! End-to-end tests of what only the native module has: panics that it catches, and its own way to the
-//! agent.
+//! End-to-end tests of what only the native module has: panics that it catches, its own way to the agent, and
+//! the queue in front of the pool.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
 mod clusters;
 mod panics;
+mod queue;
+mod queue_limits;

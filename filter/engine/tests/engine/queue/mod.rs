@@ -48,6 +48,19 @@ impl Queueing {
         Self { fixture, now: START }
     }
 
+    /// A pool that takes two requests at once, whatever the servers report.
+    fn two_at_once() -> Self {
+        let mut queueing = Self::saturated(v1::FlowControl::default());
+        let mut policy = queueing_policy(v1::FlowControl::default());
+        let picker = policy.picker_config.as_mut().unwrap();
+        let detector = "concurrency-detector".to_owned();
+        let parameters = json!({"maxConcurrency": 1}).to_string();
+        picker.plugins.push(v1::Plugin { name: detector.clone(), r#type: detector.clone(), parameters });
+        picker.saturation_detector = Some(detector);
+        queueing.fixture.adopt(topology(&[1, 2], policy), &[0, 0]);
+        queueing
+    }
+
     /// The servers report again.
     fn read(&mut self, waiting: &[u64]) {
         let topology = Arc::clone(self.fixture.pool.view().topology());

@@ -58,6 +58,29 @@ fn the_highest_priority_goes_first_and_one_in_a_millisecond() {
 }
 
 #[test]
+fn a_request_that_goes_on_counts_before_its_endpoint_is_chosen() {
+    let mut queueing = Queueing::two_at_once();
+    let [mut first, mut second] = [(); 2].map(|()| queueing.post(&[]).0);
+    let mut waits = [(); 3].map(|()| queueing.waiting_request(&[]));
+    queueing.end(&mut first);
+    for _ in 0..5 {
+        queueing.pass(1);
+        queueing.tick();
+    }
+    assert_eq!(waits.each_ref().map(resumes), [1, 0, 0], "its worker has not gone on with it");
+    assert_eq!(queueing.resumed(&mut waits[0]), Some(Flow::Continue));
+    queueing.end(&mut second);
+    queueing.pass(1);
+    queueing.tick();
+    // This one leaves before its worker goes on with it.
+    assert_eq!(waits.each_ref().map(resumes), [1, 1, 0]);
+    queueing.end(&mut waits[1]);
+    queueing.pass(1);
+    queueing.tick();
+    assert_eq!(waits.each_ref().map(resumes), [1, 1, 1]);
+}
+
+#[test]
 fn a_client_that_leaves_is_never_resumed() {
     let mut queueing = Queueing::saturated(v1::FlowControl::default());
     let mut leaving = queueing.waiting_request(&[]);

@@ -1,0 +1,116 @@
+//! What flow control costs a request while nothing waits.
+
+#![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
+#![allow(missing_docs, reason = "the macros of the bench harness make public functions")]
+
+use core::hint::black_box;
+use core::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use endpoint_picker::flow_control::Arrival;
+use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
+use endpoint_picker_engine::pool_store::{PoolCopy, PoolStore};
+use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::queue::{Entry, Queue};
+use endpoint_picker_wire::{FORMAT, v1};
+
+const NOW: Duration = Duration::from_secs(1_000);
+
+/// As the native module's: the queue and the ledger are each behind a lock.
+struct Store {
+    copy: Mutex<PoolCopy<LocalLedger>>,
+    queue: Mutex<Queue>,
+}
+
+impl PoolStore for Store {
+    fn view(&self) -> Arc<PoolView> {
+        self.copy.lock().unwrap_or_else(PoisonError::into_inner).view()
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        self.copy.lock().unwrap_or_else(PoisonError::into_inner).read(read)
+    }
+
+    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+        self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).decide(decide)
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).apply(changes);
+    }
+
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).adopt(newer)
+    }
+
+    fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {
+        Some(run(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// A pool of idle servers with the default policies.
+fn store(endpoints: u16, detector: &str) -> Store {
+    let endpoint = |n: u16| {
+        let [high, low] = n.to_be_bytes();
+        let address = format!("10.0.{high}.{low}:8000");
+        v1::Endpoint { name: format!("default/server-{n}"), address, labels: vec![] }
+    };
+    let plugin = |name: &str| v1::Plugin {
+        name: name.to_owned(),
+        r#type: name.to_owned(),
+        parameters: "{}".to_owned(),
+    };
+    let picker_config = v1::PickerConfig {
+        plugins: vec![plugin("queue-scorer"), plugin(detector)],
+        saturation_detector: Some(detector.to_owned()),
+        flow_control: Some(v1::FlowControl::default()),
+        ..v1::PickerConfig::default()
+    };
+    let topology = v1::Topology {
+        pool: "default".to_owned(),
+        endpoints: (0..endpoints).map(endpoint).collect(),
+        policy: Some(v1::Policy { picker_config: Some(picker_config), ..v1::Policy::default() }),
+    };
+    let reading = v1::Reading { ready: true, age_ms: Some(0), waiting: Some(1), ..v1::Reading::default() };
+    let snapshot = v1::Snapshot {
+        format: FORMAT,
+        topology_version: 1,
+        readings_version: 1,
+        readings: vec![reading; endpoints.into()],
+        ..v1::Snapshot::default()
+    };
+    let topology = Arc::new(Topology::compile(topology).unwrap());
+    let mut store = Store { copy: Mutex::default(), queue: Mutex::default() };
+    store.adopt(Arc::new(PoolView::new(topology, snapshot, NOW)));
+    store
+}
+
+/// All that a request does with the queue, from its head to its end.
+fn pass(store: &Store) {
+    let turned_away = store.with_queue(|queue| queue.turn_away(0, 2_048, NOW)).flatten();
+    assert!(turned_away.is_none());
+    let arrival = Arrival { bytes: 2_048, received: NOW, ..Arrival::default() };
+    let entry = store.with_current_queue(NOW, |queue| {
+        queue.enter(black_box(&arrival), NOW, || unreachable!("it does not wait"))
+    });
+    let Some(Ok(Entry::Admitted(ticket))) = entry else { panic!("{entry:?}") };
+    store.with_queue(|queue| queue.decided(ticket));
+    store.with_queue(|queue| queue.leave(ticket, None));
+}
+
+fn queues(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("flow control while nothing waits");
+    for detector in ["utilization-detector", "concurrency-detector"] {
+        for endpoints in [10, 100, 1_000] {
+            let store = store(endpoints, detector);
+            group.bench_function(format!("{detector}, {endpoints} endpoints"), |bencher| {
+                bencher.iter(|| pass(&store));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, queues);
+criterion_main!(benches);
