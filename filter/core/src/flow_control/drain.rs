@@ -7,6 +7,9 @@ use super::time::Nanos;
 /// Intervals in the mean; the newest has this part of the weight.
 const MEMORY: u64 = 16;
 
+/// Clients that were turned away get one place in this number: other clients come meanwhile.
+const SHARE: u64 = 2;
+
 /// Longest time after which a client is asked to come again: a forecast beyond is worth little.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
@@ -41,10 +44,11 @@ impl Drain {
         // If the band stands still, the mean is too short.
         let stands = if waiting > 0 { now.0.saturating_sub(self.last.0) } else { 0 };
         let interval = interval.0.max(stands);
-        let behind_queue = now.0.saturating_add(interval.saturating_mul(waiting));
-        let behind_others = self.promised.0.saturating_add(interval);
+        let behind_queue = Nanos(now.0.saturating_add(interval.saturating_mul(waiting)));
+        let next = Nanos(self.promised.0.saturating_add(interval.saturating_mul(SHARE)));
+        let behind_others = if self.promised > now { next } else { now };
         let latest = now.saturating_add(LONGEST_RETRY.into());
-        self.promised = Nanos(behind_queue.max(behind_others)).min(latest);
+        self.promised = behind_queue.max(behind_others).min(latest);
         Some(self.promised.since(now))
     }
 }
@@ -81,7 +85,7 @@ mod tests {
     fn clients_come_again_one_after_another_behind_the_queue() {
         let mut drain = steady();
         let after = [(); 3].map(|()| retry(&mut drain, 20, 5_000));
-        assert_eq!(after, [Some(2_000), Some(2_100), Some(2_200)]);
+        assert_eq!(after, [Some(2_000), Some(2_200), Some(2_400)]);
         // Their times are over.
         assert_eq!(retry(&mut drain, 1, 8_000), Some(3_000), "the band stands still since 5 s");
     }

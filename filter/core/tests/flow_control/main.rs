@@ -9,6 +9,7 @@ mod limits;
 mod oracle;
 mod order;
 mod properties;
+mod retries;
 mod run;
 mod shares;
 mod times;

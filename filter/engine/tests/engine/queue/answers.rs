@@ -110,8 +110,8 @@ fn a_client_that_is_turned_away_learns_when_to_come_again() {
         assert_eq!(queueing.resumed(request), Some(Flow::Continue));
     }
     requests.extend((0..4).map(|_| queueing.waiting_request(&[])));
-    // Twelve wait again: six seconds for those, and half a second for each that was turned away before.
-    for expected in ["6", "7", "7", "8"] {
+    // Twelve wait again: six seconds for those, and two places for each that was turned away before.
+    for expected in ["6", "7", "8", "9"] {
         let mut request = queueing.request(&[]);
         request.head(&mut queueing.fixture);
         assert_eq!(header(&request, "retry-after"), Some(expected));
