@@ -112,6 +112,29 @@ def faults_of_settings(values, kinds):
             yield f"the listener's limit is {own}, in envoy.yaml {limit}"
 
 
+def faults_of_shadow(values):
+    """Faults when the EPP goes on picking for the first pool, which may change nothing for the second one."""
+    shadow, picked = POOLS
+    kinds = objects({**values, "pools": [{**shadow, "shadow": {"service": "chat-epp"}}, picked]})
+    modes = [json.loads(config["configuration"]["value"]).get("mode") for config in wasm_configs(kinds)]
+    for policy in kinds.get("EnvoyExtensionPolicy", []):
+        own, is_shadow = policy["spec"], policy["metadata"]["name"] == shadow["name"]
+        if is_shadow != ("extProc" in own):
+            yield f"the EPP's part of the policy {policy['metadata']['name']} is {own.get('extProc')}"
+        modes += [module["config"].get("mode") for module in (*own.get("wasm", []), *own.get("dynamicModule", []))]
+    for item in kinds.get("EnvoyFilter", []):
+        for patch in item["spec"]["configPatches"]:
+            if patch["applyTo"] == "HTTP_ROUTE":
+                settings, names = patch["patch"]["value"], str(patch["match"])
+                leaves_epp = "envoy.filters.http.ext_proc" not in settings["typed_per_filter_config"] and "route" not in settings
+                if leaves_epp != (".chat." in names):
+                    yield f"the patch of a route is {settings} for {names}"
+            config = patch["patch"]["value"].get("typed_config", {}).get("filter_config")
+            modes += [json.loads(config["value"]).get("mode")] if config else []
+    if modes.count("shadow") * 2 != len(modes) or not modes:
+        yield f"the filters' modes are {modes}"
+
+
 def check():
     """All faults of all gateways, with and without an own Gateway and sidecars."""
     count = 0
@@ -119,7 +142,8 @@ def check():
         values = {"pools": POOLS, "gateway.kind": kind, "gateway.form": form, **existing, **sidecar}
         kinds = objects(values)
         count += 1
-        yield from (f"{values}: {fault}" for fault in (*faults_of_counts(values, kinds), *faults_of_settings(values, kinds)))
+        faults = (*faults_of_counts(values, kinds), *faults_of_settings(values, kinds), *faults_of_shadow(values))
+        yield from (f"{values}: {fault}" for fault in faults)
     print(f"check-deploy: the chart renders {count} gateways, with the settings of envoy.yaml")
 
 

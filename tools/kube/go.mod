@@ -11,6 +11,7 @@ require (
 	k8s.io/controller-manager v0.36.3
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/kubernetes v1.36.3
+	sigs.k8s.io/gateway-api-inference-extension v1.5.0
 )
 
 require (

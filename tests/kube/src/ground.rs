@@ -5,6 +5,7 @@ use crate::gateway::EnvoyGateway;
 use crate::modules::Modules;
 use crate::namespace::Namespace;
 use crate::node::{Image, Node};
+use crate::programs::program;
 use anyhow::{Context, Result};
 use endpoint_picker_harness::tools;
 use std::fs;
@@ -106,7 +107,7 @@ impl Ground {
     }
 }
 
-/// The images of the project, with the paths that its Dockerfile gives them.
+/// The images of the project, with the paths that its Dockerfile gives them, and the endpoint picker of the Inference Extension.
 fn images() -> Result<Vec<Image>> {
     let image = |name, package, path| -> Result<Image> {
         Ok(Image { name, program: tools::built(name, package)?, path })
@@ -118,5 +119,6 @@ fn images() -> Result<Vec<Image>> {
             "endpoint-picker-model-server",
             "/usr/local/bin/endpoint-picker-model-server",
         )?,
+        Image { name: "epp", program: program("epp")?, path: "/epp" },
     ])
 }

@@ -1,13 +1,32 @@
 {{/* The filter's own configuration, as JSON; see the README. Takes (dict "root" $ "pool" .). */}}
 {{- define "endpoint-picker.gateway.filterConfig" -}}
-{{- $config := dict "pool" (include "endpoint-picker.gateway.pool" .) "failureMode" (default "FailOpen" .pool.failureMode) }}
+{{- $config := dict "pool" (include "endpoint-picker.gateway.pool" .) "failureMode" (include "endpoint-picker.gateway.failureMode" .) }}
+{{- if hasKey .pool "shadow" }}
+{{- $_ := set $config "mode" "shadow" }}
+{{- end }}
 {{- if eq .root.Values.gateway.form "wasm" }}
 {{- $_ := set $config "agentCluster" (include "endpoint-picker.gateway.agentCluster" .root) }}
 {{- else }}
 {{- $address := printf "http://%s:9095" (include "endpoint-picker.gateway.agentHost" .root) }}
 {{- $_ := set $config "agent" (dict "addresses" (list $address)) }}
+{{- if not .root.Values.gateway.endpointOverride }}
+{{- $_ := set $config "steering" "overrideHost" }}
+{{- end }}
 {{- end }}
 {{- mergeOverwrite $config (deepCopy .root.Values.gateway.filter) | toJson }}
+{{- end }}
+
+{{/* What the filter does before the first snapshot. An ORIGINAL_DST cluster cannot balance, and would connect to any address of a subset hint. Takes (dict "root" $ "pool" .). */}}
+{{- define "endpoint-picker.gateway.failureMode" -}}
+{{- default (ternary "FailClose" "FailOpen" (ne "" (include "endpoint-picker.gateway.originalDst" .root))) .pool.failureMode }}
+{{- end }}
+
+{{/* Envoy's cluster for the addresses that the picker chooses, where no policy reads the header. Empty: there is one. */}}
+{{- define "endpoint-picker.gateway.originalDst" -}}
+{{- $gateway := .Values.gateway }}
+{{- if and (eq $gateway.kind "envoy-gateway") (eq $gateway.form "wasm") (not $gateway.endpointOverride) }}
+{{- printf "endpoint-picker/%s/%s/servers" .Release.Namespace (include "endpoint-picker.fullname" .) }}
+{{- end }}
 {{- end }}
 
 {{/* Settings of Envoy for a wasm module, as in envoy.yaml, without its code and names. Takes (dict "root" $ "pool" .). */}}

@@ -194,6 +194,10 @@ async fn the_api_server_takes_all_that_the_chart_renders() {
     gateway["gateway"] = json!({"kind": "envoy-gateway"});
     let mut native = gateway.clone();
     native["gateway"]["form"] = json!("native");
+    let mut original_destination = gateway.clone();
+    original_destination["gateway"]["endpointOverride"] = json!(false);
+    let mut shadow = gateway.clone();
+    shadow["pools"][0]["shadow"] = json!({"service": "epp"});
     let mut sidecar = gateway.clone();
     sidecar["agent"] = json!({"mode": "sidecar", "sidecar": {"serviceAccounts": [{"name": "proxy", "namespace": namespace}]}});
     let config = json!({"pickerConfig": {"manifests": {"chat.yaml": "kind: EndpointPickerConfig\n"}}});
@@ -216,7 +220,8 @@ async fn the_api_server_takes_all_that_the_chart_renders() {
     });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rendered.yaml");
-    for values in [json!({}), demo(), gateway, native, sidecar, config, options] {
+    for values in [json!({}), demo(), gateway, native, original_destination, shadow, sidecar, config, options]
+    {
         let rendered = helm(cluster, &["template", RELEASE, "--skip-tests"], namespace, &values).await;
         std::fs::write(&file, rendered).unwrap();
         let answer = cluster

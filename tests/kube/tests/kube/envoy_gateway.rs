@@ -6,7 +6,7 @@ use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::{Filter, client, tools};
 use endpoint_picker_kube::{Ground, Installation, POOL};
 use reqwest::{Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 const POLICIES: &str =
@@ -24,6 +24,27 @@ async fn the_wasm_filter_picks_in_the_envoy_of_envoy_gateway() {
 async fn the_native_module_picks_in_the_envoy_of_envoy_gateway_without_a_patch() {
     let installation = Installation::new(Ground::shared().await, Filter::Native, 3).await;
     assert_policies(&installation, 3).await;
+    assert_picks(&installation).await;
+    installation.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_wasm_filters_address_is_used_where_no_policy_reads_the_header() {
+    assert_picks_without_override(Filter::Wasm, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_native_modules_address_is_used_where_no_policy_reads_the_header() {
+    assert_picks_without_override(Filter::Native, 3).await;
+}
+
+async fn assert_picks_without_override(filter: Filter, policies: usize) {
+    let values = json!({"gateway": {"endpointOverride": false}});
+    let installation = Installation::with_values(Ground::shared().await, filter, 3, &values).await;
+    assert_policies(&installation, policies).await;
+    for policy in objects(&installation, "backendtrafficpolicies").await.unwrap() {
+        assert!(policy["spec"]["loadBalancer"]["endpointOverride"].is_null(), "{policy}");
+    }
     assert_picks(&installation).await;
     installation.remove().await;
 }

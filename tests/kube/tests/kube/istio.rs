@@ -4,18 +4,26 @@ mod patches;
 
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, fresh_chat, fresh_prompt};
+use endpoint_picker_e2e::statistics::published_statistics;
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::config::Config;
+use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_kube::chart::{of_kind, render};
-use reqwest::StatusCode;
+use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
 const LISTENER: &str = "/static_resources/listeners/0";
 const MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
 const ROUTES: &str = "/route_config/virtual_hosts/0/routes";
 const CLUSTERS: &str = "/static_resources/clusters";
+
+/// Istio's name of the filter that calls EPPs.
+const EXT_PROC: &str = "envoy.filters.http.ext_proc";
+
+/// The header with which a test makes the other picker choose.
+const CHOICE: &str = "x-test-choice";
 
 /// A path of a route that leads to another pool of the same Gateway.
 const OTHER: &str = "/other";
@@ -30,20 +38,82 @@ async fn the_native_module_picks_where_istio_calls_an_external_picker() {
     assert_picks(&started(Filter::Native).await).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_wasm_filter_compares_behind_the_external_picker() {
+    assert_compares(Filter::Wasm).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_native_module_compares_behind_the_external_picker() {
+    assert_compares(Filter::Native).await;
+}
+
 async fn started(filter: Filter) -> Stack {
     let change = match filter {
-        Filter::Wasm => |config: &mut Config| patched(config, Filter::Wasm),
-        Filter::Native => |config: &mut Config| patched(config, Filter::Native),
+        Filter::Wasm => |config: &mut Config| picking(config, Filter::Wasm),
+        Filter::Native => |config: &mut Config| picking(config, Filter::Native),
     };
     Stack::builder().filter(filter).change(change).start().await
 }
 
-fn patched(config: &mut Config, filter: Filter) -> Result<()> {
+/// The pool of the chart's values.
+fn pool() -> Value {
+    json!({"name": "chat", "selector": {"app": "vllm"}, "targetPorts": [8000]})
+}
+
+fn picking(config: &mut Config, filter: Filter) -> Result<()> {
     let document = config.document();
     let agent = agent_of(document, filter)?;
     make_istios(document)?;
+    patch(document, filter, &agent, &pool())
+}
+
+/// The filter behind another picker, which stands where Istio calls the EPP.
+fn comparing(config: &mut Config, filter: Filter) -> Result<()> {
+    let document = config.document();
+    let agent = agent_of(document, filter)?;
+    make_istios(document)?;
+    let manager = at_mut(document, MANAGER)?;
+    let filters = manager["http_filters"].as_array_mut().context("filters")?;
+    filters.splice(..1, other_picker());
+    for route in at_mut(manager, ROUTES)?.as_array_mut().context("routes")? {
+        route.as_object_mut().context("a route")?.remove("typed_per_filter_config");
+    }
+    let mut pool = pool();
+    pool["shadow"] = json!({});
+    patch(document, filter, &agent, &pool)?;
+    let filters = at_mut(document, MANAGER)?["http_filters"].as_array().context("filters")?;
+    let names: Vec<_> = filters.iter().filter_map(|filter| filter["name"].as_str()).collect();
+    let expected = [EXT_PROC, "metadata", "endpoint-picker/inference/chat", "envoy.filters.http.router"];
+    ensure!(names == expected, "{names:?}");
+    Ok(())
+}
+
+/// A picker under the name of `ext_proc`, with the choice of the client, and the metadata that `ext_proc` writes.
+fn other_picker() -> [Value; 2] {
+    let copied = json!({"key": DESTINATION, "value": format!("%REQ({CHOICE})%")});
+    let target = json!({"metadata_namespace": "envoy.lb", "key": DESTINATION, "type": "STRING"});
+    [
+        json!({
+            "name": EXT_PROC,
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+                "mutations": {"request_mutations": [{"append": {"header": copied, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}}]},
+            },
+        }),
+        json!({
+            "name": "metadata",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
+                "request_rules": [{"header": DESTINATION, "on_header_present": target}],
+            },
+        }),
+    ]
+}
+
+fn patch(document: &mut Value, filter: Filter, agent: &str, pool: &Value) -> Result<()> {
     let objects = render(&json!({
-        "pools": [{"name": "chat", "selector": {"app": "vllm"}, "targetPorts": [8000]}],
+        "pools": [pool],
         "gateway": {
             "kind": "istio",
             "form": filter.to_string(),
@@ -55,7 +125,7 @@ fn patched(config: &mut Config, filter: Filter) -> Result<()> {
     let patches = envoy_filter["spec"]["configPatches"].as_array_mut().context("patches")?;
     for patch in patches.iter_mut() {
         let value = &mut patch["patch"]["value"];
-        use_agent(value, &agent)?;
+        use_agent(value, agent)?;
         use_module(value, filter)?;
     }
     patches::apply(patches, document)
@@ -121,7 +191,7 @@ fn use_module(value: &mut Value, filter: Filter) -> Result<()> {
 /// Changes the shipped configuration to one like Istio's: without our filters and settings, with its own filter, names, limits and cluster.
 fn make_istios(document: &mut Value) -> Result<()> {
     let ext_proc = json!({
-        "name": "envoy.filters.http.ext_proc",
+        "name": EXT_PROC,
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
             "grpc_service": {"envoy_grpc": {"cluster_name": "dummy"}, "timeout": "10s"},
@@ -197,6 +267,54 @@ async fn assert_picks(stack: &Stack) {
     let response = request.send().await.unwrap();
     let received = stack.servers()[stack.served_by(&response)].take_requests();
     assert_eq!(received[0].header(DESTINATION), None, "neither the client nor the picker may choose here");
+}
+
+/// Checks that requests go where the other picker sends them, and that the filter compares those of its own route.
+async fn assert_compares(filter: Filter) {
+    let change = match filter {
+        Filter::Wasm => |config: &mut Config| comparing(config, Filter::Wasm),
+        Filter::Native => |config: &mut Config| comparing(config, Filter::Native),
+    };
+    // Without an agent the start does not wait for picks, of which there are none.
+    let mut stack = Stack::builder().filter(filter).change(change).without_agent().start().await;
+    stack.start_agent().await;
+    eventually("every worker compares", async || {
+        let (compared, _) = compared(&stack).await;
+        for _ in 0..20 {
+            chosen(&stack, CHAT, 0).await;
+        }
+        let (now, _) = self::compared(&stack).await;
+        if now == compared + 20 { Ok(()) } else { Err(format!("{} of 20", now - compared)) }
+    })
+    .await;
+    let before = compared(&stack).await;
+    for request in 0..12 {
+        chosen(&stack, CHAT, request % stack.servers().len()).await;
+        sent(&stack, OTHER, request % stack.servers().len()).await;
+    }
+    let after = compared(&stack).await;
+    assert_eq!((after.0 - before.0, after.1 - before.1), (12, 0), "requests of the pool's route only");
+}
+
+/// Sends a request that the other picker sends to this server, and that it serves.
+async fn chosen(stack: &Stack, path: &str, server: usize) {
+    assert_eq!(sent(stack, path, server).await.status(), StatusCode::OK);
+}
+
+/// Sends a request that the other picker sends to this server, and checks that it went there.
+async fn sent(stack: &Stack, path: &str, server: usize) -> Response {
+    let choice = stack.servers()[server].endpoint();
+    let request = client::http1().post(stack.url(path)).header(CHOICE, choice).json(&fresh_chat());
+    let response = request.send().await.unwrap();
+    assert_eq!(stack.served_by(&response), server);
+    response
+}
+
+/// Requests that were compared, and those that were not.
+async fn compared(stack: &Stack) -> (u64, u64) {
+    let statistics = published_statistics(stack).await;
+    let count = |name: &str| statistics.count(&format!("shadow_{name}{{pool=\"default\"}}"));
+    (count("agreed") + count("disagreed"), count("not_compared"))
 }
 
 fn at_mut<'a>(value: &'a mut Value, pointer: &str) -> Result<&'a mut Value> {
