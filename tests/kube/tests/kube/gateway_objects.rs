@@ -1,14 +1,17 @@
 //! The objects of gateways in deploy/, as a real API server with the definitions of the gateways' projects checks them.
 
+use crate::INFERENCE;
 use endpoint_picker_harness::tools;
 use endpoint_picker_kube::{Crds, Ground};
+use serde_json::json;
 
 #[tokio::test]
 async fn an_api_server_accepts_the_objects_of_each_gateway() {
+    let _namespace = INFERENCE.lock().await;
     let cluster = Ground::shared().await.cluster();
     cluster.install(&[Crds::Istio]).await.unwrap();
-    // The namespace that they name.
-    cluster.kubectl(["create", "namespace", "inference"]).await.unwrap();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "inference"}});
+    cluster.apply("default", &namespace.to_string()).await.unwrap();
     for folder in ["envoy-gateway/wasm", "envoy-gateway/native", "istio/wasm", "istio/native"] {
         let folder = tools::root().join("deploy").join(folder).display().to_string();
         // Schemas and rules in CEL; unknown fields are errors.

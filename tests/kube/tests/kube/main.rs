@@ -10,3 +10,8 @@ mod install;
 mod istio;
 mod membership;
 mod node;
+mod readme;
+mod shadow;
+
+/// The namespace `inference`, which README and the manifests of deploy/ name: one test at a time uses it.
+static INFERENCE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

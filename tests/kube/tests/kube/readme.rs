@@ -1,0 +1,91 @@
+//! README's way from an empty cluster with Envoy Gateway to a picked request, with the commands that are written there.
+//!
+//! What differs here, because the cluster has no containers:
+//! - Nothing builds images. The first command is run with `--dry-run`. Programs of the build stand for the images that it names, and crane puts that of the
+//!   wasm module together, which Envoy Gateway fetches.
+//! - `registry.example` is a registry of this test.
+//! - The second command gets one further value: Envoy is a process and not a pod.
+//! - No cloud gives the Gateway an address. The test sets it; Envoy listens there.
+
+use crate::INFERENCE;
+use anyhow::{Context, Result, ensure};
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::{Filter, client, tools};
+use endpoint_picker_kube::{EnvoyGateway, Ground, Registry};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// The registry in README.
+const REGISTRY: &str = "registry.example/inference";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_readme_lead_to_a_picked_request() {
+    let _namespace = INFERENCE.lock().await;
+    let ground = Ground::shared().await;
+    let cluster = ground.cluster();
+    let [images, install, request] = commands().unwrap();
+
+    let built = cluster.shell(&images.replacen("make ", "make --dry-run ", 1)).await.unwrap();
+    assert!(built.contains("tools/images"), "{built}");
+    let registry = Registry::start(cluster.logs()).await.unwrap();
+    let image = concat!("inference/endpoint-picker-wasm:", env!("CARGO_PKG_VERSION"));
+    registry.push(image, &Filter::Wasm.module().unwrap(), "plugin.wasm").await.unwrap();
+
+    let proxy = json!({"gateway": {"proxy": EnvoyGateway::proxy_settings()}});
+    let folder = tempfile::tempdir().unwrap();
+    let values = folder.path().join("values.json");
+    fs::write(&values, proxy.to_string()).unwrap();
+    assert!(install.contains(REGISTRY), "{install}");
+    let install = install.replace(REGISTRY, &format!("{}/inference", registry.address()));
+    cluster.shell(&format!("{install} --values {}", values.display())).await.unwrap();
+    assert_images_are_built(ground).await.unwrap();
+
+    let address = json!({"spec": {"addresses": [{"type": "IPAddress", "value": Ipv4Addr::LOCALHOST}]}});
+    let address = address.to_string();
+    let patch = ["patch", "gateway", "endpoint-picker", "--namespace=inference", "--type=merge", "--patch"];
+    cluster.kubectl(patch.into_iter().chain([address.as_str()])).await.unwrap();
+    eventually("the request is answered", async || {
+        let answer = cluster.shell(&request).await?;
+        let answer: Value = serde_json::from_str(&answer).with_context(|| answer.clone())?;
+        ensure!(answer["choices"][0]["message"]["content"].is_string(), "{answer}");
+        anyhow::Ok(())
+    })
+    .await;
+    // The same way, to a path whose answer shows what the server has received.
+    eventually("requests are picked", async || {
+        let answer = client::http1().get(ground.url(80, "/")).send().await?.error_for_status()?;
+        let echo: Value = answer.json().await?;
+        let picked = echo["headers"]["x-gateway-destination-endpoint"].as_str().context("no pick")?;
+        ensure!(picked.parse::<SocketAddr>().is_ok(), "picked {picked}");
+        anyhow::Ok(())
+    })
+    .await;
+    cluster.shell("helm uninstall endpoint-picker --namespace inference --wait").await.unwrap();
+}
+
+/// The commands of README's section about Kubernetes.
+fn commands() -> Result<[String; 3]> {
+    let text = fs::read_to_string(tools::root().join("README.md"))?;
+    let (_, section) = text.split_once("\n## On Kubernetes\n").context("no section")?;
+    let (_, block) = section.split_once("\n```sh\n").context("no commands")?;
+    let (block, _) = block.split_once("\n```\n").context("no end of the commands")?;
+    let commands: Vec<_> = block.replace("\\\n", " ").lines().map(str::to_owned).collect();
+    commands.try_into().map_err(|commands| anyhow::anyhow!("{commands:?} are not three commands"))
+}
+
+/// Checks that `make images` builds each image that runs.
+async fn assert_images_are_built(ground: &Ground) -> Result<()> {
+    let script = fs::read_to_string(tools::root().join("tools/images"))?;
+    let get =
+        ["get", "pods", "--namespace=inference", "--output=jsonpath={.items[*].spec.containers[*].image}"];
+    let images = ground.cluster().kubectl(get).await?;
+    ensure!(images.split_whitespace().count() >= 5, "two agents and three servers run: {images}");
+    for image in images.split_whitespace() {
+        let (_, name) = image.rsplit_once('/').context(image.to_owned())?;
+        let (name, version) = name.split_once(':').context(image.to_owned())?;
+        ensure!(script.contains(&format!(":{name}")), "make images does not build {name}");
+        ensure!(version == env!("CARGO_PKG_VERSION"), "{image} has another version");
+    }
+    Ok(())
+}
