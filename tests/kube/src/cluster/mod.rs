@@ -35,8 +35,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(90);
 #[derive(Debug)]
 pub struct Cluster {
     // In the order of their end.
-    _controllers: Process,
-    api_server: Mutex<ApiServer>,
+    control_plane: Mutex<ControlPlane>,
     _etcd: Process,
     ports: Ports,
     certificates: Certificates,
@@ -46,11 +45,18 @@ pub struct Cluster {
 }
 
 #[derive(Debug)]
-struct ApiServer {
+struct ControlPlane {
     /// `None` between [`Cluster::kill_api_server`] and [`Cluster::start_api_server`].
-    process: Option<Process>,
-    /// How often it was started; each start has a log of its own.
+    running: Option<Running>,
+    /// How often it was started; each start has logs of its own.
     starts: usize,
+}
+
+#[derive(Debug)]
+struct Running {
+    // In the order of their end.
+    _controllers: Process,
+    api_server: Process,
 }
 
 impl Cluster {
@@ -66,18 +72,15 @@ impl Cluster {
         let certificates = Certificates::write(data.path())?;
         write_kubeconfig(data.path(), ports.api_server, &certificates)?;
         let etcd = processes::start_etcd(ports, data.path(), logs)?;
-        let api_server = processes::start_api_server(ports, &certificates, logs, 0)?;
-        let controllers = processes::start_controllers(&certificates, data.path(), logs)?;
         let cluster = Self {
-            _controllers: controllers,
-            api_server: Mutex::new(ApiServer { process: Some(api_server), starts: 1 }),
+            control_plane: Mutex::new(ControlPlane { running: None, starts: 0 }),
             _etcd: etcd,
             ports,
             certificates,
             logs: logs.to_owned(),
             data,
         };
-        cluster.wait_until_ready().await?;
+        cluster.start_api_server().await?;
         Ok(cluster)
     }
 
@@ -125,34 +128,39 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends the API server at once, as a crash would.
+    /// Ends the API server at once, as a crash would. The controllers end with it, as those that cannot renew their lease do.
     pub fn kill_api_server(&self) {
-        if let Some(mut process) = self.current_api_server().process.take() {
-            process.kill();
+        if let Some(mut running) = self.control_plane().running.take() {
+            running.api_server.kill();
         }
     }
 
-    /// Starts it again, at the same address and with the same objects, and waits until it is ready.
+    /// Starts it again, at the same address and with the same objects, and waits until it is ready. The controllers are new: those that have lost it for long
+    /// would wait for up to a minute before they try again.
     pub async fn start_api_server(&self) -> Result<()> {
         {
-            let mut server = self.current_api_server();
-            ensure!(server.process.is_none(), "the API server runs");
-            let process =
-                processes::start_api_server(self.ports, &self.certificates, &self.logs, server.starts)?;
-            *server = ApiServer { process: Some(process), starts: server.starts + 1 };
+            let mut plane = self.control_plane();
+            ensure!(plane.running.is_none(), "the API server runs");
+            let (certificates, logs, starts) = (&self.certificates, &self.logs, plane.starts);
+            let api_server = processes::start_api_server(self.ports, certificates, logs, starts)?;
+            let controllers = processes::start_controllers(certificates, self.data.path(), logs, starts)?;
+            *plane = ControlPlane {
+                running: Some(Running { _controllers: controllers, api_server }),
+                starts: starts + 1,
+            };
         }
         self.wait_until_ready().await
     }
 
-    fn current_api_server(&self) -> MutexGuard<'_, ApiServer> {
-        self.api_server.lock().expect("no holder of this lock panics")
+    fn control_plane(&self) -> MutexGuard<'_, ControlPlane> {
+        self.control_plane.lock().expect("no holder of this lock panics")
     }
 
     async fn wait_until_ready(&self) -> Result<()> {
         let client = self.client().await?;
         let ready = within(READY_DEADLINE, async || {
-            if let Some(process) = &mut self.current_api_server().process
-                && let Err(ended) = process.check_running()
+            if let Some(running) = &mut self.control_plane().running
+                && let Err(ended) = running.api_server.check_running()
             {
                 return Ok(Err(ended));
             }

@@ -50,7 +50,7 @@ pub(super) fn start_etcd(ports: Ports, data: &Path, logs: &Path) -> Result<Proce
     Process::start("etcd", command, &logs.join("etcd.log"))
 }
 
-/// Starts the API server; `attempt` keeps the log of the one before.
+/// Starts the API server; `attempt` keeps the log of the one before, here and below.
 pub(super) fn start_api_server(
     ports: Ports,
     certificates: &Certificates,
@@ -86,9 +86,14 @@ pub(super) fn start_api_server(
 }
 
 /// Starts the controllers, which wait for the API server by themselves.
-pub(super) fn start_controllers(certificates: &Certificates, data: &Path, logs: &Path) -> Result<Process> {
+pub(super) fn start_controllers(
+    certificates: &Certificates,
+    data: &Path,
+    logs: &Path,
+    attempt: usize,
+) -> Result<Process> {
     let mut command = Command::new(program("controllers")?);
     command.arg("--kubeconfig").arg(data.join("kubeconfig"));
     command.arg("--root-ca-file").arg(&certificates.authority);
-    Process::start("controllers", command, &logs.join("controllers.log"))
+    Process::start("controllers", command, &logs.join(format!("controllers-{attempt}.log")))
 }
