@@ -84,7 +84,9 @@ impl Reporter {
         let avoided = core::mem::take(&mut self.avoided);
         self.pause = Period::new(now, PERIOD);
         let Totals { routed, abstained, rejected, is_shadow, shadow_agreed, shadow_disagreed } = totals();
-        let has_shadow = is_shadow || view.topology().shadow.is_some();
+        // Counts of a shadow may be those of another configuration: while Envoy replaces one, the earlier one reports for both.
+        let has_shadow =
+            is_shadow || view.topology().shadow.is_some() || shadow_agreed + shadow_disagreed > 0;
         let report = Report {
             format: REPORT_FORMAT,
             proxy: self.proxy.clone(),

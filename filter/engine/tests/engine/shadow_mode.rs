@@ -290,3 +290,19 @@ fn a_report_has_the_agreement_without_a_shadow_configuration() {
     assert_eq!((report.routed, report.shadow_agreed, report.shadow_disagreed), (0, Some(1), Some(1)));
     assert_eq!(report.endpoints.len(), 2, "picks and loads are those of the other picker");
 }
+
+#[test]
+fn a_configuration_that_picks_reports_the_agreement_of_the_one_that_replaces_it() {
+    let fixture = Fixture::with_config(&json!({}));
+    let mut totals = fixture.pool.totals();
+    let report_of = |fixture: &Fixture, totals| {
+        let mut reporter = Reporter::new("p", "envoy-1".to_owned(), 42);
+        let report = reporter.next_report(fixture.pool.store(), || totals, START).unwrap();
+        Report::decode(report.body.unwrap().as_slice()).unwrap()
+    };
+    assert_eq!(report_of(&fixture, totals.clone()).shadow_agreed, None);
+    // Counters are of the proxy, and of all its configurations.
+    totals.shadow_disagreed = 2;
+    let report = report_of(&fixture, totals);
+    assert_eq!((report.shadow_agreed, report.shadow_disagreed), (Some(0), Some(2)));
+}
