@@ -21,9 +21,8 @@ pub(super) enum Step {
     /// It has not asked to go on.
     #[default]
     Before,
-    Waits {
-        since: Duration,
-    },
+    /// It waits.
+    Waits { since: Duration },
     /// Its wait is over, after this time.
     Over(Duration),
 }
@@ -42,7 +41,7 @@ impl QueuePlace {
         }
     }
 
-    /// Whether the request asks to go on, when it can be decided for, in a pool with flow control or without.
+    /// Whether the request has not asked to go on yet.
     pub(super) fn is_before(&self) -> bool {
         self.step == Step::Before
     }

@@ -175,16 +175,18 @@ impl Queue {
         priority < 0 && self.machine.as_ref().is_some_and(|machine| machine.config().eviction.is_some())
     }
 
-    /// Lets requests go on for which there is capacity, and answers those that have waited for too long.
+    /// Lets a request go on if there is capacity, and answers those that have waited for too long.
     pub fn tick(&mut self, now: Duration) {
         self.poll(None, now);
     }
 
-    /// Takes all events, and resumes their requests. Returns the event of `own`, a ticket and its priority, which cannot be resumed yet.
+    /// Takes events up to the first request that goes on, and resumes their requests: the saturation is measured again before another one
+    /// does. Returns the event of `own`, a ticket and its priority, which cannot be resumed yet.
     fn poll(&mut self, own: Option<(Ticket, i32)>, now: Duration) -> Option<Verdict> {
         let Self { machine: Some(machine), entrants, pending, evicted, .. } = self else { return None };
         let mut of_own = None;
-        while let Some(event) = machine.poll(now) {
+        let mut goes_on = false;
+        while !goes_on && let Some(event) = machine.poll(now) {
             let (Event::Dispatch { ticket, .. }
             | Event::Reject { ticket, .. }
             | Event::Expire { ticket, .. }
@@ -195,6 +197,7 @@ impl Queue {
                 own.map(|(_, priority)| priority).or(entrant.as_ref().map(|entrant| entrant.priority()));
             let verdict = match event {
                 Event::Dispatch { .. } => {
+                    goes_on = true;
                     pending.insert(ticket);
                     Some(Verdict::Admitted)
                 }

@@ -187,6 +187,28 @@ async fn clients_that_leave_while_they_wait_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sheddable_request_in_flight_makes_room() {
+    let stack = builder("  enableEviction: true").start().await;
+    let header = objectives::HEADER;
+    let batch = sends(&stack, &[(BEHAVE, "hang"), (header, objectives::SHEDDABLE)]);
+    eventually("the server is occupied", async || match stack.servers()[0].take_requests().len() {
+        0 => Err(0),
+        _ => Ok(()),
+    })
+    .await;
+    let urgent = sends(&stack, &[(header, "urgent")]);
+    assert_dropped(
+        batch.await.unwrap(),
+        StatusCode::TOO_MANY_REQUESTS,
+        "evicted",
+        "request evicted by flow control",
+    )
+    .await;
+    assert_eq!(urgent.await.unwrap().status(), StatusCode::OK);
+    until_idle(&stack).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_of_2_mib_waits_with_its_body() {
     let stack = builder("").start().await;
     let occupied = occupies(&stack).await;

@@ -212,11 +212,6 @@ impl Machine {
         band.retry_after(self.now)
     }
 
-    /// What waits in the band of a priority.
-    pub fn band_of(&self, priority: i32) -> Option<BandStatus> {
-        self.band(priority).and_then(|band| self.bands.get(band)).map(Band::status)
-    }
-
     /// The rules.
     pub fn config(&self) -> &Config {
         &self.config
