@@ -6,7 +6,8 @@
 //! A worker of a proxy has one [`PoolInUse`](pool_in_use::PoolInUse) for each pool: a [store](pool_store::PoolStore) with the newest
 //! [view](pool_view::PoolView), which never changes and is replaced as a whole, and the [ledger], which changes with every request;
 //! and its own [metrics] and random numbers. For each request it has an
-//! [`Exchange`](exchange::Exchange), which calls the [proxy](proxy::Proxy). What travels between the proxy and the
+//! [`Exchange`](exchange::Exchange), which calls the [proxy](proxy::Proxy). With flow control it waits in a [queue] in front of the pool,
+//! which all workers share. What travels between the proxy and the
 //! [agent] is decided here too, with the changes of the ledger that proxies [share](sharing).
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 

@@ -38,7 +38,10 @@ fn second_tries(fresh: u64) -> (usize, usize) {
                 served += usize::from(again);
                 machine.offer(Ticket(ticket), &Arrival::default(), now);
             } else if !again && let Some(after) = machine.retry_after(0, now) {
-                tries.push(Reverse((millisecond + after.as_millis().div_ceil(1_000) as u64 * 1_000, true)));
+                tries.push(Reverse((
+                    millisecond + u64::try_from(after.as_millis()).unwrap().div_ceil(1_000) * 1_000,
+                    true,
+                )));
             }
         }
         while machine.poll(now).is_some() {}
