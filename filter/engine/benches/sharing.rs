@@ -8,7 +8,9 @@
 
 use core::hint::black_box;
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use endpoint_picker::body::{Api, Body};
@@ -18,7 +20,7 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_engine::agent::AgentAnswer;
+use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, changes_of};
 use endpoint_picker_engine::sharing::{
     ExchangeOutcome, Identity, LocalPeer, PeerLedger, Positions, SharingClient,
@@ -54,7 +56,7 @@ struct Proxy {
     client: SharingClient,
     number: usize,
     requests: usize,
-    ends: std::collections::VecDeque<Change>,
+    ends: VecDeque<Change>,
     now: Duration,
 }
 
@@ -72,7 +74,7 @@ impl Proxy {
             client: SharingClient::new("p", "envoy".to_owned(), identity, Positions::default()),
             number: usize::try_from(sender).unwrap(),
             requests: 0,
-            ends: std::collections::VecDeque::new(),
+            ends: VecDeque::new(),
             pipeline,
             now,
         };
@@ -127,12 +129,12 @@ impl Proxy {
         }
     }
 
-    /// The next exchange. Returns its message.
-    fn exchange(&mut self) -> Option<Bytes> {
+    /// The exchange that is due.
+    fn exchange(&mut self) -> AgentRequest {
         self.now += EXCHANGE_EVERY;
         let request = self.client.next_exchange(&mut self.peer, self.now).unwrap();
         self.client.sent(1);
-        Exchange::decode(request.body.unwrap().as_slice()).unwrap().changes
+        request
     }
 
     /// Takes an answer with messages of others.
@@ -152,35 +154,37 @@ fn feed(messages: Vec<Bytes>) -> Vec<u8> {
     Feed { format: CHANGES_FORMAT, position: None, deliveries }.encode_to_vec()
 }
 
-/// The next message of a proxy, with as many requests as come between two exchanges.
-fn next_message(proxy: &mut Proxy, chats: Chats) -> Bytes {
-    (0..REQUESTS).for_each(|_| proxy.request(chats));
-    let message = proxy.exchange().unwrap();
-    proxy.answer(Vec::new());
-    message
+/// The message of an exchange.
+fn message(request: AgentRequest) -> Bytes {
+    Exchange::decode(request.body.unwrap().as_slice()).unwrap().changes.unwrap()
 }
 
-/// Prints what a second of requests takes on the way.
+/// Each proxy has the requests between two exchanges, and then exchanges with the others. Returns their messages.
+fn round(proxies: &mut [Proxy], chats: Chats) -> Vec<Bytes> {
+    let send = |proxy: &mut Proxy| {
+        (0..REQUESTS).for_each(|_| proxy.request(chats));
+        message(proxy.exchange())
+    };
+    let messages: Vec<_> = proxies.iter_mut().map(send).collect();
+    for (number, proxy) in proxies.iter_mut().enumerate() {
+        let others = messages.iter().enumerate().filter(|(other, _)| *other != number);
+        proxy.answer(others.map(|(_, message)| message.clone()).collect());
+    }
+    messages
+}
+
+/// Prints what the messages of requests take.
 fn traffic() {
+    const ROUNDS: usize = 500;
     for (name, chats) in [("new prompts", Chats::New), ("conversations", Chats::Conversations)] {
         let mut proxies: Vec<_> = (0..PROXIES).map(|number| Proxy::new(number + 1, true)).collect();
-        let mut bytes = 0;
-        let seconds = 10;
-        for _ in 0..50 * seconds {
-            let messages: Vec<_> = proxies.iter_mut().map(|proxy| next_message(proxy, chats)).collect();
-            bytes += messages.iter().map(Bytes::len).sum::<usize>();
-            for (number, proxy) in proxies.iter_mut().enumerate() {
-                let others = messages.iter().enumerate().filter(|(other, _)| *other != number);
-                let others = others.map(|(_, message)| message.clone()).collect();
-                proxy.exchange();
-                proxy.answer(others);
-            }
-        }
-        let requests = 50 * seconds * REQUESTS * proxies.len();
+        let rounds = (0..ROUNDS).flat_map(|_| round(&mut proxies, chats));
+        let bytes: usize = rounds.map(|message| message.len()).sum();
+        let per_second = bytes as f64 / (EXCHANGE_EVERY * u32::try_from(ROUNDS).unwrap()).as_secs_f64();
         println!(
-            "{name}: {} bytes per request, {:.2} MB/s of messages to the store from {PROXIES} proxies at {REQUESTS_PER_SECOND} requests/s",
-            bytes / requests,
-            bytes as f64 / seconds as f64 / 1e6
+            "{name}: {} bytes per request, {:.2} MB/s of messages from {PROXIES} proxies at {REQUESTS_PER_SECOND} requests/s",
+            bytes / (ROUNDS * REQUESTS * proxies.len()),
+            per_second / 1e6
         );
     }
 }
@@ -206,32 +210,36 @@ fn costs(criterion: &mut Criterion) {
             );
         });
     }
-    let mut proxy = Proxy::new(1, true);
-    (0..2 * IN_FLIGHT).for_each(|_| proxy.request(Chats::New));
+    let mut proxies = [Proxy::new(1, true), Proxy::new(2, true)];
+    (0..2 * IN_FLIGHT).for_each(|_| proxies[0].request(Chats::New));
     group.bench_function("20 own requests, sent", |bencher| {
         bencher.iter_custom(|times| {
             let mut took = Duration::ZERO;
             for _ in 0..times {
+                let [proxy, other] = &mut proxies;
                 (0..REQUESTS).for_each(|_| proxy.request(Chats::New));
-                let begin = std::time::Instant::now();
-                proxy.now += EXCHANGE_EVERY;
-                black_box(proxy.client.next_exchange(&mut proxy.peer, proxy.now).unwrap());
-                proxy.client.sent(1);
-                proxy.answer(Vec::new());
+                let begin = Instant::now();
+                let sent = black_box(proxy.exchange());
                 took += begin.elapsed();
+                // A proxy without others exchanges more rarely.
+                other.request(Chats::New);
+                let messages = [sent, other.exchange()].map(message);
+                let [sent, of_other] = messages;
+                proxy.answer(vec![of_other]);
+                other.answer(vec![sent]);
             }
             took
         });
     });
+    let mut proxy = Proxy::new(1, true);
     let mut others: Vec<_> = (2..=PROXIES).map(|number| Proxy::new(number, true)).collect();
     group.bench_function("60 requests of three others, applied", |bencher| {
         bencher.iter_custom(|times| {
             let mut took = Duration::ZERO;
             for _ in 0..times {
-                let messages = others.iter_mut().map(|proxy| next_message(proxy, Chats::New)).collect();
-                let feed = feed(messages);
+                let feed = feed(round(&mut others, Chats::New));
                 proxy.exchange();
-                let begin = std::time::Instant::now();
+                let begin = Instant::now();
                 proxy.answer_bytes(black_box(feed));
                 took += begin.elapsed();
             }

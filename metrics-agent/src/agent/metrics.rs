@@ -5,7 +5,7 @@ use prometheus_client::registry::Registry;
 
 use crate::api::metrics::ApiMetrics;
 use crate::runtime::telemetry::ResultCounter;
-use crate::scrape::ScrapeMetrics;
+use crate::scrape::{LeaseMetrics, ScrapeMetrics};
 use crate::sharing::store::StoreMetrics;
 use crate::sources::kubernetes::WatchMetrics;
 
@@ -15,6 +15,7 @@ pub(super) struct Metrics {
     pub(super) scrape: ScrapeMetrics,
     pub(super) api: ApiMetrics,
     pub(super) store: StoreMetrics,
+    pub(super) leases: LeaseMetrics,
     pub(super) endpoints_file_reads: ResultCounter,
     pub(super) manifest_reads: ResultCounter,
     pub(super) credential_reads: ResultCounter,
@@ -30,6 +31,7 @@ impl Metrics {
         let scrape = ScrapeMetrics::register(r);
         let api = ApiMetrics::register(r);
         let store = StoreMetrics::register(r);
+        let leases = LeaseMetrics::register(r);
         let mut counter = |name, help| ResultCounter::register(r, name, help);
         let endpoints_file_reads =
             counter("config_reloads", "Readings of a changed endpoints file, by result");
@@ -43,6 +45,7 @@ impl Metrics {
             scrape,
             api,
             store,
+            leases,
             endpoints_file_reads,
             manifest_reads,
             credential_reads,

@@ -43,6 +43,7 @@ pub(super) struct Reconciler {
 
 /// A pool of the plan with its endpoints.
 struct ServedPool {
+    qualified_name: String,
     publisher: Arc<PoolPublisher>,
     topology: Topology,
     members: Vec<Member>,
@@ -136,6 +137,7 @@ impl Reconciler {
     fn serve(&mut self, served: Vec<ServedPool>) {
         let scraped = served.iter().map(|pool| ScrapedPool {
             name: pool.topology.pool.name(),
+            qualified_name: &pool.qualified_name,
             members: &pool.members,
             plan: pool.scraping.clone(),
             changes: pool.publisher.changes(),
@@ -165,7 +167,8 @@ impl Reconciler {
         match Pool::new(plan.name.clone(), endpoints) {
             Ok(pool) => {
                 let topology = Topology { pool, policy: Some(plan.policy.clone()) };
-                Some(ServedPool { publisher, topology, members, scraping: plan.scraping(&self.scrape) })
+                let (qualified_name, scraping) = (plan.qualified_name(), plan.scraping(&self.scrape));
+                Some(ServedPool { qualified_name, publisher, topology, members, scraping })
             }
             Err(error) => {
                 tracing::error!(pool = plan.name, %error, "the endpoints are refused; the pool is not scraped");

@@ -26,8 +26,9 @@ use crate::publish::cluster::pools::PoolInputs;
 use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;
-use crate::scrape::Scraper;
-use crate::sharing::Feeds;
+use crate::scrape::connection::credentials as scrape_credentials;
+use crate::scrape::{Leases, Scraper};
+use crate::sharing::{Feeds, Share};
 use crate::sources::endpoints;
 use crate::sources::kubernetes::{self, Cluster};
 
@@ -72,6 +73,8 @@ pub async fn run(
         },
     };
     let plans = plans.watch(cluster.as_ref(), &tasks, &metrics);
+    let leases = leases(&settings.share, settings.share_readings, clock, &tasks, &metrics);
+    let scraper = scraper(clock, scrape_credentials, &tasks, &metrics, leases);
     let discovery = endpoints::start(
         settings.sources,
         settings.max_endpoints,
@@ -101,7 +104,7 @@ pub async fn run(
         file_by_flag,
         pods,
         pools: Arc::clone(&pools),
-        scraper: Scraper::new(clock, Arc::new(scrape_credentials), tasks.clone(), metrics.scrape.clone()),
+        scraper,
         scrape: settings.scrape,
         max_endpoints: settings.max_endpoints,
         eds: settings.eds,
@@ -140,6 +143,32 @@ pub async fn run(
         Some(task) = ended.recv() => return Err(AgentError::Task(task)),
     }
     Ok(())
+}
+
+fn scraper(
+    clock: Clock,
+    credentials: scrape_credentials::Credentials,
+    tasks: &Tasks,
+    metrics: &Metrics,
+    leases: Option<Leases>,
+) -> Scraper {
+    Scraper::new(clock, Arc::new(credentials), tasks.clone(), metrics.scrape.clone(), leases)
+}
+
+/// The leases of the servers, if agents scrape for one another.
+fn leases(
+    share: &Share,
+    shares_readings: bool,
+    clock: Clock,
+    tasks: &Tasks,
+    metrics: &Metrics,
+) -> Option<Leases> {
+    match share {
+        Share::Store(store) if shares_readings => {
+            Some(Leases::new(store.clone(), clock, tasks.clone(), metrics.leases.clone()))
+        }
+        Share::Off | Share::Agent | Share::Store(_) => None,
+    }
 }
 
 /// Waits for `stop`, and ends the API in order.

@@ -35,6 +35,8 @@ pub struct Settings {
     pub eds: Option<eds::Target>,
     /// Which proxies share their changes.
     pub share: Share,
+    /// Whether agents with one store scrape for one another.
+    pub share_readings: bool,
     /// Most endpoints of all sources together, and of one pool.
     pub max_endpoints: usize,
     /// Most snapshot requests that may wait at the same time.

@@ -143,6 +143,7 @@ impl Flags {
             let text = "--eds-file has no {pool}, which --kubernetes requires for several pools; --pool names the only one";
             return Err(FlagError(text.to_owned()));
         }
+        let (share, share_readings) = share.share()?;
         let options = policy.options()?;
         let limits = cluster::Limits {
             pods: endpoints.max_endpoints(),
@@ -161,7 +162,8 @@ impl Flags {
             eds,
             max_endpoints: endpoints.max_endpoints(),
             max_waiters: serve.max_waiters(),
-            share: share.share()?,
+            share,
+            share_readings,
             limits: serve.limits(),
             allowed_hosts: serve.allowed_hosts(),
             credentials: serve.credentials(),
@@ -306,6 +308,7 @@ mod tests {
                 "--endpoint 10.0.0.1:1 --share agent --share-cluster",
                 ["--share-cluster", "require --share with URLs"],
             ),
+            ("--endpoint 10.0.0.1:1 --share-readings", ["--share-readings", "require --share with URLs"]),
             ("--endpoint 10.0.0.1:1 --eds-cluster x", ["--eds-file", "required"]),
             ("--kubernetes --eds-file x.json", ["{pool}", "--pool"]),
             ("--kubernetes --pool a/b/c", ["--pool", "NAMESPACE/NAME"]),

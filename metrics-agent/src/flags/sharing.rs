@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::error::FlagError;
 use crate::sharing::Share;
-use crate::sharing::store::{Nodes, StoreAddress};
+use crate::store::{Nodes, StoreAddress};
 
 /// Flags about changes that proxies share.
 #[derive(Args, Debug)]
@@ -30,6 +30,10 @@ pub(super) struct ShareFlags {
     /// Authorities of the store's certificates, in PEM, in place of the system's.
     #[arg(long, value_name = "PATH")]
     share_ca: Option<PathBuf>,
+
+    /// Agents with the same --share URLs scrape each server once for all of them, not once each. They need the same flags and manifests.
+    #[arg(long)]
+    share_readings: bool,
 }
 
 fn share(text: &str) -> Result<Share, String> {
@@ -41,20 +45,25 @@ fn share(text: &str) -> Result<Share, String> {
 }
 
 impl ShareFlags {
-    pub(super) fn share(self) -> Result<Share, FlagError> {
-        let Self { share, share_cluster, share_sentinel, share_ca } = self;
+    /// Which proxies share, and whether agents share readings.
+    pub(super) fn share(self) -> Result<(Share, bool), FlagError> {
+        let Self { share, share_cluster, share_sentinel, share_ca, share_readings } = self;
         let nodes = match share_sentinel {
             Some(service) => Nodes::Sentinels(service),
             None if share_cluster => Nodes::Cluster,
             None => Nodes::Single,
         };
+        let needs_store = nodes != Nodes::Single || share_ca.is_some() || share_readings;
         match share {
-            Share::Store(address) => address.with(nodes, share_ca).map(Share::Store).map_err(FlagError),
-            Share::Off | Share::Agent if nodes != Nodes::Single || share_ca.is_some() => {
-                let problem = "--share-cluster, --share-sentinel and --share-ca require --share with URLs";
+            Share::Store(address) => {
+                let address = address.with(nodes, share_ca).map_err(FlagError)?;
+                Ok((Share::Store(address), share_readings))
+            }
+            Share::Off | Share::Agent if needs_store => {
+                let problem = "--share-cluster, --share-sentinel, --share-ca and --share-readings require --share with URLs";
                 Err(FlagError(problem.to_owned()))
             }
-            share @ (Share::Off | Share::Agent) => Ok(share),
+            share @ (Share::Off | Share::Agent) => Ok((share, false)),
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod connection;
 mod error;
 pub mod exposition;
+mod leases;
 mod metrics;
 mod restart;
 mod scraper;
@@ -11,5 +12,6 @@ mod task;
 mod turns;
 
 pub use error::{Reason, ScrapeError};
+pub use leases::{LeaseMetrics, Leases};
 pub use metrics::ScrapeMetrics;
 pub use scraper::{ScrapedPool, Scraper};

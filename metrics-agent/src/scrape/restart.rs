@@ -25,6 +25,12 @@ impl RestartWatch {
         self.was_gone = true;
     }
 
+    /// Goes on after another agent has scraped the server, which found that the caches were last empty at this time. What the server
+    /// exported before is out of date.
+    pub(crate) fn take_over(&mut self, since: Option<Duration>) {
+        *self = Self { since: self.since.max(since), ..Self::default() };
+    }
+
     /// Evaluates a scrape at `now`, a time since the Unix epoch. Returns when the server's caches were last empty, if that is known.
     ///
     /// A server that exports its start time has restarted when that time changes, and only then, so that all agents agree. Any other
@@ -109,6 +115,16 @@ mod tests {
             watch.scraped(started(1_795_000_100.0), 2 * NOW),
             Some(Duration::from_secs(1_795_000_100))
         );
+    }
+
+    #[test]
+    fn a_restart_that_another_agent_has_found_is_not_found_again() {
+        let mut watch = RestartWatch::default();
+        assert_eq!(watch.scraped(counted(9.0), NOW), None);
+        watch.take_over(Some(NOW));
+        assert_eq!(watch.scraped(counted(1.0), 2 * NOW), Some(NOW));
+        watch.take_over(None);
+        assert_eq!(watch.scraped(counted(2.0), 2 * NOW), Some(NOW));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::credentials::Credentials;
+use super::leases::Leases;
 use super::metrics::ScrapeMetrics;
 use super::restart::RestartWatch;
 use super::slot::Slot;
@@ -21,6 +22,8 @@ use crate::runtime::tasks::Tasks;
 pub struct ScrapedPool<'a> {
     /// The pool's name.
     pub name: &'a str,
+    /// Its name among those of all agents.
+    pub qualified_name: &'a str,
     /// The pool's endpoints.
     pub members: &'a [Member],
     /// How they are scraped.
@@ -35,6 +38,8 @@ pub struct Scraper {
     credentials: Arc<Credentials>,
     tasks: Tasks,
     metrics: ScrapeMetrics,
+    /// `None`: every agent scrapes for itself.
+    leases: Option<Leases>,
     running: HashMap<Job, RunningTask>,
     /// The endpoints of each pool that was scraped last.
     pools: HashMap<String, HashSet<Server>>,
@@ -51,13 +56,21 @@ struct RunningTask {
 }
 
 impl Scraper {
-    /// Scrapes nothing until [`Self::set_pools`] is called. `credentials` must have TLS if a pool is scraped over TLS.
-    pub fn new(clock: Clock, credentials: Arc<Credentials>, tasks: Tasks, metrics: ScrapeMetrics) -> Self {
+    /// Scrapes nothing until [`Self::set_pools`] is called. `credentials` must have TLS if a pool is scraped over TLS. With `leases`, agents
+    /// scrape for one another.
+    pub fn new(
+        clock: Clock,
+        credentials: Arc<Credentials>,
+        tasks: Tasks,
+        metrics: ScrapeMetrics,
+        leases: Option<Leases>,
+    ) -> Self {
         Self {
             clock,
             credentials,
             tasks,
             metrics,
+            leases,
             running: HashMap::new(),
             pools: HashMap::new(),
             started: 0,
@@ -69,8 +82,11 @@ impl Scraper {
     pub fn set_pools(&mut self, pools: Vec<ScrapedPool<'_>>) -> Vec<Vec<Arc<Slot>>> {
         let mut before = core::mem::take(&mut self.running);
         let pools_before = core::mem::take(&mut self.pools);
+        if let Some(leases) = &mut self.leases {
+            leases.keep(|name| pools.iter().any(|pool| pool.qualified_name == name));
+        }
         let mut slots = Vec::with_capacity(pools.len());
-        for ScrapedPool { name, members, plan, changes } in pools {
+        for ScrapedPool { name, qualified_name, members, plan, changes } in pools {
             let mut own = Vec::with_capacity(members.len());
             // Everything is new in a pool that is new itself; then nothing is known that could be out of date.
             let pool_before = pools_before.get(name);
@@ -84,7 +100,7 @@ impl Scraper {
                     Some(shared) => shared,
                     None => match before.remove(&job) {
                         Some(old) => RunningTask { readers: Vec::new(), ..old },
-                        None => self.start(&job, is_new),
+                        None => self.start(qualified_name, &job, is_new),
                     },
                 };
                 task.readers.push(Arc::clone(&changes));
@@ -102,12 +118,16 @@ impl Scraper {
 
     /// Starts a task. An endpoint that joins a pool (`is_new`) may have been there before, but what proxies recorded about its
     /// caches is out of date.
-    fn start(&mut self, job: &Job, is_new: bool) -> RunningTask {
+    fn start(&mut self, pool: &str, job: &Job, is_new: bool) -> RunningTask {
         let joined = is_new.then(clock::since_epoch);
         let slot = Slot::of_joined(joined);
         let credentials = Arc::clone(&self.credentials);
         let (metrics, restarts) = (self.metrics.clone(), RestartWatch::new(joined));
-        let task = Task::new(job, Arc::clone(&slot), self.clock, credentials, metrics, restarts);
+        let shared = self
+            .leases
+            .as_mut()
+            .map(|leases| leases.of(pool, job.fingerprint(), job.settings.interval, &slot));
+        let task = Task::new(job, Arc::clone(&slot), self.clock, credentials, metrics, restarts, shared);
         let interval = job.settings.interval;
         let first = from_now_on(self.clock.now(), turn(self.started, interval), interval);
         self.started = self.started.wrapping_add(1);
@@ -134,7 +154,7 @@ mod tests {
 
     fn scraper() -> Scraper {
         let metrics = ScrapeMetrics::register(&mut Registry::default());
-        Scraper::new(Clock::start(), Arc::default(), Tasks::new().0, metrics)
+        Scraper::new(Clock::start(), Arc::default(), Tasks::new().0, metrics, None)
     }
 
     fn member(name: &str, pod: Option<&str>) -> Member {
@@ -144,7 +164,13 @@ mod tests {
 
     /// The slots of one pool with these endpoints. Nothing is scraped, because nothing is awaited.
     fn slots(scraper: &mut Scraper, plan: &ScrapePlan, members: &[Member]) -> Vec<Arc<Slot>> {
-        let pool = ScrapedPool { name: "p", members, plan: plan.clone(), changes: Arc::default() };
+        let pool = ScrapedPool {
+            name: "p",
+            qualified_name: "p",
+            members,
+            plan: plan.clone(),
+            changes: Arc::default(),
+        };
         scraper.set_pools(vec![pool]).remove(0)
     }
 
@@ -165,7 +191,13 @@ mod tests {
         let (mut scraper, plan) = (scraper(), plan());
         let a = member("n/a", None);
         assert_eq!(slots(&mut scraper, &plan, core::slice::from_ref(&a))[0].reading().cached_since, None);
-        let pool = |name, members| ScrapedPool { name, members, plan: plan.clone(), changes: Arc::default() };
+        let pool = |name, members| ScrapedPool {
+            name,
+            qualified_name: name,
+            members,
+            plan: plan.clone(),
+            changes: Arc::default(),
+        };
         let (b, c) = ([a.clone(), member("n/b", None)], [member("n/c", None)]);
         let slots = scraper.set_pools(vec![pool("p", &b), pool("q", &c)]);
         assert!(slots[0][1].reading().cached_since.is_some(), "b joined p");

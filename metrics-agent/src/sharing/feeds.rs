@@ -12,10 +12,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::feed::{FeedLimits, PoolFeed, ReaderStatus};
 use super::store::link::{Link, READ_WAIT, stream_key};
-use super::store::{Outgoing, OutgoingMessage, Progress, StoreAddress, StoreMetrics, Waiting};
+use super::store::{Outgoing, OutgoingMessage, Progress, StoreMetrics, Waiting};
 use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;
+use crate::store::StoreAddress;
 
 /// Which proxies share their changes.
 #[derive(Clone, Debug)]

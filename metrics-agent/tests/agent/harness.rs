@@ -113,6 +113,7 @@ pub(crate) fn settings() -> Settings {
         max_endpoints: 1000,
         max_waiters: 10,
         share: Share::Agent,
+        share_readings: false,
         limits: Limits {
             max_connections: 100,
             max_header_bytes: MIN_HEADER_BYTES,

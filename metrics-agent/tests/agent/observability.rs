@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::changes::{exchange, send};
 use crate::harness::{Agent, scraping};
 use crate::reports::report_once;
 use crate::scripted::{Behaviour, ScriptedServer, load};
@@ -42,11 +43,14 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
     let agent = Agent::start(scraping(&[server.address()])).await;
     agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
     report_once(&agent, &server).await;
-    // Absent until the first such event, which does not happen here, and without a cluster.
+    send(&agent, &exchange(1, &[], None)).await;
+    // Absent until the first such event, which does not happen here, without a cluster, and without a store.
     let rare = "# TYPE metrics_agent_extract_errors counter\n# TYPE metrics_agent_refused_requests counter\n\
                 # TYPE metrics_agent_kubernetes_watches gauge\n# TYPE metrics_agent_kubernetes_objects gauge\n\
                 # TYPE metrics_agent_kubernetes_ignored_objects gauge\n# TYPE metrics_agent_kubernetes_lists counter\n\
-                # TYPE metrics_agent_kubernetes_watch_errors counter\n";
+                # TYPE metrics_agent_kubernetes_watch_errors counter\n\
+                # TYPE metrics_agent_store_read_behind_seconds gauge\n# TYPE metrics_agent_store_write_behind_seconds gauge\n\
+                # TYPE metrics_agent_store_unwritten_messages gauge\n";
     let text = agent.get("/metrics").await.text() + rare;
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let known: BTreeSet<String> = described

@@ -142,6 +142,34 @@ pub struct Failure {
     #[prost(uint64, tag = "2")]
     pub age_ms: u64,
 }
+/// An entry of a pool's stream of readings in a store that several agents share: an agent scrapes for the others.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StoredReadings {
+    /// Always 1. Raised only when an old reader would misread the other fields.
+    #[prost(uint32, tag = "1")]
+    pub format: u32,
+    /// A number of the agent's run: it does not read its own entries.
+    #[prost(fixed64, tag = "2")]
+    pub agent: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub readings: ::prost::alloc::vec::Vec<StoredReading>,
+}
+/// The state of one endpoint after a scrape.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StoredReading {
+    /// A hash of the endpoint and of how it is scraped.
+    #[prost(fixed64, tag = "1")]
+    pub scrape: u64,
+    /// A message `endpoint_picker.v1.Reading`. Its age is that when the entry was added.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub reading: ::prost::bytes::Bytes,
+    /// Too many scrapes failed in a row.
+    #[prost(bool, tag = "3")]
+    pub failing: bool,
+    /// The metric of the KV usage. Empty: none.
+    #[prost(string, tag = "4")]
+    pub kv_usage_metric: ::prost::alloc::string::String,
+}
 /// An entry of a pool's stream in a store that several agents share.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Stored {

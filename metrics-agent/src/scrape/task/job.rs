@@ -1,8 +1,11 @@
 //! What one scrape task does.
 
+use core::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
+
+use xxhash_rust::xxh64::Xxh64;
 
 use crate::catalogue::dialect::Dialect;
 use crate::catalogue::plan::members::Member;
@@ -30,5 +33,12 @@ impl Job {
             dialect: Arc::clone(plan.dialects.of_endpoint(endpoint)),
             pod: pod.clone(),
         }
+    }
+
+    /// A hash of the job, the same in every agent.
+    pub(in crate::scrape) fn fingerprint(&self) -> u64 {
+        let mut hasher = Xxh64::new(0);
+        self.hash(&mut hasher);
+        hasher.finish()
     }
 }

@@ -17,6 +17,7 @@ use crate::scrape::connection::credentials::Credentials;
 use crate::scrape::connection::{Connection, GetError};
 use crate::scrape::error::{Reason, ScrapeError};
 use crate::scrape::exposition::{Extraction, Reader};
+use crate::scrape::leases::SharedScrape;
 use crate::scrape::metrics::ScrapeMetrics;
 use crate::scrape::restart::RestartWatch;
 use crate::scrape::slot::Slot;
@@ -42,6 +43,8 @@ pub(super) struct Task {
     is_ready_by_discovery: bool,
     /// Failed scrapes since the last success.
     failures: u32,
+    /// The endpoint's part in scraping once for all agents; `None`: this agent scrapes for itself.
+    shared: Option<SharedScrape>,
     /// Pauses after costly failures in a row, each twice as long as the one before.
     pauses: ExponentialBackoff,
 }
@@ -54,6 +57,7 @@ impl Task {
         credentials: Arc<Credentials>,
         metrics: ScrapeMetrics,
         restarts: RestartWatch,
+        shared: Option<SharedScrape>,
     ) -> Self {
         let Job { endpoint, address, settings, dialect, pod } = job.clone();
         let reader = Reader::with_limits(&dialect, settings.engines, settings.text);
@@ -70,6 +74,7 @@ impl Task {
             restarts,
             is_ready_by_discovery: pod.is_some(),
             failures: 0,
+            shared,
             pauses,
         }
     }
@@ -78,12 +83,29 @@ impl Task {
     pub(super) async fn run(mut self, first: Duration) {
         let mut ticks = interval_at(self.clock.at(first), self.settings.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut was_scraped_by_other = false;
         loop {
             ticks.tick().await;
+            if let Some(shared) = &self.shared
+                && !shared.is_own_turn().await
+            {
+                was_scraped_by_other = true;
+                continue;
+            }
+            if core::mem::take(&mut was_scraped_by_other) {
+                self.take_over();
+            }
             if let Some(pause) = self.scrape().await {
                 sleep(pause).await;
             }
         }
+    }
+
+    /// Goes on after another agent has scraped.
+    fn take_over(&mut self) {
+        self.restarts.take_over(self.slot.reading().cached_since);
+        self.failures = 0;
+        self.client.refusals = 0;
     }
 
     /// Scrapes once, and returns the pause before the next scrape, if there is one.
@@ -95,6 +117,8 @@ impl Task {
         let ended = self.clock.now();
         self.metrics.count_scrape(ended.saturating_sub(started));
         let is_costly = outcome.as_ref().is_err_and(|error| error.reason().is_costly());
+        // A refused connection has reached the server's host. After other failures another agent may have more success.
+        let is_released = outcome.as_ref().is_err_and(|error| error.reason() != Reason::Refused);
         let mut changed = match outcome {
             Ok(extraction) => self.succeeded(extraction, ended),
             Err(error) => self.failed(&error),
@@ -113,6 +137,11 @@ impl Task {
             }
         }
         self.slot.mark_scraped();
+        match &self.shared {
+            Some(shared) if is_released => shared.release(),
+            Some(shared) => shared.publish(),
+            None => {}
+        }
         if changed {
             self.slot.notify_readers();
         }

@@ -3,14 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use endpoint_picker_wire::changes::Stored;
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{Cmd, FromRedisValue, RedisResult};
 
-use super::address::StoreAddress;
-use super::connection::Connection;
 use super::metrics::StoreMetrics;
 use super::outgoing::{Outgoing, OutgoingMessage};
 use super::position::{EntryId, ReadPosition};
@@ -18,6 +15,7 @@ use super::progress::Progress;
 use super::stream_size::AverageSize;
 use crate::runtime::clock::Clock;
 use crate::sharing::feed::PoolFeed;
+use crate::store::{Connection, StoreAddress, StoreClock, backoff, store_time};
 
 /// The field of an entry with the message.
 const FIELD: &str = "m";
@@ -60,16 +58,6 @@ pub(in crate::sharing) struct Link {
 /// The key of a pool's stream. The braces keep it on one node of a cluster.
 pub(in crate::sharing) fn stream_key(pool: &str) -> String {
     format!("endpoint-picker/changes/{{{pool}}}")
-}
-
-/// How long a pause follows each failure in a row.
-fn backoff() -> impl Iterator<Item = Duration> {
-    let builder = ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(50))
-        .with_max_delay(Duration::from_secs(2))
-        .with_jitter()
-        .without_max_times();
-    builder.build()
 }
 
 impl Link {
@@ -223,34 +211,6 @@ fn trim(key: &str, oldest_ms: u64) -> Cmd {
     let mut trim = redis::cmd("XTRIM");
     trim.arg(key).arg("MINID").arg("~").arg(oldest_ms);
     trim
-}
-
-/// The store's clock, in milliseconds since the Unix epoch. Numbers of entries begin with it.
-async fn store_time(store: &mut Connection) -> RedisResult<u64> {
-    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(store).await?;
-    Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
-}
-
-/// The store's clock beside the agent's: no two hosts' clocks are compared.
-struct StoreClock {
-    store_ms: u64,
-    read: Duration,
-}
-
-impl StoreClock {
-    async fn read(store: &mut Connection, clock: Clock) -> RedisResult<Self> {
-        Ok(Self { store_ms: store_time(store).await?, read: clock.now() })
-    }
-
-    fn is_old(&self, clock: Clock) -> bool {
-        clock.now().saturating_sub(self.read) >= TRIM_EVERY
-    }
-
-    /// The age of an entry that was added at this time of the store.
-    fn age(&self, added_ms: u64, clock: Clock) -> Duration {
-        let since_read = millis(clock.now().saturating_sub(self.read));
-        Duration::from_millis(self.store_ms.saturating_add(since_read).saturating_sub(added_ms))
-    }
 }
 
 fn millis(time: Duration) -> u64 {

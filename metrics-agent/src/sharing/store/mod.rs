@@ -4,8 +4,6 @@
 //! sent. It is soft state: while the store is away, slow or empty, each agent's proxies go on with what they have, and the newest
 //! messages wait in a bounded queue.
 
-mod address;
-mod connection;
 pub(super) mod link;
 mod metrics;
 mod outgoing;
@@ -13,7 +11,6 @@ mod position;
 mod progress;
 mod stream_size;
 
-pub use address::{Nodes, StoreAddress};
 pub use metrics::StoreMetrics;
 pub(super) use outgoing::{Outgoing, OutgoingMessage, Waiting};
 pub(super) use progress::Progress;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use metrics_agent::sharing::store::{Nodes, StoreAddress};
+use metrics_agent::store::{Nodes, StoreAddress};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 

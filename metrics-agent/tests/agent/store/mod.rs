@@ -3,13 +3,14 @@
 mod gate;
 mod kinds;
 mod partition;
+mod readings;
 mod server;
 mod sharing;
 
 use endpoint_picker_wire::changes::Position;
 use metrics_agent::agent::Settings;
 use metrics_agent::sharing::Share;
-use metrics_agent::sharing::store::StoreAddress;
+use metrics_agent::store::StoreAddress;
 
 use crate::changes::{exchange, send};
 use crate::harness::{Agent, eventually, options_for, scraping};

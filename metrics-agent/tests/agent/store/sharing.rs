@@ -6,7 +6,7 @@ use std::time::Instant;
 use metrics_agent::agent::Settings;
 use metrics_agent::catalogue::watch;
 use metrics_agent::sharing::Share;
-use metrics_agent::sharing::store::StoreAddress;
+use metrics_agent::store::StoreAddress;
 use tempfile::TempDir;
 
 use super::server::Store;

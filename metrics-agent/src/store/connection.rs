@@ -18,14 +18,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to one server, or to those of a cluster.
 #[derive(Clone)]
-pub(super) enum Connection {
+pub(crate) enum Connection {
     Server(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
 impl Connection {
     /// Connects to a store. An answer may take up to `response_timeout`.
-    pub(super) async fn open(address: &StoreAddress, response_timeout: Duration) -> RedisResult<Self> {
+    pub(crate) async fn open(address: &StoreAddress, response_timeout: Duration) -> RedisResult<Self> {
         let StoreAddress { nodes, kind, authorities } = address;
         let authorities = match authorities {
             Some(file) => {

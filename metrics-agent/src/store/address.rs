@@ -9,11 +9,11 @@ use redis::{ConnectionInfo, IntoConnectionInfo};
 #[derive(Clone)]
 pub struct StoreAddress {
     /// One or more, with their credentials.
-    pub(super) nodes: Vec<ConnectionInfo>,
+    pub(crate) nodes: Vec<ConnectionInfo>,
     /// What the nodes are.
-    pub(super) kind: Nodes,
+    pub(crate) kind: Nodes,
     /// Authorities of the nodes' certificates, in PEM; `None`: the system's.
-    pub(super) authorities: Option<PathBuf>,
+    pub(crate) authorities: Option<PathBuf>,
 }
 
 /// What the nodes of a store are.
