@@ -8,6 +8,7 @@ mod health;
 pub mod metrics;
 pub mod pools;
 mod protobuf;
+pub mod queues;
 pub mod reports;
 mod router;
 mod state;

@@ -6,4 +6,5 @@ pub mod client_credentials;
 mod columns;
 pub mod explain;
 mod pool_table;
+mod queue_table;
 pub mod recorded;

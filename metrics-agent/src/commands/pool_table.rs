@@ -7,6 +7,7 @@ use crate::api::pools::status::{
     TrafficStatus,
 };
 use crate::commands::columns::{self, NOTHING, printable};
+use crate::commands::queue_table;
 
 const HEADER: [&str; 12] = [
     "ENDPOINT",
@@ -31,6 +32,9 @@ impl fmt::Display for PoolStatus {
         }
         writeln!(f)?;
         columns::write(f, HEADER, self.endpoints.iter().map(row), 2..11)?;
+        if let Some(queue) = &self.queue {
+            queue_table::write(f, queue)?;
+        }
         if !self.proxies.is_empty() {
             writeln!(f)?;
         }
@@ -178,6 +182,7 @@ mod tests {
             abstained: 1,
             rejected: [(429, 2), (503, 3)].into(),
             shadow: None,
+            queue: None,
         };
         let endpoints = vec![busy, endpoint("default/new", State::NoReading)];
         let store = StoreStatus { connected: true, read_behind_ms: 4, unwritten: 0, write_behind_ms: 0 };
@@ -191,7 +196,7 @@ mod tests {
             store: Some(store),
         };
         let pool =
-            PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![proxy], sharing: Some(sharing) };
+            PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![proxy], sharing: Some(sharing), queue: None };
         let expected = "\
 pool p: 1 saturated, 1 no reading
 
@@ -223,6 +228,7 @@ shared changes: store connected, reading 4 ms behind, writing 0 ms behind (0 mes
             abstained: 0,
             rejected: [].into(),
             shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
+            queue: None,
         };
         let line = |proxies: &[Option<(u64, u64)>]| {
             let proxies = proxies.iter().copied().map(proxy).collect();

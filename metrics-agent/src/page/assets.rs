@@ -23,13 +23,14 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 10] = [
+const ASSETS: [Asset; 11] = [
     asset!("/", "text/html; charset=utf-8", "assets/index.html"),
     asset!("/page/page.css", "text/css; charset=utf-8", "assets/page.css"),
     asset!("/page/main.js", "text/javascript; charset=utf-8", "assets/main.js"),
     asset!("/page/agent.js", "text/javascript; charset=utf-8", "assets/agent.js"),
     asset!("/page/charts.js", "text/javascript; charset=utf-8", "assets/charts.js"),
     asset!("/page/details.js", "text/javascript; charset=utf-8", "assets/details.js"),
+    asset!("/page/queue.js", "text/javascript; charset=utf-8", "assets/queue.js"),
     asset!("/page/table.js", "text/javascript; charset=utf-8", "assets/table.js"),
     asset!("/page/icon.svg", "image/svg+xml", "assets/icon.svg"),
     asset!("/page/uplot.js", "text/javascript; charset=utf-8", "vendor/uplot/uPlot.iife.min.js"),

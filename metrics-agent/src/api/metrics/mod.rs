@@ -2,6 +2,7 @@
 
 pub(super) mod counters;
 mod pool_gauges;
+mod queue_metrics;
 pub(super) mod text;
 
 pub use counters::ApiMetrics;

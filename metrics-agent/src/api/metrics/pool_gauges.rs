@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
+use super::queue_metrics;
 use crate::api::pools::status::{EndpointStatus, FRESH, PoolStatus, State};
 
 /// Most endpoints by name in a family, as in the EPP.
@@ -19,15 +20,17 @@ pub(super) const MAX_SERIES: usize = 1000;
 /// The label of all endpoints above the limit.
 const OTHER: &str = "other";
 
-type Labels = Vec<(&'static str, String)>;
-type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
-type Counts = Family<Labels, Counter>;
+pub(super) type Labels = Vec<(&'static str, String)>;
+pub(super) type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
+pub(super) type Counts = Family<Labels, Counter>;
 type Value = fn(&EndpointStatus) -> Option<f64>;
 
 /// All gauges of these pools.
 pub(super) fn registry(pools: &[PoolStatus]) -> Registry {
     let mut registry = Registry::default();
-    register_epp(registry.sub_registry_with_prefix("llm_d_epp"), pools);
+    let epp = registry.sub_registry_with_prefix("llm_d_epp");
+    register_epp(epp, pools);
+    queue_metrics::register(epp, pools);
     register_endpoints(registry.sub_registry_with_prefix("metrics_agent"), pools);
     register_proxies(registry.sub_registry_with_prefix("endpoint_picker"), pools);
     register_sharing(&mut registry, pools);
@@ -176,10 +179,10 @@ fn raise(family: &Numbers, labels: &Labels, value: f64) {
 }
 
 /// Makes families of one registry.
-struct Families<'a>(&'a mut Registry);
+pub(super) struct Families<'a>(pub(super) &'a mut Registry);
 
 impl Families<'_> {
-    fn gauge(&mut self, name: &str, help: &str) -> Numbers {
+    pub(super) fn gauge(&mut self, name: &str, help: &str) -> Numbers {
         self.gauge_of(name, help, None)
     }
 
@@ -189,13 +192,13 @@ impl Families<'_> {
         family
     }
 
-    fn counter(&mut self, name: &str, help: &str) -> Counts {
+    pub(super) fn counter(&mut self, name: &str, help: &str) -> Counts {
         let family = Counts::default();
         self.add(name, help, None, family.clone());
         family
     }
 
-    fn add(&mut self, name: &str, help: &str, unit: Option<Unit>, family: impl Metric) {
+    pub(super) fn add(&mut self, name: &str, help: &str, unit: Option<Unit>, family: impl Metric) {
         match unit {
             Some(unit) => self.0.register_with_unit(name, help, unit, family),
             None => self.0.register(name, help, family),

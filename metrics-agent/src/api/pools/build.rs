@@ -11,6 +11,7 @@ use super::status::{
     EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, SharingProxyStatus, SharingStatus, State,
     StoreStatus, TrafficStatus,
 };
+use crate::api::queues::status::QueueStatus;
 use crate::api::reports::Reports;
 use crate::api::reports::store::{EndpointTraffic, PoolReports, ProxyReport};
 use crate::publish::pool_publisher::PoolPublisher;
@@ -75,11 +76,14 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
     for (endpoint, metric) in endpoints.iter_mut().zip(published.kv_usage_metrics()) {
         endpoint.kv_usage_metric = metric.as_deref().map(str::to_owned);
     }
+    let queues = reports.proxies.values().filter_map(|report| report.queue.as_ref());
+    let queues = queues.map(|(queue, earlier)| (queue, earlier));
     PoolStatus {
         pool: pool.name().to_owned(),
         endpoints,
         proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
         sharing: None,
+        queue: QueueStatus::of(queues),
     }
 }
 
@@ -173,6 +177,7 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
         abstained: report.abstained,
         rejected: report.rejected.clone(),
         shadow: report.shadow,
+        queue: report.queue.as_ref().map(|(queue, _)| queue.clone()),
     }
 }
 

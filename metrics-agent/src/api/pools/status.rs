@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::queues::report::QueueReport;
+use crate::api::queues::status::QueueStatus;
+
 /// Up to this age the EPP counts values as fresh in its gauges.
 pub const FRESH: Duration = Duration::from_secs(2);
 
@@ -20,6 +23,9 @@ pub struct PoolStatus {
     /// How far behind the proxies and the agent are with shared changes; absent: none are shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingStatus>,
+    /// The proxies' queues; absent: no proxy has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueStatus>,
 }
 
 /// How far behind the proxies and the agent are with shared changes.
@@ -170,6 +176,9 @@ pub struct ProxyStatus {
     /// Decisions of a shadow configuration on them; absent: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowCounts>,
+    /// Its queue, for metrics; absent: it has none.
+    #[serde(skip)]
+    pub queue: Option<QueueReport>,
 }
 
 /// Decisions of a shadow configuration, compared with the acting one.

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use endpoint_picker::flow_control::config::MAX_BANDS;
 use endpoint_picker_wire::REPORT_FORMAT;
 
 use super::limits::{MAX_NAME_BYTES, MAX_STATUSES};
@@ -15,6 +16,12 @@ pub enum ReportError {
     LongName(usize),
     /// The report has rejections of this number of statuses.
     TooManyStatuses(usize),
+    /// The report has a queue of this number of bands.
+    TooManyBands(usize),
+    /// The report has the band of this priority more than once.
+    RepeatedBand(i32),
+    /// The report has waits that cannot be added up.
+    InvalidWaits,
     /// This number of other proxies report on the pool.
     TooManyProxies(usize),
 }
@@ -35,6 +42,11 @@ impl fmt::Display for ReportError {
             Self::TooManyStatuses(n) => {
                 write!(f, "the report has rejections of {n} statuses; at most {MAX_STATUSES} are allowed")
             }
+            Self::TooManyBands(n) => {
+                write!(f, "the report has a queue of {n} bands; at most {MAX_BANDS} are allowed")
+            }
+            Self::RepeatedBand(priority) => write!(f, "the report has the band of priority {priority} twice"),
+            Self::InvalidWaits => f.write_str("the report has waits that cannot be added up"),
             Self::TooManyProxies(max) => {
                 write!(f, "{max} other proxies report on this pool; no more are allowed (--max-proxies)")
             }

@@ -8,4 +8,5 @@ mod limits;
 pub(super) mod receive;
 pub mod store;
 
+pub use error::ReportError;
 pub use store::Reports;

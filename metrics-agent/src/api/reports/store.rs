@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use super::error::ReportError;
 use super::limits::{MAX_AGE, MAX_NAME_BYTES, MAX_STATUSES};
 use crate::api::pools::status::ShadowCounts;
+use crate::api::queues::earlier::EarlierWaits;
+use crate::api::queues::report::QueueReport;
 use crate::runtime::clock::Clock;
 
 /// The last reports, by pool and proxy.
@@ -44,6 +46,8 @@ pub struct ProxyReport {
     pub rejected: BTreeMap<u32, u64>,
     /// Decisions of a shadow configuration on them; `None`: there is none.
     pub shadow: Option<ShadowCounts>,
+    /// Its queue, with earlier waits to compare with; `None`: it has none.
+    pub queue: Option<(QueueReport, EarlierWaits)>,
     /// Traffic to each endpoint that the pool had when the report arrived, by the endpoint's key.
     pub endpoints: HashMap<u64, EndpointTraffic>,
     generation: u64,
@@ -81,6 +85,7 @@ impl Reports {
         if report.rejected.len() > MAX_STATUSES {
             return Err(ReportError::TooManyStatuses(report.rejected.len()));
         }
+        let queue = report.flow_control.as_ref().map(QueueReport::read).transpose()?;
         let now = self.clock.now();
         let mut pools = self.pools.lock();
         let PoolReports { proxies, picks } = pools.entry(pool.name().to_owned()).or_default();
@@ -107,6 +112,12 @@ impl Reports {
             }
         };
         let entries = report.endpoints.iter().filter(|entry| pool.index_of(entry.endpoint).is_some());
+        let earlier = last.and_then(|last| last.queue.as_ref()).map(|(_, earlier)| earlier.clone());
+        let queue = queue.map(|queue| {
+            let begin = || EarlierWaits::begin(&queue, now);
+            let earlier = earlier.map_or_else(begin, |earlier| earlier.next(&queue, now));
+            (queue, earlier)
+        });
         let shadow = report.shadow_agreed.zip(report.shadow_disagreed);
         let stored = ProxyReport {
             at: now,
@@ -114,6 +125,7 @@ impl Reports {
             abstained: report.abstained,
             rejected: report.rejected.iter().map(|it| (it.status, it.requests)).collect(),
             shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
+            queue,
             endpoints: entries.map(|entry| (entry.endpoint, traffic(entry))).collect(),
             generation: report.generation,
         };

@@ -55,12 +55,34 @@
  */
 
 /**
+ * The waiting requests of one priority.
+ * @typedef {object} Band
+ * @property {number} priority
+ * @property {number} requests
+ * @property {number} bytes
+ * @property {number} max_requests
+ * @property {number} max_bytes
+ * @property {{p50: number, p90: number, p99: number} | null} wait_ms of the last minute; null: none was dispatched
+ * @property {Record<string, number>} outcomes requests by the end of their wait
+ */
+
+/**
+ * The queues of all proxies.
+ * @typedef {object} Queue
+ * @property {number | null} saturation from 1 on requests wait; null: unknown
+ * @property {number} in_flight
+ * @property {number} evicted
+ * @property {Band[]} bands the highest priority first
+ */
+
+/**
  * Answer of `/v1/pools/{pool}`.
  * @typedef {object} Status
  * @property {string} pool
  * @property {Endpoint[]} endpoints
  * @property {Proxy[]} proxies
  * @property {Sharing} [sharing]
+ * @property {Queue} [queue] absent: no proxy has one
  */
 
 /** @typedef {"waiting" | "running" | "kv_usage" | "in_flight" | "picks_per_second"} Series */

@@ -3,6 +3,7 @@
 import { listPools, maximum, mean, poll, sleep, sum } from "/page/agent.js";
 import { formatCount, formatShare, panel } from "/page/charts.js";
 import { Details } from "/page/details.js";
+import { queueFacts, showQueue } from "/page/queue.js";
 import { formatAge, formatRate, MISSING, STATES, Table } from "/page/table.js";
 
 /** @import { Endpoint, Proxy, Refused, Sharing, Status, Timeline } from "/page/agent.js" */
@@ -38,6 +39,7 @@ const page = {
   count: element("count", HTMLElement),
   endpoints: element("endpoints", HTMLTableElement),
   empty: element("empty", HTMLElement),
+  queue: element("queue", HTMLElement),
   proxies: element("proxies", HTMLElement),
   sharing: element("sharing", HTMLElement),
   refused: element("refused", HTMLElement),
@@ -130,7 +132,8 @@ const isFresh = ({ state }) => state === "ready" || state === "saturated";
 const numbers = (values) => values.filter((value) => typeof value === "number");
 
 /** @param {Status} status */
-function showSummary({ endpoints, proxies }) {
+function showSummary(status) {
+  const { endpoints, proxies } = status;
   const fresh = endpoints.filter(isFresh);
   // An endpoint that is not ready keeps its last values, which no longer count; the requests that proxies sent there are still in flight.
   const read = endpoints.filter(({ state }) => state !== "not_ready");
@@ -149,6 +152,7 @@ function showSummary({ endpoints, proxies }) {
     ["In flight", total(endpoints.map((it) => it.sent?.requests), formatCount)],
     ["KV cache", usages.length > 0 ? formatShare(mean(usages)) : MISSING, "mean"],
     ["Oldest reading", ages.length > 0 ? formatAge(maximum(ages)) : MISSING],
+    ...queueFacts(status),
     ...agreement(proxies),
   ];
   page.summary.replaceChildren(...facts.map(([name, value, note]) => {
@@ -270,6 +274,7 @@ function show(status, timeline) {
   for (const chart of charts) chart.panel.show([timeline.times, ...chart.columns(timeline)]);
   table.show(status, timeline);
   showCount();
+  showQueue(page.queue, status);
   showProxies(status);
   showSharing(status.sharing);
   details.show(status, timeline);

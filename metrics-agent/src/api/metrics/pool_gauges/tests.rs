@@ -40,8 +40,9 @@ fn text(endpoints: Vec<EndpointStatus>) -> String {
         abstained: 1,
         rejected: [(503, 2)].into(),
         shadow: Some(ShadowCounts { agreed: 6, disagreed: 0 }),
+        queue: None,
     }];
-    text_of(&PoolStatus { pool: "p".to_owned(), endpoints, proxies, sharing: None })
+    text_of(&PoolStatus { pool: "p".to_owned(), endpoints, proxies, ..PoolStatus::default() })
 }
 
 fn text_of(pool: &PoolStatus) -> String {

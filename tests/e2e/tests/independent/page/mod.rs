@@ -2,6 +2,7 @@
 
 mod layout;
 mod live;
+mod queue;
 mod shadow_fact;
 mod shared_changes;
 mod table;

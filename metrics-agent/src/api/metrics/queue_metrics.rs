@@ -1,0 +1,197 @@
+//! The EPP's metrics of flow control under its names, one series for each proxy. Proxies keep no figures of single flows, so there is no
+//! label `fairness_id`.
+
+use core::fmt;
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::pool_gauges::{Families, Labels};
+use crate::api::pools::status::PoolStatus;
+use crate::api::queues::report::{BandReport, QueueReport};
+use crate::api::queues::waits::Waits;
+
+/// Histograms of waits that proxies counted.
+#[derive(Debug)]
+struct WaitHistograms(Vec<(Labels, Waits)>);
+
+impl EncodeMetric for WaitHistograms {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        for (labels, waits) in &self.0 {
+            let mut series = encoder.encode_family(labels)?;
+            series.encode_histogram::<NoLabelSet>(
+                waits.seconds(),
+                waits.requests(),
+                &waits.buckets(),
+                None,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Registers the metrics of all queues.
+pub(super) fn register(registry: &mut Registry, pools: &[PoolStatus]) {
+    let mut families = Families(registry);
+    let size = families.gauge("flow_control_queue_size", "Requests that wait");
+    let bytes = families.gauge("flow_control_queue_bytes", "Lengths of the bodies of requests that wait");
+    let saturation = families.gauge("flow_control_pool_saturation", "Saturation of the pool by stage");
+    let use_of_requests =
+        families.gauge("flow_control_capacity_utilization_requests", "Share of the requests that may wait");
+    let use_of_bytes =
+        families.gauge("flow_control_capacity_utilization_bytes", "Share of the bytes that may wait");
+    let all_requests = families.gauge(
+        "flow_control_global_capacity_utilization_requests",
+        "Share of the requests that may wait in all bands; absent without a limit",
+    );
+    let all_bytes = families.gauge(
+        "flow_control_global_capacity_utilization_bytes",
+        "Share of the bytes that may wait in all bands; absent without a limit",
+    );
+    let requests = families.counter("flow_control_requests", "Requests by the end of their wait");
+    let evicted = families
+        .counter("flow_control_revocations_issued", "Requests in flight that were aborted to make room");
+    let mut waits = Vec::new();
+    for (pool, proxy, queue) in queues(pools) {
+        let labels = |more: &[(&'static str, String)]| {
+            let own = [("inference_pool", pool.to_owned()), ("proxy", proxy.to_owned())];
+            [more, &own[..]].concat()
+        };
+        for (stage, value) in &queue.saturations {
+            saturation.get_or_create(&labels(&[("stage", (*stage).to_owned())])).set(*value);
+        }
+        evicted.get_or_create(&labels(&[])).inc_by(queue.evicted);
+        let sum =
+            |figure: fn(&BandReport) -> u64| queue.bands.iter().map(figure).fold(0, u64::saturating_add);
+        if let Some(share) = share(sum(|band| band.requests), queue.max_requests) {
+            all_requests.get_or_create(&labels(&[])).set(share);
+        }
+        if let Some(share) = share(sum(|band| band.bytes), queue.max_bytes) {
+            all_bytes.get_or_create(&labels(&[])).set(share);
+        }
+        for band in &queue.bands {
+            let priority = ("priority", band.priority.to_string());
+            let of_band = labels(core::slice::from_ref(&priority));
+            size.get_or_create(&of_band).set(band.requests as f64);
+            bytes.get_or_create(&of_band).set(band.bytes as f64);
+            if let Some(share) = share(band.requests, band.max_requests) {
+                use_of_requests.get_or_create(&of_band).set(share);
+            }
+            if let Some(share) = share(band.bytes, band.max_bytes) {
+                use_of_bytes.get_or_create(&of_band).set(share);
+            }
+            for (outcome, ended) in &band.outcomes {
+                let of_outcome = labels(&[priority.clone(), ("outcome", (*outcome).to_owned())]);
+                requests.get_or_create(&of_outcome).inc_by(ended.requests());
+                waits.push((of_outcome, ended.clone()));
+            }
+        }
+    }
+    families.add(
+        "flow_control_request_queue_duration_seconds",
+        "How long requests waited, by the end of their wait",
+        None,
+        WaitHistograms(waits),
+    );
+}
+
+fn queues(pools: &[PoolStatus]) -> impl Iterator<Item = (&str, &str, &QueueReport)> {
+    pools.iter().flat_map(|pool| {
+        let proxies = pool.proxies.iter();
+        proxies.filter_map(|proxy| Some((pool.pool.as_str(), proxy.proxy.as_str(), proxy.queue.as_ref()?)))
+    })
+}
+
+/// The part of a limit that is in use; `None` without a limit.
+fn share(used: u64, limit: u64) -> Option<f64> {
+    (limit > 0).then(|| used as f64 / limit as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use endpoint_picker_wire::report::{Band, BandOutcome, FlowControl};
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+    use crate::api::pools::status::ProxyStatus;
+
+    fn pool(sent: &FlowControl) -> PoolStatus {
+        let proxy = ProxyStatus {
+            proxy: "envoy".to_owned(),
+            age_ms: 0,
+            routed: 0,
+            abstained: 0,
+            rejected: BTreeMap::new(),
+            shadow: None,
+            queue: Some(QueueReport::read(sent).unwrap()),
+        };
+        PoolStatus { pool: "p".to_owned(), proxies: vec![proxy], ..PoolStatus::default() }
+    }
+
+    #[test]
+    fn queues_are_reported_under_the_names_of_the_epp() {
+        let waits = vec![0, 2, 0, 1];
+        let outcome = BandOutcome { outcome: "Dispatched".to_owned(), waits, wait_seconds: 0.25 };
+        let band = Band {
+            priority: -1,
+            requests: 30,
+            bytes: 600,
+            max_requests: 40,
+            max_bytes: 0,
+            outcomes: vec![outcome],
+        };
+        let sent = FlowControl {
+            decode_saturation: Some(0.5),
+            saturation: 1.5,
+            max_requests: 120,
+            evicted: 3,
+            bands: vec![band],
+            ..FlowControl::default()
+        };
+        let mut registry = Registry::default();
+        register(registry.sub_registry_with_prefix("llm_d_epp"), &[pool(&sent)]);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let own = r#"inference_pool="p",proxy="envoy""#;
+        let duration = "llm_d_epp_flow_control_request_queue_duration_seconds";
+        for line in [
+            format!(r#"llm_d_epp_flow_control_queue_size{{priority="-1",{own}}} 30.0"#),
+            format!(r#"llm_d_epp_flow_control_queue_bytes{{priority="-1",{own}}} 600.0"#),
+            format!(r#"llm_d_epp_flow_control_pool_saturation{{stage="decode",{own}}} 0.5"#),
+            format!(r#"llm_d_epp_flow_control_pool_saturation{{stage="effective",{own}}} 1.5"#),
+            format!(r#"llm_d_epp_flow_control_capacity_utilization_requests{{priority="-1",{own}}} 0.75"#),
+            format!("llm_d_epp_flow_control_global_capacity_utilization_requests{{{own}}} 0.25"),
+            format!(r#"llm_d_epp_flow_control_requests_total{{priority="-1",outcome="Dispatched",{own}}} 3"#),
+            format!("llm_d_epp_flow_control_revocations_issued_total{{{own}}} 3"),
+            format!("# TYPE {duration} histogram"),
+            format!(r#"{duration}_bucket{{le="0.0005",priority="-1",outcome="Dispatched",{own}}} 2"#),
+            format!(r#"{duration}_bucket{{le="60.0",priority="-1",outcome="Dispatched",{own}}} 3"#),
+            format!(r#"{duration}_bucket{{le="+Inf",priority="-1",outcome="Dispatched",{own}}} 3"#),
+            format!(r#"{duration}_sum{{priority="-1",outcome="Dispatched",{own}}} 0.25"#),
+            format!(r#"{duration}_count{{priority="-1",outcome="Dispatched",{own}}} 3"#),
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
+        }
+        assert!(!text.contains("flow_control_capacity_utilization_bytes{"), "no limit:\n{text}");
+    }
+
+    #[test]
+    fn without_a_queue_there_are_no_series() {
+        let mut registry = Registry::default();
+        register(&mut registry, &[PoolStatus { pool: "p".to_owned(), ..PoolStatus::default() }]);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        assert!(!text.contains("flow_control"), "{text}");
+    }
+}

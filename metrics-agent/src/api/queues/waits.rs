@@ -1,0 +1,124 @@
+//! How long requests waited.
+
+use core::time::Duration;
+
+use endpoint_picker::flow_control::WAIT_BOUNDS;
+use endpoint_picker_wire::report::BandOutcome;
+
+use crate::api::reports::ReportError;
+
+/// Waits up to each of [`WAIT_BOUNDS`], and those above the last.
+const BUCKETS: usize = WAIT_BOUNDS.len() + 1;
+
+/// Waits by their length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Waits {
+    counts: [u64; BUCKETS],
+    seconds: f64,
+}
+
+impl Waits {
+    /// Reads the waits of one outcome. Their sum fits into 64 bits.
+    pub(super) fn read(outcome: &BandOutcome) -> Result<Self, ReportError> {
+        let mut counts = [0; BUCKETS];
+        let sum = outcome.waits.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count));
+        let fits = outcome.waits.len() <= BUCKETS && sum.is_some();
+        if !fits || !outcome.wait_seconds.is_finite() || outcome.wait_seconds < 0.0 {
+            return Err(ReportError::InvalidWaits);
+        }
+        counts.iter_mut().zip(&outcome.waits).for_each(|(own, count)| *own = *count);
+        Ok(Self { counts, seconds: outcome.wait_seconds })
+    }
+
+    /// Requests that waited.
+    pub fn requests(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Seconds that they waited in all.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Upper bounds in seconds, the last infinite, with the waits up to each and above the one before.
+    pub fn buckets(&self) -> Vec<(f64, u64)> {
+        let bounds = WAIT_BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
+        bounds.zip(self.counts).collect()
+    }
+
+    /// These waits without earlier ones.
+    #[must_use]
+    pub(super) fn without(&self, earlier: &Self) -> Self {
+        let mut counts = self.counts;
+        counts.iter_mut().zip(&earlier.counts).for_each(|(own, count)| *own = own.saturating_sub(*count));
+        Self { counts, seconds: (self.seconds - earlier.seconds).max(0.0) }
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        let counts = self.counts.iter_mut().zip(&other.counts);
+        counts.for_each(|(own, count)| *own = own.saturating_add(*count));
+        self.seconds += other.seconds;
+    }
+
+    /// Milliseconds within which this share of the waits ended, in between two bounds estimated as Prometheus does; at most the last
+    /// bound. `None` without waits.
+    pub(super) fn percentile_ms(&self, share: f64) -> Option<f64> {
+        let all = self.requests();
+        if all == 0 {
+            return None;
+        }
+        let rank = share * all as f64;
+        let (mut below, mut lower) = (0.0, 0.0);
+        for (bound, count) in WAIT_BOUNDS.iter().zip(self.counts) {
+            let (count, upper) = (count as f64, bound.as_secs_f64() * 1e3);
+            if count > 0.0 && below + count >= rank {
+                return Some(lower + (upper - lower) * ((rank - below) / count).clamp(0.0, 1.0));
+            }
+            (below, lower) = (below + count, upper);
+        }
+        Some(lower)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(counts: &[u64]) -> Waits {
+        let outcome = BandOutcome { waits: counts.to_vec(), wait_seconds: 1.5, ..BandOutcome::default() };
+        Waits::read(&outcome).unwrap()
+    }
+
+    #[test]
+    fn a_percentile_lies_between_the_bounds_of_its_bucket() {
+        // Ten waits of 10 to 25 ms, ten of 50 to 100.
+        let some = waits(&[0, 0, 0, 0, 0, 10, 0, 10]);
+        let found = [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| some.percentile_ms(share));
+        assert_eq!(found, [10.0, 17.5, 25.0, 75.0, 100.0].map(Some));
+        let above: Vec<u64> = [0; 16].into_iter().chain([3]).collect();
+        assert_eq!(waits(&above).percentile_ms(0.5), Some(60_000.0));
+        assert_eq!(Waits::default().percentile_ms(0.5), None);
+    }
+
+    #[test]
+    fn waits_are_added_and_taken_away() {
+        let mut sum = waits(&[1, 2]);
+        sum.add(&waits(&[0, 1, 5]));
+        assert_eq!((sum.requests(), sum.seconds()), (9, 3.0));
+        assert_eq!(sum.without(&waits(&[1, 3])).buckets()[..3], [(0.0001, 0), (0.0005, 0), (0.001, 5)]);
+        assert_eq!(waits(&[1]).without(&waits(&[2])).requests(), 0);
+    }
+
+    #[test]
+    fn waits_that_cannot_be_are_refused() {
+        let refused = |waits: Vec<u64>, wait_seconds: f64| {
+            Waits::read(&BandOutcome { waits, wait_seconds, ..BandOutcome::default() }).is_err()
+        };
+        assert!(!refused(vec![u64::MAX; 1], 0.0));
+        assert!(refused(vec![u64::MAX, 1], 0.0));
+        assert!(refused(vec![0; 18], 0.0));
+        for seconds in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(refused(vec![1], seconds), "{seconds}");
+        }
+    }
+}

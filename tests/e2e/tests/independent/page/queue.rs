@@ -1,0 +1,76 @@
+//! The queue of flow control.
+
+use anyhow::ensure;
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::program::{Agent, Browser, Scheme};
+use endpoint_picker_model_server::ModelServer;
+use endpoint_picker_wire::report::{Band, BandOutcome, FlowControl, Report};
+use endpoint_picker_wire::{Message, REPORT_FORMAT};
+use reqwest::StatusCode;
+use tempfile::TempDir;
+
+fn queue(waiting: u64, dispatched: u64) -> FlowControl {
+    let outcome = |outcome: &str, waits: Vec<u64>| BandOutcome {
+        outcome: outcome.to_owned(),
+        wait_seconds: 0.0,
+        waits,
+    };
+    let batch = Band {
+        priority: -10,
+        requests: waiting,
+        max_requests: 200,
+        max_bytes: 1_000_000,
+        // From 25 to 50 ms.
+        outcomes: vec![
+            outcome("Dispatched", vec![0, 0, 0, 0, 0, 0, dispatched]),
+            outcome("EvictedTTL", vec![3]),
+        ],
+        ..Band::default()
+    };
+    let bands = vec![Band { max_requests: 200, ..Band::default() }, batch];
+    FlowControl { saturation: 1.25, bands, ..FlowControl::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_the_queue_of_each_band_and_nothing_without_one() {
+    let server = ModelServer::start().unwrap();
+    let logs = TempDir::new().unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let flags = ["--endpoint".to_owned(), server.endpoint()];
+    let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
+    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    browser.open(agent.address()).await.unwrap();
+    // A proxy is forgotten when it has not reported for a while.
+    let shows = async |what: &str,
+                       flow_control: &dyn Fn() -> Option<FlowControl>,
+                       fact: &str,
+                       rows: &[&str]| {
+        eventually(what, async || {
+            let report = Report {
+                format: REPORT_FORMAT,
+                proxy: "envoy".to_owned(),
+                flow_control: flow_control(),
+                ..Report::default()
+            };
+            let url = format!("http://{}/v1/pools/default/report", agent.address());
+            let report = client::http1().post(url).body(report.encode_to_vec());
+            let answer = report.header("content-type", "application/x-protobuf").send().await?;
+            ensure!(answer.status() == StatusCode::NO_CONTENT, "{}", answer.status());
+            let texts = |selector: &str| format!("[...document.querySelectorAll('{selector}')].map(it => it.innerText.split(/\\s+/).join(' '))");
+            let shown = browser.evaluate::<Vec<String>>(&texts("#queue tbody tr")).await?;
+            let facts = browser.evaluate::<Vec<String>>(&texts("#summary div")).await?;
+            let facts: Vec<_> = facts.into_iter().filter(|fact| fact.starts_with("Queued")).collect();
+            ensure!(shown == rows && facts.concat() == fact, "{shown:?} {facts:?}");
+            anyhow::Ok(())
+        })
+        .await;
+    };
+    shows("no queue", &|| None, "", &[]).await;
+    let idle = "0 0 0 % – – – 0 0";
+    let full = ["0 0 0 % – – – 0 0", "-10 150 75 % – – – 7 3 × EvictedTTL"];
+    assert_eq!(full[0], idle);
+    shows("the first report", &|| Some(queue(150, 7)), "Queued 150 saturation 1.25", &full).await;
+    let waited = [idle, "-10 1 1 % 38 ms 48 ms 50 ms 1,007 3 × EvictedTTL"];
+    shows("recent waits", &|| Some(queue(1, 1_007)), "Queued 1 saturation 1.25", &waited).await;
+}
