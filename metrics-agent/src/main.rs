@@ -101,13 +101,14 @@ async fn snapshot(
 
 async fn explain(flags: &ExplainFlags) -> Result<ExitCode, Box<dyn Error>> {
     let request = flags.request()?;
-    let snapshot = if let Some(file) = &flags.snapshot {
-        recorded::snapshot(file)?
+    let (snapshot, queue) = if let Some(file) = &flags.snapshot {
+        (recorded::snapshot(file)?, None)
     } else {
-        let bytes = flags.source.agent().await?.snapshot(flags.source.pool.as_deref()).await?;
-        endpoint_picker_wire::decode(&bytes)?
+        let (agent, pool) = (flags.source.agent().await?, flags.source.pool.as_deref());
+        let snapshot = endpoint_picker_wire::decode(&agent.snapshot(pool).await?)?;
+        (snapshot, agent.status(pool).await?.queue)
     };
-    let result = explain::explain(snapshot, &request)?;
+    let result = explain::explain(snapshot, &request, queue.as_ref())?;
     print(&result)?;
     Ok(if result.is_routed() { ExitCode::SUCCESS } else { ExitCode::from(NOT_ROUTED) })
 }

@@ -195,8 +195,13 @@ mod tests {
             }],
             store: Some(store),
         };
-        let pool =
-            PoolStatus { pool: "p".to_owned(), endpoints, proxies: vec![proxy], sharing: Some(sharing), queue: None };
+        let pool = PoolStatus {
+            pool: "p".to_owned(),
+            endpoints,
+            proxies: vec![proxy],
+            sharing: Some(sharing),
+            queue: None,
+        };
         let expected = "\
 pool p: 1 saturated, 1 no reading
 

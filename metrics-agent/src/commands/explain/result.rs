@@ -38,6 +38,8 @@ pub struct ExplainResult {
     pub(super) seed: u64,
     /// The metrics of the endpoints' KV usage.
     pub(super) kv_usage_metrics: Vec<v1::MetricUse>,
+    /// What it would meet in the queues of the proxies; `None`: it would go on at once, or that is not known.
+    pub(super) wait: Option<String>,
     /// The decision, or the rejection before there was anything to choose.
     pub(super) decision: Result<DecisionReport, Rejection>,
 }

@@ -30,6 +30,9 @@ impl fmt::Display for ExplainResult {
             f,
             "pool {pool}, POST {path}: model {model:?}, {prompt_tokens} prompt tokens, priority {priority}\n"
         )?;
+        if let Some(wait) = &self.wait {
+            writeln!(f, "the request {wait}, and then:\n")?;
+        }
         let section = |choice| Section { pool: &self.pool, seed: self.seed, choice };
         section(acting).write(f)?;
         let requested = requested_model.as_deref().map(printable);

@@ -1,9 +1,12 @@
 //! Decisions and the reasons for them, as `explain` prints them.
 
+use endpoint_picker_wire::report::{Band, FlowControl, Report};
+use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use tokio::process::Command;
 
-use super::fixture::{BODY, Fixture, row};
+use super::fixture::{BODY, Fixture, explain, row};
 use crate::harness::eventually;
+use crate::reports::post_for_bytes;
 use crate::scripted::{Behaviour, load};
 
 #[tokio::test]
@@ -42,6 +45,23 @@ async fn a_live_agent_and_a_body_on_standard_input_give_the_same_result() {
     command.stdin(std::fs::File::open(fixture.path("body.json")).unwrap());
     let live = command.output().await.unwrap();
     assert_eq!(String::from_utf8(live.stdout).unwrap(), recorded);
+}
+
+#[tokio::test]
+async fn a_live_agent_knows_what_waits_in_the_proxies() {
+    let fixture = Fixture::with(&[5, 1], None).await;
+    let band = Band { requests: 12, max_requests: 20, ..Band::default() };
+    let queue = FlowControl { saturation: 1.2, bands: vec![band], ..FlowControl::default() };
+    let proxy = "envoy-1".to_owned();
+    let report = Report { format: REPORT_FORMAT, proxy, flow_control: Some(queue), ..Report::default() };
+    let path = "/v1/pools/default/report";
+    let kind = "application/x-protobuf";
+    let (status, _) = post_for_bytes(&fixture.agent, path, kind, &report.encode_to_vec()).await;
+    assert_eq!(status, 204);
+    let (live, _) = explain(&["--agent", &fixture.url(), &fixture.path("body.json")]).await;
+    assert!(live.contains("\nthe request would wait behind 12 of band 0, and then:\n"), "{live}");
+    let (recorded, _) = fixture.explain(&[]).await;
+    assert!(!recorded.contains("would wait"), "a snapshot has no queue: {recorded}");
 }
 
 #[tokio::test]

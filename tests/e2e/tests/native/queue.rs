@@ -1,5 +1,6 @@
 //! Requests wait in the proxy while the pool is saturated.
 
+use anyhow::{Context, ensure};
 use endpoint_picker_e2e::fixture::{CHAT, DROPPED_REASON, fresh_chat};
 use endpoint_picker_e2e::statistics::until_counted;
 use endpoint_picker_harness::client::{self, Ending};
@@ -184,6 +185,17 @@ async fn clients_that_leave_while_they_wait_leave_nothing() {
     until_idle(&stack).await;
     let received = stack.servers().iter().map(|server| ModelServer::requests(server).len()).sum::<usize>();
     assert_eq!(received, 101);
+    let status = format!("http://{}/v1/pools/default", stack.agent_address());
+    eventually("the agent shows how all waits have ended", async || {
+        let status: Value = client::http1().get(&status).send().await?.json().await?;
+        let bands = status["queue"]["bands"].as_array().context("no queue")?;
+        let band = bands.iter().find(|band| band["priority"] == 0).context("no band 0")?;
+        let expected = json!({"Dispatched": 101, "EvictedContextCancelled": 100});
+        ensure!(band["outcomes"] == expected && band["requests"] == 0, "{band}");
+        ensure!(status["queue"]["in_flight"] == 0, "{status}");
+        anyhow::Ok(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
