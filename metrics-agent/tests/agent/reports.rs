@@ -1,7 +1,7 @@
 //! Reports of proxies, and where they show.
 
 use endpoint_picker::pool::Endpoint;
-use endpoint_picker_wire::report::{EndpointReport, Rejected, Report};
+use endpoint_picker_wire::report::{Band, BandOutcome, EndpointReport, FlowControl, Rejected, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -39,6 +39,31 @@ async fn agent_and_key() -> (Agent, ScriptedServer, u64) {
     (agent, server, endpoint.key())
 }
 
+/// A queue in which a request waits, and one has.
+fn queue() -> FlowControl {
+    let dispatched =
+        BandOutcome { outcome: "Dispatched".to_owned(), waits: vec![0, 1], wait_seconds: 0.000_2 };
+    let band = Band {
+        requests: 1,
+        bytes: 30,
+        max_requests: 10,
+        max_bytes: 1_000,
+        outcomes: vec![dispatched],
+        ..Band::default()
+    };
+    let stages = Some(1.0);
+    FlowControl {
+        prefill_saturation: stages,
+        decode_saturation: stages,
+        saturation: 1.0,
+        max_requests: 10,
+        max_bytes: 1_000,
+        in_flight: 1,
+        evicted: 1,
+        bands: vec![band],
+    }
+}
+
 fn report(endpoint: u64, picks: u64) -> Vec<u8> {
     let report = Report {
         format: REPORT_FORMAT,
@@ -50,7 +75,7 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
         rejected: vec![Rejected { status: 429, requests: 5 }],
         shadow_agreed: Some(30),
         shadow_disagreed: Some(11),
-        flow_control: None,
+        flow_control: Some(queue()),
     };
     report.encode_to_vec()
 }
