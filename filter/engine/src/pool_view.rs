@@ -49,6 +49,9 @@ pub struct Topology {
     pub policy: Policy,
 }
 
+/// Whether requests can wait: only the native module has a queue.
+const HAS_QUEUE: bool = cfg!(not(target_family = "wasm"));
+
 /// Why a topology cannot be used.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TopologyRefusal {
@@ -56,6 +59,8 @@ pub enum TopologyRefusal {
     Endpoints(wire::TopologyError),
     /// The picker's configuration does not compile; this build may not know a plugin.
     Configuration(ConfigErrors),
+    /// Requests are to wait, and this build has no queue.
+    NoQueue,
 }
 
 impl fmt::Display for TopologyRefusal {
@@ -63,6 +68,9 @@ impl fmt::Display for TopologyRefusal {
         match self {
             Self::Endpoints(error) => error.fmt(f),
             Self::Configuration(errors) => errors.fmt(f),
+            Self::NoQueue => f.write_str(
+                "the feature gate flowControl is on, and only the native module has a queue: run that one, or turn the gate off",
+            ),
         }
     }
 }
@@ -70,9 +78,11 @@ impl fmt::Display for TopologyRefusal {
 impl core::error::Error for TopologyRefusal {}
 
 impl Topology {
-    /// Checks what [`Self::compile`] would return.
+    /// Checks what [`Self::compile`] would return, and whether requests can wait if they are to.
     pub fn check(message: v1::Topology) -> Result<(), TopologyRefusal> {
-        compile(message).map(|_| ())
+        let (_, pipeline, _) = compile(message)?;
+        let waits = pipeline.flow_control().is_some();
+        if waits && !HAS_QUEUE { Err(TopologyRefusal::NoQueue) } else { Ok(()) }
     }
 
     /// Compiles endpoints and policy. A shadow configuration that cannot be used is logged and left out, because a newer agent may
