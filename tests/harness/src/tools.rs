@@ -1,6 +1,6 @@
 //! Finds the programs that the harness starts.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +31,15 @@ pub fn asgi_python() -> Result<PathBuf> {
     let path = root().join(".tools/asgi/bin/python");
     ensure!(path.is_file(), "no Python with Starlette at {}: run `make test-tools`", path.display());
     Ok(path)
+}
+
+/// A store that agents share changes through: Valkey, or Redis, on `PATH`.
+pub fn store() -> Result<PathBuf> {
+    let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
+    let programs = ["valkey-server", "redis-server"].into_iter();
+    let mut places = programs.flat_map(|program| folders.iter().map(move |folder| folder.join(program)));
+    let found = places.find(|path| path.is_file());
+    found.context("no valkey-server or redis-server on PATH: run `tools/debian redis-server`")
 }
 
 /// The metrics agent, from the same build as this program.

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::eventually::within;
 use crate::{Filter, client, tools};
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::net::SocketAddr;
@@ -156,6 +157,18 @@ impl Envoy {
     /// Where the admin interface is.
     pub fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// Ends it at once (SIGKILL), as a crash would.
+    pub fn kill(&mut self) {
+        // A launcher cannot pass this signal on.
+        let tree = process_tree::processes(self.process.id()).unwrap_or_default();
+        for process in tree.into_iter().skip(1) {
+            let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+            // The only failure is that it has already ended.
+            let _ = process.map(|process| kill_process(process, Signal::KILL));
+        }
+        self.process.kill();
     }
 
     /// An error when Envoy has ended.

@@ -27,7 +27,7 @@ pub(super) async fn start_agent(
     listen: SocketAddr,
     dir: &Path,
     eds: Option<Eds>,
-    more: &[&str],
+    more: &[String],
 ) -> Result<Agent> {
     let discovery = dir.join(DISCOVERY_FILE);
     let eds = eds.map(|eds| (dir.join(eds.file), eds.cluster));

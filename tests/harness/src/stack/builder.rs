@@ -15,6 +15,8 @@ use std::time::Duration;
 pub struct Builder {
     pub(super) config: &'static str,
     pub(super) servers: usize,
+    /// Servers that another stack has started.
+    pub(super) other_servers: Vec<SocketAddr>,
     pub(super) workers: u32,
     /// The form of the filter, in place of the one that `FILTER` names.
     pub(super) filter: Option<Filter>,
@@ -23,7 +25,7 @@ pub struct Builder {
     pub(super) replaceable: Replaceable,
     pub(super) access_log: AccessLog,
     pub(super) has_agent: bool,
-    pub(super) agent_flags: &'static [&'static str],
+    pub(super) agent_flags: Vec<String>,
     pub(super) manifests: Option<String>,
     pub(super) own_agent: Option<SocketAddr>,
     pub(super) second_pool: Option<(&'static str, &'static str)>,
@@ -93,13 +95,14 @@ impl Default for Builder {
         Self {
             config: "envoy.yaml",
             servers: 3,
+            other_servers: Vec::new(),
             workers: 2,
             filter: None,
             picker: Picker::Shipped,
             replaceable: Replaceable::Nothing,
             access_log: AccessLog::File,
             has_agent: true,
-            agent_flags: &[],
+            agent_flags: Vec::new(),
             manifests: None,
             own_agent: None,
             second_pool: None,
@@ -122,6 +125,13 @@ impl Builder {
     /// This many model servers in place of 3.
     pub fn servers(mut self, servers: usize) -> Self {
         self.servers = servers;
+        self
+    }
+
+    /// These servers, which another stack has started, in place of own ones.
+    pub fn other_servers(mut self, servers: &[SocketAddr]) -> Self {
+        self.servers = 0;
+        self.other_servers = servers.to_vec();
         self
     }
 
@@ -186,9 +196,9 @@ impl Builder {
         self
     }
 
-    /// Flags for the agent that is started with the stack.
-    pub fn agent_flags(mut self, flags: &'static [&'static str]) -> Self {
-        self.agent_flags = flags;
+    /// Flags for the stack's agent.
+    pub fn agent_flags(mut self, flags: &[&str]) -> Self {
+        self.agent_flags = flags.iter().copied().map(str::to_owned).collect();
         self
     }
 

@@ -32,6 +32,7 @@ pub struct Stack {
     pub(super) config: Config,
     pub(super) workers: u32,
     pub(super) agent: Option<Agent>,
+    pub(super) agent_flags: Vec<String>,
     pub(super) agent_address: SocketAddr,
     /// Holds the agent's port until an agent takes it: until then connections to it are refused.
     pub(super) agent_port: Option<TcpSocket>,
@@ -101,7 +102,7 @@ impl Stack {
         .await
     }
 
-    /// Starts the agent at the address that Envoy is configured with, with the endpoints last set.
+    /// Starts the agent at the address that Envoy is configured with, with the stack's flags and the endpoints last set.
     ///
     /// # Panics
     ///
@@ -109,7 +110,8 @@ impl Stack {
     pub async fn start_agent(&mut self) {
         assert!(self.agent.is_none(), "the stack has an agent");
         self.agent_port = None;
-        let started = start_agent(self.agent_address, self.dir.path(), Some(Eds::ONE_POOL), &[]).await;
+        let (address, folder) = (self.agent_address, self.dir.path());
+        let started = start_agent(address, folder, Some(Eds::ONE_POOL), &self.agent_flags).await;
         self.agent = Some(started.unwrap_or_else(|reason| panic!("{reason:?}")));
     }
 

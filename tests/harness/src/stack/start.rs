@@ -37,7 +37,8 @@ impl Builder {
         for _ in 0..self.servers {
             servers.push(ModelServer::start()?);
         }
-        let endpoints: Vec<SocketAddr> = servers.iter().map(ModelServer::address).collect();
+        let own_servers = servers.iter().map(ModelServer::address);
+        let endpoints: Vec<SocketAddr> = own_servers.chain(self.other_servers.iter().copied()).collect();
         write_discovery(&dir.path().join(DISCOVERY_FILE), &endpoints)?;
 
         if let Some(yaml) = &self.manifests {
@@ -53,7 +54,7 @@ impl Builder {
             write_eds(&dir.path().join(EDS_FILE), &endpoints)?;
         }
         let agent_address = if self.has_agent {
-            agent.insert(start_agent(any_port, dir.path(), eds, self.agent_flags).await?).address()
+            agent.insert(start_agent(any_port, dir.path(), eds, &self.agent_flags).await?).address()
         } else if let Some(address) = self.own_agent {
             address
         } else {
@@ -79,8 +80,17 @@ impl Builder {
         };
         let is_picking = self.picker != Picker::Absent && self.has_agent;
         dir.settle();
-        let stack =
-            Stack { envoy, config, workers: self.workers, agent, agent_address, agent_port, servers, dir };
+        let stack = Stack {
+            envoy,
+            config,
+            workers: self.workers,
+            agent,
+            agent_flags: self.agent_flags,
+            agent_address,
+            agent_port,
+            servers,
+            dir,
+        };
         if is_picking {
             stack.wait_until_picking().await;
             for server in &stack.servers {
