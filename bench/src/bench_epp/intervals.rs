@@ -1,13 +1,14 @@
 //! How good the choices are when servers are scraped less often, beside round robin: for `make bench-intervals`.
 
-use super::capacity;
-use super::quality::{QualityCell, QualityPlan, QualitySample, QualityTurn, SERVERS, phases};
+use super::quality::{QualityCell, QualityPlan, QualitySample, QualityTurn, phases};
 use super::variant::{USUAL_INTERVAL, Variant};
 use crate::in_turns::in_turns;
+use crate::load::capacity;
 use crate::load::workload::Workload;
 use crate::report::Progress;
 use crate::report::markdown::table;
 use crate::report::{median, rounded};
+use crate::timed_servers::SERVERS;
 use anyhow::Result;
 use endpoint_picker_harness::Filter;
 use std::fmt;

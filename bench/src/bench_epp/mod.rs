@@ -5,7 +5,6 @@
 //! under the same load, one at a time: an idle picker takes processor time too, and must not disturb the measured one. Each round
 //! begins with another one; figures are medians over the rounds.
 
-mod capacity;
 mod cost;
 mod cost_cells;
 mod cost_report;

@@ -1,21 +1,20 @@
 //! The quality of the choices: how long clients wait for the first token.
 
-use super::capacity;
 use super::running::RunningVariant;
 use super::variant::{Setting, USUAL_INTERVAL, Variant};
 use crate::in_turns::in_turns;
+use crate::load::capacity;
 use crate::load::schedule::{Outcome, Schedule};
 use crate::load::workload::Workload;
 use crate::report::Progress;
+use crate::timed_servers::{SERVERS, TimedServers, cached_share, counts_since};
 use anyhow::{Result, ensure};
 use endpoint_picker_harness::program::process_tree::cpu_time;
-use endpoint_picker_model_server::{ModelServer, PrefixCacheCounts};
+use endpoint_picker_model_server::PrefixCacheCounts;
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub(crate) const SERVERS: usize = 12;
 /// Loads, as fractions of the capacity.
 pub(crate) const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
 /// The load at which more workers are compared.
@@ -166,23 +165,19 @@ impl QualityTurn<'_> {
     /// Starts servers with empty caches, and the variant in front of them.
     pub(crate) async fn run(&self, phases: &[(Option<f64>, Schedule)]) -> Result<Vec<QualitySample>> {
         let Self { variant, workload, workers, interval, epp } = *self;
-        let start = |_| ModelServer::start_with_service_times("server", workload.service_times());
-        let servers = (0..SERVERS).map(start).collect::<Result<Vec<_>>>()?;
-        let endpoints: Vec<SocketAddr> = servers.iter().map(ModelServer::address).collect();
+        let servers = TimedServers::start(SERVERS, workload.service_times())?;
+        let endpoints = servers.addresses();
         let rules = workload.rules();
         let setting = Setting { endpoints: &endpoints, workers, rules, interval, epp };
         let mut running = variant.start(setting).await?;
         let mut samples = Vec::new();
         for (load, schedule) in phases {
-            let (cache, cpu, begin) = (cached(&servers), cpu_time(std::process::id())?, Instant::now());
+            let (cache, cpu, begin) = (servers.prefix_cache(), cpu_time(std::process::id())?, Instant::now());
             let outcome = self.send(&mut running, schedule).await?;
-            for server in &servers {
-                server.take_requests();
-            }
+            servers.forget_requests();
             let cores = cpu_time(std::process::id())?.saturating_sub(cpu).as_secs_f64()
                 / begin.elapsed().as_secs_f64();
-            let now = cached(&servers);
-            let cache = PrefixCacheCounts { queried: now.queried - cache.queried, hit: now.hit - cache.hit };
+            let cache = counts_since(servers.prefix_cache(), cache);
             if let Some(load) = *load {
                 samples.push(QualitySample {
                     variant,
@@ -197,7 +192,7 @@ impl QualityTurn<'_> {
     }
 
     async fn send(&self, running: &mut RunningVariant, schedule: &Schedule) -> Result<Outcome> {
-        let outcome = schedule.send(running.listener()).await?;
+        let outcome = schedule.send(&[running.listener()]).await?;
         running.check_running()?;
         for failure in outcome.failures.iter().take(MOST_FAILURES_SHOWN) {
             eprintln!("{}, {}: not served: {failure}", self.variant, self.workload);
@@ -207,18 +202,10 @@ impl QualityTurn<'_> {
     }
 }
 
-fn cached(servers: &[ModelServer]) -> PrefixCacheCounts {
-    let tallies = servers.iter().map(ModelServer::prefix_cache);
-    tallies.fold(PrefixCacheCounts::default(), |sum, one| PrefixCacheCounts {
-        queried: sum.queried + one.queried,
-        hit: sum.hit + one.hit,
-    })
-}
-
 impl QualitySample {
     /// Fraction of the prompt tokens that the servers had cached.
     pub(crate) fn hit_rate(&self) -> f64 {
-        self.cache.hit as f64 / self.cache.queried as f64
+        cached_share(self.cache)
     }
 }
 

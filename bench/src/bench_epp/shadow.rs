@@ -1,19 +1,17 @@
 //! Our filter as the shadow of the EPP: how often both agree, and the processor time that it takes.
 
-use super::capacity;
-use super::quality::SERVERS;
 use super::running::RunningVariant;
 use super::variant::{Setting, USUAL_INTERVAL, Variant};
 use crate::in_turns::in_turns;
+use crate::load::capacity;
 use crate::load::schedule::Schedule;
 use crate::load::workload::Workload;
 use crate::report::Progress;
+use crate::timed_servers::{SERVERS, TimedServers};
 use anyhow::{Result, ensure};
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::within;
-use endpoint_picker_model_server::ModelServer;
 use std::fmt::{self, Write};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -101,29 +99,26 @@ async fn turn(
     capacity: f64,
     epp: &Path,
 ) -> Result<Vec<Sample>> {
-    let start = |_| ModelServer::start_with_service_times("server", workload.service_times());
-    let servers = (0..SERVERS).map(start).collect::<Result<Vec<_>>>()?;
-    let endpoints: Vec<SocketAddr> = servers.iter().map(ModelServer::address).collect();
+    let servers = TimedServers::start(SERVERS, workload.service_times())?;
+    let endpoints = servers.addresses();
     let rules = workload.rules();
     let setting =
         Setting { endpoints: &endpoints, workers: 1, rules, interval: USUAL_INTERVAL, epp: Some(epp) };
     let mut running = variant.start(setting).await?;
     let mut requests = workload.requests(plan.seed);
     Schedule::poisson(&mut requests, capacity * LOADS[0], plan.warm_up, plan.seed)
-        .send(running.listener())
+        .send(&[running.listener()])
         .await?;
     let mut samples = Vec::new();
     for load in LOADS {
         let schedule =
             Schedule::poisson(&mut requests, capacity * load, plan.phase, plan.seed ^ load.to_bits());
         let (before, cpu) = (settled(&running).await?, running.cpu()?);
-        let outcome = schedule.send(running.listener()).await?;
+        let outcome = schedule.send(&[running.listener()]).await?;
         running.check_running()?;
         let envoy = running.cpu()?.since(cpu).envoy;
         let after = settled(&running).await?;
-        for server in &servers {
-            server.take_requests();
-        }
+        servers.forget_requests();
         samples.push(Sample {
             variant,
             workload,

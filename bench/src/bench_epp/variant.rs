@@ -3,13 +3,11 @@
 use super::running::{Picker, RunningVariant};
 use crate::epp::{Epp, ext_proc};
 use crate::parity::setup::Setup;
-use crate::shipped_proxy::{self, wait_until_picking};
+use crate::shipped_proxy::{self, COPY, http_filters, wait_until_picking, wait_until_serving, with_epp};
 use anyhow::{Context, Result};
 use endpoint_picker_harness::Filter;
-use endpoint_picker_harness::client;
 use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER, PICKER};
 use endpoint_picker_harness::endpoint_files::{write_discovery, write_eds};
-use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Agent;
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::run_dir::RunDir;
@@ -22,10 +20,6 @@ use std::time::Duration;
 
 /// The default of both pickers.
 pub(crate) const USUAL_INTERVAL: Duration = Duration::from_millis(50);
-
-const READY_DEADLINE: Duration = Duration::from_secs(20);
-/// The copy of the picker's header in metadata, which only our filter needs.
-const COPY: &str = "destination-metadata";
 
 /// The picker of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,17 +121,6 @@ fn without_picker(folder: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// The shipped proxy with the EPP in place of our filter. The EPP writes the metadata itself.
-fn with_epp(folder: &Path, port: u16) -> Result<Config> {
-    let mut config = shipped_proxy::config(Filter::Wasm, folder, 1)?;
-    let filters = http_filters(&mut config)?;
-    filters.retain(|filter| filter["name"] != COPY);
-    *filters.iter_mut().find(|filter| filter["name"] == PICKER).context("our filter")? = ext_proc::filter();
-    let clusters = config.document()["static_resources"]["clusters"].as_array_mut().context("clusters")?;
-    clusters.push(ext_proc::cluster(port));
-    Ok(config)
-}
-
 /// The same with our filter behind the EPP's.
 fn with_shadowed_epp(filter: Filter, folder: &Path, agent_port: u16, epp_port: u16) -> Result<Config> {
     let mut config = shipped_proxy::config(filter, folder, agent_port)?;
@@ -150,11 +133,6 @@ fn with_shadowed_epp(filter: Filter, folder: &Path, agent_port: u16, epp_port: u
     let clusters = config.document()["static_resources"]["clusters"].as_array_mut().context("clusters")?;
     clusters.push(ext_proc::cluster(epp_port));
     Ok(config)
-}
-
-fn http_filters(config: &mut Config) -> Result<&mut Vec<serde_json::Value>> {
-    let filters = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
-    config.document().pointer_mut(filters).and_then(|filters| filters.as_array_mut()).context("HTTP filters")
 }
 
 async fn start_epp(binary: Option<&Path>, folder: &Path, rules: &Path, interval: &str) -> Result<Epp> {
@@ -177,17 +155,4 @@ async fn start_agent(
         None => flags.extend(["--endpoints-file".as_ref(), list.as_os_str()]),
     }
     Agent::start((Ipv4Addr::LOCALHOST, 0).into(), flags, &folder.join("agent.log")).await
-}
-
-/// Waits until eight new connections for each worker are served.
-async fn wait_until_serving(envoy: &Envoy, workers: u32) -> Result<()> {
-    let client = client::http1();
-    let url = format!("http://{}/v1/chat/completions", envoy.listener());
-    let serving = within(READY_DEADLINE, async || {
-        for _ in 0..workers * 8 {
-            client.post(&url).json(&client::chat("hello")).send().await?.error_for_status()?;
-        }
-        anyhow::Ok(())
-    });
-    serving.await.map_err(anyhow::Error::msg).context("not all workers serve")
 }

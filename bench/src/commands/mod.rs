@@ -4,6 +4,7 @@ mod chaos;
 mod cost;
 mod epp;
 mod parity;
+mod proxies;
 mod soak;
 
 use clap::{Parser, Subcommand};
@@ -20,6 +21,7 @@ struct Options {
 enum Command {
     Cost(cost::Flags),
     Epp(epp::Flags),
+    Proxies(proxies::Flags),
     Chaos(chaos::Flags),
     Soak(soak::Flags),
     Parity(parity::Flags),
@@ -30,6 +32,7 @@ pub async fn run() -> ExitCode {
     let result = match Options::parse().command {
         Command::Cost(flags) => cost::run(flags).await,
         Command::Epp(flags) => epp::run(flags).await,
+        Command::Proxies(flags) => proxies::run(flags).await,
         Command::Chaos(flags) => chaos::run(flags).await,
         Command::Soak(flags) => soak::run(flags).await,
         Command::Parity(flags) => parity::run(&flags).await,

@@ -2,6 +2,7 @@
 //! measured, because only a load generator that takes next to no processor time leaves it to the proxy.
 
 pub(crate) mod bodies;
+pub(crate) mod capacity;
 mod generator;
 mod mix;
 mod mixed;
@@ -12,4 +13,4 @@ pub(crate) mod wrk;
 
 pub(crate) use mix::{ID, RequestMix};
 pub(crate) use mixed::{Failure, MixedLoad, Phases};
-pub(crate) use request::FailureKind;
+pub(crate) use request::{AnswerKind, FailureKind};

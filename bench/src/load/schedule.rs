@@ -15,9 +15,14 @@ use tokio::time::sleep_until;
 /// Answers that take longer have failed. A loaded server may take seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The times of requests, from the first moment, with their bodies.
+/// Requests with their times from the first moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Schedule(Vec<(Duration, Bytes)>);
+pub(crate) struct Schedule {
+    requests: Vec<(Duration, Bytes)>,
+    answer: AnswerKind,
+    /// Determines the proxy of each request.
+    seed: u64,
+}
 
 /// The results of a schedule's requests.
 #[derive(Clone, Debug, Default)]
@@ -33,29 +38,45 @@ pub(crate) struct Outcome {
 struct DueRequests<'a> {
     begin: Instant,
     rest: std::slice::Iter<'a, (Duration, Bytes)>,
+    answer: AnswerKind,
     client: Client,
-    url: String,
+    /// Those of the proxies; each request goes to one of them at random.
+    urls: Vec<String>,
+    rng: SplitMix64,
 }
 
 impl Schedule {
     /// Requests that come independently of each other (a Poisson process).
     pub(crate) fn poisson(requests: &mut Requests, per_second: f64, lasting: Duration, seed: u64) -> Self {
+        let body = || requests.next().body().to_string();
+        Self::of_bodies(body, AnswerKind::Stream, per_second, lasting, seed)
+    }
+
+    /// The same with other bodies, which get this kind of answer.
+    pub(crate) fn of_bodies(
+        mut body: impl FnMut() -> String,
+        answer: AnswerKind,
+        per_second: f64,
+        lasting: Duration,
+        seed: u64,
+    ) -> Self {
         let mut rng = SplitMix64::new(seed);
-        let mut schedule = Vec::new();
+        let mut requests = Vec::new();
         let mut at = 0.0;
         loop {
             at -= (1.0 - rng.unit()).ln() / per_second;
             if at >= lasting.as_secs_f64() {
-                return Self(schedule);
+                return Self { requests, answer, seed };
             }
-            schedule.push((Duration::from_secs_f64(at), requests.next().body().to_string().into()));
+            requests.push((Duration::from_secs_f64(at), body().into()));
         }
     }
 
-    /// Sends all of it and waits for all answers.
-    pub(crate) async fn send(&self, proxy: SocketAddr) -> Result<Outcome> {
+    /// Sends all of it, each request to one of these proxies at random, and waits for all answers.
+    pub(crate) async fn send(&self, proxies: &[SocketAddr]) -> Result<Outcome> {
         let client = Client::builder().no_proxy().http1_only().build()?;
-        let url = format!("http://{proxy}/v1/chat/completions");
+        let urls = proxies.iter().map(|proxy| format!("http://{proxy}/v1/chat/completions")).collect();
+        let rng = SplitMix64::new(!self.seed);
         let begin = Instant::now();
         let outcome = Arc::<Mutex<Outcome>>::default();
         let results = Arc::clone(&outcome);
@@ -66,7 +87,8 @@ impl Schedule {
                 Err(reason) => outcome.failures.push(format!("{reason}")),
             }
         };
-        send_all(DueRequests { begin, rest: self.0.iter(), client, url }, record).await;
+        let (rest, answer) = (self.requests.iter(), self.answer);
+        send_all(DueRequests { begin, rest, answer, client, urls, rng }, record).await;
         let mut outcome = core::mem::take(&mut *outcome.lock().unwrap_or_else(PoisonError::into_inner));
         outcome.took = begin.elapsed();
         outcome.first_byte.sort_unstable();
@@ -81,9 +103,9 @@ impl Arrivals for DueRequests<'_> {
         let (at, body) = self.rest.next()?;
         let due = self.begin + *at;
         sleep_until(due.into()).await;
-        let builder =
-            self.client.post(&self.url).header("content-type", "application/json").body(body.clone());
-        Some((due, RequestSpec { builder, answer: AnswerKind::Stream, deadline: DEADLINE }))
+        let url = self.urls.get(self.rng.below(self.urls.len()))?;
+        let builder = self.client.post(url).header("content-type", "application/json").body(body.clone());
+        Some((due, RequestSpec { builder, answer: self.answer, deadline: DEADLINE }))
     }
 }
 
@@ -124,7 +146,7 @@ mod tests {
     #[test]
     fn requests_come_at_their_rate() {
         let mut drawn = Workload::Adapters.requests(1);
-        let Schedule(requests) = Schedule::poisson(&mut drawn, 50.0, Duration::from_secs(40), 2);
+        let Schedule { requests, .. } = Schedule::poisson(&mut drawn, 50.0, Duration::from_secs(40), 2);
         assert!((1_850..2_150).contains(&requests.len()), "{}", requests.len());
         assert!(requests.is_sorted_by_key(|(at, _)| *at));
     }

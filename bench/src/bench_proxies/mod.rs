@@ -1,0 +1,49 @@
+//! Several proxies of one pool, for `make bench-proxies`: such that share their changes through a store or through one agent, beside one
+//! proxy, beside proxies that share nothing, and beside the EPP, one for all proxies or one for each.
+//!
+//! All run in the same Envoy binary with the shipped configuration around them, in front of the same servers and under the same load, one
+//! arrangement at a time (but those of [`cost`](mod@cost) run all the time). Each request goes to one of the proxies at random. Each round begins with
+//! another arrangement; figures are medians over the rounds.
+
+mod arrangement;
+mod choices;
+mod choices_report;
+mod cost;
+mod cost_report;
+mod failures;
+mod fleet;
+mod herd_count;
+mod herds;
+mod proxy_killed;
+mod store_outage;
+
+pub(crate) use choices::{ALL_ROUNDS, ChoicePlan, QUICK_ROUND};
+pub(crate) use cost::CostPlan;
+pub(crate) use failures::FailurePlan;
+pub(crate) use herds::{ALL_SETTINGS, FEW_SETTINGS, HerdPlan};
+pub(crate) use store_outage::OutagePlan;
+
+use crate::report::Progress;
+use anyhow::Result;
+
+/// Measures how well proxies choose; returns that part of the document.
+pub(crate) async fn choices(plan: ChoicePlan<'_>, progress: &Progress) -> Result<String> {
+    let samples = choices::measure(plan, progress).await?;
+    Ok(choices_report::ChoiceTables(&samples).to_string())
+}
+
+/// Measures how often proxies pick the same server; returns that part of the document.
+pub(crate) async fn herds(plan: HerdPlan, progress: &Progress) -> Result<String> {
+    herds::measure(plan, progress).await
+}
+
+/// Kills the store and proxies; returns that part of the document.
+pub(crate) async fn failures(plan: FailurePlan, progress: &Progress) -> Result<String> {
+    failures::measure(plan, progress).await
+}
+
+/// Measures what sharing costs; returns that part of the document.
+pub(crate) async fn cost(plan: CostPlan, progress: &Progress) -> Result<String> {
+    let samples = cost::measure(plan, progress).await?;
+    Ok(cost_report::CostTable(&samples).to_string())
+}
