@@ -16,7 +16,7 @@ pub(super) struct ShareFlags {
     /// agent. URLs of a Valkey or Redis store, separated by commas: those of all agents with this store, such as
     /// `redis://USER:PASSWORD@10.0.0.9:6379`, or `rediss://…` for TLS.
     #[arg(long, value_name = "off|agent|URLS", env = "METRICS_AGENT_SHARE", hide_env_values = true,
-        default_value = "off", value_parser = share)]
+        default_value = "agent", value_parser = share)]
     share: Share,
 
     /// The URLs of --share name nodes of a cluster.
