@@ -1,13 +1,16 @@
 //! A snapshot that the filter cannot use.
 
 use anyhow::ensure;
-use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, until_every_worker};
+use endpoint_picker_e2e::fixture::{CHAT, LEAST_LOADED, fresh_chat, until_every_worker};
+use endpoint_picker_harness::Filter;
+use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::scripted_agent::{Pool, ScriptedAgent};
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::ModelServer;
 use endpoint_picker_wire::v1;
 use reqwest::StatusCode;
+use serde_json::Value;
 use std::net::SocketAddr;
 
 const POOL: &str = "default";
@@ -75,4 +78,26 @@ async fn an_envoy_that_starts_with_such_a_snapshot_picks_after_the_rollback() {
     until_polled(&agent, 4).await;
     set(&agent, &[stack.servers()[1].address()], v1::Policy::default());
     until_all_go_to(&stack, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_wait_only_in_the_form_of_the_filter_that_has_a_queue() {
+    let stack = Stack::builder().manifests(LEAST_LOADED).start().await;
+    stack.wait_until_picking().await;
+    stack.set_manifests(&format!("{LEAST_LOADED}featureGates: [flowControl]\n"));
+    let status = format!("http://{}/v1/pools/default", stack.agent_address());
+    eventually("the configuration is in use or refused", async || {
+        let log = stack.envoy().log()?;
+        let reason = "the feature gate flowControl is on, and only the native module has a queue";
+        let status: Value = client::http1().get(&status).send().await?.json().await?;
+        let expected = match stack.filter() {
+            Filter::Wasm => (true, false),
+            Filter::Native => (false, true),
+        };
+        let found = (log.contains(reason), status["queue"].is_object());
+        ensure!(found == expected, "{found:?}: {status}");
+        anyhow::Ok(())
+    })
+    .await;
+    assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
 }
