@@ -5,17 +5,21 @@
 use crate::gateway::EnvoyGateway;
 use crate::ground::Ground;
 use anyhow::{Context, Result, ensure};
-use endpoint_picker_harness::eventually::{SOON, eventually, within};
+use endpoint_picker_harness::eventually::{eventually, within};
 use endpoint_picker_harness::{Filter, client, tools};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// The name of the pool, and of the release.
 pub const POOL: &str = "chat";
 /// The label of the model servers' pods, which the pool selects.
 const SERVERS: &str = "app=model-server";
+
+/// From the installation to the first pick. An Envoy that could not fetch the wasm module from Envoy Gateway tries again after up to 30 s.
+const FIRST_PICK: Duration = Duration::from_secs(180);
 
 /// The readiness gate of the model servers' pods: tests make them unready by it, without an effect on the programs.
 const GATE: &str = "test/serves";
@@ -177,11 +181,15 @@ impl<'a> Installation<'a> {
             }
             Ok(())
         };
-        if let Err(reason) = within(SOON, picked).await {
+        if let Err(reason) = within(FIRST_PICK, picked).await {
             let refused = self.refused().await.unwrap_or_else(|reason| format!("{reason:#}"));
             let logs = self.ground.cluster().logs().display();
+            let log = self.ground.gateway().log().unwrap_or_else(|reason| format!("{reason:#}"));
+            let lines: Vec<_> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(60)..].join("\n");
             panic!(
-                "the filter does not pick within {SOON:?}: {reason}; logs are in {logs}; conditions that do not hold:\n{refused}"
+                "the filter does not pick within {FIRST_PICK:?}: {reason}; logs are in {logs}; conditions that do not hold:\n{refused}\n\
+                 the end of Envoy Gateway's log:\n{last}"
             );
         }
     }

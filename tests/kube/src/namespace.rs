@@ -5,7 +5,7 @@ use std::env;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// The address of the namespace in the network of the pods, 10.200.0.0/16; the API server listens there.
+/// The address of the namespace in the network of the pods, 10.200.0.0/16; the API server and the DNS server listen there.
 pub const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
 /// The bridge of that network.
 pub(crate) const BRIDGE: &str = "pods";
@@ -39,8 +39,8 @@ impl Namespace {
         self.folder.join("certs")
     }
 
-    /// The file that every program here has as /etc/hosts.
-    pub fn hosts_file(&self) -> PathBuf {
-        self.folder.join("hosts")
+    /// The files that every program here has in /etc: only the host itself has its name from a file.
+    pub(crate) fn name_files(&self) -> [PathBuf; 2] {
+        ["hosts", "resolv.conf"].map(|file| self.folder.join(file))
     }
 }

@@ -69,7 +69,10 @@ fn find_image<'a>(shared: &'a Kubelet, container: &Container) -> Result<&'a Imag
 /// The lines for `tests/kube/container`.
 fn mounts(shared: &Kubelet, image: &Image, container: &Container, volumes: &Volumes) -> Result<String> {
     let mut lines = String::new();
-    writeln!(lines, "{}\t/etc/hosts\tro", shared.namespace.hosts_file().display())?;
+    for file in shared.namespace.name_files() {
+        let name = file.file_name().unwrap_or_default().display();
+        writeln!(lines, "{}\t/etc/{name}\tro", file.display())?;
+    }
     writeln!(lines, "{}\t{}\tro", image.program.display(), image.path)?;
     for mount in container.volume_mounts.iter().flatten() {
         ensure!(mount.sub_path_expr.is_none(), "subPathExpr is not supported here");

@@ -4,7 +4,7 @@
 //! It is real where the product notices: each pod has a network namespace with an address of its own, its containers have the files, the environment, the user
 //! and the read-only root folder of their specification, a projected token is one of the `TokenRequest` API, readiness follows the probe and the pod's
 //! readiness gates, and a deleted pod gets SIGTERM and its grace period. It ignores resources, affinity and taints, since there is one node. Routing by
-//! Services' cluster IPs is not there: the names of Services lead to their ready pods, as those of headless Services do.
+//! Services' cluster IPs is not there: a DNS server leads from the names of Services to their ready pods, as from those of headless Services.
 
 mod container;
 mod environment;
@@ -97,11 +97,10 @@ impl Node {
             logs: cluster.logs().to_owned(),
             api_server: cluster.api_server(),
             changes: Mutex::default(),
-            namespace: namespace.clone(),
+            namespace,
         });
         let pods = AbortOnDropHandle::new(tokio::spawn(scheduling::run_pods(shared.clone())));
-        let names =
-            AbortOnDropHandle::new(tokio::spawn(names::publish(client, namespace, cluster.api_server())));
+        let names = AbortOnDropHandle::new(tokio::spawn(names::serve(client, cluster.api_server()).await?));
         Ok(Self { shared, _pods: pods, _names: names })
     }
 

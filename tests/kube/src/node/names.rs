@@ -1,49 +1,121 @@
-//! The names of Services, in /etc/hosts: each leads to the addresses of its ready pods.
+//! The cluster's DNS server: the name of a Service leads to the addresses of its ready pods.
 
 use super::scheduling::RETRY;
-use crate::namespace::Namespace;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use async_trait::async_trait;
 use futures_util::{StreamExt, pin_mut};
+use hickory_server::Server;
+use hickory_server::net::runtime::Time;
+use hickory_server::proto::op::{Header, HeaderCounts, Metadata, ResponseCode};
+use hickory_server::proto::rr::rdata::A;
+use hickory_server::proto::rr::{RData, Record, RecordType};
+use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
+use hickory_server::zone_handler::MessageResponseBuilder;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::{self, store};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::net::UdpSocket;
 
 /// The label with the name of the Service.
 const SERVICE: &str = "kubernetes.io/service-name";
+/// Seconds for which an answer may be kept: the default of `CoreDNS` for a cluster's names.
+const TTL: u32 = 5;
 
-/// Keeps the file current until it is cancelled.
-pub(super) async fn publish(client: Client, namespace: Namespace, api_server: SocketAddr) {
-    let slices: Api<EndpointSlice> = Api::all(client);
-    let (store, writer) = store::<EndpointSlice>();
-    let events = watcher(slices, watcher::Config::default().labels(SERVICE).timeout(30));
-    let events = reflector::reflector(writer, events).touched_objects();
-    pin_mut!(events);
-    let mut written = String::new();
-    loop {
-        let text = hosts(&store.state(), api_server);
-        if text != written {
-            match write(&namespace, &text) {
-                Ok(()) => written = text,
-                Err(reason) => eprintln!("write the names of Services: {reason:#}"),
+type Addresses = BTreeMap<String, BTreeSet<Ipv4Addr>>;
+
+/// Answers from the current addresses.
+#[derive(Clone, Debug)]
+struct Names(Arc<RwLock<Addresses>>);
+
+/// Serves names until the future is dropped, at port 53. All addresses have it: a machine without /etc/resolv.conf asks its own.
+pub(super) async fn serve(client: Client, api_server: SocketAddr) -> Result<impl Future<Output = ()>> {
+    let socket =
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 53)).await.context("bind the port of the DNS server")?;
+    let names = Names(Arc::new(RwLock::new(addresses(&[], api_server))));
+    let mut server = Server::new(names.clone());
+    server.register_socket(socket);
+    Ok(async move {
+        let _server = server;
+        names.follow(client, api_server).await;
+    })
+}
+
+impl Names {
+    async fn follow(&self, client: Client, api_server: SocketAddr) {
+        let (store, writer) = store::<EndpointSlice>();
+        let events = watcher(Api::all(client), watcher::Config::default().labels(SERVICE).timeout(30));
+        let events = reflector::reflector(writer, events).touched_objects();
+        pin_mut!(events);
+        while let Some(event) = events.next().await {
+            let current = addresses(&store.state(), api_server);
+            *self.0.write().unwrap_or_else(PoisonError::into_inner) = current;
+            if event.is_err() {
+                tokio::time::sleep(RETRY).await;
             }
-        }
-        match events.next().await {
-            Some(Ok(_)) => {}
-            Some(Err(_)) => tokio::time::sleep(RETRY).await,
-            None => return,
         }
     }
 }
 
-fn hosts(slices: &[std::sync::Arc<EndpointSlice>], api_server: SocketAddr) -> String {
-    let mut lines = BTreeSet::new();
+#[async_trait]
+impl RequestHandler for Names {
+    async fn handle_request<R: ResponseHandler, T: Time>(
+        &self,
+        request: &Request,
+        mut response: R,
+    ) -> ResponseInfo {
+        let mut metadata = Metadata::response_from_request(&request.metadata);
+        let mut records = Vec::new();
+        match request.request_info() {
+            Ok(info) => {
+                let name = info.query.name().to_string();
+                let addresses = self.0.read().unwrap_or_else(PoisonError::into_inner);
+                match addresses.get(name.trim_end_matches('.')) {
+                    Some(addresses) if info.query.query_type() == RecordType::A => {
+                        let record = |address: &Ipv4Addr| {
+                            Record::from_rdata(
+                                info.query.original().name().clone(),
+                                TTL,
+                                RData::A(A(*address)),
+                            )
+                        };
+                        records.extend(addresses.iter().map(record));
+                    }
+                    // The name is there, without a record of this type.
+                    Some(_) => {}
+                    None => metadata.response_code = ResponseCode::NXDomain,
+                }
+            }
+            Err(_) => metadata.response_code = ResponseCode::FormErr,
+        }
+        let message =
+            MessageResponseBuilder::from_message_request(request).build(metadata, &records, [], [], []);
+        match response.send_response(message).await {
+            Ok(sent) => sent,
+            Err(reason) => {
+                eprintln!("answer a DNS query: {reason}");
+                Header { metadata, counts: HeaderCounts::default() }.into()
+            }
+        }
+    }
+}
+
+fn addresses(slices: &[Arc<EndpointSlice>], api_server: SocketAddr) -> Addresses {
+    let mut addresses = Addresses::new();
+    let mut add = |service: &str, namespace: &str, address: Ipv4Addr| {
+        for suffix in ["", ".svc", ".svc.cluster.local"] {
+            addresses.entry(format!("{service}.{namespace}{suffix}")).or_default().insert(address);
+        }
+    };
+    // Envoy asks Envoy Gateway by this name for wasm modules; both run on the host of the pods.
+    add("envoy-gateway", "envoy-gateway-system", Ipv4Addr::LOCALHOST);
+    if let IpAddr::V4(address) = api_server.ip() {
+        add("kubernetes", "default", address);
+    }
     for slice in slices {
         let labels = slice.metadata.labels.as_ref();
         let (Some(service), Some(namespace)) =
@@ -54,25 +126,9 @@ fn hosts(slices: &[std::sync::Arc<EndpointSlice>], api_server: SocketAddr) -> St
         let ready = slice.endpoints.iter().filter(|endpoint| {
             endpoint.conditions.as_ref().is_none_or(|conditions| conditions.ready != Some(false))
         });
-        for address in ready.flat_map(|endpoint| &endpoint.addresses) {
-            let name = format!("{service}.{namespace}");
-            lines.insert(format!("{address} {name}.svc.cluster.local {name}.svc {name}"));
+        for address in ready.flat_map(|endpoint| &endpoint.addresses).filter_map(|text| text.parse().ok()) {
+            add(service, namespace, address);
         }
     }
-    let mut text = String::from("127.0.0.1 localhost\n");
-    // Envoy asks Envoy Gateway by this name for wasm modules; both run on the host of the pods.
-    text.push_str("127.0.0.1 envoy-gateway.envoy-gateway-system.svc.cluster.local envoy-gateway\n");
-    let _ = writeln!(text, "{} kubernetes.default.svc.cluster.local kubernetes.default.svc", api_server.ip());
-    for line in lines {
-        text.push_str(&line);
-        text.push('\n');
-    }
-    text
-}
-
-/// Replaces the content in place: the file is mounted elsewhere. It is never empty in between.
-fn write(namespace: &Namespace, text: &str) -> Result<()> {
-    let mut file = File::options().write(true).open(namespace.hosts_file())?;
-    file.write_all(text.as_bytes())?;
-    Ok(file.set_len(text.len() as u64)?)
+    addresses
 }
