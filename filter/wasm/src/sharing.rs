@@ -48,7 +48,10 @@ impl Sharing {
         };
         let Turn { sender, client } = turn;
         if let Some(exchange) = client.next_exchange(replica, now) {
-            client.sent(host::call_agent(cluster, &exchange)?);
+            match host::call_agent(cluster, &exchange) {
+                Ok(call) => client.sent(call),
+                Err(error) => log_outcome(&client.finish(Err(error.into()), replica, now)),
+            }
         }
         sender.store(&Envoy, client.positions())
     }
@@ -77,16 +80,18 @@ impl Sharing {
         let Some(turn) = &mut self.turn else { return };
         let now = host::now();
         let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
-        match turn.client.finish(answer, replica, now.unwrap_or_default()) {
-            ExchangeOutcome::Exchanged { passed_over: Some(reason) } => {
-                log::warn!("{reason}; it is passed over");
-            }
-            ExchangeOutcome::Failed { error, is_new: true } => {
-                log::warn!("changes are not shared with other proxies: {error}; exchanges go on");
-            }
-            ExchangeOutcome::Exchanged { passed_over: None }
-            | ExchangeOutcome::Off
-            | ExchangeOutcome::Failed { is_new: false, .. } => {}
+        log_outcome(&turn.client.finish(answer, replica, now.unwrap_or_default()));
+    }
+}
+
+fn log_outcome(outcome: &ExchangeOutcome) {
+    match outcome {
+        ExchangeOutcome::Exchanged { passed_over: Some(reason) } => log::warn!("{reason}; it is passed over"),
+        ExchangeOutcome::Failed { error, is_new: true } => {
+            log::warn!("changes are not shared with other proxies: {error}; exchanges go on");
         }
+        ExchangeOutcome::Exchanged { passed_over: None }
+        | ExchangeOutcome::Off
+        | ExchangeOutcome::Failed { is_new: false, .. } => {}
     }
 }

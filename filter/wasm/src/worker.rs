@@ -6,7 +6,9 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use endpoint_picker_engine::agent::{CallError, CallId, PollOutcome, PollTimes, Reporter, SnapshotClient};
+use endpoint_picker_engine::agent::{
+    AgentAnswer, CallError, CallId, PollOutcome, PollTimes, Reporter, SnapshotClient,
+};
 use endpoint_picker_engine::config::{Config, ConfigError};
 use endpoint_picker_engine::pool_in_use::{PoolInUse, TopologyChange};
 use endpoint_picker_engine::pool_store::PoolCopy;
@@ -103,10 +105,12 @@ impl Worker {
                 let kept_up = self.pool.borrow_mut().store_mut().ledger_mut().keep_up(now).map_err(text);
                 let polled = self.poll(now).map_err(text);
                 let is_leader = self.lease.is_held(now);
-                let reported = if is_leader { self.report(now).map_err(text) } else { Ok(()) };
+                if is_leader {
+                    self.report(now);
+                }
                 let shared = self.share(is_leader, now).map_err(text);
                 self.pool.borrow_mut().publish_metrics(is_leader, now);
-                vec![adopted, kept_up, polled, reported, shared]
+                vec![adopted, kept_up, polled, shared]
             }
             Err(error) => vec![Err(error.to_string())],
         };
@@ -144,20 +148,25 @@ impl Worker {
         }
         let have = self.pool.borrow().view().versions();
         if let Some(request) = self.client.next_poll(have, now) {
-            self.client.sent(host::call_agent(&self.agent_cluster, &request)?);
+            match host::call_agent(&self.agent_cluster, &request) {
+                Ok(call) => self.client.sent(call),
+                Err(error) => self.finish_poll(Err(error.into()), now),
+            }
         }
         Ok(())
     }
 
-    fn report(&mut self, now: Duration) -> Result<(), ProxyError> {
+    fn report(&mut self, now: Duration) {
         let report = {
             let pool = self.pool.borrow();
             self.reporter.next_report(pool.store(), || pool.totals(), now)
         };
         if let Some(request) = report {
-            self.reporter.sent(host::call_agent(&self.agent_cluster, &request)?);
+            match host::call_agent(&self.agent_cluster, &request) {
+                Ok(call) => self.reporter.sent(call),
+                Err(error) => self.finish_report(Err(error.into())),
+            }
         }
-        Ok(())
     }
 
     /// Exchanges changes with other proxies for all VMs, in the VM that polls.
@@ -178,23 +187,26 @@ impl Worker {
     /// Takes the answer of the agent that is being delivered. `headers` is their number as Envoy reports it.
     pub(crate) fn take_answer(&mut self, call: CallId, headers: usize) {
         if self.reporter.awaits(call) {
-            if let Some(problem) = self.reporter.finish(host::call_status(headers)) {
-                log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
-            }
+            self.finish_report(host::call_status(headers));
         } else if self.client.awaits(call) {
-            self.finish_poll(headers);
+            let now = host::now();
+            let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
+            self.finish_poll(answer, now.unwrap_or_default());
         } else if self.sharing.awaits(call) {
             let mut pool = self.pool.borrow_mut();
             self.sharing.finish(pool.store_mut().ledger_mut(), headers);
         }
     }
 
-    fn finish_poll(&mut self, headers: usize) {
+    fn finish_report(&mut self, status: Result<u16, CallError>) {
+        if let Some(problem) = self.reporter.finish(status) {
+            log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
+        }
+    }
+
+    fn finish_poll(&mut self, answer: Result<AgentAnswer, CallError>, now: Duration) {
         let Self { pool, snapshot, client, .. } = self;
         let have = pool.borrow().view().versions();
-        let now = host::now();
-        let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
-        let now = now.unwrap_or_default();
         let outcome = client.finish(answer, have, now, |newer| {
             snapshot.publish(&Envoy, newer.bytes, newer.readings_version, newer.has_topology, now)
         });

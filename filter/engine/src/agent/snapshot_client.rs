@@ -140,7 +140,7 @@ impl SnapshotClient {
 
     /// The poll to send now, if there is one. `have` are the versions that this worker has.
     ///
-    /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, the next one follows after a pause.
+    /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, that is its answer for [`Self::finish`].
     pub fn next_poll(&mut self, have: Option<Versions>, now: Duration) -> Option<AgentRequest> {
         if self.call.is_some() || self.pause.contains(now) {
             return None;

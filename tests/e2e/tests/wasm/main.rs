@@ -4,6 +4,7 @@
 
 mod capabilities;
 mod cut_off_answers;
+mod refused_calls;
 mod resync;
 mod traps;
 mod without_answers;
