@@ -218,6 +218,7 @@ bench: tools wasm native ## Measure what the picker costs: proxies in turns, dec
 .PHONY: bench-epp
 bench-epp: tools wasm native ## Compare with the EPP and with round robin, 30 minutes (QUICK=1: 5; ONLY=cost: a part; WRITE=1 into docs)
 	@tools/debian wrk
+	@$(if $(filter flow-control,$(ONLY)),tools/kube-tools,:)
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
 	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench epp $(if $(QUICK),--quick) $(addprefix --only ,$(ONLY)) $(if $(WRITE),--write)
 
@@ -232,6 +233,11 @@ bench-proxies: tools native ## Compare proxies that share with one, with such th
 bench-intervals: tools wasm ## Compare scrape intervals of 50 to 500 ms and round robin, without an EPP (QUICK=1: shorter)
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
 	@$(target_dir)/release/bench epp --only intervals $(if $(QUICK),--quick)
+
+.PHONY: bench-choosing
+bench-choosing: tools native ## Compare the configurations of examples/choosing, 10 minutes (QUICK=1: 2; WRITE=1 into docs/choosing.md)
+	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
+	@$(target_dir)/release/bench epp --only choosing $(if $(QUICK),--quick) $(if $(WRITE),--write)
 
 .PHONY: tools
 tools: ## Find or install the wasm targets, Envoy and func-e (into .tools/)

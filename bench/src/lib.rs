@@ -1,7 +1,8 @@
 //! Measurements of the picker in a real Envoy, all of them subcommands of one program.
 //!
 //! - `picker_cost`: the shipped proxy with the picker and without it (`make bench`).
-//! - `bench_epp`: our picker beside the EPP's and beside round robin (`make bench-epp`, `make bench-intervals`).
+//! - `bench_epp`: our picker beside the EPP's and beside round robin (`make bench-epp`, `make bench-intervals`,
+//!   `make bench-choosing`).
 //! - `bench_proxies`: several proxies that share their changes, beside one and beside such that do not (`make bench-proxies`).
 //! - `stress`: requests that are lost while something breaks (`make chaos`), and what grows under long load (`make soak`).
 //! - [`parity`]: our decisions beside the EPP's, one by one; its recorded answers are a test.
@@ -16,6 +17,7 @@ mod bench_proxies;
 pub mod epp;
 mod in_turns;
 mod load;
+mod manifests;
 mod picker_cost;
 mod report;
 mod shipped_proxy;

@@ -1,8 +1,10 @@
 //! The cost of a request, and of an idle pool.
 
 use super::cost_cells::{CELLS, CostCell, KB, Traffic, bodies, connections};
+use super::rules::Rules;
 use super::running::{Cpu, RunningVariant};
 use super::variant::{Setting, USUAL_INTERVAL, Variant};
+use crate::epp::PoolSource;
 use crate::in_turns::in_turns;
 use crate::load::wrk::{self, WrkLoad};
 use crate::report::Progress;
@@ -66,9 +68,10 @@ pub(crate) async fn measure(plan: CostPlan, epp: &Path, progress: &Progress) -> 
                 let setting = Setting {
                     endpoints,
                     workers: 1,
-                    rules: "default",
+                    rules: Rules::Parity("default"),
                     interval: USUAL_INTERVAL,
                     epp: Some(epp),
+                    pool: PoolSource::File,
                 };
                 let mut running = variant.start(setting).await?;
                 let turns =

@@ -1,6 +1,7 @@
 //! How good the choices are when servers are scraped less often, beside round robin: for `make bench-intervals`.
 
 use super::quality::{QualityCell, QualityPlan, QualitySample, QualityTurn, phases};
+use super::rules::Rules;
 use super::variant::{USUAL_INTERVAL, Variant};
 use crate::in_turns::in_turns;
 use crate::load::capacity;
@@ -52,6 +53,7 @@ pub(crate) async fn measure(plan: QualityPlan, progress: &Progress) -> Result<In
                     let turn = QualityTurn {
                         variant,
                         workload,
+                        rules: Rules::Parity(workload.rules()),
                         workers,
                         interval: interval.unwrap_or(USUAL_INTERVAL),
                         epp: None,

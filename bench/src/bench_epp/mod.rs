@@ -5,19 +5,23 @@
 //! under the same load, one at a time: an idle picker takes processor time too, and must not disturb the measured one. Each round
 //! begins with another one; figures are medians over the rounds.
 
+mod choosing;
 mod cost;
 mod cost_cells;
 mod cost_report;
+mod flow_control;
 mod intervals;
 mod quality;
 mod quality_report;
+mod rules;
 mod running;
 mod scale;
 mod shadow;
 mod variant;
 
 pub(crate) use cost::CostPlan;
-pub(crate) use quality::{ALL_ROUNDS, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan};
+pub(crate) use flow_control::FlowControlPlan;
+pub(crate) use quality::{ALL_ROUNDS, CHOOSING_ROUND, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan};
 pub(crate) use scale::ScalePlan;
 pub(crate) use shadow::ShadowPlan;
 
@@ -43,9 +47,24 @@ pub(crate) async fn intervals(plan: QualityPlan, progress: &Progress) -> Result<
     Ok(intervals::measure(plan, progress).await?.to_string())
 }
 
+/// Measures the configurations of `examples/choosing`, without the EPP; returns the tables.
+pub(crate) async fn choosing(plan: QualityPlan, progress: &Progress) -> Result<String> {
+    Ok(choosing::measure(plan, progress).await?.to_string())
+}
+
+/// Expected time of [`choosing()`].
+pub(crate) fn choosing_expected(plan: &QualityPlan) -> Duration {
+    choosing::expected(plan)
+}
+
 /// Measures our filter as the shadow of the EPP; returns the table.
 pub(crate) async fn shadow(plan: ShadowPlan, epp: &Path, progress: &Progress) -> Result<String> {
     shadow::measure(plan, epp, progress).await
+}
+
+/// Measures flow control beside the EPP's; returns the tables.
+pub(crate) async fn flow_control(plan: FlowControlPlan, epp: &Path, progress: &Progress) -> Result<String> {
+    flow_control::measure(plan, epp, progress).await
 }
 
 /// Expected time of [`intervals()`].

@@ -1,7 +1,9 @@
 //! The quality of the choices: how long clients wait for the first token.
 
+use super::rules::Rules;
 use super::running::RunningVariant;
 use super::variant::{Setting, USUAL_INTERVAL, Variant};
+use crate::epp::PoolSource;
 use crate::in_turns::in_turns;
 use crate::load::capacity;
 use crate::load::schedule::{Outcome, Schedule};
@@ -78,6 +80,8 @@ pub(crate) const ALL_ROUNDS: &[&[Phases]] =
 /// The usual and the highest load, three times, for the comparison of scrape intervals.
 pub(crate) const INTERVAL_ROUNDS: &[&[Phases]] = &[INTERVAL_ROUND; 3];
 const INTERVAL_ROUND: &[Phases] = &[(1, &[USUAL_LOAD, 0.95])];
+/// The usual and the highest load, once with each number of workers, for the comparison of configurations.
+pub(crate) const CHOOSING_ROUND: &[&[Phases]] = &[&[(1, &[USUAL_LOAD, 0.95]), (4, &[USUAL_LOAD, 0.95])]];
 /// The usual load, once.
 pub(crate) const QUICK_ROUND: &[&[Phases]] = &[&[(1, &[USUAL_LOAD])]];
 
@@ -119,8 +123,14 @@ pub(crate) async fn measure(plan: QualityPlan, epp: &Path, progress: &Progress) 
             for &(workers, loads) in *runs {
                 let phases = phases(plan, results.capacity(workload), workload, loads, round);
                 for variant in in_turns(&Variant::CHOOSING, round) {
-                    let turn =
-                        QualityTurn { variant, workload, workers, interval: USUAL_INTERVAL, epp: Some(epp) };
+                    let turn = QualityTurn {
+                        variant,
+                        workload,
+                        rules: Rules::Parity(workload.rules()),
+                        workers,
+                        interval: USUAL_INTERVAL,
+                        epp: Some(epp),
+                    };
                     for sample in turn.run(&phases).await? {
                         progress.print(&format!("round {}: {sample}", round + 1));
                         results.samples.push(sample);
@@ -154,6 +164,7 @@ pub(crate) fn phases(
 pub(crate) struct QualityTurn<'a> {
     pub(crate) variant: Variant,
     pub(crate) workload: Workload,
+    pub(crate) rules: Rules,
     /// Envoy's.
     pub(crate) workers: u32,
     /// Between two scrapes of an endpoint.
@@ -164,11 +175,11 @@ pub(crate) struct QualityTurn<'a> {
 impl QualityTurn<'_> {
     /// Starts servers with empty caches, and the variant in front of them.
     pub(crate) async fn run(&self, phases: &[(Option<f64>, Schedule)]) -> Result<Vec<QualitySample>> {
-        let Self { variant, workload, workers, interval, epp } = *self;
+        let Self { variant, workload, rules, workers, interval, epp } = *self;
         let servers = TimedServers::start(SERVERS, workload.service_times())?;
         let endpoints = servers.addresses();
-        let rules = workload.rules();
-        let setting = Setting { endpoints: &endpoints, workers, rules, interval, epp };
+        let setting =
+            Setting { endpoints: &endpoints, workers, rules, interval, epp, pool: PoolSource::File };
         let mut running = variant.start(setting).await?;
         let mut samples = Vec::new();
         for (load, schedule) in phases {

@@ -2,7 +2,9 @@
 
 use super::cost::{CostSample, CostTurns};
 use super::cost_cells::{CostCell, KB, Traffic};
+use super::rules::Rules;
 use super::variant::{Setting, Variant};
+use crate::epp::PoolSource;
 use crate::report::Progress;
 use crate::report::markdown::table;
 use crate::report::rounded;
@@ -75,9 +77,10 @@ pub(crate) async fn measure(plan: ScalePlan, epp: &Path, progress: &Progress) ->
             let setting = Setting {
                 endpoints: upstreams.addresses(),
                 workers: 1,
-                rules: "default",
+                rules: Rules::Parity("default"),
                 interval,
                 epp: Some(epp),
+                pool: PoolSource::File,
             };
             let mut running = variant.start(setting).await?;
             let turns = CostTurns { running: &running, upstreams: &upstreams, folder: dir.path(), variant };

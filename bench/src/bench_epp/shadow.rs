@@ -1,7 +1,9 @@
 //! Our filter as the shadow of the EPP: how often both agree, and the processor time that it takes.
 
+use super::rules::Rules;
 use super::running::RunningVariant;
 use super::variant::{Setting, USUAL_INTERVAL, Variant};
+use crate::epp::PoolSource;
 use crate::in_turns::in_turns;
 use crate::load::capacity;
 use crate::load::schedule::Schedule;
@@ -101,9 +103,15 @@ async fn turn(
 ) -> Result<Vec<Sample>> {
     let servers = TimedServers::start(SERVERS, workload.service_times())?;
     let endpoints = servers.addresses();
-    let rules = workload.rules();
-    let setting =
-        Setting { endpoints: &endpoints, workers: 1, rules, interval: USUAL_INTERVAL, epp: Some(epp) };
+    let rules = Rules::Parity(workload.rules());
+    let setting = Setting {
+        endpoints: &endpoints,
+        workers: 1,
+        rules,
+        interval: USUAL_INTERVAL,
+        epp: Some(epp),
+        pool: PoolSource::File,
+    };
     let mut running = variant.start(setting).await?;
     let mut requests = workload.requests(plan.seed);
     Schedule::poisson(&mut requests, capacity * LOADS[0], plan.warm_up, plan.seed)

@@ -1,8 +1,8 @@
 //! The variants, and how each is started.
 
+use super::rules::Rules;
 use super::running::{Picker, RunningVariant};
-use crate::epp::{Epp, ext_proc};
-use crate::parity::setup::Setup;
+use crate::epp::{Epp, PoolSource, ext_proc};
 use crate::shipped_proxy::{self, COPY, http_filters, wait_until_picking, wait_until_serving, with_epp};
 use anyhow::{Context, Result};
 use endpoint_picker_harness::Filter;
@@ -41,11 +41,13 @@ pub(crate) struct Setting<'a> {
     /// Envoy's.
     pub(crate) workers: u32,
     /// The rules of both pickers.
-    pub(crate) rules: &'static str,
+    pub(crate) rules: Rules,
     /// Between two scrapes of an endpoint.
     pub(crate) interval: Duration,
     /// The EPP's binary, for the variant of that name.
     pub(crate) epp: Option<&'a Path>,
+    /// Where the EPP reads its pool.
+    pub(crate) pool: PoolSource<'a>,
 }
 
 impl Variant {
@@ -63,33 +65,42 @@ impl Variant {
     }
 
     async fn start_in(self, folder: &Path, setting: Setting<'_>) -> Result<(Envoy, Option<Picker>)> {
-        let Setting { endpoints, workers, rules, interval, epp } = setting;
+        let Setting { endpoints, workers, rules, interval, epp, pool } = setting;
         let interval = format!("{}ms", interval.as_millis());
         fs::create_dir_all(folder.join(EDS_FOLDER))?;
         write_eds(&folder.join(EDS_FILE), endpoints)?;
-        let (list, rules_file) = (folder.join("endpoints.yaml"), folder.join("rules.yaml"));
+        let list = folder.join("endpoints.yaml");
         write_discovery(&list, endpoints)?;
-        let setup = Setup::named(rules)?;
-        setup.write_config(&rules_file, &list)?;
+        let (agent_file, epp_file) = (folder.join("agent-rules.yaml"), folder.join("epp-rules.yaml"));
+        let manifests = rules.read()?;
+        manifests.clone().with_endpoints(&list)?.write(&agent_file)?;
+        match pool {
+            PoolSource::File => manifests.with_endpoints(&list)?.write_config(&epp_file)?,
+            PoolSource::Kubernetes { .. } => manifests.write_config(&epp_file)?,
+        }
+        let agent_rules = rules.has_config().then_some(&agent_file);
+        let start_epp = async || {
+            let binary = epp.context("this variant needs the EPP's binary")?;
+            let interval = format!("--refresh-metrics-interval={interval}");
+            Epp::start(binary, &epp_file, folder, pool, &[&interval]).await
+        };
 
         let (config, picker) = match self {
             // Without the picker nothing connects to the agent's port.
             Self::NoPicker => (without_picker(folder)?, None),
             Self::Filter(filter) => {
-                let agent =
-                    start_agent(folder, setup.has_config().then_some(&rules_file), &list, &interval).await?;
+                let agent = start_agent(folder, agent_rules, &list, &interval).await?;
                 let mut config = shipped_proxy::config(filter, folder, agent.address().port())?;
                 config.set_picker_module(&filter.module()?)?;
                 (config, Some(Picker::Agent(agent)))
             }
             Self::Epp => {
-                let running = start_epp(epp, folder, &rules_file, &interval).await?;
+                let running = start_epp().await?;
                 (with_epp(folder, running.port())?, Some(Picker::Epp(running)))
             }
             Self::ShadowedEpp(filter) => {
-                let rules = setup.has_config().then_some(&rules_file);
-                let agent = start_agent(folder, rules, &list, &interval).await?;
-                let running = start_epp(epp, folder, &rules_file, &interval).await?;
+                let agent = start_agent(folder, agent_rules, &list, &interval).await?;
+                let running = start_epp().await?;
                 let config = with_shadowed_epp(filter, folder, agent.address().port(), running.port())?;
                 (config, Some(Picker::ShadowedEpp(running, agent)))
             }
@@ -135,11 +146,6 @@ fn with_shadowed_epp(filter: Filter, folder: &Path, agent_port: u16, epp_port: u
     Ok(config)
 }
 
-async fn start_epp(binary: Option<&Path>, folder: &Path, rules: &Path, interval: &str) -> Result<Epp> {
-    let binary = binary.context("this variant needs the EPP's binary")?;
-    Epp::start(binary, rules, folder, &[&format!("--refresh-metrics-interval={interval}")]).await
-}
-
 async fn start_agent(
     folder: &Path,
     rules: Option<&std::path::PathBuf>,
@@ -151,7 +157,10 @@ async fn start_agent(
     flags.extend(["--eds-file".as_ref(), eds.as_os_str(), "--interval".as_ref(), interval.as_ref()]);
     match rules {
         // The same document that the EPP reads; it has the endpoints as well.
-        Some(rules) => flags.extend(["--manifests".as_ref(), rules.as_os_str()]),
+        Some(rules) => {
+            flags.extend(["--allow-experimental-plugins", "--manifests"].map(OsStr::new));
+            flags.push(rules.as_os_str());
+        }
         None => flags.extend(["--endpoints-file".as_ref(), list.as_os_str()]),
     }
     Agent::start((Ipv4Addr::LOCALHOST, 0).into(), flags, &folder.join("agent.log")).await

@@ -1,7 +1,7 @@
 //! Several proxies of one pool, with their pickers and the store.
 
 use super::arrangement::Arrangement;
-use crate::epp::Epp;
+use crate::epp::{Epp, PoolSource};
 use crate::parity::setup::Setup;
 use crate::shipped_proxy::{self, wait_until_picking, wait_until_serving, with_epp};
 use anyhow::{Context, Result};
@@ -162,7 +162,7 @@ impl FleetPlan<'_> {
             Arrangement::OneEpp | Arrangement::OwnEpps => {
                 Setup::named("default")?.write_config(&rules, &list)?;
                 let binary = self.epp.context("this arrangement needs the EPP's binary")?;
-                return Epp::start(binary, &rules, folder, &[]).await.map(Picker::Epp);
+                return Epp::start(binary, &rules, folder, PoolSource::File, &[]).await.map(Picker::Epp);
             }
             Arrangement::Store => store.context("the agents have a store")?,
             Arrangement::OneAgent => "agent",

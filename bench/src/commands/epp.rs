@@ -1,7 +1,8 @@
 //! `make bench-epp`: our picker beside the EPP's and beside none.
 
 use crate::bench_epp::{
-    self, ALL_ROUNDS, CostPlan, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan, ScalePlan, ShadowPlan,
+    self, ALL_ROUNDS, CHOOSING_ROUND, CostPlan, FlowControlPlan, INTERVAL_ROUNDS, QUICK_ROUND, QualityPlan,
+    ScalePlan, ShadowPlan,
 };
 use crate::epp::binary;
 use crate::load::wrk;
@@ -40,6 +41,10 @@ enum Part {
     Scale,
     /// Our choices at several scrape intervals, beside round robin. Needs no EPP, and runs only on its own.
     Intervals,
+    /// The configurations of `examples/choosing`. Needs no EPP, and runs only on its own.
+    Choosing,
+    /// Flow control beside the EPP's. Needs the programs of `make kube-tools`, and runs only on its own.
+    FlowControl,
     /// How often our filter agrees as the EPP's shadow, and what that costs. Runs only on its own.
     Shadow,
 }
@@ -48,14 +53,41 @@ async fn intervals(plan: QualityPlan) -> Result<ExitCode> {
     let machine = Machine::read(Vec::new())?;
     let progress = Progress::begin(bench_epp::intervals_expected(&plan));
     let table = bench_epp::intervals(plan, &progress).await?;
+    finish(&machine, plan.seed, &progress, &table, None)
+}
+
+async fn choosing(plan: QualityPlan, write: bool) -> Result<ExitCode> {
+    let machine = Machine::read(Vec::new())?;
+    let progress = Progress::begin(bench_epp::choosing_expected(&plan));
+    let tables = bench_epp::choosing(plan, &progress).await?;
+    let into = write.then_some(("docs/choosing.md", "make bench-choosing"));
+    finish(&machine, plan.seed, &progress, &tables, into)
+}
+
+/// Prints the tables of a part with where they were measured, and writes them into this part of this document, if any.
+fn finish(
+    machine: &Machine,
+    seed: u64,
+    progress: &Progress,
+    tables: &str,
+    into: Option<(&str, &str)>,
+) -> Result<ExitCode> {
     let took = progress.took().as_secs();
-    println!(
-        "{machine}. Seed {}. The run took {}:{:02} minutes.\n\n{table}",
-        plan.seed,
-        took / 60,
-        took % 60
-    );
+    let head = format!("{machine}. Seed {seed}. The run took {}:{:02} minutes.", took / 60, took % 60);
+    let text = format!("{head}\n\n{tables}");
+    println!("{text}");
+    if let Some((file, part)) = into {
+        document::write(&tools::root().join(file), part, &text)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn flow_control(plan: FlowControlPlan, epp: &Path, write: bool) -> Result<ExitCode> {
+    let machine = Machine::read(vec![epp_version(epp)])?;
+    let progress = Progress::begin(plan.expected());
+    let tables = bench_epp::flow_control(plan, epp, &progress).await?;
+    let into = write.then_some(("docs/benchmarks.md", "make bench-epp: flow control"));
+    finish(&machine, plan.seed, &progress, &tables, into)
 }
 
 async fn shadow(plan: ShadowPlan, epp: &Path) -> Result<ExitCode> {
@@ -78,7 +110,24 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
         })
         .await;
     }
+    if only == Some(Part::Choosing) {
+        let plan = QualityPlan {
+            rounds: if quick { QUICK_ROUND } else { CHOOSING_ROUND },
+            phase: seconds(if quick { 2 } else { 5 }),
+            warm_up: seconds(3),
+            seed,
+        };
+        return choosing(plan, write).await;
+    }
     let epp = binary(&epp)?;
+    if only == Some(Part::FlowControl) {
+        let plan = FlowControlPlan {
+            rounds: if quick { 1 } else { 5 },
+            phase: seconds(if quick { 6 } else { 15 }),
+            seed,
+        };
+        return flow_control(plan, &epp, write).await;
+    }
     if only == Some(Part::Shadow) {
         let phase = seconds(if quick { 5 } else { 15 });
         return shadow(ShadowPlan { phase, warm_up: seconds(4), seed }, &epp).await;

@@ -4,4 +4,4 @@ pub(crate) mod ext_proc;
 mod process;
 
 pub use process::VERSION;
-pub(crate) use process::{Epp, USER_AGENT, binary};
+pub(crate) use process::{Epp, PoolSource, USER_AGENT, binary};

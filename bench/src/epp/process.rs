@@ -19,6 +19,15 @@ pub(crate) const USER_AGENT: &str = "Go-http-client";
 
 const READY_DEADLINE: Duration = Duration::from_secs(30);
 
+/// Where the EPP reads its pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PoolSource<'a> {
+    /// A file of endpoints that its configuration names. Then it reads no objectives.
+    File,
+    /// The objects of an API server.
+    Kubernetes { kubeconfig: &'a Path, namespace: &'a str, pool: &'a str },
+}
+
 /// A running EPP; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Epp {
@@ -45,12 +54,24 @@ pub(crate) fn binary(name: &Path) -> Result<PathBuf> {
 }
 
 impl Epp {
-    /// Starts it with a configuration that names a file of endpoints, and with these further flags.
-    pub(crate) async fn start(binary: &Path, config: &Path, folder: &Path, more: &[&str]) -> Result<Self> {
+    /// Starts it with a configuration, and with these further flags.
+    pub(crate) async fn start(
+        binary: &Path,
+        config: &Path,
+        folder: &Path,
+        source: PoolSource<'_>,
+        more: &[&str],
+    ) -> Result<Self> {
         let [port, health, metrics] = free_ports()?;
         let mut command = Command::new(binary);
         command.arg("--config-file").arg(config);
-        command.args(["--pool-name=parity", "--pool-namespace=default"]);
+        match source {
+            PoolSource::File => command.args(["--pool-name=parity", "--pool-namespace=default"]),
+            PoolSource::Kubernetes { kubeconfig, namespace, pool } => command
+                .env("KUBECONFIG", kubeconfig)
+                .arg(format!("--pool-name={pool}"))
+                .arg(format!("--pool-namespace={namespace}")),
+        };
         command.arg(format!("--grpc-port={port}"));
         command.arg(format!("--grpc-health-port={health}"));
         command.arg(format!("--metrics-port={metrics}"));

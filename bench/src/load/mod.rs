@@ -11,6 +11,7 @@ pub(crate) mod schedule;
 pub(crate) mod workload;
 pub(crate) mod wrk;
 
+pub(crate) use generator::{Arrivals, send_all};
 pub(crate) use mix::{ID, RequestMix};
 pub(crate) use mixed::{Failure, MixedLoad, Phases};
-pub(crate) use request::{AnswerKind, FailureKind};
+pub(crate) use request::{AnswerKind, FailureKind, RequestSpec};

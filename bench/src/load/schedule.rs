@@ -15,13 +15,24 @@ use tokio::time::sleep_until;
 /// Answers that take longer have failed. A loaded server may take seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Requests with their times from the first moment.
+/// The header with a request's session.
+const SESSION: &str = "x-session-id";
+
+/// Requests and their times.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
-    requests: Vec<(Duration, Bytes)>,
+    requests: Vec<DueRequest>,
     answer: AnswerKind,
     /// Determines the proxy of each request.
     seed: u64,
+}
+
+#[derive(Clone, Debug)]
+struct DueRequest {
+    /// From the first moment.
+    at: Duration,
+    body: Bytes,
+    session: Option<String>,
 }
 
 /// The results of a schedule's requests.
@@ -37,7 +48,7 @@ pub(crate) struct Outcome {
 /// A schedule that is being sent.
 struct DueRequests<'a> {
     begin: Instant,
-    rest: std::slice::Iter<'a, (Duration, Bytes)>,
+    rest: std::slice::Iter<'a, DueRequest>,
     answer: AnswerKind,
     client: Client,
     /// Those of the proxies; each request goes to one of them at random.
@@ -48,8 +59,11 @@ struct DueRequests<'a> {
 impl Schedule {
     /// Requests that come independently of each other (a Poisson process).
     pub(crate) fn poisson(requests: &mut Requests, per_second: f64, lasting: Duration, seed: u64) -> Self {
-        let body = || requests.next().body().to_string();
-        Self::of_bodies(body, AnswerKind::Stream, per_second, lasting, seed)
+        let request = || {
+            let chat = requests.next();
+            (chat.body().to_string(), chat.session().map(str::to_owned))
+        };
+        Self::of_requests(request, AnswerKind::Stream, per_second, lasting, seed)
     }
 
     /// The same with other bodies, which get this kind of answer.
@@ -60,16 +74,23 @@ impl Schedule {
         lasting: Duration,
         seed: u64,
     ) -> Self {
-        let mut rng = SplitMix64::new(seed);
-        let mut requests = Vec::new();
-        let mut at = 0.0;
-        loop {
-            at -= (1.0 - rng.unit()).ln() / per_second;
-            if at >= lasting.as_secs_f64() {
-                return Self { requests, answer, seed };
-            }
-            requests.push((Duration::from_secs_f64(at), body().into()));
-        }
+        Self::of_requests(|| (body(), None), answer, per_second, lasting, seed)
+    }
+
+    /// The same with bodies and sessions.
+    fn of_requests(
+        mut request: impl FnMut() -> (String, Option<String>),
+        answer: AnswerKind,
+        per_second: f64,
+        lasting: Duration,
+        seed: u64,
+    ) -> Self {
+        let due = |at| {
+            let (body, session) = request();
+            DueRequest { at, body: body.into(), session }
+        };
+        let requests = moments(per_second, lasting, seed).into_iter().map(due).collect();
+        Self { requests, answer, seed }
     }
 
     /// Sends all of it, each request to one of these proxies at random, and waits for all answers.
@@ -96,15 +117,32 @@ impl Schedule {
     }
 }
 
+/// The moments of a Poisson process.
+pub(crate) fn moments(per_second: f64, lasting: Duration, seed: u64) -> Vec<Duration> {
+    let mut rng = SplitMix64::new(seed);
+    let mut moments = Vec::new();
+    let mut at = 0.0;
+    loop {
+        at -= (1.0 - rng.unit()).ln() / per_second;
+        if at >= lasting.as_secs_f64() {
+            return moments;
+        }
+        moments.push(Duration::from_secs_f64(at));
+    }
+}
+
 impl Arrivals for DueRequests<'_> {
     type Tag = Instant;
 
     async fn next(&mut self) -> Option<(Instant, RequestSpec)> {
-        let (at, body) = self.rest.next()?;
+        let DueRequest { at, body, session } = self.rest.next()?;
         let due = self.begin + *at;
         sleep_until(due.into()).await;
         let url = self.urls.get(self.rng.below(self.urls.len()))?;
-        let builder = self.client.post(url).header("content-type", "application/json").body(body.clone());
+        let mut builder = self.client.post(url).header("content-type", "application/json").body(body.clone());
+        if let Some(session) = session {
+            builder = builder.header(SESSION, session);
+        }
         Some((due, RequestSpec { builder, answer: self.answer, deadline: DEADLINE }))
     }
 }
@@ -148,6 +186,6 @@ mod tests {
         let mut drawn = Workload::Adapters.requests(1);
         let Schedule { requests, .. } = Schedule::poisson(&mut drawn, 50.0, Duration::from_secs(40), 2);
         assert!((1_850..2_150).contains(&requests.len()), "{}", requests.len());
-        assert!(requests.is_sorted_by_key(|(at, _)| *at));
+        assert!(requests.is_sorted_by_key(|request| request.at));
     }
 }

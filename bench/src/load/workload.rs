@@ -39,6 +39,7 @@ pub(crate) struct ChatSpec {
     model: String,
     messages: Value,
     answer_tokens: usize,
+    session: Option<String>,
 }
 
 /// A sequence of requests; equal seeds give equal ones.
@@ -49,10 +50,14 @@ pub(crate) struct Requests {
     system_prompts: Vec<String>,
     /// The one whose last turn is oldest comes first.
     conversations: VecDeque<Conversation>,
+    /// Conversations so far.
+    begun: usize,
 }
 
 #[derive(Debug)]
 struct Conversation {
+    /// No other has it.
+    number: usize,
     messages: Vec<Value>,
     turns: usize,
 }
@@ -90,16 +95,16 @@ impl Workload {
         let mut rng = SplitMix64::new(seed);
         let system_prompts = (0..SYSTEM_PROMPTS).map(|_| text(&mut rng, SYSTEM_TOKENS)).collect();
         let mut conversations = VecDeque::new();
-        for _ in 0..CONVERSATIONS {
+        for number in 0..CONVERSATIONS {
             // Some are older than others, as at any moment.
-            let mut conversation = Conversation { messages: Vec::new(), turns: 0 };
+            let mut conversation = Conversation { number, messages: Vec::new(), turns: 0 };
             for _ in 0..rng.below(MOST_TURNS) {
                 conversation.ask(&mut rng);
                 conversation.answer(&mut rng);
             }
             conversations.push_back(conversation);
         }
-        Requests { workload: self, rng, system_prompts, conversations }
+        Requests { workload: self, rng, system_prompts, conversations, begun: CONVERSATIONS }
     }
 }
 
@@ -117,34 +122,40 @@ impl Requests {
     pub(crate) fn next(&mut self) -> ChatSpec {
         let Self { workload, rng, .. } = self;
         let answer_tokens = LEAST_ANSWER + rng.below(2 * LEAST_ANSWER + 1);
+        let mut session = None;
         let (model, messages) = match workload {
             Workload::SystemPrompts => {
                 let prompt = &self.system_prompts[ranked(rng, SYSTEM_PROMPTS, 0.5)];
                 let question = text(rng, QUESTION_TOKENS);
                 (MODEL.to_owned(), json!([message("system", prompt), message("user", &question)]))
             }
-            Workload::Conversations => (MODEL.to_owned(), json!(self.next_turn())),
+            Workload::Conversations => {
+                let (number, messages) = self.next_turn();
+                session = Some(format!("conversation-{number}"));
+                (MODEL.to_owned(), json!(messages))
+            }
             Workload::Adapters => {
                 let adapter = format!("adapter-{}", ranked(rng, ADAPTERS, 1.0));
                 (adapter, json!([message("user", &text(rng, ADAPTER_PROMPT_TOKENS))]))
             }
         };
-        ChatSpec { model, messages, answer_tokens }
+        ChatSpec { model, messages, answer_tokens, session }
     }
 
-    /// The next turn of one of those that have rested longest, or the first turn of a new one.
-    fn next_turn(&mut self) -> Vec<Value> {
+    /// The number of a conversation and its next turn: one of those that have rested longest, or the first turn of a new one.
+    fn next_turn(&mut self) -> (usize, Vec<Value>) {
         let rng = &mut self.rng;
         let chosen = rng.below(self.conversations.len() / 2);
         let mut conversation = self.conversations.remove(chosen).expect("there are as many");
         if conversation.turns == MOST_TURNS {
-            conversation = Conversation { messages: Vec::new(), turns: 0 };
+            conversation = Conversation { number: self.begun, messages: Vec::new(), turns: 0 };
+            self.begun += 1;
         }
         conversation.ask(rng);
-        let messages = conversation.messages.clone();
+        let turn = (conversation.number, conversation.messages.clone());
         conversation.answer(rng);
         self.conversations.push_back(conversation);
-        messages
+        turn
     }
 }
 
@@ -161,8 +172,13 @@ impl Conversation {
 }
 
 impl ChatSpec {
+    /// The session that the client names.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
     pub(crate) fn body(&self) -> Value {
-        let Self { model, messages, answer_tokens } = self;
+        let Self { model, messages, answer_tokens, .. } = self;
         json!({"model": model, "messages": messages, "max_tokens": answer_tokens, "stream": true})
     }
 

@@ -1,5 +1,6 @@
 //! The configurations that both pickers run, and the variations of their cases.
 
+use crate::manifests::Manifests;
 use anyhow::{Context, Result, anyhow};
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker_harness::tools;
@@ -7,8 +8,6 @@ use endpoint_picker_wire::picker_config_into_core;
 use metrics_agent::catalogue::{Options, Plan};
 use metrics_agent::files::FileLimits;
 use metrics_agent::sources::manifests;
-use serde_json::{Value, json};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -152,22 +151,19 @@ impl Setup {
         Ok(picker_config_into_core(config)?)
     }
 
-    /// Writes the document for both pickers, with the place of their endpoints in it. JSON is YAML too.
+    /// Writes the document for both pickers, with the place of their endpoints in it.
     pub(crate) fn write_config(&self, path: &Path, endpoints: &Path) -> Result<()> {
-        let own = self.path();
-        let text = fs::read_to_string(&own).with_context(|| format!("read {}", own.display()))?;
-        let mut config: Value =
-            serde_saphyr::from_str(&text).with_context(|| format!("parse {}", own.display()))?;
-        let discovery =
-            json!({"name": "endpoints", "type": "file-discovery", "parameters": {"path": endpoints}});
-        config["plugins"].as_array_mut().context("plugins")?.push(discovery);
-        config["dataLayer"]["discovery"] = json!({"pluginRef": "endpoints"});
-        fs::write(path, config.to_string()).with_context(|| format!("write {}", path.display()))
+        Manifests::read(&self.path())?.with_endpoints(endpoints)?.write_config(path)
     }
 
     fn path(&self) -> PathBuf {
-        folder().join("configs").join(format!("{}.yaml", self.name))
+        configs().join(format!("{}.yaml", self.name))
     }
+}
+
+/// Where configurations are.
+pub(crate) fn configs() -> PathBuf {
+    folder().join("configs")
 }
 
 /// Where configurations and recordings are.

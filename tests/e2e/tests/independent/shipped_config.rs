@@ -88,7 +88,7 @@ async fn works(snippet: &Snippet) -> Result<()> {
         };
         start("envoy.yaml", Filter::Wasm, folder.path(), put).await
     } else if has("apiVersion") {
-        run(Command::new(tools::metrics_agent()?).arg("check").arg(&file))
+        run(Command::new(tools::metrics_agent()?).args(["check", "--allow-experimental-plugins"]).arg(&file))
     } else if has("endpoints") {
         endpoints::parse(snippet.text.as_bytes(), FileLimits::default(), endpoints::LabelLimits::default())?;
         Ok(())

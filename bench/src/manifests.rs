@@ -1,0 +1,53 @@
+//! Documents with an `EndpointPickerConfig`, as both pickers run them.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+/// The configuration of a pool, and the objects beside it.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifests {
+    config: Value,
+    others: Vec<Value>,
+}
+
+impl Manifests {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        let mut others: Vec<Value> =
+            serde_saphyr::from_multiple(&text).with_context(|| format!("parse {}", path.display()))?;
+        let config = others.iter().position(|document| document["kind"] == "EndpointPickerConfig");
+        let config = config.with_context(|| format!("no EndpointPickerConfig in {}", path.display()))?;
+        Ok(Self { config: others.remove(config), others })
+    }
+
+    /// The place of the endpoints in it: a file.
+    pub(crate) fn with_endpoints(mut self, endpoints: &Path) -> Result<Self> {
+        let discovery =
+            json!({"name": "endpoints", "type": "file-discovery", "parameters": {"path": endpoints}});
+        self.config["plugins"].as_array_mut().context("plugins")?.push(discovery);
+        self.config["dataLayer"]["discovery"] = json!({"pluginRef": "endpoints"});
+        Ok(self)
+    }
+
+    /// The objects beside the configuration.
+    pub(crate) fn others(&self) -> &[Value] {
+        &self.others
+    }
+
+    /// Writes all documents, as the agent reads them. JSON is YAML too.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let all = std::iter::once(&self.config).chain(&self.others);
+        write(path, &all.map(Value::to_string).collect::<Vec<_>>().join("\n---\n"))
+    }
+
+    /// Writes the configuration only, as the EPP reads it.
+    pub(crate) fn write_config(&self, path: &Path) -> Result<()> {
+        write(path, &self.config.to_string())
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("write {}", path.display()))
+}
