@@ -135,8 +135,7 @@ async fn order(gated: &GatedServers, arrivals: &[(String, Sender)]) -> Result<Ve
     Ok(names.filter(|name| name != FIRST).collect())
 }
 
-fn request(client: &Client, url: &str, name: &str, tokens: impl Into<u128>) -> RequestBuilder {
-    let tokens = u64::try_from(tokens.into()).unwrap_or(u64::MAX);
+fn request(client: &Client, url: &str, name: &str, tokens: u128) -> RequestBuilder {
     let mut body = client::chat(name);
     body["max_tokens"] = json!(tokens);
     client.post(url).header(NAME, name).timeout(DEADLINE).json(&body)

@@ -14,6 +14,7 @@ use anyhow::Result;
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::client;
 use endpoint_picker_model_server::{ModelServer, ServiceTimes};
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -90,11 +91,12 @@ pub(super) async fn measure(plan: FlowControlPlan, progress: &Progress) -> Resul
         ]
     });
     table(&mut text, &["", "answers/s until the last", "p50 ms to the first token", "p99", "failed"], rows)?;
-    text.push_str(&format!(
-        "With the queue beside without: {} (aim ≥ {LEAST_OF_NO_QUEUE}: {}).\n",
+    writeln!(
+        text,
+        "With the queue beside without: {} (aim ≥ {LEAST_OF_NO_QUEUE}: {}).",
         rounded(ratio),
         met(ratio >= LEAST_OF_NO_QUEUE)
-    ));
+    )?;
     Ok(text)
 }
 

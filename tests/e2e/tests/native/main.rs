@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
+mod choosing;
 mod clusters;
 mod panics;
 mod queue;

@@ -111,7 +111,7 @@ pub(super) fn tables(samples: &[Sample], plan: FlowControlPlan, capacity: f64) -
         ]
     });
     let head = [
-        "".to_owned(),
+        String::new(),
         format!("tenants {}", TENANTS.join(", ")),
         "within 2 %".to_owned(),
         "p50 / p90 of high, normal, low".to_owned(),

@@ -36,7 +36,7 @@ fn every_configuration_is_tested() {
     let files = fs::read_dir(tools::root().join("examples/choosing")).unwrap();
     let mut names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     names.sort_unstable();
-    assert_eq!(names, ["default.yaml", "lora.yaml", "session.yaml", "token-aware.yaml"]);
+    assert_eq!(names, ["default.yaml", "flow-control.yaml", "lora.yaml", "session.yaml", "token-aware.yaml"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
