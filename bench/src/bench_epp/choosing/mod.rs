@@ -2,13 +2,14 @@
 
 mod tables;
 
-use super::quality::{QualityPlan, QualitySample, QualityTurn, SERVERS, phases};
+use super::quality::{QualityPlan, QualitySample, QualityTurn, phases};
 use super::rules::Rules;
 use super::variant::{USUAL_INTERVAL, Variant};
 use crate::in_turns::in_turns;
 use crate::load::capacity;
 use crate::load::workload::Workload;
 use crate::report::Progress;
+use crate::timed_servers::SERVERS;
 use anyhow::Result;
 use endpoint_picker_harness::Filter;
 use std::time::Duration;
