@@ -17,6 +17,23 @@ use crate::users::Users;
 
 const ONE: Load = Load { requests: 1, tokens: 100 };
 
+/// Words of a thread's stack. loom's own 4 096 are too few for a pool that is made or adopts a view in a debug build.
+const STACK: usize = 1 << 15;
+
+/// Starts a thread with enough stack for what it does with a pool.
+fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().stack_size(STACK).spawn(run).unwrap()
+}
+
+/// Tries all interleavings of what runs with a pool.
+fn model(run: impl Fn() + Send + Sync + 'static) {
+    let run = Arc::new(run);
+    loom::model(move || {
+        let run = Arc::clone(&run);
+        spawn(move || run()).join().unwrap();
+    });
+}
+
 /// A view of endpoints with these numbers.
 fn view(hosts: &[u8]) -> Arc<PoolView> {
     let endpoint =
@@ -48,12 +65,12 @@ fn request(store: &mut SharedStore) {
 #[test]
 fn requests_of_two_workers_beside_a_newer_snapshot_leave_nothing_in_flight() {
     let (older, newer) = (view(&[1, 2]), view(&[3, 1]));
-    loom::model(move || {
+    model(move || {
         let pool = Arc::<SharedPool>::default();
         pool.adopt(Arc::clone(&older));
         let workers = [(); 2].map(|()| {
             let mut store = SharedStore::new(&pool);
-            thread::spawn(move || request(&mut store))
+            spawn(move || request(&mut store))
         });
         pool.adopt(Arc::clone(&newer));
         for worker in workers {
@@ -69,12 +86,12 @@ fn requests_of_two_workers_beside_a_newer_snapshot_leave_nothing_in_flight() {
 #[test]
 fn a_worker_that_ends_takes_its_loads_along_and_no_other() {
     let view = view(&[1]);
-    loom::model(move || {
+    model(move || {
         let pool = Arc::<SharedPool>::default();
         pool.adopt(Arc::clone(&view));
         let mut ends = SharedStore::new(&pool);
         let mut stays = SharedStore::new(&pool);
-        let ending = thread::spawn(move || {
+        let ending = spawn(move || {
             start(&mut ends);
         });
         start(&mut stays);
