@@ -114,8 +114,15 @@ async fn a_shadow_with_other_weights_disagrees_and_requests_follow_the_acting_ru
 
     let (agreed, disagreed) = shadow_counts(&stack).await;
     until_agent_counts(&stack, &[("true", agreed), ("false", disagreed)]).await;
+    // Without the shadow nothing is compared, and the counters stay as they are.
     stack.set_manifests(&config("", QUEUE));
-    until_agent_counts(&stack, &[]).await;
+    eventually("no worker compares", async || match send(&stack, &prompts).await.1 {
+        (0, 0) => Ok(()),
+        counts => Err(format!("{counts:?}")),
+    })
+    .await;
+    let (agreed, disagreed) = shadow_counts(&stack).await;
+    until_agent_counts(&stack, &[("true", agreed), ("false", disagreed)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
