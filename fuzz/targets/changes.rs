@@ -9,10 +9,8 @@ use endpoint_picker::load::Load;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::AgentAnswer;
-use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger};
-use endpoint_picker_engine::sharing::{
-    Identity, Imported, Outbox, OwnChanges, PeerLedger, Positions, SharingClient,
-};
+use endpoint_picker_engine::ledger::{Change, ChangeKind};
+use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient};
 use endpoint_picker_fuzz::{pool, stateful};
 use endpoint_picker_wire::changes::{Changes, Feed};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
@@ -25,40 +23,29 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 const OWN: Load = Load { requests: 1, tokens: 100 };
 
-/// This proxy's only worker.
-const WORKER: u64 = 0;
-
-#[derive(Default)]
-struct Peer {
-    ledger: Ledger,
-    outbox: Outbox,
-}
-
 fuzz_target!(|input: &[u8]| {
     let pipeline = stateful();
     let plugins: Vec<u64> = pipeline.initial_states().map(|(key, _)| key).collect();
     let endpoints = pool(&[0, 1, 2]);
     let keys: Vec<u64> = endpoints.endpoints().iter().map(|endpoint| endpoint.key()).collect();
-    let mut peer = Peer::default();
-    peer.ledger.adopt(endpoints, [&pipeline], Duration::from_millis(250));
-    let started: Change = Change { endpoint: keys[0], kind: ChangeKind::Started(OWN) };
-    peer.ledger.apply(WORKER, &started);
+    let mut peer = LocalPeer::new(endpoints, &pipeline, Duration::from_millis(250));
+    peer.apply([Change { endpoint: keys[0], kind: ChangeKind::Started(OWN) }]);
     let identity = Identity { sender: 1, epoch: 1 };
     let mut client = SharingClient::new("p", "proxy".to_owned(), identity, Positions::default());
     let mut now = NOW;
     for body in [input.to_vec(), with_known_keys(input, &keys, &plugins)] {
         client.next_exchange(&mut peer, now);
         client.finish(Ok(AgentAnswer { status: 200, body }), &mut peer, now);
-        assert!(peer.ledger.own_loads().eq([OWN, Load::default(), Load::default()]));
+        assert!(peer.ledger().own_loads().eq([OWN, Load::default(), Load::default()]));
         let headers = [("x-session-id", "a")].into_iter().collect();
         let request = Request { headers: Headers(&headers), ..Request::default() };
-        let view = peer.ledger.view(&[], now);
+        let view = peer.ledger().view(&[], now);
         let decision = pipeline.decide(&request, &view, now, &mut SplitMix64::new(1));
         assert!(decision.destination().is_some_and(|endpoint| endpoint < 3));
         now += SILENCE;
     }
     client.next_exchange(&mut peer, now);
-    assert_eq!(peer.ledger.loads(), [OWN, Load::default(), Load::default()]);
+    assert_eq!(peer.ledger().loads(), [OWN, Load::default(), Load::default()]);
 });
 
 /// The same feed about endpoints and plugins of the pool: random bytes name none of them, so they are taken modulo their number.
@@ -83,26 +70,4 @@ fn with_known_keys(input: &[u8], keys: &[u64], plugins: &[u64]) -> Vec<u8> {
         delivery.changes = changes.encode_to_vec().into();
     }
     feed.encode_to_vec()
-}
-
-impl PeerLedger for Peer {
-    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
-        read(&self.ledger)
-    }
-
-    fn collect(&mut self, is_on: bool) {
-        self.outbox.open(is_on);
-    }
-
-    fn take_own(&mut self) -> OwnChanges {
-        self.outbox.take()
-    }
-
-    fn import(&mut self, make: impl FnOnce(&Ledger) -> Vec<Imported>) {
-        for imported in make(&self.ledger) {
-            imported.apply_to(&mut self.ledger);
-        }
-    }
-
-    fn resend(&mut self) {}
 }

@@ -27,7 +27,7 @@ const MOST_FAILURES_SHOWN: usize = 3;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChoicePlan<'a> {
     /// The settings of each round; each round has a seed of its own.
-    pub(crate) rounds: &'static [&'static [Setting]],
+    pub(crate) rounds: &'static [Round],
     /// How long requests are sent before, to fill the caches.
     pub(crate) warm_up: Duration,
     /// How long they are sent then.
@@ -40,8 +40,11 @@ pub(crate) struct ChoicePlan<'a> {
 
 /// How many proxies there are, and how they have their pickers.
 pub(crate) type Setting = (Arrangement, usize);
+/// The settings of a round, in groups.
+type Round = &'static [&'static [Setting]];
 
-const OURS: &[Setting] = &[
+/// All of ours: one proxy, and several that share and that do not.
+pub(crate) const OURS: &[Setting] = &[
     (Arrangement::Apart, 1),
     (Arrangement::Store, 2),
     (Arrangement::OneAgent, 2),
@@ -53,17 +56,7 @@ const OURS: &[Setting] = &[
     (Arrangement::OneAgent, 8),
     (Arrangement::Apart, 8),
 ];
-const OURS_AND_EPP: &[Setting] = &[
-    (Arrangement::Apart, 1),
-    (Arrangement::Store, 2),
-    (Arrangement::OneAgent, 2),
-    (Arrangement::Apart, 2),
-    (Arrangement::Store, 4),
-    (Arrangement::OneAgent, 4),
-    (Arrangement::Apart, 4),
-    (Arrangement::Store, 8),
-    (Arrangement::OneAgent, 8),
-    (Arrangement::Apart, 8),
+const EPPS: &[Setting] = &[
     (Arrangement::OneEpp, 1),
     (Arrangement::OneEpp, 2),
     (Arrangement::OwnEpps, 2),
@@ -81,9 +74,9 @@ const FEW: &[Setting] = &[
     (Arrangement::OwnEpps, 4),
 ];
 /// Two rounds, one of them with the EPP, within the time of a run.
-pub(crate) const ALL_ROUNDS: &[&[Setting]] = &[OURS_AND_EPP, OURS];
+pub(crate) const ALL_ROUNDS: &[Round] = &[&[OURS, EPPS], &[OURS]];
 /// One and four proxies, once.
-pub(crate) const QUICK_ROUND: &[&[Setting]] = &[FEW];
+pub(crate) const QUICK_ROUND: &[Round] = &[&[FEW]];
 
 /// The figures of one setting under one workload.
 #[derive(Clone, Debug)]
@@ -99,7 +92,8 @@ pub(crate) struct ChoiceSample {
 impl ChoicePlan<'_> {
     /// How long it should take.
     pub(crate) fn expected(&self) -> Duration {
-        let turns: usize = self.rounds.iter().map(|settings| settings.len() * WORKLOADS.len()).sum();
+        let turns: usize =
+            self.rounds.iter().copied().flatten().map(|settings| settings.len() * WORKLOADS.len()).sum();
         (self.warm_up + self.phase + AROUND) * u32::try_from(turns).unwrap_or(u32::MAX)
     }
 }
@@ -107,14 +101,15 @@ impl ChoicePlan<'_> {
 /// Measures every setting in turns.
 pub(crate) async fn measure(plan: ChoicePlan<'_>, progress: &Progress) -> Result<Vec<ChoiceSample>> {
     let mut samples = Vec::new();
-    for (round, settings) in (0..).zip(plan.rounds) {
+    for (round, groups) in (0..).zip(plan.rounds) {
+        let settings = groups.concat();
         for workload in WORKLOADS {
             let per_second = capacity::of(workload, SERVERS, plan.seed) * LOAD;
             let seed = plan.seed + u64::from(round);
             let mut requests = workload.requests(seed);
             let schedules = [plan.warm_up, plan.phase]
                 .map(|lasting| Schedule::poisson(&mut requests, per_second, lasting, seed));
-            for setting in in_turns(settings, round) {
+            for setting in in_turns(&settings, round) {
                 let sample = turn(plan, workload, setting, &schedules).await?;
                 progress.print(&format!("round {}: {sample}", round + 1));
                 samples.push(sample);

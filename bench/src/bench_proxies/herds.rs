@@ -1,4 +1,4 @@
-//! Herds: proxies that do not know of each other's latest requests send them to the same best server.
+//! Herds: proxies without each other's latest requests send them to the same best server.
 
 use super::arrangement::Arrangement;
 use super::choices::Setting;
@@ -12,6 +12,7 @@ use crate::report::{Progress, median, rounded};
 use crate::timed_servers::TimedServers;
 use anyhow::{Result, ensure};
 use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker_harness::configurations::LEAST_LOADED;
 use endpoint_picker_harness::{Filter, client};
 use endpoint_picker_model_server::ServiceTimes;
 use serde_json::json;
@@ -28,21 +29,6 @@ const PLACES: usize = 4;
 /// Starting and ending a fleet takes about this long.
 const AROUND: Duration = Duration::from_secs(5);
 
-/// The server with the fewest requests in flight gets the next one.
-pub(super) const LEAST_LOADED: &str = r"
-apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-  - type: active-request-scorer
-  - type: max-score-picker
-  - type: single-profile-handler
-schedulingProfiles:
-  - name: default
-    plugins:
-      - pluginRef: active-request-scorer
-      - pluginRef: max-score-picker
-";
-
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HerdPlan {
@@ -55,18 +41,6 @@ pub(crate) struct HerdPlan {
     pub(crate) filter: Filter,
 }
 
-pub(crate) const ALL_SETTINGS: &[Setting] = &[
-    (Arrangement::Apart, 1),
-    (Arrangement::Store, 2),
-    (Arrangement::OneAgent, 2),
-    (Arrangement::Apart, 2),
-    (Arrangement::Store, 4),
-    (Arrangement::OneAgent, 4),
-    (Arrangement::Apart, 4),
-    (Arrangement::Store, 8),
-    (Arrangement::OneAgent, 8),
-    (Arrangement::Apart, 8),
-];
 pub(crate) const FEW_SETTINGS: &[Setting] =
     &[(Arrangement::Apart, 1), (Arrangement::Store, 4), (Arrangement::Apart, 4)];
 

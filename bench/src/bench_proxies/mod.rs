@@ -17,10 +17,10 @@ mod herds;
 mod proxy_killed;
 mod store_outage;
 
-pub(crate) use choices::{ALL_ROUNDS, ChoicePlan, QUICK_ROUND};
+pub(crate) use choices::{ALL_ROUNDS, ChoicePlan, OURS, QUICK_ROUND};
 pub(crate) use cost::CostPlan;
 pub(crate) use failures::FailurePlan;
-pub(crate) use herds::{ALL_SETTINGS, FEW_SETTINGS, HerdPlan};
+pub(crate) use herds::{FEW_SETTINGS, HerdPlan};
 pub(crate) use store_outage::OutagePlan;
 
 use crate::report::Progress;

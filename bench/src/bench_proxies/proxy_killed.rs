@@ -2,8 +2,8 @@
 
 use super::arrangement::Arrangement;
 use super::fleet::{Fleet, FleetPlan};
-use super::herds::LEAST_LOADED;
 use anyhow::{Context, Result, ensure};
+use endpoint_picker_harness::configurations::LEAST_LOADED;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::{Filter, client};
 use endpoint_picker_model_server::{Behaviour, ModelServer};

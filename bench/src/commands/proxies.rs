@@ -1,7 +1,7 @@
 //! `make bench-proxies`: several proxies that share their changes.
 
 use crate::bench_proxies::{
-    self, ALL_ROUNDS, ALL_SETTINGS, ChoicePlan, CostPlan, FEW_SETTINGS, FailurePlan, HerdPlan, OutagePlan,
+    self, ALL_ROUNDS, ChoicePlan, CostPlan, FEW_SETTINGS, FailurePlan, HerdPlan, OURS, OutagePlan,
     QUICK_ROUND,
 };
 use crate::epp::binary;
@@ -88,7 +88,7 @@ impl<'a> Plans<'a> {
                 epp,
             },
             herds: HerdPlan {
-                settings: if is_quick { FEW_SETTINGS } else { ALL_SETTINGS },
+                settings: if is_quick { FEW_SETTINGS } else { OURS },
                 rounds: 1,
                 phase: pick(4, 6),
                 seed,

@@ -3,6 +3,7 @@
 use crate::statistics::statistics;
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::client;
+pub use endpoint_picker_harness::configurations::LEAST_LOADED;
 use endpoint_picker_harness::eventually::{SOON, eventually};
 use endpoint_picker_harness::program::process_tree::processes;
 use endpoint_picker_harness::stack::Stack;
@@ -26,21 +27,6 @@ pub const TEXT: &str = "/v1/completions";
 
 /// The member of a chat's body that the picker needs beside the model.
 pub const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
-
-/// Balances by nothing but the requests in flight.
-pub const LEAST_LOADED: &str = r"
-apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-  - type: active-request-scorer
-  - type: max-score-picker
-  - type: single-profile-handler
-schedulingProfiles:
-  - name: default
-    plugins:
-      - pluginRef: active-request-scorer
-      - pluginRef: max-score-picker
-";
 
 /// Requests in a row that go to one server only because it is the best: with three servers and random choice this happens once
 /// in 59 049 times.

@@ -6,7 +6,7 @@
 //! - [`Filter`]: the form of the filter. [`config`]: the shipped `envoy.yaml` for either form, with other ports and paths.
 //!   [`endpoint_files`]: the files that list endpoints.
 //! - [`statistics`]: the filter's statistics. [`scripted_agent`]: an agent that serves the snapshots of a test.
-//! - [`objectives`]: a manifest of an objective whose requests are shed first.
+//! - [`configurations`]: configurations of the picker. [`objectives`]: a manifest of an objective whose requests are shed first.
 //! - [`shipped`]: the built filter, the shipped files, and the configuration in the documents.
 //! - [`client`], [`subset_hint`], [`eventually`]: how a test sends requests and waits for an effect.
 //!
@@ -14,6 +14,7 @@
 
 pub mod client;
 pub mod config;
+pub mod configurations;
 pub mod endpoint_files;
 pub mod eventually;
 mod filter;

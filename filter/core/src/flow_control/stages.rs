@@ -44,7 +44,7 @@ impl Stages {
         Self { all: endpoints, prefill, decode }
     }
 
-    /// Whether there is no endpoint.
+    /// Whether the pool has no endpoints.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -279,7 +279,8 @@ fn with_pending(loads: &[Load], pending: u64) -> Cow<'_, [Load]> {
     loads
 }
 
-/// The answer to a request that does not go on. Where no endpoint is left, the pace so far does not tell when one will be.
+/// The answer to a request that does not go on. While the pool has no endpoints, the pace so far is not that of the future, and the client gets
+/// no time to come again.
 fn refusal(machine: &mut Machine, outcome: Outcome, priority: i32, now: Duration) -> Option<Refusal> {
     let rejection = outcome.rejection()?;
     let is_known = rejection.code == Code::ResourceExhausted;

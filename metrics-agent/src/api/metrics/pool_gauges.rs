@@ -3,14 +3,11 @@
 //! Names of endpoints and proxies come from outside. A family has at most [`MAX_SERIES`] endpoints by name; the others are added up
 //! under [`OTHER`].
 
-use core::sync::atomic::AtomicU64;
 use core::time::Duration;
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Metric, Registry, Unit};
+use prometheus_client::registry::{Registry, Unit};
 
+use super::families::{Families, Labels, raise};
 use super::queue_metrics;
 use crate::api::pools::status::{EndpointStatus, FRESH, PoolStatus, State};
 
@@ -20,9 +17,6 @@ pub(super) const MAX_SERIES: usize = 1000;
 /// The label of all endpoints above the limit.
 const OTHER: &str = "other";
 
-pub(super) type Labels = Vec<(&'static str, String)>;
-pub(super) type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
-pub(super) type Counts = Family<Labels, Counter>;
 type Value = fn(&EndpointStatus) -> Option<f64>;
 
 /// All gauges of these pools.
@@ -168,40 +162,6 @@ fn register_sharing(registry: &mut Registry, pools: &[PoolStatus]) {
             raise(&read_behind, &labels, seconds(store.read_behind_ms));
             raise(&write_behind, &labels, seconds(store.write_behind_ms));
             raise(&unwritten, &labels, store.unwritten as f64);
-        }
-    }
-}
-
-/// Sets a gauge to a value, unless it has a greater one.
-fn raise(family: &Numbers, labels: &Labels, value: f64) {
-    let gauge = family.get_or_create(labels);
-    gauge.set(gauge.get().max(value));
-}
-
-/// Makes families of one registry.
-pub(super) struct Families<'a>(pub(super) &'a mut Registry);
-
-impl Families<'_> {
-    pub(super) fn gauge(&mut self, name: &str, help: &str) -> Numbers {
-        self.gauge_of(name, help, None)
-    }
-
-    fn gauge_of(&mut self, name: &str, help: &str, unit: Option<Unit>) -> Numbers {
-        let family = Numbers::default();
-        self.add(name, help, unit, family.clone());
-        family
-    }
-
-    pub(super) fn counter(&mut self, name: &str, help: &str) -> Counts {
-        let family = Counts::default();
-        self.add(name, help, None, family.clone());
-        family
-    }
-
-    pub(super) fn add(&mut self, name: &str, help: &str, unit: Option<Unit>, family: impl Metric) {
-        match unit {
-            Some(unit) => self.0.register_with_unit(name, help, unit, family),
-            None => self.0.register(name, help, family),
         }
     }
 }

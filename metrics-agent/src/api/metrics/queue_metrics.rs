@@ -7,7 +7,7 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::pool_gauges::{Families, Labels};
+use super::families::{Families, Labels};
 use crate::api::pools::status::PoolStatus;
 use crate::api::queues::report::{BandReport, QueueReport};
 use crate::api::queues::waits::Waits;

@@ -179,8 +179,8 @@ impl SharedScrape {
         Self { group: Arc::clone(group), scrape, interval }
     }
 
-    /// Whether this agent scrapes the endpoint now. It asks the store when no agent is known to, and scrapes if there is no answer within
-    /// an interval.
+    /// Whether this agent scrapes the endpoint now. While no lease of another agent is valid, it asks the store, and it scrapes if the store does
+    /// not answer within an interval.
     pub(in crate::scrape) async fn is_own_turn(&self) -> bool {
         timeout(self.interval, self.lease()).await.unwrap_or(true)
     }

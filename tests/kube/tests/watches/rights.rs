@@ -49,17 +49,23 @@ impl<'a> Account<'a> {
     }
 }
 
+/// A pool with a pod, an account that may not read pods, and an agent with that account. The kubeconfig is in the folder.
+async fn without_pods<'a>(turn: &'a Turn, folder: &Path) -> (Account<'a>, Agent) {
+    turn.apply_pool(&turn.namespace, "llama", "llama").await;
+    turn.create_pods(&turn.namespace, "llama", 1..2).await;
+    let account = Account::create(turn, &["services"]).await;
+    let config = account.kubeconfig(folder).await;
+    let log = turn.cluster.logs().join(format!("agent-{}.log", turn.namespace));
+    let agent = Agent::start(&config, ["--pool=llama"], &log).await;
+    (account, agent)
+}
+
 #[tokio::test]
 async fn pods_that_were_forbidden_are_watched_as_soon_as_they_are_not() {
     let turn = Turn::begin("rights").await;
     let namespace = &turn.namespace;
-    turn.apply_pool(namespace, "llama", "llama").await;
-    turn.create_pods(namespace, "llama", 1..2).await;
-    let account = Account::create(&turn, &["services"]).await;
     let folder = tempfile::tempdir().unwrap();
-    let config = account.kubeconfig(folder.path()).await;
-    let log = turn.cluster.logs().join("agent-rights.log");
-    let agent = Agent::start(&config, ["--pool=llama"], &log).await;
+    let (account, agent) = without_pods(&turn, folder.path()).await;
     let forbidden = r#"metrics_agent_kubernetes_watches{resource="pods",state="forbidden"}"#;
     eventually("pods are forbidden", async || {
         let count = agent.count(forbidden).await?;
@@ -76,13 +82,8 @@ async fn pods_that_were_forbidden_are_watched_as_soon_as_they_are_not() {
 async fn a_refusal_right_after_the_start_is_tried_again() {
     let turn = Turn::begin("early").await;
     let namespace = &turn.namespace;
-    turn.apply_pool(namespace, "llama", "llama").await;
-    turn.create_pods(namespace, "llama", 1..2).await;
-    let account = Account::create(&turn, &["services"]).await;
     let folder = tempfile::tempdir().unwrap();
-    let config = account.kubeconfig(folder.path()).await;
-    let log = turn.cluster.logs().join("agent-early.log");
-    let agent = Agent::start(&config, ["--pool=llama"], &log).await;
+    let (account, agent) = without_pods(&turn, folder.path()).await;
     let refused = r#"metrics_agent_kubernetes_watch_errors_total{resource="pods",reason="forbidden"}"#;
     eventually("pods are refused", async || {
         let count = agent.count(refused).await?;
