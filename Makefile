@@ -235,7 +235,7 @@ bench-intervals: tools wasm ## Compare scrape intervals of 50 to 500 ms and roun
 	@$(target_dir)/release/bench epp --only intervals $(if $(QUICK),--quick)
 
 .PHONY: bench-choosing
-bench-choosing: tools native ## Compare the configurations of examples/choosing, 10 minutes (QUICK=1: 2; WRITE=1 into docs/choosing.md)
+bench-choosing: tools native ## Compare the configurations of examples/choosing, 11 minutes (QUICK=1: 2; WRITE=1 into docs/choosing.md)
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
 	@$(target_dir)/release/bench epp --only choosing $(if $(QUICK),--quick) $(if $(WRITE),--write)
 

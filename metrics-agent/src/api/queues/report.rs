@@ -47,7 +47,7 @@ pub struct BandReport {
 pub(super) const EFFECTIVE: &str = "effective";
 
 impl QueueReport {
-    /// Reads what a proxy sent. Outcomes that this agent does not know are left out: the proxy may be newer.
+    /// Reads what a proxy sent. Unknown outcomes are left out: the proxy may be newer.
     pub(in crate::api) fn read(sent: &FlowControl) -> Result<Self, ReportError> {
         if sent.bands.len() > MAX_BANDS {
             return Err(ReportError::TooManyBands(sent.bands.len()));

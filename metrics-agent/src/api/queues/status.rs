@@ -42,7 +42,7 @@ pub struct BandStatus {
 
 /// Percentiles of waits, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "their names say it")]
+#[allow(missing_docs, reason = "percentiles by their names")]
 pub struct WaitPercentiles {
     pub p50: f64,
     pub p90: f64,

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// A lease as this agent knows it. Times are on the agent's clock.
+/// A lease as it was last read. Times are on the agent's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Lease {
     /// No agent is known to hold it.
