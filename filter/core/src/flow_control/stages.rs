@@ -44,6 +44,11 @@ impl Stages {
         Self { all: endpoints, prefill, decode }
     }
 
+    /// The endpoints of all stages, and those of none.
+    pub fn all(&self) -> &[usize] {
+        &self.all
+    }
+
     /// Whether the pool has no endpoints.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()

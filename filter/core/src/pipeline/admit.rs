@@ -18,7 +18,7 @@ impl Pipeline {
             return Err(Rejection::no_candidates());
         }
         let is_sheddable = cycle.request.priority < 0 && self.flow_control.is_none();
-        if is_sheddable && self.detector.plugin.saturation(cycle, candidates) >= 1.0 {
+        if is_sheddable && self.detector.plugin.saturation(cycle, candidates, 0) >= 1.0 {
             return Err(Rejection::shed());
         }
         for slot in &self.admitters {

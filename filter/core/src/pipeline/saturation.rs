@@ -14,14 +14,37 @@ impl Pipeline {
         Stages::new(view.pool, candidates(&Request::default(), view))
     }
 
-    /// How saturated these endpoints are. When the agent's readings are too old to be used, nothing is known to be saturated: requests
-    /// go on as without flow control, so that none waits for an agent that is gone.
-    pub fn saturation(&self, stages: &Stages, view: &View<'_>, now: Duration) -> StageSaturation {
-        if self.detector.plugin.needs_readings() && self.is_stale(view, now) {
+    /// How saturated these endpoints are, with `pending` requests that go to one of them and are in no load yet. When the agent's
+    /// readings are too old to be used, nothing is known to be saturated: requests go on as without flow control, so that none waits
+    /// for an agent that is gone.
+    pub fn saturation(
+        &self,
+        stages: &Stages,
+        view: &View<'_>,
+        pending: u64,
+        now: Duration,
+    ) -> StageSaturation {
+        let detector = &self.detector.plugin;
+        if detector.needs_readings() && self.is_stale(view, now) {
             return StageSaturation::NONE;
         }
         let request = Request::default();
         let cycle = self.cycle(&request, view, now);
-        stages.measure(|endpoints| self.detector.plugin.saturation(&cycle, endpoints))
+        stages.measure(|endpoints| detector.saturation(&cycle, endpoints, pending))
+    }
+
+    /// Until when, inclusively, [`Self::saturation`] is what it is now if no reading changes; `None`: it changes with every request.
+    pub fn saturation_holds_until(
+        &self,
+        stages: &Stages,
+        view: &View<'_>,
+        now: Duration,
+    ) -> Option<Duration> {
+        let request = Request::default();
+        let holds = self.detector.plugin.holds_until(&self.cycle(&request, view, now), stages.all())?;
+        if self.is_stale(view, now) {
+            return Some(Duration::MAX);
+        }
+        Some(holds.min(view.readings_arrived.saturating_add(self.stale_after)))
     }
 }

@@ -28,7 +28,7 @@ fn saturation(fixture: &Fixture, age: Duration) -> StageSaturation {
     let pool = fixture.pool();
     let view = fixture.view(&pool);
     let stages = fixture.pipeline.endpoints_by_stage(&view);
-    fixture.pipeline.saturation(&stages, &view, NOW + age)
+    fixture.pipeline.saturation(&stages, &view, 0, NOW + age)
 }
 
 #[test]

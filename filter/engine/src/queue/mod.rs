@@ -4,23 +4,23 @@
 //! [store](crate::pool_store::PoolStore) that has one keeps it behind a lock of its own, which is taken before that of the ledger.
 //! A request's body stays with the proxy while it waits.
 
+mod capacity;
 mod entrant;
 mod report;
+mod verdict;
 
 use core::fmt;
 use core::time::Duration;
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use endpoint_picker::flow_control::{
-    Arrival, Event, Machine, Outcome, StageSaturation, Stages, Ticket, Tokens,
-};
-use endpoint_picker::load::Load;
-use endpoint_picker::rejection::{Code, Rejection};
-use endpoint_picker::view::View;
+use endpoint_picker::flow_control::{Arrival, Event, Machine, Ticket, Tokens};
+use endpoint_picker::rejection::Rejection;
 use hashbrown::{HashMap, HashSet};
 
+use self::capacity::Capacity;
 use self::entrant::{Entrant, State};
+use self::verdict::refusal;
+pub use self::verdict::{Entry, Refusal, Verdict};
 use crate::ledger::Ledger;
 use crate::pool_view::PoolView;
 use crate::proxy::{Result, Resume};
@@ -30,12 +30,8 @@ use crate::proxy::{Result, Resume};
 pub struct Queue {
     /// `None` while flow control is off.
     machine: Option<Machine>,
-    /// The view that the machine follows.
-    view: Option<Arc<PoolView>>,
-    /// The endpoints of that view.
-    stages: Stages,
-    /// As it was measured last.
-    saturation: Option<StageSaturation>,
+    /// Of the pool by the view that the machine follows.
+    capacity: Capacity,
     /// The requests that can be resumed.
     entrants: HashMap<Ticket, Entrant>,
     /// Requests that go on and whose endpoint is not chosen yet, so that no load shows them.
@@ -52,49 +48,11 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// What becomes of a request that asks to go on.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// Flow control is off.
-    Open,
-    /// It goes on. It is in flight until it [leaves](Queue::leave).
-    Admitted(Ticket),
-    /// It waits until it is resumed.
-    Waits(Ticket),
-    /// It is answered.
-    Refused(Refusal),
-}
-
-/// Why a request is resumed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes on.
-    Admitted,
-    /// It is answered.
-    Refused(Refusal),
-    /// It went on, and is aborted to make room for another one.
-    Evicted,
-}
-
-/// The answer to a request that does not go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Status, reason and message.
-    pub rejection: Rejection,
-    /// When the client may come again; `None`: not known.
-    pub retry_after: Option<Duration>,
-}
-
 impl Queue {
     /// Follows a change of the endpoints, the readings or the policy.
     pub fn follow(&mut self, view: &Arc<PoolView>, now: Duration) {
-        if self.view.as_ref().is_some_and(|older| Arc::ptr_eq(older, view)) {
-            return;
-        }
-        let older = self.view.replace(Arc::clone(view));
-        let topology = view.topology();
-        if older.is_none_or(|older| !Arc::ptr_eq(older.topology(), topology)) {
-            let config = topology.pipeline.flow_control().cloned();
+        if self.capacity.follow(view) {
+            let config = view.topology().pipeline.flow_control().cloned();
             let config = config.map(|config| config.with_priorities(view.policy().priorities()));
             match (&mut self.machine, config) {
                 (Some(machine), Some(config)) => machine.configure(config, now),
@@ -102,20 +60,13 @@ impl Queue {
                 (_, None) => self.open(),
             }
         }
-        self.stages = topology.pipeline.endpoints_by_stage(&view.without_ledger(&[]));
     }
 
     /// Measures how saturated the pool is. To be called before [`Self::enter`] and [`Self::tick`].
     pub fn measure(&mut self, ledger: &Ledger, now: Duration) {
-        let (Some(machine), Some(view)) = (&mut self.machine, &self.view) else { return };
-        // The ledger may have the endpoints of a newer snapshot already.
-        if Arc::ptr_eq(ledger.pool(), view.pool()) {
-            let pool = ledger.view(view.readings(), view.arrived());
-            let loads = with_pending(ledger.loads(), self.pending.len() as u64);
-            let pool = View { in_flight: &loads, ..pool };
-            let saturation = view.topology().pipeline.saturation(&self.stages, &pool, now);
-            machine.capacity(saturation.effective, !self.stages.is_empty(), now);
-            self.saturation = Some(saturation);
+        let Some(machine) = &mut self.machine else { return };
+        if let Some(saturation) = self.capacity.measure(ledger, self.pending.len() as u64, now) {
+            machine.capacity(saturation.effective, self.capacity.has_endpoints(), now);
         }
     }
 
@@ -265,25 +216,4 @@ impl Queue {
     pub fn resumable(&self) -> usize {
         self.entrants.len()
     }
-}
-
-/// The load in flight with requests whose endpoint is not chosen yet. A detector takes the mean over the endpoints, so it does not matter
-/// where they count.
-fn with_pending(loads: &[Load], pending: u64) -> Cow<'_, [Load]> {
-    let mut loads = Cow::Borrowed(loads);
-    if pending > 0
-        && let Some(first) = loads.to_mut().first_mut()
-    {
-        first.requests = first.requests.saturating_add(pending);
-    }
-    loads
-}
-
-/// The answer to a request that does not go on. While the pool has no endpoints, the pace so far is not that of the future, and the client gets
-/// no time to come again.
-fn refusal(machine: &mut Machine, outcome: Outcome, priority: i32, now: Duration) -> Option<Refusal> {
-    let rejection = outcome.rejection()?;
-    let is_known = rejection.code == Code::ResourceExhausted;
-    let retry_after = is_known.then(|| machine.retry_after(priority, now)).flatten();
-    Some(Refusal { rejection, retry_after })
 }

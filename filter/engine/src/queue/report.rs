@@ -9,7 +9,7 @@ impl Queue {
     /// What waits, and how waits have ended; `None` while flow control is off.
     pub fn report(&self) -> Option<report::FlowControl> {
         let machine = self.machine.as_ref()?;
-        let StageSaturation { prefill, decode, effective } = self.saturation.unwrap_or(StageSaturation::NONE);
+        let StageSaturation { prefill, decode, effective } = self.capacity.saturation();
         let config = machine.config();
         Some(report::FlowControl {
             prefill_saturation: prefill,

@@ -93,12 +93,34 @@ impl Filter for ConcurrencyDetector {
 }
 
 impl SaturationDetector for ConcurrencyDetector {
-    fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64 {
+    /// Every endpoint has the same limits, so sums are compared with the sum of the limits.
+    fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize], pending: u64) -> f64 {
         if candidates.is_empty() {
             return 1.0;
         }
-        let saturation = |&endpoint: &usize| self.saturation_of(cycle.load(endpoint));
-        candidates.iter().map(saturation).sum::<f64>() / candidates.len() as f64
+        let share = |count: u128, max: i64| count as f64 / (candidates.len() as f64 * max as f64);
+        let of_requests = |count: u128| share(u128::from(pending) + count, self.max_concurrency);
+        let of_tokens = |count: u128| share(count, self.max_token_concurrency);
+        let loads = || candidates.iter().map(|&endpoint| cycle.load(endpoint));
+        match self.concurrency_mode {
+            Mode::Requests => of_requests(loads().map(|load| u128::from(load.requests)).sum()),
+            Mode::Tokens => of_tokens(loads().map(|load| u128::from(load.tokens)).sum()),
+            Mode::Hybrid => {
+                let (mut requests, mut tokens) = (0, 0);
+                for load in loads() {
+                    if self.has_scarce_requests(load) {
+                        requests += u128::from(load.requests);
+                    } else {
+                        tokens += u128::from(load.tokens);
+                    }
+                }
+                of_requests(requests) + of_tokens(tokens)
+            }
+        }
+    }
+
+    fn holds_until(&self, _: &Cycle<'_>, _: &[usize]) -> Option<Duration> {
+        None
     }
 
     fn needs_readings(&self) -> bool {
@@ -111,15 +133,10 @@ impl SaturationDetector for ConcurrencyDetector {
 }
 
 impl ConcurrencyDetector {
-    /// Every endpoint has the same limits, so the mean of these is the share of the whole.
-    fn saturation_of(&self, load: Load) -> f64 {
-        let requests = load.requests as f64 / self.max_concurrency as f64;
-        let tokens = load.tokens as f64 / self.max_token_concurrency as f64;
-        match self.concurrency_mode {
-            Mode::Requests => requests,
-            Mode::Tokens => tokens,
-            Mode::Hybrid => requests.max(tokens),
-        }
+    /// Whether requests are a greater share of their limit than tokens of theirs. Divisions would take longer than all the rest.
+    fn has_scarce_requests(&self, load: Load) -> bool {
+        let times = |count: u64, max: i64| u128::from(count) * u128::from(max.unsigned_abs());
+        times(load.requests, self.max_token_concurrency) >= times(load.tokens, self.max_concurrency)
     }
 }
 
@@ -127,6 +144,7 @@ impl ConcurrencyDetector {
 mod tests {
     use super::*;
     use crate::plugin::fixture::Fixture;
+    use crate::rng::SplitMix64;
     use crate::test;
 
     fn detector(concurrency_mode: Mode) -> ConcurrencyDetector {
@@ -148,7 +166,7 @@ mod tests {
     #[track_caller]
     fn assert_saturation(mode: Mode, loads: &[(u64, u64)], expected: f64) {
         let candidates: Vec<usize> = (0..loads.len()).collect();
-        let saturation = fixture(loads).with_cycle(|cycle| detector(mode).saturation(cycle, &candidates));
+        let saturation = fixture(loads).with_cycle(|cycle| detector(mode).saturation(cycle, &candidates, 0));
         assert!((saturation - expected).abs() < 1e-9, "{saturation} is not {expected}");
     }
 
@@ -167,9 +185,35 @@ mod tests {
     }
 
     #[test]
+    fn sums_give_the_mean_of_what_each_endpoint_has() {
+        for seed in 0..200 {
+            let mut rng = SplitMix64::new(seed);
+            let loads: Vec<(u64, u64)> =
+                (0..=rng.below(9)).map(|_| (rng.below(25) as u64, rng.below(2_500) as u64)).collect();
+            let share = |&(requests, tokens): &(u64, u64)| (requests as f64 / 10.0, tokens as f64 / 1_000.0);
+            let mean = |of: fn((f64, f64)) -> f64| {
+                loads.iter().map(|load| of(share(load))).sum::<f64>() / loads.len() as f64
+            };
+            assert_saturation(Mode::Requests, &loads, mean(|(requests, _)| requests));
+            assert_saturation(Mode::Tokens, &loads, mean(|(_, tokens)| tokens));
+            assert_saturation(Mode::Hybrid, &loads, mean(|(requests, tokens)| requests.max(tokens)));
+        }
+    }
+
+    #[test]
+    fn requests_on_their_way_count_as_requests() {
+        let saturation = |mode| {
+            fixture(&[(5, 0), (0, 500)]).with_cycle(|cycle| detector(mode).saturation(cycle, &[0, 1], 3))
+        };
+        assert!((saturation(Mode::Requests) - 0.4).abs() < 1e-9);
+        assert!((saturation(Mode::Tokens) - 0.25).abs() < 1e-9);
+        assert!((saturation(Mode::Hybrid) - 0.65).abs() < 1e-9);
+    }
+
+    #[test]
     fn no_endpoints_are_saturated_and_idle_ones_are_not() {
         assert_saturation(Mode::Requests, &[], 1.0);
-        let idle = Fixture::of(2).with_cycle(|cycle| detector(Mode::Requests).saturation(cycle, &[0, 1]));
+        let idle = Fixture::of(2).with_cycle(|cycle| detector(Mode::Requests).saturation(cycle, &[0, 1], 0));
         assert!(idle.abs() < 1e-9);
     }
 

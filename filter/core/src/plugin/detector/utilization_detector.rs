@@ -92,7 +92,7 @@ impl Filter for UtilizationDetector {
 }
 
 impl SaturationDetector for UtilizationDetector {
-    fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> f64 {
+    fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize], _: u64) -> f64 {
         if candidates.is_empty() {
             return 1.0;
         }
@@ -100,6 +100,13 @@ impl SaturationDetector for UtilizationDetector {
             self.utilization(cycle, endpoint).map_or(1.0, |(queue, cache)| queue.max(cache))
         };
         candidates.iter().map(saturation).sum::<f64>() / candidates.len() as f64
+    }
+
+    /// The next reading becomes too old after that.
+    fn holds_until(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Duration> {
+        let updated = candidates.iter().filter_map(|&endpoint| cycle.reading(endpoint).updated);
+        let ends = updated.map(|updated| updated.saturating_add(self.metrics_staleness_threshold));
+        Some(ends.filter(|end| *end >= cycle.now).min().unwrap_or(Duration::MAX))
     }
 
     fn needs_readings(&self) -> bool {
@@ -146,7 +153,7 @@ mod tests {
 
     fn saturation_of(readings: &[Reading]) -> f64 {
         let candidates: Vec<usize> = (0..readings.len()).collect();
-        Fixture::with_readings(readings).with_cycle(|cycle| detector().saturation(cycle, &candidates))
+        Fixture::with_readings(readings).with_cycle(|cycle| detector().saturation(cycle, &candidates, 0))
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod answers;
 mod bodies;
+mod capacity;
 mod evictions;
 mod reports;
 mod turns;

@@ -1,0 +1,65 @@
+//! The capacity of the pool behind the queue.
+
+use core::ops::RangeInclusive;
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::flow_control::{StageSaturation, Stages};
+
+use crate::ledger::Ledger;
+use crate::pool_view::PoolView;
+
+/// The endpoints of the newest view, and how saturated they are.
+#[derive(Default)]
+pub(super) struct Capacity {
+    view: Option<Arc<PoolView>>,
+    /// The endpoints of the view.
+    stages: Stages,
+    /// As it was measured last.
+    saturation: Option<StageSaturation>,
+    /// The times at which that is known to be the saturation by the view's readings.
+    holds: Option<RangeInclusive<Duration>>,
+}
+
+impl Capacity {
+    /// Follows a view. Returns whether its topology is another one.
+    pub(super) fn follow(&mut self, view: &Arc<PoolView>) -> bool {
+        if self.view.as_ref().is_some_and(|older| Arc::ptr_eq(older, view)) {
+            return false;
+        }
+        let topology = view.topology();
+        self.stages = topology.pipeline.endpoints_by_stage(&view.without_ledger(&[]));
+        self.holds = None;
+        let older = self.view.replace(Arc::clone(view));
+        older.is_none_or(|older| !Arc::ptr_eq(older.topology(), topology))
+    }
+
+    /// Measures the saturation, with `pending` requests that go on and are in no load yet. `None`: the ledger has the endpoints of a newer
+    /// snapshot already.
+    pub(super) fn measure(
+        &mut self,
+        ledger: &Ledger,
+        pending: u64,
+        now: Duration,
+    ) -> Option<StageSaturation> {
+        if self.holds.as_ref().is_some_and(|times| times.contains(&now)) {
+            return self.saturation;
+        }
+        let view = self.view.as_ref().filter(|view| Arc::ptr_eq(ledger.pool(), view.pool()))?;
+        let pool = ledger.view(view.readings(), view.arrived());
+        let pipeline = &view.topology().pipeline;
+        self.saturation = Some(pipeline.saturation(&self.stages, &pool, pending, now));
+        self.holds = pipeline.saturation_holds_until(&self.stages, &pool, now).map(|until| now..=until);
+        self.saturation
+    }
+
+    /// As it was measured last; nothing is saturated before.
+    pub(super) fn saturation(&self) -> StageSaturation {
+        self.saturation.unwrap_or(StageSaturation::NONE)
+    }
+
+    /// Whether a request can go anywhere.
+    pub(super) fn has_endpoints(&self) -> bool {
+        !self.stages.is_empty()
+    }
+}
