@@ -6,6 +6,8 @@
 mod exchanges;
 mod fixture;
 mod proxies;
+#[cfg(not(target_family = "wasm"))]
+mod queues;
 mod shuffled;
 #[cfg(not(target_family = "wasm"))]
 mod simulation;
