@@ -10,7 +10,7 @@ use endpoint_picker::rejection::{Code, Rejection};
 pub enum Entry {
     /// Flow control is off.
     Open,
-    /// It goes on. It is in flight until it [leaves](Queue::leave).
+    /// It goes on. It is in flight until it [leaves](super::Queue::leave).
     Admitted(Ticket),
     /// It waits until it is resumed.
     Waits(Ticket),
