@@ -151,7 +151,7 @@ impl Proxy {
 /// An answer of the agent with these messages.
 fn feed(messages: Vec<Bytes>) -> Vec<u8> {
     let deliveries = messages.into_iter().map(|changes| Delivery { age_ms: 10, changes }).collect();
-    Feed { format: CHANGES_FORMAT, position: None, deliveries }.encode_to_vec()
+    Feed { format: CHANGES_FORMAT, deliveries, ..Feed::default() }.encode_to_vec()
 }
 
 /// The message of an exchange.

@@ -1,9 +1,42 @@
 //! The clock of the engine's times.
 
 use core::time::Duration;
-use std::time::SystemTime;
+use std::sync::LazyLock;
+use std::time::{Instant, SystemTime};
 
-/// The wall clock, since the Unix epoch. Marks of restarts in snapshots are by the same origin.
+/// The time since the Unix epoch when the process first read it, and from then on by a clock that is never set: when the wall clock is, no time
+/// to live ends, no reading grows old, and no pause lasts longer.
 pub(crate) fn now() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    static CLOCK: LazyLock<Clock> = LazyLock::new(|| Clock::started(SystemTime::now(), Instant::now()));
+    CLOCK.at(Instant::now())
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    started: Instant,
+    /// At that instant.
+    since_epoch: Duration,
+}
+
+impl Clock {
+    fn started(wall: SystemTime, started: Instant) -> Self {
+        Self { started, since_epoch: wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() }
+    }
+
+    fn at(self, instant: Instant) -> Duration {
+        self.since_epoch + instant.saturating_duration_since(self.started)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_follow_the_wall_clock_only_at_the_start() {
+        let (wall, started) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1_000), Instant::now());
+        let clock = Clock::started(wall, started);
+        assert_eq!(clock.at(started), Duration::from_secs(1_000));
+        assert_eq!(clock.at(started + Duration::from_millis(20)), Duration::from_millis(1_000_020));
+    }
 }

@@ -15,6 +15,7 @@ use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use crate::api::error::error_response;
 use crate::api::protobuf::{self, PROTOBUF, Refusal};
 use crate::api::state::ApiState;
+use crate::runtime::clock;
 
 /// Largest request, in bytes. A proxy sends half as many at most.
 const MAX_BYTES: usize = 1 << 20;
@@ -75,7 +76,8 @@ fn feed(
         shared.publish(sender, Duration::from_millis(age_ms), changes);
     }
     let (position, deliveries) = shared.feed.read(sender, &proxy, &positions);
-    Ok(Feed { format: CHANGES_FORMAT, position: Some(position), deliveries })
+    let since_epoch_ms = u64::try_from(clock::since_epoch().as_millis()).unwrap_or(u64::MAX);
+    Ok(Feed { format: CHANGES_FORMAT, position: Some(position), deliveries, since_epoch_ms })
 }
 
 /// The name of a served pool among those of all agents.

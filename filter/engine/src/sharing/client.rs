@@ -8,7 +8,7 @@ use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
 use super::exporter::Exporter;
 use super::identity::Identity;
-use super::importer::{Importer, Unreadable};
+use super::importer::{Importer, Made, Unreadable};
 use super::outbox::OwnChanges;
 use super::outcome::{ExchangeOutcome, SharingError};
 use super::peer::PeerLedger;
@@ -231,9 +231,13 @@ impl SharingClient {
     /// Applies a feed. Returns why a message was passed over, if that is new.
     fn apply(&mut self, feed: &Feed, ledger: &mut impl PeerLedger, now: Duration) -> Option<String> {
         let mut passed_over = None;
+        let agent_now = match feed.since_epoch_ms {
+            0 => now,
+            since_epoch => Duration::from_millis(since_epoch),
+        };
         for delivery in &feed.deliveries {
             self.counts.received += 1;
-            if let Err(reason) = self.take(delivery, ledger, now) {
+            if let Err(reason) = self.take(delivery, agent_now, ledger, now) {
                 self.counts.unreadable += 1;
                 passed_over.get_or_insert_with(|| reason.to_string());
             }
@@ -258,14 +262,16 @@ impl SharingClient {
     fn take(
         &mut self,
         delivery: &Delivery,
+        agent_now: Duration,
         ledger: &mut impl PeerLedger,
         now: Duration,
     ) -> Result<(), Unreadable> {
         // Decoded before the ledger is read, which may be behind a lock.
         let message = Importer::read(delivery)?;
         let age = Duration::from_millis(delivery.age_ms);
+        let made = Made { age, at: agent_now.saturating_sub(age) };
         let mut result = Ok(());
-        ledger.import(|ledger| match self.importer.take(message, age, ledger, now) {
+        ledger.import(|ledger| match self.importer.take(message, made, ledger, now) {
             Ok(imported) => imported,
             Err(reason) => {
                 result = Err(reason);

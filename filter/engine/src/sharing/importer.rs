@@ -103,6 +103,15 @@ struct Sender {
     loads: HashMap<u64, (u64, Load)>,
 }
 
+/// When a message was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made {
+    /// Its age.
+    pub(super) age: Duration,
+    /// By the agent's clock, as the marks of restarts are. That of this proxy may differ: it is not set while the proxy runs.
+    pub(super) at: Duration,
+}
+
 impl Importer {
     /// `own` is this proxy's number as a sender.
     pub(super) fn new(own: u64) -> Self {
@@ -118,14 +127,15 @@ impl Importer {
         }
     }
 
-    /// Takes a message of this age in. Returns what it changes in the ledger.
+    /// Takes a message in. Returns what it changes in the ledger.
     pub(super) fn take(
         &mut self,
         message: Changes,
-        age: Duration,
+        made: Made,
         ledger: &Ledger,
         now: Duration,
     ) -> Result<Vec<Imported>, Unreadable> {
+        let age = made.age;
         let number = sender_of_proxy(message.sender);
         if number == self.own {
             return Ok(Vec::new());
@@ -150,7 +160,7 @@ impl Importer {
             }
             imported.extend(sender.take_loads(number, &message, ledger));
         }
-        let changes = events(message, age, ledger, now);
+        let changes = events(message, made, ledger, now);
         if !changes.is_empty() {
             imported.push(Imported::Changes { sender: number, changes });
         }
@@ -249,10 +259,11 @@ fn bounded(load: &EndpointLoad) -> Load {
 }
 
 /// The changes of a message beside its loads. What an endpoint was sent before its caches were empty does not count.
-fn events(message: Changes, age: Duration, ledger: &Ledger, now: Duration) -> Vec<Change> {
-    let at = |age_ms: u64| now.saturating_sub(age).saturating_sub(Duration::from_millis(age_ms));
+fn events(message: Changes, made: Made, ledger: &Ledger, now: Duration) -> Vec<Change> {
+    let at = |age: Duration| now.saturating_sub(made.age).saturating_sub(age);
     let mut changes = Vec::new();
-    let mut add = |endpoint: u64, sent: Duration, kind| {
+    let mut add = |endpoint: u64, age: Duration, kind| {
+        let sent = made.at.saturating_sub(age);
         let is_cached = ledger.cached_since(endpoint).is_none_or(|since| sent >= since);
         if is_cached && ledger.pool().index_of(endpoint).is_some() {
             changes.push(Change { endpoint, kind });
@@ -264,20 +275,22 @@ fn events(message: Changes, age: Duration, ledger: &Ledger, now: Duration) -> Ve
             capacity: prompt.capacity,
             hashes: prompt.hashes,
         };
-        add(prompt.endpoint, at(0), kind);
+        add(prompt.endpoint, Duration::ZERO, kind);
     }
     for session in message.sessions {
-        let (plugin, at) = (session.plugin, at(session.age_ms));
-        add(session.endpoint, at, ChangeKind::BoundSession { plugin, session: session.session, at });
+        let age = Duration::from_millis(session.age_ms);
+        let (plugin, at) = (session.plugin, at(age));
+        add(session.endpoint, age, ChangeKind::BoundSession { plugin, session: session.session, at });
     }
     for cold in message.cold_requests {
-        let at = at(cold.age_ms);
-        add(cold.endpoint, at, ChangeKind::SentCold { plugin: cold.plugin, at });
+        let age = Duration::from_millis(cold.age_ms);
+        add(cold.endpoint, age, ChangeKind::SentCold { plugin: cold.plugin, at: at(age) });
     }
     for failure in message.failures {
-        let at = at(failure.age_ms);
+        let age = Duration::from_millis(failure.age_ms);
+        let at = at(age);
         if now.saturating_sub(at) <= MAX_FAILURE_AGE {
-            add(failure.endpoint, at, ChangeKind::Failed { at });
+            add(failure.endpoint, age, ChangeKind::Failed { at });
         }
     }
     changes

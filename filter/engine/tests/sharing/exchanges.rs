@@ -138,7 +138,8 @@ fn changes_of_other_versions_are_passed_over_and_the_rest_is_applied() {
     let newer = Changes { format: 9, ..Changes::decode(good.clone()).unwrap() };
     let messages = [Bytes::from_static(b"\xff\xff"), newer.encode_to_vec().into(), good];
     let deliveries = messages.map(|changes| delivery(changes, TICK)).into();
-    let feed = Feed { format: CHANGES_FORMAT, position: Some(Position { feed: 9, next: 3 }), deliveries };
+    let position = Some(Position { feed: 9, next: 3 });
+    let feed = Feed { format: CHANGES_FORMAT, position, deliveries, ..Feed::default() };
     two.exchange(START).unwrap();
     let ExchangeOutcome::Exchanged { passed_over: Some(reason) } = two.answer(&feed, START) else {
         panic!("the first is malformed");

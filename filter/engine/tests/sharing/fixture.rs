@@ -105,11 +105,13 @@ pub(crate) fn decoded(request: &AgentRequest) -> Exchange {
 pub(crate) struct Agent {
     feed: u64,
     messages: Vec<(u64, Duration, Bytes)>,
+    /// Of its wall clock, before those of the proxies.
+    pub(crate) ahead: Duration,
 }
 
 impl Agent {
     pub(crate) fn new(feed: u64) -> Self {
-        Self { feed, messages: Vec::new() }
+        Self { feed, messages: Vec::new(), ahead: Duration::ZERO }
     }
 
     /// Takes an exchange, and answers it with all messages from its position on.
@@ -123,7 +125,12 @@ impl Agent {
         let others = self.messages[next..].iter().filter(|(sender, ..)| *sender != exchange.sender);
         let deliveries = others.map(|(_, made, changes)| delivery(changes.clone(), now - *made));
         let position = Position { feed: self.feed, next: self.messages.len() as u64 };
-        Feed { format: CHANGES_FORMAT, position: Some(position), deliveries: deliveries.collect() }
+        Feed {
+            format: CHANGES_FORMAT,
+            position: Some(position),
+            deliveries: deliveries.collect(),
+            since_epoch_ms: u64::try_from((now + self.ahead).as_millis()).unwrap(),
+        }
     }
 
     /// Each proxy exchanges once.

@@ -161,3 +161,22 @@ fn what_a_server_was_sent_before_it_restarted_is_not_learnt() {
     agent.round(&mut [&mut two], now);
     assert_eq!(two.decide("a long prompt ", now).matched, 0);
 }
+
+#[test]
+fn prompts_and_restarts_are_compared_by_the_clock_of_the_agent() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    let mut agent = Agent::new(9);
+    agent.ahead = Duration::from_secs(3600);
+    agent.round(&mut [&mut one], START);
+    let first = one.decide("a long prompt ", START);
+    agent.round(&mut [&mut one], START + TICK);
+    let since = START + agent.ahead - Duration::from_secs(1);
+    let host = u8::try_from(first.destination + 1).unwrap();
+    two.peer.apply([change(host, ChangeKind::Restarted { since })]);
+    let now = START + 2 * TICK;
+    agent.round(&mut [&mut two], now);
+    assert!(
+        two.decide("a long prompt ", now).matched > 0,
+        "the server restarted before it was sent the prompt"
+    );
+}

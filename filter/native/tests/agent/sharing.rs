@@ -47,6 +47,7 @@ impl Agent {
             format: CHANGES_FORMAT,
             position: Some(position),
             deliveries: message.into_iter().collect(),
+            ..Feed::default()
         };
         Reply::Answer(200, feed.encode_to_vec())
     }

@@ -41,6 +41,9 @@ pub struct Feed {
     /// Oldest first. There may be more than one answer carries.
     #[prost(message, repeated, tag = "3")]
     pub deliveries: ::prost::alloc::vec::Vec<Delivery>,
+    /// When the answer was written, since the Unix epoch, as `cached_since_ms` in the snapshot. 0: not sent; the proxy's clock counts.
+    #[prost(uint64, tag = "4")]
+    pub since_epoch_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Delivery {

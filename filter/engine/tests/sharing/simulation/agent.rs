@@ -55,6 +55,7 @@ impl Agent {
                 deliveries.push(delivery(changes.clone(), waited));
             }
         }
-        Feed { format: CHANGES_FORMAT, position: Some(Position { feed: FEED, next }), deliveries }
+        let position = Some(Position { feed: FEED, next });
+        Feed { format: CHANGES_FORMAT, position, deliveries, ..Feed::default() }
     }
 }
