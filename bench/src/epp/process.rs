@@ -1,6 +1,6 @@
 //! The EPP's process, which reads its endpoints from a file in place of Kubernetes.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Process;
@@ -91,7 +91,17 @@ impl Epp {
         if let Err(reason) = ready.await.map_err(anyhow::Error::msg).and_then(|ready| ready) {
             bail!("the EPP is not ready; its log is {}: {reason:#}", log.display());
         }
-        Ok(Self { process, port, metrics })
+        let epp = Self { process, port, metrics };
+        epp.check_program().await.with_context(|| format!("{}", binary.display()))?;
+        Ok(epp)
+    }
+
+    /// An error for another program of the same flags: the endpoint picker of the Inference Extension, from which the EPP was made, reads
+    /// other objects and headers.
+    async fn check_program(&self) -> Result<()> {
+        let is_epp = self.metrics().await?.contains("llm_d_epp_info");
+        ensure!(is_epp, "not the EPP of llm-d-router {VERSION}: llm_d_epp_info is not among its metrics");
+        Ok(())
     }
 
     /// Where its `ext_proc` service listens.

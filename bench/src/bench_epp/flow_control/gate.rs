@@ -30,6 +30,13 @@ pub(super) struct GatedServers {
 impl Gate {
     pub(super) const BOTH: [Self; 2] = [Self::Epp, Self::Native];
 
+    pub(super) fn variant(self) -> Variant {
+        match self {
+            Self::Epp => Variant::Epp,
+            Self::Native => Variant::Filter(Filter::Native),
+        }
+    }
+
     /// Starts servers with empty caches, and the queue in front of them.
     pub(super) async fn start(
         self,
@@ -43,22 +50,17 @@ impl Gate {
         let servers = (0..servers).map(start).collect::<Result<Vec<_>>>()?;
         let endpoints: Vec<SocketAddr> = servers.iter().map(ModelServer::address).collect();
         let (kubeconfig, namespace);
-        let (variant, pool) = match self {
-            Self::Native => (Variant::Filter(Filter::Native), PoolSource::File),
+        let pool = match self {
+            Self::Native => PoolSource::File,
             Self::Epp => {
                 namespace = objects::create(cluster, &rules.read()?, &endpoints).await?;
                 kubeconfig = cluster.kubeconfig();
-                let source = PoolSource::Kubernetes {
-                    kubeconfig: &kubeconfig,
-                    namespace: &namespace,
-                    pool: objects::POOL,
-                };
-                (Variant::Epp, source)
+                PoolSource::Kubernetes { kubeconfig: &kubeconfig, namespace: &namespace, pool: objects::POOL }
             }
         };
         let interval = USUAL_INTERVAL;
         let setting = Setting { endpoints: &endpoints, workers: 1, rules, interval, epp: Some(epp), pool };
-        let running = variant.start(setting).await?;
+        let running = self.variant().start(setting).await?;
         for server in &servers {
             server.take_requests();
         }

@@ -33,7 +33,7 @@ impl FlowControlPlan {
         let start = Duration::from_secs(4);
         let overload = (start + self.phase * 3) * 2;
         let order = (start + Duration::from_secs(3)) * 2;
-        cluster + overload + order + (start + self.phase * 2) * 2 * self.rounds
+        cluster + overload + order + throughput::expected(*self, start) * self.rounds
     }
 }
 
@@ -46,6 +46,6 @@ pub(crate) async fn measure(plan: FlowControlPlan, epp: &Path, progress: &Progre
     let order = order::measure(plan, epp, &cluster, progress).await?;
     let overload = overload::measure(plan, epp, &cluster, progress).await?;
     drop(cluster);
-    let throughput = throughput::measure(plan, progress).await?;
+    let throughput = throughput::measure(plan, epp, progress).await?;
     Ok(format!("{order}\n{overload}\n{throughput}"))
 }
