@@ -5,6 +5,7 @@ mod bodies;
 mod capacity;
 mod evictions;
 mod reports;
+mod throughput;
 mod turns;
 
 use core::sync::atomic::Ordering;
