@@ -122,7 +122,7 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
     let epp = binary(&epp)?;
     if only == Some(Part::FlowControl) {
         let plan = FlowControlPlan {
-            rounds: if quick { 1 } else { 5 },
+            rounds: if quick { 1 } else { 3 },
             phase: seconds(if quick { 6 } else { 15 }),
             seed,
         };

@@ -79,9 +79,9 @@ impl Configuration {
 
 /// How long all turns of a round last, without their starts.
 pub(super) fn expected(plan: FlowControlPlan, start: Duration) -> Duration {
-    // Requests that wait at the end, and those of a queue that leaves servers idle.
-    let longest = plan.phase.mul_f64(2.0 * DEMAND);
-    turns().map(|_| start + longest).sum()
+    // Until all that waited at the end are answered, by servers that stand idle for a quarter of the time.
+    let all = plan.phase.mul_f64(DEMAND / 0.75);
+    turns().map(|_| start + all).sum()
 }
 
 /// The turns of a round.
