@@ -7,6 +7,7 @@
 //!   [`endpoint_files`]: the files that list endpoints.
 //! - [`statistics`]: the filter's statistics. [`scripted_agent`]: an agent that serves the snapshots of a test.
 //! - [`configurations`]: configurations of the picker. [`objectives`]: a manifest of an objective whose requests are shed first.
+//! - [`gate`]: a way to a server that can be cut.
 //! - [`shipped`]: the built filter, the shipped files, and the configuration in the documents.
 //! - [`client`], [`subset_hint`], [`eventually`]: how a test sends requests and waits for an effect.
 //!
@@ -18,6 +19,7 @@ pub mod configurations;
 pub mod endpoint_files;
 pub mod eventually;
 mod filter;
+pub mod gate;
 pub mod objectives;
 pub mod program;
 pub mod run_dir;

@@ -1,6 +1,5 @@
 //! Agents that exchange changes through a real store, Redis or Valkey.
 
-mod gate;
 mod kinds;
 mod partition;
 mod readings;

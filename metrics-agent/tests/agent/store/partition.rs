@@ -7,9 +7,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use endpoint_picker_harness::gate::Gate;
 use endpoint_picker_wire::changes::Position;
 
-use super::gate::Gate;
 use super::server::Store;
 use super::{agent, model_server};
 use crate::changes::{exchange, send};
@@ -116,10 +116,10 @@ async fn after_a_store_did_not_answer_all_agree_without_a_burst_of_replays() {
 #[tokio::test]
 async fn after_one_agent_did_not_reach_the_store_all_agree_without_a_burst_of_replays() {
     let store = Store::start(&[]).await;
-    let gate = Gate::start(store.address()).await;
+    let gate = Gate::start(store.address()).await.unwrap();
     let server = model_server().await;
     let one = agent("default", &store.url(), &server).await;
-    let two = agent("default", &gate.url(), &server).await;
+    let two = agent("default", &format!("redis://{}", gate.address()), &server).await;
     is_away_and_back(&one, &two, |is_away| gate.set_open(!is_away)).await;
 }
 

@@ -40,8 +40,10 @@ struct Succession {
     concurrency: u32,
     /// Identifies the line among all Envoys of the host.
     base_id: u32,
-    /// The number of Envoys before this one.
+    /// The number of Envoys before this one, since one was started that took over from none.
     epoch: u32,
+    /// The number of all Envoys before this one.
+    before: u32,
 }
 
 impl Envoy {
@@ -62,28 +64,49 @@ impl Envoy {
         command.arg("--use-dynamic-base-id").arg("--base-id-path").arg(&base_id);
         let mut envoy = Self::launch(command, dir, config.filter(), concurrency, "envoy.log").await?;
         let base_id = fs::read_to_string(base_id)?.trim().parse().context("base id")?;
-        envoy.succession =
-            Some(Succession { dir: dir.to_owned(), filter: config.filter(), concurrency, base_id, epoch: 0 });
+        envoy.succession = Some(Succession {
+            dir: dir.to_owned(),
+            filter: config.filter(),
+            concurrency,
+            base_id,
+            epoch: 0,
+            before: 0,
+        });
         Ok(envoy)
     }
 
     /// Starts another Envoy that takes over; the one before serves its requests for a few seconds and ends.
     pub async fn hot_restart(&mut self) -> Result<()> {
-        let Some(Succession { dir, filter, concurrency, base_id, epoch }) = &mut self.succession else {
-            anyhow::bail!("this Envoy was not started for a succession");
-        };
-        *epoch += 1;
-        let mut command = handover_command()?;
-        command.args(["--base-id", &base_id.to_string(), "--restart-epoch", &epoch.to_string()]);
-        let next = Self::launch(command, dir, *filter, *concurrency, &format!("envoy-{epoch}.log")).await?;
-        ensure!(next.listener == self.listener, "the next Envoy listens at {}", next.listener);
-        let mut before = core::mem::replace(&mut self.process, next.process);
-        self.admin = next.admin;
+        self.succession()?.epoch += 1;
+        let mut before = self.launch_next().await?;
         let ended = within(HANDOVER * 5, async || match before.check_running() {
             Ok(()) => Err("it runs on"),
             Err(_) => Ok(()),
         });
         ended.await.map_err(anyhow::Error::msg).context("the Envoy before")
+    }
+
+    /// Starts another Envoy, at the same port, in the place of one that was killed.
+    pub async fn restart(&mut self) -> Result<()> {
+        ensure!(self.check_running().is_err(), "this Envoy runs");
+        self.succession()?.epoch = 0;
+        self.launch_next().await.map(drop)
+    }
+
+    fn succession(&mut self) -> Result<&mut Succession> {
+        self.succession.as_mut().context("this Envoy was not started for a succession")
+    }
+
+    /// Starts the next Envoy of the line; returns the one before.
+    async fn launch_next(&mut self) -> Result<Process> {
+        let Succession { dir, filter, concurrency, base_id, epoch, before } = self.succession()?;
+        *before += 1;
+        let mut command = handover_command()?;
+        command.args(["--base-id", &base_id.to_string(), "--restart-epoch", &epoch.to_string()]);
+        let next = Self::launch(command, dir, *filter, *concurrency, &format!("envoy-{before}.log")).await?;
+        ensure!(next.listener == self.listener, "the next Envoy listens at {}", next.listener);
+        self.admin = next.admin;
+        Ok(core::mem::replace(&mut self.process, next.process))
     }
 
     async fn launch(

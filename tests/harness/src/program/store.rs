@@ -32,6 +32,11 @@ impl Store {
         Ok(store)
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Its URL, as the agent's `--share` has it.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
@@ -73,6 +78,14 @@ impl Store {
             .await
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("the store is not ready; its log is {}", log.display()))?
+    }
+
+    /// Whether it refuses what would take more memory, as a store that is full.
+    pub async fn set_full(&self, is_full: bool) -> Result<()> {
+        let most = u8::from(is_full);
+        let answer = ask(self.address, &format!("CONFIG SET maxmemory {most}")).await?;
+        ensure!(answer.starts_with("+OK"), "it answers {answer:?}");
+        Ok(())
     }
 
     /// Sends it a signal, if it runs.

@@ -152,6 +152,18 @@ impl Stack {
         self.envoy.hot_restart().await
     }
 
+    /// Ends Envoy at once, as a crash would.
+    pub fn kill_envoy(&mut self) {
+        self.envoy.kill();
+    }
+
+    /// Starts another one after [`Self::kill_envoy`], which must have been built for a hot restart. Every worker is picking when this returns.
+    pub async fn restart_envoy(&mut self) -> Result<()> {
+        self.envoy.restart().await?;
+        self.wait_until_picking().await;
+        Ok(())
+    }
+
     /// Replaces the agent's endpoints file by any text.
     pub fn set_endpoints_text(&self, text: &str) -> Result<()> {
         replace(&self.path(DISCOVERY_FILE), text)
