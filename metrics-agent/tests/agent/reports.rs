@@ -1,5 +1,7 @@
 //! Reports of proxies, and where they show.
 
+use std::net::SocketAddr;
+
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::report::{Band, BandOutcome, EndpointReport, FlowControl, Rejected, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
@@ -16,7 +18,12 @@ async fn post(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, Strin
 
 /// Sends a body of this content type. Returns the status and the body of the answer.
 pub(crate) async fn post_for_bytes(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, Vec<u8>) {
-    let mut stream = TcpStream::connect(agent.address).await.unwrap();
+    post_to(agent.address, path, kind, body).await
+}
+
+/// The same to an agent at this address.
+pub(crate) async fn post_to(address: SocketAddr, path: &str, kind: &str, body: &[u8]) -> (u16, Vec<u8>) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
         body.len()

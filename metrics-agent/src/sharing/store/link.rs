@@ -6,7 +6,7 @@ use std::sync::Arc;
 use endpoint_picker_wire::changes::Stored;
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use redis::streams::{StreamReadOptions, StreamReadReply};
-use redis::{Cmd, FromRedisValue, RedisResult};
+use redis::{Cmd, FromRedisValue, RedisError, RedisResult};
 
 use super::metrics::StoreMetrics;
 use super::outgoing::{Outgoing, OutgoingMessage};
@@ -35,7 +35,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two trims of the stream by age, and between two readings of the store's clock.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
 
-/// A connection that lasted for so long shows that the store works: the next pause is short again.
+/// A connection that has lasted for so long shows that the store works: the next pause is short again.
 const LASTING: Duration = Duration::from_secs(2);
 
 /// Entries that are older are not read, and removed.
@@ -69,27 +69,29 @@ impl Link {
         loop {
             let problem = match self.connect().await {
                 Ok([writing, reading]) => {
-                    if last_problem.take().is_some() {
-                        tracing::info!(store = %self.address, stream = self.key, "changes are exchanged with the store again");
-                    }
-                    let connected = self.clock.now();
+                    // A store that is full takes connections, but no messages.
+                    let lasting = async {
+                        tokio::time::sleep(LASTING).await;
+                        pauses = backoff();
+                        if last_problem.take().is_some() {
+                            tracing::info!(store = %self.address, stream = self.key, "changes are exchanged with the store again");
+                        }
+                        core::future::pending().await
+                    };
                     self.set_connected(true);
                     let ended = tokio::select! {
                         ended = self.write(writing) => ended,
                         ended = self.read(reading, &mut position) => ended,
+                        ended = lasting => ended,
                     };
                     self.set_connected(false);
-                    // A store that is full takes connections, but no messages.
-                    if self.clock.now().saturating_sub(connected) >= LASTING {
-                        pauses = backoff();
-                    }
                     ended
                 }
                 Err(error) => Err(error),
             };
             if let Err(problem) = problem {
                 self.metrics.failures.inc();
-                let problem = problem.to_string();
+                let problem = first_problem(&problem);
                 if last_problem.as_ref() != Some(&problem) {
                     tracing::warn!(store = %self.address, stream = self.key, problem,
                         "changes are not exchanged with the store; each agent goes on with its own proxies");
@@ -204,6 +206,13 @@ impl Link {
             }
         }
     }
+}
+
+/// The text of an error. A store that is full refuses each message that is written at once; the first refusal stands for all.
+fn first_problem(error: &RedisError) -> String {
+    let refusals = error.clone().into_server_errors();
+    let first = refusals.and_then(|refusals| Some(refusals.first()?.1.to_string()));
+    first.unwrap_or_else(|| error.to_string())
 }
 
 /// Removes the entries before a time of the store.

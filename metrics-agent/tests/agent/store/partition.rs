@@ -8,12 +8,15 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use endpoint_picker_harness::gate::Gate;
+use endpoint_picker_wire::Message;
 use endpoint_picker_wire::changes::Position;
 
 use super::server::Store;
 use super::{agent, model_server};
 use crate::changes::{exchange, send};
-use crate::harness::{Agent, eventually};
+use crate::harness::{Agent, eventually, get};
+use crate::process::{logs, signal, start};
+use crate::reports::post_to;
 
 /// How long a store is away: longer than a write may take, and a read.
 const AWAY: Duration = Duration::from_secs(6);
@@ -143,4 +146,30 @@ async fn a_full_store_takes_messages_again_when_it_has_room() {
         (first.has_read(2, sent[1]) && second.has_read(1, sent[0])).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_full_store_is_logged_once_and_shortly_however_many_messages_it_refuses() {
+    let store = Store::start(&[]).await;
+    let server = model_server().await;
+    let endpoint = server.address().to_string();
+    let flags = ["--listen", "127.0.0.1:0", "--endpoint", &endpoint, "--share", &store.url()];
+    let (child, address) = start(&flags).await;
+    let count = async |name: &str| {
+        let text = get(address, "/metrics").await.ok()?.text();
+        text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<f64>().ok()
+    };
+    assert!(store.command("CONFIG SET maxmemory 1").await.starts_with("+OK"));
+    eventually("many messages are refused several times", async || {
+        let message = exchange(1, &[], Some("a message")).encode_to_vec();
+        post_to(address, "/v1/pools/default/changes", "application/x-protobuf", &message).await;
+        (count("metrics_agent_store_failures_total").await? >= 4.0).then_some(())
+    })
+    .await;
+    signal(&child, "TERM").await;
+    let (_, log) = logs(child).await;
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("changes are not exchanged")).collect();
+    let [line] = lines.as_slice() else { panic!("{log}") };
+    assert!(line.contains("OOM") && line.len() < 500, "{line}");
+    assert!(!log.contains("exchanged with the store again"), "{log}");
 }
