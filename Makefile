@@ -77,8 +77,10 @@ test-dist: test-tools build dist-native ## Pick with the native modules of dist/
 	@CARGO=$(CARGO) PROGRAMS="$(programs)" tools/test-dist
 
 .PHONY: chaos
-chaos: build ## Inject one fault after another under load (SECONDS=300 SEED=n); fails when a servable request is lost
-	@$(target_dir)/debug/bench chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED))
+chaos: build $(if $(FLOW_CONTROL),native) ## Inject one fault after another under load (SECONDS=300 SEED=n PROXIES=2 FLOW_CONTROL=1); fails when a servable request is lost
+	@$(if $(filter-out 1,$(PROXIES)),tools/debian redis-server)
+	@$(target_dir)/debug/bench chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED)) \
+		$(addprefix --proxies ,$(PROXIES)) $(if $(FLOW_CONTROL),--flow-control)
 
 .PHONY: soak
 soak: build ## Run the same load for long (SECONDS=600); fails when memory grows or logs flood

@@ -1,5 +1,5 @@
-//! `make chaos`: breaks one thing after another under load. The exit status is 1 when a servable request was lost, or the
-//! full rules did not come back.
+//! `make chaos`: breaks one thing after another under load. The exit status is 1 when a servable request was lost, the
+//! full rules did not come back, or a request was left when all had ended.
 
 use crate::stress::chaos::{self, ChaosOutcome, ChaosPlan};
 use anyhow::Result;
@@ -19,7 +19,13 @@ pub(super) struct Flags {
     /// The longest a fault lasts, in seconds, unless its kind sets the duration.
     #[arg(long, default_value_t = 3)]
     longest: u64,
-    /// Envoy's workers.
+    /// Proxies. Several have an agent each; the agents share through a store.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
+    proxies: u8,
+    /// Requests wait in the native module's queue, at more requests than the servers have places for.
+    #[arg(long, conflicts_with = "proxies")]
+    flow_control: bool,
+    /// Workers of each Envoy.
     #[arg(long, default_value_t = 4)]
     workers: u32,
     /// Requests each second.
@@ -28,18 +34,19 @@ pub(super) struct Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
-    let Flags { seconds, seed, longest, workers, rate } = flags;
+    let Flags { seconds, seed, longest, proxies, flow_control, workers, rate } = flags;
     let seed = match seed {
         Some(seed) => seed,
         None => SystemTime::UNIX_EPOCH.elapsed()?.as_secs(),
     };
     println!("seed {seed}");
     let (lasting, longest) = (Duration::from_secs(seconds), Duration::from_secs(longest));
-    let outcome = chaos::run(ChaosPlan { lasting, longest, seed, workers, rate }).await?;
-    let ChaosOutcome { lost, late, all_recovered } = outcome;
+    let (proxies, has_flow_control) = (usize::from(proxies), flow_control);
+    let plan = ChaosPlan { lasting, longest, seed, proxies, has_flow_control, workers, rate };
+    let ChaosOutcome { lost, late, all_recovered, is_idle } = chaos::run(plan).await?;
     println!("seed {seed}: {lost} servable requests lost, {late} late recoveries");
     if !all_recovered {
-        println!("after a fault the full rules did not come back");
+        println!("after a fault the full rules did not come back, or the proxies did not agree");
     }
-    Ok(if lost == 0 && all_recovered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if lost == 0 && all_recovered && is_idle { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

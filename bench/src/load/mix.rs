@@ -1,14 +1,17 @@
 //! Requests of every kind that clients send: the mix of `make chaos` and `make soak`.
 
-use super::request::{AnswerKind, RequestSpec};
+use super::request::{AnswerKind, Elsewhere, RequestSpec};
+use super::senders::Sender;
 use bytes::Bytes;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::stack::Stack;
 use futures_util::stream;
-use reqwest::{Body, Client};
+use reqwest::{Body, Client, RequestBuilder};
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The header that identifies a request to the servers.
@@ -21,28 +24,72 @@ const LARGE: usize = 1_500_000;
 /// Conversations that come again.
 const CONVERSATIONS: usize = 50;
 
-/// Draws requests to one stack: over new connections, kept ones, and HTTP/2.
+/// Draws requests to proxies, each to one of them: over new connections, kept ones, and HTTP/2.
 pub(crate) struct RequestMix {
-    url: String,
+    proxies: Vec<MixedProxy>,
     clients: [Client; 3],
     prompt_bytes: usize,
+    senders: Option<fn(&mut SplitMix64) -> Sender>,
+}
+
+/// A proxy that gets requests.
+#[derive(Clone, Debug)]
+pub(crate) struct MixedProxy {
+    /// Without a path.
+    pub(crate) url: String,
+    /// While it is, requests to it that get no answer are sent to another proxy.
+    pub(crate) is_killed: Arc<AtomicBool>,
+}
+
+/// One request of the mix, to whatever proxy.
+enum MixedBody {
+    Models,
+    Whole(Value),
+    /// In five pieces, over half a second.
+    Slow(Value),
 }
 
 impl RequestMix {
-    /// Requests to the proxy of a stack, with prompts of about this many bytes.
-    pub(crate) fn new(stack: &Stack, prompt_bytes: usize) -> Self {
+    /// Requests to these proxies, with prompts of about this many bytes.
+    pub(crate) fn new(proxies: Vec<MixedProxy>, prompt_bytes: usize) -> Self {
         let clients = [client::http1(), client::http1_keep_alive(), client::h2c()];
-        Self { url: stack.url(""), clients, prompt_bytes }
+        Self { proxies, clients, prompt_bytes, senders: None }
+    }
+
+    /// Requests to the proxy of a stack.
+    pub(crate) fn to(stack: &Stack, prompt_bytes: usize) -> Self {
+        Self::new(vec![MixedProxy::of(stack)], prompt_bytes)
+    }
+
+    /// Each request is of a sender that is drawn like this.
+    pub(crate) fn with_senders(mut self, senders: fn(&mut SplitMix64) -> Sender) -> Self {
+        self.senders = Some(senders);
+        self
     }
 
     /// One of the mix. Of 40 requests, one has no body, 11 are streamed chats, one has a body that the picker does not wait
     /// for, one sends its body slowly, and the rest are chats.
     pub(crate) fn draw(&self, id: u64, rng: &mut SplitMix64) -> RequestSpec {
-        let (client, url) = (&self.clients[rng.below(self.clients.len())], &self.url);
+        let client = &self.clients[rng.below(self.clients.len())];
+        let proxy = rng.below(self.proxies.len());
+        let sender = self.senders.map(|draw| draw(rng));
+        let (body, answer) = self.draw_body(id, rng);
+        let to = |proxy: &MixedProxy| {
+            let builder = body.request(client, &proxy.url).header(ID, id);
+            let headers = sender.iter().flat_map(|sender| sender.headers());
+            headers.fold(builder, |builder, (name, value)| builder.header(name, value))
+        };
+        let (first, others) = (&self.proxies[proxy], self.proxies.iter().cycle().skip(proxy + 1));
+        let elsewhere = others.take(self.proxies.len() - 1).next();
+        let elsewhere =
+            elsewhere.map(|other| Elsewhere { builder: to(other), is_killed: Arc::clone(&first.is_killed) });
+        RequestSpec { builder: to(first), elsewhere, answer, deadline: DEADLINE }
+    }
+
+    fn draw_body(&self, id: u64, rng: &mut SplitMix64) -> (MixedBody, AnswerKind) {
         let kind = rng.below(40);
         if kind == 0 {
-            let builder = client.get(format!("{url}/v1/models")).header(ID, id);
-            return RequestSpec { builder, answer: AnswerKind::Models, deadline: DEADLINE };
+            return (MixedBody::Models, AnswerKind::Models);
         }
         let is_streamed = kind < 12;
         // Half belong to a conversation that some server has cached, half are new to all.
@@ -52,10 +99,26 @@ impl RequestMix {
         let prompt = format!("{} And {id}?", sentence.repeat(bytes / sentence.len()));
         let mut body = client::chat(&prompt);
         body["stream"] = json!(is_streamed);
-        let builder = client.post(format!("{url}/v1/chat/completions")).header(ID, id);
-        let builder = if kind == 39 { builder.body(slowly(&body)) } else { builder.json(&body) };
         let answer = if is_streamed { AnswerKind::Stream } else { AnswerKind::Completion };
-        RequestSpec { builder, answer, deadline: DEADLINE }
+        (if kind == 39 { MixedBody::Slow(body) } else { MixedBody::Whole(body) }, answer)
+    }
+}
+
+impl MixedProxy {
+    /// The proxy of a stack.
+    pub(crate) fn of(stack: &Stack) -> Self {
+        Self { url: stack.url(""), is_killed: Arc::default() }
+    }
+}
+
+impl MixedBody {
+    fn request(&self, client: &Client, url: &str) -> RequestBuilder {
+        let chat = || client.post(format!("{url}/v1/chat/completions"));
+        match self {
+            Self::Models => client.get(format!("{url}/v1/models")),
+            Self::Whole(body) => chat().json(body),
+            Self::Slow(body) => chat().body(slowly(body)),
+        }
     }
 }
 

@@ -8,10 +8,11 @@ mod mix;
 mod mixed;
 mod request;
 pub(crate) mod schedule;
+pub(crate) mod senders;
 pub(crate) mod workload;
 pub(crate) mod wrk;
 
 pub(crate) use generator::{Arrivals, send_all};
-pub(crate) use mix::{ID, RequestMix};
+pub(crate) use mix::{ID, MixedProxy, RequestMix};
 pub(crate) use mixed::{Failure, MixedLoad, Phases};
 pub(crate) use request::{AnswerKind, FailureKind, RequestSpec};

@@ -143,7 +143,7 @@ impl Arrivals for DueRequests<'_> {
         if let Some(session) = session {
             builder = builder.header(SESSION, session);
         }
-        Some((due, RequestSpec { builder, answer: self.answer, deadline: DEADLINE }))
+        Some((due, RequestSpec { builder, elsewhere: None, answer: self.answer, deadline: DEADLINE }))
     }
 }
 

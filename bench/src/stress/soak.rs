@@ -52,7 +52,7 @@ struct MemorySample {
 pub(crate) async fn run(plan: SoakPlan) -> Result<bool> {
     let [empty, full] = worker_memory::bytes_per_worker().await?;
     let stack = stack::with_large_caches(plan.workers).await;
-    let load = MixedLoad::start(RequestMix::new(&stack, PROMPT_BYTES), plan.rate, plan.seed);
+    let load = MixedLoad::start(RequestMix::to(&stack, PROMPT_BYTES), plan.rate, plan.seed);
     watch(&stack, &load, plan.lasting / 3).await?;
     let lines_before = logged_lines(&stack)?;
     let samples = watch(&stack, &load, plan.lasting * 2 / 3).await?;

@@ -1,14 +1,14 @@
 //! The stack that chaos and soak share.
 
 use endpoint_picker_harness::stack::{Builder, Stack};
-use endpoint_picker_model_server::{CacheConfig, ModelServer};
-use std::net::SocketAddr;
+use endpoint_picker_model_server::CacheConfig;
 
 /// Model servers of every stack; chaos never breaks the first.
 pub(crate) const SERVERS: usize = 4;
 
 /// Two million tokens at each server, so that the index is bounded by its own default of 31 250 blocks, not by the servers.
 const LARGE_CACHE: CacheConfig = CacheConfig { block_size: 16, num_gpu_blocks: 125_000 };
+
 /// A stack of four model servers and this many Envoy workers.
 pub(crate) fn builder(workers: u32) -> Builder {
     Stack::builder().servers(SERVERS).workers(workers)
@@ -21,10 +21,4 @@ pub(crate) async fn with_large_caches(workers: u32) -> Stack {
         server.update_metrics(|metrics| metrics.cache = Some(LARGE_CACHE));
     }
     stack
-}
-
-/// The addresses of all servers but one.
-pub(crate) fn addresses_without(stack: &Stack, server: usize) -> Vec<SocketAddr> {
-    let others = stack.servers().iter().enumerate().filter(|(index, _)| *index != server);
-    others.map(|(_, server)| ModelServer::address(server)).collect()
 }

@@ -25,7 +25,7 @@ async fn with_workers(workers: u32) -> Result<[u64; 2]> {
     let stack = with_large_caches(workers).await;
     let mut bytes = [0; 2];
     for (bytes, prompt_bytes) in bytes.iter_mut().zip(PROMPT_BYTES) {
-        let load = MixedLoad::start(RequestMix::new(&stack, prompt_bytes), RATE, 1);
+        let load = MixedLoad::start(RequestMix::to(&stack, prompt_bytes), RATE, 1);
         tokio::time::sleep(LASTING).await;
         load.stop().await;
         for server in stack.servers() {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
+pub mod chaos;
 pub mod fixture;
 pub mod policy_fixture;
 pub mod secured_agent;

@@ -5,7 +5,6 @@ mod gate;
 mod objects;
 mod order;
 mod overload;
-mod senders;
 mod throughput;
 
 use crate::report::Progress;

@@ -2,8 +2,8 @@
 
 use super::FlowControlPlan;
 use super::gate::{Gate, GatedServers};
-use super::senders::{BANDS, Sender, TENANTS};
 use crate::bench_epp::rules::Rules;
+use crate::load::senders::{BANDS, Sender, TENANTS};
 use crate::report::Progress;
 use crate::report::markdown::{met, table};
 use anyhow::{Context, Result, ensure};

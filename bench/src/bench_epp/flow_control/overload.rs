@@ -5,9 +5,9 @@ mod tables;
 
 use super::FlowControlPlan;
 use super::gate::Gate;
-use super::senders::{Sender, schedule};
 use crate::bench_epp::rules::Rules;
 use crate::load::capacity;
+use crate::load::senders::{Sender, schedule};
 use crate::load::workload::Workload;
 use crate::report::Progress;
 use anyhow::Result;

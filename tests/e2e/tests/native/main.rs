@@ -8,4 +8,5 @@ mod choosing;
 mod clusters;
 mod panics;
 mod queue;
+mod queue_chaos;
 mod queue_limits;

@@ -1,7 +1,7 @@
 //! Sends requests of several senders at their times.
 
 use crate::bench_epp::flow_control::gate::GatedServers;
-use crate::bench_epp::flow_control::senders::{Sender, Sent};
+use crate::load::senders::{Sender, Sent};
 use crate::load::{AnswerKind, Arrivals, RequestSpec, send_all};
 use anyhow::Result;
 use reqwest::Client;
@@ -39,6 +39,7 @@ impl Arrivals for Due<'_> {
         let builder = sender.headers().fold(request, |request, (name, value)| request.header(name, value));
         let spec = RequestSpec {
             builder: builder.body(body.clone()),
+            elsewhere: None,
             answer: AnswerKind::Stream,
             deadline: DEADLINE,
         };

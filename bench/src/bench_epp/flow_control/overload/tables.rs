@@ -3,7 +3,7 @@
 use super::{DEMAND, SERVERS, Sample, WORKLOAD};
 use crate::bench_epp::flow_control::FlowControlPlan;
 use crate::bench_epp::flow_control::gate::Gate;
-use crate::bench_epp::flow_control::senders::{BANDS, TENANTS};
+use crate::load::senders::{BANDS, TENANTS};
 use crate::report::markdown::{met, table};
 use crate::report::rounded;
 use std::time::Duration;

@@ -1,50 +1,50 @@
 //! Who sends: three tenants in each of three bands.
 
-use crate::load::schedule::moments;
-use crate::load::workload::Requests;
+use super::schedule::moments;
+use super::workload::Requests;
 use std::time::Duration;
 
 /// The bands, the highest first, by the value of the objective's header; requests without it have priority 0.
-pub(super) const BANDS: [&str; 3] = ["high", "normal", "low"];
+pub(crate) const BANDS: [&str; 3] = ["high", "normal", "low"];
 /// The tenants, by the value of the header with the fairness id.
-pub(super) const TENANTS: [&str; 3] = ["a", "b", "c"];
+pub(crate) const TENANTS: [&str; 3] = ["a", "b", "c"];
 
 const OBJECTIVE: &str = "x-llm-d-inference-objective";
 const FAIRNESS_ID: &str = "x-llm-d-inference-fairness-id";
 
 /// A tenant in a band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sender {
+pub(crate) struct Sender {
     /// Index into [`BANDS`].
-    pub(super) band: usize,
+    pub(crate) band: usize,
     /// Index into [`TENANTS`].
-    pub(super) tenant: usize,
+    pub(crate) tenant: usize,
 }
 
 /// One request of a sender.
 #[derive(Clone, Debug)]
-pub(super) struct Sent {
+pub(crate) struct Sent {
     /// From the first moment.
-    pub(super) at: Duration,
-    pub(super) sender: Sender,
-    pub(super) body: String,
+    pub(crate) at: Duration,
+    pub(crate) sender: Sender,
+    pub(crate) body: String,
 }
 
 impl Sender {
-    pub(super) fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         let tenants = |band| (0..TENANTS.len()).map(move |tenant| Self { band, tenant });
         (0..BANDS.len()).flat_map(tenants)
     }
 
     /// The headers that name band and tenant.
-    pub(super) fn headers(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+    pub(crate) fn headers(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let band = BANDS.get(self.band).map(|band| (OBJECTIVE, *band));
         band.into_iter().chain(TENANTS.get(self.tenant).map(|tenant| (FAIRNESS_ID, *tenant)))
     }
 }
 
 /// Requests of all senders, each sender's a Poisson process of its rate in requests per second.
-pub(super) fn schedule(
+pub(crate) fn schedule(
     requests: &mut Requests,
     rate: impl Fn(Sender) -> f64,
     lasting: Duration,

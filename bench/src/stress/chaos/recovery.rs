@@ -1,8 +1,11 @@
 //! When the full rules are back.
 
+use super::proxies::Proxies;
+use crate::load::senders::Sender;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::SERVED_BY;
+use futures_util::future::join_all;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,19 +13,28 @@ use std::time::{Duration, Instant};
 const IN_A_ROW: usize = 5;
 /// How long to wait for the full rules.
 pub(crate) const GIVE_UP: Duration = Duration::from_secs(30);
+/// Whoever else waits in a queue, its requests are the next.
+pub(super) const URGENT: Sender = Sender { band: 0, tenant: 0 };
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Makes this server the best by its metrics. Returns the time until the first of five requests in a row that went there was
+/// Makes this server the best by its metrics. Returns the time until the first of five requests in a row to each proxy that went there was
 /// answered, at most [`GIVE_UP`].
-pub(crate) async fn until_preferred(stack: &Stack, best: usize) -> Duration {
+pub(super) async fn until_preferred(proxies: &Proxies, best: usize) -> Duration {
     let begin = Instant::now();
-    set_queues(stack, |server| if server == best { 0 } else { 5 });
+    set_queues(proxies, |server| if server == best { 0 } else { 5 });
+    let expected = proxies.servers()[best].endpoint();
+    let each = proxies.stacks().iter().map(|stack| until_preferred_by(stack, &expected, begin));
+    let slowest = join_all(each).await.into_iter().max().unwrap_or_default();
+    set_queues(proxies, |_| 0);
+    slowest
+}
+
+async fn until_preferred_by(proxy: &Stack, expected: &str, begin: Instant) -> Duration {
     let client = client::http1();
-    let expected = stack.servers()[best].endpoint();
-    let mut hits = 0;
-    let mut first = GIVE_UP;
+    let (mut hits, mut first) = (0, GIVE_UP);
     while hits < IN_A_ROW && begin.elapsed() < GIVE_UP {
-        let request = client.post(stack.url("/v1/chat/completions")).json(&client::chat(&fresh_prompt()));
+        let request = client.post(proxy.url("/v1/chat/completions")).json(&client::chat(&fresh_prompt()));
+        let request = URGENT.headers().fold(request, |request, (name, value)| request.header(name, value));
         let answer = request.timeout(Duration::from_secs(1)).send().await;
         let is_hit = answer.is_ok_and(|answer| {
             answer.headers().get(SERVED_BY).is_some_and(|name| name.as_bytes() == expected.as_bytes())
@@ -33,18 +45,17 @@ pub(crate) async fn until_preferred(stack: &Stack, best: usize) -> Duration {
         hits = if is_hit { hits + 1 } else { 0 };
         tokio::time::sleep(PAUSE).await;
     }
-    set_queues(stack, |_| 0);
     if hits == IN_A_ROW { first } else { GIVE_UP }
 }
 
-fn set_queues(stack: &Stack, queue: impl Fn(usize) -> u64) {
-    for (index, server) in stack.servers().iter().enumerate() {
+fn set_queues(proxies: &Proxies, queue: impl Fn(usize) -> u64) {
+    for (index, server) in proxies.servers().iter().enumerate() {
         server.update_metrics(|metrics| metrics.waiting = queue(index));
     }
 }
 
 /// A prompt whose beginning no server has cached.
-fn fresh_prompt() -> String {
+pub(super) fn fresh_prompt() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("{:08} {}", COUNT.fetch_add(1, Ordering::Relaxed), "is everything as it should be? ".repeat(20))
 }

@@ -1,38 +1,43 @@
 //! How a fault is caused, and how it ends.
 
 use super::fault::Fault;
-use super::stack::addresses_without;
+use super::proxies::Proxies;
 use anyhow::Result;
 use bytes::Bytes;
-use endpoint_picker_harness::objectives;
-use endpoint_picker_harness::stack::Stack;
-use endpoint_picker_model_server::{Behaviour, ModelServer};
+use endpoint_picker_model_server::Behaviour;
 use reqwest::StatusCode;
+use rustix::process::Signal;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-
-/// How servers answer without a fault: fast, and with some answers in flight at any time.
-pub(crate) const NORMAL: Behaviour = Behaviour::SlowChunks(Duration::from_millis(10));
 
 const SLOW_CLIENTS: usize = 200;
 
 /// Neither YAML nor JSON nor metrics.
 const GARBAGE: &str = "\u{0}\u{1}{{[[]: - \t% not anything {\"endpoints\": [{\n\"";
 
+/// What a fault concerns, as far as it concerns a server or a proxy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) server: usize,
+    pub(crate) proxy: usize,
+}
+
 /// A fault that lasts.
 pub(crate) struct ActiveFault {
     fault: Fault,
-    server: usize,
+    place: Place,
     slow_clients: JoinSet<()>,
 }
 
-/// Causes a fault; `server` is the one that it concerns, if it concerns one.
-pub(crate) async fn begin(fault: Fault, server: usize, stack: &mut Stack) -> Result<ActiveFault> {
+/// Causes a fault.
+pub(crate) async fn begin(fault: Fault, place: Place, proxies: &mut Proxies) -> Result<ActiveFault> {
     let mut slow_clients = JoinSet::new();
-    let concerned = &stack.servers()[server];
+    let Place { server, proxy } = place;
+    let concerned = &proxies.servers()[server];
     match fault {
         Fault::ServerKilled => concerned.refuse().await?,
         Fault::ServerHangs => {
@@ -51,34 +56,46 @@ pub(crate) async fn begin(fault: Fault, server: usize, stack: &mut Stack) -> Res
         Fault::MetricsSlow => {
             concerned.behave_when_scraped(Behaviour::Pieces(1, Duration::from_millis(10)));
         }
-        Fault::AgentKilled => stack.kill_agent(),
-        Fault::AgentPaused | Fault::AgentPausedLong => stack.pause_agent(),
-        Fault::EndpointsGarbage => stack.set_endpoints_text(GARBAGE)?,
-        Fault::ManifestGarbage => stack.set_manifests(GARBAGE),
-        Fault::EndpointLeaves => stack.set_endpoints(&addresses_without(stack, server)),
+        Fault::AgentKilled => proxies.stack(proxy).kill_agent(),
+        Fault::AgentPaused | Fault::AgentPausedLong => proxies.stack(proxy).pause_agent(),
+        Fault::EndpointsGarbage => proxies.stack(proxy).set_endpoints_text(GARBAGE)?,
+        Fault::ManifestGarbage => proxies.stack(proxy).set_manifests(GARBAGE),
+        Fault::EndpointLeaves => set_endpoints(proxies, &proxies.addresses_without(server)),
         Fault::ClientsSlow => {
+            let listener = proxies.stack(proxy).envoy().listener();
             for _ in 0..SLOW_CLIENTS {
-                slow_clients.spawn(send_slowly(stack.envoy().listener()));
+                slow_clients.spawn(send_slowly(listener));
             }
         }
-        Fault::EnvoyRestarted => stack.hot_restart().await?,
+        Fault::EnvoyRestarted => proxies.stack(proxy).hot_restart().await?,
+        Fault::ProxyKilled => proxies.kill(proxy),
+        Fault::StoreKilled => proxies.store()?.kill(),
+        Fault::StorePaused => proxies.store()?.signal(Signal::STOP),
+        Fault::StoreFull => proxies.store()?.set_full(true).await?,
+        Fault::StoreUnreachable => proxies.set_reaches_store(proxy, false)?,
     }
-    Ok(ActiveFault { fault, server, slow_clients })
+    Ok(ActiveFault { fault, place, slow_clients })
 }
 
 impl ActiveFault {
     /// Ends the fault.
-    pub(crate) async fn end(mut self, stack: &mut Stack) -> Result<()> {
-        let all: Vec<_> = stack.servers().iter().map(ModelServer::address).collect();
-        let concerned = &stack.servers()[self.server];
+    pub(crate) async fn end(mut self, proxies: &mut Proxies) -> Result<()> {
+        let Place { server, proxy } = self.place;
         match self.fault {
-            Fault::ServerKilled => concerned.listen()?,
-            Fault::AgentKilled => stack.start_agent().await,
-            Fault::AgentPaused | Fault::AgentPausedLong => stack.resume_agent(),
-            Fault::EndpointsGarbage | Fault::EndpointLeaves => stack.set_endpoints(&all),
-            Fault::ManifestGarbage => stack.set_manifests(objectives::MANIFEST),
+            Fault::ServerKilled => proxies.servers()[server].listen()?,
+            Fault::AgentKilled => proxies.stack(proxy).start_agent().await,
+            Fault::AgentPaused | Fault::AgentPausedLong => proxies.stack(proxy).resume_agent(),
+            Fault::EndpointsGarbage | Fault::EndpointLeaves => set_endpoints(proxies, &proxies.addresses()),
+            Fault::ManifestGarbage => {
+                proxies.stacks()[proxy].set_manifests(proxies.manifests());
+            }
             Fault::ClientsSlow => self.slow_clients.shutdown().await,
             Fault::EnvoyRestarted => {}
+            Fault::ProxyKilled => proxies.restart(proxy).await?,
+            Fault::StoreKilled => proxies.store()?.restart().await?,
+            Fault::StorePaused => proxies.store()?.signal(Signal::CONT),
+            Fault::StoreFull => proxies.store()?.set_full(false).await?,
+            Fault::StoreUnreachable => proxies.set_reaches_store(proxy, true)?,
             Fault::ServerHangs
             | Fault::ServerResets
             | Fault::ServerSlow
@@ -88,12 +105,20 @@ impl ActiveFault {
             | Fault::MetricsOdd
             | Fault::MetricsHuge
             | Fault::MetricsSlow => {
-                concerned.behave(NORMAL);
+                let concerned = &proxies.servers()[server];
+                concerned.behave(proxies.normal());
                 concerned.behave_when_scraped(Behaviour::Answer);
                 concerned.set_metrics_text(None);
             }
         }
         Ok(())
+    }
+}
+
+/// Replaces the endpoints of every agent.
+fn set_endpoints(proxies: &Proxies, endpoints: &[SocketAddr]) {
+    for stack in proxies.stacks() {
+        stack.set_endpoints(endpoints);
     }
 }
 
@@ -120,7 +145,7 @@ fn huge_metrics() -> Bytes {
 }
 
 /// Begins a request and never ends it.
-async fn send_slowly(proxy: std::net::SocketAddr) {
+async fn send_slowly(proxy: SocketAddr) {
     let Ok(mut stream) = TcpStream::connect(proxy).await else { return };
     let head =
         "POST /v1/chat/completions HTTP/1.1\r\nhost: slow\r\ncontent-length: 100000\r\n\r\n{\"model\":\"";

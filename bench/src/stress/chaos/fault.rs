@@ -23,10 +23,16 @@ pub(crate) enum Fault {
     EndpointLeaves,
     ClientsSlow,
     EnvoyRestarted,
+    ProxyKilled,
+    StoreKilled,
+    StorePaused,
+    StoreFull,
+    StoreUnreachable,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 18] = [
+    /// Those of one proxy.
+    const OF_ONE: [Self; 18] = [
         Self::ServerKilled,
         Self::ServerHangs,
         Self::ServerResets,
@@ -46,6 +52,16 @@ impl Fault {
         Self::ClientsSlow,
         Self::EnvoyRestarted,
     ];
+
+    /// Those that several proxies, each with its agent and all with one store, have besides.
+    const OF_SEVERAL: [Self; 5] =
+        [Self::ProxyKilled, Self::StoreKilled, Self::StorePaused, Self::StoreFull, Self::StoreUnreachable];
+
+    /// All that so many proxies can have.
+    pub(crate) fn of(proxies: usize) -> Vec<Self> {
+        let more: &[Self] = if proxies > 1 { &Self::OF_SEVERAL } else { &[] };
+        [&Self::OF_ONE, more].concat()
+    }
 
     /// Its name in the table.
     pub(crate) fn name(self) -> &'static str {
@@ -68,6 +84,11 @@ impl Fault {
             Self::EndpointLeaves => "endpoint leaves and comes back",
             Self::ClientsSlow => "200 clients send a byte at a time",
             Self::EnvoyRestarted => "Envoy hot-restarted",
+            Self::ProxyKilled => "proxy killed and restarted",
+            Self::StoreKilled => "store killed, back empty",
+            Self::StorePaused => "store stopped (SIGSTOP)",
+            Self::StoreFull => "store full",
+            Self::StoreUnreachable => "agent cut off from the store",
         }
     }
 

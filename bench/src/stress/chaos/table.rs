@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// The full rules should be back within this time.
 const RECOVERY_AIM: Duration = Duration::from_secs(2);
+/// All proxies should agree again within this time.
+const AGREEMENT_AIM: Duration = Duration::from_secs(10);
 /// Lost requests that are shown.
 const SHOWN: usize = 20;
 
@@ -21,6 +23,7 @@ pub(crate) struct ChaosTable {
 #[derive(Debug, Default)]
 struct Row {
     recoveries: Vec<Duration>,
+    agreements: Vec<Duration>,
     sent: usize,
     served: usize,
     unservable: BTreeMap<Unservable, usize>,
@@ -31,6 +34,11 @@ impl ChaosTable {
     /// Adds the time from the end of a fault until the full rules were back.
     pub(crate) fn add_recovery(&mut self, fault: &'static str, took: Duration) {
         self.rows.entry(fault).or_default().recoveries.push(took);
+    }
+
+    /// Adds the time from the recovery until all proxies agreed again.
+    pub(crate) fn add_agreement(&mut self, fault: &'static str, took: Duration) {
+        self.rows.entry(fault).or_default().agreements.push(took);
     }
 
     /// Adds the requests of the load; returns the number of lost ones.
@@ -51,21 +59,24 @@ impl ChaosTable {
         self.lost.len()
     }
 
-    /// The longest recovery.
+    /// The longest recovery or agreement.
     pub(crate) fn slowest(&self) -> Duration {
-        self.rows.values().flat_map(|row| &row.recoveries).max().copied().unwrap_or_default()
+        let rows = self.rows.values();
+        rows.flat_map(|row| row.recoveries.iter().chain(&row.agreements)).max().copied().unwrap_or_default()
     }
 
-    /// Recoveries that took too long.
+    /// Recoveries and agreements that took too long.
     pub(crate) fn late(&self) -> usize {
-        self.rows.values().flat_map(|row| &row.recoveries).filter(|took| **took > RECOVERY_AIM).count()
+        let late = |times: &[Duration], aim| times.iter().filter(|took| **took > aim).count();
+        let rows = self.rows.values();
+        rows.map(|row| late(&row.recoveries, RECOVERY_AIM) + late(&row.agreements, AGREEMENT_AIM)).sum()
     }
 
     pub(crate) fn print(&self) {
         println!(
-            "| Fault | Times | Sent | Served | Not servable | Lost | Full rules after, ms: median, most |"
+            "| Fault | Times | Sent | Served | Not servable | Lost | Full rules after, ms: median, most | Agreed after, ms |"
         );
-        println!("|---|---|---|---|---|---|---|");
+        println!("|---|---|---|---|---|---|---|---|");
         let mut total = Row::default();
         for (name, row) in &self.rows {
             row.print(name);
@@ -82,6 +93,7 @@ impl ChaosTable {
 impl Row {
     fn add(&mut self, other: &Self) {
         self.recoveries.extend(&other.recoveries);
+        self.agreements.extend(&other.agreements);
         self.sent += other.sent;
         self.served += other.served;
         self.lost += other.lost;
@@ -91,15 +103,21 @@ impl Row {
     }
 
     fn print(&self, name: &str) {
-        let Self { recoveries, sent, served, unservable, lost } = self;
-        let millis: Vec<f64> = recoveries.iter().map(|took| took.as_secs_f64() * 1e3).collect();
-        let recovery = recoveries
-            .iter()
-            .max()
-            .map_or_else(String::new, |most| format!("{}, {}", rounded(median(millis)), most.as_millis()));
+        let Self { recoveries, agreements, sent, served, unservable, lost } = self;
         let unservable: Vec<_> =
             unservable.iter().map(|(reason, count)| format!("{count}: {}", reason.text())).collect();
         let (times, unservable) = (recoveries.len(), unservable.join("; "));
-        println!("| {name} | {times} | {sent} | {served} | {unservable} | {lost} | {recovery} |");
+        let [recovery, agreement] = [recoveries, agreements].map(|times| millis(times));
+        println!(
+            "| {name} | {times} | {sent} | {served} | {unservable} | {lost} | {recovery} | {agreement} |"
+        );
     }
+}
+
+/// The median and the longest.
+fn millis(times: &[Duration]) -> String {
+    let millis: Vec<f64> = times.iter().map(|took| took.as_secs_f64() * 1e3).collect();
+    let most = times.iter().max();
+    let most = most.map(|most| rounded(most.as_secs_f64() * 1e3));
+    most.map_or_else(String::new, |most| format!("{}, {most}", rounded(median(millis))))
 }

@@ -1,0 +1,172 @@
+//! The proxies that chaos puts under load: one with its agent, or several, each with an agent of its own, that share through a store.
+
+use super::queue;
+use crate::load::MixedProxy;
+use crate::stress::stack;
+use anyhow::{Context, Result};
+use endpoint_picker_harness::gate::Gate;
+use endpoint_picker_harness::program::Store;
+use endpoint_picker_harness::run_dir::RunDir;
+use endpoint_picker_harness::stack::{Builder, Stack};
+use endpoint_picker_harness::{Filter, client, objectives};
+use endpoint_picker_model_server::{Behaviour, ModelServer};
+use metrics_agent::api::pools::status::PoolStatus;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The proxies with all that is beside them.
+#[derive(Debug)]
+pub(super) struct Proxies {
+    /// The first one has the servers.
+    stacks: Vec<Stack>,
+    /// As the load knows them, in the same order.
+    mixed: Vec<MixedProxy>,
+    /// `None` with one proxy.
+    store: Option<SharedStore>,
+    manifests: String,
+    /// How servers answer without a fault.
+    normal: Behaviour,
+}
+
+/// The store of several agents.
+#[derive(Debug)]
+struct SharedStore {
+    store: Store,
+    /// The way of each agent to it.
+    gates: Vec<Gate>,
+    _dir: RunDir,
+}
+
+/// How servers answer where nothing has to wait: fast, and with some answers in flight at any time.
+const FAST: Behaviour = Behaviour::SlowChunks(Duration::from_millis(10));
+
+impl Proxies {
+    /// Starts this many. With flow control, `rate` requests per second are more than the servers have places for.
+    pub(super) async fn start(proxies: usize, workers: u32, flow_control_at: Option<u32>) -> Result<Self> {
+        let (manifests, normal) = match flow_control_at {
+            Some(rate) => (queue::manifests()?, queue::behaviour(rate)),
+            None => (objectives::MANIFEST.to_owned(), FAST),
+        };
+        let store = if proxies > 1 { Some(SharedStore::start(proxies).await?) } else { None };
+        let mut stacks: Vec<Stack> = Vec::new();
+        for proxy in 0..proxies {
+            let builder = stack::builder(workers).manifests(&manifests).can_hot_restart();
+            let builder = if flow_control_at.is_some() { builder.filter(Filter::Native) } else { builder };
+            let builder = match stacks.first() {
+                Some(first) => builder.other_servers(&addresses(first.servers())),
+                None => builder,
+            };
+            let builder = store.iter().fold(builder, |builder, store| store.share(builder, proxy));
+            stacks.push(builder.start().await);
+        }
+        let mixed = stacks.iter().map(MixedProxy::of).collect();
+        let proxies = Self { stacks, mixed, store, manifests, normal };
+        for server in proxies.servers() {
+            server.behave(normal);
+        }
+        Ok(proxies)
+    }
+
+    pub(super) fn servers(&self) -> &[ModelServer] {
+        self.stacks.first().map_or(&[], Stack::servers)
+    }
+
+    /// Each with its agent.
+    pub(super) fn stacks(&self) -> &[Stack] {
+        &self.stacks
+    }
+
+    /// One of them, to be broken.
+    pub(super) fn stack(&mut self, proxy: usize) -> &mut Stack {
+        &mut self.stacks[proxy]
+    }
+
+    /// As the load knows them.
+    pub(super) fn mixed(&self) -> &[MixedProxy] {
+        &self.mixed
+    }
+
+    /// The addresses of all servers.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        addresses(self.servers())
+    }
+
+    /// The addresses of all servers but one.
+    pub(super) fn addresses_without(&self, server: usize) -> Vec<SocketAddr> {
+        let mut addresses = self.addresses();
+        addresses.remove(server);
+        addresses
+    }
+
+    /// The manifests that the agents have without a fault.
+    pub(super) fn manifests(&self) -> &str {
+        &self.manifests
+    }
+
+    /// How the servers answer without a fault.
+    pub(super) fn normal(&self) -> Behaviour {
+        self.normal
+    }
+
+    /// The store that the agents share through.
+    pub(super) fn store(&mut self) -> Result<&mut Store> {
+        Ok(&mut self.store.as_mut().context("one proxy has no store")?.store)
+    }
+
+    /// Cuts the way of an agent to the store, or heals it.
+    pub(super) fn set_reaches_store(&self, proxy: usize, reaches: bool) -> Result<()> {
+        self.store.as_ref().context("one proxy has no store")?.gates[proxy].set_open(reaches);
+        Ok(())
+    }
+
+    /// Ends a proxy at once. From here on the load sends what got no answer of it to another one.
+    pub(super) fn kill(&mut self, proxy: usize) {
+        self.mixed[proxy].is_killed.store(true, Ordering::Relaxed);
+        self.stacks[proxy].kill_envoy();
+    }
+
+    /// Starts it again; it is picking when this returns.
+    pub(super) async fn restart(&mut self, proxy: usize) -> Result<()> {
+        self.stacks[proxy].restart_envoy().await?;
+        self.mixed[proxy].is_killed.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Keeps the logs; returns their folders.
+    pub(super) fn keep_logs(&mut self) -> impl Iterator<Item = &Path> {
+        self.stacks.iter_mut().map(Stack::keep_logs)
+    }
+
+    /// The pool as each agent describes it.
+    pub(super) async fn statuses(&self) -> Result<Vec<PoolStatus>> {
+        let mut statuses = Vec::new();
+        for stack in &self.stacks {
+            let url = format!("http://{}/v1/pools/default", stack.agent_address());
+            statuses.push(client::http1().get(url).send().await?.error_for_status()?.json().await?);
+        }
+        Ok(statuses)
+    }
+}
+
+impl SharedStore {
+    async fn start(agents: usize) -> Result<Self> {
+        let mut dir = RunDir::new()?;
+        let store = Store::start(dir.path()).await?;
+        let mut gates = Vec::new();
+        for _ in 0..agents {
+            gates.push(Gate::start(store.address()).await?);
+        }
+        dir.settle();
+        Ok(Self { store, gates, _dir: dir })
+    }
+
+    fn share(&self, builder: Builder, agent: usize) -> Builder {
+        builder.agent_flags(&["--share", &format!("redis://{}", self.gates[agent].address())])
+    }
+}
+
+fn addresses(servers: &[ModelServer]) -> Vec<SocketAddr> {
+    servers.iter().map(ModelServer::address).collect()
+}

@@ -1,0 +1,76 @@
+//! Chaos with flow control: more requests than the servers have places for, so that some of every band wait whenever something breaks.
+
+use super::proxies::Proxies;
+use crate::load::senders::{BANDS, Sender, TENANTS};
+use crate::stress::stack::SERVERS;
+use anyhow::{Context, Result, ensure};
+use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker_harness::eventually::within;
+use endpoint_picker_harness::tools;
+use endpoint_picker_model_server::Behaviour;
+use metrics_agent::api::pools::status::PoolStatus;
+use std::fs;
+use std::time::Duration;
+
+/// Relative to the repository's root.
+const MANIFESTS: &str = "bench/flow-control/chaos.yaml";
+/// Requests that each server takes at once, by that file.
+const PLACES: usize = 2;
+/// Requests per second, as a multiple of what the servers have places for.
+const OVERLOAD: f64 = 1.4;
+/// The pauses of a server for one request of the mix: 19 in a streamed answer, 11 of 39 requests with a body, and one in another.
+const PAUSES_PER_REQUEST: f64 = (11.0 * 19.0 + 28.0) / 39.0;
+/// Of this many requests,
+const PARTS: usize = 10;
+/// so many are of each band, the highest first: the two upper ones together ask for nearly all places.
+const BAND_PARTS: [usize; 3] = [5, 2, 3];
+
+/// The agent shows queues a second late.
+const FILL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Requests that wait, of each band, the highest first.
+pub(super) type Waiting = [u64; BANDS.len()];
+
+/// Configuration and objectives.
+pub(super) fn manifests() -> Result<String> {
+    fs::read_to_string(tools::root().join(MANIFESTS)).with_context(|| MANIFESTS.to_owned())
+}
+
+/// How servers answer so slowly that this many requests per second are too many.
+pub(super) fn behaviour(rate: u32) -> Behaviour {
+    let places = (SERVERS * PLACES) as f64;
+    Behaviour::SlowChunks(Duration::from_secs_f64(OVERLOAD * places / (PAUSES_PER_REQUEST * f64::from(rate))))
+}
+
+/// Draws who sends a request.
+pub(super) fn sender(rng: &mut SplitMix64) -> Sender {
+    let part = rng.below(PARTS);
+    let mut end = 0;
+    let band = BAND_PARTS.iter().position(|parts| {
+        end += parts;
+        part < end
+    });
+    Sender { band: band.unwrap_or_default(), tenant: rng.below(TENANTS.len()) }
+}
+
+/// Waits until requests of every band wait; returns how many.
+pub(super) async fn until_full(proxies: &Proxies) -> Result<Waiting> {
+    let full = within(FILL_DEADLINE, async || {
+        let waiting = waiting(&proxies.statuses().await?);
+        ensure!(waiting.iter().all(|&requests| requests > 0), "{waiting:?} requests wait");
+        Ok(waiting)
+    });
+    full.await.map_err(anyhow::Error::msg).context("the queue did not fill in every band")
+}
+
+/// The requests that wait in all proxies.
+fn waiting(statuses: &[PoolStatus]) -> Waiting {
+    let mut waiting = Waiting::default();
+    // Agents list the bands in the same order.
+    for queue in statuses.iter().filter_map(|status| status.queue.as_ref()) {
+        for (sum, band) in waiting.iter_mut().zip(&queue.bands) {
+            *sum += band.requests;
+        }
+    }
+    waiting
+}
