@@ -221,6 +221,23 @@ async fn a_sheddable_request_in_flight_makes_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sheddable_answer_that_has_begun_breaks_off_to_make_room() {
+    let stack = builder("  enableEviction: true").start().await;
+    let mut chat = fresh_chat();
+    (chat["stream"], chat["max_tokens"]) = (true.into(), 100_000.into());
+    let batch = client::http1().post(stack.url(CHAT)).header(BEHAVE, "slow").json(&chat);
+    let mut batch = batch.header(objectives::HEADER, objectives::SHEDDABLE).send().await.unwrap();
+    assert!(batch.chunk().await.unwrap().is_some());
+    let urgent = sends(&stack, &[(objectives::HEADER, "urgent")]);
+    assert_eq!(urgent.await.unwrap().status(), StatusCode::OK);
+    // The end is an error, so that no client takes what it has for the whole answer.
+    while let Ok(chunk) = batch.chunk().await {
+        assert!(chunk.is_some(), "the answer looks complete");
+    }
+    until_idle(&stack).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_of_2_mib_waits_with_its_body() {
     let stack = builder("").start().await;
     let occupied = occupies(&stack).await;
