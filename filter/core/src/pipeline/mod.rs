@@ -166,7 +166,7 @@ impl Pipeline {
         let lookup = self.look_up(&cycle, prepared);
         let cycle = lookup.seen_by(cycle);
         let mut decision = match admission {
-            Ok(()) => self.schedule(cycle, prepared.candidates.clone(), rng),
+            Ok(()) => self.schedule(cycle, &prepared.candidates, rng),
             Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
         };
         record(&cycle, &mut decision);

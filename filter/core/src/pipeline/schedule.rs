@@ -16,7 +16,7 @@ const IF_AVAILABLE: &str = "if-available";
 struct Runner<'a> {
     pipeline: &'a Pipeline,
     cycle: Cycle<'a>,
-    candidates: Vec<usize>,
+    candidates: &'a [usize],
     /// Candidates to try first; `None`: all.
     unavoided: Option<Vec<usize>>,
     rng: &'a mut dyn Rng,
@@ -45,7 +45,7 @@ impl Profiles for Runner<'_> {
             .map(|unavoided| profile.run(index, self.cycle, unavoided.clone(), self.rng));
         let run = first
             .filter(|run| !run.picked.is_empty())
-            .unwrap_or_else(|| profile.run(index, self.cycle, self.candidates.clone(), self.rng));
+            .unwrap_or_else(|| profile.run(index, self.cycle, self.candidates.to_vec(), self.rng));
         self.runs.push(run);
         self.runs.last().map_or(&[], |run| &run.picked)
     }
@@ -58,8 +58,8 @@ impl Profiles for Runner<'_> {
 
 impl Pipeline {
     /// Lets the profiles choose. The events of the decision are left out.
-    pub(super) fn schedule(&self, cycle: Cycle<'_>, candidates: Vec<usize>, rng: &mut dyn Rng) -> Decision {
-        let unavoided = cycle.view.unavoided(&candidates, cycle.now);
+    pub(super) fn schedule(&self, cycle: Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Decision {
+        let unavoided = cycle.view.unavoided(candidates, cycle.now);
         let mut runner = Runner { pipeline: self, cycle, candidates, unavoided, rng, runs: Vec::new() };
         let schedule = self.handler.schedule(&mut runner);
         let Runner { runs, rng, .. } = runner;
@@ -94,7 +94,7 @@ impl Pipeline {
         if cycle.request.subset.is_hint() {
             endpoints.extend(self.rest_of_hint(run, cycle, rng));
         }
-        let through = |&rank: &usize| {
+        let through = |rank: usize| {
             let shared =
                 schedule.primary_port.map(|port| (cycle.endpoint(rank).address().ip(), port.get()).into());
             shared.and_then(|address| cycle.pool.index_at(address)).unwrap_or(rank)
@@ -103,7 +103,7 @@ impl Pipeline {
         decision.reservations = self.reservations(cycle, &stages);
         decision.response_headers = self.headers_of_stages(cycle, &stages);
         decision.prompt = prompt_blocks(cycle, first);
-        decision.outcome = Outcome::Route(endpoints.iter().map(through).collect());
+        decision.outcome = Outcome::Route(endpoints.into_iter().map(through).collect());
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
         Ok(())

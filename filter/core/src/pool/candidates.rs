@@ -18,17 +18,29 @@ pub enum Exclusion {
 pub(crate) fn candidates(request: &Request<'_>, view: &View<'_>) -> Vec<usize> {
     let endpoints = view.pool.endpoints().len();
     let mut candidates = Vec::with_capacity(endpoints);
-    candidates.extend((0..endpoints).filter(|&endpoint| exclusion(request, view, endpoint).is_none()));
+    for endpoint in 0..endpoints {
+        if is_ready(view, endpoint) {
+            candidates.push(endpoint);
+        }
+    }
+    if request.subset.is_hint() {
+        candidates.retain(|&endpoint| request.subset.allows(view.pool.endpoint(endpoint)));
+    }
     candidates
 }
 
 /// Why an endpoint is not a candidate; `None` if it is one.
 pub(crate) fn exclusion(request: &Request<'_>, view: &View<'_>, endpoint: usize) -> Option<Exclusion> {
-    if !view.readings.get(endpoint).is_none_or(|reading| reading.ready) {
+    if !is_ready(view, endpoint) {
         return Some(Exclusion::NotReady);
     }
     if !request.subset.allows(view.pool.endpoint(endpoint)) {
         return Some(Exclusion::OutsideSubset);
     }
     None
+}
+
+/// Without a reading, an endpoint counts as ready.
+fn is_ready(view: &View<'_>, endpoint: usize) -> bool {
+    view.readings.get(endpoint).is_none_or(|reading| reading.ready)
 }

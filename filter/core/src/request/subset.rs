@@ -46,7 +46,7 @@ impl Subset {
 
     /// Whether there is a hint.
     pub fn is_hint(&self) -> bool {
-        *self != Self::All
+        matches!(self, Self::Only(_))
     }
 
     /// The addresses of the hint in random order; `None` without a hint.

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-use super::{BYTES_PER_TOKEN, Piece, Prompt};
+use super::{BYTES_PER_TOKEN, List, Piece, Prompt};
 
 /// The block hashes of a prompt, list by list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +47,7 @@ pub fn block_hashes(
     seed.update(salt.unwrap_or_default().as_bytes());
     let seed = seed.digest();
 
+    chains.hashes.reserve(blocks_of_text(prompt, block_bytes).min(max_blocks));
     for list in prompt.lists() {
         let start = chains.hashes.len();
         let end = start.saturating_add(max_blocks);
@@ -62,6 +63,16 @@ pub fn block_hashes(
         }
     }
     chains
+}
+
+/// The number of blocks that the prompt's texts fill, with a shorter last one in each list.
+fn blocks_of_text(prompt: &Prompt<'_>, block_bytes: usize) -> usize {
+    let bytes = |piece: &Piece<'_>| match piece {
+        Piece::Text(text) => text.len(),
+        Piece::Media { .. } | Piece::Ids(_) => 0,
+    };
+    let of_list = |list: &List<'_>| list.pieces.iter().map(bytes).sum::<usize>().div_ceil(block_bytes);
+    prompt.lists().iter().map(of_list).sum()
 }
 
 struct Chain<'h> {
