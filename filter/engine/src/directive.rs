@@ -70,14 +70,19 @@ pub struct Route {
     pub request_headers: Vec<(&'static str, String)>,
     /// Headers to set on the answer.
     pub response_headers: Vec<(String, String)>,
-    /// The endpoint's `ip:port`.
-    pub address: String,
     /// The endpoints that the request may go to, and its load there.
     pub assignment: Assignment,
     /// The blocks of the prompt, and those that the endpoint had been sent before.
     pub prompt: PromptBlocks,
     /// Whether no readings were used, because they were too old.
     pub is_stale: bool,
+}
+
+impl Route {
+    /// The `ip:port` of the first destination.
+    pub fn address(&self) -> &str {
+        self.destinations.split(',').next().unwrap_or_default()
+    }
 }
 
 /// The endpoints of a routed request, and its load there.
@@ -135,18 +140,15 @@ impl PoolView {
             Outcome::Reject(rejection) => return Action::Reject(rejection),
             Outcome::Abstain { reason, within } => return Action::Abstain { reason, within },
         };
-        let destinations: Vec<&Endpoint> =
-            destinations.iter().filter_map(|&index| pool.endpoints().get(index)).collect();
-        let addresses: Vec<&str> = destinations.iter().map(|endpoint| endpoint.printed_address()).collect();
+        let endpoints = || destinations.iter().filter_map(|&index| pool.endpoints().get(index));
         Action::Route(Box::new(Route {
-            destinations: headers::destination_list(&addresses),
+            destinations: headers::destination_list(endpoints().map(Endpoint::printed_address)),
             is_hint,
             scores,
             request_headers: decision.headers,
             response_headers: decision.response_headers,
-            address: addresses.first().copied().unwrap_or_default().to_owned(),
             assignment: Assignment {
-                destinations: destinations.iter().map(|endpoint| endpoint.key()).collect(),
+                destinations: endpoints().map(Endpoint::key).collect(),
                 loads: assigned_loads(decision.reservations, pool),
                 at: now,
             },

@@ -62,16 +62,17 @@ pub const LONGEST_VALUE: usize = 8191;
 
 /// The value of [`DESTINATION`] that sends a request to the first of these addresses that takes it. A list that is longer than
 /// [`LONGEST_VALUE`] is cut at its end.
-pub(crate) fn destination_list(addresses: &[impl ToString]) -> String {
+pub(crate) fn destination_list(addresses: impl Iterator<Item = impl AsRef<str>>) -> String {
     let mut list = String::new();
-    for address in addresses.iter().map(ToString::to_string) {
+    for address in addresses {
+        let address = address.as_ref();
         if list.len() + 1 + address.len() > LONGEST_VALUE {
             break;
         }
         if !list.is_empty() {
             list.push(',');
         }
-        list.push_str(&address);
+        list.push_str(address);
     }
     list
 }
@@ -82,14 +83,15 @@ mod tests {
 
     #[test]
     fn destinations_are_listed_in_order() {
-        assert_eq!(destination_list(&["10.0.0.1:8000", "10.0.0.2:8000"]), "10.0.0.1:8000,10.0.0.2:8000");
+        let addresses = ["10.0.0.1:8000", "10.0.0.2:8000"];
+        assert_eq!(destination_list(addresses.iter()), "10.0.0.1:8000,10.0.0.2:8000");
     }
 
     #[test]
     fn a_list_that_is_too_long_is_cut_behind_an_address() {
         let addresses: Vec<String> =
             (0..1000).map(|n| format!("10.0.{}.{}:8000", n / 250, n % 250)).collect();
-        let list = destination_list(&addresses);
+        let list = destination_list(addresses.iter());
         assert!((LONGEST_VALUE - 16..=LONGEST_VALUE).contains(&list.len()), "{}", list.len());
         let listed: Vec<&str> = list.split(',').collect();
         assert_eq!(listed, addresses[..listed.len()]);

@@ -1,6 +1,7 @@
 //! One pool as a worker of a proxy uses it.
 
 use core::time::Duration;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::decision::FailureMode;
@@ -89,9 +90,16 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
         self.view().policy().failure_mode.unwrap_or(self.config.failure_mode)
     }
 
-    /// Decides for a request and applies the changes that follow.
-    pub fn decide(&mut self, request: &Request<'_>, kind: DecisionKind, now: Duration) -> Directive {
+    /// Decides for a request and applies the changes that follow. `view` was the newest one a moment ago.
+    pub fn decide(
+        &mut self,
+        view: &Arc<PoolView>,
+        request: &Request<'_>,
+        kind: DecisionKind,
+        now: Duration,
+    ) -> Directive {
         let decided = self.decide_by_newest_view(
+            view,
             |view| view.prepare(request, kind, now),
             |view, ledger, prepared, draws| view.decide(ledger, prepared.as_ref(), request, kind, now, draws),
         );
@@ -105,12 +113,14 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
     /// it goes. `None`: no snapshot has arrived yet.
     pub(crate) fn compare(
         &mut self,
+        view: &Arc<PoolView>,
         request: &Request<'_>,
         pick: &PickAddresses,
         explain: bool,
         now: Duration,
     ) -> Option<Comparison> {
         let (view, decided) = self.decide_by_newest_view(
+            view,
             |view| view.prepare_beside_pick(request, now),
             |view, ledger, prepared, draws| {
                 view.decide_beside_pick(ledger, (prepared, request, pick), explain, now, draws)
@@ -119,20 +129,21 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
         Some(view.comparison(decided, request, pick, explain, now))
     }
 
-    /// Prepares and makes a decision by the newest view; `None` without a snapshot.
-    fn decide_by_newest_view<P, T>(
+    /// Prepares and makes a decision by this view, or by the newest one if that is another by now; `None` without a snapshot.
+    fn decide_by_newest_view<'v, P, T>(
         &mut self,
+        view: &'v Arc<PoolView>,
         prepare: impl Fn(&PoolView) -> P,
         mut decide: impl FnMut(&PoolView, &Ledger, &P, &mut Draws) -> (T, Vec<Change>),
-    ) -> Option<(Arc<PoolView>, T)> {
-        let mut view = self.view();
+    ) -> Option<(Cow<'v, Arc<PoolView>>, T)> {
         view.versions()?;
+        let mut view = Cow::Borrowed(view);
         let Self { store, draws, .. } = self;
         let mut prepared = prepare(&view);
         let decided = store.decide(|newest, ledger| {
-            if !Arc::ptr_eq(newest, &view) {
+            if !Arc::ptr_eq(newest, view.as_ref()) {
                 // A snapshot was adopted meanwhile.
-                view = Arc::clone(newest);
+                view = Cow::Owned(Arc::clone(newest));
                 prepared = prepare(&view);
             }
             decide(&view, ledger, &prepared, draws)

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
 
@@ -52,10 +53,10 @@ pub trait Proxy {
     fn remove_request_header(&mut self, name: &str) -> Result<()>;
 
     /// The first `max_bytes` bytes of the request body, as far as they have arrived.
-    fn request_body(&self, max_bytes: usize) -> Result<Vec<u8>>;
+    fn request_body(&self, max_bytes: usize) -> Result<Cow<'_, [u8]>>;
 
     /// The chunk of the request body that has just arrived, where the chunks before have passed.
-    fn request_chunk(&self) -> Result<Vec<u8>>;
+    fn request_chunk(&self) -> Result<Cow<'_, [u8]>>;
 
     /// Replaces the request body that has arrived. The caller corrects `content-length`.
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()>;
@@ -84,8 +85,8 @@ pub trait Proxy {
     /// Envoy's response code details: `via_upstream`, or the reason why the proxy answered itself.
     fn response_details(&self) -> Result<Vec<u8>>;
 
-    /// All response headers.
-    fn response_headers(&self) -> Result<HeaderList>;
+    /// Reads all response headers, in their order: their names and values.
+    fn read_response_headers(&self, read: impl FnMut(&[u8], &[u8])) -> Result<()>;
 
     /// Sets a response header and replaces its old values.
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()>;
@@ -94,7 +95,7 @@ pub trait Proxy {
     fn remove_response_header(&mut self, name: &str) -> Result<()>;
 
     /// The chunk of the response body that has just arrived.
-    fn response_chunk(&self) -> Result<Vec<u8>>;
+    fn response_chunk(&self) -> Result<Cow<'_, [u8]>>;
 
     /// Replaces that chunk.
     fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()>;

@@ -164,7 +164,8 @@ fn decide_all(pool: &Arc<SharedPool>, chats: &[String], first: usize, start: &Ba
     let begin = Instant::now();
     for body in bodies.iter().cycle().skip(first).take(DECISIONS) {
         let request = Request::new(body, resolution, Headers::default(), Subset::default());
-        let directive = worker.decide(&request, kind, NOW);
+        let view = worker.view();
+        let directive = worker.decide(&view, &request, kind, NOW);
         let Action::Route(route) = directive.action else { panic!("{directive:?}") };
         let ended =
             route.assignment.loads.iter().filter_map(|&AssignedLoad { endpoint, prefill, response }| {

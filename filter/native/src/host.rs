@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker::packed;
@@ -87,14 +88,6 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         Self { request, event, steering, first: String::new(), pick, reply: None }
     }
 
-    fn headers(&self, map: HeaderMap) -> HeaderList {
-        /// Room for usual requests and answers.
-        const USUAL: (usize, usize) = (32, 1024);
-        let mut list = HeaderList::with_capacity(USUAL.0, USUAL.1);
-        self.request.for_each_header(map, |name, value| list.push(name, value));
-        list
-    }
-
     /// Whether the received part of the request's body holds bytes that are not buffered.
     fn has_received_part(&self) -> bool {
         self.event == Event::Body && !self.request.received_is_buffered()
@@ -126,15 +119,18 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
     }
 }
 
-/// The first `max_bytes` bytes of these pieces.
-fn join(pieces: &[&[u8]], max_bytes: usize) -> Vec<u8> {
+/// The first `max_bytes` bytes of these pieces. A single piece, as of most bodies, is not copied.
+fn join<'a>(pieces: &[&'a [u8]], max_bytes: usize) -> Cow<'a, [u8]> {
+    if let [piece] = *pieces {
+        return piece.get(..max_bytes).unwrap_or(piece).into();
+    }
     let size: usize = pieces.iter().map(|piece| piece.len()).sum();
     let mut all = Vec::with_capacity(size.min(max_bytes));
     for piece in pieces {
         let rest = max_bytes - all.len();
         all.extend_from_slice(piece.get(..rest).unwrap_or(piece));
     }
-    all
+    all.into()
 }
 
 impl Proxy for Envoy<'_, '_> {
@@ -148,7 +144,10 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn request_headers(&self) -> Result<HeaderList> {
-        let headers = self.headers(HeaderMap::Request);
+        /// Room for usual requests.
+        const USUAL: (usize, usize) = (32, 1024);
+        let mut headers = HeaderList::with_capacity(USUAL.0, USUAL.1);
+        self.request.for_each_header(HeaderMap::Request, |name, value| headers.push(name, value));
         #[cfg(feature = "trap")]
         assert!(!headers.has("x-test-trap"), "the hook panics here, as asked");
         Ok(headers)
@@ -162,7 +161,7 @@ impl Proxy for Envoy<'_, '_> {
         done(self.request.set_header(HeaderMap::Request, name, None), "http_set_header")
     }
 
-    fn request_body(&self, max_bytes: usize) -> Result<Vec<u8>> {
+    fn request_body(&self, max_bytes: usize) -> Result<Cow<'_, [u8]>> {
         let mut pieces = self.request.body(BodyPart::BufferedRequest);
         if self.has_received_part() {
             pieces.extend(self.request.body(BodyPart::ReceivedRequest));
@@ -170,7 +169,7 @@ impl Proxy for Envoy<'_, '_> {
         Ok(join(&pieces, max_bytes))
     }
 
-    fn request_chunk(&self) -> Result<Vec<u8>> {
+    fn request_chunk(&self) -> Result<Cow<'_, [u8]>> {
         // An earlier filter that has held the body passes all of it on at once.
         let part =
             if self.has_received_part() { BodyPart::ReceivedRequest } else { BodyPart::BufferedRequest };
@@ -273,8 +272,9 @@ impl Proxy for Envoy<'_, '_> {
         Ok(self.request.attribute(Attribute::ResponseCodeDetails).unwrap_or_default().to_vec())
     }
 
-    fn response_headers(&self) -> Result<HeaderList> {
-        Ok(self.headers(HeaderMap::Response))
+    fn read_response_headers(&self, read: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        self.request.for_each_header(HeaderMap::Response, read);
+        Ok(())
     }
 
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
@@ -285,7 +285,7 @@ impl Proxy for Envoy<'_, '_> {
         done(self.request.set_header(HeaderMap::Response, name, None), "http_set_header")
     }
 
-    fn response_chunk(&self) -> Result<Vec<u8>> {
+    fn response_chunk(&self) -> Result<Cow<'_, [u8]>> {
         Ok(join(&self.request.body(BodyPart::ReceivedResponse), usize::MAX))
     }
 

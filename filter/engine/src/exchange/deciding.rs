@@ -1,5 +1,7 @@
 //! Decides for a request by its headers, its body or the beginning of its body.
 
+use std::sync::Arc;
+
 use endpoint_picker::body::{Body, BodyError, complete};
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::policy::{ModelResolution, name_model};
@@ -14,6 +16,7 @@ use crate::directive::{Action, DecisionKind, Directive};
 use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_in_use::PoolInUse;
 use crate::pool_store::PoolStore;
+use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
 use crate::queue::Refusal;
 
@@ -73,6 +76,8 @@ pub(super) struct RenamedBody {
 /// Decides for one request.
 pub(super) struct Decider<'a, S, M: MetricSink, P> {
     pub(super) pool: &'a mut PoolInUse<S, M>,
+    /// The pool's view when the event came.
+    pub(super) view: &'a Arc<PoolView>,
     pub(super) proxy: &'a P,
     pub(super) head: &'a RequestHead,
     pub(super) place: &'a mut QueuePlace,
@@ -88,7 +93,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
 
     /// Decides for a request with a body that need not be read. `None`: it has to be read.
     pub(super) fn without_reading_body(&mut self) -> Result<Option<Decided>> {
-        let view = self.pool.view();
+        let view = self.view;
         if view.versions().is_none() {
             // Before the first snapshot no body changes the outcome.
             return self.without_body().map(Some);
@@ -107,7 +112,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
 
     /// Decides for a request whose body has arrived completely.
     pub(super) fn by_whole_body(&mut self) -> Result<(Decided, Option<RenamedBody>)> {
-        let view = self.pool.view();
+        let view = self.view;
         let bytes = self.proxy.request_body(usize::MAX)?;
         let headers = self.head.headers();
         let options = view.body_options(headers);
@@ -138,10 +143,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     /// Decides by the first `length` bytes of the body, if they have enough. A malformed body is refused when it has arrived
     /// completely, if it is held that long.
     pub(super) fn by_beginning(&mut self, length: usize) -> Result<Peek> {
-        let view = self.pool.view();
+        let view = self.view;
         let headers = self.head.headers();
         let Ok(api) = self.head.api(&view.topology().pipeline) else { return Ok(Peek::TooShort) };
-        let text = complete(self.proxy.request_body(length)?);
+        let text = complete(self.proxy.request_body(length)?.into_owned());
         let options = view.body_options(headers);
         let read = |text| Body::read(text, api, &options).ok();
         let Some(body) = text.as_deref().and_then(read) else {
@@ -189,11 +194,11 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     fn decide(&mut self, request: &Request<'_>, has_body: bool) -> Result<Directive> {
         let now = self.proxy.now()?;
         let kind = DecisionKind { has_body, explain: self.head.explains };
-        let directive = self.pool.decide(request, kind, now);
+        let directive = self.pool.decide(self.view, request, kind, now);
         let metrics = &mut self.pool.metrics;
         metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
         if let Action::Route(route) = &directive.action {
-            metrics.count_pick(&route.address);
+            metrics.count_pick(route.address());
         }
         Ok(directive)
     }

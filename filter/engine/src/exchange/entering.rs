@@ -15,7 +15,7 @@ use crate::queue::Entry;
 impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     /// Answers a request of which only the head has arrived, if the queue would turn it away anyway.
     pub(super) fn turn_away(&mut self) -> Result<Option<Decided>> {
-        let view = self.pool.view();
+        let view = self.view;
         if !self.place.is_before() || view.topology().pipeline.flow_control().is_none() {
             return Ok(None);
         }
@@ -33,7 +33,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         resolution: ModelResolution<'_>,
         bytes: usize,
     ) -> Result<Option<Decided>> {
-        let is_on = self.pool.view().topology().pipeline.flow_control().is_some();
+        let is_on = self.view.topology().pipeline.flow_control().is_some();
         if !self.place.is_before() || !is_on {
             return Ok(None);
         }

@@ -38,7 +38,7 @@ impl RequestHead {
     /// Reads the request's headers and removes those that steer the request.
     pub(super) fn take(proxy: &mut impl Proxy, pool: &str, explain: &Explain) -> Result<RequestOwner> {
         let headers = proxy.request_headers()?;
-        let control: Vec<&str> = listed(&headers, &CONTROL).collect();
+        let control: Vec<&str> = headers.iter().filter_map(|(name, _)| listed(name, &CONTROL)).collect();
         // Only a picker or a client sets the destination, so the usual request costs no second call.
         if control.contains(&DESTINATION)
             && proxy.picked_for()?.is_some_and(|picked| picked == pool.as_bytes())
@@ -109,21 +109,19 @@ pub(super) struct AnswerHead {
 impl AnswerHead {
     /// Reads the answer's headers, and where the filter picks removes those that a server must not set.
     pub(super) fn take(proxy: &mut impl Proxy, mode: Mode) -> Result<Self> {
-        let headers = proxy.response_headers()?;
         let mut head = Self { status: 0, content_type: Vec::new(), content_encoding: None };
-        for (name, value) in headers.iter() {
-            match name {
-                b":status" => {
-                    let status = core::str::from_utf8(value).ok().and_then(|status| status.parse().ok());
-                    head.status = status.unwrap_or(0);
-                }
-                b"content-type" => head.content_type = value.to_vec(),
-                b"content-encoding" => head.content_encoding = Some(value.to_vec()),
-                _ => {}
+        let mut reserved = Vec::new();
+        proxy.read_response_headers(|name, value| match name {
+            b":status" => {
+                let status = core::str::from_utf8(value).ok().and_then(|status| status.parse().ok());
+                head.status = status.unwrap_or(0);
             }
-        }
+            b"content-type" => head.content_type = value.to_vec(),
+            b"content-encoding" => head.content_encoding = Some(value.to_vec()),
+            _ => reserved.extend(listed(name, &OF_ANSWERS)),
+        })?;
         if mode == Mode::Pick {
-            for name in listed(&headers, &OF_ANSWERS) {
+            for name in reserved {
                 proxy.remove_response_header(name)?;
             }
         }
@@ -131,8 +129,8 @@ impl AnswerHead {
     }
 }
 
-/// The headers whose names are in this list, in which all names begin with `x-`.
-fn listed<'a>(headers: &'a HeaderList, names: &'a [&'static str]) -> impl Iterator<Item = &'static str> {
-    let extensions = headers.iter().map(|(name, _)| name).filter(|name| name.starts_with(b"x-"));
-    extensions.filter_map(|name| names.iter().copied().find(|listed| listed.as_bytes() == name))
+/// The name if it is in this list, in which all names begin with `x-`.
+fn listed(name: &[u8], names: &[&'static str]) -> Option<&'static str> {
+    let is_extension = name.starts_with(b"x-");
+    names.iter().copied().find(|listed| is_extension && listed.as_bytes() == name)
 }

@@ -175,7 +175,7 @@ impl Exchange {
         let headers = self.head.headers();
         let resolution = view.policy().resolve_routed(headers, body.model.as_deref());
         let request = Request::new(body, resolution, headers, subset_hint::read(proxy));
-        let Some(comparison) = pool.compare(&request, pick, self.head.explains, now) else {
+        let Some(comparison) = pool.compare(&view, &request, pick, self.head.explains, now) else {
             pool.metrics.shadow_not_compared.increment();
             return Ok(());
         };

@@ -91,7 +91,8 @@ impl Exchange {
         proxy: &mut impl Proxy,
         has_body: bool,
     ) -> Result<Flow> {
-        let mut decider = Decider { pool, proxy, head: &self.head, place: &mut self.place };
+        let view = &pool.view();
+        let mut decider = Decider { pool, view, proxy, head: &self.head, place: &mut self.place };
         let decided = if has_body {
             decider
                 .without_reading_body()?
@@ -108,8 +109,9 @@ impl Exchange {
         proxy: &mut impl Proxy,
     ) -> Result<Flow> {
         self.place.has_whole_body = true;
+        let view = &pool.view();
         let (decided, renamed) =
-            Decider { pool, proxy, head: &self.head, place: &mut self.place }.by_whole_body()?;
+            Decider { pool, view, proxy, head: &self.head, place: &mut self.place }.by_whole_body()?;
         if let Some(renamed) = renamed {
             self.rename(proxy, renamed)?;
         }
@@ -127,8 +129,9 @@ impl Exchange {
         while let Progress::Held { until } = self.progress
             && until <= size
         {
-            let peek =
-                Decider { pool, proxy, head: &self.head, place: &mut self.place }.by_beginning(until)?;
+            let view = &pool.view();
+            let peek = Decider { pool, view, proxy, head: &self.head, place: &mut self.place }
+                .by_beginning(until)?;
             match peek {
                 Peek::Decided(decided) => return self.act(pool, proxy, decided),
                 Peek::TooShort if until < max_held_bytes => {
@@ -204,7 +207,8 @@ impl Exchange {
             Action::Abstain { reason, within } => {
                 pool.metrics.count_abstained(reason);
                 if let Some(addresses) = within {
-                    direct(proxy, &pool.config.pool, &headers::destination_list(&addresses), true)?;
+                    let list = headers::destination_list(addresses.iter().map(ToString::to_string));
+                    direct(proxy, &pool.config.pool, &list, true)?;
                 }
             }
         }
@@ -242,16 +246,17 @@ impl Exchange {
         let served = Served::read(proxy, head.status)?;
         let view = pool.view();
         self.assignment.begin_answer(&view, &mut pool.store, proxy, served)?;
+        let pipeline = &view.topology().pipeline;
         if pool.config.mode == Mode::Pick
+            && pipeline.marks_responses()
             && let Some(endpoint) = served.by.and_then(|address| view.endpoint_at(address))
         {
-            self.response.headers.extend(view.topology().pipeline.response_headers(endpoint));
+            self.response.headers.extend(pipeline.response_headers(endpoint));
         }
         if served.by.is_some() && !served.is_failure {
             self.response.awaited_since = Some(self.assignment.at);
         }
-        self.response.counts_service =
-            view.topology().pipeline.flow_control().is_some_and(Config::counts_service);
+        self.response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
         self.response.begin(proxy, &head, has_body)
     }
 

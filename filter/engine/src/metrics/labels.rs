@@ -15,8 +15,16 @@ pub struct Labels(String);
 
 impl Labels {
     pub(crate) fn new(values: &[&str]) -> Self {
-        let mut suffix =
-            String::with_capacity(values.iter().map(|value| 1 + value.len().min(LONGEST_VALUE)).sum());
+        let mut labels = Self::default();
+        labels.set(values);
+        labels
+    }
+
+    /// Replaces the values.
+    pub(super) fn set(&mut self, values: &[&str]) {
+        let Self(suffix) = self;
+        suffix.clear();
+        suffix.reserve(values.iter().map(|value| 1 + value.len().min(LONGEST_VALUE)).sum());
         for value in values {
             suffix.push(SEPARATOR);
             let is_kept = |byte: u8| byte.is_ascii_graphic() && byte != SEPARATOR as u8;
@@ -27,7 +35,6 @@ impl Labels {
             let letters = value.chars().take(LONGEST_VALUE);
             suffix.extend(letters.map(|it| if it.is_control() || it == SEPARATOR { '_' } else { it }));
         }
-        Self(suffix)
     }
 
     /// The same number of values, all [`OTHER`].

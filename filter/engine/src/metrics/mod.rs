@@ -197,12 +197,12 @@ impl<M: MetricSink> Metrics<M> {
     /// Counts a routed request by its models. Returns the labels of its answer's tokens, if those are counted.
     pub(crate) fn count_models(&mut self, request: &RequestModels<'_>) -> Option<Labels> {
         let model = if request.model.is_empty() { NO_MODEL } else { request.model };
-        let models = Labels::new(&[request.asked.unwrap_or(NO_MODEL), model]);
-        self.requests.add(&models, 1);
+        let models = [request.asked.unwrap_or(NO_MODEL), model];
+        self.requests.increment(&models);
         if let Some(resource) = request.rewrite {
             self.rewrites.increment(&[resource, request.model]);
         }
-        self.tokens.is_some().then_some(models)
+        self.tokens.is_some().then(|| Labels::new(&models))
     }
 
     /// Counts the tokens of an answer.

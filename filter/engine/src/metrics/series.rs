@@ -33,24 +33,30 @@ impl<M: MetricSink, T> SeriesMap<M, T> {
 
 /// A counter for each combination of values.
 #[derive(Debug)]
-pub(crate) struct LabelledCounter<M: MetricSink>(SeriesMap<M, Counter<M>>);
+pub(crate) struct LabelledCounter<M: MetricSink> {
+    series: SeriesMap<M, Counter<M>>,
+    /// Those of the last increment: their memory is used again.
+    labels: Labels,
+}
 
 impl<M: MetricSink> LabelledCounter<M> {
     pub(crate) fn new(sink: &M, family: M::Family) -> Self {
-        Self(SeriesMap::new(sink, family))
+        Self { series: SeriesMap::new(sink, family), labels: Labels::default() }
     }
 
     pub(crate) fn increment(&mut self, values: &[&str]) {
-        self.add(&Labels::new(values), 1);
+        let Self { series, labels } = self;
+        labels.set(values);
+        series.get_or_make(labels, Counter::new).increment();
     }
 
     pub(crate) fn add(&mut self, labels: &Labels, count: u64) {
-        self.0.get_or_make(labels, Counter::new).add(count);
+        self.series.get_or_make(labels, Counter::new).add(count);
     }
 
     /// Adds the pending counts to the proxy's counters.
     pub(crate) fn flush(&self) {
-        self.0.by_labels.values().for_each(Counter::flush);
+        self.series.by_labels.values().for_each(Counter::flush);
     }
 }
 

@@ -180,7 +180,7 @@ fn a_request_is_released_also_after_its_endpoint_has_left_and_returned() {
 
 #[test]
 fn an_answer_whose_server_cannot_be_read_passes_and_its_load_is_released() {
-    for call in ["upstream_address", "response_headers", "response_details", "now"] {
+    for call in ["upstream_address", "read_response_headers", "response_details", "now"] {
         let mut fixture = Fixture::new();
         let mut request = fixture.routed();
         request.proxy.refused = vec![call];

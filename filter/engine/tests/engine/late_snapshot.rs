@@ -56,9 +56,10 @@ fn a_decision_is_by_the_view_that_belongs_to_the_ledger() {
     let config = Config::parse(br#"{"pool": "p"}"#).unwrap();
     let mut pool = PoolInUse::new(config, store, &FakeSink::default(), 1);
     let kind = DecisionKind { has_body: true, explain: true };
-    let directive = pool.decide(&Request::default(), kind, START);
+    let before = pool.view();
+    let directive = pool.decide(&before, &Request::default(), kind, START);
     let Action::Route(route) = directive.action else { panic!("{directive:?}") };
-    assert_eq!(route.address, address(5));
+    assert_eq!(route.address(), address(5));
     let explanation = directive.explanation.unwrap();
     assert!(explanation.starts_with(&format!("routed; {}", address(5))), "{explanation}");
     assert_eq!(pool.store().read(|ledger| ledger.loads()[2].requests), 1);

@@ -4,6 +4,7 @@ use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::headers::HeaderList;
@@ -100,14 +101,14 @@ impl Proxy for FakeProxy {
         Ok(())
     }
 
-    fn request_body(&self, max_bytes: usize) -> Result<Vec<u8>> {
+    fn request_body(&self, max_bytes: usize) -> Result<Cow<'_, [u8]>> {
         self.check("request_body")?;
         self.body_reads.borrow_mut().push(max_bytes);
-        Ok(self.request_body[..max_bytes.min(self.request_body.len())].to_vec())
+        Ok(self.request_body[..max_bytes.min(self.request_body.len())].into())
     }
 
-    fn request_chunk(&self) -> Result<Vec<u8>> {
-        self.check("request_chunk").map(|()| self.request_chunk.clone())
+    fn request_chunk(&self) -> Result<Cow<'_, [u8]>> {
+        self.check("request_chunk").map(|()| self.request_chunk.as_slice().into())
     }
 
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
@@ -160,8 +161,12 @@ impl Proxy for FakeProxy {
         self.check("response_details").map(|()| self.details.as_bytes().to_vec())
     }
 
-    fn response_headers(&self) -> Result<HeaderList> {
-        self.check("response_headers").map(|()| self.response_headers.iter().cloned().collect())
+    fn read_response_headers(&self, mut read: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        self.check("read_response_headers")?;
+        for (name, value) in &self.response_headers {
+            read(name.as_bytes(), value);
+        }
+        Ok(())
     }
 
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
@@ -176,8 +181,8 @@ impl Proxy for FakeProxy {
         Ok(())
     }
 
-    fn response_chunk(&self) -> Result<Vec<u8>> {
-        self.check("response_chunk").map(|()| self.chunk.clone())
+    fn response_chunk(&self) -> Result<Cow<'_, [u8]>> {
+        self.check("response_chunk").map(|()| self.chunk.as_slice().into())
     }
 
     fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()> {

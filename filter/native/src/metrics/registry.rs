@@ -1,10 +1,10 @@
 //! All metrics of the process.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 
 use endpoint_picker_engine::metrics::MetricKind;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 /// The registry of the process.

@@ -2,12 +2,13 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker_engine::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, Result};
 use proxy_wasm::hostcalls;
-use proxy_wasm::types::{BufferType, MapType};
+use proxy_wasm::types::{BufferType, Bytes, MapType};
 
 use super::envoy::{self, Envoy, refused};
 
@@ -24,9 +25,14 @@ impl Proxy for Envoy {
 
     fn request_headers(&self) -> Result<HeaderList> {
         let headers = headers(MapType::HttpRequestHeaders, "get_map(request headers)")?;
+        let bytes = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let mut list = HeaderList::with_capacity(headers.len(), bytes);
+        for (name, value) in &headers {
+            list.push(name.as_bytes(), value);
+        }
         #[cfg(feature = "trap")]
-        assert!(!headers.has("x-test-trap"), "the VM ends here, as asked");
-        Ok(headers)
+        assert!(!list.has("x-test-trap"), "the VM ends here, as asked");
+        Ok(list)
     }
 
     fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {
@@ -39,12 +45,12 @@ impl Proxy for Envoy {
             .map_err(refused("remove_map_value(request header)"))
     }
 
-    fn request_body(&self, max_bytes: usize) -> Result<Vec<u8>> {
+    fn request_body(&self, max_bytes: usize) -> Result<Cow<'_, [u8]>> {
         let bytes = hostcalls::get_buffer(BufferType::HttpRequestBody, 0, max_bytes);
-        Ok(bytes.map_err(refused("get_buffer(request body)"))?.unwrap_or_default())
+        Ok(bytes.map_err(refused("get_buffer(request body)"))?.unwrap_or_default().into())
     }
 
-    fn request_chunk(&self) -> Result<Vec<u8>> {
+    fn request_chunk(&self) -> Result<Cow<'_, [u8]>> {
         self.request_body(usize::MAX)
     }
 
@@ -101,8 +107,11 @@ impl Proxy for Envoy {
         Ok(details.unwrap_or_default())
     }
 
-    fn response_headers(&self) -> Result<HeaderList> {
-        headers(MapType::HttpResponseHeaders, "get_map(response headers)")
+    fn read_response_headers(&self, mut read: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        for (name, value) in headers(MapType::HttpResponseHeaders, "get_map(response headers)")? {
+            read(name.as_bytes(), &value);
+        }
+        Ok(())
     }
 
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
@@ -115,9 +124,9 @@ impl Proxy for Envoy {
             .map_err(refused("remove_map_value(response header)"))
     }
 
-    fn response_chunk(&self) -> Result<Vec<u8>> {
+    fn response_chunk(&self) -> Result<Cow<'_, [u8]>> {
         let bytes = hostcalls::get_buffer(BufferType::HttpResponseBody, 0, usize::MAX);
-        Ok(bytes.map_err(refused("get_buffer(response body)"))?.unwrap_or_default())
+        Ok(bytes.map_err(refused("get_buffer(response body)"))?.unwrap_or_default().into())
     }
 
     fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()> {
@@ -126,12 +135,6 @@ impl Proxy for Envoy {
     }
 }
 
-fn headers(map: MapType, call: &'static str) -> Result<HeaderList> {
-    let headers = hostcalls::get_map_bytes(map).map_err(refused(call))?;
-    let bytes = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-    let mut list = HeaderList::with_capacity(headers.len(), bytes);
-    for (name, value) in &headers {
-        list.push(name.as_bytes(), value);
-    }
-    Ok(list)
+fn headers(map: MapType, call: &'static str) -> Result<Vec<(String, Bytes)>> {
+    hostcalls::get_map_bytes(map).map_err(refused(call))
 }
