@@ -150,6 +150,14 @@ impl PoolView {
         &self.readings
     }
 
+    /// Whether these are the endpoints of an older view with the age marks of their caches that they have there: then none of them has
+    /// restarted since.
+    pub fn has_marks_of(&self, older: &Self) -> bool {
+        let mark = |reading: &Reading| (reading.cached_since, reading.updated.is_some());
+        Arc::ptr_eq(&self.topology, &older.topology)
+            && self.readings.iter().map(mark).eq(older.readings.iter().map(mark))
+    }
+
     /// When the snapshot arrived.
     pub fn arrived(&self) -> Duration {
         self.arrived

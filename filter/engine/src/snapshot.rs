@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker_wire::{self as wire, SnapshotError};
+use endpoint_picker_wire::{self as wire, SnapshotError, v1};
 
 use crate::pool_view::{PoolView, Topology, TopologyRefusal};
 use crate::proxy::{ProxyError, Result};
@@ -51,15 +51,25 @@ pub fn read(
     arrived: Duration,
     topology: impl FnOnce() -> Result<Vec<u8>>,
 ) -> core::result::Result<Option<PoolView>, ReadError> {
-    let snapshot = wire::decode(bytes).map_err(ReadError::Malformed)?;
-    let version = snapshot.topology_version;
+    let readings = wire::decode(bytes).map_err(ReadError::Malformed)?;
+    follow(view, readings, arrived, topology)
+}
+
+/// The same for a snapshot that is decoded. Its endpoints and its policy are not used.
+pub fn follow(
+    view: &PoolView,
+    readings: v1::Snapshot,
+    arrived: Duration,
+    topology: impl FnOnce() -> Result<Vec<u8>>,
+) -> core::result::Result<Option<PoolView>, ReadError> {
+    let version = readings.topology_version;
     if view.versions().is_some_and(|versions| versions.topology == version) {
-        return Ok(Some(PoolView::new(Arc::clone(view.topology()), snapshot, arrived)));
+        return Ok(Some(PoolView::new(Arc::clone(view.topology()), readings, arrived)));
     }
     let carrier = wire::decode(&topology().map_err(ReadError::Proxy)?).map_err(ReadError::Malformed)?;
     let Some(topology) = carrier.topology.filter(|_| carrier.topology_version == version) else {
         return Ok(None);
     };
     let topology = Arc::new(Topology::compile(topology).map_err(ReadError::Refused)?);
-    Ok(Some(PoolView::new(topology, snapshot, arrived)))
+    Ok(Some(PoolView::new(topology, readings, arrived)))
 }

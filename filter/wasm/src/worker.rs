@@ -208,7 +208,7 @@ impl Worker {
         let Self { pool, snapshot, client, .. } = self;
         let have = pool.borrow().view().versions();
         let outcome = client.finish(answer, have, now, |newer| {
-            snapshot.publish(&Envoy, newer.bytes, newer.readings_version, newer.has_topology, now)
+            snapshot.publish(&Envoy, newer.bytes, newer.readings.readings_version, newer.has_topology, now)
         });
         match outcome {
             PollOutcome::Published => {

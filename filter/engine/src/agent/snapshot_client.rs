@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 
 use endpoint_picker::period::Period;
-use endpoint_picker_wire::{self as wire, SnapshotError};
+use endpoint_picker_wire::{self as wire, SnapshotError, v1};
 
 use super::call::{AgentAnswer, AgentRequest, CallError, CallId, path_of_pool};
 use crate::pool_view::{Topology, TopologyRefusal, Versions};
@@ -53,12 +53,12 @@ struct RefusedTopology {
 }
 
 /// A snapshot that this build can use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NewSnapshot<'a> {
     /// The snapshot, encoded.
     pub bytes: &'a [u8],
-    /// The version of its readings.
-    pub readings_version: u64,
+    /// The snapshot, decoded, but for endpoints and policy.
+    pub readings: v1::Snapshot,
     /// Whether it has endpoints and policy.
     pub has_topology: bool,
 }
@@ -182,7 +182,7 @@ impl SnapshotClient {
         answer: core::result::Result<AgentAnswer, CallError>,
         have: Option<Versions>,
         now: Duration,
-        publish: impl FnOnce(&NewSnapshot<'_>) -> Result<()>,
+        publish: impl FnOnce(NewSnapshot<'_>) -> Result<()>,
     ) -> PollOutcome {
         self.call = None;
         let result = answer.map_err(PollError::Call).and_then(|answer| self.take(answer, have, publish));
@@ -206,7 +206,7 @@ impl SnapshotClient {
         &mut self,
         answer: AgentAnswer,
         have: Option<Versions>,
-        publish: impl FnOnce(&NewSnapshot<'_>) -> Result<()>,
+        publish: impl FnOnce(NewSnapshot<'_>) -> Result<()>,
     ) -> core::result::Result<PollOutcome, PollError> {
         let AgentAnswer { status, mut body } = answer;
         match status {
@@ -217,10 +217,11 @@ impl SnapshotClient {
                 return Err(PollError::Status { status, body: String::from_utf8_lossy(&body).into_owned() });
             }
         }
-        let snapshot = wire::decode(&body).map_err(PollError::Malformed)?;
-        let version = snapshot.topology_version;
-        let has_topology = snapshot.topology.is_some();
-        if let Some(topology) = snapshot.topology {
+        let mut readings = wire::decode(&body).map_err(PollError::Malformed)?;
+        let version = readings.topology_version;
+        let topology = readings.topology.take();
+        let has_topology = topology.is_some();
+        if let Some(topology) = topology {
             // Every worker is going to compile it, so a topology that cannot be used must not reach them.
             let refusal = Topology::check(topology).err();
             self.refused = refusal.map(|reason| RefusedTopology { version, reason });
@@ -231,8 +232,7 @@ impl SnapshotClient {
         if !has_topology && have.map(|have| have.topology) != Some(version) {
             return Err(PollError::NoTopology);
         }
-        let readings_version = snapshot.readings_version;
-        publish(&NewSnapshot { bytes: &body, readings_version, has_topology })
+        publish(NewSnapshot { bytes: &body, readings, has_topology })
             .map_err(|error| PollError::Call(error.into()))?;
         Ok(PollOutcome::Published)
     }

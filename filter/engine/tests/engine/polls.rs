@@ -59,7 +59,8 @@ impl Poller {
             if self.refuses {
                 return Err(ProxyError { call: "set_shared_data", status: "InternalFailure".to_owned() });
             }
-            let published = (snapshot.bytes.to_vec(), snapshot.readings_version, snapshot.has_topology);
+            let published =
+                (snapshot.bytes.to_vec(), snapshot.readings.readings_version, snapshot.has_topology);
             self.published.borrow_mut().push(published);
             Ok(())
         });

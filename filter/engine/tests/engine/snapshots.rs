@@ -39,6 +39,21 @@ fn newer_readings_keep_the_compiled_topology() {
 }
 
 #[test]
+fn a_view_has_the_marks_of_an_older_one_until_a_server_restarts() {
+    let view = |marks: [Option<u64>; 2], topology: &Arc<Topology>| {
+        let reading = |cached_since_ms| v1::Reading { cached_since_ms, ..v1::Reading::default() };
+        let snapshot = v1::Snapshot { readings: marks.map(reading).into(), ..snapshot(&[]) };
+        PoolView::new(Arc::clone(topology), snapshot, START)
+    };
+    let compiled = || Arc::new(Topology::compile(topology(&[1, 2], fewest_waiting())).unwrap());
+    let topology = compiled();
+    let first = view([Some(1), None], &topology);
+    assert!(view([Some(1), None], &topology).has_marks_of(&first));
+    assert!(!view([Some(1), Some(2)], &topology).has_marks_of(&first));
+    assert!(!view([Some(1), None], &compiled()).has_marks_of(&first), "of other endpoints");
+}
+
+#[test]
 fn between_two_writes_of_the_worker_that_publishes_there_is_no_view() {
     let newer = v1::Snapshot { topology_version: 2, ..snapshot(&[0]) };
     assert!(read(&PoolView::default(), &newer).unwrap().is_none());

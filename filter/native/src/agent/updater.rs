@@ -62,7 +62,7 @@ impl Updater {
         let view = store.view();
         let mut unread = None;
         let outcome = client.finish(answer, view.versions(), now, |newer| {
-            match snapshot::read(&view, newer.bytes, now, || Ok(newer.bytes.to_vec())) {
+            match snapshot::follow(&view, newer.readings, now, || Ok(newer.bytes.to_vec())) {
                 Ok(Some(newer)) => adopt(pool, newer),
                 Ok(None) => {}
                 Err(error) => unread = Some(error),

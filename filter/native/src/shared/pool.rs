@@ -93,6 +93,8 @@ impl SharedPool {
 
     /// Decides by a newer view from now on, and applies the restarts that its readings show. Returns the older view.
     pub fn adopt(&self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        let known = self.view();
+        let has_known_marks = newer.has_marks_of(&known);
         let mut ledger = self.ledger.lock();
         let older = self.view.get();
         let topology = newer.topology();
@@ -100,7 +102,12 @@ impl SharedPool {
             let pool = Arc::clone(newer.pool());
             ledger.adopt(pool, topology.pipelines(), topology.policy.avoid_failing);
         }
-        let restarts = ledger.restarts_in(newer.readings());
+        // Looking for restarts takes far longer than all else that is done with the lock here.
+        let restarts = if has_known_marks && Arc::ptr_eq(&known, &older) {
+            Vec::new()
+        } else {
+            ledger.restarts_in(newer.readings())
+        };
         apply(&mut ledger, NO_SENDER, &restarts);
         self.view.set(newer);
         drop(ledger);
@@ -221,5 +228,38 @@ impl SharedPool {
 fn apply(ledger: &mut Ledger, sender: u64, changes: &[Change]) {
     for change in changes {
         ledger.apply(sender, change);
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use core::time::Duration;
+
+    use endpoint_picker_engine::pool_view::Topology;
+    use endpoint_picker_wire::v1;
+
+    use super::*;
+
+    const START: Duration = Duration::from_secs(1_000);
+
+    #[test]
+    fn a_restart_is_found_behind_snapshots_without_one() {
+        let address = "10.0.0.1:8000".to_owned();
+        let endpoint = v1::Endpoint { name: "a".to_owned(), address, labels: vec![] };
+        let message = v1::Topology { pool: "p".to_owned(), endpoints: vec![endpoint], policy: None };
+        let topology = Arc::new(Topology::compile(message).unwrap());
+        let endpoint = topology.pool.endpoints()[0].key();
+        let pool = SharedPool::default();
+        for (seconds, is_scraped) in [(100, true), (100, false), (100, true), (200, true), (200, true)] {
+            let mark = Duration::from_secs(seconds);
+            let reading = v1::Reading {
+                age_ms: is_scraped.then_some(0),
+                cached_since_ms: Some(seconds * 1000),
+                ..v1::Reading::default()
+            };
+            let snapshot = v1::Snapshot { readings: vec![reading], ..v1::Snapshot::default() };
+            pool.adopt(Arc::new(PoolView::new(Arc::clone(&topology), snapshot, START)));
+            assert_eq!(pool.read(|ledger| ledger.cached_since(endpoint)), Some(mark));
+        }
     }
 }

@@ -1,0 +1,82 @@
+//! What a snapshot with newer readings costs the thread that polls the agent, from the answer's bytes to its use in decisions.
+
+#![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
+#![allow(missing_docs, reason = "the macros of the bench harness make public functions")]
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use endpoint_picker_engine::agent::{AgentAnswer, PollOutcome, PollTimes, SnapshotClient};
+use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::snapshot;
+use endpoint_picker_native::shared::SharedPool;
+use endpoint_picker_wire::{FORMAT, Message, v1};
+
+const NOW: Duration = Duration::from_secs(1_000);
+
+const TIMES: PollTimes = PollTimes { wait: Duration::from_secs(1), timeout: Duration::from_secs(2) };
+
+fn topology(endpoints: u16) -> v1::Topology {
+    let endpoint = |n: u16| {
+        let [high, low] = n.to_be_bytes();
+        let address = format!("10.0.{high}.{low}:8000");
+        v1::Endpoint { name: format!("server-{n}"), address, labels: vec![] }
+    };
+    v1::Topology {
+        pool: "p".to_owned(),
+        endpoints: (0..endpoints).map(endpoint).collect(),
+        policy: Some(v1::Policy::default()),
+    }
+}
+
+fn readings(endpoints: u16) -> v1::Snapshot {
+    let reading = |n: u16| v1::Reading {
+        ready: true,
+        age_ms: Some(u64::from(n % 50)),
+        waiting: Some(u64::from(n * 7 % 8)),
+        running: Some(u64::from(n * 31 % 64)),
+        kv_usage: Some(f64::from(n * 13 % 100) / 100.0),
+        block_size: Some(16),
+        num_blocks: Some(8_192),
+        cached_since_ms: Some(1_700_000_000_000),
+        ..v1::Reading::default()
+    };
+    let readings = (0..endpoints).map(reading).collect();
+    v1::Snapshot {
+        format: FORMAT,
+        readings,
+        topology_version: 1,
+        readings_version: 1,
+        ..v1::Snapshot::default()
+    }
+}
+
+fn snapshots(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("a snapshot with newer readings");
+    for endpoints in [10, 100, 1000, 5000] {
+        let pool = SharedPool::default();
+        let compiled = Arc::new(Topology::compile(topology(endpoints)).unwrap());
+        pool.adopt(Arc::new(PoolView::new(compiled, readings(endpoints), NOW)));
+        let bytes = readings(endpoints).encode_to_vec();
+        let mut client = SnapshotClient::new("p", TIMES);
+        let mut adopt = |body| {
+            let view = pool.view();
+            client.sent(0);
+            let outcome =
+                client.finish(Ok(AgentAnswer { status: 200, body }), view.versions(), NOW, |newer| {
+                    let newer = snapshot::follow(&view, newer.readings, NOW, || Ok(vec![])).unwrap();
+                    pool.adopt(Arc::new(newer.unwrap()));
+                    Ok(())
+                });
+            assert!(matches!(outcome, PollOutcome::Published), "{outcome:?}");
+        };
+        group.bench_function(format!("{endpoints} endpoints"), |bencher| {
+            bencher.iter_batched(|| bytes.clone(), &mut adopt, BatchSize::SmallInput);
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, snapshots);
+criterion_main!(benches);
