@@ -42,6 +42,10 @@ fuzz_target!(|input: &[u8]| {
                 ledger.set_loads(entry.worker, loads.iter().map(load));
                 continue;
             }
+            Content::Passed(time) => {
+                ledger.pass(time);
+                continue;
+            }
         };
         change.endpoint = key(change.endpoint);
         match &mut change.kind {

@@ -62,6 +62,7 @@ impl PoolView {
             readings: self.readings(),
             readings_arrived: self.arrived(),
             in_flight: &[],
+            deferred: &[],
             avoided,
             states: &NO_STATES,
         }

@@ -31,6 +31,7 @@ const SENT_COLD: u32 = 8;
 const BOUND_SESSION: u32 = 9;
 const RESTARTED: u32 = 10;
 const IN_FLIGHT: u32 = 11;
+const PASSED: u32 = 12;
 
 /// An entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub enum Content<'a> {
     /// Everything that the worker has in flight, which replaces what the ledger has of it: keys of endpoints, each with requests
     /// and tokens.
     Loads(&'a [[u64; 3]]),
+    /// This time has passed, for what is deferred of other proxies' loads.
+    Passed(Duration),
 }
 
 /// An entry that this version cannot read: it was cut off, its kind is unknown, or its content does not fit its kind.
@@ -71,6 +74,7 @@ impl Entry<'_> {
         match &self.content {
             Content::Change(change) => write_change(self.worker, change, log),
             Content::Loads(loads) => write_loads(self.worker, loads, log),
+            Content::Passed(time) => write_passed(self.worker, *time, log),
         }
     }
 }
@@ -102,6 +106,11 @@ pub(crate) fn write_change(worker: u64, change: &Change<impl AsRef<[u64]>>, log:
 /// Appends everything that the worker has in flight to a log.
 pub(crate) fn write_loads(worker: u64, loads: &[[u64; 3]], log: &mut Vec<u8>) {
     write(log, [worker, 0], LOADS, &[], loads.as_flattened());
+}
+
+/// Appends the passing of time to a log.
+pub(crate) fn write_passed(worker: u64, time: Duration, log: &mut Vec<u8>) {
+    write(log, [worker, 0], PASSED, &[nanoseconds(time)], &[]);
 }
 
 fn write(log: &mut Vec<u8>, [worker, endpoint]: [u64; 2], kind: u32, numbers: &[u64], list: &[u64]) {
@@ -137,6 +146,10 @@ impl<'a> Iterator for Entries<'a> {
         let change = match (kind, content) {
             (LOADS, loads) if loads.len() % 3 == 0 => {
                 return Some(Ok(Entry { worker: *worker, content: Content::Loads(loads.as_chunks().0) }));
+            }
+            (PASSED, &[time]) => {
+                let content = Content::Passed(Duration::from_nanos(time));
+                return Some(Ok(Entry { worker: *worker, content }));
             }
             (STARTED, &[requests, tokens]) => ChangeKind::Started(Load { requests, tokens }),
             (ENDED, &[requests, tokens]) => ChangeKind::Ended(Load { requests, tokens }),
@@ -179,6 +192,7 @@ mod tests {
             change(ChangeKind::InFlight(LOAD)),
             loads(&[]),
             loads(&[[1, 2, 3], [4, 5, u64::MAX]]),
+            Entry { worker: 6, content: Content::Passed(Duration::from_millis(20)) },
             change(ChangeKind::Failed { at: AT }),
             change(ChangeKind::Answered { at: Duration::ZERO }),
             change(ChangeKind::Restarted { since: AT }),
@@ -211,7 +225,8 @@ mod tests {
         // Unknown kinds, and kinds with the content of others.
         let malformed = [
             (0, 1),
-            (12, 0),
+            (PASSED, 0),
+            (13, 0),
             (u32::MAX, 3),
             (STARTED, 3),
             (LOADS, 2),

@@ -11,7 +11,7 @@ use endpoint_picker::state::in_flight::is_other_proxy;
 use endpoint_picker_engine::ledger::{Change, Ledger, LedgerStore};
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges, PeerLedger};
 
-use crate::entry::{Content, Entry, write_change, write_loads};
+use crate::entry::{Content, Entry, write_change, write_loads, write_passed};
 use crate::membership::{Membership, MembershipUpdate};
 use crate::shared_data::SharedData;
 use crate::shared_log::SharedLog;
@@ -250,6 +250,7 @@ impl<S: SharedData> PeerLedger for Replica<S> {
                     let loads: Vec<_> = loads.iter().map(words).collect();
                     self.log.push(|log| write_loads(sender, &loads, log));
                 }
+                Imported::Passed(time) => self.log.push(|log| write_passed(self.worker, time, log)),
             }
         }
         if !self.log.is_flushed() {
@@ -276,5 +277,6 @@ fn apply(ledger: &mut Ledger, outbox: &mut Outbox, entry: Entry<'_>) {
             let load = |&[endpoint, requests, tokens]: &[u64; 3]| (endpoint, Load { requests, tokens });
             ledger.set_loads(entry.worker, loads.iter().map(load));
         }
+        Content::Passed(time) => ledger.pass(time),
     }
 }

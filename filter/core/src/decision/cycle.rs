@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::load::Load;
+use crate::load::{FractionalLoad, Load};
 use crate::load_estimator::LoadEstimator;
 use crate::pool::{Endpoint, Pool};
 use crate::reading::Reading;
@@ -71,9 +71,20 @@ impl<'a> Cycle<'a> {
             .is_none_or(|limit| self.reading(endpoint).age(self.now).is_some_and(|age| age <= limit))
     }
 
-    /// Load in flight at the endpoint.
+    /// Load in flight at the endpoint, to be compared with a limit.
     pub fn load(&self, endpoint: usize) -> Load {
         self.view.in_flight.get(endpoint).copied().unwrap_or_default()
+    }
+
+    /// Load in flight at the endpoint without what is [deferred](crate::state::deferred_load), to be compared with that of other endpoints.
+    /// Whole numbers as long as no other proxy shares its changes.
+    pub fn comparable_load(&self, endpoint: usize) -> FractionalLoad {
+        let load = FractionalLoad::from(self.load(endpoint));
+        let Some(deferred) = self.view.deferred.get(endpoint) else { return load };
+        FractionalLoad {
+            requests: (load.requests - deferred.requests).max(0.0),
+            tokens: (load.tokens - deferred.tokens).max(0.0),
+        }
     }
 
     /// The state of the plugin at work.

@@ -6,7 +6,7 @@ use super::parameter::PREFIX_PRODUCER;
 use super::{Filter, InflightLoadProducer, Scorer};
 use crate::cycle::{Cycle, Prefix, Session};
 use crate::headers::Headers;
-use crate::load::Load;
+use crate::load::{FractionalLoad, Load};
 use crate::load_estimator::LoadEstimator;
 use crate::pool::{Endpoint, Pool};
 use crate::prompt::{Pieces, Prompt};
@@ -26,6 +26,7 @@ pub(crate) struct Fixture {
     pub(crate) now: Duration,
     pub(crate) readings: Vec<Reading>,
     pub(crate) in_flight: Vec<Load>,
+    pub(crate) deferred: Vec<FractionalLoad>,
     pub(crate) states: PluginStates,
     pub(crate) load_estimator: LoadEstimator,
     labels: Vec<Vec<(String, String)>>,
@@ -41,6 +42,7 @@ impl Fixture {
             now: NOW,
             readings: vec![Reading::default(); endpoints],
             in_flight: vec![],
+            deferred: vec![],
             states: PluginStates::default(),
             load_estimator: InflightLoadProducer::default().estimator(),
             labels: vec![vec![]; endpoints],
@@ -83,6 +85,7 @@ impl Fixture {
             readings: &self.readings,
             readings_arrived: self.now,
             in_flight: &self.in_flight,
+            deferred: &self.deferred,
             avoided: &[],
             states: &self.states,
         };

@@ -32,6 +32,21 @@ impl SubAssign for Load {
     }
 }
 
+/// Load in fractions of a request and of a token: an average, or a part of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FractionalLoad {
+    /// Requests; a difference can be negative.
+    pub requests: f64,
+    /// Tokens; a difference can be negative.
+    pub tokens: f64,
+}
+
+impl From<Load> for FractionalLoad {
+    fn from(Load { requests, tokens }: Load) -> Self {
+        Self { requests: requests as f64, tokens: tokens as f64 }
+    }
+}
+
 /// Load that a request reserves on an endpoint while it is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::load::Load;
+use crate::load::{FractionalLoad, Load};
 use crate::period::Period;
 use crate::pool::Pool;
 use crate::reading::Reading;
@@ -20,6 +20,8 @@ pub struct View<'a> {
     pub readings_arrived: Duration,
     /// Load in flight at each endpoint.
     pub in_flight: &'a [Load],
+    /// The part of it that is [deferred](crate::state::deferred_load).
+    pub deferred: &'a [FractionalLoad],
     /// When each endpoint is [avoided](crate::state::avoidance), on the shell's clock.
     pub avoided: &'a [Period],
     /// The state of the pipeline's plugins.

@@ -1,8 +1,11 @@
 //! Load in flight at each endpoint, counted by all senders.
 
+use core::time::Duration;
+
 use hashbrown::HashMap;
 
-use crate::load::Load;
+use super::deferred_load::DeferredLoads;
+use crate::load::{FractionalLoad, Load};
 use crate::pool::Pool;
 
 /// Set in the number of a sender that is another proxy.
@@ -36,6 +39,8 @@ pub struct InFlight {
     sums: Vec<Load>,
     /// Over the senders that are other proxies.
     others: Vec<Load>,
+    /// Changes of `others` that do not count yet when endpoints are compared.
+    deferred: DeferredLoads,
     picks: Vec<u64>,
     /// Of each sender; missing places at the end are zero.
     senders: HashMap<u64, Vec<Load>>,
@@ -56,11 +61,24 @@ impl InFlight {
                 self.add(sender, endpoint, load);
             }
         }
+        let places: Vec<_> = older.keys.iter().map(|endpoint| self.places.get(endpoint).copied()).collect();
+        self.deferred = older.deferred.moved(places.into_iter());
     }
 
     /// All senders' loads together, in the order of the pool adopted last.
     pub fn loads(&self) -> &[Load] {
         &self.sums[..self.in_pool]
+    }
+
+    /// The part of these loads that is deferred, in the same order. Those missing at the end have none.
+    pub fn deferred(&self) -> &[FractionalLoad] {
+        let deferred = self.deferred.loads();
+        &deferred[..self.in_pool.min(deferred.len())]
+    }
+
+    /// Time passes: less is deferred.
+    pub fn pass(&mut self, time: Duration) {
+        self.deferred.pass(time);
     }
 
     /// The loads of this proxy's workers together, at each endpoint where they have any: also where it has left the pool. The
@@ -114,25 +132,50 @@ impl InFlight {
         self.add(sender, to, load);
     }
 
-    /// Replaces the load of `sender` at one endpoint.
+    /// Replaces the load of `sender` at one endpoint. A change of another proxy's load is deferred, but not its first one.
     pub fn set_at(&mut self, sender: u64, endpoint: u64, load: Load) {
+        let is_deferred = is_other_proxy(sender) && self.senders.contains_key(&sender);
         let all = Load { requests: u64::MAX, tokens: u64::MAX };
+        let older = self.load_at(sender, endpoint);
         self.end(sender, endpoint, all);
         if load != Load::default() {
             self.add(sender, endpoint, load);
         }
+        if is_deferred && let Some(&place) = self.places.get(&endpoint) {
+            self.deferred.change(place, self.in_pool, older, load);
+        }
     }
 
-    /// Replaces the loads of `sender`.
+    /// Replaces the loads of `sender`. Those of another proxy are deferred as [`Self::set_at`] does; if there are none, it is gone.
     pub fn set(&mut self, sender: u64, loads: impl IntoIterator<Item = (u64, Load)>) {
-        self.forget(sender);
+        let older = self.senders.get(&sender).filter(|_| is_other_proxy(sender)).cloned();
+        self.remove(sender);
         for (endpoint, load) in loads {
             self.add(sender, endpoint, load);
         }
+        if let (Some(older), Some(newer)) = (older, self.senders.get(&sender)) {
+            for (place, &to) in newer.iter().enumerate() {
+                let from = older.get(place).copied().unwrap_or_default();
+                self.deferred.change(place, self.in_pool, from, to);
+            }
+        }
+        self.defer_nothing_alone();
     }
 
     /// Drops the loads of `sender`, which is gone.
     pub fn forget(&mut self, sender: u64) {
+        self.remove(sender);
+        self.defer_nothing_alone();
+    }
+
+    /// Without other proxies, all loads are current.
+    fn defer_nothing_alone(&mut self) {
+        if !self.senders.keys().any(|&sender| is_other_proxy(sender)) {
+            self.deferred.clear();
+        }
+    }
+
+    fn remove(&mut self, sender: u64) {
         let loads = self.senders.remove(&sender).unwrap_or_default();
         for (sum, load) in self.sums.iter_mut().zip(&loads) {
             *sum -= *load;
@@ -171,6 +214,12 @@ impl InFlight {
         place
     }
 
+    fn load_at(&self, sender: u64, endpoint: u64) -> Load {
+        let place = self.places.get(&endpoint);
+        let loads = self.senders.get(&sender);
+        place.and_then(|&place| loads?.get(place)).copied().unwrap_or_default()
+    }
+
     /// The place of an endpoint; a new one if it has none.
     fn place(&mut self, endpoint: u64) -> usize {
         *self.places.entry(endpoint).or_insert_with(|| {
@@ -186,6 +235,7 @@ impl InFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::fixture::assert_near;
     use crate::pool::Endpoint;
     use crate::test;
 
@@ -238,6 +288,58 @@ mod tests {
         assert_eq!(in_flight.loads(), [ONE]);
         in_flight.forget(7);
         assert_eq!(in_flight.own().count(), 0);
+    }
+
+    fn deferred(in_flight: &InFlight) -> Vec<f64> {
+        in_flight.deferred().iter().map(|load| load.requests).collect()
+    }
+
+    #[test]
+    fn changes_of_other_proxies_are_deferred_and_own_ones_are_not() {
+        let other = sender_of_proxy(7);
+        let requests = |requests| Load { requests, tokens: 0 };
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.start(7, key(1), ONE);
+        in_flight.set_at(7, key(1), requests(5));
+        in_flight.set(8, [(key(2), requests(5))]);
+        in_flight.set(8, [(key(2), requests(6))]);
+        assert!(deferred(&in_flight).is_empty(), "of this proxy");
+        in_flight.set(other, [(key(1), requests(10))]);
+        assert!(deferred(&in_flight).is_empty(), "what a proxy has when it is first read from");
+        in_flight.set_at(other, key(1), requests(20));
+        let of_first = deferred(&in_flight)[0];
+        assert!((5.0..10.0).contains(&of_first), "{of_first}");
+        in_flight.set(other, [(key(1), requests(20)), (key(2), requests(4))]);
+        let of_second = deferred(&in_flight)[1];
+        assert!((2.0..4.0).contains(&of_second), "{of_second}");
+        assert_near(&deferred(&in_flight), &[of_first, of_second]);
+        in_flight.set(other, [(key(2), requests(4))]);
+        let [ended, unchanged] = deferred(&in_flight)[..] else { panic!("two endpoints") };
+        assert!(ended < 0.0, "{ended}");
+        assert_near(&[unchanged], &[of_second]);
+        in_flight.set_at(other, key(2), NONE);
+        assert_eq!(in_flight.loads(), [requests(5), requests(6)], "the sums are as they were read");
+    }
+
+    #[test]
+    fn what_is_deferred_follows_its_endpoint_and_ends_with_the_last_other_proxy() {
+        let (one, two) = (sender_of_proxy(1), sender_of_proxy(2));
+        let mut in_flight = InFlight::default();
+        in_flight.adopt(&pool(&[1, 2]));
+        in_flight.set(one, [(key(2), ONE)]);
+        in_flight.set(two, [(key(2), ONE)]);
+        in_flight.set_at(one, key(2), Load { requests: 11, tokens: 100 });
+        let of_second = deferred(&in_flight)[1];
+        assert!(of_second > 5.0, "{of_second}");
+        in_flight.adopt(&pool(&[2]));
+        assert_near(&deferred(&in_flight), &[of_second]);
+        in_flight.pass(Duration::from_millis(700));
+        assert_near(&deferred(&in_flight), &[of_second / 2.0]);
+        in_flight.set(two, []);
+        assert_near(&deferred(&in_flight), &[of_second / 2.0]);
+        in_flight.forget(one);
+        assert!(deferred(&in_flight).is_empty(), "its loads do not count any more, not as an average either");
     }
 
     #[test]

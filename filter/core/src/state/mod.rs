@@ -6,6 +6,8 @@
 pub mod avoidance;
 mod change;
 mod cold_order;
+#[expect(clippy::indexing_slicing, reason = "the place that is read was just made")]
+pub mod deferred_load;
 #[expect(clippy::indexing_slicing, reason = "only `place` makes places, and the arrays grow with them")]
 pub mod in_flight;
 pub mod prefix;

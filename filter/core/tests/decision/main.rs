@@ -73,6 +73,7 @@ impl Fixture {
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &[],
+            deferred: &[],
             avoided: &self.avoided,
             states: &self.states,
         }

@@ -123,6 +123,7 @@ impl Fixture {
             readings: &self.readings,
             readings_arrived: NOW,
             in_flight: &self.in_flight,
+            deferred: &[],
             avoided: &[],
             states: &self.states,
         }

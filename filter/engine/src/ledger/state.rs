@@ -117,6 +117,16 @@ impl Ledger {
         self.in_flight.set(sender, loads);
     }
 
+    /// Whether changes of other proxies' loads are [deferred](endpoint_picker::state::deferred_load).
+    pub fn has_deferred(&self) -> bool {
+        !self.in_flight.deferred().is_empty()
+    }
+
+    /// Time passes for what is deferred.
+    pub fn pass(&mut self, time: Duration) {
+        self.in_flight.pass(time);
+    }
+
     /// Drops all loads of a sender that vanished.
     pub fn forget_sender(&mut self, sender: u64) {
         self.in_flight.forget(sender);
@@ -204,6 +214,7 @@ impl Ledger {
             readings,
             readings_arrived,
             in_flight: self.loads(),
+            deferred: self.in_flight.deferred(),
             avoided: self.avoided(),
             states: &self.states,
         }

@@ -113,11 +113,11 @@ impl SharingClient {
         self.importer.peers(now)
     }
 
-    /// The exchange to send now, if there is one; drops the loads of proxies that have vanished. To be called every 20 ms.
+    /// The exchange to send now, if there is one; lets time pass for the loads of others, and drops those of proxies that have vanished. To be called every 20 ms.
     ///
     /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, the next one follows after a pause.
     pub fn next_exchange(&mut self, ledger: &mut impl PeerLedger, now: Duration) -> Option<AgentRequest> {
-        ledger.import(|ledger| self.importer.expire(ledger, now));
+        ledger.import(|ledger| self.importer.pass(ledger, now));
         // Changes about endpoints that are not known yet would be lost.
         let has_pool = ledger.read(|ledger| !ledger.pool().endpoints().is_empty());
         if !has_pool || self.call.is_some() || self.pause.contains(now) {

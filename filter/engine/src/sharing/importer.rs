@@ -42,6 +42,8 @@ pub enum Imported {
         /// Keys of endpoints with the load there, each once and not zero.
         loads: Vec<(u64, Load)>,
     },
+    /// This time has passed, for what is [deferred](endpoint_picker::state::deferred_load) of other proxies' loads.
+    Passed(Duration),
 }
 
 impl Imported {
@@ -54,6 +56,7 @@ impl Imported {
                 }
             }
             Self::Loads { sender, loads } => ledger.set_loads(*sender, loads.iter().copied()),
+            Self::Passed(time) => ledger.pass(*time),
         }
     }
 }
@@ -87,6 +90,8 @@ pub(super) struct Importer {
     /// By number in the ledger.
     senders: HashMap<u64, Sender>,
     must_resend: bool,
+    /// Until when time has passed for deferred loads.
+    passed: Option<Duration>,
 }
 
 /// Another proxy.
@@ -115,7 +120,7 @@ pub(super) struct Made {
 impl Importer {
     /// `own` is this proxy's number as a sender.
     pub(super) fn new(own: u64) -> Self {
-        Self { own: sender_of_proxy(own), senders: HashMap::new(), must_resend: false }
+        Self { own: sender_of_proxy(own), senders: HashMap::new(), must_resend: false, passed: None }
     }
 
     /// Reads a message. Returns what is to be applied.
@@ -178,19 +183,23 @@ impl Importer {
         Ok(())
     }
 
-    /// Drops the loads of senders that do not live any more.
-    pub(super) fn expire(&mut self, ledger: &Ledger, now: Duration) -> Vec<Imported> {
-        let mut expired = Vec::new();
+    /// Drops the loads of senders that do not live any more, and has less of the others' loads deferred.
+    pub(super) fn pass(&mut self, ledger: &Ledger, now: Duration) -> Vec<Imported> {
+        let mut imported = Vec::new();
+        let passed = self.passed.replace(now).map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        if ledger.has_deferred() && !passed.is_zero() {
+            imported.push(Imported::Passed(passed));
+        }
         for number in ledger.senders().filter(|sender| is_other_proxy(*sender)) {
             let unknown = || Sender { heartbeat: now, ..Sender::default() };
             // Another worker of this proxy may have taken it in.
             let sender = self.senders.entry(number).or_insert_with(unknown);
             if !sender.lives(now) {
                 sender.loads.clear();
-                expired.push(Imported::Loads { sender: number, loads: Vec::new() });
+                imported.push(Imported::Loads { sender: number, loads: Vec::new() });
             }
         }
-        expired
+        imported
     }
 
     /// The number of other proxies that send.

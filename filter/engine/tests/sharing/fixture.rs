@@ -81,8 +81,7 @@ impl Proxy {
     }
 
     pub(crate) fn answer(&mut self, feed: &Feed, now: Duration) -> ExchangeOutcome {
-        let answer = AgentAnswer { status: 200, body: feed.encode_to_vec() };
-        self.client.finish(Ok(answer), &mut self.peer, now)
+        self.client.finish(Ok(answer_of(feed)), &mut self.peer, now)
     }
 }
 
@@ -94,6 +93,10 @@ pub(crate) struct Decided {
 
 pub(crate) fn client(sender: u64, epoch: u64) -> SharingClient {
     SharingClient::new("p", "envoy-1".to_owned(), Identity { sender, epoch }, Positions::default())
+}
+
+pub(crate) fn answer_of(feed: &Feed) -> AgentAnswer {
+    AgentAnswer { status: 200, body: feed.encode_to_vec() }
 }
 
 pub(crate) fn decoded(request: &AgentRequest) -> Exchange {

@@ -5,6 +5,8 @@
 
 mod exchanges;
 mod fixture;
+#[cfg(not(target_family = "wasm"))]
+mod herds;
 mod proxies;
 #[cfg(not(target_family = "wasm"))]
 mod queues;

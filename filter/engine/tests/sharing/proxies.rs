@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use endpoint_picker::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 
 use crate::fixture::{Agent, Decided, NONE, ONE, Proxy, START, TICK, key};
@@ -179,4 +180,38 @@ fn prompts_and_restarts_are_compared_by_the_clock_of_the_agent() {
         two.decide("a long prompt ", now).matched > 0,
         "the server restarted before it was sent the prompt"
     );
+}
+
+#[test]
+fn changes_of_another_proxys_loads_are_deferred_for_a_while_and_none_is_without_one() {
+    let started = |requests| Load { requests, tokens: 0 };
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    let mut agent = Agent::new(9);
+    let mut now = START;
+    let mut round = |proxies: &mut [&mut Proxy]| {
+        now += TICK;
+        agent.round(proxies, now);
+        now
+    };
+    let deferred = |proxy: &Proxy| {
+        let view = proxy.peer.ledger().view(&[], START);
+        view.deferred.iter().map(|load| load.requests).collect::<Vec<_>>()
+    };
+    one.peer.apply([change(1, ChangeKind::Started(started(10)))]);
+    round(&mut [&mut one, &mut two]);
+    assert!(deferred(&two).is_empty(), "what a proxy has when it is first read from");
+    one.peer.apply([change(1, ChangeKind::Started(started(10)))]);
+    two.peer.apply([change(2, ChangeKind::Started(started(10)))]);
+    round(&mut [&mut one, &mut two]);
+    let before = deferred(&two)[0];
+    assert!((5.0..10.0).contains(&before) && deferred(&two).len() == 1, "{:?}", deferred(&two));
+    (0..35).for_each(|_| _ = round(&mut [&mut one, &mut two]));
+    let after = deferred(&two)[0];
+    assert!((after - before / 2.0).abs() < 1e-6, "half of it after 700 ms: {after}");
+    assert_eq!(two.peer.ledger().loads()[0], started(20));
+    (0..80).for_each(|_| _ = round(&mut [&mut two]));
+    assert_eq!((two.loads()[0], deferred(&two)), (NONE, vec![]), "the other proxy has vanished");
+    two.peer.apply([change(2, ChangeKind::Started(started(10)))]);
+    round(&mut [&mut two]);
+    assert!(deferred(&two).is_empty());
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use endpoint_picker::load::{FractionalLoad, Load};
 use endpoint_picker::state::in_flight::sender_of_proxy;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore};
 use endpoint_picker_engine::sharing::{Identity, Imported, PeerLedger, Positions};
@@ -89,6 +90,29 @@ fn loads_of_another_proxy_stay_while_workers_come_and_go_and_vanish_when_they_ar
     settle(&mut [&mut one, &mut three], later);
     assert_eq!(three.ledger().loads(), [NONE, NONE]);
     assert_eq!(three.ledger().senders().filter(|sender| *sender == OTHER).count(), 0);
+}
+
+#[test]
+fn every_worker_defers_the_same_of_another_proxys_loads() {
+    let memory = Memory::default();
+    let (mut one, mut two) = (worker(memory.clone()), worker(memory));
+    let of_other = |requests| {
+        let load = Load { requests, tokens: 0 };
+        let changes = vec![Change { endpoint: key(2), kind: ChangeKind::InFlight(load) }];
+        vec![Imported::Changes { sender: OTHER, changes }]
+    };
+    one.import(|_| of_other(10));
+    one.import(|_| of_other(20));
+    let deferred = |worker: &Replica<Memory>| worker.ledger().view(&[], START).deferred.to_vec();
+    let before = deferred(&one)[1].requests;
+    assert!(before > 5.0, "{before}");
+    one.import(|_| vec![Imported::Passed(Duration::from_millis(700))]);
+    one.apply(vec![started(1)]);
+    two.apply(vec![started(1)]);
+    settle(&mut [&mut one, &mut two], START);
+    assert!((deferred(&one)[1].requests - before / 2.0).abs() < 1e-6, "{:?}", deferred(&one));
+    assert_eq!(deferred(&one)[0], FractionalLoad::default(), "workers of this proxy are current");
+    assert_eq!(deferred(&one), deferred(&two));
 }
 
 #[test]

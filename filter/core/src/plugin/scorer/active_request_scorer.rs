@@ -10,7 +10,8 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 /// 1 for an endpoint with at most `idle_threshold` requests in flight, else (max − c) / max · `max_busy_score`, c the
 /// endpoint's requests, max the most of any candidate.
 ///
-/// The counts are this proxy's own and always fresh. The busiest candidate scores 0, also when it is the only one.
+/// Requests of other proxies that share their changes count as [averages](crate::state::deferred_load); less than half a request above the
+/// threshold counts as idle. The busiest candidate scores 0, also when it is the only one.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ActiveRequestScorer {
@@ -47,12 +48,12 @@ impl Plugin for ActiveRequestScorer {
 
 impl Scorer for ActiveRequestScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        let idle = u64::try_from(self.idle_threshold).unwrap_or(0);
+        let idle = self.idle_threshold.max(0) as f64 + 0.5;
         let top = if (0.0..=1.0).contains(&self.max_busy_score) { self.max_busy_score } else { 1.0 };
-        let requests = |&endpoint: &usize| cycle.load(endpoint).requests;
-        let most = candidates.iter().map(requests).max().unwrap_or(0);
+        let requests = |&endpoint: &usize| cycle.comparable_load(endpoint).requests;
+        let most = candidates.iter().map(requests).fold(0.0, f64::max);
         for (score, active) in scores.iter_mut().zip(candidates.iter().map(requests)) {
-            *score = if active <= idle { 1.0 } else { (most - active) as f64 / most as f64 * top };
+            *score = if active < idle { 1.0 } else { (most - active) / most * top };
         }
     }
 }
@@ -60,7 +61,7 @@ impl Scorer for ActiveRequestScorer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Load;
+    use crate::load::{FractionalLoad, Load};
     use crate::plugin::fixture::{Fixture, assert_near};
     use crate::test;
 
@@ -82,6 +83,15 @@ mod tests {
     #[test]
     fn an_endpoint_never_sent_a_request_is_idle() {
         assert_near(&score(&ActiveRequestScorer::default(), &[], 2), &[1.0, 1.0]);
+    }
+
+    #[test]
+    fn what_is_deferred_of_other_proxies_requests_does_not_count() {
+        let mut fixture = Fixture::of(3);
+        fixture.in_flight = [6, 6, 1].map(|requests| Load { requests, tokens: 0 }).to_vec();
+        fixture.deferred =
+            [2.0, -2.0, 0.75].map(|requests| FractionalLoad { requests, tokens: 0.0 }).to_vec();
+        assert_near(&fixture.scores(&ActiveRequestScorer::default()), &[0.5, 0.0, 1.0]);
     }
 
     #[test]

@@ -81,14 +81,14 @@ impl Attribute<'_> {
     ];
 
     fn value(self, cycle: &Cycle<'_>, endpoint: usize) -> Option<f64> {
-        let (reading, load) = (cycle.reading(endpoint), cycle.load(endpoint));
+        let (reading, load) = (cycle.reading(endpoint), cycle.comparable_load(endpoint));
         match self {
             Self::Custom(name) => reading.attribute(name),
             Self::Waiting => reading.waiting.map(|requests| requests as f64),
             Self::Running => reading.running.map(|requests| requests as f64),
             Self::KvUsage => reading.kv_usage,
-            Self::Requests => Some(load.requests as f64),
-            Self::Tokens => Some(load.tokens as f64),
+            Self::Requests => Some(load.requests),
+            Self::Tokens => Some(load.tokens),
         }
     }
 }

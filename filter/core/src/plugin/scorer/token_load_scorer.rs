@@ -44,8 +44,8 @@ impl Scorer for TokenLoadScorer {
         let threshold =
             if self.queue_threshold_tokens > 0 { self.queue_threshold_tokens } else { THRESHOLD } as f64;
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
-            let tokens = cycle.load(endpoint).tokens.saturating_add(cycle.request_tokens(endpoint));
-            *score = 1.0 - (tokens as f64).min(threshold) / threshold;
+            let tokens = cycle.comparable_load(endpoint).tokens + cycle.request_tokens(endpoint) as f64;
+            *score = 1.0 - tokens.min(threshold) / threshold;
         }
     }
 }
@@ -53,7 +53,7 @@ impl Scorer for TokenLoadScorer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Load;
+    use crate::load::{FractionalLoad, Load};
     use crate::plugin::fixture::{Fixture, assert_near, prompt_of};
     use crate::state::prefix::PrefixMatch;
     use crate::test;
@@ -72,6 +72,13 @@ mod tests {
     #[test]
     fn the_score_falls_with_the_tokens_in_flight_and_those_to_come() {
         assert_near(&fixture(&[0, 400, 900, 5_000], 100).scores(&scorer(1_000)), &[0.9, 0.5, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn what_is_deferred_of_other_proxies_tokens_does_not_count() {
+        let mut fixture = fixture(&[400, 400], 100);
+        fixture.deferred = vec![FractionalLoad { requests: 0.0, tokens: 300.0 }];
+        assert_near(&fixture.scores(&scorer(1_000)), &[0.8, 0.5]);
     }
 
     #[test]
