@@ -17,7 +17,7 @@ use std::time::Duration;
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowControlPlan {
-    /// Rounds of the throughput, which is compared most closely.
+    /// Rounds of the overload and of the throughput.
     pub(crate) rounds: u32,
     /// How long more requests are sent than the servers can answer.
     pub(crate) phase: Duration,
@@ -32,7 +32,7 @@ impl FlowControlPlan {
         let start = Duration::from_secs(4);
         let overload = (start + self.phase * 3) * 2;
         let order = (start + Duration::from_secs(3)) * 2;
-        cluster + overload + order + throughput::expected(*self, start) * self.rounds
+        cluster + order + (overload + throughput::expected(*self, start)) * self.rounds
     }
 }
 

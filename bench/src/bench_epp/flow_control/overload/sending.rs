@@ -18,7 +18,7 @@ pub(super) struct Answers {
     /// Who sent it, when it was due from the first moment on, and the time to the first byte of its answer.
     pub(super) served: Vec<(Sender, Duration, Duration)>,
     pub(super) failures: Vec<String>,
-    /// From the first moment to the end of the last answer.
+    /// From the first moment to the end of the last answer; of several rounds, the sum.
     pub(super) took: Duration,
 }
 
@@ -71,6 +71,13 @@ pub(super) async fn send(gated: &GatedServers, sent: &[Sent]) -> Result<Answers>
 }
 
 impl Answers {
+    /// Adds those of another round.
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.served.extend_from_slice(&other.served);
+        self.failures.extend_from_slice(&other.failures);
+        self.took += other.took;
+    }
+
     /// Milliseconds to the first byte within which this share of a band's requests were answered.
     pub(super) fn percentile(&self, band: usize, share: f64) -> f64 {
         let own = self.served.iter().filter(|(sender, _, _)| sender.band == band);

@@ -48,14 +48,15 @@ pub(super) fn tables(samples: &[Sample], plan: FlowControlPlan, capacity: f64) -
     let demand = DEMAND.map(|band| rounded(band.iter().sum::<f64>() * 100.0));
     let all: f64 = DEMAND.iter().flatten().sum();
     let mut text = format!(
-        "Requests as in {WORKLOAD}, {SERVERS} servers of {} requests/s together; for {} s {} % of that is asked for: {} % high, {} % normal, {} % low. \
-         Milliseconds to the first token, p50 / p90 / p99:\n\n",
+        "Requests as in {WORKLOAD}, {SERVERS} servers of {} requests/s together; for {} s {} % of that is asked for: {} % high, {} % normal, {} % low; \
+         the answers of {} rounds together. Milliseconds to the first token, p50 / p90 / p99:\n\n",
         rounded(capacity),
         plan.phase.as_secs(),
         rounded(all * 100.0),
         demand[0],
         demand[1],
-        demand[2]
+        demand[2],
+        plan.rounds
     );
     let times = |sample: &Sample, band: usize| {
         [0.5, 0.9, 0.99].map(|share| rounded(sample.overloaded.percentile(band, share))).join(" / ")
@@ -71,7 +72,7 @@ pub(super) fn tables(samples: &[Sample], plan: FlowControlPlan, capacity: f64) -
             times(sample, 2),
             rounded(before),
             format!("{} {}", rounded(ratio), aim(*gate, ratio <= MOST_OF_UNLOADED)),
-            rounded(overloaded.took.as_secs_f64()),
+            rounded(overloaded.took.as_secs_f64() / f64::from(plan.rounds)),
             failed(sample).to_string(),
         ]
     });
