@@ -1,4 +1,4 @@
-//! A way to a server that can be cut.
+//! Connections to a server that can be cut.
 
 use anyhow::Result;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -35,7 +35,7 @@ impl Gate {
         self.address
     }
 
-    /// Cuts the way, or heals it.
+    /// Cuts all connections, or lets new ones pass.
     pub fn set_open(&self, is_open: bool) {
         self.is_open.send_replace(is_open);
     }
@@ -52,6 +52,6 @@ async fn pass(mut client: TcpStream, server: SocketAddr, mut is_open: watch::Rec
             _ = is_open.wait_for(|is_open| !is_open) => {}
         }
     }
-    // The only failure is that there is no gate any more.
+    // It fails only when the gate has been dropped, and the connection may end then.
     let _ = is_open.wait_for(|is_open| *is_open).await;
 }

@@ -11,7 +11,7 @@ use metrics_agent::api::pools::status::PoolStatus;
 use reqwest::{Response, StatusCode};
 use std::time::{Duration, Instant};
 
-/// Nobody is further behind in normal operation.
+/// In normal operation proxies and agents are less far behind.
 const MOST_BEHIND_MS: u64 = 500;
 /// Requests are over by then, except those at servers that hang.
 const IDLE_DEADLINE: Duration = Duration::from_secs(30);

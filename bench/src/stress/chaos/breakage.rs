@@ -87,7 +87,7 @@ impl ActiveFault {
             Fault::AgentPaused | Fault::AgentPausedLong => proxies.stack(proxy).resume_agent(),
             Fault::EndpointsGarbage | Fault::EndpointLeaves => set_endpoints(proxies, &proxies.addresses()),
             Fault::ManifestGarbage => {
-                proxies.stacks()[proxy].set_manifests(proxies.manifests());
+                proxies.stacks()[proxy].set_manifests(&proxies.calm().manifests);
             }
             Fault::ClientsSlow => self.slow_clients.shutdown().await,
             Fault::EnvoyRestarted => {}
@@ -106,7 +106,7 @@ impl ActiveFault {
             | Fault::MetricsHuge
             | Fault::MetricsSlow => {
                 let concerned = &proxies.servers()[server];
-                concerned.behave(proxies.normal());
+                concerned.behave(proxies.calm().behaviour);
                 concerned.behave_when_scraped(Behaviour::Answer);
                 concerned.set_metrics_text(None);
             }

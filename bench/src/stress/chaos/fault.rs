@@ -57,7 +57,7 @@ impl Fault {
     const OF_SEVERAL: [Self; 5] =
         [Self::ProxyKilled, Self::StoreKilled, Self::StorePaused, Self::StoreFull, Self::StoreUnreachable];
 
-    /// All that so many proxies can have.
+    /// All faults of this number of proxies.
     pub(crate) fn of(proxies: usize) -> Vec<Self> {
         let more: &[Self] = if proxies > 1 { &Self::OF_SEVERAL } else { &[] };
         [&Self::OF_ONE, more].concat()

@@ -8,7 +8,7 @@
 //! - one that a server has accepted and never answers is not: a server that hangs looks like one that computes;
 //! - one whose proxy is killed is servable as long as no byte of an answer has come, because the client, in the place of a load balancer,
 //!   then sends it to another proxy; after the first byte it is not;
-//! - with flow control, one that the queue refuses with a status and a reason that are documented is not: there is no place for it;
+//! - with flow control, one that the queue refuses with a documented status and reason is not, because the queue has no room for it;
 //! - every other one is servable, whatever happens to other servers, agents, their files, the store, other clients or Envoy.
 //!
 //! At least two servers work at any time, and one proxy. A servable request that was not served is *lost*.
@@ -28,7 +28,7 @@ mod table;
 
 use self::breakage::Place;
 use self::fault::Fault;
-use self::proxies::Proxies;
+use self::proxies::{Calm, Proxies};
 use self::servable::FaultLog;
 use self::table::ChaosTable;
 use super::stack::SERVERS;
@@ -82,7 +82,8 @@ pub(crate) async fn run(plan: ChaosPlan) -> Result<ChaosOutcome> {
     let ChaosPlan { lasting, longest, seed, proxies, has_flow_control, workers, rate } = plan;
     let mut rng = SplitMix64::new(seed);
     let (mut faults, mut table) = (FaultLog::new(has_flow_control), ChaosTable::default());
-    let mut proxies = Proxies::start(proxies, workers, has_flow_control.then_some(rate)).await?;
+    let calm = if has_flow_control { queue::calm(rate)? } else { Calm::without_queue()? };
+    let mut proxies = Proxies::start(proxies, workers, calm).await?;
 
     let mix = RequestMix::new(proxies.mixed().to_vec(), PROMPT_BYTES);
     let mix = if has_flow_control { mix.with_senders(queue::sender) } else { mix };

@@ -1,6 +1,5 @@
 //! The proxies that chaos puts under load: one with its agent, or several, each with an agent of its own, that share through a store.
 
-use super::queue;
 use crate::load::MixedProxy;
 use crate::stress::stack;
 use anyhow::{Context, Result};
@@ -25,35 +24,44 @@ pub(super) struct Proxies {
     mixed: Vec<MixedProxy>,
     /// `None` with one proxy.
     store: Option<SharedStore>,
-    manifests: String,
-    /// How servers answer without a fault.
-    normal: Behaviour,
+    calm: Calm,
+}
+
+/// What proxies and servers have without a fault.
+#[derive(Debug)]
+pub(super) struct Calm {
+    pub(super) filter: Filter,
+    /// Those of the agents.
+    pub(super) manifests: String,
+    /// How servers answer.
+    pub(super) behaviour: Behaviour,
 }
 
 /// The store of several agents.
 #[derive(Debug)]
 struct SharedStore {
     store: Store,
-    /// The way of each agent to it.
+    /// One for the connections of each agent.
     gates: Vec<Gate>,
     _dir: RunDir,
 }
 
-/// How servers answer where nothing has to wait: fast, and with some answers in flight at any time.
-const FAST: Behaviour = Behaviour::SlowChunks(Duration::from_millis(10));
+impl Calm {
+    /// Nothing has to wait: servers answer fast, with some answers in flight at any time.
+    pub(super) fn without_queue() -> Result<Self> {
+        let behaviour = Behaviour::SlowChunks(Duration::from_millis(10));
+        Ok(Self { filter: Filter::chosen()?, manifests: objectives::MANIFEST.to_owned(), behaviour })
+    }
+}
 
 impl Proxies {
-    /// Starts this many. With flow control, `rate` requests per second are more than the servers have places for.
-    pub(super) async fn start(proxies: usize, workers: u32, flow_control_at: Option<u32>) -> Result<Self> {
-        let (manifests, normal) = match flow_control_at {
-            Some(rate) => (queue::manifests()?, queue::behaviour(rate)),
-            None => (objectives::MANIFEST.to_owned(), FAST),
-        };
+    /// Starts this many proxies, each with this many workers.
+    pub(super) async fn start(proxies: usize, workers: u32, calm: Calm) -> Result<Self> {
         let store = if proxies > 1 { Some(SharedStore::start(proxies).await?) } else { None };
         let mut stacks: Vec<Stack> = Vec::new();
         for proxy in 0..proxies {
-            let builder = stack::builder(workers).manifests(&manifests).can_hot_restart();
-            let builder = if flow_control_at.is_some() { builder.filter(Filter::Native) } else { builder };
+            let builder =
+                stack::builder(workers).filter(calm.filter).manifests(&calm.manifests).can_hot_restart();
             let builder = match stacks.first() {
                 Some(first) => builder.other_servers(&addresses(first.servers())),
                 None => builder,
@@ -62,9 +70,9 @@ impl Proxies {
             stacks.push(builder.start().await);
         }
         let mixed = stacks.iter().map(MixedProxy::of).collect();
-        let proxies = Self { stacks, mixed, store, manifests, normal };
+        let proxies = Self { stacks, mixed, store, calm };
         for server in proxies.servers() {
-            server.behave(normal);
+            server.behave(proxies.calm.behaviour);
         }
         Ok(proxies)
     }
@@ -100,14 +108,9 @@ impl Proxies {
         addresses
     }
 
-    /// The manifests that the agents have without a fault.
-    pub(super) fn manifests(&self) -> &str {
-        &self.manifests
-    }
-
-    /// How the servers answer without a fault.
-    pub(super) fn normal(&self) -> Behaviour {
-        self.normal
+    /// What proxies and servers have without a fault.
+    pub(super) fn calm(&self) -> &Calm {
+        &self.calm
     }
 
     /// The store that the agents share through.
@@ -115,7 +118,7 @@ impl Proxies {
         Ok(&mut self.store.as_mut().context("one proxy has no store")?.store)
     }
 
-    /// Cuts the way of an agent to the store, or heals it.
+    /// Cuts an agent off from the store, or connects it again.
     pub(super) fn set_reaches_store(&self, proxy: usize, reaches: bool) -> Result<()> {
         self.store.as_ref().context("one proxy has no store")?.gates[proxy].set_open(reaches);
         Ok(())

@@ -1,10 +1,11 @@
 //! Chaos with flow control: more requests than the servers have places for, so that some of every band wait whenever something breaks.
 
-use super::proxies::Proxies;
+use super::proxies::{Calm, Proxies};
 use crate::load::senders::{BANDS, Sender, TENANTS};
 use crate::stress::stack::SERVERS;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::Behaviour;
@@ -20,10 +21,9 @@ const PLACES: usize = 2;
 const OVERLOAD: f64 = 1.4;
 /// The pauses of a server for one request of the mix: 19 in a streamed answer, 11 of 39 requests with a body, and one in another.
 const PAUSES_PER_REQUEST: f64 = (11.0 * 19.0 + 28.0) / 39.0;
-/// Of this many requests,
-const PARTS: usize = 10;
-/// so many are of each band, the highest first: the two upper ones together ask for nearly all places.
+/// Of [`PARTS`] requests, the number of each band, the highest first: the two upper bands together ask for nearly all places.
 const BAND_PARTS: [usize; 3] = [5, 2, 3];
+const PARTS: usize = 10;
 
 /// The agent shows queues a second late.
 const FILL_DEADLINE: Duration = Duration::from_secs(30);
@@ -31,15 +31,13 @@ const FILL_DEADLINE: Duration = Duration::from_secs(30);
 /// Requests that wait, of each band, the highest first.
 pub(super) type Waiting = [u64; BANDS.len()];
 
-/// Configuration and objectives.
-pub(super) fn manifests() -> Result<String> {
-    fs::read_to_string(tools::root().join(MANIFESTS)).with_context(|| MANIFESTS.to_owned())
-}
-
-/// How servers answer so slowly that this many requests per second are too many.
-pub(super) fn behaviour(rate: u32) -> Behaviour {
+/// The native module with a queue, and servers that answer too slowly for this many requests per second.
+pub(super) fn calm(rate: u32) -> Result<Calm> {
+    let manifests =
+        fs::read_to_string(tools::root().join(MANIFESTS)).with_context(|| MANIFESTS.to_owned())?;
     let places = (SERVERS * PLACES) as f64;
-    Behaviour::SlowChunks(Duration::from_secs_f64(OVERLOAD * places / (PAUSES_PER_REQUEST * f64::from(rate))))
+    let pause = Duration::from_secs_f64(OVERLOAD * places / (PAUSES_PER_REQUEST * f64::from(rate)));
+    Ok(Calm { filter: Filter::Native, manifests, behaviour: Behaviour::SlowChunks(pause) })
 }
 
 /// Draws who sends a request.

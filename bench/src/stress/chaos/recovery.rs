@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const IN_A_ROW: usize = 5;
 /// How long to wait for the full rules.
 pub(crate) const GIVE_UP: Duration = Duration::from_secs(30);
-/// Whoever else waits in a queue, its requests are the next.
+/// Its requests go on before all others that wait in a queue.
 pub(super) const URGENT: Sender = Sender { band: 0, tenant: 0 };
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -232,6 +232,7 @@ impl SharingClient {
     fn apply(&mut self, feed: &Feed, ledger: &mut impl PeerLedger, now: Duration) -> Option<String> {
         let mut passed_over = None;
         let agent_now = match feed.since_epoch_ms {
+            // An older agent does not send its time.
             0 => now,
             since_epoch => Duration::from_millis(since_epoch),
         };
