@@ -73,7 +73,7 @@ fn feed(
     let shared = feeds.of(name, &qualified_name);
     let Exchange { sender, proxy, positions, changes, age_ms, .. } = exchange;
     if let Some(changes) = changes {
-        shared.publish(sender, Duration::from_millis(age_ms), changes);
+        shared.publish(sender, Duration::from_millis(age_ms), &changes);
     }
     let (position, deliveries) = shared.feed.read(sender, &proxy, &positions);
     let since_epoch_ms = u64::try_from(clock::since_epoch().as_millis()).unwrap_or(u64::MAX);

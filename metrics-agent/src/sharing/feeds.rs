@@ -156,7 +156,9 @@ impl Store {
 
 impl SharedPool {
     /// Adds a message of a proxy of this agent, which was made this long ago.
-    pub fn publish(&self, sender: u64, age: Duration, changes: Bytes) {
+    pub fn publish(&self, sender: u64, age: Duration, changes: &[u8]) {
+        // A slice of the request would keep all that its connection read at once, headers included.
+        let changes = Bytes::copy_from_slice(changes);
         if let Some(link) = &self.link {
             let arrived = link.clock.now();
             link.outgoing.push(OutgoingMessage { sender, arrived, age, changes: changes.clone() });
