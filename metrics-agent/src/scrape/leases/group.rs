@@ -5,17 +5,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use endpoint_picker_wire::changes::{StoredReading, StoredReadings};
-use endpoint_picker_wire::{CHANGES_FORMAT, Message, reading_from_core, reading_into_core, v1};
+use endpoint_picker_wire::{Message, reading_into_core, v1};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::agents::{Agents, SHOWN_EVERY};
 use super::lease::{Lease, term};
+use super::round::{Claim, Round, stored};
 use crate::runtime::clock::Clock;
-use crate::scrape::slot::{Health, Slot};
+use crate::scrape::slot::Slot;
 
 /// Most leases, and most readings, in one round: the others follow in the next.
 const MAX_AT_ONCE: usize = 1000;
+
+/// How long an agent leaves an endpoint to others after a scrape that failed.
+const YIELD: Duration = Duration::from_secs(10);
 
 /// Longest name of a metric from the store, in bytes.
 const MAX_NAME_BYTES: usize = 256;
@@ -30,9 +35,15 @@ pub(super) struct Group {
     answered: Notify,
 }
 
-#[derive(Default)]
 struct State {
     is_connected: bool,
+    agents: Agents,
+    /// From then on it has read the entries of the others after it has connected.
+    knows_from: Duration,
+    /// Until then, as it has just read an entry.
+    knows_until: Duration,
+    /// Until this agent has to show itself to the others again.
+    shown_until: Duration,
     /// By a hash of the endpoint and of how it is scraped.
     entries: HashMap<u64, Entry>,
 }
@@ -41,6 +52,10 @@ struct Entry {
     slot: Arc<Slot>,
     interval: Duration,
     lease: Lease,
+    /// The agent that should scrape it.
+    preferred: u64,
+    /// After a failure this agent does not take the lease from another one until then.
+    yields_until: Duration,
     /// The task waits for the lease.
     is_wanted: bool,
     /// The lease is given up.
@@ -49,22 +64,25 @@ struct Entry {
     is_newer: bool,
 }
 
-/// What is to be sent to the store.
-#[derive(Debug, Default)]
-pub(super) struct Round {
-    /// Leases to take or renew, with their terms.
-    pub(super) claims: Vec<(u64, Duration)>,
-    pub(super) released: Vec<u64>,
-    pub(super) readings: Vec<StoredReading>,
-}
-
 impl Group {
-    pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, state: Mutex::default(), changed: Notify::new(), answered: Notify::new() }
+    /// The endpoints of this agent, by its number. There are none yet.
+    pub(super) fn new(clock: Clock, agent: u64) -> Self {
+        let state = State {
+            is_connected: false,
+            agents: Agents::new(agent),
+            knows_from: Duration::ZERO,
+            knows_until: Duration::ZERO,
+            shown_until: Duration::ZERO,
+            entries: HashMap::new(),
+        };
+        Self { clock, state: Mutex::new(state), changed: Notify::new(), answered: Notify::new() }
     }
 
     pub(super) fn set_connected(&self, is_connected: bool) {
-        self.state.lock().is_connected = is_connected;
+        let mut state = self.state.lock();
+        state.is_connected = is_connected;
+        state.knows_from = self.clock.now() + SHOWN_EVERY;
+        drop(state);
         self.answered.notify_waiters();
     }
 
@@ -72,35 +90,46 @@ impl Group {
     pub(super) fn renewal_pause(&self) -> Duration {
         let state = self.state.lock();
         let least = state.entries.values().map(|entry| entry.interval).min();
-        least.unwrap_or(Duration::from_secs(1)) / 4
+        (least.unwrap_or(SHOWN_EVERY) / 4).min(SHOWN_EVERY / 4)
     }
 
     /// What is to be sent now.
     pub(super) fn next_round(&self) -> Round {
         let now = self.clock.now();
+        let mut state = self.state.lock();
+        if state.agents.drop_gone(now) {
+            state.prefer();
+        }
+        let knows_others = (state.knows_from..state.knows_until).contains(&now);
         let mut round = Round::default();
-        for (&scrape, entry) in &mut self.state.lock().entries {
+        let State { agents, entries, .. } = &mut *state;
+        for (&scrape, entry) in entries {
             if core::mem::take(&mut entry.is_released) {
                 round.released.push(scrape);
             }
-            let is_claimed = entry.is_wanted || entry.lease.is_due(now, entry.interval);
+            let is_forced = knows_others && agents.is_own(entry.preferred) && entry.can_be_taken(now);
+            let is_claimed = is_forced || entry.is_wanted || entry.lease.is_due(now, entry.interval);
             if is_claimed && round.claims.len() < MAX_AT_ONCE {
-                round.claims.push((scrape, term(entry.interval)));
+                round.claims.push(Claim { scrape, term: term(entry.interval), is_forced });
             }
             if entry.is_newer && round.readings.len() < MAX_AT_ONCE {
                 entry.is_newer = false;
                 round.readings.push(stored(scrape, &entry.slot, now));
             }
         }
+        round.is_shown = !round.readings.is_empty() || state.shown_until <= now;
+        if round.is_shown {
+            state.shown_until = now + SHOWN_EVERY;
+        }
         round
     }
 
     /// Takes the store's answers to claims that were sent at this time: for each the time that another agent still holds the lease;
     /// zero: this agent does. Returns the number of leases that this agent holds.
-    pub(super) fn answer(&self, claims: &[(u64, Duration)], held: &[Duration], sent: Duration) -> usize {
+    pub(super) fn answer(&self, claims: &[Claim], held: &[Duration], sent: Duration) -> usize {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        for (&(scrape, term), &held) in claims.iter().zip(held) {
+        for (&Claim { scrape, term, .. }, &held) in claims.iter().zip(held) {
             let Some(entry) = state.entries.get_mut(&scrape) else { continue };
             entry.is_wanted = false;
             entry.lease =
@@ -112,13 +141,20 @@ impl Group {
         own
     }
 
-    /// Takes readings of another agent, which were added this long ago. Returns their number. Those of endpoints that this agent scrapes
-    /// are left out.
+    /// Takes an entry of an agent, which was added this long ago. Returns the number of readings, without those of endpoints that this agent
+    /// scrapes. An own entry shows that this agent reads those of all.
     pub(super) fn take(&self, readings: StoredReadings, since_added: Duration) -> u64 {
         let now = self.clock.now();
         let added = now.saturating_sub(since_added);
         let mut taken = 0;
         let mut state = self.state.lock();
+        state.knows_until = now + 2 * SHOWN_EVERY;
+        if state.agents.is_own(readings.agent) {
+            return 0;
+        }
+        if state.agents.note(readings.agent, now) {
+            state.prefer();
+        }
         for StoredReading { scrape, reading, failing, kv_usage_metric } in readings.readings {
             let Some(entry) = state.entries.get_mut(&scrape) else { continue };
             let is_own = entry.lease.is_own(now) == Some(true);
@@ -144,18 +180,20 @@ impl Group {
     }
 }
 
-fn stored(scrape: u64, slot: &Slot, now: Duration) -> StoredReading {
-    StoredReading {
-        scrape,
-        reading: reading_from_core(&slot.reading(), now).encode_to_vec().into(),
-        failing: slot.health() == Health::Failing,
-        kv_usage_metric: slot.kv_usage_metric().map_or_else(String::new, |metric| metric.as_ref().to_owned()),
+impl State {
+    /// Determines anew which agent should scrape each endpoint.
+    fn prefer(&mut self) {
+        for (&scrape, entry) in &mut self.entries {
+            entry.preferred = self.agents.preferred(scrape);
+        }
     }
 }
 
-/// The entry of a stream with these readings.
-pub(super) fn entry(agent: u64, readings: Vec<StoredReading>) -> Vec<u8> {
-    StoredReadings { format: CHANGES_FORMAT, agent, readings }.encode_to_vec()
+impl Entry {
+    /// Whether another agent holds the lease, and this one may take it.
+    fn can_be_taken(&self, now: Duration) -> bool {
+        self.yields_until <= now && self.lease.is_own(now) == Some(false)
+    }
 }
 
 /// One endpoint that agents scrape for one another, for its scrape task.
@@ -167,15 +205,19 @@ pub(in crate::scrape) struct SharedScrape {
 
 impl SharedScrape {
     pub(super) fn new(group: &Arc<Group>, scrape: u64, interval: Duration, slot: &Arc<Slot>) -> Self {
+        let mut state = group.state.lock();
         let entry = Entry {
             slot: Arc::clone(slot),
             interval,
             lease: Lease::Free,
+            preferred: state.agents.preferred(scrape),
+            yields_until: Duration::ZERO,
             is_wanted: false,
             is_released: false,
             is_newer: false,
         };
-        group.state.lock().entries.insert(scrape, entry);
+        state.entries.insert(scrape, entry);
+        drop(state);
         Self { group: Arc::clone(group), scrape, interval }
     }
 
@@ -225,6 +267,7 @@ impl SharedScrape {
         if let Some(entry) = self.group.state.lock().entries.get_mut(&self.scrape) {
             entry.is_released = matches!(entry.lease, Lease::Own(_));
             entry.lease = Lease::Free;
+            entry.yields_until = self.group.clock.now() + YIELD;
         }
         self.group.changed.notify_one();
     }

@@ -9,8 +9,9 @@ use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{FromRedisValue, RedisResult};
 use tokio::time::{sleep, timeout};
 
-use super::group::{self, Group, Round};
+use super::group::Group;
 use super::metrics::LeaseMetrics;
+use super::round::{self, Claim, Round};
 use crate::runtime::clock::Clock;
 use crate::store::{Connection, StoreAddress, StoreClock, backoff, store_time};
 
@@ -42,14 +43,14 @@ const STREAM_EXPIRY: usize = 60;
 const LASTING: Duration = Duration::from_secs(2);
 
 /// Takes or renews leases (`KEYS`) for an agent (`ARGV[1]`), each for its time in milliseconds. Returns zero for each that the agent has, and
-/// for the others the milliseconds that another one has it. A time of zero gives a lease up.
+/// for the others the milliseconds that another one has it. A time of zero gives a lease up; one below zero takes it also from another agent.
 const CLAIM: &str = "local held = {}
 for i, key in ipairs(KEYS) do
   local holder, time = redis.call('GET', key), tonumber(ARGV[i + 1])
-  if holder and holder ~= ARGV[1] then
+  if holder and holder ~= ARGV[1] and time >= 0 then
     held[i] = math.max(redis.call('PTTL', key), 1)
   else
-    if time > 0 then redis.call('SET', key, ARGV[1], 'PX', time)
+    if time ~= 0 then redis.call('SET', key, ARGV[1], 'PX', math.abs(time))
     elseif holder then redis.call('DEL', key) end
     held[i] = 0
   end
@@ -120,27 +121,27 @@ impl Link {
             // Leases are renewed also without readings.
             let _ = timeout(self.group.renewal_pause(), self.group.changed.notified()).await;
             sleep(GATHER).await;
-            let Round { claims, released, readings } = self.group.next_round();
+            let Round { claims, released, readings, is_shown } = self.group.next_round();
             if !claims.is_empty() || !released.is_empty() {
                 let sent = self.clock.now();
-                let released = released.into_iter().map(|scrape| (scrape, Duration::ZERO));
-                let all: Vec<_> = claims.iter().copied().chain(released).collect();
+                let claimed = claims.iter().map(|claim| (claim.scrape, milliseconds(claim)));
+                let all: Vec<_> = claimed.chain(released.into_iter().map(|scrape| (scrape, 0))).collect();
                 let mut claim = redis::cmd("EVAL");
                 claim.arg(CLAIM).arg(all.len());
                 for (scrape, _) in &all {
                     claim.arg(self.lease(*scrape));
                 }
                 claim.arg(self.agent);
-                for (_, term) in &all {
-                    claim.arg(u64::try_from(term.as_millis()).unwrap_or(u64::MAX));
+                for (_, time) in &all {
+                    claim.arg(*time);
                 }
                 let held: Vec<u64> = claim.query_async(&mut store).await?;
                 let held: Vec<_> = held.into_iter().map(Duration::from_millis).collect();
                 let own = self.group.answer(&claims, &held, sent);
                 self.metrics.held.set(i64::try_from(own).unwrap_or(i64::MAX));
             }
-            if !readings.is_empty() {
-                let bytes = group::entry(self.agent, readings);
+            if is_shown {
+                let bytes = round::entry(self.agent, readings);
                 let mut pipeline = redis::pipe();
                 pipeline.cmd("XADD").arg(&stream).arg("MAXLEN").arg("~").arg(MAX_ENTRIES).arg("*");
                 pipeline.arg(FIELD).arg(bytes).ignore();
@@ -170,7 +171,6 @@ impl Link {
                     && let Some(Ok(bytes)) = bytes
                     && let Ok(readings) = StoredReadings::decode(bytes.as_slice())
                     && readings.format == CHANGES_FORMAT
-                    && readings.agent != self.agent
                 {
                     self.metrics.read.inc_by(self.group.take(readings, age));
                 }
@@ -181,4 +181,10 @@ impl Link {
             }
         }
     }
+}
+
+/// The time of a claim, as the script has it.
+fn milliseconds(claim: &Claim) -> i64 {
+    let term = i64::try_from(claim.term.as_millis()).unwrap_or(i64::MAX);
+    if claim.is_forced { -term } else { term }
 }

@@ -2,12 +2,15 @@
 //!
 //! In the store each endpoint has a lease, which one agent holds. That agent scrapes the endpoint and adds its readings to the pool's stream,
 //! from which the others take them. A lease lasts for [`Lease::term`](lease::Lease): when its holder is gone, another agent has it
-//! within three intervals. While the store is away, each agent scrapes everything.
+//! within three intervals. Of the agents that are alive, one is [preferred](agents) for each endpoint, and takes the lease from any other.
+//! While the store is away, each agent scrapes everything.
 
+mod agents;
 mod group;
 mod lease;
 mod link;
 mod metrics;
+mod round;
 
 use core::hash::BuildHasher;
 use core::time::Duration;
@@ -61,7 +64,7 @@ impl Leases {
         slot: &Arc<Slot>,
     ) -> SharedScrape {
         let running = self.groups.entry(pool.to_owned()).or_insert_with(|| {
-            let group = Arc::new(Group::new(self.clock));
+            let group = Arc::new(Group::new(self.clock, self.agent));
             let link = Link {
                 pool: pool.to_owned(),
                 address: Arc::clone(&self.address),

@@ -1,6 +1,7 @@
 //! Agents that scrape for one another.
 
 use core::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use metrics_agent::agent::Settings;
@@ -17,8 +18,13 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// An agent that shares the readings of these servers.
 async fn agent(url: &str, servers: &[&ScriptedServer], interval: Duration) -> Agent {
     let addresses: Vec<_> = servers.iter().map(|server| server.address()).collect();
+    agent_of(url, &addresses, interval).await
+}
+
+/// The same with servers at these addresses.
+async fn agent_of(url: &str, addresses: &[SocketAddr], interval: Duration) -> Agent {
     let share = Share::Store(StoreAddress::parse(url).unwrap());
-    let mut settings = Settings { share, share_readings: true, ..scraping(&addresses) };
+    let mut settings = Settings { share, share_readings: true, ..scraping(addresses) };
     settings.scrape.interval = interval;
     let agent = Agent::start(settings).await;
     agent
@@ -38,9 +44,14 @@ async fn held(agent: &Agent) -> usize {
 
 /// The number of scrapes of a server in each interval from now on, over some intervals.
 async fn scrapes_per_interval(server: &ScriptedServer, intervals: u32) -> f64 {
+    scrapes_per(INTERVAL, server, intervals).await
+}
+
+/// The same with intervals of this length.
+async fn scrapes_per(interval: Duration, server: &ScriptedServer, intervals: u32) -> f64 {
     let (before, began) = (server.requests(), Instant::now());
-    tokio::time::sleep(INTERVAL * intervals).await;
-    let took = began.elapsed().div_duration_f64(INTERVAL);
+    tokio::time::sleep(interval * intervals).await;
+    let took = began.elapsed().div_duration_f64(interval);
     (server.requests() - before) as f64 / took
 }
 
@@ -82,19 +93,46 @@ async fn three_agents_scrape_each_server_once_per_interval_and_all_have_its_read
     }
     let shared = two.metric("metrics_agent_shared_readings_total").await;
     assert!(shared + three.metric("metrics_agent_shared_readings_total").await > 10.0);
-    // One that starts has the readings without a scrape of its own.
-    let before = scrapes_of(&one, &two, &three).await;
-    let four = agent(&store.url(), &servers, INTERVAL).await;
-    assert!(held(&four).await == 0 && before > 0.0);
-    assert_eq!(four.metric("metrics_agent_scrapes_total").await.to_string(), "0");
 }
 
-async fn scrapes_of(one: &Agent, two: &Agent, three: &Agent) -> f64 {
-    let mut all = 0.0;
-    for agent in [one, two, three] {
-        all += agent.metric("metrics_agent_scrapes_total").await;
+/// Waits until these agents hold a lease for each endpoint, each of them half as many as if they were equal to half as many again. Returns
+/// how many each holds.
+async fn until_shares_are_even(agents: &[Agent], endpoints: usize) -> Vec<usize> {
+    let even = endpoints as f64 / agents.len() as f64;
+    eventually("even shares", async || {
+        let mut shares = Vec::new();
+        for agent in agents {
+            shares.push(held(agent).await);
+        }
+        let is_even = |share: &usize| (0.5..1.5).contains(&(*share as f64 / even));
+        (shares.iter().sum::<usize>() == endpoints && shares.iter().all(is_even)).then_some(shares)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn each_agent_scrapes_about_as_many_servers_also_when_one_comes_or_goes() {
+    // So many that a share as uneven by chance is one of thousands.
+    const ENDPOINTS: u8 = 200;
+    let interval = Duration::from_secs(1);
+    let store = Store::start(&[]).await;
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let server = ScriptedServer::start_on(any, Behaviour::Text(load(3, 1))).await;
+    let at = |n| SocketAddr::from((Ipv4Addr::new(127, 0, 1, n), server.address().port()));
+    let addresses: Vec<_> = (1..=ENDPOINTS).map(at).collect();
+    let mut agents = vec![agent_of(&store.url(), &addresses, interval).await];
+    until_shares_are_even(&agents, addresses.len()).await;
+    for count in [2, 4, 3] {
+        while agents.len() < count {
+            agents.push(agent_of(&store.url(), &addresses, interval).await);
+        }
+        agents.truncate(count);
+        let began = Instant::now();
+        let shares = until_shares_are_even(&agents, addresses.len()).await;
+        eprintln!("{count} agents have {shares:?} endpoints after {:?}", began.elapsed());
+        let scrapes = scrapes_per(interval, &server, 4).await;
+        assert!((140.0..240.0).contains(&scrapes), "{scrapes} scrapes of 200 endpoints per interval");
     }
-    all
 }
 
 #[tokio::test]
