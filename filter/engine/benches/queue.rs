@@ -88,8 +88,7 @@ fn store(endpoints: u16, detector: &str) -> Store {
 
 /// All that a request does with the queue, from its head to its end.
 fn pass(store: &Store) {
-    let turned_away = store.with_queue(|queue| queue.turn_away(0, 2_048, NOW)).flatten();
-    assert!(turned_away.is_none());
+    assert_eq!(store.with_queue(|queue| queue.refuses(0, 2_048)), Some(false));
     let arrival = Arrival { bytes: 2_048, received: NOW, ..Arrival::default() };
     let entry = store.with_current_queue(NOW, |queue| {
         queue.enter(black_box(&arrival), NOW, || unreachable!("it does not wait"))

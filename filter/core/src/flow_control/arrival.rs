@@ -7,6 +7,9 @@ use crate::headers::Headers;
 /// The flow of requests that name none.
 pub const DEFAULT_FLOW: &str = "default-flow";
 
+/// Longest fairness id in bytes; longer ones are cut. Clients choose them.
+pub const MAX_FAIRNESS_ID: usize = 256;
+
 /// The header that names a request's flow, and its older spelling.
 const FAIRNESS_ID: [&str; 2] = ["x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
 
@@ -51,6 +54,12 @@ impl<'a> Arrival<'a> {
         let fairness_id = headers.get_either(FAIRNESS_ID).unwrap_or(DEFAULT_FLOW);
         let ttft_slo = headers.get_either(TTFT_SLO).and_then(milliseconds);
         Self { fairness_id, priority, bytes, received, ttft_slo, deadline: None }
+    }
+
+    /// The beginning of the fairness id, of [`MAX_FAIRNESS_ID`] bytes at most.
+    pub(super) fn bounded_id(&self) -> &'a str {
+        let longest = MAX_FAIRNESS_ID.min(self.fairness_id.len());
+        (0..=longest).rev().find_map(|end| self.fairness_id.get(..end)).unwrap_or_default()
     }
 }
 

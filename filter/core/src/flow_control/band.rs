@@ -109,8 +109,7 @@ impl Band {
     }
 
     pub(super) fn count(&mut self, outcome: Outcome, waited: Duration) {
-        let ends = Outcome::ALL.iter().zip(&mut self.ends);
-        ends.filter(|(of, _)| **of == outcome).for_each(|(_, waits)| waits.add(waited));
+        outcome.count(&mut self.ends, waited);
     }
 
     /// A request that had waited since `enqueued` has gone on.

@@ -14,15 +14,17 @@ mod machine;
 mod outcome;
 mod pace;
 mod stages;
+mod tenants;
 mod time;
 mod waiting;
 mod waits;
 
-pub use arrival::{Arrival, Ticket};
+pub use arrival::{Arrival, MAX_FAIRNESS_ID, Ticket};
 pub use band::BandStatus;
 pub use config::{BandConfig, Config, Eviction};
 pub use flows::programs::Tokens;
 pub use machine::Machine;
 pub use outcome::{Event, Outcome};
 pub use stages::{StageSaturation, Stages};
+pub use tenants::{MAX_TENANTS, OTHER_TENANTS, TenantStatus};
 pub use waits::{WAIT_BOUNDS, Waits};

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::arrival::Ticket;
+use super::waits::Waits;
 use crate::rejection::{Code, DroppedReason, Rejection};
 
 /// Something that happened to a request.
@@ -66,6 +67,13 @@ impl Outcome {
         Self::EvictedNoEndpoints,
         Self::EvictedContextCancelled,
     ];
+
+    /// Counts a wait with this end among those in the order of [`Self::ALL`].
+    pub(super) fn count(self, ends: &mut [Waits; Self::ALL.len()], waited: Duration) {
+        if let Some(waits) = ends.get_mut(self as usize) {
+            waits.add(waited);
+        }
+    }
 
     /// As the label of a metric.
     pub fn as_str(self) -> &'static str {

@@ -5,6 +5,7 @@ use core::num::NonZeroU32;
 use slab::Slab;
 
 use super::arrival::{Arrival, Ticket};
+use super::tenants::Place;
 use super::time::Nanos;
 
 /// The place of a waiting request, counted from 1. Four bytes, because each request is in several indexes.
@@ -39,11 +40,18 @@ pub(super) struct Waiting {
     pub(super) priority: i32,
     /// The number of its flow in the band.
     pub(super) flow: u32,
+    pub(super) tenant: Place,
 }
 
 impl Waiting {
     /// A request that is in no flow yet.
-    pub(super) fn new(ticket: Ticket, sequence: u64, arrival: &Arrival<'_>, now: Nanos) -> Self {
+    pub(super) fn new(
+        ticket: Ticket,
+        sequence: u64,
+        arrival: &Arrival<'_>,
+        tenant: Place,
+        now: Nanos,
+    ) -> Self {
         Self {
             ticket,
             sequence,
@@ -54,6 +62,7 @@ impl Waiting {
             deadline: arrival.deadline.map_or(Nanos::MAX, Nanos::from),
             priority: arrival.priority,
             flow: 0,
+            tenant,
         }
     }
 

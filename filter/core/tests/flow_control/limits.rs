@@ -74,8 +74,8 @@ fn the_rejection_is_known_before_the_body_arrives() {
     assert_eq!(queue.machine.refusal(0, 1_001), Some(Outcome::RejectedCapacity));
     queue.machine.capacity(1.0, false, queue.now);
     assert_eq!(queue.machine.refusal(0, u64::MAX), Some(Outcome::RejectedNoEndpoints));
-    assert_eq!(queue.machine.turn_away(0, 1_000, queue.now), None);
-    assert_eq!(queue.machine.turn_away(0, 1_001, queue.now), Some(Outcome::RejectedNoEndpoints));
+    assert_eq!(queue.machine.turn_away(&body(0, 1_000), queue.now), None);
+    assert_eq!(queue.machine.turn_away(&body(0, 1_001), queue.now), Some(Outcome::RejectedNoEndpoints));
     let rejected = queue.machine.bands().map(|band| band.ends[2].requests());
     assert_eq!(rejected.collect::<Vec<_>>(), [0, 1, 0], "one of them is counted");
 }

@@ -12,6 +12,7 @@ mod properties;
 mod retries;
 mod run;
 mod shares;
+mod tenants;
 mod times;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

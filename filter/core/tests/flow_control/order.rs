@@ -140,12 +140,12 @@ fn a_new_configuration_puts_waiting_requests_into_its_order() {
     for (flow, priority) in [("a", 0), ("a", 0), ("b", 0), ("a", 9), ("a", 7)] {
         queue.request(flow, priority);
     }
-    // Flows were not distinguished until now, so requests that wait are of one flow.
+    // Flows did not count until now.
     queue.machine.configure(config_of("fcfs-ordering-policy", "round-robin-fairness-policy"), queue.now);
     assert_eq!(queue.waiting(), [1, 0, 4, 0]);
     queue.request("b", 0);
     queue.request("e", 0);
-    assert_eq!(queue.drain(), [4, 6, 1, 7, 2, 3, 5]);
+    assert_eq!(queue.drain(), [4, 1, 3, 7, 2, 6, 5]);
     // The band that is not configured any more is gone with its last request.
     queue.machine.configure(config(), queue.now);
     assert_eq!(queue.waiting(), [0, 0, 0]);

@@ -15,7 +15,7 @@ use crate::run::Run;
 use crate::test;
 
 /// Tries `cases` inputs; `PROPERTY_SEED` at build time gives others than usual.
-fn for_all<S: Strategy>(cases: u32, inputs: &S, holds: impl Fn(S::Value) -> TestCaseResult) {
+pub(crate) fn for_all<S: Strategy>(cases: u32, inputs: &S, holds: impl Fn(S::Value) -> TestCaseResult) {
     const SEED: u64 = 0x5eed_f10c;
     let seed = option_env!("PROPERTY_SEED").map_or(SEED, |seed| seed.parse().unwrap());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed.to_le_bytes(); 4].concat());

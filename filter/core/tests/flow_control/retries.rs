@@ -31,7 +31,7 @@ fn second_tries(fresh: u64) -> (usize, usize) {
         {
             tries.pop();
             second += usize::from(again);
-            let refused = machine.turn_away(0, 0, now);
+            let refused = machine.turn_away(&Arrival::default(), now);
             assert!(refused.is_none_or(|outcome| outcome == Outcome::RejectedCapacity));
             if refused.is_none() {
                 ticket += 1;

@@ -120,6 +120,16 @@ impl Run {
         prop_assert_eq!(self.machine.in_flight(), self.oracle.in_flight());
         for band in &bands {
             prop_assert!(band.requests <= band.max_requests && band.bytes <= band.max_bytes, "{band:?}");
+            let tenants = self.machine.tenants(band.priority);
+            let of_tenants =
+                tenants.fold((0, 0, [(0, Duration::ZERO); 6]), |(requests, bytes, mut ends), it| {
+                    ends.iter_mut().zip(it.ends).for_each(|(sum, waits)| {
+                        *sum = (sum.0 + waits.requests(), sum.1 + waits.total());
+                    });
+                    (requests + it.requests, bytes + it.bytes, ends)
+                });
+            let ends = band.ends.map(|waits| (waits.requests(), waits.total()));
+            prop_assert_eq!(of_tenants, (band.requests, band.bytes, ends));
         }
         let requests: u64 = bands.iter().map(|band| band.requests).sum();
         let bytes: u64 = bands.iter().map(|band| band.bytes).sum();

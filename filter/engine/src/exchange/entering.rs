@@ -23,8 +23,13 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         self.place.received = Some(now);
         let Some(priority) = view.policy().early_priority(self.head.headers()) else { return Ok(None) };
         let bytes = self.head.content_length().unwrap_or(0);
-        let refusal = self.pool.store.with_queue(|queue| queue.turn_away(priority, bytes, now)).flatten();
-        Ok(refusal.map(Decided::Refused))
+        let headers = self.head.headers();
+        let refusal = self.pool.store.with_queue(|queue| {
+            // Its other headers are read only where there is no room.
+            let is_refused = queue.refuses(priority, bytes);
+            is_refused.then(|| queue.turn_away(&Arrival::new(headers, priority, bytes, now), now)).flatten()
+        });
+        Ok(refusal.flatten().map(Decided::Refused))
     }
 
     /// Has the request wait for its turn. `bytes` are those of its body that have arrived. `None`: it goes on now.

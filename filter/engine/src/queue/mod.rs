@@ -79,11 +79,16 @@ impl Queue {
             .for_each(|entrant| entrant.resume(Verdict::Admitted));
     }
 
-    /// The answer to a request of this priority and length of which only the head has arrived, if it would be rejected anyway.
-    pub fn turn_away(&mut self, priority: i32, bytes: u64, now: Duration) -> Option<Refusal> {
+    /// Whether a request of this priority and length would be rejected, if it were offered now.
+    pub fn refuses(&self, priority: i32, bytes: u64) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.refusal(priority, bytes).is_some())
+    }
+
+    /// The answer to a request of which only the head has arrived, if it would be rejected anyway.
+    pub fn turn_away(&mut self, arrival: &Arrival<'_>, now: Duration) -> Option<Refusal> {
         let machine = self.machine.as_mut()?;
-        let outcome = machine.turn_away(priority, bytes, now)?;
-        refusal(machine, outcome, priority, now)
+        let outcome = machine.turn_away(arrival, now)?;
+        refusal(machine, outcome, arrival.priority, now)
     }
 
     /// A request asks to go on. `resume` makes the way to resume it, if it needs one; the error is that one's.

@@ -14,7 +14,8 @@ use crate::plugin::Fairness;
 
 impl Machine {
     /// Adopts another configuration. Waiting requests are put into its order, and none is dropped. A band that is not configured
-    /// any more remains while requests wait in it.
+    /// any more remains while requests wait in it. Where flows and programs did not count until now, those of tenants without
+    /// [figures of their own](Self::tenants) are of one flow.
     pub fn configure(&mut self, config: Config, now: Duration) {
         self.advance(now);
         let in_use = self.bands.iter().filter(|band| !band.is_empty()).map(|band| band.priority);
@@ -22,11 +23,14 @@ impl Machine {
         let mut waiting = Vec::with_capacity(self.waiting.len());
         while let Some((slot, _)) = self.waiting.oldest() {
             let id = self.flow_id(slot).cloned();
-            waiting.extend(self.remove(slot).map(|request| (request, id)));
+            let Some(request) = self.remove(slot) else { continue };
+            let id = id.or_else(|| self.tenants.id(request.tenant).cloned());
+            waiting.push((request, id.unwrap_or_else(|| Arc::from(DEFAULT_FLOW))));
         }
         self.apply(config);
-        for (request, id) in waiting {
-            self.insert(request, id.as_deref().unwrap_or(DEFAULT_FLOW));
+        for (mut request, id) in waiting {
+            request.tenant = self.join_tenant(request.priority, &id);
+            self.insert(request, &id);
         }
     }
 
@@ -47,6 +51,7 @@ impl Machine {
         }
         self.priorities = bands.iter().map(|band| band.priority).collect();
         (self.bands, self.programs) = (bands, programs);
+        self.tenants.retain_bands(|priority| self.priorities.contains(&priority));
         self.reclamation = config.eviction.map(|eviction| {
             let mut reclamation = self.reclamation.take().unwrap_or_default();
             reclamation.adopt(eviction);

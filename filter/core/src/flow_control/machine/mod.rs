@@ -18,6 +18,7 @@ use super::eviction::reclamation::Reclamation;
 use super::flows::programs::{Programs, Tokens};
 use super::outcome::{Event, Outcome};
 use super::pace::Pace;
+use super::tenants::{TenantStatus, Tenants};
 use super::time::Nanos;
 use super::waiting::{Slot, Waiting, WaitingList};
 
@@ -43,6 +44,7 @@ pub struct Machine {
     deadlines: BTreeSet<(Nanos, Slot)>,
     /// Fairness ids of requests in bands without flows, where programs are counted.
     flow_ids: HashMap<Slot, Arc<str>>,
+    tenants: Tenants,
     /// A memory for each policy that has one.
     programs: Vec<Programs>,
     in_flight: InFlight,
@@ -86,6 +88,7 @@ impl Machine {
             rejected: VecDeque::new(),
             deadlines: BTreeSet::new(),
             flow_ids: HashMap::new(),
+            tenants: Tenants::default(),
             programs: Vec::new(),
             in_flight: InFlight::default(),
             reclamation: None,
@@ -108,11 +111,13 @@ impl Machine {
             return;
         }
         self.pace.arrive();
+        let id = arrival.bounded_id();
+        let tenant = self.join_tenant(arrival.priority, id);
         if let Some(outcome) = self.refusal(arrival.priority, arrival.bytes) {
-            return self.reject(ticket, arrival.priority, outcome);
+            return self.reject(ticket, arrival.priority, tenant, outcome);
         }
         self.sequence += 1;
-        self.insert(Waiting::new(ticket, self.sequence, arrival, self.now), arrival.fairness_id);
+        self.insert(Waiting::new(ticket, self.sequence, arrival, tenant, self.now), id);
     }
 
     /// How a request of this priority and length would be rejected, if it were offered now; `None`: it would wait.
@@ -131,10 +136,11 @@ impl Machine {
     }
 
     /// Counts a request as rejected that is answered before it is offered, and returns how; `None`: it would wait.
-    pub fn turn_away(&mut self, priority: i32, bytes: u64, now: Duration) -> Option<Outcome> {
+    pub fn turn_away(&mut self, arrival: &Arrival<'_>, now: Duration) -> Option<Outcome> {
         self.advance(now);
-        let outcome = self.refusal(priority, bytes)?;
-        self.count(priority, outcome, Duration::ZERO);
+        let outcome = self.refusal(arrival.priority, arrival.bytes)?;
+        let tenant = self.join_tenant(arrival.priority, arrival.bounded_id());
+        self.count(arrival.priority, tenant, outcome, Duration::ZERO);
         Some(outcome)
     }
 
@@ -220,6 +226,11 @@ impl Machine {
     /// The bands, the highest priority first.
     pub fn bands(&self) -> impl ExactSizeIterator<Item = BandStatus> {
         self.bands.iter().map(Band::status)
+    }
+
+    /// The tenants of a band, in no order: those with figures of their own, and [the others together](super::OTHER_TENANTS).
+    pub fn tenants(&self, priority: i32) -> impl Iterator<Item = TenantStatus<'_>> {
+        self.tenants.of_band(priority)
     }
 
     /// Requests in flight, without evicted ones.

@@ -7,11 +7,9 @@ use super::{Machine, State};
 use crate::flow_control::arrival::Ticket;
 use crate::flow_control::config::FALLBACK_PRIORITY;
 use crate::flow_control::outcome::{Event, Outcome};
+use crate::flow_control::tenants::Place;
 use crate::flow_control::time::Nanos;
 use crate::flow_control::waiting::{Slot, Waiting};
-
-/// Longest fairness id in bytes; longer ones are cut. Clients choose them.
-const MAX_ID: usize = 256;
 
 impl Machine {
     /// The index of a priority's band.
@@ -20,17 +18,23 @@ impl Machine {
         find(priority).or_else(|| find(FALLBACK_PRIORITY))
     }
 
+    /// The place of the figures of a tenant, of which a request arrives now.
+    pub(super) fn join_tenant(&mut self, priority: i32, id: &str) -> Place {
+        let band = self.band(priority).and_then(|band| self.priorities.get(band));
+        self.tenants.join(band.copied().unwrap_or(FALLBACK_PRIORITY), id, self.now)
+    }
+
     /// Puts a request into the queue, without a look at limits.
     pub(super) fn insert(&mut self, mut waiting: Waiting, id: &str) {
         let Some(band) = self.band(waiting.priority).and_then(|band| self.bands.get_mut(band)) else {
             return;
         };
-        let id = bounded(id);
         waiting.flow = band.join(id, &mut self.programs, self.now);
         let (ticket, deadline) = (waiting.ticket, waiting.deadline);
         let Some(slot) = self.waiting.push(waiting) else { return };
         if let Some(waiting) = self.waiting.get(slot) {
             band.insert(waiting, slot);
+            self.tenants.begin(waiting.tenant, waiting.bytes);
             if band.flow_id(waiting.flow).is_none() && !self.programs.is_empty() {
                 self.flow_ids.insert(slot, Arc::from(id));
             }
@@ -54,6 +58,7 @@ impl Machine {
         self.tickets.remove(&waiting.ticket);
         self.deadlines.remove(&(waiting.deadline, slot));
         self.flow_ids.remove(&slot);
+        self.tenants.end(waiting.tenant, waiting.bytes, self.now);
         let band = self.band(waiting.priority).and_then(|band| self.bands.get_mut(band))?;
         band.remove(&waiting, slot, &self.waiting, &mut self.programs, self.now);
         Some(waiting)
@@ -63,7 +68,7 @@ impl Machine {
     pub(super) fn end(&mut self, slot: Slot, outcome: Outcome) -> Option<(Ticket, Duration)> {
         let waiting = self.remove(slot)?;
         let waited = self.now.since(waiting.enqueued);
-        self.count(waiting.priority, outcome, waited);
+        self.count(waiting.priority, waiting.tenant, outcome, waited);
         if outcome == Outcome::Dispatched
             && let Some(band) = self.band(waiting.priority).and_then(|band| self.bands.get_mut(band))
         {
@@ -72,10 +77,10 @@ impl Machine {
         Some((waiting.ticket, waited))
     }
 
-    pub(super) fn reject(&mut self, ticket: Ticket, priority: i32, outcome: Outcome) {
+    pub(super) fn reject(&mut self, ticket: Ticket, priority: i32, tenant: Place, outcome: Outcome) {
         self.tickets.insert(ticket, State::Rejected(outcome));
         self.rejected.push_back(ticket);
-        self.count(priority, outcome, Duration::ZERO);
+        self.count(priority, tenant, outcome, Duration::ZERO);
     }
 
     pub(super) fn next_rejected(&mut self) -> Option<Event> {
@@ -107,15 +112,10 @@ impl Machine {
         Some(Event::Expire { ticket, outcome, waited })
     }
 
-    pub(super) fn count(&mut self, priority: i32, outcome: Outcome, waited: Duration) {
+    pub(super) fn count(&mut self, priority: i32, tenant: Place, outcome: Outcome, waited: Duration) {
+        self.tenants.count(tenant, outcome, waited);
         if let Some(band) = self.band(priority).and_then(|band| self.bands.get_mut(band)) {
             band.count(outcome, waited);
         }
     }
-}
-
-/// The beginning of an id that is too long.
-fn bounded(id: &str) -> &str {
-    let end = (0..=MAX_ID.min(id.len())).rev().find(|&end| id.is_char_boundary(end));
-    id.get(..end.unwrap_or(0)).unwrap_or_default()
 }

@@ -1,0 +1,205 @@
+//! What waits and how waits have ended, by tenant.
+
+use core::num::NonZeroU16;
+use core::time::Duration;
+use std::sync::Arc;
+
+use hashbrown::{Equivalent, HashMap};
+use slab::Slab;
+
+use super::outcome::Outcome;
+use super::time::Nanos;
+use super::waits::Waits;
+
+/// Most tenants of all bands with figures of their own.
+pub const MAX_TENANTS: usize = 100;
+
+/// The name of all other tenants of a band together, as in the EPP's metrics. A tenant with this name is one of them.
+pub const OTHER_TENANTS: &str = "other";
+
+/// How long a tenant has had no request before another one may take its place. Longer than the windows over which metrics are usually
+/// read: a series that ends has not changed in such a window.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// The figures of tenants: requests of one fairness id in one band.
+///
+/// The first [`MAX_TENANTS`] have figures of their own, all others of a band have one [together](OTHER_TENANTS). When there is no
+/// place for a new tenant, it gets that of the tenant that has been idle the longest, if nothing of that one has waited or ended for
+/// [ten minutes](IDLE). A tenant with waiting requests keeps its place, so the requests and bytes of a band's tenants always add up to the band's.
+///
+/// No count of a series decreases: a replaced tenant's series ends, and if the tenant comes back, another one begins at 0, which
+/// Prometheus takes for the restart of a counter. What the replaced tenant had counted is added to no other series: `rate` and
+/// `increase` would take it for requests of that moment, a second time. So the ends of a band's tenants add up to those of the band
+/// until the first tenant is replaced, and the sum of their rates always does.
+///
+/// Each call takes O(1): all places are looked at only when one may have become free, and they are few.
+#[derive(Debug, Default)]
+pub(super) struct Tenants {
+    tenants: Slab<Tenant>,
+    by_name: HashMap<Name<Arc<str>>, Place>,
+    /// Tenants without [`OTHER_TENANTS`].
+    named: usize,
+    /// No place can be taken before this time.
+    full_until: Nanos,
+}
+
+/// The place of a tenant that has figures, counted from 1: a waiting request is no larger for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(NonZeroU16);
+
+#[derive(Debug)]
+struct Tenant {
+    name: Name<Arc<str>>,
+    requests: u64,
+    bytes: u64,
+    /// In the order of [`Outcome::ALL`].
+    ends: [Waits; Outcome::ALL.len()],
+    /// The time of its last request, or of the end of its last wait.
+    last: Nanos,
+}
+
+/// The name of a tenant; `S` is a kind of text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Name<S> {
+    priority: i32,
+    id: S,
+}
+
+impl Equivalent<Name<Arc<str>>> for Name<&str> {
+    fn equivalent(&self, other: &Name<Arc<str>>) -> bool {
+        self.priority == other.priority && *self.id == *other.id
+    }
+}
+
+impl Tenants {
+    /// The place of the tenant with this id in the band of this priority. A request of it arrives now.
+    pub(super) fn join(&mut self, priority: i32, id: &str, now: Nanos) -> Place {
+        let place = self.find(priority, id).unwrap_or_else(|| {
+            let id = if id != OTHER_TENANTS && self.has_room(now) { id } else { OTHER_TENANTS };
+            self.find(priority, id).unwrap_or_else(|| self.add(priority, id))
+        });
+        if let Some(tenant) = self.tenants.get_mut(place.key()) {
+            tenant.last = now;
+        }
+        place
+    }
+
+    /// The id of a tenant.
+    pub(super) fn id(&self, place: Place) -> Option<&Arc<str>> {
+        self.tenants.get(place.key()).map(|tenant| &tenant.name.id)
+    }
+
+    /// A request begins to wait.
+    pub(super) fn begin(&mut self, place: Place, bytes: u64) {
+        if let Some(tenant) = self.tenants.get_mut(place.key()) {
+            tenant.requests += 1;
+            tenant.bytes = tenant.bytes.saturating_add(bytes);
+        }
+    }
+
+    /// A request waits no more.
+    pub(super) fn end(&mut self, place: Place, bytes: u64, now: Nanos) {
+        if let Some(tenant) = self.tenants.get_mut(place.key()) {
+            tenant.requests = tenant.requests.saturating_sub(1);
+            tenant.bytes = tenant.bytes.saturating_sub(bytes);
+            tenant.last = now;
+        }
+    }
+
+    /// Counts the end of a wait.
+    pub(super) fn count(&mut self, place: Place, outcome: Outcome, waited: Duration) {
+        if let Some(tenant) = self.tenants.get_mut(place.key()) {
+            outcome.count(&mut tenant.ends, waited);
+        }
+    }
+
+    /// Forgets the tenants of bands that are gone. Nothing waits.
+    pub(super) fn retain_bands(&mut self, is_band: impl Fn(i32) -> bool) {
+        let gone = self.by_name.extract_if(|name, _| !is_band(name.priority));
+        for (name, place) in gone {
+            self.tenants.try_remove(place.key());
+            self.named -= usize::from(!name.is_of_others());
+        }
+        self.full_until = Nanos(0);
+    }
+
+    /// The tenants of a band, in no order, and [`OTHER_TENANTS`] if there are any.
+    pub(super) fn of_band(&self, priority: i32) -> impl Iterator<Item = TenantStatus<'_>> {
+        let tenants = self.tenants.iter().map(|(_, tenant)| tenant);
+        tenants.filter(move |tenant| tenant.name.priority == priority).map(|tenant| TenantStatus {
+            fairness_id: &tenant.name.id,
+            requests: tenant.requests,
+            bytes: tenant.bytes,
+            ends: &tenant.ends,
+        })
+    }
+
+    fn find(&self, priority: i32, id: &str) -> Option<Place> {
+        self.by_name.get(&Name { priority, id }).copied()
+    }
+
+    /// Makes room for one more tenant, if that is possible.
+    fn has_room(&mut self, now: Nanos) -> bool {
+        if self.named < MAX_TENANTS {
+            return true;
+        }
+        if now < self.full_until {
+            return false;
+        }
+        let named = self.tenants.iter().filter(|(_, tenant)| !tenant.name.is_of_others());
+        // A waiting tenant is idle from now on at the earliest.
+        let idle_since = |tenant: &Tenant| if tenant.requests > 0 { now } else { tenant.last };
+        let longest = named.map(|(key, tenant)| (idle_since(tenant), key)).min();
+        let Some((since, key)) = longest else { return false };
+        let free_at = since.saturating_add(IDLE.into());
+        if now < free_at {
+            self.full_until = free_at;
+            return false;
+        }
+        if let Some(tenant) = self.tenants.try_remove(key) {
+            self.by_name.remove(&tenant.name);
+            self.named -= 1;
+        }
+        true
+    }
+
+    fn add(&mut self, priority: i32, id: &str) -> Place {
+        let name = Name { priority, id: Arc::from(id) };
+        self.named += usize::from(!name.is_of_others());
+        let (ends, last) = ([Waits::default(); Outcome::ALL.len()], Nanos(0));
+        let key = self.tenants.insert(Tenant { name: name.clone(), requests: 0, bytes: 0, ends, last });
+        let place = Place::new(key);
+        self.by_name.insert(name, place);
+        place
+    }
+}
+
+impl Place {
+    /// There are fewer than 400: the named ones, and one for each band.
+    fn new(key: usize) -> Self {
+        Self(u16::try_from(key + 1).ok().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MAX))
+    }
+
+    fn key(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
+}
+
+impl<S: AsRef<str>> Name<S> {
+    fn is_of_others(&self) -> bool {
+        self.id.as_ref() == OTHER_TENANTS
+    }
+}
+
+/// What waits of a tenant in a band, and how waits have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantStatus<'a> {
+    /// Its fairness id, or [`OTHER_TENANTS`].
+    pub fairness_id: &'a str,
+    /// Waiting requests.
+    pub requests: u64,
+    /// The lengths of their bodies.
+    pub bytes: u64,
+    /// Waits that have ended since the tenant got its place, in the order of [`Outcome::ALL`].
+    pub ends: &'a [Waits; Outcome::ALL.len()],
+}
