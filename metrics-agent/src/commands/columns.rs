@@ -34,6 +34,14 @@ pub(crate) fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
+/// The beginning of a text that is longer than this number of characters.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most).and(text.char_indices().nth(most.saturating_sub(1))) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
 /// A count with its noun, `1 file` or `2 files`.
 pub(crate) fn counted(count: impl TryInto<u64> + fmt::Display + Copy, thing: &str) -> String {
     let plural = if count.try_into().is_ok_and(|count| count == 1) { "" } else { "s" };

@@ -2,11 +2,16 @@
 
 use core::fmt;
 
-use crate::api::queues::status::{BandStatus, QueueStatus};
+use crate::api::queues::status::{BandStatus, QueueStatus, TenantStatus, WaitPercentiles};
 use crate::commands::columns::{self, NOTHING};
 
 const HEADER: [&str; 9] =
     ["PRIORITY", "WAITING", "LIMIT", "BYTES", "WAIT P50", "P90", "P99", "DISPATCHED", "OTHER ENDS"];
+
+const TENANTS_HEADER: [&str; 7] = ["PRIORITY", "TENANT", "WAITING", "BYTES", "WAIT P50", "P90", "P99"];
+
+/// Most characters of a tenant's name: clients choose it.
+const MAX_TENANT: usize = 40;
 
 /// The end of most waits; the others are listed.
 const DISPATCHED: &str = "Dispatched";
@@ -20,13 +25,20 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, queue: &QueueStatus) -> fmt::Res
         queue.in_flight, queue.evicted
     )?;
     writeln!(f, "\n")?;
-    columns::write(f, HEADER, queue.bands.iter().map(row), 0..8)
+    columns::write(f, HEADER, queue.bands.iter().map(row), 0..8)?;
+    let of_band = |band: &BandStatus| -> Vec<_> {
+        band.tenants.iter().map(|tenant| tenant_row(band.priority, tenant)).collect()
+    };
+    let tenants: Vec<_> = queue.bands.iter().flat_map(of_band).collect();
+    if tenants.is_empty() {
+        return Ok(());
+    }
+    writeln!(f)?;
+    columns::write(f, TENANTS_HEADER, tenants, 2..7)
 }
 
 fn row(band: &BandStatus) -> [String; 9] {
-    let [p50, p90, p99] =
-        [band.wait_ms.map(|it| it.p50), band.wait_ms.map(|it| it.p90), band.wait_ms.map(|it| it.p99)]
-            .map(|ms| ms.map_or_else(|| NOTHING.to_owned(), milliseconds));
+    let [p50, p90, p99] = percentiles(band.wait_ms);
     let others = band.outcomes.iter().filter(|(outcome, count)| *outcome != DISPATCHED && **count > 0);
     let others: Vec<String> =
         others.map(|(outcome, count)| format!("{count} {}", columns::printable(outcome))).collect();
@@ -41,6 +53,20 @@ fn row(band: &BandStatus) -> [String; 9] {
         band.outcomes.get(DISPATCHED).copied().unwrap_or(0).to_string(),
         if others.is_empty() { NOTHING.to_owned() } else { others.join(", ") },
     ]
+}
+
+fn tenant_row(priority: i32, tenant: &TenantStatus) -> [String; 7] {
+    let [p50, p90, p99] = percentiles(tenant.wait_ms);
+    let name = columns::shortened(&columns::printable(&tenant.fairness_id), MAX_TENANT);
+    let (requests, bytes) = (tenant.requests.to_string(), tenant.bytes.to_string());
+    [priority.to_string(), name, requests, bytes, p50, p90, p99]
+}
+
+fn percentiles(waits: Option<WaitPercentiles>) -> [String; 3] {
+    waits.map_or_else(
+        || [NOTHING; 3].map(str::to_owned),
+        |waits| [waits.p50, waits.p90, waits.p99].map(milliseconds),
+    )
 }
 
 fn milliseconds(ms: f64) -> String {
@@ -71,6 +97,7 @@ mod tests {
             outcomes: [("Dispatched", 900), ("EvictedTTL", 3), ("RejectedCapacity", 0)]
                 .map(|(outcome, count)| (outcome.to_owned(), count))
                 .into(),
+            tenants: vec![],
         };
         let idle = BandStatus { priority: 0, max_requests: 5000, ..BandStatus::default() };
         let queue =
@@ -85,5 +112,27 @@ PRIORITY  WAITING  LIMIT  BYTES  WAIT P50     P90     P99  DISPATCHED  OTHER END
      -10       42   5000  51200    7.2 ms  340 ms  12.5 s         900  3 EvictedTTL
 ";
         assert!(pool.ends_with(expected), "{pool}");
+    }
+
+    #[test]
+    fn tenants_have_rows_of_their_own() {
+        let tenant = |fairness_id: &str, requests, wait_ms| TenantStatus {
+            fairness_id: fairness_id.to_owned(),
+            requests,
+            bytes: requests * 100,
+            wait_ms,
+        };
+        let waits = WaitPercentiles { p50: 7.25, p90: 340.0, p99: 12_500.0 };
+        let long = format!("\u{1b}[2J{}", "x".repeat(100));
+        let tenants = vec![tenant("team-a", 42, Some(waits)), tenant(&long, 3, None)];
+        let busy = BandStatus { priority: -10, tenants, ..BandStatus::default() };
+        let queue = QueueStatus { bands: vec![BandStatus::default(), busy], ..QueueStatus::default() };
+        let pool = PoolStatus { pool: "p".to_owned(), queue: Some(queue), ..PoolStatus::default() };
+        let expected = "
+PRIORITY  TENANT                                    WAITING  BYTES  WAIT P50     P90     P99
+-10       team-a                                         42   4200    7.2 ms  340 ms  12.5 s
+-10       \u{fffd}[2Jxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…        3    300         -       -       -
+";
+        assert!(pool.to_string().ends_with(expected), "{pool}");
     }
 }

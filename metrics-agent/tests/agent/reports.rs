@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
-use endpoint_picker_wire::report::{Band, BandOutcome, EndpointReport, FlowControl, Rejected, Report};
+use endpoint_picker_wire::report::{
+    Band, BandOutcome, BandTenant, EndpointReport, FlowControl, Rejected, Report,
+};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -55,6 +57,12 @@ fn queue() -> FlowControl {
         bytes: 30,
         max_requests: 10,
         max_bytes: 1_000,
+        tenants: vec![BandTenant {
+            fairness_id: "team-a".to_owned(),
+            requests: 1,
+            bytes: 30,
+            outcomes: vec![dispatched.clone()],
+        }],
         outcomes: vec![dispatched],
         ..Band::default()
     };

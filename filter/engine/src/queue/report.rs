@@ -1,6 +1,8 @@
 //! The queue in the report to the agent.
 
-use endpoint_picker::flow_control::{BandStatus, Outcome, StageSaturation, Waits};
+use endpoint_picker::flow_control::{
+    BandStatus, Machine, OTHER_TENANTS, Outcome, StageSaturation, TenantStatus, Waits,
+};
 use endpoint_picker_wire::report;
 
 use super::Queue;
@@ -19,16 +21,33 @@ impl Queue {
             max_bytes: config.max_bytes.unwrap_or(0),
             in_flight: machine.in_flight() as u64,
             evicted: self.evicted,
-            bands: machine.bands().map(|band| of_band(&band)).collect(),
+            bands: machine.bands().map(|band| of_band(&band, machine)).collect(),
         })
     }
 }
 
-fn of_band(band: &BandStatus) -> report::Band {
+fn of_band(band: &BandStatus, machine: &Machine) -> report::Band {
     let BandStatus { priority, requests, bytes, max_requests, max_bytes, ref ends } = *band;
+    let outcomes = of_outcomes(ends);
+    let mut tenants: Vec<_> = machine.tenants(priority).map(of_tenant).collect();
+    if !outcomes.is_empty() && tenants.iter().all(|tenant| tenant.fairness_id != OTHER_TENANTS) {
+        tenants.push(report::BandTenant {
+            fairness_id: OTHER_TENANTS.to_owned(),
+            ..report::BandTenant::default()
+        });
+    }
+    report::Band { priority, requests, bytes, max_requests, max_bytes, outcomes, tenants }
+}
+
+fn of_tenant(tenant: TenantStatus<'_>) -> report::BandTenant {
+    let TenantStatus { fairness_id, requests, bytes, ends } = tenant;
+    report::BandTenant { fairness_id: fairness_id.to_owned(), requests, bytes, outcomes: of_outcomes(ends) }
+}
+
+/// Without outcomes that never occurred.
+fn of_outcomes(ends: &[Waits; Outcome::ALL.len()]) -> Vec<report::BandOutcome> {
     let outcomes = Outcome::ALL.iter().zip(ends).filter(|(_, waits)| waits.requests() > 0);
-    let outcomes = outcomes.map(|(&outcome, waits)| of_outcome(outcome, waits)).collect();
-    report::Band { priority, requests, bytes, max_requests, max_bytes, outcomes }
+    outcomes.map(|(&outcome, waits)| of_outcome(outcome, waits)).collect()
 }
 
 fn of_outcome(outcome: Outcome, waits: &Waits) -> report::BandOutcome {

@@ -98,8 +98,28 @@ pub struct Band {
     /// Waits that have ended since the start of the proxy, without outcomes that never occurred.
     #[prost(message, repeated, tag = "6")]
     pub outcomes: ::prost::alloc::vec::Vec<BandOutcome>,
+    /// Its tenants, in no order. At most 100 in all bands have figures of their own; all others of a band are one tenant, named `other`. That one is
+    /// present even without figures when a wait has ended, so that only an older proxy has `outcomes` and no tenants.
+    #[prost(message, repeated, tag = "7")]
+    pub tenants: ::prost::alloc::vec::Vec<BandTenant>,
 }
-/// Waits of a band that ended in one way.
+/// The waiting requests of one fairness id and one priority.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BandTenant {
+    /// At most 256 bytes. Clients choose it.
+    #[prost(string, tag = "1")]
+    pub fairness_id: ::prost::alloc::string::String,
+    /// Requests that wait, and the lengths of their bodies.
+    #[prost(uint64, tag = "2")]
+    pub requests: u64,
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Waits that have ended since the tenant got its figures. A tenant that had none of its requests for long may lose them; if it comes back,
+    /// it begins from zero.
+    #[prost(message, repeated, tag = "4")]
+    pub outcomes: ::prost::alloc::vec::Vec<BandOutcome>,
+}
+/// Waits of a band or tenant that ended in one way.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BandOutcome {
     /// The EPP's name: Dispatched, RejectedCapacity, EvictedTTL and so on.

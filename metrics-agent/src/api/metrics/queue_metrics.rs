@@ -1,5 +1,4 @@
-//! The EPP's metrics of flow control under its names, one series for each proxy. Proxies keep no figures of single flows, so there is no
-//! label `fairness_id`.
+//! The EPP's metrics of flow control under its names, one series for each proxy.
 
 use core::fmt;
 
@@ -81,18 +80,24 @@ pub(super) fn register(registry: &mut Registry, pools: &[PoolStatus]) {
         for band in &queue.bands {
             let priority = ("priority", band.priority.to_string());
             let of_band = labels(core::slice::from_ref(&priority));
-            size.get_or_create(&of_band).set(band.requests as f64);
-            bytes.get_or_create(&of_band).set(band.bytes as f64);
             if let Some(share) = share(band.requests, band.max_requests) {
                 use_of_requests.get_or_create(&of_band).set(share);
             }
             if let Some(share) = share(band.bytes, band.max_bytes) {
                 use_of_bytes.get_or_create(&of_band).set(share);
             }
-            for (outcome, ended) in &band.outcomes {
-                let of_outcome = labels(&[priority.clone(), ("outcome", (*outcome).to_owned())]);
+            for (outcome, ended) in band.outcomes.iter() {
+                let of_outcome = labels(&[priority.clone(), ("outcome", outcome.to_owned())]);
                 requests.get_or_create(&of_outcome).inc_by(ended.requests());
-                waits.push((of_outcome, ended.clone()));
+            }
+            for tenant in band.tenants.iter() {
+                let of_tenant = [("fairness_id", tenant.fairness_id.clone()), priority.clone()];
+                size.get_or_create(&labels(&of_tenant)).set(tenant.requests as f64);
+                bytes.get_or_create(&labels(&of_tenant)).set(tenant.bytes as f64);
+                for (outcome, ended) in tenant.outcomes.iter() {
+                    let outcome = ("outcome", outcome.to_owned());
+                    waits.push((labels(&[&of_tenant[..], &[outcome]].concat()), ended.clone()));
+                }
             }
         }
     }
@@ -120,13 +125,15 @@ fn share(used: u64, limit: u64) -> Option<f64> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use endpoint_picker_wire::report::{Band, BandOutcome, FlowControl};
+    use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl};
     use prometheus_client::encoding::text::encode;
 
     use super::*;
     use crate::api::pools::status::ProxyStatus;
 
     fn pool(sent: &FlowControl) -> PoolStatus {
+        let mut queue = QueueReport::read(sent).unwrap();
+        queue.bound_tenants(core::iter::empty(), None);
         let proxy = ProxyStatus {
             proxy: "envoy".to_owned(),
             age_ms: 0,
@@ -134,22 +141,29 @@ mod tests {
             abstained: 0,
             rejected: BTreeMap::new(),
             shadow: None,
-            queue: Some(QueueReport::read(sent).unwrap()),
+            queue: Some(queue),
         };
         PoolStatus { pool: "p".to_owned(), proxies: vec![proxy], ..PoolStatus::default() }
     }
 
     #[test]
     fn queues_are_reported_under_the_names_of_the_epp() {
-        let waits = vec![0, 2, 0, 1];
-        let outcome = BandOutcome { outcome: "Dispatched".to_owned(), waits, wait_seconds: 0.25 };
+        let outcome =
+            |waits, wait_seconds| BandOutcome { outcome: "Dispatched".to_owned(), waits, wait_seconds };
+        let tenant =
+            |id: &str, outcomes| BandTenant { fairness_id: id.to_owned(), requests: 7, bytes: 90, outcomes };
         let band = Band {
             priority: -1,
             requests: 30,
             bytes: 600,
             max_requests: 40,
             max_bytes: 0,
-            outcomes: vec![outcome],
+            outcomes: vec![outcome(vec![0, 2, 0, 1], 0.25)],
+            // A client chooses such a name.
+            tenants: vec![
+                tenant("a\"}\n", vec![outcome(vec![0, 2], 0.05)]),
+                tenant("other", vec![outcome(vec![0, 0, 0, 1], 0.2)]),
+            ],
         };
         let sent = FlowControl {
             decode_saturation: Some(0.5),
@@ -165,9 +179,13 @@ mod tests {
         encode(&mut text, &registry).unwrap();
         let own = r#"inference_pool="p",proxy="envoy""#;
         let duration = "llm_d_epp_flow_control_request_queue_duration_seconds";
+        let a = r#"fairness_id="a\"}\n",priority="-1""#;
+        let other = r#"fairness_id="other",priority="-1""#;
         for line in [
-            format!(r#"llm_d_epp_flow_control_queue_size{{priority="-1",{own}}} 30.0"#),
-            format!(r#"llm_d_epp_flow_control_queue_bytes{{priority="-1",{own}}} 600.0"#),
+            format!("llm_d_epp_flow_control_queue_size{{{a},{own}}} 7.0"),
+            format!("llm_d_epp_flow_control_queue_size{{{other},{own}}} 23.0"),
+            format!("llm_d_epp_flow_control_queue_bytes{{{a},{own}}} 90.0"),
+            format!("llm_d_epp_flow_control_queue_bytes{{{other},{own}}} 510.0"),
             format!(r#"llm_d_epp_flow_control_pool_saturation{{stage="decode",{own}}} 0.5"#),
             format!(r#"llm_d_epp_flow_control_pool_saturation{{stage="effective",{own}}} 1.5"#),
             format!(r#"llm_d_epp_flow_control_capacity_utilization_requests{{priority="-1",{own}}} 0.75"#),
@@ -175,11 +193,14 @@ mod tests {
             format!(r#"llm_d_epp_flow_control_requests_total{{priority="-1",outcome="Dispatched",{own}}} 3"#),
             format!("llm_d_epp_flow_control_revocations_issued_total{{{own}}} 3"),
             format!("# TYPE {duration} histogram"),
-            format!(r#"{duration}_bucket{{le="0.0005",priority="-1",outcome="Dispatched",{own}}} 2"#),
-            format!(r#"{duration}_bucket{{le="60.0",priority="-1",outcome="Dispatched",{own}}} 3"#),
-            format!(r#"{duration}_bucket{{le="+Inf",priority="-1",outcome="Dispatched",{own}}} 3"#),
-            format!(r#"{duration}_sum{{priority="-1",outcome="Dispatched",{own}}} 0.25"#),
-            format!(r#"{duration}_count{{priority="-1",outcome="Dispatched",{own}}} 3"#),
+            format!(r#"{duration}_bucket{{le="0.0001",{a},outcome="Dispatched",{own}}} 0"#),
+            format!(r#"{duration}_bucket{{le="0.0005",{a},outcome="Dispatched",{own}}} 2"#),
+            format!(r#"{duration}_bucket{{le="60.0",{a},outcome="Dispatched",{own}}} 2"#),
+            format!(r#"{duration}_bucket{{le="+Inf",{a},outcome="Dispatched",{own}}} 2"#),
+            format!(r#"{duration}_sum{{{a},outcome="Dispatched",{own}}} 0.05"#),
+            format!(r#"{duration}_count{{{a},outcome="Dispatched",{own}}} 2"#),
+            format!(r#"{duration}_sum{{{other},outcome="Dispatched",{own}}} 0.2"#),
+            format!(r#"{duration}_count{{{other},outcome="Dispatched",{own}}} 1"#),
         ] {
             assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
         }

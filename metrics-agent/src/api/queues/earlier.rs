@@ -4,23 +4,31 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::report::QueueReport;
+use super::tenants::TenantReport;
 use super::waits::Waits;
 
 /// Recent waits are those of between one and two of these periods.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// The waits of a proxy's dispatched requests at earlier times, by priority.
+/// The waits of a proxy's dispatched requests at earlier times.
 #[derive(Clone, Debug)]
 pub struct EarlierWaits {
     since: Duration,
-    older: BTreeMap<i32, Waits>,
-    newer: BTreeMap<i32, Waits>,
+    older: Dispatched,
+    newer: Dispatched,
+}
+
+/// Waits by band and by tenant.
+#[derive(Clone, Debug, Default)]
+struct Dispatched {
+    bands: BTreeMap<i32, Waits>,
+    tenants: BTreeMap<i32, BTreeMap<String, Waits>>,
 }
 
 impl EarlierWaits {
     /// Those of a proxy's first report: no wait is recent yet.
     pub(in crate::api) fn begin(report: &QueueReport, now: Duration) -> Self {
-        let waits = dispatched(report);
+        let waits = Dispatched::of(report);
         Self { since: now, older: waits.clone(), newer: waits }
     }
 
@@ -30,18 +38,37 @@ impl EarlierWaits {
         if now.saturating_sub(self.since) < PERIOD {
             return self;
         }
-        Self { since: now, older: self.newer, newer: dispatched(report) }
+        Self { since: now, older: self.newer, newer: Dispatched::of(report) }
     }
 
     /// The recent waits of a band.
-    pub(super) fn recent(&self, priority: i32, waits: &Waits) -> Waits {
-        self.older.get(&priority).map_or_else(|| waits.clone(), |older| waits.without(older))
+    pub(super) fn of_band(&self, priority: i32, waits: &Waits) -> Waits {
+        recent(waits, self.older.bands.get(&priority))
+    }
+
+    /// The recent waits of a tenant in a band.
+    pub(super) fn of_tenant(&self, priority: i32, fairness_id: &str, waits: &Waits) -> Waits {
+        recent(waits, self.older.tenants.get(&priority).and_then(|tenants| tenants.get(fairness_id)))
     }
 }
 
-fn dispatched(report: &QueueReport) -> BTreeMap<i32, Waits> {
-    let bands = report.bands.iter();
-    bands.filter_map(|band| Some((band.priority, band.dispatched()?.clone()))).collect()
+fn recent(waits: &Waits, older: Option<&Waits>) -> Waits {
+    older.map_or_else(|| waits.clone(), |older| waits.without(older))
+}
+
+impl Dispatched {
+    fn of(report: &QueueReport) -> Self {
+        let mut dispatched = Self::default();
+        for band in &report.bands {
+            if let Some(waits) = band.outcomes.dispatched() {
+                dispatched.bands.insert(band.priority, waits.clone());
+            }
+            let waits = |it: &TenantReport| Some((it.fairness_id.clone(), it.outcomes.dispatched()?.clone()));
+            let tenants = band.tenants.iter().filter_map(waits).collect();
+            dispatched.tenants.insert(band.priority, tenants);
+        }
+        dispatched
+    }
 }
 
 #[cfg(test)]
@@ -60,7 +87,7 @@ mod tests {
     fn waits_are_recent_for_one_to_two_periods() {
         let mut earlier = EarlierWaits::begin(&report(1000), Duration::ZERO);
         let recent = |earlier: &EarlierWaits, dispatched: u64| {
-            earlier.recent(0, report(dispatched).bands[0].dispatched().unwrap()).requests()
+            earlier.of_band(0, report(dispatched).bands[0].outcomes.dispatched().unwrap()).requests()
         };
         let mut found = vec![recent(&earlier, 1000)];
         // One request a second.
@@ -73,6 +100,9 @@ mod tests {
             (found[0], found[29], found[30], found[59], found[60], found[95]),
             (0, 29, 30, 59, 30, 35)
         );
-        assert_eq!(earlier.recent(7, report(3).bands[0].dispatched().unwrap()).requests(), 3, "a new band");
+        let three = report(3);
+        let waits = three.bands[0].outcomes.dispatched().unwrap();
+        assert_eq!(earlier.of_band(7, waits).requests(), 3, "a new band");
+        assert_eq!(earlier.of_tenant(0, "a", waits).requests(), 3, "a new tenant");
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use endpoint_picker::flow_control::Outcome;
 use endpoint_picker::flow_control::config::MAX_BANDS;
+use endpoint_picker::flow_control::{MAX_TENANTS, OTHER_TENANTS};
 use endpoint_picker_wire::report::{Band, FlowControl};
 
-use super::waits::Waits;
+use super::outcomes::Outcomes;
+use super::tenants::Tenants;
 use crate::api::reports::ReportError;
 
 /// The queue of one proxy, as of its last report.
@@ -39,15 +40,20 @@ pub struct BandReport {
     pub max_requests: u64,
     /// Most bytes that may wait.
     pub max_bytes: u64,
-    /// Waits that ended since the proxy started, by the EPP's name of their end.
-    pub outcomes: Vec<(&'static str, Waits)>,
+    /// Waits that ended since the proxy started.
+    pub outcomes: Outcomes,
+    /// Its tenants.
+    pub tenants: Tenants,
 }
+
+/// Most tenants with figures of their own, over all proxies of a pool: as many as the EPP has fairness ids in its metrics.
+const MAX_NAMED: usize = 1000;
 
 /// The stage of the saturation that decides.
 pub(super) const EFFECTIVE: &str = "effective";
 
 impl QueueReport {
-    /// Reads what a proxy sent. Unknown outcomes are left out: the proxy may be newer.
+    /// Reads what a proxy sent; [`Self::bound_tenants`] completes it.
     pub(in crate::api) fn read(sent: &FlowControl) -> Result<Self, ReportError> {
         if sent.bands.len() > MAX_BANDS {
             return Err(ReportError::TooManyBands(sent.bands.len()));
@@ -55,6 +61,11 @@ impl QueueReport {
         let mut priorities = BTreeSet::new();
         if let Some(band) = sent.bands.iter().find(|band| !priorities.insert(band.priority)) {
             return Err(ReportError::RepeatedBand(band.priority));
+        }
+        let tenants = sent.bands.iter().flat_map(|band| &band.tenants);
+        let named = tenants.filter(|tenant| tenant.fairness_id != OTHER_TENANTS).count();
+        if named > MAX_TENANTS {
+            return Err(ReportError::TooManyTenants(named));
         }
         let saturations = [
             ("prefill", sent.prefill_saturation),
@@ -71,37 +82,49 @@ impl QueueReport {
             bands: sent.bands.iter().map(BandReport::read).collect::<Result<_, _>>()?,
         })
     }
+
+    /// Bounds the number of tenants with figures of their own. `others` are the last reports of the pool's other proxies, and `earlier` is the
+    /// one before of this proxy.
+    pub(in crate::api) fn bound_tenants<'a>(
+        &mut self,
+        others: impl Iterator<Item = &'a Self>,
+        earlier: Option<&Self>,
+    ) {
+        let taken: usize = others.flat_map(|queue| &queue.bands).map(|band| band.tenants.named()).sum();
+        let before = |priority| earlier.and_then(|earlier| earlier.tenants_of(priority));
+        let keep =
+            |band: &BandReport| before(band.priority).map_or(0, |earlier| band.tenants.named_before(earlier));
+        let kept: usize = self.bands.iter().map(keep).sum();
+        let mut room = MAX_NAMED.saturating_sub(taken + kept);
+        for band in &mut self.bands {
+            let BandReport { priority, requests, bytes, .. } = *band;
+            band.tenants.bound(requests, bytes, &mut room, before(priority));
+        }
+    }
+
+    fn tenants_of(&self, priority: i32) -> Option<&Tenants> {
+        self.bands.iter().find(|band| band.priority == priority).map(|band| &band.tenants)
+    }
 }
 
 impl BandReport {
     fn read(sent: &Band) -> Result<Self, ReportError> {
-        let mut outcomes = Vec::with_capacity(Outcome::ALL.len());
-        for outcome in Outcome::ALL.map(Outcome::as_str) {
-            if let Some(ended) = sent.outcomes.iter().find(|ended| ended.outcome == outcome) {
-                outcomes.push((outcome, Waits::read(ended)?));
-            }
-        }
         Ok(Self {
             priority: sent.priority,
             requests: sent.requests,
             bytes: sent.bytes,
             max_requests: sent.max_requests,
             max_bytes: sent.max_bytes,
-            outcomes,
+            outcomes: Outcomes::read(&sent.outcomes)?,
+            tenants: Tenants::read(sent)?,
         })
-    }
-
-    /// The waits of requests that went on.
-    pub(super) fn dispatched(&self) -> Option<&Waits> {
-        let found = self.outcomes.iter().find(|(outcome, _)| *outcome == Outcome::Dispatched.as_str());
-        found.map(|(_, waits)| waits)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use endpoint_picker_wire::report::BandOutcome;
+    use endpoint_picker_wire::report::{BandOutcome, BandTenant};
 
     #[test]
     fn known_outcomes_and_stages_are_read() {
@@ -118,7 +141,7 @@ mod tests {
         assert_eq!(queue.saturations, [("effective", 0.5)]);
         let [band] = &queue.bands[..] else { panic!("one band") };
         let counts: Vec<_> =
-            band.outcomes.iter().map(|(outcome, waits)| (*outcome, waits.requests())).collect();
+            band.outcomes.iter().map(|(outcome, waits)| (outcome, waits.requests())).collect();
         assert_eq!((band.priority, counts), (-3, vec![("Dispatched", 2), ("EvictedTTL", 2)]));
     }
 
@@ -134,5 +157,38 @@ mod tests {
         let bound = "the report has a queue of 257 bands; at most 256 are allowed";
         assert_eq!(refusal((0..257).collect()).as_deref(), Some(bound));
         assert_eq!(refusal(vec![1, 0, 1]).as_deref(), Some("the report has the band of priority 1 twice"));
+    }
+
+    /// A band with this many tenants of the names that begin so.
+    fn band_of(tenants: usize, prefix: &str) -> Band {
+        let tenant = |n| BandTenant { fairness_id: format!("{prefix}{n}"), ..BandTenant::default() };
+        Band { tenants: (0..tenants).map(tenant).collect(), ..Band::default() }
+    }
+
+    fn queue(bands: Vec<Band>) -> Result<QueueReport, ReportError> {
+        QueueReport::read(&FlowControl { bands, ..FlowControl::default() })
+    }
+
+    #[test]
+    fn more_tenants_than_a_proxy_names_are_refused() {
+        let bands = |second| vec![band_of(60, "a"), Band { priority: 1, ..band_of(second, "b") }];
+        assert!(queue(bands(40)).is_ok());
+        assert_eq!(queue(bands(41)), Err(ReportError::TooManyTenants(101)));
+    }
+
+    #[test]
+    fn the_tenants_of_all_proxies_are_bounded() {
+        let mut proxies: Vec<QueueReport> = Vec::new();
+        for _ in 0..11 {
+            let mut next = queue(vec![band_of(96, "a")]).unwrap();
+            next.bound_tenants(proxies.iter(), None);
+            proxies.push(next);
+        }
+        let named: Vec<usize> = proxies.iter().map(|queue| queue.bands[0].tenants.named()).collect();
+        assert_eq!(named, [vec![96; 10], vec![40]].concat());
+        let mut again = queue(vec![band_of(96, "a")]).unwrap();
+        let last = proxies.pop();
+        again.bound_tenants(proxies.iter(), last.as_ref());
+        assert_eq!(last, Some(again));
     }
 }

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use endpoint_picker::flow_control::config::MAX_BANDS;
+use endpoint_picker::flow_control::{MAX_FAIRNESS_ID, MAX_TENANTS};
 use endpoint_picker_wire::REPORT_FORMAT;
 
 use super::limits::{MAX_NAME_BYTES, MAX_STATUSES};
@@ -20,6 +21,12 @@ pub enum ReportError {
     TooManyBands(usize),
     /// The report has the band of this priority more than once.
     RepeatedBand(i32),
+    /// The report has a queue of this number of tenants.
+    TooManyTenants(usize),
+    /// The report has a fairness id of this number of bytes.
+    LongTenant(usize),
+    /// The report has a fairness id more than once in the band of this priority.
+    RepeatedTenant(i32),
     /// The report has waits that cannot be added up.
     InvalidWaits,
     /// This number of other proxies report on the pool.
@@ -46,6 +53,18 @@ impl fmt::Display for ReportError {
                 write!(f, "the report has a queue of {n} bands; at most {MAX_BANDS} are allowed")
             }
             Self::RepeatedBand(priority) => write!(f, "the report has the band of priority {priority} twice"),
+            Self::TooManyTenants(n) => {
+                write!(f, "the report has a queue of {n} tenants; at most {MAX_TENANTS} are allowed")
+            }
+            Self::LongTenant(bytes) => {
+                write!(
+                    f,
+                    "the report has a fairness id of {bytes} bytes; at most {MAX_FAIRNESS_ID} are allowed"
+                )
+            }
+            Self::RepeatedTenant(priority) => {
+                write!(f, "the report has a fairness id twice in the band of priority {priority}")
+            }
             Self::InvalidWaits => f.write_str("the report has waits that cannot be added up"),
             Self::TooManyProxies(max) => {
                 write!(f, "{max} other proxies report on this pool; no more are allowed (--max-proxies)")

@@ -112,8 +112,12 @@ impl Reports {
             }
         };
         let entries = report.endpoints.iter().filter(|entry| pool.index_of(entry.endpoint).is_some());
-        let earlier = last.and_then(|last| last.queue.as_ref()).map(|(_, earlier)| earlier.clone());
-        let queue = queue.map(|queue| {
+        let before = last.and_then(|last| last.queue.as_ref());
+        let earlier = before.map(|(_, earlier)| earlier.clone());
+        let queue = queue.map(|mut queue| {
+            let others = proxies.iter().filter(|(proxy, _)| **proxy != report.proxy);
+            let others = others.filter_map(|(_, other)| other.queue.as_ref());
+            queue.bound_tenants(others.map(|(queue, _)| queue), before.map(|(queue, _)| queue));
             let begin = || EarlierWaits::begin(&queue, now);
             let earlier = earlier.map_or_else(begin, |earlier| earlier.next(&queue, now));
             (queue, earlier)

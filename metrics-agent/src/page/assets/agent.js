@@ -54,6 +54,17 @@
  * @property {{connected: boolean, read_behind_ms: number, unwritten: number, write_behind_ms: number}} [store]
  */
 
+/** @typedef {{p50: number, p90: number, p99: number}} Waits of the last minute, in milliseconds */
+
+/**
+ * The waiting requests of one tenant in a band.
+ * @typedef {object} Tenant
+ * @property {string} fairness_id clients choose it; `other`: all tenants that proxies do not count one by one
+ * @property {number} requests
+ * @property {number} bytes
+ * @property {Waits | null} wait_ms null: none was dispatched
+ */
+
 /**
  * The waiting requests of one priority.
  * @typedef {object} Band
@@ -62,8 +73,9 @@
  * @property {number} bytes
  * @property {number} max_requests
  * @property {number} max_bytes
- * @property {{p50: number, p90: number, p99: number} | null} wait_ms of the last minute; null: none was dispatched
+ * @property {Waits | null} wait_ms null: none was dispatched
  * @property {Record<string, number>} outcomes requests by the end of their wait
+ * @property {Tenant[]} [tenants] those of which most wait; absent: requests name none
  */
 
 /**

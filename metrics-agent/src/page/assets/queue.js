@@ -1,10 +1,10 @@
-// The queue of flow control: how many requests of each priority wait, and for how long.
+// The queue of flow control: how many requests of each priority and tenant wait, and for how long.
 
 import { sum } from "/page/agent.js";
 import { formatShare } from "/page/charts.js";
 import { formatAge, MISSING } from "/page/table.js";
 
-/** @import { Band, Status } from "/page/agent.js" */
+/** @import { Band, Status, Tenant, Waits } from "/page/agent.js" */
 
 /** The end of most waits; the others are listed. */
 const DISPATCHED = "Dispatched";
@@ -17,16 +17,23 @@ const formatWhole = (count) => count.toLocaleString("en");
 /** @param {number} ms */
 const formatWait = (ms) => (ms < 10 ? `${ms.toFixed(1)} ms` : formatAge(Math.round(ms)));
 
+/** @param {Waits | null} waits */
+const formatWaits = (waits) =>
+  waits ? [waits.p50, waits.p90, waits.p99].map(formatWait) : [MISSING, MISSING, MISSING];
+
 /** @param {Band} band */
 function cells({ priority, requests, bytes, max_requests, max_bytes, wait_ms, outcomes }) {
-  const waits = wait_ms ? [wait_ms.p50, wait_ms.p90, wait_ms.p99].map(formatWait) : [MISSING, MISSING, MISSING];
   const shares = [requests / max_requests, bytes / max_bytes].filter(Number.isFinite);
   const others = Object.entries(outcomes).filter(([outcome, count]) => outcome !== DISPATCHED && count > 0);
   return [
-    String(priority), formatWhole(requests), shares.length > 0 ? formatShare(Math.max(...shares)) : MISSING, ...waits,
+    String(priority), formatWhole(requests), shares.length > 0 ? formatShare(Math.max(...shares)) : MISSING, ...formatWaits(wait_ms),
     formatWhole(outcomes[DISPATCHED] ?? 0), others.map(([outcome, count]) => `${formatWhole(count)} × ${outcome}`).join(", ") || "0",
   ];
 }
+
+/** @param {Tenant} tenant */
+const tenantCells = ({ fairness_id, requests, wait_ms }) =>
+  [fairness_id, formatWhole(requests), "", ...formatWaits(wait_ms), "", ""];
 
 /**
  * Requests that wait in the proxies, for the facts above the charts; nothing without a queue.
@@ -58,6 +65,12 @@ export function showQueue(place, { queue }) {
   for (const band of queue.bands) {
     const row = body.insertRow();
     for (const text of cells(band)) row.insertCell().textContent = text;
+    for (const tenant of band.tenants ?? []) {
+      const row = body.insertRow();
+      row.className = "tenant";
+      row.title = tenant.fairness_id;
+      for (const text of tenantCells(tenant)) row.insertCell().textContent = text;
+    }
   }
   const frame = document.createElement("div");
   frame.className = "frame";

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use endpoint_picker_engine::agent::Reporter;
 use endpoint_picker_engine::pool_store::PoolStore;
-use endpoint_picker_wire::report::{Band, BandOutcome, FlowControl, Report};
+use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl, Report};
 use endpoint_picker_wire::{Message, v1};
 
 use super::{FREE, Queueing, of};
@@ -29,12 +29,23 @@ fn the_report_has_what_waits_and_how_waits_ended() {
     queueing.read(&FREE);
     queueing.tick();
     let queue = report(&queueing.fixture).flow_control.unwrap();
-    let band = |priority, requests, outcomes| Band {
+    let tenant = |fairness_id: &str, requests, outcomes| BandTenant {
+        fairness_id: fairness_id.to_owned(),
+        requests,
+        bytes: requests * 30,
+        outcomes,
+    };
+    // All requests are of one tenant; the others are there once a wait has ended.
+    let band = |priority, requests, outcomes: Vec<BandOutcome>| Band {
         priority,
         requests,
         bytes: requests * 30,
         max_requests: 5_000,
         max_bytes: 1_000_000_000,
+        tenants: [tenant("default-flow", requests, outcomes.clone())]
+            .into_iter()
+            .chain((!outcomes.is_empty()).then(|| tenant("other", 0, vec![])))
+            .collect(),
         outcomes,
     };
     let outcome = |outcome: &str, waits, wait_seconds| {
@@ -57,6 +68,35 @@ fn the_report_has_what_waits_and_how_waits_ended() {
     };
     assert_eq!(queue, expected);
     assert!((queue.saturation - 2.0 / 15.0).abs() < 1e-9, "{}", queue.saturation);
+}
+
+#[test]
+fn the_report_has_the_tenants_of_each_band() {
+    let flow_control = v1::FlowControl { max_requests: 3, ..v1::FlowControl::default() };
+    let mut queueing = Queueing::saturated(flow_control);
+    let tenant = |id: &'static str| [("x-llm-d-inference-fairness-id", id)];
+    let _waits = ["b", "a", "b"].map(|id| queueing.waiting_request(&tenant(id)));
+    let mut refused = queueing.request(&tenant("a"));
+    refused.head(&mut queueing.fixture);
+    assert_eq!(refused.rejection().status, 429);
+    let queue = report(&queueing.fixture).flow_control.unwrap();
+    let band = queue.bands.into_iter().find(|band| band.priority == 0).unwrap();
+    let mut tenants: Vec<_> = band
+        .tenants
+        .into_iter()
+        .map(|it| {
+            (it.fairness_id, it.requests, it.bytes, it.outcomes.into_iter().map(|it| it.outcome).collect())
+        })
+        .collect();
+    tenants.sort();
+    let tenant = |id: &str, requests, outcomes: Vec<&str>| {
+        let outcomes: Vec<_> = outcomes.into_iter().map(str::to_owned).collect();
+        (id.to_owned(), requests, requests * 30, outcomes)
+    };
+    assert_eq!(
+        tenants,
+        [tenant("a", 1, vec!["RejectedCapacity"]), tenant("b", 2, vec![]), tenant("other", 0, vec![])]
+    );
 }
 
 #[test]
