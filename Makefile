@@ -83,8 +83,8 @@ chaos: build $(if $(FLOW_CONTROL),native) ## Inject one fault after another unde
 		$(addprefix --proxies ,$(PROXIES)) $(if $(FLOW_CONTROL),--flow-control)
 
 .PHONY: soak
-soak: build ## Run the same load for long (SECONDS=600); fails when memory grows or logs flood
-	@$(target_dir)/debug/bench soak --seconds $(or $(SECONDS),600)
+soak: build ## Run the same load for long (SECONDS=1830); fails when memory grows or logs flood
+	@$(target_dir)/debug/bench soak $(addprefix --seconds ,$(SECONDS))
 
 .PHONY: parity
 parity: build ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy

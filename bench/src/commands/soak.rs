@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Puts the whole stack under the same load for long and watches memory and logs.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// How long, in seconds; the first third warms up.
-    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(30..))]
+    /// How long, in seconds. The first third warms up; by default until the agent has kept proxies' changes for as long as it does.
+    #[arg(long, default_value_t = 1830, value_parser = clap::value_parser!(u64).range(30..))]
     seconds: u64,
     /// Determines the mix of requests.
     #[arg(long, default_value_t = 1)]
