@@ -225,7 +225,7 @@ bench-epp: tools wasm native ## Compare with the EPP and with round robin, 30 mi
 	@epp=$$(tools/epp) && EPP=$$epp $(target_dir)/release/bench epp $(if $(QUICK),--quick) $(addprefix --only ,$(ONLY)) $(if $(WRITE),--write)
 
 .PHONY: bench-proxies
-bench-proxies: tools native ## Compare proxies that share with one, with such that do not and with the EPP, 15 minutes (QUICK=1; ONLY=choices: a part; WRITE=1 into docs)
+bench-proxies: tools native ## Compare proxies that share with one, with such that do not and with the EPP, 33 minutes (QUICK=1: 10; ONLY=choices: a part; WRITE=1 into docs)
 	@tools/debian wrk redis-server
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
 	@$(if $(filter-out choices,$(ONLY)),,epp=$$(tools/epp) && EPP=$$epp) $(target_dir)/release/bench proxies $(if $(QUICK),--quick) \

@@ -43,9 +43,21 @@ pub(crate) type Setting = (Arrangement, usize);
 /// The settings of a round, in groups.
 type Round = &'static [&'static [Setting]];
 
+pub(crate) const ONE: Setting = (Arrangement::Apart, 1);
+
+/// Least share of the prompt tokens that one proxy has cached, for proxies that share.
+pub(crate) const LEAST_OF_ONE: f64 = 0.98;
+/// Most p90 to the first token beside one proxy.
+pub(crate) const MOST_OF_ONE: f64 = 1.05;
+
+/// Whether cached tokens and the p90, both divided by those of one proxy, reach the aims.
+pub(crate) fn is_as_good([cached, p90]: [f64; 2]) -> bool {
+    cached >= LEAST_OF_ONE && p90 <= MOST_OF_ONE
+}
+
 /// All of ours: one proxy, and several that share and that do not.
 pub(crate) const OURS: &[Setting] = &[
-    (Arrangement::Apart, 1),
+    ONE,
     (Arrangement::Store, 2),
     (Arrangement::OneAgent, 2),
     (Arrangement::Apart, 2),
@@ -66,7 +78,7 @@ const EPPS: &[Setting] = &[
     (Arrangement::OwnEpps, 8),
 ];
 const FEW: &[Setting] = &[
-    (Arrangement::Apart, 1),
+    ONE,
     (Arrangement::Store, 4),
     (Arrangement::OneAgent, 4),
     (Arrangement::Apart, 4),
@@ -75,6 +87,14 @@ const FEW: &[Setting] = &[
 ];
 /// Two rounds, one of them with the EPP, within the time of a run.
 pub(crate) const ALL_ROUNDS: &[Round] = &[&[OURS, EPPS], &[OURS]];
+/// Those of [`SHARING_ROUNDS`].
+pub(crate) const SHARING: &[Setting] =
+    &[ONE, (Arrangement::Store, 2), (Arrangement::Store, 4), (Arrangement::Store, 8)];
+const SHARING_ROUND: Round = &[SHARING];
+/// Enough rounds for a median, of one proxy and of such that share through a store.
+pub(crate) const SHARING_ROUNDS: &[Round] = &[SHARING_ROUND; 5];
+/// The same, twice.
+pub(crate) const QUICK_SHARING_ROUNDS: &[Round] = &[SHARING_ROUND; 2];
 /// One and four proxies, once.
 pub(crate) const QUICK_ROUND: &[Round] = &[&[FEW]];
 

@@ -2,7 +2,7 @@
 
 use crate::bench_proxies::{
     self, ALL_ROUNDS, ChoicePlan, CostPlan, FEW_SETTINGS, FailurePlan, HerdPlan, OURS, OutagePlan,
-    QUICK_ROUND,
+    QUICK_ROUND, QUICK_SHARING_ROUNDS, SHARING_ROUNDS, SimulationPlan,
 };
 use crate::epp::binary;
 use crate::load::wrk;
@@ -23,7 +23,7 @@ pub(super) struct Flags {
     /// The EPP's binary, a path or a name on PATH. Only the part choices needs it.
     #[arg(long, env = "EPP", default_value = "epp")]
     epp: PathBuf,
-    /// A shorter run, of 5 minutes.
+    /// A shorter run, of 10 minutes.
     #[arg(long)]
     quick: bool,
     /// Determines all requests, their times and their proxies.
@@ -44,6 +44,10 @@ pub(super) struct Flags {
 enum Part {
     /// Cached prompts and times to the first token.
     Choices,
+    /// The same of one proxy and of such that share, in five rounds.
+    Rounds,
+    /// The same of many rounds, in simulated time.
+    Simulation,
     /// How often proxies send requests to the same best server.
     Herds,
     /// The store and proxies are killed.
@@ -53,12 +57,15 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Choices, Self::Herds, Self::Failures, Self::Cost];
+    const ALL: [Self; 6] =
+        [Self::Choices, Self::Rounds, Self::Simulation, Self::Herds, Self::Failures, Self::Cost];
 
     /// Its name in the document.
     fn name(self) -> &'static str {
         match self {
             Self::Choices => "make bench-proxies: choices",
+            Self::Rounds => "make bench-proxies: rounds",
+            Self::Simulation => "make bench-proxies: simulation",
             Self::Herds => "make bench-proxies: herds",
             Self::Failures => "make bench-proxies: failures",
             Self::Cost => "make bench-proxies: cost",
@@ -69,6 +76,8 @@ impl Part {
 /// The plans of all parts.
 struct Plans<'a> {
     choices: ChoicePlan<'a>,
+    rounds: ChoicePlan<'a>,
+    simulation: SimulationPlan,
     herds: HerdPlan,
     failures: FailurePlan,
     cost: CostPlan,
@@ -78,14 +87,23 @@ impl<'a> Plans<'a> {
     fn new(is_quick: bool, seed: u64, filter: Filter, epp: &'a Path) -> Self {
         let seconds = Duration::from_secs;
         let pick = |quick, whole| seconds(if is_quick { quick } else { whole });
+        let choices = ChoicePlan {
+            rounds: if is_quick { QUICK_ROUND } else { ALL_ROUNDS },
+            warm_up: seconds(4),
+            phase: pick(4, 6),
+            seed,
+            filter,
+            epp,
+        };
+        let sharing = if is_quick { QUICK_SHARING_ROUNDS } else { SHARING_ROUNDS };
         Self {
-            choices: ChoicePlan {
-                rounds: if is_quick { QUICK_ROUND } else { ALL_ROUNDS },
+            choices,
+            rounds: ChoicePlan { rounds: sharing, ..choices },
+            simulation: SimulationPlan {
+                rounds: if is_quick { 20 } else { 200 },
                 warm_up: seconds(4),
-                phase: pick(4, 6),
+                phase: seconds(6),
                 seed,
-                filter,
-                epp,
             },
             herds: HerdPlan {
                 settings: if is_quick { FEW_SETTINGS } else { OURS },
@@ -113,6 +131,8 @@ impl<'a> Plans<'a> {
     fn expected(&self, part: Part) -> Duration {
         match part {
             Part::Choices => self.choices.expected(),
+            Part::Rounds => self.rounds.expected(),
+            Part::Simulation => self.simulation.expected(),
             Part::Herds => self.herds.expected(),
             Part::Failures => self.failures.expected(),
             Part::Cost => self.cost.expected(),
@@ -122,6 +142,8 @@ impl<'a> Plans<'a> {
     async fn measure(&self, part: Part, progress: &Progress) -> Result<String> {
         match part {
             Part::Choices => bench_proxies::choices(self.choices, progress).await,
+            Part::Rounds => bench_proxies::rounds(self.rounds, progress).await,
+            Part::Simulation => bench_proxies::simulation(self.simulation, progress),
             Part::Herds => bench_proxies::herds(self.herds, progress).await,
             Part::Failures => bench_proxies::failures(self.failures, progress).await,
             Part::Cost => bench_proxies::cost(self.cost, progress).await,

@@ -9,8 +9,7 @@ mod batch;
 mod batch_tests;
 mod kv_cache;
 
-use batch::BLOCK_TOKENS;
-pub use batch::{Batch, BatchRequest, PrefixCacheCounts, TOKEN_BYTES};
+pub use batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, TOKEN_BYTES};
 
 use crate::metrics::{CacheConfig, Lora, Metrics};
 use crate::protocol::MODEL;

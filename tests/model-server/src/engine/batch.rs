@@ -12,7 +12,7 @@ use std::time::Duration;
 use xxhash_rust::xxh64::xxh64;
 
 /// Tokens in a cache block, vLLM's default.
-pub(crate) const BLOCK_TOKENS: u32 = 16;
+pub const BLOCK_TOKENS: u32 = 16;
 const BLOCK: usize = BLOCK_TOKENS as usize;
 /// Bytes of English text for each token, about.
 pub const TOKEN_BYTES: usize = 4;
@@ -187,16 +187,18 @@ impl<T> Batch<T> {
         self.waiting.retain(|(_, client)| is_connected(client));
     }
 
-    pub(super) fn waiting(&self) -> usize {
+    /// Requests in the queue.
+    pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    pub(super) fn running(&self) -> usize {
+    /// Requests in the batch.
+    pub fn running(&self) -> usize {
         self.running.len()
     }
 
     /// Part of the KV cache that requests use, 0 to 1.
-    pub(super) fn cache_usage(&self) -> f64 {
+    pub fn cache_usage(&self) -> f64 {
         self.cache.in_use() as f64 / f64::from(self.times.kv_blocks.max(1))
     }
 
