@@ -147,7 +147,7 @@ impl Ours {
     }
 
     fn read<'a>(&self, path: &str, headers: Headers<'_>, text: &'a str) -> Result<Body<'a>, BodyError> {
-        let api = self.pipeline.api(request_path(Some(path), None, None))?;
+        let api = self.pipeline.api(request_path(Some(path), Headers::default()))?;
         let options = self.pipeline.body_options(headers);
         let body = Body::read_bytes(text.as_bytes(), api, &options)?;
         if api.names_model() && body.model.is_none() { Err(BodyError::NoModel) } else { Ok(body) }

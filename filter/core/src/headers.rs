@@ -38,9 +38,23 @@ impl HeaderList {
         })
     }
 
-    /// Whether there is a header of this name, which is in lower case.
+    /// Whether there is a header of this name, in any case.
     pub fn has(&self, name: &str) -> bool {
-        self.iter().any(|(header, _)| header == name.as_bytes())
+        self.values(name).next().is_some()
+    }
+
+    /// The values under a name, in any case. A name of another length is not looked at.
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let places = self.lengths.iter().scan(0, |end, &(name, value)| {
+            let start = *end;
+            *end += name + value;
+            Some((start, start + name, *end))
+        });
+        places.filter_map(move |(start, middle, end)| {
+            let is_named = middle - start == name.len()
+                && self.bytes.get(start..middle)?.eq_ignore_ascii_case(name.as_bytes());
+            if is_named { self.bytes.get(middle..end) } else { None }
+        })
     }
 }
 
@@ -94,8 +108,7 @@ impl<'a> Headers<'a> {
 
     /// The values under a name that are UTF-8.
     fn texts(&self, name: &str) -> impl Iterator<Item = &'a str> {
-        let named = self.0.iter().filter(move |(header, _)| header.eq_ignore_ascii_case(name.as_bytes()));
-        named.filter_map(|(_, value)| core::str::from_utf8(value).ok())
+        self.0.values(name).filter_map(|value| core::str::from_utf8(value).ok())
     }
 }
 

@@ -87,7 +87,7 @@ impl Pipeline {
         let picks = |run: &ProfileRun| run.profile == schedule.primary && !run.picked.is_empty();
         let (primary, run) = runs.find(|(_, run)| picks(run)).ok_or_else(Rejection::filtered_out)?;
         let &first = run.picked.first().ok_or_else(Rejection::filtered_out)?;
-        if cycle.request.headers.prefers(IF_AVAILABLE) && cycle.prefix(PREFIX_PRODUCER).blocks(first) == 0 {
+        if cycle.prefix(PREFIX_PRODUCER).blocks(first) == 0 && cycle.request.headers.prefers(IF_AVAILABLE) {
             return Err(Rejection::not_cached());
         }
         let mut endpoints = run.picked.clone();

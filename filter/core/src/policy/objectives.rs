@@ -28,6 +28,9 @@ impl Objectives {
 
     /// The priority of the objective that the headers name; `None` if they name none, or an unknown one.
     pub(super) fn priority(&self, headers: Headers<'_>) -> Option<i32> {
+        if self.0.is_empty() {
+            return None;
+        }
         self.0.get(headers.get_either(HEADERS)?).copied()
     }
 }

@@ -1,6 +1,7 @@
 //! From path to API.
 
 use endpoint_picker::body::{Api, Parser, Parsers, opens_tunnel, request_path};
+use endpoint_picker::headers::{HeaderList, Headers};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -123,10 +124,14 @@ fn three_parsers_are_stricter_than_their_claims() {
 
 #[test]
 fn the_path_is_the_first_header_that_has_one() {
-    assert_eq!(request_path(Some("/a?q"), Some("/b"), None), "/a");
-    assert_eq!(request_path(Some(""), Some("/b?q"), Some("/c")), "/b");
-    assert_eq!(request_path(None, None, Some("/c")), "/c");
-    assert_eq!(request_path(None, None, None), "/v1/completions");
+    let path = |headers: &[(&str, &str)]| {
+        let list: HeaderList = headers.iter().copied().collect();
+        request_path(Headers(&list).get(":path"), Headers(&list)).to_owned()
+    };
+    assert_eq!(path(&[("x-original-path", "/b"), (":path", "/a?q")]), "/a");
+    assert_eq!(path(&[("x-forwarded-path", "/c"), (":path", ""), ("x-original-path", "/b?q")]), "/b");
+    assert_eq!(path(&[("x-forwarded-path", "/c")]), "/c");
+    assert_eq!(path(&[]), "/v1/completions");
 }
 
 #[test]
@@ -145,10 +150,14 @@ fn tokenize_and_detokenize_are_recognized_when_every_path_is_accepted() {
 
 #[test]
 fn connect_and_upgrades_open_tunnels() {
-    assert!(opens_tunnel(Some("CONNECT"), None));
-    assert!(opens_tunnel(Some("GET"), Some("websocket")));
-    assert!(!opens_tunnel(Some("GET"), None));
-    assert!(!opens_tunnel(Some("POST"), Some("websocket")), "its body would reach the server unread");
+    let opens = |headers: &[(&str, &str)]| opens_tunnel(Headers(&headers.iter().copied().collect()));
+    assert!(opens(&[(":method", "CONNECT")]));
+    assert!(opens(&[(":method", "GET"), ("upgrade", "websocket")]));
+    assert!(!opens(&[(":method", "GET")]));
+    assert!(
+        !opens(&[(":method", "POST"), ("upgrade", "websocket")]),
+        "its body would reach the server unread"
+    );
 }
 
 #[test]

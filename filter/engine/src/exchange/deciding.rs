@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use endpoint_picker::body::{Body, BodyError, complete};
+use endpoint_picker::body::{Api, Body, BodyError, complete};
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::policy::{ModelResolution, name_model};
 use endpoint_picker::rejection::Rejection;
@@ -91,15 +91,18 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         self.decide(&request, false).map(Decided::from)
     }
 
-    /// Decides for a request with a body that need not be read. `None`: it has to be read.
-    pub(super) fn without_reading_body(&mut self) -> Result<Option<Decided>> {
+    /// Decides for a request to this API with a body that need not be read. `None`: it has to be read.
+    pub(super) fn without_reading_body(
+        &mut self,
+        api: core::result::Result<Api, BodyError>,
+    ) -> Result<Option<Decided>> {
         let view = self.view;
         if view.versions().is_none() {
             // Before the first snapshot no body changes the outcome.
             return self.without_body().map(Some);
         }
         let headers = self.head.headers();
-        let api = match self.head.api(&view.topology().pipeline) {
+        let api = match api {
             Ok(api) if view.policy().needs_body(api, headers) => return Ok(None),
             Ok(api) => api,
             Err(error) => return Ok(Some(error.into())),
@@ -116,10 +119,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         let bytes = self.proxy.request_body(usize::MAX)?;
         let headers = self.head.headers();
         let options = view.body_options(headers);
-        let api = match self.head.api(&view.topology().pipeline) {
-            Ok(api) => api,
-            Err(error) => return Ok((error.into(), None)),
-        };
+        let api = self.head.api;
         let body = match Body::read_bytes(&bytes, api, &options) {
             Ok(body) => body,
             Err(error) => return Ok((error.into(), None)),
@@ -145,7 +145,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     pub(super) fn by_beginning(&mut self, length: usize) -> Result<Peek> {
         let view = self.view;
         let headers = self.head.headers();
-        let Ok(api) = self.head.api(&view.topology().pipeline) else { return Ok(Peek::TooShort) };
+        let api = self.head.api;
         let text = complete(self.proxy.request_body(length)?.into_owned());
         let options = view.body_options(headers);
         let read = |text| Body::read(text, api, &options).ok();

@@ -12,12 +12,10 @@ use crate::proxy::{Proxy, Result};
 pub(super) const CONTENT_LENGTH: &str = "content-length";
 
 /// The head of a request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RequestHead {
-    /// The path that decides the API, without its query.
-    pub(super) path: String,
-    /// The bytes behind the head are not a body.
-    pub(super) opens_tunnel: bool,
+    /// The API that decides how the body is read, once it is [found](Self::find_api).
+    pub(super) api: Api,
     /// All headers as the client sent them.
     pub(super) all: HeaderList,
     /// The client has sent the secret, so the answer carries an explanation.
@@ -32,6 +30,12 @@ pub(super) enum RequestOwner {
     Own(RequestHead),
     /// Another picker of the same chain has picked for this pool, and its headers stay.
     AnotherPicker,
+}
+
+impl Default for RequestHead {
+    fn default() -> Self {
+        Self { api: Api::Raw, all: HeaderList::EMPTY, explains_to_client: false, explains: false }
+    }
 }
 
 impl RequestHead {
@@ -65,12 +69,8 @@ impl RequestHead {
                 proxy.remove_request_header(name)?;
             }
         }
-        let known = Headers(&headers);
-        let path =
-            request_path(known.get(":path"), known.get("x-original-path"), known.get("x-forwarded-path"));
         Ok(Self {
-            path: path.to_owned(),
-            opens_tunnel: opens_tunnel(known.get(":method"), known.get("upgrade")),
+            api: Api::Raw,
             explains_to_client,
             explains: explains_to_client || explain.access_log,
             all: headers,
@@ -81,10 +81,11 @@ impl RequestHead {
         Headers(&self.all)
     }
 
-    /// The API of the request, which decides how its body is read.
-    pub(super) fn api(&self, pipeline: &Pipeline) -> core::result::Result<Api, BodyError> {
-        let api = pipeline.api(&self.path)?;
-        Ok(if self.opens_tunnel { Api::Raw } else { api })
+    /// Finds the API of the request by these rules. Should they change before the body arrives, it is still read as that of this API.
+    pub(super) fn find_api(&mut self, pipeline: &Pipeline) -> core::result::Result<Api, BodyError> {
+        let api = pipeline.api(request_path(self.headers().get(":path"), self.headers()))?;
+        self.api = if opens_tunnel(self.headers()) { Api::Raw } else { api };
+        Ok(self.api)
     }
 
     /// The length of the body, if the client has sent it.
@@ -131,6 +132,8 @@ impl AnswerHead {
 
 /// The name if it is in this list, in which all names begin with `x-`.
 fn listed(name: &[u8], names: &[&'static str]) -> Option<&'static str> {
-    let is_extension = name.starts_with(b"x-");
-    names.iter().copied().find(|listed| is_extension && listed.as_bytes() == name)
+    if !name.starts_with(b"x-") {
+        return None;
+    }
+    names.iter().copied().find(|listed| listed.as_bytes() == name)
 }

@@ -81,7 +81,7 @@ impl Exchange {
             return Ok(());
         }
         let view = pool.view();
-        match self.head.api(&view.topology().pipeline) {
+        match self.head.find_api(&view.topology().pipeline) {
             Ok(api) if view.policy().needs_body(api, self.head.headers()) => {
                 let until = pool.config.limits.peek_bytes;
                 self.shadowed = Some(ShadowedRequest { pick, body: Vec::new(), until });
@@ -137,10 +137,7 @@ impl Exchange {
     ) -> Result<bool> {
         let view = pool.view();
         let options = view.body_options(self.head.headers());
-        let Ok(api) = self.head.api(&view.topology().pipeline) else {
-            pool.metrics.count_shadow(Agreement::Rejected);
-            return Ok(true);
-        };
+        let api = self.head.api;
         let completed;
         let read = match extent {
             Extent::Whole => Body::read_bytes(bytes, api, &options),

@@ -92,10 +92,11 @@ impl Exchange {
         has_body: bool,
     ) -> Result<Flow> {
         let view = &pool.view();
+        let api = self.head.find_api(&view.topology().pipeline);
         let mut decider = Decider { pool, view, proxy, head: &self.head, place: &mut self.place };
         let decided = if has_body {
             decider
-                .without_reading_body()?
+                .without_reading_body(api)?
                 .map_or_else(|| decider.turn_away(), |decided| Ok(Some(decided)))?
         } else {
             Some(decider.without_body()?)

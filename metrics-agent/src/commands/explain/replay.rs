@@ -136,7 +136,7 @@ impl Replay {
         headers: Headers<'_>,
         body: &'a [u8],
     ) -> Result<ParsedBody<'a>, Rejection> {
-        let path = request_path(Some(path), headers.get("x-original-path"), headers.get("x-forwarded-path"));
+        let path = request_path(Some(path), headers);
         let api = self.view.topology().pipeline.api(path)?;
         let body = Body::read_bytes(body, api, &self.view.body_options(headers))?;
         Ok(ParsedBody { api, body })

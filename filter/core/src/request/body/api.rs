@@ -2,6 +2,7 @@
 
 use super::BodyError;
 use super::path::{as_served, without_query};
+use crate::headers::Headers;
 
 /// The API that a request body belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,6 +183,10 @@ fn served(api: Api, path: &str) -> bool {
 
 /// Whether a request opens a tunnel: `CONNECT`, or a `GET` with an upgrade such as that to a WebSocket. The data in a tunnel is
 /// not a body, whatever the path, and may go on after the server has answered.
-pub fn opens_tunnel(method: Option<&str>, upgrade: Option<&str>) -> bool {
-    method == Some("CONNECT") || method == Some("GET") && upgrade.is_some()
+pub fn opens_tunnel(headers: Headers<'_>) -> bool {
+    match headers.get(":method") {
+        Some("CONNECT") => true,
+        Some("GET") => headers.get("upgrade").is_some(),
+        _ => false,
+    }
 }

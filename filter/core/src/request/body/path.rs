@@ -7,14 +7,13 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// The path that decides: the first of `:path`, `x-original-path` and `x-forwarded-path` that is not empty, without its
-/// query; completions if there is none.
-pub fn request_path<'h>(
-    path: Option<&'h str>,
-    original: Option<&'h str>,
-    forwarded: Option<&'h str>,
-) -> &'h str {
-    let given = [path, original, forwarded].into_iter().flatten().find(|path| !path.is_empty());
+use crate::headers::Headers;
+
+/// The path that decides: the first of `path`, which is that of the request's head, and the headers `x-original-path` and
+/// `x-forwarded-path` that is not empty, without its query; completions if there is none.
+pub fn request_path<'h>(path: Option<&'h str>, headers: Headers<'h>) -> &'h str {
+    let path = path.filter(|path| !path.is_empty());
+    let given = path.or_else(|| headers.get_either(["x-original-path", "x-forwarded-path"]));
     given.map_or("/v1/completions", without_query)
 }
 
