@@ -100,6 +100,29 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         self.request.body_size(BodyPart::BufferedRequest) + received
     }
 
+    /// The first `max_bytes` bytes of these parts of a body. A single piece, as of most bodies, is not copied.
+    fn join(&self, parts: &[BodyPart], max_bytes: usize) -> Cow<'_, [u8]> {
+        let mut all = Cow::Borrowed(&[][..]);
+        for &part in parts {
+            self.request.for_each_piece(part, |piece| {
+                let room = max_bytes - all.len();
+                let piece = piece.get(..room).unwrap_or(piece);
+                if all.is_empty() {
+                    all = Cow::Borrowed(piece);
+                    return;
+                }
+                if let Cow::Borrowed(first) = all {
+                    let size: usize = parts.iter().map(|&part| self.request.body_size(part)).sum();
+                    let mut both = Vec::with_capacity(size.min(max_bytes));
+                    both.extend_from_slice(first);
+                    all = Cow::Owned(both);
+                }
+                all.to_mut().extend_from_slice(piece);
+            });
+        }
+        all
+    }
+
     fn set_lb_text(&mut self, key: &str, value: &str) {
         self.request.set_metadata_text(LB, key, value);
     }
@@ -117,20 +140,6 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
             "http_set_filter_state_bytes",
         )
     }
-}
-
-/// The first `max_bytes` bytes of these pieces. A single piece, as of most bodies, is not copied.
-fn join<'a>(pieces: &[&'a [u8]], max_bytes: usize) -> Cow<'a, [u8]> {
-    if let [piece] = *pieces {
-        return piece.get(..max_bytes).unwrap_or(piece).into();
-    }
-    let size: usize = pieces.iter().map(|piece| piece.len()).sum();
-    let mut all = Vec::with_capacity(size.min(max_bytes));
-    for piece in pieces {
-        let rest = max_bytes - all.len();
-        all.extend_from_slice(piece.get(..rest).unwrap_or(piece));
-    }
-    all.into()
 }
 
 impl Proxy for Envoy<'_, '_> {
@@ -162,18 +171,15 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn request_body(&self, max_bytes: usize) -> Result<Cow<'_, [u8]>> {
-        let mut pieces = self.request.body(BodyPart::BufferedRequest);
-        if self.has_received_part() {
-            pieces.extend(self.request.body(BodyPart::ReceivedRequest));
-        }
-        Ok(join(&pieces, max_bytes))
+        let parts = [BodyPart::BufferedRequest, BodyPart::ReceivedRequest];
+        Ok(self.join(if self.has_received_part() { &parts } else { &parts[..1] }, max_bytes))
     }
 
     fn request_chunk(&self) -> Result<Cow<'_, [u8]>> {
         // An earlier filter that has held the body passes all of it on at once.
         let part =
             if self.has_received_part() { BodyPart::ReceivedRequest } else { BodyPart::BufferedRequest };
-        Ok(join(&self.request.body(part), usize::MAX))
+        Ok(self.join(&[part], usize::MAX))
     }
 
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
@@ -286,7 +292,7 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn response_chunk(&self) -> Result<Cow<'_, [u8]>> {
-        Ok(join(&self.request.body(BodyPart::ReceivedResponse), usize::MAX))
+        Ok(self.join(&[BodyPart::ReceivedResponse], usize::MAX))
     }
 
     fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()> {

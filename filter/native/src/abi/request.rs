@@ -58,8 +58,8 @@ pub(crate) struct LocalReply {
 /// use endpoint_picker_native::{BodyPart, HeaderMap, RequestHandle};
 ///
 /// fn length(request: &mut RequestHandle<'_>) -> usize {
-///     let chunks = request.body(BodyPart::ReceivedRequest);
-///     let length = chunks.iter().map(|chunk| chunk.len()).sum();
+///     let mut length = 0;
+///     request.for_each_piece(BodyPart::ReceivedRequest, |piece| length += piece.len());
 ///     request.set_header(HeaderMap::Request, "content-length", Some("0"));
 ///     length
 /// }
@@ -71,9 +71,10 @@ pub(crate) struct LocalReply {
 /// use endpoint_picker_native::{BodyPart, HeaderMap, RequestHandle};
 ///
 /// fn length(request: &mut RequestHandle<'_>) -> usize {
-///     let chunks = request.body(BodyPart::ReceivedRequest);
+///     let mut last = &[][..];
+///     request.for_each_piece(BodyPart::ReceivedRequest, |piece| last = piece);
 ///     request.set_header(HeaderMap::Request, "content-length", Some("0"));
-///     chunks.iter().map(|chunk| chunk.len()).sum()
+///     last.len()
 /// }
 /// ```
 ///
@@ -82,8 +83,10 @@ pub(crate) struct LocalReply {
 /// ```compile_fail
 /// use endpoint_picker_native::{BodyPart, RequestHandle};
 ///
-/// fn keep(request: &RequestHandle<'_>) -> Vec<&'static [u8]> {
-///     request.body(BodyPart::ReceivedRequest)
+/// fn keep(request: &RequestHandle<'_>) -> &'static [u8] {
+///     let mut last = &[][..];
+///     request.for_each_piece(BodyPart::ReceivedRequest, |piece| last = piece);
+///     last
 /// }
 /// ```
 #[derive(Debug)]
@@ -144,19 +147,30 @@ impl RequestHandle<'_> {
         unsafe { callbacks::http_get_body_size(self.filter, part as u32) }
     }
 
-    /// The pieces of a part of the body.
-    pub fn body(&self, part: BodyPart) -> Vec<&[u8]> {
+    /// Calls `each` with every piece of a part of the body, in their order.
+    pub fn for_each_piece<'a>(&'a self, part: BodyPart, mut each: impl FnMut(&'a [u8])) {
+        /// Few bodies are in more pieces; the rest takes an allocation.
+        const USUAL: usize = 16;
+        let mut usual = [Buffer::NULL; USUAL];
+        let mut many;
         // SAFETY: the pointer is valid during the hook.
         let count = unsafe { callbacks::http_get_body_chunks_size(self.filter, part as u32) };
-        let mut chunks = vec![Buffer::NULL; count];
+        let pieces = if let Some(pieces) = usual.get_mut(..count) {
+            pieces
+        } else {
+            many = vec![Buffer::NULL; count];
+            many.as_mut_slice()
+        };
         // SAFETY: there is room for `count` pieces, and nothing has changed them since they were counted.
-        if count > 0
-            && !unsafe { callbacks::http_get_body_chunks(self.filter, part as u32, chunks.as_mut_ptr()) }
+        if count == 0
+            || !unsafe { callbacks::http_get_body_chunks(self.filter, part as u32, pieces.as_mut_ptr()) }
         {
-            return Vec::new();
+            return;
         }
-        // SAFETY: the bytes live until the request is changed, and the result borrows the handle.
-        chunks.into_iter().map(|chunk| unsafe { chunk.bytes() }).collect()
+        for piece in pieces {
+            // SAFETY: the bytes live until the request is changed, and each piece borrows the handle.
+            each(unsafe { piece.bytes() });
+        }
     }
 
     /// Whether the received part is the buffered one too, because an earlier filter has held the body.
