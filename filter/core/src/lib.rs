@@ -12,6 +12,7 @@
 
 pub mod config;
 pub mod decision;
+pub mod few;
 pub mod flow_control;
 pub mod headers;
 mod json;

@@ -6,6 +6,7 @@ use core::time::Duration;
 use endpoint_picker::agreement::Agreement;
 use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
 use endpoint_picker::explanation::Explanation;
+use endpoint_picker::few::Few;
 use endpoint_picker::load::Load;
 use endpoint_picker::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Pool};
@@ -89,9 +90,9 @@ impl Route {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
     /// Keys of the endpoints that the request may go to, in the order in which they are tried.
-    pub destinations: Vec<u64>,
+    pub destinations: Few<u64>,
     /// The load that it has in flight.
-    pub loads: Vec<AssignedLoad>,
+    pub loads: Few<AssignedLoad>,
     /// When it was routed.
     pub at: Duration,
 }
@@ -159,7 +160,7 @@ impl PoolView {
 }
 
 /// The load that reservations put on endpoints of the pool.
-pub(crate) fn assigned_loads(reservations: Vec<Reservation>, pool: &Pool) -> Vec<AssignedLoad> {
+pub(crate) fn assigned_loads(reservations: Few<Reservation>, pool: &Pool) -> Few<AssignedLoad> {
     let loads = reservations.into_iter().filter_map(|reservation| {
         let Reservation { endpoint, prefill, response } = reservation;
         Some(AssignedLoad { endpoint: pool.endpoints().get(endpoint)?.key(), prefill, response })

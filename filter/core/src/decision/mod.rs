@@ -9,6 +9,7 @@ pub mod shadow;
 
 use core::net::SocketAddr;
 
+use crate::few::Few;
 use crate::load::Reservation;
 use crate::rejection::Rejection;
 use crate::rng::Rng;
@@ -102,7 +103,7 @@ pub struct Decision {
     /// Changes of the plugins' states.
     pub events: Vec<Event>,
     /// Load that the request reserves on each endpoint that will work on it.
-    pub reservations: Vec<Reservation>,
+    pub reservations: Few<Reservation>,
 }
 
 /// Blocks of a prompt.
@@ -143,7 +144,7 @@ impl Decision {
             headers: vec![],
             response_headers: vec![],
             events: vec![],
-            reservations: vec![],
+            reservations: Few::new(),
         }
     }
 

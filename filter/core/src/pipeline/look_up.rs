@@ -3,13 +3,14 @@
 use super::Pipeline;
 use super::prepare::{Prepared, PromptHashes};
 use crate::cycle::{Cycle, Prefix, Session};
+use crate::few::Few;
 use crate::request::Request;
 use crate::state::PluginState;
 use crate::state::prefix::PrefixMatch;
 
 /// Prefix matches and sessions of one request.
 pub(super) struct Lookup<'a> {
-    prefixes: Vec<Prefix<'a>>,
+    prefixes: Few<Prefix<'a>>,
     sessions: Vec<Session<'a>>,
 }
 

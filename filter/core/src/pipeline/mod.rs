@@ -145,7 +145,9 @@ impl Pipeline {
         self.decide_and_record(cycle, prepared, rng, acting.is_some(), |cycle, decision| {
             let (router, routed) = acting.unwrap_or((self, &*decision));
             let stages = router.stages(&routed.runs);
-            decision.events = self.record(cycle, prepared, &stages, routed.primary, &decision.runs);
+            let events = self.record(cycle, prepared, &stages, routed.primary, &decision.runs);
+            drop(stages);
+            decision.events = events;
         })
     }
 

@@ -7,6 +7,7 @@ use super::prepare::Prepared;
 use super::schedule::prompt_blocks;
 use crate::agreement::Agreement;
 use crate::decision::Decision;
+use crate::few::Few;
 use crate::other_pick::OtherPick;
 use crate::plugin::Stage;
 use crate::plugin::parameter::PREFILL;
@@ -44,7 +45,7 @@ impl Pipeline {
 
     /// The other picker's choice as stages of this pipeline's profiles, the destinations first. The profile of the destinations is that
     /// of the own decision, or else the first one.
-    fn stages_of<'a>(&'a self, pick: &'a OtherPick, own: &Decision) -> Vec<Stage<'a>> {
+    fn stages_of<'a>(&'a self, pick: &'a OtherPick, own: &Decision) -> Few<Stage<'a>> {
         let primary = own.primary_run().map(|run| self.profile_of(run)).or(self.profiles.first());
         let primary = primary.map_or("", |profile| &profile.name);
         let stages = [

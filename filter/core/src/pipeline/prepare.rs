@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use super::{Pipeline, Slot};
 use crate::cycle::NO_READING;
+use crate::few::Few;
 use crate::plugin::PrefixProducer;
 use crate::pool::candidates::candidates;
 use crate::prompt::{BlockHashes, block_hashes};
@@ -18,7 +19,7 @@ pub struct Prepared {
     /// The endpoints that the request may go to.
     pub(super) candidates: Vec<usize>,
     /// The prompt's blocks for each prefix producer; empty without a prompt.
-    pub(super) prompts: Vec<PromptHashes>,
+    pub(super) prompts: Few<PromptHashes>,
 }
 
 /// The prompt's blocks as one prefix producer cuts them.

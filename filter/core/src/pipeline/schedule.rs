@@ -3,6 +3,7 @@
 use super::Pipeline;
 use crate::cycle::Cycle;
 use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
+use crate::few::Few;
 use crate::load::Reservation;
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER};
 use crate::plugin::{Profiles, Schedule, Stage};
@@ -110,7 +111,7 @@ impl Pipeline {
     }
 
     /// The load of a request at the first endpoint of each stage.
-    pub(super) fn reservations(&self, cycle: &Cycle<'_>, stages: &[Stage<'_>]) -> Vec<Reservation> {
+    pub(super) fn reservations(&self, cycle: &Cycle<'_>, stages: &[Stage<'_>]) -> Few<Reservation> {
         let reservations = stages.iter().filter_map(|stage| {
             let &endpoint = stage.picked.first()?;
             let tokens = cycle.request_tokens(endpoint);
@@ -120,7 +121,7 @@ impl Pipeline {
     }
 
     /// The stages of runs of this pipeline.
-    pub(super) fn stages<'a>(&'a self, runs: &'a [ProfileRun]) -> Vec<Stage<'a>> {
+    pub(super) fn stages<'a>(&'a self, runs: &'a [ProfileRun]) -> Few<Stage<'a>> {
         let stage = |run: &'a ProfileRun| Stage { profile: &self.profile_of(run).name, picked: &run.picked };
         runs.iter().map(stage).collect()
     }

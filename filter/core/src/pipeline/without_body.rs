@@ -1,5 +1,7 @@
 //! Requests without a body.
 
+use smallvec::smallvec;
+
 use core::time::Duration;
 
 use super::Pipeline;
@@ -35,7 +37,7 @@ impl Pipeline {
             endpoints.extend(rest);
         }
         let response = Load { requests: 1, tokens: 0 };
-        let reservations = vec![Reservation { endpoint, prefill: Load::default(), response }];
+        let reservations = smallvec![Reservation { endpoint, prefill: Load::default(), response }];
         Decision { reservations, ..Decision::without_run(Outcome::Route(endpoints)) }
     }
 }

@@ -73,7 +73,7 @@ fn agree(decision: &Decision, expected: &Expected) -> TestCaseResult {
     let headers: Vec<(String, String)> =
         decision.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     prop_assert_eq!(&headers, &expected.headers);
-    prop_assert_eq!(&decision.reservations, &expected.reservations);
+    prop_assert_eq!(&decision.reservations[..], &expected.reservations[..]);
     Ok(())
 }
 

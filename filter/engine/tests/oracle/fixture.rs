@@ -124,7 +124,7 @@ impl Fixture {
     pub(crate) fn send(&mut self, decision: &Decision) -> Vec<Change> {
         let changes = changes_of(&mut decision.clone(), self.pool());
         self.apply(changes.clone());
-        self.in_flight.push_back(decision.reservations.clone());
+        self.in_flight.push_back(decision.reservations.to_vec());
         changes
     }
 

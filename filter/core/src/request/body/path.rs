@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr2;
 use percent_encoding::percent_decode_str;
 
 use crate::headers::Headers;
@@ -19,7 +20,7 @@ pub fn request_path<'h>(path: Option<&'h str>, headers: Headers<'h>) -> &'h str 
 
 /// Cuts a path before its query or fragment.
 pub(super) fn without_query(path: &str) -> &str {
-    path.bytes().position(|byte| matches!(byte, b'?' | b'#')).map_or(path, |end| &path[..end])
+    memchr2(b'?', b'#', path.as_bytes()).map_or(path, |end| &path[..end])
 }
 
 /// Decodes `%xx` once, as servers do, then removes empty segments and resolves `.` and `..`. `path` has no query.

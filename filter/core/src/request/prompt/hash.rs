@@ -2,6 +2,8 @@
 
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
+use crate::few::Few;
+
 use super::{BYTES_PER_TOKEN, List, Piece, Prompt};
 
 /// The block hashes of a prompt, list by list.
@@ -9,7 +11,7 @@ use super::{BYTES_PER_TOKEN, List, Piece, Prompt};
 pub struct BlockHashes {
     hashes: Vec<u64>,
     /// The end of each list in `hashes`; lists without a block are left out.
-    ends: Vec<usize>,
+    ends: Few<usize>,
 }
 
 impl BlockHashes {
@@ -42,10 +44,15 @@ pub fn block_hashes(
     let Some(block_bytes) = block_size.checked_mul(BYTES_PER_TOKEN).filter(|&bytes| bytes > 0) else {
         return chains;
     };
-    let mut seed = Xxh64::new(0);
-    seed.update(model.as_bytes());
-    seed.update(salt.unwrap_or_default().as_bytes());
-    let seed = seed.digest();
+    let seed = salt.map_or_else(
+        || xxh64(model.as_bytes(), 0),
+        |salt| {
+            let mut seed = Xxh64::new(0);
+            seed.update(model.as_bytes());
+            seed.update(salt.as_bytes());
+            seed.digest()
+        },
+    );
 
     chains.hashes.reserve(blocks_of_text(prompt, block_bytes).min(max_blocks));
     for list in prompt.lists() {

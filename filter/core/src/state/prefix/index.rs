@@ -185,8 +185,10 @@ impl PrefixIndex {
         let Self { heads, arena, logs } = self;
         let EndpointLog { log: old, fresh, .. } = &mut logs[usize::from(endpoint)];
         let mut new = Log::default();
+        let mut run = Vec::new();
         while let Some(head) = old.oldest(arena) {
-            let run: Vec<u64> = arena.run(head).collect();
+            run.clear();
+            run.extend(arena.run(head));
             old.remove(arena, head, run.len());
             let moved = new.push(arena, endpoint, &run);
             if let Some(place) = heads.find_mut(stored(run[0]), |place| *place == head)
