@@ -81,7 +81,7 @@ impl PoolView {
         draws: &mut Draws,
     ) -> (ComparedDecision, Vec<Change>) {
         let pool = ledger.pool();
-        let view = ledger.view(self.readings(), self.arrived());
+        let view = self.with_ledger(ledger);
         let pick = pick.endpoints_in(pool);
         let pipeline = &self.topology().pipeline;
         let mut shadow = pipeline.decide_beside_pick(&pick, prepared, request, &view, now, &mut draws.shadow);

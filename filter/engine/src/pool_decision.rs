@@ -65,7 +65,13 @@ impl PoolView {
             deferred: &[],
             avoided,
             states: &NO_STATES,
+            by_readings: Some(self.by_readings()),
         }
+    }
+
+    /// The view with a ledger.
+    pub(crate) fn with_ledger<'a>(&'a self, ledger: &'a Ledger) -> View<'a> {
+        View { by_readings: Some(self.by_readings()), ..ledger.view(self.readings(), self.arrived()) }
     }
 
     /// Prepares the decision for a request with a body; `None` for one without.
@@ -94,7 +100,7 @@ impl PoolView {
         draws: &mut Draws,
     ) -> (PoolDecision, Vec<Change>) {
         let pool = ledger.pool();
-        let view = ledger.view(self.readings(), self.arrived());
+        let view = self.with_ledger(ledger);
         let Topology { pipeline, shadow, .. } = &**self.topology();
         let Draws { acting: rng, shadow: shadow_rng } = draws;
         let mut decision = match prepared {

@@ -6,6 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::body::Options;
+use endpoint_picker::by_readings::ByReadings;
 use endpoint_picker::config::ConfigErrors;
 use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
@@ -13,6 +14,8 @@ use endpoint_picker::policy::Policy;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::Reading;
 use endpoint_picker::shadow::Shadow;
+use endpoint_picker::state::PluginStates;
+use endpoint_picker::view::View;
 use endpoint_picker_wire::{self as wire, v1};
 
 const fn assert_send_and_sync<T: Send + Sync>() {}
@@ -23,6 +26,7 @@ const _: () = assert_send_and_sync::<PoolView>();
 pub struct PoolView {
     topology: Arc<Topology>,
     readings: Vec<Reading>,
+    by_readings: ByReadings,
     arrived: Duration,
     versions: Option<Versions>,
 }
@@ -114,9 +118,22 @@ impl PoolView {
     /// The view that a snapshot gives. `arrived` is the time when it did.
     pub fn new(topology: Arc<Topology>, snapshot: v1::Snapshot, arrived: Duration) -> Self {
         let readings = snapshot.readings.into_iter();
+        let readings: Vec<Reading> =
+            readings.map(|reading| wire::reading_into_core(reading, arrived)).collect();
+        let view = View {
+            pool: &topology.pool,
+            readings: &readings,
+            readings_arrived: arrived,
+            in_flight: &[],
+            deferred: &[],
+            avoided: &[],
+            states: &PluginStates::none(),
+            by_readings: None,
+        };
         Self {
+            by_readings: ByReadings::new(&view, topology.pipelines()),
             topology,
-            readings: readings.map(|reading| wire::reading_into_core(reading, arrived)).collect(),
+            readings,
             arrived,
             versions: Some(Versions {
                 topology: snapshot.topology_version,
@@ -148,6 +165,11 @@ impl PoolView {
     /// Readings of the endpoints, in the pool's order.
     pub fn readings(&self) -> &[Reading] {
         &self.readings
+    }
+
+    /// What follows from the readings alone.
+    pub(crate) fn by_readings(&self) -> &ByReadings {
+        &self.by_readings
     }
 
     /// Whether these are the endpoints of an older view with the age marks of their caches that they have there: then none of them has

@@ -71,6 +71,12 @@ impl<'a> Cycle<'a> {
             .is_none_or(|limit| self.reading(endpoint).age(self.now).is_some_and(|age| age <= limit))
     }
 
+    /// The scores of these candidates by the plugin at work, if they were computed before.
+    pub(crate) fn known_scores(&self, candidates: &[usize]) -> Option<&'a [f64]> {
+        let is_current = !self.readings.is_empty() && self.neutral_score_after.is_none();
+        self.view.by_readings.filter(|_| is_current)?.scores(self.plugin, candidates)
+    }
+
     /// Load in flight at the endpoint, to be compared with a limit.
     pub fn load(&self, endpoint: usize) -> Load {
         self.view.in_flight.get(endpoint).copied().unwrap_or_default()

@@ -5,6 +5,7 @@
 
 mod admit;
 mod beside;
+mod by_readings;
 mod look_up;
 mod neutral_score;
 mod other_pick;

@@ -6,11 +6,27 @@ use crate::plugin::Scorer;
 /// The score where no candidate can be compared: all are equal, and none looks bad beside other scorers' scores.
 const NEUTRAL: f64 = 0.5;
 
-/// Writes one score for each of `candidates` into `scores`, which holds zeros; each ends up in 0..=1.
+/// Appends one score, 0..=1, for each of `candidates` to `scores`. Returns those.
 ///
 /// Endpoints whose readings are [too old](Cycle::is_known) are left out of the comparison, and get the mean of the others' scores:
 /// no better and no worse than an endpoint drawn blindly from those that are compared.
-pub(super) fn score(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+pub(super) fn append<'s>(
+    scorer: &dyn Scorer,
+    cycle: &Cycle<'_>,
+    candidates: &[usize],
+    scores: &'s mut Vec<f64>,
+) -> &'s [f64] {
+    let start = scores.len();
+    if let Some(known) = cycle.known_scores(candidates) {
+        scores.extend_from_slice(known);
+    } else {
+        scores.resize(start + candidates.len(), 0.0);
+        score(scorer, cycle, candidates, scores.get_mut(start..).unwrap_or_default());
+    }
+    scores.get(start..).unwrap_or_default()
+}
+
+fn score(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
     if cycle.neutral_score_after.is_none() || !scorer.reads_readings() {
         return clamped(scorer, cycle, candidates, scores);
     }
@@ -29,7 +45,8 @@ pub(super) fn score(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize]
     }
 }
 
-fn clamped(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+/// Writes scores into zeros.
+pub(super) fn clamped(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
     scorer.score(cycle, candidates, scores);
     for score in scores {
         *score = clamp(*score);

@@ -44,10 +44,10 @@ impl Profile {
             return run;
         }
         run.totals = vec![0.0; candidates.len()];
-        run.scores = vec![0.0; candidates.len() * self.scorers.len()];
-        for ((slot, weight), scores) in self.scorers.iter().zip(run.scores.chunks_exact_mut(candidates.len()))
-        {
-            neutral_score::score(&*slot.plugin, &cycle.of(slot.key), &candidates, scores);
+        run.scores = Vec::with_capacity(candidates.len() * self.scorers.len());
+        for (slot, weight) in &self.scorers {
+            let cycle = cycle.of(slot.key);
+            let scores = neutral_score::append(&*slot.plugin, &cycle, &candidates, &mut run.scores);
             for (score, total) in scores.iter().zip(&mut run.totals) {
                 *total += score * weight;
             }

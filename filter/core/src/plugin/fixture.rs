@@ -88,6 +88,7 @@ impl Fixture {
             deferred: &self.deferred,
             avoided: &[],
             states: &self.states,
+            by_readings: None,
         };
         look(&Cycle {
             request: &self.request,

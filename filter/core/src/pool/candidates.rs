@@ -16,17 +16,23 @@ pub enum Exclusion {
 
 /// Indices of the endpoints that may be picked, in the pool's order.
 pub(crate) fn candidates(request: &Request<'_>, view: &View<'_>) -> Vec<usize> {
-    let endpoints = view.pool.endpoints().len();
-    let mut candidates = Vec::with_capacity(endpoints);
-    for endpoint in 0..endpoints {
-        if is_ready(view, endpoint) {
-            candidates.push(endpoint);
-        }
-    }
+    let mut candidates = view.by_readings.map_or_else(|| ready(view), |known| known.ready.clone());
     if request.subset.is_hint() {
         candidates.retain(|&endpoint| request.subset.allows(view.pool.endpoint(endpoint)));
     }
     candidates
+}
+
+/// Indices of the endpoints that are ready, in the pool's order.
+pub(crate) fn ready(view: &View<'_>) -> Vec<usize> {
+    let endpoints = view.pool.endpoints().len();
+    let mut ready = Vec::with_capacity(endpoints);
+    for endpoint in 0..endpoints {
+        if is_ready(view, endpoint) {
+            ready.push(endpoint);
+        }
+    }
+    ready
 }
 
 /// Why an endpoint is not a candidate; `None` if it is one.

@@ -1,5 +1,6 @@
 //! The endpoints that serve one pool, as discovery reports them.
 
+pub mod by_readings;
 pub mod candidates;
 pub mod load;
 pub mod load_estimator;

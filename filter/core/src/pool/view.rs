@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::by_readings::ByReadings;
 use crate::load::{FractionalLoad, Load};
 use crate::period::Period;
 use crate::pool::Pool;
@@ -26,6 +27,8 @@ pub struct View<'a> {
     pub avoided: &'a [Period],
     /// The state of the pipeline's plugins.
     pub states: &'a PluginStates,
+    /// What follows from these readings alone, if it was computed before.
+    pub by_readings: Option<&'a ByReadings>,
 }
 
 impl View<'_> {

@@ -76,6 +76,7 @@ impl Fixture {
             deferred: &[],
             avoided: &self.avoided,
             states: &self.states,
+            by_readings: None,
         }
     }
 

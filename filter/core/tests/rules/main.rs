@@ -126,6 +126,7 @@ impl Fixture {
             deferred: &[],
             avoided: &[],
             states: &self.states,
+            by_readings: None,
         }
     }
 

@@ -217,6 +217,7 @@ impl Ledger {
             deferred: self.in_flight.deferred(),
             avoided: self.avoided(),
             states: &self.states,
+            by_readings: None,
         }
     }
 }

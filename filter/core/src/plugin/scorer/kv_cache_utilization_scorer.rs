@@ -30,6 +30,10 @@ impl Scorer for KvCacheUtilizationScorer {
     fn reads_readings(&self) -> bool {
         true
     }
+
+    fn needs_only_readings(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

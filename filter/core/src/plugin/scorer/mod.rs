@@ -40,6 +40,11 @@ pub trait Scorer: Debug + Send + Sync {
     fn reads_readings(&self) -> bool {
         false
     }
+
+    /// Whether its type and the readings alone decide the scores, so that they are computed once for each snapshot.
+    fn needs_only_readings(&self) -> bool {
+        false
+    }
 }
 
 /// Writes scores of a load where less is better, relative to the other candidates: 1 for the least loaded, 0 for the most, 1

@@ -29,6 +29,10 @@ impl Scorer for RunningRequestsSizeScorer {
     fn reads_readings(&self) -> bool {
         true
     }
+
+    fn needs_only_readings(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
