@@ -79,6 +79,23 @@ async fn until_idle(stack: &Stack) {
     .await;
 }
 
+/// Waits until the agent's metric of the queue has this value for the tenants `a` and `b` in each of the bands 10, 0 and -1.
+async fn until_exported(stack: &Stack, metric: &str, labels: &str, value: &str) {
+    let url = format!("http://{}/metrics", stack.agent_address());
+    eventually(metric, async || {
+        let text = client::http1().get(&url).send().await?.text().await?;
+        for (tenant, priority) in ["a", "b"].into_iter().flat_map(|it| [10, 0, -1].map(|band| (it, band))) {
+            let begin = format!(
+                r#"llm_d_epp_flow_control_{metric}{{fairness_id="{tenant}",priority="{priority}"{labels}"#
+            );
+            let found = text.lines().find(|line| line.starts_with(&begin));
+            ensure!(found.is_some_and(|line| line.ends_with(value)), "{begin}: {found:?}");
+        }
+        anyhow::Ok(())
+    })
+    .await;
+}
+
 async fn assert_dropped(answer: Response, status: StatusCode, reason: &str, message: &str) {
     assert_eq!(answer.status(), status);
     assert_eq!(answer.headers()[DROPPED_REASON], reason);
@@ -92,8 +109,12 @@ async fn requests_go_on_in_the_order_of_their_priorities() {
     let occupied = occupies(&stack).await;
     let header = objectives::HEADER;
     let objectives = [objectives::SHEDDABLE, "none", "urgent", objectives::SHEDDABLE, "none", "urgent"];
-    let requests: Vec<_> = objectives.map(|objective| sends(&stack, &[(header, objective)])).into();
+    let tenants = ["a", "a", "a", "b", "b", "b"].map(|tenant| ("x-llm-d-inference-fairness-id", tenant));
+    let requests = tenants.into_iter().zip(objectives);
+    let requests: Vec<_> =
+        requests.map(|(tenant, objective)| sends(&stack, &[tenant, (header, objective)])).collect();
     until_counted(&stack, "queued", 6).await;
+    until_exported(&stack, "queue_size", "", " 1.0").await;
     stack.servers()[0].take_requests();
     drop(occupied);
     for request in requests {
@@ -102,6 +123,9 @@ async fn requests_go_on_in_the_order_of_their_priorities() {
     let received = stack.servers()[0].take_requests();
     let served: Vec<_> = received.iter().filter_map(|request| request.header(header)).collect();
     assert_eq!(served, ["urgent", "urgent", "none", "none", "batch", "batch"]);
+    let dispatched = r#",outcome="Dispatched""#;
+    until_exported(&stack, "request_queue_duration_seconds_count", dispatched, " 1").await;
+    until_exported(&stack, "queue_size", "", " 0.0").await;
     until_idle(&stack).await;
 }
 

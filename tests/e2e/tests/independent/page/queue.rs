@@ -5,7 +5,7 @@ use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::program::{Agent, Browser, Scheme};
 use endpoint_picker_model_server::ModelServer;
-use endpoint_picker_wire::report::{Band, BandOutcome, FlowControl, Report};
+use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use reqwest::StatusCode;
 use tempfile::TempDir;
@@ -30,6 +30,20 @@ fn queue(waiting: u64, dispatched: u64) -> FlowControl {
     };
     let bands = vec![Band { max_requests: 200, ..Band::default() }, batch];
     FlowControl { saturation: 1.25, bands, ..FlowControl::default() }
+}
+
+/// A queue with a tenant whose name is markup.
+fn queue_of_tenants(waiting: u64, dispatched: u64) -> FlowControl {
+    let mut queue = queue(waiting, dispatched);
+    let of = |fairness_id: &str, requests, outcomes| BandTenant {
+        fairness_id: fairness_id.to_owned(),
+        requests,
+        outcomes,
+        ..BandTenant::default()
+    };
+    let batch = &mut queue.bands[1];
+    batch.tenants = vec![of("team-a", 1, batch.outcomes.clone()), of("<b>x</b>", waiting - 3, vec![])];
+    queue
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +71,7 @@ async fn the_page_shows_the_queue_of_each_band_and_nothing_without_one() {
             let report = client::http1().post(url).body(report.encode_to_vec());
             let answer = report.header("content-type", "application/x-protobuf").send().await?;
             ensure!(answer.status() == StatusCode::NO_CONTENT, "{}", answer.status());
-            let texts = |selector: &str| format!("[...document.querySelectorAll('{selector}')].map(it => it.innerText.split(/\\s+/).join(' '))");
+            let texts = |selector: &str| format!("[...document.querySelectorAll('{selector}')].map(it => it.innerText.trim().split(/\\s+/).join(' '))");
             let shown = browser.evaluate::<Vec<String>>(&texts("#queue tbody tr")).await?;
             let facts = browser.evaluate::<Vec<String>>(&texts("#summary div")).await?;
             let facts: Vec<_> = facts.into_iter().filter(|fact| fact.starts_with("Queued")).collect();
@@ -73,4 +87,13 @@ async fn the_page_shows_the_queue_of_each_band_and_nothing_without_one() {
     shows("the first report", &|| Some(queue(150, 7)), "Queued 150 saturation 1.25", &full).await;
     let waited = [idle, "-10 1 1 % 38 ms 48 ms 50 ms 1,007 3 × EvictedTTL"];
     shows("recent waits", &|| Some(queue(1, 1_007)), "Queued 1 saturation 1.25", &waited).await;
+    // Its proxies did not know their tenants until now.
+    let tenants = [
+        idle,
+        "-10 10 5 % 38 ms 48 ms 50 ms 2,007 3 × EvictedTTL",
+        "<b>x</b> 7 – – –",
+        "other 2 38 ms 48 ms 50 ms",
+        "team-a 1 38 ms 48 ms 50 ms",
+    ];
+    shows("tenants", &|| Some(queue_of_tenants(10, 2_007)), "Queued 10 saturation 1.25", &tenants).await;
 }
