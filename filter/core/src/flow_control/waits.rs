@@ -31,7 +31,8 @@ pub struct Waits {
 
 impl Waits {
     pub(super) fn add(&mut self, waited: Duration) {
-        let bucket = WAIT_BOUNDS.partition_point(|bound| *bound < waited);
+        // Most requests do not wait.
+        let bucket = if waited.is_zero() { 0 } else { WAIT_BOUNDS.partition_point(|bound| *bound < waited) };
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += 1;
         }

@@ -25,7 +25,7 @@ impl Machine {
 
     fn dispatch(&mut self, slot: Slot) -> Option<Event> {
         let priority = self.waiting.get(slot)?.priority;
-        let program = self.flow_id(slot).filter(|_| !self.programs.is_empty()).cloned();
+        let program = if self.programs.is_empty() { None } else { self.flow_id(slot).cloned() };
         // Before its wait ends, so that its program is not idle in between.
         if let Some(id) = &program {
             self.programs.iter_mut().for_each(|programs| programs.begin(id, self.now));

@@ -56,8 +56,12 @@ impl Machine {
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Waiting> {
         let waiting = self.waiting.remove(slot)?;
         self.tickets.remove(&waiting.ticket);
-        self.deadlines.remove(&(waiting.deadline, slot));
-        self.flow_ids.remove(&slot);
+        if waiting.deadline != Nanos::MAX {
+            self.deadlines.remove(&(waiting.deadline, slot));
+        }
+        if !self.flow_ids.is_empty() {
+            self.flow_ids.remove(&slot);
+        }
         self.tenants.end(waiting.tenant, waiting.bytes, self.now);
         let band = self.band(waiting.priority).and_then(|band| self.bands.get_mut(band))?;
         band.remove(&waiting, slot, &self.waiting, &mut self.programs, self.now);
