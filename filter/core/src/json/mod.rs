@@ -1,6 +1,5 @@
 //! Reading and writing JSON text: the one module that calls `serde_json` for request bodies and answers.
 
-mod cursor;
 mod literal;
 mod span;
 mod string;
@@ -13,7 +12,6 @@ pub(crate) use string::{OpenString, end_of_string, escaped_unit};
 pub(crate) use surrogates::without_lone_surrogates;
 pub(crate) use value::{Number, Pass, Reader, Str, element, key, pass_array, pass_object, value};
 
-use cursor::Cursor;
 use serde::de::DeserializeSeed;
 use value::Read;
 
@@ -23,16 +21,10 @@ pub(crate) const MOST_NESTED: usize = 127;
 /// Reads the whole of `text`. Refuses text that is not JSON, anything but blanks after the value, and nesting deeper than
 /// [`MOST_NESTED`].
 pub(crate) fn read<'a, R: Reader<'a>>(text: &'a str, reader: R) -> serde_json::Result<R::Value> {
-    let mut cursor = Cursor::new(text);
-    let read = Read(reader).deserialize(&mut cursor);
-    let read = read.and_then(|value| cursor.end().map(|()| value));
-    read.map_err(|error| refusal(text).unwrap_or(error))
-}
-
-/// What `serde_json` says about a text that it refuses, with the place.
-fn refusal(text: &str) -> Option<serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    Read(Pass).deserialize(&mut deserializer).and_then(|()| deserializer.end()).err()
+    let value = Read(reader).deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
 }
 
 /// The text as a JSON string, with its quotes.
