@@ -7,25 +7,17 @@
 
 mod arrangement;
 mod choices;
-mod choices_report;
 mod cost;
-mod cost_report;
 mod failures;
 mod fleet;
-mod herd_count;
 mod herds;
-mod hot_rounds;
-mod proxy_killed;
-mod rounds_report;
 mod simulation;
-mod store_outage;
 
 pub(crate) use choices::{ALL_ROUNDS, ChoicePlan, OURS, QUICK_ROUND, QUICK_SHARING_ROUNDS, SHARING_ROUNDS};
 pub(crate) use cost::CostPlan;
-pub(crate) use failures::FailurePlan;
+pub(crate) use failures::{FailurePlan, OutagePlan};
 pub(crate) use herds::{FEW_SETTINGS, HerdPlan};
 pub(crate) use simulation::SimulationPlan;
-pub(crate) use store_outage::OutagePlan;
 
 use crate::report::Progress;
 use anyhow::Result;
@@ -33,13 +25,13 @@ use anyhow::Result;
 /// Measures how well proxies choose; returns that part of the document.
 pub(crate) async fn choices(plan: ChoicePlan<'_>, progress: &Progress) -> Result<String> {
     let samples = choices::measure(plan, progress).await?;
-    Ok(choices_report::ChoiceTables(&samples).to_string())
+    Ok(choices::ChoiceTables(&samples).to_string())
 }
 
 /// Measures many rounds of one proxy and of such that share; returns that part of the document.
 pub(crate) async fn rounds(plan: ChoicePlan<'_>, progress: &Progress) -> Result<String> {
     let samples = choices::measure(plan, progress).await?;
-    Ok(rounds_report::RoundsTable { settings: choices::SHARING, samples: &samples }.to_string())
+    Ok(choices::RoundsTable { settings: choices::SHARING, samples: &samples }.to_string())
 }
 
 /// Measures how often proxies pick the same server; returns that part of the document.
@@ -55,7 +47,7 @@ pub(crate) async fn failures(plan: FailurePlan, progress: &Progress) -> Result<S
 /// Measures what sharing costs; returns that part of the document.
 pub(crate) async fn cost(plan: CostPlan, progress: &Progress) -> Result<String> {
     let samples = cost::measure(plan, progress).await?;
-    Ok(cost_report::CostTable(&samples).to_string())
+    Ok(cost::CostTable(&samples).to_string())
 }
 
 /// Simulates how well proxies choose; returns that part of the document.

@@ -4,7 +4,7 @@ use super::Rounds;
 use super::gateway::Round;
 use crate::bench_proxies::arrangement::Arrangement;
 use crate::bench_proxies::choices::ONE;
-use crate::bench_proxies::hot_rounds::{HOT, are_hot, hot_rounds};
+use crate::bench_proxies::choices::{HOT, are_hot, hot_rounds};
 use crate::report::markdown::table;
 use crate::report::{median, rounded};
 use std::fmt;

@@ -1,9 +1,11 @@
 //! Herds: proxies without each other's latest requests send them to the same best server.
 
+mod count;
+
+use self::count::HerdCount;
 use super::arrangement::Arrangement;
 use super::choices::Setting;
 use super::fleet::{Fleet, FleetPlan};
-use super::herd_count::HerdCount;
 use crate::in_turns::in_turns;
 use crate::load::AnswerKind;
 use crate::load::schedule::Schedule;

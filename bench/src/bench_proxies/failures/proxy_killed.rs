@@ -1,7 +1,7 @@
 //! A proxy is killed: how long its loads count in the view of another.
 
-use super::arrangement::Arrangement;
-use super::fleet::{Fleet, FleetPlan};
+use crate::bench_proxies::arrangement::Arrangement;
+use crate::bench_proxies::fleet::{Fleet, FleetPlan};
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::configurations::LEAST_LOADED;
 use endpoint_picker_harness::eventually::within;

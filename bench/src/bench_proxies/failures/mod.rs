@@ -1,8 +1,12 @@
 //! What happens when the store or a proxy is killed.
 
+mod proxy_killed;
+mod store_outage;
+
+pub(crate) use store_outage::OutagePlan;
+
+use self::store_outage::OutageResult;
 use super::arrangement::Arrangement;
-use super::proxy_killed;
-use super::store_outage::{self, OutagePlan, OutageResult};
 use crate::report::markdown::{met, table};
 use crate::report::{Progress, median, rounded};
 use anyhow::Result;

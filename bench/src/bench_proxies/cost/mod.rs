@@ -1,5 +1,9 @@
 //! What sharing costs: processor time of the proxies, their agents and the store, and the bytes that the store receives.
 
+mod report;
+
+pub(crate) use report::CostTable;
+
 use super::arrangement::Arrangement;
 use super::fleet::{Fleet, FleetCpu, FleetPlan};
 use crate::in_turns::in_turns;
@@ -17,9 +21,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-pub(super) const PROXIES: usize = 4;
+pub(crate) const PROXIES: usize = 4;
 /// Requests each second to each proxy.
-pub(super) const PER_SECOND: u32 = 1_000;
+pub(crate) const PER_SECOND: u32 = 1_000;
 const ENDPOINTS: usize = 10;
 const BYTES: usize = 2 << 10;
 /// Prompts that come again and again.
@@ -27,7 +31,7 @@ const PROMPTS: usize = 500;
 /// Starting and ending all fleets takes about this long.
 const AROUND: Duration = Duration::from_secs(12);
 
-pub(super) const ARRANGEMENTS: [Arrangement; 3] =
+pub(crate) const ARRANGEMENTS: [Arrangement; 3] =
     [Arrangement::Apart, Arrangement::OneAgent, Arrangement::Store];
 
 /// How long to measure.
@@ -41,26 +45,26 @@ pub(crate) struct CostPlan {
 
 /// The prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Prompts {
+pub(crate) enum Prompts {
     Repeated,
     New,
 }
 
 /// The figures of one turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CostSample {
-    pub(super) arrangement: Arrangement,
-    pub(super) prompts: Prompts,
-    pub(super) requests: u64,
-    pub(super) failed: u64,
-    pub(super) took: Duration,
-    pub(super) cpu: FleetCpu,
+pub(crate) struct CostSample {
+    pub(crate) arrangement: Arrangement,
+    pub(crate) prompts: Prompts,
+    pub(crate) requests: u64,
+    pub(crate) failed: u64,
+    pub(crate) took: Duration,
+    pub(crate) cpu: FleetCpu,
     /// Bytes that the store received.
-    pub(super) stored: u64,
+    pub(crate) stored: u64,
 }
 
 impl Prompts {
-    pub(super) const ALL: [Self; 2] = [Self::Repeated, Self::New];
+    pub(crate) const ALL: [Self; 2] = [Self::Repeated, Self::New];
 }
 
 impl fmt::Display for Prompts {
@@ -81,7 +85,7 @@ impl CostPlan {
 }
 
 /// Measures every arrangement in turns. All of them run all the time.
-pub(super) async fn measure(plan: CostPlan, progress: &Progress) -> Result<Vec<CostSample>> {
+pub(crate) async fn measure(plan: CostPlan, progress: &Progress) -> Result<Vec<CostSample>> {
     let mut dir = RunDir::new()?;
     let upstreams = Upstreams::start(ENDPOINTS).await?;
     let mut fleets = Vec::new();
@@ -154,28 +158,28 @@ impl Prompts {
 
 impl CostSample {
     /// Processor microseconds of the proxies for a request.
-    pub(super) fn envoy_micros(&self) -> f64 {
+    pub(crate) fn envoy_micros(&self) -> f64 {
         self.cpu.envoys.as_secs_f64() * 1e6 / self.requests as f64
     }
 
     /// Cores that each agent uses.
-    pub(super) fn agent_cores(&self) -> f64 {
+    pub(crate) fn agent_cores(&self) -> f64 {
         let agents = if self.arrangement.has_one_picker() { 1 } else { PROXIES };
         self.cpu.pickers.as_secs_f64() / self.took.as_secs_f64() / agents as f64
     }
 
     /// Cores that the store uses.
-    pub(super) fn store_cores(&self) -> f64 {
+    pub(crate) fn store_cores(&self) -> f64 {
         self.cpu.store.as_secs_f64() / self.took.as_secs_f64()
     }
 
     /// Megabytes that the store receives each second.
-    pub(super) fn megabytes(&self) -> f64 {
+    pub(crate) fn megabytes(&self) -> f64 {
         self.stored as f64 / 1e6 / self.took.as_secs_f64()
     }
 
     /// Requests answered each second, by all proxies.
-    pub(super) fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         self.requests as f64 / self.took.as_secs_f64()
     }
 }

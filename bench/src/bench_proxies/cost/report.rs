@@ -1,7 +1,7 @@
-//! The figures of [`cost`](mod@super::cost) as a table.
+//! The figures of [`cost`](mod@super) as a table.
 
-use super::arrangement::Arrangement;
-use super::cost::{ARRANGEMENTS, CostSample, PER_SECOND, PROXIES, Prompts};
+use super::{ARRANGEMENTS, CostSample, PER_SECOND, PROXIES, Prompts};
+use crate::bench_proxies::arrangement::Arrangement;
 use crate::report::markdown::{met, table};
 use crate::report::{median, rounded};
 use std::fmt;
@@ -14,7 +14,7 @@ const MOST_CORES: f64 = 0.3;
 const MOST_MEGABYTES: f64 = 4.0;
 
 /// All samples.
-pub(super) struct CostTable<'a>(pub(super) &'a [CostSample]);
+pub(crate) struct CostTable<'a>(pub(crate) &'a [CostSample]);
 
 impl CostTable<'_> {
     fn of(&self, arrangement: Arrangement, prompts: Prompts, figure: fn(&CostSample) -> f64) -> Vec<f64> {

@@ -1,5 +1,13 @@
 //! How well several proxies choose: the share of prompt tokens that the servers had cached, and the time to the first token.
 
+mod hot_rounds;
+mod report;
+mod rounds_report;
+
+pub(super) use hot_rounds::{HOT, are_hot, hot_rounds};
+pub(super) use report::ChoiceTables;
+pub(super) use rounds_report::RoundsTable;
+
 use super::arrangement::Arrangement;
 use super::fleet::{Fleet, FleetPlan};
 use crate::in_turns::in_turns;

@@ -1,8 +1,8 @@
 //! The store is killed under load, and comes back empty: which requests are lost, and when the servers' caches are used as before.
 
-use super::arrangement::Arrangement;
-use super::choices::LOAD;
-use super::fleet::{Fleet, FleetPlan};
+use crate::bench_proxies::arrangement::Arrangement;
+use crate::bench_proxies::choices::LOAD;
+use crate::bench_proxies::fleet::{Fleet, FleetPlan};
 use crate::load::capacity;
 use crate::load::schedule::{Outcome, Schedule};
 use crate::load::workload::Workload;

@@ -1,7 +1,7 @@
 //! Several proxies beside one, in many rounds of the same requests.
 
-use super::choices::{ChoiceSample, ONE, Setting, WORKLOADS, is_as_good};
 use super::hot_rounds::{HOT, hot_rounds};
+use super::{ChoiceSample, ONE, Setting, WORKLOADS, is_as_good};
 use crate::report::markdown::{met, table};
 use crate::report::{median, rounded};
 use std::fmt;

@@ -1,8 +1,8 @@
-//! The figures of [`choices`](mod@super::choices) as tables and a chart.
+//! The figures of [`choices`](mod@super) as tables and a chart.
 
-use super::arrangement::Arrangement;
-use super::choices::{ChoiceSample, LEAST_OF_ONE, MOST_OF_ONE, ONE, Setting, WORKLOADS, is_as_good};
 use super::hot_rounds::hot_rounds;
+use super::{ChoiceSample, LEAST_OF_ONE, MOST_OF_ONE, ONE, Setting, WORKLOADS, is_as_good};
+use crate::bench_proxies::arrangement::Arrangement;
 use crate::load::workload::Workload;
 use crate::report::markdown::{met, table};
 use crate::report::{chart, median, rounded};

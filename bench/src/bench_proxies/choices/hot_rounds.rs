@@ -4,15 +4,15 @@
 //! round decide, that server has more requests than it can serve until the round ends: with one proxy as with several, and with the EPP.
 
 /// A round is hot if its p90 is more than this many times the median of one proxy.
-pub(super) const HOT: f64 = 2.0;
+pub(crate) const HOT: f64 = 2.0;
 
 /// Whether each round with one of these p90 is hot, by the median p90 of one proxy.
-pub(super) fn are_hot(p90: &[f64], median_of_one: f64) -> impl Iterator<Item = bool> {
+pub(crate) fn are_hot(p90: &[f64], median_of_one: f64) -> impl Iterator<Item = bool> {
     p90.iter().map(move |p90| *p90 > HOT * median_of_one)
 }
 
 /// How many are hot, of how many.
-pub(super) fn hot_rounds(p90: &[f64], median_of_one: f64) -> String {
+pub(crate) fn hot_rounds(p90: &[f64], median_of_one: f64) -> String {
     format!("{} of {}", are_hot(p90, median_of_one).filter(|is_hot| *is_hot).count(), p90.len())
 }
 
