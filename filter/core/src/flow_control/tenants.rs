@@ -43,7 +43,7 @@ pub(super) struct Tenants {
     full_until: Nanos,
 }
 
-/// The place of a tenant that has figures, counted from 1: a waiting request is no larger for it.
+/// Where a tenant has its figures, counted from 1. As it is small and never zero, the list of waiting requests takes no more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(NonZeroU16);
 

@@ -25,7 +25,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         let bytes = self.head.content_length().unwrap_or(0);
         let headers = self.head.headers();
         let refusal = self.pool.store.with_queue(|queue| {
-            // Its other headers are read only where there is no room.
+            // Its other headers are read only if the queue would refuse it.
             let is_refused = queue.refuses(priority, bytes);
             is_refused.then(|| queue.turn_away(&Arrival::new(headers, priority, bytes, now), now)).flatten()
         });

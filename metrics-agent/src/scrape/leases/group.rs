@@ -181,7 +181,7 @@ impl Group {
 }
 
 impl State {
-    /// Determines anew which agent should scrape each endpoint.
+    /// Computes for each endpoint which agent should scrape it.
     fn prefer(&mut self) {
         for (&scrape, entry) in &mut self.entries {
             entry.preferred = self.agents.preferred(scrape);
