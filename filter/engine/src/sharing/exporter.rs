@@ -99,7 +99,10 @@ impl Exporter {
             self.loads.insert(endpoint, load);
         }
         if !all {
-            loads.extend(older.into_keys().map(|endpoint| wire_load(endpoint, Load::default())));
+            // In order, so that simulations with a seed repeat: how much of a change is deferred depends on those before it.
+            let mut ended: Vec<_> = older.into_keys().collect();
+            ended.sort_unstable();
+            loads.extend(ended.into_iter().map(|endpoint| wire_load(endpoint, Load::default())));
         }
         loads
     }
