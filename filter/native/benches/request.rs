@@ -95,7 +95,8 @@ fn requests(criterion: &mut Criterion<ProcessorTime>) {
                 |(request, chat)| {
                     request.headers(false);
                     assert_eq!(request.body(chat, true), Next::Continue);
-                    request.answer_headers("10.0.0.1:8000", &[(":status", "200")], false);
+                    let chosen = request.destinations().unwrap();
+                    request.answer_headers(&chosen, &[(":status", "200")], false);
                     request.answer_body(b"", true);
                     request
                 },
