@@ -140,6 +140,11 @@ impl<S: SharedData> Replica<S> {
     /// or, if that is some time ago, anything. Then it returns false.
     fn commit(&mut self, was_read_now: bool) -> bool {
         let (routed, place) = (self.ledger.routed(), self.log.place());
+        if !was_read_now && self.log.is_flushed() {
+            // A refusal changes nothing, so no swap finds out whether the log was the newest.
+            self.sync();
+            return self.log.place() == place;
+        }
         self.append(|ledger, log| if was_read_now { ledger.routed() == routed } else { log.place() == place })
     }
 

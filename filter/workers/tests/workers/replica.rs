@@ -107,6 +107,20 @@ fn a_decision_without_reading_the_log_is_made_again_where_another_worker_has_app
 }
 
 #[test]
+fn a_refusal_without_reading_the_log_is_checked_too() {
+    let memory = Memory::default();
+    let mut other = worker(memory.clone());
+    let mut replica = quiet_worker(&memory);
+    // Refuses a request unless another one is in flight, and changes nothing.
+    let is_refused =
+        |replica: &mut Replica<Memory>| replica.decide(|ledger| (ledger.requests_in_flight() == 0, vec![]));
+    assert!(is_refused(&mut replica));
+    assert_eq!(memory.take_calls(), Calls { gets: 1, sets: 0, swaps: 0 });
+    decide(&mut other);
+    assert!(!is_refused(&mut replica));
+}
+
+#[test]
 fn a_version_that_is_not_the_next_number_costs_a_read_and_no_new_decision() {
     let memory = Memory::default();
     let mut replica = quiet_worker(&memory);
