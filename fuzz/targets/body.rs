@@ -24,25 +24,33 @@ fuzz_target!(|input: &[u8]| {
     ]);
     let Ok(api) = parsers.api(path) else { return };
     let whole = Body::read(text, api, &Options { keep_bytes: usize::MAX, ..Options::default() });
-    let cut = Body::read(text, api, &Options { keep_bytes: 300, ..Options::default() });
-    let (whole, cut) = match (whole, cut) {
-        (Ok(whole), Ok(cut)) => (whole, cut),
-        (Err(whole), Err(cut)) => return assert_eq!(whole.to_string(), cut.to_string()),
-        (whole, cut) => panic!("{whole:?} is not {cut:?}"),
-    };
+    for keep_bytes in [0, 300] {
+        let cut = Body::read(text, api, &Options { keep_bytes, ..Options::default() });
+        match (&whole, &cut) {
+            (Ok(whole), Ok(cut)) => same_but_cut(whole, cut),
+            (Err(whole), Err(cut)) => assert_eq!(whole.to_string(), cut.to_string()),
+            (whole, cut) => panic!("{whole:?} is not {cut:?}"),
+        }
+    }
+    if let Ok(whole) = whole
+        && api.names_model()
+        && !api.reads_only_model()
+    {
+        renamed(&whole, text, api);
+    }
+});
+
+fn same_but_cut(whole: &Body<'_>, cut: &Body<'_>) {
     // Of equal keys in a part that is not kept not only the last is counted.
     let (all, some) = (whole.prompt.token_count(), cut.prompt.token_count());
     assert!(all == some || cut.prompt.is_cut() && all < some, "{some} of {all}");
     assert_eq!((&whole.model, &whole.model_span), (&cut.model, &cut.model_span));
     let hashes = |body: &Body<'_>| block_hashes(&body.prompt, "m", body.cache_salt.as_deref(), 16, 10_000);
-    let (all, some) = (hashes(&whole), hashes(&cut));
+    let (all, some) = (hashes(whole), hashes(cut));
     if whole.prompt.lists().len() < 2 {
         assert!(all.all().starts_with(some.all()), "what is kept gives other blocks");
     }
-    if api.names_model() && !api.reads_only_model() {
-        renamed(&whole, text, api);
-    }
-});
+}
 
 fn renamed(body: &Body<'_>, text: &str, api: Api) {
     let other = name_model(text.as_bytes(), body.model_span.clone(), OTHER);

@@ -1,13 +1,15 @@
 //! Reading and writing JSON text: the one module that calls `serde_json` for request bodies and answers.
 
 mod literal;
+mod raw;
 mod span;
 mod string;
 mod surrogates;
 mod value;
 
 pub(crate) use literal::{Match, match_literal};
-pub(crate) use span::{span_of_member, text_of_member};
+pub(crate) use raw::raw_value;
+pub(crate) use span::span_of_member;
 pub(crate) use string::{OpenString, end_of_string, escaped_unit};
 pub(crate) use surrogates::without_lone_surrogates;
 pub(crate) use value::{Number, Pass, Reader, Str, element, key, pass_array, pass_object, value};

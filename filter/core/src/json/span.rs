@@ -22,11 +22,6 @@ pub(crate) fn span_of_member(text: &str, name: &str) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// The text of that value.
-pub(crate) fn text_of_member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.get(span_of_member(text, name)?)
-}
-
 fn skip_blanks(bytes: &[u8], from: usize) -> usize {
     let blanks = bytes.iter().skip(from).take_while(|byte| byte.is_ascii_whitespace());
     from + blanks.count()

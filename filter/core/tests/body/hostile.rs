@@ -72,6 +72,32 @@ fn nesting_is_read_to_exactly_the_level_that_the_documents_name() {
     }
 }
 
+/// Bodies with a value that is read as the client wrote it, and the levels around that value.
+const RAW: [(&str, &str, usize); 2] = [
+    (r#"{"messages":[{}],"tools":[{"input_schema":"#, "}]}", 3),
+    (r#"{"messages":[{"content":[{"type":"tool_use","input":"#, "}]}]}", 5),
+];
+
+#[test]
+fn a_value_that_is_kept_as_it_is_has_the_limits_of_any_other() {
+    for (before, after, levels) in RAW {
+        let nested = |open: &str, close: &str, levels: usize| {
+            format!("{before}{}1{}{after}", open.repeat(levels), close.repeat(levels))
+        };
+        for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
+            assert!(read(Api::Messages, &nested(open, close, 127 - levels)).is_ok());
+            for deeper in [128 - levels, 127, 128, 10_000] {
+                too_deep(Api::Messages, &nested(open, close, deeper));
+            }
+        }
+        for value in ["1e400", r#"{"a":-1e400}"#, "", "[1,]", r#""\x""#, "01"] {
+            let message = refusal(Api::Messages, &format!("{before}{value}{after}"));
+            assert!(message.starts_with("error unmarshaling request body: "), "{message}");
+        }
+        assert!(read(Api::Messages, &format!(r#"{before}"\ud83d"{after}"#)).is_ok());
+    }
+}
+
 #[test]
 fn nesting_below_the_limit_is_read() {
     let nested = "[".repeat(120) + &"]".repeat(120);

@@ -5,6 +5,7 @@
 mod anthropic;
 mod canonical;
 mod chat;
+mod escapes;
 mod generate;
 mod hashes;
 mod hostile;

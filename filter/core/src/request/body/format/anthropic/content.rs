@@ -1,16 +1,21 @@
 //! The content of messages, system texts and tool results.
 
+use std::borrow::Cow;
+
 use serde::de::{MapAccess, SeqAccess};
 
 use super::source::{Source, SourceReader};
 use crate::body::Fault;
-use crate::body::field::Scope;
+use crate::body::field::{Scope, StringField};
 use crate::body::format::messages::MessageContent;
-use crate::json::{self, Pass, Reader, Str, element, key, value};
+use crate::json::{Pass, Reader, Str, element, key, raw_value, value};
 use crate::prompt::{Pieces, Text};
 
 /// The beginning of blocks in the system text that change with every request; model servers drop them.
 const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";
+
+/// The levels around a member of a message's block: the block, the content, the message, the array of messages, and the body.
+const BLOCK_LEVELS: usize = 5;
 
 /// The place of blocks, on which their part of the prompt depends.
 #[derive(Clone, Copy, PartialEq)]
@@ -90,19 +95,19 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         let mut images = None;
         let mut texts = 0;
-        while let Some(block) = element(&mut array, BlockReader { scope })? {
-            match (place, &*block.kind.kept) {
-                (Place::System, b"text") if block.text.kept.starts_with(BILLING_HEADER) => {}
-                (Place::System | Place::Message, b"text") => pieces.text(block.text),
+        while let Some(block) = element(&mut array, BlockReader { scope, place })? {
+            match (place, block.kind()) {
+                (Place::System, "text") if block.text.kept.starts_with(BILLING_HEADER) => {}
+                (Place::System | Place::Message, "text") => pieces.text(block.text),
                 // The texts of a result are joined by line breaks, its images follow.
-                (Place::ToolResult, b"text") => {
+                (Place::ToolResult, "text") => {
                     if texts > 0 {
                         pieces.text(Text::borrowed("\n"));
                     }
                     pieces.text(block.text);
                     texts += 1;
                 }
-                (Place::ToolResult, b"image") => {
+                (Place::ToolResult, "image") => {
                     let images = images.get_or_insert_with(|| Pieces::new(scope.options.keep_bytes));
                     block.source.append_as_url(images, scope);
                 }
@@ -117,28 +122,32 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
 /// The fields of a block of any type.
 #[derive(Default)]
 struct Block<'a> {
-    kind: Text<'a>,
+    kind: Option<Cow<'a, str>>,
     text: Text<'a>,
     thinking: Text<'a>,
     id: Text<'a>,
     name: Text<'a>,
-    /// The JSON of a tool's input, as the client wrote it.
+    /// The JSON of a tool's input, as the client wrote it; read only in messages.
     input: Text<'a>,
     source: Source<'a>,
     content: Option<Box<Content<'a>>>,
 }
 
 impl<'a> Block<'a> {
+    fn kind(&self) -> &str {
+        self.kind.as_deref().unwrap_or_default()
+    }
+
     fn append_to(self, pieces: &mut Pieces<'a>, scope: &Scope<'_, 'a>) {
-        match &*self.kind.kept {
-            b"image" => self.source.append(pieces, scope),
-            b"thinking" => pieces.text(self.thinking),
-            b"tool_use" => {
+        match self.kind() {
+            "image" => self.source.append(pieces, scope),
+            "thinking" => pieces.text(self.thinking),
+            "tool_use" => {
                 pieces.text(self.id);
                 pieces.text(self.name);
                 pieces.text(self.input);
             }
-            b"tool_result" => {
+            "tool_result" => {
                 if let Some(content) = self.content {
                     content.append_to(pieces);
                 }
@@ -148,8 +157,14 @@ impl<'a> Block<'a> {
     }
 }
 
+/// The text of a block, of which at least as much is kept as the billing header needs.
+fn block_text<'a>(scope: &Scope<'_, 'a>, text: Str<'a, '_>) -> Text<'a> {
+    text.into_text(scope.options.keep_bytes.max(BILLING_HEADER.len()))
+}
+
 struct BlockReader<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
+    place: Place,
 }
 
 impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
@@ -165,19 +180,24 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
     }
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let scope = self.scope;
+        let Self { scope, place } = self;
+        let rule = "a content block's type, text, thinking, id and name must be strings";
         let mut block = Block::default();
         while let Some(name) = key(&mut object)? {
             let field = match &*name {
-                "type" => &mut block.kind,
-                "text" => &mut block.text,
+                "type" => {
+                    block.kind = value(&mut object, scope.name(rule))?;
+                    continue;
+                }
+                "text" => {
+                    block.text = value(&mut object, StringField { scope, rule, take: block_text })?;
+                    continue;
+                }
                 "thinking" => &mut block.thinking,
                 "id" => &mut block.id,
                 "name" => &mut block.name,
-                "input" => {
-                    value(&mut object, Pass)?;
-                    block.input =
-                        json::text_of_member(scope.text, &name).map(Text::borrowed).unwrap_or_default();
+                "input" if place == Place::Message => {
+                    block.input = Text::borrowed(raw_value(&mut object, BLOCK_LEVELS)?);
                     continue;
                 }
                 "source" => {
@@ -199,7 +219,6 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
                     continue;
                 }
             };
-            let rule = "a content block's type, text, thinking, id and name must be strings";
             *field = value(&mut object, scope.text(rule))?;
         }
         Ok(block)

@@ -5,8 +5,11 @@ use serde::de::{MapAccess, SeqAccess};
 use crate::body::Fault;
 use crate::body::field::Scope;
 use crate::body::text::json_text::JsonText;
-use crate::json::{self, Pass, Reader, element, key, value};
+use crate::json::{Pass, Reader, element, key, raw_value, value};
 use crate::prompt::Text;
+
+/// The levels around a member of a tool: the tool, the array of tools, and the body.
+const TOOL_LEVELS: usize = 3;
 
 /// An array of tools; its JSON, or `None` if it is empty.
 pub(super) struct Tools<'s, 'c, 'a> {
@@ -69,10 +72,7 @@ impl<'a> Reader<'a> for Tool<'_, '_, 'a> {
                     tool.description =
                         value(&mut object, scope.json("a tool's description must be a string"))?;
                 }
-                "input_schema" => {
-                    value(&mut object, Pass)?;
-                    tool.input_schema = json::text_of_member(scope.text, &name);
-                }
+                "input_schema" => tool.input_schema = Some(raw_value(&mut object, TOOL_LEVELS)?),
                 "strict" => tool.strict = value(&mut object, Flag { scope })?,
                 "defer_loading" => tool.defer_loading = value(&mut object, Flag { scope })?,
                 _ => value(&mut object, Pass)?,

@@ -28,13 +28,13 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
         let Self { scope, pieces } = self;
         let rule = "a block's type and text must be strings";
-        let mut kind = Text::default();
+        let mut kind = None;
         let mut text = Text::default();
         let (mut image, mut video) = (Asset::default(), Asset::default());
         let mut audio = Asset::default();
         while let Some(name) = key(&mut object)? {
             match &*name {
-                "type" => kind = value(&mut object, scope.text(rule))?,
+                "type" => kind = value(&mut object, scope.name(rule))?,
                 "text" => text = value(&mut object, scope.text(rule))?,
                 "image_url" => image = value(&mut object, AssetReader { scope, fields: &["url"] })?,
                 "video_url" => video = value(&mut object, AssetReader { scope, fields: &["url"] })?,
@@ -45,15 +45,15 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
             }
         }
         let options = scope.options;
-        match &*kind.kept {
-            b"text" => pieces.text(text),
-            b"image_url" => {
+        match kind.as_deref().unwrap_or_default() {
+            "text" => pieces.text(text),
+            "image_url" => {
                 let tokens = options.media.image.tokens(|| resolution_of_data_url(image.first()));
                 pieces.media(image.hash(), tokens);
             }
-            b"video_url" => pieces.media(video.hash(), options.media.video.tokens(&options.video)),
+            "video_url" => pieces.media(video.hash(), options.media.video.tokens(&options.video)),
             // The EPP looks for the audio under `input_audio` in both cases.
-            b"input_audio" | b"audio_url" => pieces.media(audio.hash(), audio_tokens(audio.bytes())),
+            "input_audio" | "audio_url" => pieces.media(audio.hash(), audio_tokens(audio.bytes())),
             _ => {}
         }
         Ok(())
