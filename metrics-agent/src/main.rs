@@ -3,11 +3,12 @@
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use metrics_agent::agent;
+use metrics_agent::agent::{self, Listeners};
 use metrics_agent::commands::recorded;
 use metrics_agent::commands::{check, explain};
 use metrics_agent::flags::{AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags};
@@ -115,21 +116,32 @@ async fn explain(flags: &ExplainFlags) -> Result<ExitCode, Box<dyn Error>> {
 
 async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
     let _log = logging::start(&flags.log).map_err(|error| format!("--log {:?}: {error}", flags.log))?;
-    let listen = flags.listen;
+    let (listen, listen_health) = (flags.listen, flags.listen_health);
     let settings = flags.settings()?;
     let stop = stop_on_signals()?;
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(|error| format!("cannot listen on {listen} (--listen): {error}"))?;
-    let address = listener.local_addr()?;
-    // The only line on standard output, so that the parent process can read which port was free.
-    if let Err(error) = print(format_args!("listening on {address}\n")) {
+    let api = bind(listen, "--listen").await?;
+    let health = match listen_health {
+        Some(address) => Some(bind(address, "--listen-health").await?),
+        None => None,
+    };
+    let address = api.local_addr()?;
+    // The only lines on standard output, so that the parent process can read which ports were free.
+    let mut lines = vec![format!("listening on {address}\n")];
+    if let Some(health) = &health {
+        lines.push(format!("health checks on {}\n", health.local_addr()?));
+    }
+    if let Err(error) = print(lines.concat()) {
         tracing::warn!(%error, "the address was not printed");
     }
     tracing::info!(%address, pool = settings.options.default_pool, "listening");
-    agent::run(settings, listener, stop).await?;
+    agent::run(settings, Listeners { api, health }, stop).await?;
     tracing::info!("ended");
     Ok(())
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, String> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| format!("cannot listen on {address} ({flag}): {error}"))
 }
 
 /// Prints on standard output. A closed pipe, as with `head`, is not an error.

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod error;
+mod listeners;
 mod metrics;
 mod plans;
 mod pool_pods;
@@ -10,5 +11,6 @@ mod run;
 mod settings;
 
 pub use error::AgentError;
+pub use listeners::Listeners;
 pub use run::run;
 pub use settings::Settings;

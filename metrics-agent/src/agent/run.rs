@@ -5,23 +5,21 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::acceptance::Acceptance;
 use super::error::AgentError;
+use super::listeners::Listeners;
 use super::metrics::Metrics;
 use super::plans::PlanSources;
 use super::pool_pods::PoolPods;
 use super::reconciler::Reconciler;
 use super::settings::Settings;
+use crate::api::ApiState;
 use crate::api::access::check::Access;
-use crate::api::access::credentials::Credentials;
-use crate::api::connections::listen;
 use crate::api::pools::history::History;
 use crate::api::reports::Reports;
-use crate::api::{self, ApiState};
 use crate::publish::cluster::pools::PoolInputs;
 use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
@@ -38,10 +36,10 @@ const DRAIN_NOTICE: Duration = Duration::from_secs(1);
 /// Requests that are still in flight after this time are cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3);
 
-/// Serves on `listener` until `stop` is cancelled, then drains. Ends at once with an error when one of its tasks ends.
+/// Serves on `listeners` until `stop` is cancelled, then drains. Ends at once with an error when one of its tasks ends.
 pub async fn run(
     settings: Settings,
-    listener: TcpListener,
+    listeners: Listeners,
     stop: CancellationToken,
 ) -> Result<(), AgentError> {
     if let Some(eds) = &settings.eds {
@@ -55,7 +53,7 @@ pub async fn run(
         settings.credentials.watch(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
     let scrape_credentials =
         settings.scrape_credentials.watch(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
-    warn_if_open(&listener, &credentials);
+    listeners.warn_if_open(&credentials);
     let clock = Clock::start();
     let file_by_flag = settings.sources.file.is_some();
     let cluster = watch(settings.kubernetes, &tasks, &metrics).await?;
@@ -111,10 +109,9 @@ pub async fn run(
         eds_files: HashMap::new(),
         eds_writes: metrics.eds_writes.clone(),
     };
-    let Credentials { tls, requires_certificate, tokens } = credentials;
     let api_metrics = metrics.api;
     let access =
-        Access { hosts: settings.allowed_hosts, requires_certificate, tokens, metrics: api_metrics.clone() };
+        Access { hosts: settings.allowed_hosts, clients: credentials.clients, metrics: api_metrics.clone() };
     let state = Arc::new(ApiState {
         clock,
         pools,
@@ -136,9 +133,8 @@ pub async fn run(
     let _reconciler = tasks.spawn("reconciler", reconciler.run(plans.plans()));
 
     let closing = CancellationToken::new();
-    let server = listen::serve(listener, api::router(state, access), tls, settings.limits, closing.clone());
     tokio::select! {
-        () = server => {}
+        () = listeners.serve(state, access, credentials.tls, settings.limits, closing.clone()) => {}
         () = drain(stop, draining, closing) => {}
         Some(task) = ended.recv() => return Err(AgentError::Task(task)),
     }
@@ -190,18 +186,4 @@ async fn watch(
     let Some(settings) = settings else { return Ok(None) };
     let cluster = Cluster::start(settings, tasks, &metrics.kubernetes).await;
     cluster.map(Some).map_err(AgentError::Kubernetes)
-}
-
-/// Warns when the API is reachable from outside this host without TLS or without authentication.
-fn warn_if_open(listener: &TcpListener, credentials: &Credentials) {
-    let Ok(address) = listener.local_addr() else { return };
-    let authenticates = credentials.tokens.is_some() || credentials.requires_certificate;
-    let is_guarded = authenticates && credentials.tls.is_some();
-    if !is_guarded && !address.ip().is_loopback() {
-        tracing::warn!(
-            %address,
-            "the API is reachable from outside this host without TLS and authentication: set --tls-cert and --tls-key, and \
-             --bearer-token-file or --tls-client-ca; or --listen on a loopback address"
-        );
-    }
 }

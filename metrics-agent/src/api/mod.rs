@@ -13,5 +13,5 @@ pub mod reports;
 mod router;
 mod state;
 
-pub use router::router;
+pub use router::{health_router, router};
 pub use state::ApiState;

@@ -45,6 +45,11 @@ pub struct Flags {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9095")]
     pub listen: SocketAddr,
 
+    /// A further address, for /healthz and /readyz alone, in plain HTTP and with connections of its own: clients of the API cannot
+    /// keep health checks from being answered. The address is printed as well.
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen_health: Option<SocketAddr>,
+
     /// The log level on standard error, or directives such as `info,metrics_agent::scrape=debug`.
     #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub log: String,
@@ -217,12 +222,13 @@ mod tests {
     fn flags_set_limits() {
         let settings = settings(
             "--endpoint 10.0.0.1:1 --max-manifest-files 1 --max-manifests 2 --max-metrics-engines 3 \
-             --max-endpoint-labels 4 --max-label-bytes 5 --max-report-bytes 6 --max-proxies 7",
+             --max-endpoint-labels 4 --max-label-bytes 5 --max-report-bytes 6 --max-proxies 7 --max-connections-per-peer 8",
         );
         let files = settings.options.file_limits;
         assert_eq!((files.manifest_files, files.manifests, settings.scrape.text.engines), (1, 2, 3));
         assert_eq!(settings.sources.labels, LabelLimits { count: 4, value_bytes: 5 });
         assert_eq!((settings.limits.max_report_bytes, settings.limits.max_proxies), (6, 7));
+        assert_eq!(settings.limits.max_connections_per_peer, 8);
         for flag in ["manifest-files", "manifests", "metrics-engines", "endpoint-labels", "label-bytes"] {
             let refusal = refusal(&format!("--endpoint 10.0.0.1:1 --max-{flag} 0"));
             assert!(refusal.contains(flag) && refusal.contains("allowed is a number from 1 to"), "{refusal}");
@@ -233,6 +239,19 @@ mod tests {
     fn a_flag_reads_only_the_first_engine_as_the_epp_does() {
         let settings = settings("--endpoint 10.0.0.1:1 --data-parallel=first");
         assert_eq!(settings.scrape.engines, MultiEngine::First);
+    }
+
+    #[test]
+    fn flags_about_rights_contradict_each_other_with_a_message() {
+        let with = |more: &str| refusal(&format!("--endpoint 10.0.0.1:1 {more}"));
+        for (flags, named) in [
+            ("--read-token-file r", "--bearer-token-file"),
+            ("--bearer-token-file w --read-token-file r --allow-unauthenticated-reads", "--read-token-file"),
+            ("--bearer-token-file w --allow-unauthenticated-writes", "--bearer-token-file"),
+            ("--tls-cert c --tls-key k --tls-client-ca a --allow-unauthenticated-writes", "--tls-client-ca"),
+        ] {
+            assert!(with(flags).contains(named), "{}", with(flags));
+        }
     }
 
     /// The long names of a command's flags, and of its subcommands'.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::values::{count, duration, header_bytes};
-use crate::api::access::credentials::{Files, TlsFiles};
+use crate::api::access::credentials::{Files, TlsFiles, Unauthenticated};
 use crate::api::access::hosts::{AllowedHosts, allowed_host};
 use crate::api::connections::listen::Limits;
 
@@ -21,6 +21,10 @@ pub(super) struct ServeFlags {
     /// Most connections; new ones wait until one ends.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections: u16,
+
+    /// Most connections of one address; more are closed at once.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    max_connections_per_peer: u16,
 
     /// Most bytes of a request line with its headers, at least 8192; above it the status is 431.
     #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024, value_parser = header_bytes)]
@@ -60,13 +64,28 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "PATH", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Authorities of client certificates, in PEM. All requests except /healthz and /readyz then require a certificate.
+    /// Authorities of client certificates, in PEM. All requests except /healthz and /readyz then require a certificate. Whoever has
+    /// one may write, and so steers all proxies.
     #[arg(long, value_name = "PATH", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
     /// A file with tokens, one on each line. All requests except /healthz and /readyz then require one (`authorization: Bearer …`).
+    /// Whoever has one may write (report, and share changes), and so steers all proxies.
     #[arg(long, value_name = "PATH")]
     bearer_token_file: Option<PathBuf>,
+
+    /// A file with further tokens, which may only read: snapshots, the page and metrics.
+    #[arg(long, value_name = "PATH", requires = "bearer_token_file")]
+    read_token_file: Option<PathBuf>,
+
+    /// Leaves reading open to all clients, although writing takes a token of --bearer-token-file or a certificate.
+    #[arg(long, conflicts_with = "read_token_file")]
+    allow_unauthenticated_reads: bool,
+
+    /// Lets clients on other hosts write without a token or a certificate. Whoever reaches the port then steers all proxies. Without
+    /// this flag only clients on the agent's own host may, by a loopback address.
+    #[arg(long, conflicts_with_all = ["bearer_token_file", "tls_client_ca"])]
+    allow_unauthenticated_writes: bool,
 }
 
 impl ServeFlags {
@@ -77,6 +96,7 @@ impl ServeFlags {
     pub(super) fn limits(&self) -> Limits {
         Limits {
             max_connections: usize::from(self.max_connections),
+            max_connections_per_peer: usize::from(self.max_connections_per_peer),
             max_header_bytes: self.max_header_bytes,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
@@ -96,6 +116,10 @@ impl ServeFlags {
             key,
             client_authorities: self.tls_client_ca,
         });
-        Files { tls, tokens: self.bearer_token_file }
+        let unauthenticated = Unauthenticated {
+            reads: self.allow_unauthenticated_reads,
+            writes: self.allow_unauthenticated_writes,
+        };
+        Files { tls, tokens: self.bearer_token_file, read_tokens: self.read_token_file, unauthenticated }
     }
 }

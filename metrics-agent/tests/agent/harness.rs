@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::{decode, v1};
-use metrics_agent::agent::{self, Settings};
+use metrics_agent::agent::{self, Listeners, Settings};
 use metrics_agent::api;
 use metrics_agent::api::access::hosts::AllowedHosts;
 use metrics_agent::api::connections::listen::{Limits, MIN_HEADER_BYTES};
@@ -116,6 +116,7 @@ pub(crate) fn settings() -> Settings {
         share_readings: false,
         limits: Limits {
             max_connections: 100,
+            max_connections_per_peer: 100,
             max_header_bytes: MIN_HEADER_BYTES,
             idle_timeout: Duration::from_secs(20),
             write_timeout: Duration::from_secs(20),
@@ -137,18 +138,27 @@ pub(crate) fn scraping(addresses: &[SocketAddr]) -> Settings {
 
 pub(crate) struct Agent {
     pub(crate) address: SocketAddr,
+    /// Of health checks alone.
+    pub(crate) health: SocketAddr,
     pub(crate) stop: CancellationToken,
     running: AbortOnDropHandle<()>,
 }
 
 impl Agent {
     pub(crate) async fn start(settings: Settings) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        Self::start_at("127.0.0.1:0", settings).await
+    }
+
+    /// Starts an agent whose API listens on this address.
+    pub(crate) async fn start_at(address: &str, settings: Settings) -> Self {
+        let api = TcpListener::bind(address).await.unwrap();
+        let health_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = api.local_addr().unwrap();
+        let health = health_listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let run = agent::run(settings, listener, stop.clone());
+        let run = agent::run(settings, Listeners { api, health: Some(health_listener) }, stop.clone());
         let running = AbortOnDropHandle::new(tokio::spawn(async move { run.await.unwrap() }));
-        Self { address, stop, running }
+        Self { address, health, stop, running }
     }
 
     /// Waits until the agent has ended, after `stop` was cancelled.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::harness::{Agent, send, settings};
+use crate::harness::{Agent, eventually, send, settings};
 
 /// Longest wait; generous, for slow machines.
 const SOON: Duration = Duration::from_secs(20);
@@ -97,6 +97,50 @@ async fn connections_beyond_the_limit_wait_until_one_ends() {
     assert!(timeout(Duration::from_millis(300), &mut answer).await.is_err(), "it waits");
     drop(open.pop());
     assert_eq!(timeout(SOON, answer).await.unwrap().unwrap().status, 200);
+}
+
+/// Half requests on this many connections of one address.
+async fn half_requests(address: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let mut open = Vec::new();
+    for _ in 0..count {
+        let mut stream = connect(address).await;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: ").await.unwrap();
+        open.push(stream);
+    }
+    open
+}
+
+#[tokio::test]
+async fn clients_of_the_api_do_not_keep_health_checks_from_being_answered() {
+    let agent = agent(|settings| settings.limits.max_connections = 2).await;
+    let _half = half_requests(agent.address, 2).await;
+    let mut beyond = connect(agent.address).await;
+    let answer = timeout(Duration::from_millis(300), send(&mut beyond, "/healthz", "")).await;
+    assert!(answer.is_err(), "the API is full");
+    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 404), ("/v1/pools", 404)] {
+        let mut stream = connect(agent.health).await;
+        let answer = timeout(SOON, send(&mut stream, path, "host: any.example\r\n")).await;
+        assert_eq!(answer.expect("an answer").unwrap().status, status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn one_address_cannot_take_the_connections_of_others() {
+    let agent = agent(|settings| settings.limits.max_connections_per_peer = 2).await;
+    let mut half = half_requests(agent.address, 2).await;
+    for _ in 0..3 {
+        assert_eq!(until_closed(connect(agent.address).await).await, b"", "beyond the limit");
+    }
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = socket.connect(agent.address).await.unwrap();
+    assert_eq!(send(&mut other, "/healthz", "").await.unwrap().status, 200, "of another address");
+    drop(half.pop());
+    eventually("a connection is free again", async || {
+        let answer = send(&mut connect(agent.address).await, "/healthz", "").await;
+        answer.is_ok_and(|answer| answer.status == 200).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

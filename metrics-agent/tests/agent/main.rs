@@ -19,6 +19,7 @@ mod process;
 mod reload;
 mod reports;
 mod restarts;
+mod rights;
 mod scraping;
 mod scripted;
 mod secured_api;

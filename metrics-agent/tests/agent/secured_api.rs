@@ -23,7 +23,7 @@ const REFUSED_ONCE: &str = "metrics_agent_credential_reloads_total{result=\"refu
 fn tls(issued: &CertificateFiles, clients: Option<&Authority>) -> Files {
     let CertificateFiles { certificate, key } = issued.clone();
     let client_authorities = clients.map(Authority::certificate);
-    Files { tls: Some(TlsFiles { certificate, key, client_authorities }), tokens: None }
+    Files { tls: Some(TlsFiles { certificate, key, client_authorities }), ..Files::default() }
 }
 
 /// An agent that has scraped its one server.
@@ -94,7 +94,7 @@ fn tokens(text: &str) -> (TempDir, Files) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tokens");
     std::fs::write(&path, text).unwrap();
-    (directory, Files { tls: None, tokens: Some(path) })
+    (directory, Files { tokens: Some(path), ..Files::default() })
 }
 
 async fn status(agent: &Agent, path: &str, authorization: &str) -> u16 {

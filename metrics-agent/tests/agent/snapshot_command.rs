@@ -133,7 +133,7 @@ async fn certificate_and_token_are_sent_to_an_agent_that_requires_both() {
         key: issued.key,
         client_authorities: Some(authority.certificate()),
     };
-    let credentials = Files { tls: Some(tls), tokens: Some(right.clone()) };
+    let credentials = Files { tls: Some(tls), tokens: Some(right.clone()), ..Files::default() };
     let server = ScriptedServer::start(Behaviour::Text(load(3, 7))).await;
     let agent = Agent::start(Settings { credentials, ..scraping(&[server.address()]) }).await;
     let url = format!("https://{}", agent.address);

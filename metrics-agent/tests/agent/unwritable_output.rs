@@ -5,7 +5,7 @@ use std::io::{PipeWriter, Write};
 use std::path::Path;
 use std::process::Stdio;
 
-use metrics_agent::agent::{self, Settings};
+use metrics_agent::agent::{self, Listeners, Settings};
 use metrics_agent::sources::endpoints::Sources;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
@@ -155,8 +155,9 @@ async fn a_task_that_ends_unexpectedly_ends_the_agent_with_its_name_and_reason()
         .finish();
     let _log = tracing::subscriber::set_default(subscriber);
     let sources = Sources { file: Some(path.clone()), ..Sources::default() };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let run = agent::run(Settings { sources, ..settings() }, listener, CancellationToken::new());
+    let api = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listeners = Listeners { api, health: None };
+    let run = agent::run(Settings { sources, ..settings() }, listeners, CancellationToken::new());
     let error = timeout(DEADLINE, run).await.expect("it ends").unwrap_err().to_string();
     let expected =
         format!("the task \"endpoints file {}\" ended: it panicked: the log broke", path.display());

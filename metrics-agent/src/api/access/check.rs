@@ -8,20 +8,27 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use super::credentials::ClientRequirements;
 use super::hosts::AllowedHosts;
 use crate::api::error::error_response;
 use crate::api::metrics::ApiMetrics;
-use crate::credentials::{Tokens, Watched};
+
+/// The use of the API that a route permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// Reads snapshots, the page and metrics.
+    Read,
+    /// Reports and shares changes, which steers all proxies.
+    Write,
+}
 
 /// The requirements on requests, except those of health checks.
 #[derive(Debug)]
 pub struct Access {
     /// The allowed values of the `host` header.
     pub hosts: AllowedHosts,
-    /// Whether the client needs a certificate.
-    pub requires_certificate: bool,
-    /// The tokens of which a request needs one; `None`: no token is needed.
-    pub tokens: Option<Watched<Tokens>>,
+    /// The certificates and tokens that clients need.
+    pub clients: ClientRequirements,
     /// Counts refusals.
     pub metrics: ApiMetrics,
 }
@@ -31,43 +38,160 @@ pub struct Access {
 pub struct Peer {
     /// Whether the client has a valid certificate.
     pub has_certificate: bool,
+    /// The client's address.
+    pub address: IpAddr,
     /// The agent's own address on this connection.
     pub own_address: IpAddr,
 }
 
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    Host,
+    Certificate,
+    /// A write of another host, where no credentials are set up.
+    UnauthenticatedWrite,
+    NoToken(Right),
+    WrongToken(Right),
+    ReadToken,
+}
+
 impl Access {
-    fn refusal(&self, peer: Option<Peer>, headers: &HeaderMap) -> Option<Response> {
-        if !peer.is_some_and(|peer| self.hosts.allow(headers, peer.own_address)) {
-            self.metrics.count_refusal("unknown_host");
-            let problem = "the header host is neither the agent's address nor a name of --allowed-host";
-            return Some(error_response(StatusCode::FORBIDDEN, problem));
-        }
-        if self.requires_certificate && !peer.is_some_and(|peer| peer.has_certificate) {
-            self.metrics.count_refusal("no_certificate");
-            let problem = "a client certificate by an authority of --tls-client-ca is required";
-            return Some(error_response(StatusCode::FORBIDDEN, problem));
-        }
-        let tokens = self.tokens.as_ref()?.now();
-        let authorization = headers.get(header::AUTHORIZATION);
-        if authorization.is_some_and(|value| tokens.allow(value.as_bytes())) {
+    fn refusal(&self, right: Right, peer: Option<Peer>, headers: &HeaderMap) -> Option<Refusal> {
+        let Some(peer) = peer.filter(|peer| self.hosts.allow(headers, peer.own_address)) else {
+            return Some(Refusal::Host);
+        };
+        let ClientRequirements { certificate, tokens, read_tokens, unauthenticated } = &self.clients;
+        if right == Right::Read && unauthenticated.reads {
             return None;
         }
-        self.metrics.count_refusal(if authorization.is_some() { "wrong_token" } else { "no_token" });
-        let problem = "a token of --bearer-token-file is required: authorization: Bearer <token>";
-        let mut refusal = error_response(StatusCode::UNAUTHORIZED, problem);
-        refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        Some(refusal)
+        if *certificate && !peer.has_certificate {
+            return Some(Refusal::Certificate);
+        }
+        let Some(tokens) = tokens else {
+            let may_write =
+                *certificate || unauthenticated.writes || peer.address.to_canonical().is_loopback();
+            return (right == Right::Write && !may_write).then_some(Refusal::UnauthenticatedWrite);
+        };
+        let Some(authorization) = headers.get(header::AUTHORIZATION) else {
+            return Some(Refusal::NoToken(right));
+        };
+        if tokens.now().allow(authorization.as_bytes()) {
+            return None;
+        }
+        let may_read =
+            read_tokens.as_ref().is_some_and(|tokens| tokens.now().allow(authorization.as_bytes()));
+        match right {
+            Right::Read if may_read => None,
+            Right::Write if may_read => Some(Refusal::ReadToken),
+            Right::Read | Right::Write => Some(Refusal::WrongToken(right)),
+        }
+    }
+}
+
+impl Refusal {
+    /// The reason in the metrics.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Host => "unknown_host",
+            Self::Certificate => "no_certificate",
+            Self::UnauthenticatedWrite => "unauthenticated_write",
+            Self::NoToken(_) => "no_token",
+            Self::WrongToken(_) => "wrong_token",
+            Self::ReadToken => "read_token",
+        }
+    }
+
+    fn problem(self) -> &'static str {
+        match self {
+            Self::Host => "the header host is neither the agent's address nor a name of --allowed-host",
+            Self::Certificate => "a client certificate by an authority of --tls-client-ca is required",
+            Self::UnauthenticatedWrite => {
+                "only clients on the agent's host may report and share changes, because whoever does steers all proxies: \
+                 set --bearer-token-file or --tls-client-ca, or --allow-unauthenticated-writes"
+            }
+            Self::NoToken(Right::Read) | Self::WrongToken(Right::Read) => {
+                "a token of --bearer-token-file or --read-token-file is required: authorization: Bearer <token>"
+            }
+            Self::NoToken(Right::Write) | Self::WrongToken(Right::Write) => {
+                "a token of --bearer-token-file is required: authorization: Bearer <token>"
+            }
+            Self::ReadToken => {
+                "a token of --read-token-file may not write; --bearer-token-file has those that may"
+            }
+        }
+    }
+
+    fn response(self) -> Response {
+        match self {
+            Self::Host | Self::Certificate | Self::UnauthenticatedWrite | Self::ReadToken => {
+                error_response(StatusCode::FORBIDDEN, self.problem())
+            }
+            Self::NoToken(_) | Self::WrongToken(_) => {
+                let mut response = error_response(StatusCode::UNAUTHORIZED, self.problem());
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                response
+            }
+        }
     }
 }
 
 /// Passes a request on, or refuses it.
 pub(in crate::api) async fn check(
-    State(access): State<Arc<Access>>,
+    State((access, right)): State<(Arc<Access>, Right)>,
     request: Request,
     next: Next,
 ) -> Response {
-    match access.refusal(request.extensions().get().copied(), request.headers()) {
-        Some(refusal) => refusal,
+    match access.refusal(right, request.extensions().get().copied(), request.headers()) {
+        Some(refusal) => {
+            access.metrics.count_refusal(refusal.reason());
+            refusal.response()
+        }
         None => next.run(request).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::super::credentials::Unauthenticated;
+    use super::*;
+
+    fn refusals(unauthenticated: Unauthenticated, certificate: bool, peer: Peer) -> [Option<Refusal>; 2] {
+        let clients = ClientRequirements { certificate, unauthenticated, ..ClientRequirements::default() };
+        let metrics = ApiMetrics::register(&mut Registry::default());
+        let access = Access { hosts: AllowedHosts::default(), clients, metrics };
+        let headers = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static("metrics-agent"))]);
+        [Right::Read, Right::Write].map(|right| access.refusal(right, Some(peer), &headers))
+    }
+
+    fn peer(address: &str, has_certificate: bool) -> Peer {
+        let address = address.parse().unwrap();
+        Peer { has_certificate, address, own_address: "10.0.0.9".parse().unwrap() }
+    }
+
+    #[test]
+    fn without_credentials_only_the_own_host_writes_unless_a_flag_allows_it() {
+        let none = Unauthenticated::default();
+        for address in ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert_eq!(refusals(none, false, peer(address, false)), [None, None], "{address}");
+        }
+        for address in ["10.0.0.7", "10.0.0.9", "::ffff:10.0.0.7", "2001:db8::1"] {
+            let refused = [None, Some(Refusal::UnauthenticatedWrite)];
+            assert_eq!(refusals(none, false, peer(address, false)), refused, "{address}");
+            let all = Unauthenticated { writes: true, ..none };
+            assert_eq!(refusals(all, false, peer(address, false)), [None, None], "{address}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_permits_both_and_reading_can_be_left_open() {
+        let none = Unauthenticated::default();
+        let refused = Some(Refusal::Certificate);
+        assert_eq!(refusals(none, true, peer("10.0.0.7", true)), [None, None]);
+        assert_eq!(refusals(none, true, peer("127.0.0.1", false)), [refused, refused]);
+        let open = Unauthenticated { reads: true, writes: false };
+        assert_eq!(refusals(open, true, peer("10.0.0.7", false)), [None, refused]);
     }
 }

@@ -1,4 +1,4 @@
-//! Credentials of the API: the agent's certificate, and what clients need.
+//! Credentials of the API: the agent's certificate, and the certificates and tokens that clients need.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,21 @@ use crate::runtime::telemetry::ResultCounter;
 pub struct Files {
     /// `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// The file with the tokens, one on each line; each request needs one of them.
+    /// The file with the tokens that may read and write, one on each line.
     pub tokens: Option<PathBuf>,
+    /// The file with the tokens that may only read.
+    pub read_tokens: Option<PathBuf>,
+    /// What clients may do without credentials.
+    pub unauthenticated: Unauthenticated,
+}
+
+/// What clients may do without a certificate and a token. Those on the agent's own host may also write where neither is set up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unauthenticated {
+    /// Whether they may read, although writing takes credentials.
+    pub reads: bool,
+    /// Whether those on other hosts may write.
+    pub writes: bool,
 }
 
 /// The files for TLS.
@@ -36,10 +49,21 @@ pub struct TlsFiles {
 pub struct Credentials {
     /// `None`: plain HTTP.
     pub tls: Option<Watched<ServerConfig>>,
+    /// What clients need.
+    pub clients: ClientRequirements,
+}
+
+/// The certificates and tokens that clients need.
+#[derive(Debug, Default)]
+pub struct ClientRequirements {
     /// Whether clients need a certificate. A wrong one ends the handshake; without one the request is refused.
-    pub requires_certificate: bool,
-    /// The tokens of which each request needs one.
+    pub certificate: bool,
+    /// The tokens that may read and write; `None`: no request needs a token.
     pub tokens: Option<Watched<Tokens>>,
+    /// The tokens that may only read.
+    pub read_tokens: Option<Watched<Tokens>>,
+    /// What clients may do without a certificate and a token.
+    pub unauthenticated: Unauthenticated,
 }
 
 impl Files {
@@ -50,7 +74,7 @@ impl Files {
         tasks: &Tasks,
         reads: &ResultCounter,
     ) -> Result<Credentials, CredentialError> {
-        let requires_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
+        let certificate = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         let tls = match self.tls {
             Some(TlsFiles { certificate, key, client_authorities }) => {
                 let files = [certificate, key].into_iter().chain(client_authorities).collect();
@@ -58,13 +82,19 @@ impl Files {
             }
             None => None,
         };
-        let tokens = match self.tokens {
-            Some(file) => {
-                Some(Watched::start(vec![file], limits, tasks, reads, |files| Tokens::read(&files[0])).await?)
-            }
-            None => None,
+        let tokens = async |file: Option<PathBuf>| match file {
+            Some(file) => Watched::start(vec![file], limits, tasks, reads, |files| Tokens::read(&files[0]))
+                .await
+                .map(Some),
+            None => Ok(None),
         };
-        Ok(Credentials { tls, requires_certificate, tokens })
+        let clients = ClientRequirements {
+            certificate,
+            tokens: tokens(self.tokens).await?,
+            read_tokens: tokens(self.read_tokens).await?,
+            unauthenticated: self.unauthenticated,
+        };
+        Ok(Credentials { tls, clients })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::convert::Infallible;
 use core::time::Duration;
+use std::net::IpAddr;
 
 use axum::Router;
 use hyper::body::Incoming;
@@ -35,6 +36,8 @@ pub const MIN_HEADER_BYTES: usize = 8192;
 pub struct Limits {
     /// Most connections; more wait until one of them ends.
     pub max_connections: usize,
+    /// Most connections of one address; more are closed at once.
+    pub max_connections_per_peer: usize,
     /// Most bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it the status is 431.
     pub max_header_bytes: usize,
     /// Longest time for a handshake, and for the headers of the next request; then the connection is closed.
@@ -49,6 +52,19 @@ pub struct Limits {
     pub max_proxies: usize,
 }
 
+impl Limits {
+    /// The limits of the listener for health checks: kubelets and proxies send few of them, each on a connection of its own or on one
+    /// that stays open.
+    pub(crate) fn of_health_checks(self) -> Self {
+        Self {
+            max_connections: 256,
+            max_connections_per_peer: 32,
+            idle_timeout: self.idle_timeout.min(Duration::from_secs(10)),
+            ..self
+        }
+    }
+}
+
 /// Serves until `closing` is cancelled, and then until every request in flight is complete.
 pub(crate) async fn serve(
     listener: TcpListener,
@@ -59,15 +75,21 @@ pub(crate) async fn serve(
 ) {
     let mut open = JoinSet::new();
     let graceful = GracefulShutdown::new();
-    let mut limit = ConnectionLimit::new(limits.max_connections);
+    let mut limit = ConnectionLimit::new(limits.max_connections, limits.max_connections_per_peer);
     loop {
         tokio::select! {
             () = closing.cancelled() => break,
-            Some(_) = open.join_next() => {}
-            accepted = listener.accept(), if limit.allows_more_than(open.len()) => match accepted {
-                Ok((stream, _)) => {
-                    let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
-                    open.spawn(connection(stream, tls, router.clone(), limits, graceful.watcher()));
+            Some(ended) = open.join_next_with_id() => {
+                limit.closed(ended.map_or_else(|panicked| panicked.id(), |(id, ())| id));
+            }
+            accepted = listener.accept(), if limit.allows_more() => match accepted {
+                Ok((stream, peer)) => {
+                    let peer = peer.ip().to_canonical();
+                    if limit.allows(peer) {
+                        let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
+                        let connection = connection(stream, peer, tls, router.clone(), limits, graceful.watcher());
+                        limit.opened(open.spawn(connection).id(), peer);
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
@@ -75,7 +97,6 @@ pub(crate) async fn serve(
                 }
             },
         }
-        limit.update(open.len());
     }
     drop(listener);
     graceful.shutdown().await;
@@ -83,6 +104,7 @@ pub(crate) async fn serve(
 
 async fn connection(
     stream: TcpStream,
+    address: IpAddr,
     tls: Option<TlsAcceptor>,
     router: Router,
     limits: Limits,
@@ -98,11 +120,11 @@ async fn connection(
     let mut stream = Box::pin(TimeoutStream::new(stream));
     stream.as_mut().set_write_timeout_pinned(Some(limits.write_timeout));
     let (stream, peer) = match tls {
-        None => (Either::Left(stream), Peer { has_certificate: false, own_address }),
+        None => (Either::Left(stream), Peer { has_certificate: false, address, own_address }),
         Some(tls) => match timeout(limits.idle_timeout, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let has_certificate = stream.get_ref().1.peer_certificates().is_some();
-                (Either::Right(stream), Peer { has_certificate, own_address })
+                (Either::Right(stream), Peer { has_certificate, address, own_address })
             }
             Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => return tracing::debug!("a TLS handshake took too long"),
