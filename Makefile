@@ -43,6 +43,10 @@ help: ## List the targets
 run: build ## Start demo model servers, the agent and Envoy with the filter; Ctrl-C stops them
 	@$(target_dir)/debug/demo
 
+.PHONY: example
+example: ## Print the whole Envoy configuration of an example (NAME=two-pools FILTER=native), or without NAME the names of all
+	@$(CARGO) run --quiet -p endpoint-picker-harness --bin example -- $(NAME)
+
 .PHONY: test
 test: test-tools test-unit test-independent ## Run all tests but those of test-kube, the end-to-end tests with both forms of the filter
 	@$(MAKE) --no-print-directory test-e2e FILTER=wasm

@@ -19,13 +19,11 @@ use std::time::Duration;
 /// Longest time until the statistics of a picker that has just started have its first counts.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// Started by tests of their own: those of the secured agent need certificates, a spare agent a cluster around it, two pools a
-/// file of endpoints each.
-const STARTED_ELSEWHERE: [&str; 4] = [
-    "examples/secured-agent/cluster.yaml",
+/// Started by tests of their own: those of the secured agent need certificates, two pools a file of endpoints each.
+const STARTED_ELSEWHERE: [&str; 3] = [
+    "examples/secured-agent/differences.yaml",
     "examples/secured-agent/token.yaml",
-    "examples/spare-agent/cluster.yaml",
-    "examples/two-pools/envoy.yaml",
+    "examples/two-pools/differences.yaml",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,7 +64,10 @@ async fn works(snippet: &Snippet) -> Result<()> {
     let file = folder.path().join("snippet.yaml");
     fs::write(&file, &snippet.text)?;
     let has = |field: &str| first.get(field).is_some();
-    if has("static_resources") {
+    if let Some(example) = snippet.at.strip_suffix("/differences.yaml") {
+        start(example, Filter::Native, &folder.path().join("native"), |_| Ok(())).await?;
+        start(example, Filter::Wasm, &folder.path().join("wasm"), |_| Ok(())).await
+    } else if has("static_resources") {
         start(&snippet.at, Filter::Native, &folder.path().join("native"), |_| Ok(())).await?;
         if snippet.text.contains("vm_config") {
             start(&snippet.at, Filter::Wasm, &folder.path().join("wasm"), |_| Ok(())).await?;

@@ -1,7 +1,8 @@
 //! The functions between the built filter and Envoy, and the capabilities of the shipped configurations.
 
+use endpoint_picker_harness::Filter;
+use endpoint_picker_harness::config::{self, Config};
 use endpoint_picker_harness::shipped::Module;
-use endpoint_picker_harness::shipped::snippets;
 use endpoint_picker_harness::tools;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,21 +61,21 @@ fn the_module_imports_and_exports_the_functions_of_the_list() {
 #[test]
 fn every_shipped_configuration_allows_what_the_list_allows() {
     let listed = list().into_iter().filter_map(|(name, allowed)| allowed.then_some(name)).collect();
-    let mut pickers = 0;
-    for file in snippets::of_files().unwrap() {
-        for document in serde_saphyr::from_multiple::<Value>(&file.text).unwrap() {
-            for picker in pickers_of(&document) {
-                let allowed = picker
-                    .pointer("/typed_config/config/capability_restriction_config/allowed_capabilities")
-                    .and_then(Value::as_object)
-                    .unwrap_or_else(|| panic!("{} does not restrict the module", file.at));
-                let allowed = allowed.keys().cloned().collect();
-                assert_same((&file.at, &allowed), (LIST, &listed), "The list decides.");
-                pickers += 1;
-            }
+    let examples = config::examples().unwrap().into_iter().map(|name| format!("examples/{name}"));
+    for path in ["envoy.yaml".to_owned()].into_iter().chain(examples) {
+        let mut config = Config::converted(&path, Filter::Wasm).unwrap();
+        let mut pickers = 0;
+        for picker in pickers_of(config.document()) {
+            let allowed = picker
+                .pointer("/typed_config/config/capability_restriction_config/allowed_capabilities")
+                .and_then(Value::as_object)
+                .unwrap_or_else(|| panic!("{path} does not restrict the module"));
+            let allowed = allowed.keys().cloned().collect();
+            assert_same((&path, &allowed), (LIST, &listed), "The list decides.");
+            pickers += 1;
         }
+        assert!(pickers > 0, "{path} has no picker");
     }
-    assert!(pickers >= 2, "envoy.yaml and examples/original-dst.yaml have a picker each");
 }
 
 /// The HTTP filters of an Envoy configuration that run a module.

@@ -1,8 +1,7 @@
 //! Changes to a shipped configuration: filters, routes and clusters.
 
-use super::file::{Config, PICKER, http_filters, replace, shipped, text};
+use super::file::{Config, PICKER, http_filters, replace, text};
 use super::picker::{self, set_field};
-use crate::Filter;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::Path;
@@ -121,14 +120,6 @@ impl Config {
         let clusters = clusters.context("the configuration has no clusters")?;
         clusters.retain(|shipped| shipped["name"] != name);
         clusters.push(cluster);
-        Ok(())
-    }
-
-    /// Gives Envoy's statistics of the filter the labels of `envoy.yaml`; the native module labels its own.
-    pub fn label_statistics(&mut self) -> Result<()> {
-        if self.filter == Filter::Wasm {
-            self.document["stats_config"] = shipped("envoy.yaml")?["stats_config"].take();
-        }
         Ok(())
     }
 

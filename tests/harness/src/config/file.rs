@@ -1,9 +1,11 @@
 //! A shipped Envoy configuration with other ports and paths.
 
+use super::examples::merged;
 use super::native::to_native;
 use super::picker;
 use crate::{Filter, tools};
 use anyhow::{Context, Result, ensure};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -44,28 +46,29 @@ pub struct Places<'a> {
 }
 
 impl Config {
-    /// Reads a shipped file, converts it to this form of the filter, and replaces its ports and paths; `path` is relative to the
-    /// repository's root.
+    /// Reads a shipped configuration, converts it to this form of the filter, and replaces its ports and paths; `path`, from the
+    /// repository's root, is that of a file, or of an example's folder.
     pub fn shipped(path: &str, filter: Filter, places: Places<'_>) -> Result<Self> {
-        let mut config = Self { document: shipped(path)?, filter };
-        if filter == Filter::Native {
-            to_native(&mut config.document).with_context(|| format!("convert {path}"))?;
-        }
+        let mut config = Self::converted(path, filter)?;
         config.place(places).with_context(|| format!("adapt {path}"))?;
         Ok(config)
+    }
+
+    /// Reads a shipped configuration and converts it to this form of the filter.
+    pub fn converted(path: &str, filter: Filter) -> Result<Self> {
+        let mut document = shipped(path)?;
+        if filter == Filter::Native {
+            to_native(&mut document).with_context(|| format!("convert {path}"))?;
+        }
+        Ok(Self { document, filter })
     }
 
     fn place(&mut self, places: Places<'_>) -> Result<()> {
         self.replace_once(10000, places.port)?;
         self.replace_once(9901, places.admin_port)?;
-        match self.filter {
-            Filter::Wasm => self.replace_once(9095, places.agent_port)?,
-            Filter::Native => {
-                let agent = format!("http://127.0.0.1:{}", places.agent_port);
-                for picker in picker::all_of(http_filters(self.connection_manager()?)?) {
-                    picker::set_field(picker, "agent", json!({"addresses": [agent]}))?;
-                }
-            }
+        let agent = json!({"addresses": [format!("http://127.0.0.1:{}", places.agent_port)]});
+        if !picker::poll_agents(http_filters(self.connection_manager()?)?, &agent)? {
+            self.replace_once(9095, places.agent_port)?;
         }
         let eds = places.folder.join(EDS_FOLDER);
         move_files(&mut self.document, "target/run", text(&eds)?);
@@ -121,8 +124,13 @@ impl Config {
     }
 }
 
-/// A shipped file as it is.
+/// A shipped configuration as it is: a file, or the example of a folder.
 pub(super) fn shipped(path: &str) -> Result<Value> {
+    if tools::root().join(path).is_dir() { merged(path) } else { read(Path::new(path)) }
+}
+
+/// A file in YAML; its path is relative to the repository's root.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let file = tools::root().join(path);
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
     serde_saphyr::from_str(&text).with_context(|| format!("parse {}", file.display()))

@@ -1,12 +1,12 @@
 //! The native form of a configuration that is written for the wasm filter.
 //!
 //! The module needs fewer settings: it labels its statistics, raises its buffer limit, writes the metadata that `header_to_metadata`
-//! copies for the wasm filter, and polls the agent itself.
+//! copies for the wasm filter, and polls the agent itself unless the agent's cluster has more than addresses.
 
 use super::file::http_filters;
 use super::picker;
 use crate::Filter;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 /// The picker's header, and the key of its copy in the metadata, which steers a request.
@@ -16,6 +16,9 @@ const STEERING_NAMESPACE: &str = "envoy.lb";
 /// Headers in which only the wasm filter passes metadata on.
 const HELPER_HEADERS: [&str; 3] =
     ["x-gateway-destination-endpoint-scores", "x-endpoint-picker-explanation", "x-endpoint-picker-fallback"];
+
+/// The fields of a cluster that the module can do without: it connects to the addresses itself.
+const ADDRESSES_ONLY: [&str; 4] = ["name", "type", "connect_timeout", "load_assignment"];
 
 /// Converts a whole configuration.
 pub(super) fn to_native(document: &mut Value) -> Result<()> {
@@ -39,11 +42,11 @@ pub(super) fn to_native(document: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Converts the pickers among these HTTP filters, and what copies their headers; takes the agent's cluster away.
+/// Converts the pickers among these HTTP filters, and what copies their headers; removes the agent's cluster if no picker needs it.
 fn convert_filters(filters: &mut Vec<Value>, clusters: &mut Value) -> Result<()> {
     let mut agents = Vec::new();
     for picker in filters.iter_mut().filter(|filter| picker::is_wasm(filter)) {
-        agents.push(convert_picker(picker, clusters)?);
+        agents.extend(convert_picker(picker, clusters)?);
     }
     let clusters = clusters.as_array_mut().context("clusters")?;
     clusters.retain(|cluster| !agents.contains(&cluster["name"]));
@@ -68,13 +71,20 @@ fn convert_filters(filters: &mut Vec<Value>, clusters: &mut Value) -> Result<()>
     Ok(())
 }
 
-/// Converts a picker; gives the name of the agent's cluster, which it does not need.
-fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Value> {
+/// Converts a picker; returns the name of the agent's cluster if the picker no longer needs it.
+fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Option<Value>> {
     let mut fields = picker::fields(picker)?;
-    let agent_cluster = fields.as_object_mut().and_then(|fields| fields.remove("agentCluster"));
-    let agent_cluster = agent_cluster.context("the endpoint picker names no cluster of the agent")?;
-    let cluster = clusters.as_array().into_iter().flatten().find(|cluster| cluster["name"] == agent_cluster);
-    fields["agent"] = json!({"addresses": addresses_of(cluster.context("no cluster of the agent")?)?});
+    let name =
+        fields.get("agentCluster").context("the endpoint picker names no cluster of the agent")?.clone();
+    let cluster = clusters.as_array().into_iter().flatten().find(|cluster| cluster["name"] == name);
+    let cluster = cluster.and_then(Value::as_object).context("no cluster of the agent")?;
+    let polls_itself = cluster.keys().all(|field| ADDRESSES_ONLY.contains(&field.as_str()));
+    if polls_itself {
+        let addresses = addresses_of(&cluster["load_assignment"])?;
+        let fields = fields.as_object_mut().context("a configuration of the picker")?;
+        fields.remove("agentCluster");
+        fields.insert("agent".into(), json!({"addresses": addresses}));
+    }
     picker["typed_config"] = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter",
         "dynamic_module_config": {
@@ -87,13 +97,12 @@ fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Value> {
             "value": fields.to_string(),
         },
     });
-    Ok(agent_cluster)
+    Ok(polls_itself.then_some(name))
 }
 
 /// The URLs of a cluster without TLS.
-fn addresses_of(cluster: &Value) -> Result<Vec<String>> {
-    ensure!(cluster.get("transport_socket").is_none(), "the agent's cluster has a transport socket");
-    let localities = cluster.pointer("/load_assignment/endpoints").and_then(Value::as_array);
+fn addresses_of(assignment: &Value) -> Result<Vec<String>> {
+    let localities = assignment["endpoints"].as_array();
     let endpoints =
         localities.into_iter().flatten().filter_map(|locality| locality["lb_endpoints"].as_array());
     let addresses = endpoints.flatten().map(|endpoint| {
@@ -131,6 +140,7 @@ fn keep_early_mutation_of_destination(manager: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::examples::examples;
     use super::super::file::shipped;
     use super::*;
 
@@ -168,24 +178,33 @@ mod tests {
 
     #[test]
     fn nothing_of_the_wasm_filter_is_left_in_the_native_form_of_an_example() {
-        for path in ["original-dst", "rate-limit-and-tokens", "subset", "two-pools/envoy"] {
-            let text = converted(&format!("examples/{path}.yaml")).to_string();
-            for word in
-                ["wasm", "vm_config", "stats_tags", "agentCluster", "x-endpoint-picker-", "per_connection"]
-            {
-                assert!(!text.contains(word), "{path} has {word}: {text}");
+        let names = examples().unwrap();
+        assert!(names.len() >= 6, "{names:?}");
+        for name in names {
+            let text = converted(&format!("examples/{name}")).to_string();
+            for word in ["wasm", "vm_config", "stats_tags", "x-endpoint-picker-", "per_connection"] {
+                assert!(!text.contains(word), "{name} has {word}: {text}");
             }
         }
     }
 
     #[test]
+    fn an_agent_that_needs_more_than_addresses_keeps_its_cluster() {
+        for (name, keeps) in [("secured-agent", true), ("spare-agent", true), ("subset", false)] {
+            let text = converted(&format!("examples/{name}")).to_string();
+            assert_eq!(text.contains(r#""agentCluster":"metrics-agent""#), keeps, "{name}: {text}");
+            assert_eq!(text.contains(r#""name":"metrics-agent""#), keeps, "{name}: {text}");
+        }
+    }
+
+    #[test]
     fn a_balancer_that_takes_one_endpoint_gets_it_as_override_host_and_a_rule_of_ones_own_stays() {
-        let subset = converted("examples/subset.yaml").to_string();
+        let subset = converted("examples/subset").to_string();
         assert!(
             subset.contains(r#""steering":"overrideHost""#) && !subset.contains("request_rules"),
             "{subset}"
         );
-        let original_dst = converted("examples/original-dst.yaml").to_string();
+        let original_dst = converted("examples/original-dst").to_string();
         assert!(
             !original_dst.contains("steering") && original_dst.contains("first-endpoint"),
             "{original_dst}"
@@ -194,7 +213,7 @@ mod tests {
 
     #[test]
     fn both_pools_are_converted() {
-        let pools = converted("examples/two-pools/envoy.yaml").to_string();
+        let pools = converted("examples/two-pools").to_string();
         assert_eq!(pools.matches(r#""addresses":["http://127.0.0.1:9095"]"#).count(), 2, "{pools}");
         assert!(!pools.contains(r#""name":"metrics-agent""#), "{pools}");
     }

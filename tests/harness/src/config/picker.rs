@@ -34,6 +34,18 @@ pub(super) fn set_field(picker: &mut Value, field: &str, value: Value) -> Result
     set_fields(picker, &fields)
 }
 
+/// Replaces the agents of the pickers that poll theirs themselves; returns whether there are any.
+pub(super) fn poll_agents(filters: &mut [Value], agent: &Value) -> Result<bool> {
+    let mut some_do = false;
+    for picker in all_of(filters) {
+        if fields(picker)?.get("agent").is_some() {
+            set_field(picker, "agent", agent.clone())?;
+            some_do = true;
+        }
+    }
+    Ok(some_do)
+}
+
 /// Removes a field of it, if it is there.
 pub(super) fn remove_field(picker: &mut Value, field: &str) -> Result<()> {
     let mut fields = fields(picker)?;

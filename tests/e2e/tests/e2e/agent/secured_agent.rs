@@ -17,10 +17,11 @@ const SHIPPED_TOKEN: &str = "replace-me";
 /// A stack whose Envoy shows this token.
 async fn stack(secured: &SecuredAgent, token: &str, failure_mode: &str) -> Stack {
     hand_out(secured, token);
-    let cluster = shipped("cluster.yaml")
+    let differences = shipped("differences.yaml")
         .replace(SHIPPED_FOLDER, secured.path("").to_str().unwrap().trim_end_matches('/'))
         .replace(SHIPPED_PORT, &secured.address().port().to_string());
-    let cluster: Value = serde_saphyr::from_str(&cluster).unwrap();
+    let differences: Value = serde_saphyr::from_str(&differences).unwrap();
+    let cluster = differences[0]["value"].clone();
     secured
         .start_stack(Stack::builder().agent_cluster(cluster).picker_field("failureMode", failure_mode))
         .await

@@ -17,7 +17,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const CLUSTER: &str = "examples/spare-agent/cluster.yaml";
+const EXAMPLE: &str = "examples/spare-agent/differences.yaml";
 const SHIPPED_PORTS: [&str; 2] = ["9095", "9096"];
 
 /// Least time between two polls of the filter.
@@ -35,12 +35,14 @@ impl Fixture {
         write_discovery(&folder.path().join("endpoints.yaml"), &[]).unwrap();
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let agents = [start_agent(&folder, any_port, 0).await, start_agent(&folder, any_port, 1).await];
-        let mut cluster = fs::read_to_string(tools::root().join(CLUSTER)).unwrap();
+        let mut differences = fs::read_to_string(tools::root().join(EXAMPLE)).unwrap();
         for (agent, shipped) in agents.iter().zip(SHIPPED_PORTS) {
             let port = agent.address().port().to_string();
-            cluster = cluster.replace(&format!("port_value: {shipped}"), &format!("port_value: {port}"));
+            differences =
+                differences.replace(&format!("port_value: {shipped}"), &format!("port_value: {port}"));
         }
-        let cluster = serde_saphyr::from_str(&cluster).unwrap();
+        let differences: Value = serde_saphyr::from_str(&differences).unwrap();
+        let cluster = differences[0]["value"].clone();
         let stack = Stack::builder().own_agent(agents[0].address()).agent_cluster(cluster).start().await;
         let servers: Vec<_> = stack.servers().iter().map(ModelServer::address).collect();
         write_discovery(&folder.path().join("endpoints.yaml"), &servers).unwrap();

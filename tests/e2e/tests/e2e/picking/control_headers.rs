@@ -190,7 +190,7 @@ async fn a_client_cannot_choose_a_server_on_a_route_without_the_picker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_original_dst_cluster_is_not_an_open_proxy_on_a_route_without_the_picker() {
-    let builder = Stack::builder().config("examples/original-dst.yaml").route_without_picker("/unpicked/");
+    let builder = Stack::builder().config("examples/original-dst").route_without_picker("/unpicked/");
     let stack = builder.start().await;
     let outside = ModelServer::start().unwrap();
     for request in all_attempts_under(&stack, "/unpicked", "/v1/chat/completions", &outside.endpoint()) {
@@ -202,7 +202,7 @@ async fn an_original_dst_cluster_is_not_an_open_proxy_on_a_route_without_the_pic
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_original_dst_cluster_is_not_an_open_proxy() {
-    let stack = Stack::builder().config("examples/original-dst.yaml").start().await;
+    let stack = Stack::builder().config("examples/original-dst").start().await;
     prefer(&stack, 1).await;
     let outside = ModelServer::start().unwrap();
     for request in all_attempts(&stack, "/v1/chat/completions", &outside.endpoint()) {
@@ -219,7 +219,7 @@ async fn an_original_dst_cluster_is_not_an_open_proxy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_original_dst_cluster_is_not_an_open_proxy_while_the_picker_abstains() {
     for (failure_mode, reason) in [("FailOpen", None), ("FailClose", Some("rejected-no-endpoints"))] {
-        let builder = Stack::builder().config("examples/original-dst.yaml").without_agent();
+        let builder = Stack::builder().config("examples/original-dst").without_agent();
         let stack = builder.picker_field("failureMode", failure_mode).start().await;
         let outside = ModelServer::start().unwrap();
         for request in all_attempts(&stack, "/v1/chat/completions", &outside.endpoint()) {

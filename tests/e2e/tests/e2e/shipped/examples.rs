@@ -1,11 +1,10 @@
-//! The shipped examples beside envoy.yaml.
+//! The shipped examples, each with its differences from `envoy.yaml`.
 
 use endpoint_picker_e2e::fixture::{
     CHAT, DESTINATION, TEXT, forget_requests, fresh_chat, prefer, request_counts, until_picked,
 };
 use endpoint_picker_e2e::statistics::statistics;
 use endpoint_picker_harness::client;
-use endpoint_picker_harness::config::Config;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_harness::tools;
@@ -31,7 +30,7 @@ async fn two_pools_and_a_foreign_backend_share_a_listener() {
     // The test's endpoints have their own label.
     let pools = fs::read_to_string(tools::root().join("examples/two-pools/pools.yaml")).unwrap();
     let pools = pools.replace("serves: chat", "side: left").replace("serves: embeddings", "side: right");
-    let builder = Stack::builder().servers(4).config("examples/two-pools/envoy.yaml").manifests(&pools);
+    let builder = Stack::builder().servers(4).config("examples/two-pools").manifests(&pools);
     let builder = builder.one_eds_file_per_pool().value_at(FOREIGN_PORT, foreign.address().port());
     let stack = builder.start().await;
     until_picked(&stack, "/embed/picking").await;
@@ -71,9 +70,9 @@ spec: { poolRef: { name: default }, rules: [{ targets: [{ modelRewrite: demo-can
     // Enough for the start, and no more for an hour.
     const REQUESTS: u32 = 400;
     const LIMITED: u64 = 6;
-    let builder = Stack::builder().config("examples/rate-limit-and-tokens.yaml").manifests(REWRITE);
+    let builder = Stack::builder().config("examples/rate-limit-and-tokens").manifests(REWRITE);
     let bucket = json!({"max_tokens": REQUESTS, "tokens_per_fill": 1, "fill_interval": "3600s"});
-    let stack = builder.value_at(BUCKET, bucket).change(Config::label_statistics).start().await;
+    let stack = builder.value_at(BUCKET, bucket).start().await;
 
     let path = format!("{CHAT}?counted");
     let answer: Value = stack.post(&path, &fresh_chat()).await.json().await.unwrap();
@@ -119,7 +118,7 @@ fn in_zones(stack: &Stack) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_subset_load_balancer_takes_the_picked_endpoint_and_else_those_with_a_label() {
-    let builder = Stack::builder().config("examples/subset.yaml").manifests(LIST_OF_THREE);
+    let builder = Stack::builder().config("examples/subset").manifests(LIST_OF_THREE);
     let stack = builder.route_without_picker("/unpicked/").start().await;
     for best in [1, 2, 0] {
         prefer(&stack, best).await;
@@ -143,7 +142,7 @@ async fn the_subset_load_balancer_takes_the_picked_endpoint_and_else_those_with_
 
 /// The example with an `ORIGINAL_DST` cluster, whose hosts are those that the picker chooses.
 async fn original_dst() -> Stack {
-    Stack::builder().config("examples/original-dst.yaml").start().await
+    Stack::builder().config("examples/original-dst").start().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +197,7 @@ async fn an_original_dst_cluster_serves_streams_bodiless_requests_and_new_endpoi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_original_dst_cluster_serves_from_the_first_endpoint_of_a_list() {
-    let builder = Stack::builder().config("examples/original-dst.yaml").manifests(LIST_OF_THREE);
+    let builder = Stack::builder().config("examples/original-dst").manifests(LIST_OF_THREE);
     let stack = builder.start().await;
     prefer(&stack, 1).await;
     let path = format!("{CHAT}?list");
