@@ -58,6 +58,7 @@ fuzz_target!(|input: &[u8]| {
             | ChangeKind::InFlight(_)
             | ChangeKind::Failed { .. }
             | ChangeKind::Answered { .. }
+            | ChangeKind::Served { .. }
             | ChangeKind::Restarted { .. } => {}
         }
         ledger.apply(entry.worker, &change);

@@ -32,6 +32,7 @@ const BOUND_SESSION: u32 = 9;
 const RESTARTED: u32 = 10;
 const IN_FLIGHT: u32 = 11;
 const PASSED: u32 = 12;
+const SERVED: u32 = 13;
 
 /// An entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,9 @@ pub(crate) fn write_change(worker: u64, change: &Change<impl AsRef<[u64]>>, log:
         ChangeKind::InFlight(Load { requests, tokens }) => put(IN_FLIGHT, &[*requests, *tokens], &[]),
         ChangeKind::Failed { at } => put(FAILED, &[nanoseconds(*at)], &[]),
         ChangeKind::Answered { at } => put(ANSWERED, &[nanoseconds(*at)], &[]),
+        ChangeKind::Served { first_byte, is_streamed } => {
+            put(SERVED, &[nanoseconds(*first_byte), u64::from(*is_streamed)], &[]);
+        }
         ChangeKind::Restarted { since } => put(RESTARTED, &[nanoseconds(*since)], &[]),
         ChangeKind::SentPrompt { plugin, capacity, hashes } => {
             put(SENT_PROMPT, &[*plugin, *capacity], hashes.as_ref());
@@ -157,6 +161,10 @@ impl<'a> Iterator for Entries<'a> {
             (IN_FLIGHT, &[requests, tokens]) => ChangeKind::InFlight(Load { requests, tokens }),
             (FAILED, &[at]) => ChangeKind::Failed { at: Duration::from_nanos(at) },
             (ANSWERED, &[at]) => ChangeKind::Answered { at: Duration::from_nanos(at) },
+            (SERVED, &[first_byte, is_streamed @ 0..=1]) => {
+                let first_byte = Duration::from_nanos(first_byte);
+                ChangeKind::Served { first_byte, is_streamed: is_streamed == 1 }
+            }
             (RESTARTED, &[since]) => ChangeKind::Restarted { since: Duration::from_nanos(since) },
             (SENT_PROMPT, &[plugin, capacity, ref hashes @ ..]) => {
                 ChangeKind::SentPrompt { plugin, capacity, hashes }
@@ -195,6 +203,8 @@ mod tests {
             Entry { worker: 6, content: Content::Passed(Duration::from_millis(20)) },
             change(ChangeKind::Failed { at: AT }),
             change(ChangeKind::Answered { at: Duration::ZERO }),
+            change(ChangeKind::Served { first_byte: Duration::from_nanos(1), is_streamed: true }),
+            change(ChangeKind::Served { first_byte: Duration::from_secs(3), is_streamed: false }),
             change(ChangeKind::Restarted { since: AT }),
             change(ChangeKind::SentPrompt { plugin, capacity: 31_250, hashes: &[] }),
             change(ChangeKind::SentPrompt { plugin, capacity: 1, hashes: &[u64::MAX, 0, 5] }),
@@ -226,7 +236,8 @@ mod tests {
         let malformed = [
             (0, 1),
             (PASSED, 0),
-            (13, 0),
+            (SERVED, 1),
+            (14, 0),
             (u32::MAX, 3),
             (STARTED, 3),
             (LOADS, 2),

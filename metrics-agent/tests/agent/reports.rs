@@ -84,13 +84,20 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
         format: REPORT_FORMAT,
         proxy: "envoy-1".to_owned(),
         generation: 1,
-        endpoints: vec![EndpointReport { endpoint, picks, requests: 2, tokens: 300, failing: false }],
+        endpoints: vec![EndpointReport {
+            endpoint,
+            picks,
+            requests: 2,
+            tokens: 300,
+            ..EndpointReport::default()
+        }],
         routed: 41,
         abstained: 1,
         rejected: vec![Rejected { status: 429, requests: 5 }],
         shadow_agreed: Some(30),
         shadow_disagreed: Some(11),
         flow_control: Some(queue()),
+        ..Report::default()
     };
     report.encode_to_vec()
 }

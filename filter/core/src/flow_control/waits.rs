@@ -22,7 +22,7 @@ pub const WAIT_BOUNDS: [Duration; 16] = [
     Duration::from_secs(60),
 ];
 
-/// Waits, by their length.
+/// Times that requests waited, by their length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     counts: [u64; WAIT_BOUNDS.len() + 1],
@@ -30,7 +30,8 @@ pub struct Waits {
 }
 
 impl Waits {
-    pub(super) fn add(&mut self, waited: Duration) {
+    /// Adds a time.
+    pub fn add(&mut self, waited: Duration) {
         // Most requests do not wait.
         let bucket = if waited.is_zero() { 0 } else { WAIT_BOUNDS.partition_point(|bound| *bound < waited) };
         if let Some(count) = self.counts.get_mut(bucket) {
@@ -42,6 +43,12 @@ impl Waits {
     /// Requests that waited up to each of [`WAIT_BOUNDS`], and longer than the bound before; last those that waited longer than all.
     pub fn counts(&self) -> &[u64] {
         &self.counts
+    }
+
+    /// The same without zeros at the end.
+    pub fn used_counts(&self) -> &[u64] {
+        let used = self.counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+        self.counts.get(..used).unwrap_or_default()
     }
 
     /// All requests.

@@ -3,9 +3,10 @@
 use core::fmt;
 use core::time::Duration;
 
+use endpoint_picker::flow_control::Waits;
 use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
-use endpoint_picker_wire::report::{EndpointReport, Report};
+use endpoint_picker_wire::report::{self, EndpointReport, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use hashbrown::HashSet;
 
@@ -83,7 +84,16 @@ impl Reporter {
         }
         let avoided = core::mem::take(&mut self.avoided);
         self.pause = Period::new(now, PERIOD);
-        let Totals { routed, abstained, rejected, is_shadow, shadow_agreed, shadow_disagreed } = totals();
+        let Totals {
+            routed,
+            abstained,
+            rejected,
+            prompt_blocks,
+            prompt_blocks_matched,
+            is_shadow,
+            shadow_agreed,
+            shadow_disagreed,
+        } = totals();
         // Counts of a shadow may be those of another configuration: while Envoy replaces one, the earlier one reports for both.
         let has_shadow =
             is_shadow || view.topology().shadow.is_some() || shadow_agreed + shadow_disagreed > 0;
@@ -98,6 +108,9 @@ impl Reporter {
             shadow_agreed: has_shadow.then_some(shadow_agreed),
             shadow_disagreed: has_shadow.then_some(shadow_disagreed),
             flow_control: store.with_current_queue(now, |queue| queue.report()).flatten(),
+            prompt_blocks,
+            prompt_blocks_matched,
+            first_token: store.read(|ledger| waits(ledger.first_token())),
         };
         Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })
     }
@@ -128,11 +141,33 @@ impl Reporter {
 
 /// The endpoints that were picked, have load or were avoided.
 fn endpoints(ledger: &Ledger, avoided: &HashSet<u64>) -> Vec<EndpointReport> {
-    let counts = ledger.own_loads().zip(ledger.picks());
+    let counts = ledger.own_loads().zip(ledger.picks()).zip(ledger.responses());
     let endpoints = ledger.pool().endpoints().iter().zip(counts);
-    let reports = endpoints.map(|(endpoint, (Load { requests, tokens }, &picks))| {
+    let reports = endpoints.map(|(endpoint, ((Load { requests, tokens }, &picks), responses))| {
         let endpoint = endpoint.key();
-        EndpointReport { endpoint, picks, requests, tokens, failing: avoided.contains(&endpoint) }
+        EndpointReport {
+            endpoint,
+            picks,
+            requests,
+            tokens,
+            failing: avoided.contains(&endpoint),
+            failures: responses.failures,
+            first_byte: waits(&responses.first_byte),
+        }
     });
-    reports.filter(|it| it.picks > 0 || it.requests > 0 || it.tokens > 0 || it.failing).collect()
+    let is_used = |it: &EndpointReport| {
+        it.picks > 0
+            || it.requests > 0
+            || it.tokens > 0
+            || it.failing
+            || it.failures > 0
+            || it.first_byte.is_some()
+    };
+    reports.filter(is_used).collect()
+}
+
+/// `None` without any.
+fn waits(waits: &Waits) -> Option<report::Waits> {
+    let counts = waits.used_counts().to_vec();
+    (!counts.is_empty()).then(|| report::Waits { counts, seconds: waits.total().as_secs_f64() })
 }

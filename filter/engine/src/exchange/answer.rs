@@ -79,14 +79,15 @@ impl Assignment {
         learned
     }
 
-    /// The request is over, however it ended: nothing of it is in flight any more.
-    pub(super) fn end(&mut self, store: &mut impl PoolStore) {
+    /// The request is over, however it ended: nothing of it is in flight any more. `served` is what its answer adds to the counts of
+    /// the endpoint.
+    pub(super) fn end(&mut self, store: &mut impl PoolStore, served: Option<Change>) {
         let changes = self.loads.drain(..).filter_map(|load| {
             let mut rest = load.response;
             rest += load.prefill;
             Change::ended(load.endpoint, rest)
         });
-        store.apply(changes.collect());
+        store.apply(changes.chain(served).collect());
     }
 }
 

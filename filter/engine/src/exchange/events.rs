@@ -148,7 +148,7 @@ impl Exchange {
     /// The server is done with the request: nothing of it is in flight any more, also if the client has yet to receive the end of the
     /// answer. A client that sends its next request then meets counts without this one. Later calls change nothing.
     pub fn end<S: PoolStore, M: MetricSink>(&mut self, pool: &mut PoolInUse<S, M>) {
-        self.assignment.end(&mut pool.store);
+        self.assignment.end(&mut pool.store, self.response.served.take());
         self.leave_queue(&pool.store);
     }
 }

@@ -4,10 +4,11 @@ use core::time::Duration;
 
 use endpoint_picker::flow_control::Tokens;
 use endpoint_picker::restore::Restore;
-use endpoint_picker::usage::Usage;
+use endpoint_picker::usage::{Usage, is_stream};
 
 use super::answer_tokens::AnswerTokens;
 use super::head::AnswerHead;
+use crate::ledger::{Change, ChangeKind};
 use crate::metrics::{Labels, MetricSink, Metrics};
 use crate::proxy::{Proxy, Result};
 
@@ -20,13 +21,19 @@ pub(super) struct Response {
     pub(super) restore: Option<Restore>,
     /// When its endpoint was chosen; `None` once the first byte of its body has come.
     pub(super) awaited_since: Option<Duration>,
+    /// The endpoint that sends it, by its key; `None` if that is not in the pool.
+    pub(super) served_by: Option<u64>,
+    /// The change of the ledger that it makes when it ends; `None` before the first byte of its body.
+    pub(super) served: Option<Change>,
+    /// Its body is a stream of tokens.
+    is_streamed: bool,
     /// The labels of its tokens until it begins, if those are counted.
     pub(super) models: Option<Labels>,
     /// Its tokens are read for the queue's policies, too.
     pub(super) counts_service: bool,
     tokens: Option<AnswerTokens>,
     /// The tokens, once the answer has ended.
-    served: Option<Tokens>,
+    served_tokens: Option<Tokens>,
 }
 
 impl Response {
@@ -35,6 +42,7 @@ impl Response {
         for (name, value) in self.headers.drain(..) {
             proxy.set_response_header(&name, &value)?;
         }
+        self.is_streamed = is_stream(&head.content_type);
         let models = self.models.take();
         if let Some(chosen) = self.awaited_since.filter(|_| models.is_some() || self.counts_service) {
             self.tokens = AnswerTokens::begin(models, head, chosen);
@@ -61,7 +69,10 @@ impl Response {
         if let Some(since) = self.awaited_since.take()
             && let Ok(now) = proxy.now()
         {
-            metrics.first_byte.record(now.saturating_sub(since).as_millis());
+            let first_byte = now.saturating_sub(since);
+            metrics.first_byte.record(first_byte.as_millis());
+            let kind = ChangeKind::Served { first_byte, is_streamed: self.is_streamed };
+            self.served = self.served_by.map(|endpoint| Change { endpoint, kind });
             if let Some(tokens) = &mut self.tokens {
                 tokens.note_first_byte(now);
             }
@@ -97,7 +108,7 @@ impl Response {
 
     /// The tokens that the request was served, as far as they are known.
     pub(super) fn served_tokens(&self) -> Option<Tokens> {
-        self.served
+        self.served_tokens
     }
 
     fn count_tokens<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
@@ -105,7 +116,7 @@ impl Response {
             match proxy.now() {
                 Ok(now) => {
                     let Usage { input, output, .. } = tokens.count(metrics, now);
-                    self.served = Some(Tokens { input, output });
+                    self.served_tokens = Some(Tokens { input, output });
                 }
                 Err(error) => log::error!("{error}; an answer's tokens are not counted"),
             }

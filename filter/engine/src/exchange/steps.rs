@@ -2,6 +2,7 @@
 
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::flow_control::Config;
+use endpoint_picker::pool::Endpoint;
 use endpoint_picker::rejection::Rejection;
 
 use super::answer::Served;
@@ -256,6 +257,8 @@ impl Exchange {
         }
         if served.by.is_some() && !served.is_failure {
             self.response.awaited_since = Some(self.assignment.at);
+            let endpoint = served.by.and_then(|address| view.endpoint_at(address));
+            self.response.served_by = endpoint.map(Endpoint::key);
         }
         self.response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
         self.response.begin(proxy, &head, has_body)

@@ -43,6 +43,13 @@ pub enum ChangeKind<Hashes = Vec<u64>> {
         /// When.
         at: Duration,
     },
+    /// The endpoint has sent a body to a client.
+    Served {
+        /// Time from the choice of the endpoint to the first byte.
+        first_byte: Duration,
+        /// Whether the body is a stream of tokens.
+        is_streamed: bool,
+    },
     /// The endpoint has restarted, so its caches are empty.
     Restarted {
         /// The start of the caches that it has now.
@@ -127,6 +134,7 @@ impl<Hashes: AsRef<[u64]>> Change<Hashes> {
             ChangeKind::InFlight(load) => ChangeKind::InFlight(load),
             ChangeKind::Failed { at } => ChangeKind::Failed { at },
             ChangeKind::Answered { at } => ChangeKind::Answered { at },
+            ChangeKind::Served { first_byte, is_streamed } => ChangeKind::Served { first_byte, is_streamed },
             ChangeKind::Restarted { since } => ChangeKind::Restarted { since },
             ChangeKind::SentCold { plugin, at } => ChangeKind::SentCold { plugin, at },
             ChangeKind::BoundSession { plugin, session, at } => {
@@ -157,6 +165,7 @@ impl<Hashes: AsRef<[u64]>> Change<Hashes> {
             | ChangeKind::InFlight(_)
             | ChangeKind::Failed { .. }
             | ChangeKind::Answered { .. }
+            | ChangeKind::Served { .. }
             | ChangeKind::Restarted { .. } => return None,
         };
         Some(Event { plugin, change })

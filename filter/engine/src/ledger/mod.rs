@@ -6,11 +6,13 @@
 
 mod change;
 mod local;
+mod responses;
 mod state;
 mod store;
 
 pub use change::{Change, ChangeKind, changes_of};
 pub use local::LocalLedger;
+pub use responses::ResponseCounts;
 pub use state::Ledger;
 pub use store::LedgerStore;
 

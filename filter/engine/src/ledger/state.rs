@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker::flow_control::Waits;
 use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
@@ -15,6 +16,7 @@ use endpoint_picker::state::restarts::Restarts;
 use endpoint_picker::view::View;
 
 use super::change::{Change, ChangeKind};
+use super::responses::{ResponseCounts, Responses};
 
 /// Everything that changes with requests, for the endpoints of one pool.
 ///
@@ -27,6 +29,7 @@ pub struct Ledger {
     in_flight: InFlight,
     avoidance: Avoidance,
     restarts: Restarts,
+    responses: Responses,
     routed: u64,
 }
 
@@ -48,6 +51,7 @@ impl Ledger {
         self.in_flight.adopt(&pool);
         self.avoidance.adopt(&pool, avoid_failing);
         self.restarts.adopt(pool.endpoints().len(), |endpoint| pool.index_of(endpoint).is_some());
+        self.responses.adopt(&self.pool, &pool);
         self.pool = pool;
     }
 
@@ -62,8 +66,21 @@ impl Ledger {
             ChangeKind::Ended(load) => self.in_flight.end(sender, endpoint, load),
             ChangeKind::Moved { to, load } => self.in_flight.transfer(sender, endpoint, to, load),
             ChangeKind::InFlight(load) => self.in_flight.set_at(sender, endpoint, load),
-            ChangeKind::Failed { at } => self.avoidance.failed(endpoint, at),
+            ChangeKind::Failed { at } => {
+                self.avoidance.failed(endpoint, at);
+                // Other proxies report their own.
+                if !is_other_proxy(sender)
+                    && let Some(index) = self.pool.index_of(endpoint)
+                {
+                    self.responses.failed(index);
+                }
+            }
             ChangeKind::Answered { at } => self.avoidance.answered(endpoint, at),
+            ChangeKind::Served { first_byte, is_streamed } => {
+                if let Some(index) = self.pool.index_of(endpoint) {
+                    self.responses.served(index, first_byte, is_streamed);
+                }
+            }
             ChangeKind::Restarted { since } => {
                 if self.restarts.report(endpoint, since)
                     && let Some(index) = self.pool.index_of(endpoint)
@@ -106,6 +123,7 @@ impl Ledger {
             | ChangeKind::InFlight(_)
             | ChangeKind::Failed { .. }
             | ChangeKind::Answered { .. }
+            | ChangeKind::Served { .. }
             | ChangeKind::SentPrompt { .. }
             | ChangeKind::SentCold { .. }
             | ChangeKind::BoundSession { .. } => true,
@@ -185,6 +203,16 @@ impl Ledger {
     /// How often each endpoint was picked since it came into the pool.
     pub fn picks(&self) -> &[u64] {
         self.in_flight.picks()
+    }
+
+    /// The responses of each endpoint to this proxy since it came into the pool.
+    pub fn responses(&self) -> &[ResponseCounts] {
+        self.responses.endpoints()
+    }
+
+    /// How long clients of this proxy waited for the first byte of each stream of tokens, from the choice of the endpoint on.
+    pub fn first_token(&self) -> &Waits {
+        self.responses.first_token()
     }
 
     /// When each endpoint is avoided; those missing at the end are not avoided.

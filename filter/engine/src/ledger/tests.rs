@@ -12,6 +12,7 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::in_flight::sender_of_proxy;
 
 use super::{Change, ChangeKind, Ledger, LedgerStore, LocalLedger, changes_of};
 
@@ -180,4 +181,25 @@ fn a_restart_that_another_sender_reported_is_not_reported_again() {
     ledger.apply(7, &restarted(300));
     ledger.keep_unapplied_restarts(&mut found);
     assert_eq!(found, []);
+}
+
+#[test]
+fn responses_stay_with_their_endpoints_and_those_to_other_proxies_do_not_count() {
+    let pipeline = Pipeline::default();
+    let mut ledger = ledger(&[1, 2], &pipeline);
+    let served = |is_streamed| ChangeKind::Served { first_byte: Duration::from_millis(30), is_streamed };
+    ledger.apply(0, &change(2, served(true)));
+    ledger.apply(1, &change(2, served(false)));
+    ledger.apply(1, &change(9, served(true)));
+    for sender in [0, sender_of_proxy(7)] {
+        ledger.apply(sender, &change(2, ChangeKind::Failed { at: NOW }));
+    }
+    ledger.adopt(pool(&[3, 2]), [&pipeline], AVOID);
+    let counts: Vec<_> =
+        ledger.responses().iter().map(|it| (it.failures, it.first_byte.requests())).collect();
+    assert_eq!(counts, [(0, 0), (1, 2)]);
+    assert_eq!(ledger.first_token().requests(), 1);
+    ledger.adopt(pool(&[3]), [&pipeline], AVOID);
+    ledger.adopt(pool(&[3, 2]), [&pipeline], AVOID);
+    assert_eq!(ledger.responses()[1].failures, 0, "it left the pool");
 }

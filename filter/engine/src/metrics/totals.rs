@@ -14,6 +14,10 @@ pub struct Totals {
     pub abstained: u64,
     /// The requests that were rejected, by status, without statuses that never occurred.
     pub rejected: Vec<Rejected>,
+    /// The blocks of the prompts of routed requests.
+    pub prompt_blocks: u64,
+    /// Those of them that the endpoint had been sent before.
+    pub prompt_blocks_matched: u64,
     /// The filter is itself the shadow of another picker.
     pub is_shadow: bool,
     /// The decisions with which the shadow agreed.
@@ -33,6 +37,8 @@ impl<M: MetricSink> Metrics<M> {
             rejected: rejected
                 .map(|(status, requests)| Rejected { status: status.into(), requests })
                 .collect(),
+            prompt_blocks: self.prompt_blocks.value(),
+            prompt_blocks_matched: self.prompt_blocks_matched.value(),
             is_shadow: false,
             shadow_agreed: self.shadow_agreed.value(),
             shadow_disagreed: self.shadow_disagreed.value(),

@@ -51,11 +51,9 @@ fn of_outcomes(ends: &[Waits; Outcome::ALL.len()]) -> Vec<report::BandOutcome> {
 }
 
 fn of_outcome(outcome: Outcome, waits: &Waits) -> report::BandOutcome {
-    let counts = waits.counts();
-    let used = counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
     report::BandOutcome {
         outcome: outcome.as_str().to_owned(),
-        waits: counts.iter().take(used).copied().collect(),
+        waits: waits.used_counts().to_vec(),
         wait_seconds: waits.total().as_secs_f64(),
     }
 }

@@ -136,6 +136,7 @@ fn add(message: &mut Changes, Change { endpoint, kind }: Change, now: Duration) 
         | ChangeKind::Moved { .. }
         | ChangeKind::InFlight(_)
         | ChangeKind::Answered { .. }
+        | ChangeKind::Served { .. }
         | ChangeKind::Restarted { .. } => {}
     }
 }

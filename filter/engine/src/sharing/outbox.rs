@@ -49,6 +49,7 @@ impl Outbox {
             | ChangeKind::Restarted { .. } => true,
             // Another proxy avoids an endpoint for a moment, or until it has an answer of its own.
             ChangeKind::Answered { .. }
+            | ChangeKind::Served { .. }
             | ChangeKind::Started(_)
             | ChangeKind::Ended(_)
             | ChangeKind::Moved { .. }

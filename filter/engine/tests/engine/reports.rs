@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use endpoint_picker_engine::agent::{AgentRequest, CallError, ReportProblem, Reporter};
 use endpoint_picker_engine::proxy::ProxyError;
-use endpoint_picker_wire::report::{Rejected, Report};
+use endpoint_picker_wire::report::{Rejected, Report, Waits};
 use endpoint_picker_wire::{Message, REPORT_FORMAT, v1};
 
 use crate::fixture::{Fixture, START, TEXT, fewest_waiting};
@@ -67,6 +67,63 @@ fn a_report_names_an_endpoint_that_was_avoided_only_since_the_last_report() {
     assert_eq!(is_failing(&fixture, 20), None);
     assert_eq!(is_failing(&fixture, 1000), Some(true), "avoided for 250 ms");
     assert_eq!(is_failing(&fixture, 2000), Some(false));
+}
+
+#[test]
+fn a_report_has_the_failures_and_the_waits_for_the_first_byte_of_each_endpoint() {
+    let mut fixture = Fixture::new();
+    let stream = [(":status", "200"), ("content-type", "text/event-stream; charset=utf-8")];
+    let json = [(":status", "200"), ("content-type", "application/json")];
+    for (milliseconds, headers) in [(20, &stream), (300, &json), (90_000, &stream)] {
+        let mut request = fixture.routed();
+        request.proxy.now.set(START + Duration::from_millis(milliseconds));
+        request.answer(&mut fixture, 1, headers);
+        request.chunk(&mut fixture, "data", false);
+        request.proxy.now.set(START + 1000 * SECOND);
+        request.chunk(&mut fixture, "data", true);
+    }
+    // Without a body, and not from a server of the pool.
+    for (server, body) in [(1, false), (77, true)] {
+        let mut request = fixture.routed();
+        request.answer(&mut fixture, server, &json);
+        if body {
+            request.chunk(&mut fixture, "data", true);
+        }
+    }
+    fixture.routed().answer(&mut fixture, 1, &[(":status", "500")]);
+    let report = report(&fixture);
+    let [endpoint] = report.endpoints.as_slice() else { panic!("{:?}", report.endpoints) };
+    assert_eq!(endpoint.failures, 1);
+    let counts = |waits: &Option<Waits>| {
+        let counts = waits.as_ref().unwrap().counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(bucket, count)| (bucket, *count)).collect::<Vec<_>>()
+    };
+    // Up to 25 ms, up to 500 ms, and above all bounds.
+    assert_eq!(counts(&endpoint.first_byte), [(5, 1), (9, 1), (16, 1)]);
+    let seconds = endpoint.first_byte.as_ref().unwrap().seconds;
+    assert!((seconds - 90.32).abs() < 1e-9, "{seconds}");
+    assert_eq!(
+        counts(&report.first_token),
+        [(5, 1), (16, 1)],
+        "the response that is not a stream is left out"
+    );
+}
+
+#[test]
+fn a_report_has_the_blocks_of_prompts_that_their_endpoints_had() {
+    let mut fixture = Fixture::with_policy(&serde_json::json!({}), v1::Policy::default());
+    let body = format!(r#"{{"model": "m", "prompt": "{}"}}"#, "a long prompt ".repeat(100));
+    fixture.post(TEXT, &[], &body);
+    fixture.flush();
+    let first = report(&fixture);
+    assert!(first.prompt_blocks > 0 && first.prompt_blocks_matched == 0, "{first:?}");
+    fixture.post(TEXT, &[], &body);
+    fixture.flush();
+    let second = report(&fixture);
+    assert_eq!(
+        (second.prompt_blocks, second.prompt_blocks_matched),
+        (2 * first.prompt_blocks, first.prompt_blocks)
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub struct Report {
     /// Identifies the process that counts `picks`. After a change, `picks` were counted from zero again.
     #[prost(fixed64, tag = "3")]
     pub generation: u64,
-    /// Without endpoints that have no picks, nothing in flight and no failure.
+    /// Without endpoints of which there is nothing to report.
     #[prost(message, repeated, tag = "4")]
     pub endpoints: ::prost::alloc::vec::Vec<EndpointReport>,
     /// Requests since the start of the proxy, of all workers.
@@ -28,8 +28,16 @@ pub struct Report {
     /// The queue in front of the pool. Absent unless requests wait: with the feature gate flowControl, in a proxy that has queues.
     #[prost(message, optional, tag = "10")]
     pub flow_control: ::core::option::Option<FlowControl>,
+    /// Blocks of the prompts of routed requests, and those of them that the endpoint had been sent before.
+    #[prost(uint64, tag = "14")]
+    pub prompt_blocks: u64,
+    #[prost(uint64, tag = "15")]
+    pub prompt_blocks_matched: u64,
+    /// How long the first byte of each response took that is a stream of tokens, from the choice of the endpoint on. Counted as `picks`.
+    #[prost(message, optional, tag = "16")]
+    pub first_token: ::core::option::Option<Waits>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EndpointReport {
     /// A hash of its name and address.
     #[prost(fixed64, tag = "1")]
@@ -45,6 +53,22 @@ pub struct EndpointReport {
     /// The endpoint is avoided because a request to it failed.
     #[prost(bool, tag = "5")]
     pub failing: bool,
+    /// Requests that failed there, and how long the first byte of each body took, from the choice of the endpoint on. Both counted as `picks`.
+    #[prost(uint64, tag = "6")]
+    pub failures: u64,
+    #[prost(message, optional, tag = "7")]
+    pub first_byte: ::core::option::Option<Waits>,
+}
+/// Times by their length.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Waits {
+    /// How many are up to each of the EPP's bounds (WAIT_BOUNDS in the rules) and above the one before, and last those above all. Zeros at the
+    /// end are left out.
+    #[prost(uint64, repeated, tag = "1")]
+    pub counts: ::prost::alloc::vec::Vec<u64>,
+    /// Their sum.
+    #[prost(double, tag = "2")]
+    pub seconds: f64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Rejected {

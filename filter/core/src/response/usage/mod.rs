@@ -76,15 +76,23 @@ enum Line {
     Other,
 }
 
+/// Whether a response of this `content-type` is a stream of events.
+pub fn is_stream(content_type: &[u8]) -> bool {
+    media_type(content_type).eq_ignore_ascii_case(b"text/event-stream")
+}
+
+fn media_type(content_type: &[u8]) -> &[u8] {
+    content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()
+}
+
 impl UsageReader {
     /// A reader for an answer of this `content-type` and `content-encoding`. `None` if the answer is neither JSON nor a stream of
     /// events, or is compressed.
     pub fn new(content_type: &[u8], content_encoding: Option<&[u8]>) -> Option<Self> {
         let is_plain = content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
-        let media_type = content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
-        let line = if media_type.eq_ignore_ascii_case(b"text/event-stream") {
+        let line = if is_stream(content_type) {
             Some(Line::Begins(0))
-        } else if media_type.eq_ignore_ascii_case(b"application/json") {
+        } else if media_type(content_type).eq_ignore_ascii_case(b"application/json") {
             None
         } else {
             return None;

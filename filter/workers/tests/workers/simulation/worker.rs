@@ -15,7 +15,7 @@ use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker::state::PluginState;
-use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, changes_of};
+use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, ResponseCounts, changes_of};
 use endpoint_picker_workers::{Lease, Replica, next_worker_number, words};
 
 use super::turn::{Order, Turn};
@@ -65,6 +65,7 @@ pub(crate) struct Report {
 pub(crate) struct History {
     pub(crate) routed: u64,
     pub(crate) picks: Vec<u64>,
+    pub(crate) responses: Vec<ResponseCounts>,
     /// For each prompt, the blocks of it that each endpoint has.
     pub(crate) matched: Vec<Vec<u32>>,
 }
@@ -230,13 +231,14 @@ impl Worker<'_> {
         self.replica.apply(changes.collect());
     }
 
-    /// An endpoint fails, answers again, or restarts.
+    /// An endpoint fails, answers again, sends a body, or restarts.
     fn learn(&mut self) {
         let now = self.now();
         let endpoint = self.rng.below(4);
-        let kind = match self.rng.below(3) {
+        let kind = match self.rng.below(4) {
             0 => ChangeKind::Failed { at: now },
             1 => ChangeKind::Answered { at: now },
+            2 => ChangeKind::Served { first_byte: Duration::from_millis(30), is_streamed: true },
             _ => {
                 self.restarts += 1;
                 let since = Duration::from_secs(100 * self.restarts);
@@ -260,6 +262,7 @@ impl Worker<'_> {
         let history = History {
             routed: ledger.routed(),
             picks: self.in_order(ledger.picks()),
+            responses: self.in_order(ledger.responses()),
             matched: matched.iter().map(|counts| self.in_order(counts)).collect(),
         };
         Report {

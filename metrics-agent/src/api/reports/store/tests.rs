@@ -15,8 +15,13 @@ fn key(index: usize) -> u64 {
 }
 
 fn report(proxy: &str, generation: u64, picks: u64) -> Report {
-    let endpoints =
-        vec![EndpointReport { endpoint: key(0), picks, requests: 2, tokens: 300, failing: false }];
+    let endpoints = vec![EndpointReport {
+        endpoint: key(0),
+        picks,
+        requests: 2,
+        tokens: 300,
+        ..EndpointReport::default()
+    }];
     Report { format: REPORT_FORMAT, proxy: proxy.to_owned(), generation, endpoints, ..Report::default() }
 }
 
@@ -66,7 +71,13 @@ async fn a_proxy_is_removed_ten_seconds_after_its_last_report() {
 async fn endpoints_that_the_pool_does_not_have_are_left_out() {
     let reports = Reports::new(Clock::start(), MAX_PROXIES);
     let mut report = report("a", 1, 5);
-    report.endpoints.push(EndpointReport { endpoint: 42, picks: 1, requests: 1, tokens: 1, failing: false });
+    report.endpoints.push(EndpointReport {
+        endpoint: 42,
+        picks: 1,
+        requests: 1,
+        tokens: 1,
+        ..EndpointReport::default()
+    });
     reports.add(&pool(), report).unwrap();
     let stored = &reports.of("p").proxies["a"];
     assert_eq!(stored.endpoints.keys().collect::<Vec<_>>(), [&key(0)]);
