@@ -80,6 +80,16 @@ fn hostile(c: &mut Criterion) {
         ("messages", Api::Chat, repeated(r#"{"messages":["#, r#"{"role":"u"},"#, "{}]}")),
         ("token ids", Api::Completions, repeated(r#"{"prompt":["#, "12345,", "1]}")),
         ("numbers of an input", Api::Responses, repeated(r#"{"input":["#, "12345,", "1]}")),
+        ("floats of an input", Api::Responses, repeated(r#"{"input":["#, "0.5,", "1]}")),
+        ("great numbers of an input", Api::Responses, repeated(r#"{"input":["#, "1e300,", "1]}")),
+        ("numbers of a tool in full", Api::Chat, repeated(r#"{"messages":[{}],"tools":["#, "1e16,", "1]}")),
+        ("least numbers of a tool", Api::Chat, repeated(r#"{"messages":[{}],"tools":["#, "5e-324,", "1]}")),
+        (
+            "empty blocks of Anthropic's API",
+            Api::Messages,
+            repeated(r#"{"messages":[{"content":["#, "{},", "{}]}]}"),
+        ),
+        ("empty items", Api::Conversations, repeated(r#"{"items":["#, "{},", "{}]}")),
         ("prompts", Api::Completions, repeated(r#"{"prompt":["#, r#""a","#, r#""a"]}"#)),
         ("escapes", Api::Completions, repeated(r#"{"prompt":""#, r"\n", r#""}"#)),
         (

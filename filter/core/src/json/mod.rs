@@ -29,6 +29,22 @@ pub(crate) fn read<'a, R: Reader<'a>>(text: &'a str, reader: R) -> serde_json::R
     Ok(value)
 }
 
+/// The longest number that is written: it has a sign, 17 digits, a point, and five zeros behind it or an exponent of three digits.
+pub(crate) const LONGEST_NUMBER: usize = 32;
+
+/// Writes a finite number into `buffer` with the fewest digits; returns the part that it takes.
+pub(crate) fn write_number(number: Number, buffer: &mut [u8; LONGEST_NUMBER]) -> &[u8] {
+    let mut left = &mut buffer[..];
+    let written = match number {
+        Number::Unsigned(number) => serde_json::to_writer(&mut left, &number),
+        Number::Negative(number) => serde_json::to_writer(&mut left, &number),
+        Number::Float(number) => serde_json::to_writer(&mut left, &number),
+    };
+    debug_assert!(written.is_ok(), "{number:?}");
+    let length = LONGEST_NUMBER - left.len();
+    buffer.get(..length).unwrap_or_default()
+}
+
 /// The text as a JSON string, with its quotes.
 pub(crate) fn quoted(text: &str) -> Vec<u8> {
     serde_json::Value::from(text).to_string().into_bytes()

@@ -5,14 +5,12 @@
 //! each are kept as of the whole object, [in a bounded buffer](super::members). Behind the kept part, members with equal keys
 //! are all counted: to recognize them, their names would have to be kept.
 
-use core::fmt;
-use std::io::Write;
-
 use serde::de::{MapAccess, SeqAccess};
 
+use super::go_number::write_go_number;
 use super::members::Kept;
 use crate::body::field::Scope;
-use crate::json::{Number, Reader, Str, element, key, value};
+use crate::json::{LONGEST_NUMBER, Number, Reader, Str, element, key, value};
 use crate::prompt::Text;
 
 /// Reads the value of the member whose key was just read.
@@ -64,13 +62,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
         if let Number::Unsigned(digit @ 0..10) = value {
             return self.kept.put(&[b'0' + digit as u8]);
         }
-        // The longest number has a sign, 17 digits, a point, and five zeros behind it or an exponent of three digits.
-        let mut digits = [0; 32];
-        let mut left = &mut digits[..];
-        let written = write!(left, "{}", GoFloat(value.as_f64()));
-        debug_assert!(written.is_ok(), "{value:?}");
-        let length = 32 - left.len();
-        self.kept.put(digits.get(..length).unwrap_or_default())
+        self.kept.put(write_go_number(value, &mut [0; LONGEST_NUMBER]))
     }
 
     fn string(self, value: Str<'a, '_>) -> u64 {
@@ -102,27 +94,5 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
             kept.end_member(&mut open, begun, bytes);
         }
         Ok(kept.close_object(open))
-    }
-}
-
-/// A float as Go's encoder writes it: the fewest digits, with an exponent below 1e-6 and from 1e21 on.
-struct GoFloat(f64);
-
-impl fmt::Display for GoFloat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(number) = *self;
-        let size = number.abs();
-        #[expect(clippy::cast_possible_truncation, reason = "whole and small enough")]
-        if number.fract() == 0.0 && size < 1e15 && (size != 0.0 || number.is_sign_positive()) {
-            write!(f, "{}", number as i64)
-        } else if size != 0.0 && size < 1e-6 {
-            write!(f, "{number:e}")
-        } else if size >= 1e21 {
-            // Rust writes no sign before a positive exponent.
-            let text = format!("{number:e}");
-            f.write_str(&text.replacen('e', "e+", 1))
-        } else {
-            write!(f, "{number}")
-        }
     }
 }

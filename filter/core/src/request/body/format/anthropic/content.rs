@@ -92,30 +92,45 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
 
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
         let Self { scope, place } = self;
-        let mut pieces = Pieces::new(scope.options.keep_bytes);
-        let mut images = None;
-        let mut texts = 0;
-        while let Some(block) = element(&mut array, BlockReader { scope, place })? {
-            match (place, block.kind()) {
-                (Place::System, "text") if block.text.kept.starts_with(BILLING_HEADER) => {}
-                (Place::System | Place::Message, "text") => pieces.text(block.text),
-                // The texts of a result are joined by line breaks, its images follow.
-                (Place::ToolResult, "text") => {
-                    if texts > 0 {
-                        pieces.text(Text::borrowed("\n"));
-                    }
-                    pieces.text(block.text);
-                    texts += 1;
+        let mut blocks =
+            Blocks { scope, place, pieces: Pieces::new(scope.options.keep_bytes), images: None, texts: 0 };
+        while element(&mut array, BlockReader { blocks: &mut blocks })?.is_some() {}
+        Ok(Content::Blocks { pieces: blocks.pieces, after: blocks.images })
+    }
+}
+
+/// Blocks while they are read.
+struct Blocks<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+    place: Place,
+    pieces: Pieces<'a>,
+    /// The images of a tool's result.
+    images: Option<Pieces<'a>>,
+    /// The number of texts.
+    texts: u64,
+}
+
+impl<'a> Blocks<'_, '_, 'a> {
+    fn add(&mut self, block: Block<'a>) {
+        let Self { scope, place, pieces, images, texts } = self;
+        match (place, block.kind()) {
+            (Place::System, "text") if block.text.kept.starts_with(BILLING_HEADER) => {}
+            (Place::System | Place::Message, "text") => pieces.text(block.text),
+            // The texts of a result are joined by line breaks, its images follow.
+            (Place::ToolResult, "text") => {
+                if *texts > 0 {
+                    pieces.text(Text::borrowed("\n"));
                 }
-                (Place::ToolResult, "image") => {
-                    let images = images.get_or_insert_with(|| Pieces::new(scope.options.keep_bytes));
-                    block.source.append_as_url(images, scope);
-                }
-                (Place::Message, _) => block.append_to(&mut pieces, scope),
-                _ => {}
+                pieces.text(block.text);
+                *texts += 1;
             }
+            (Place::ToolResult, "image") => {
+                let images = images.get_or_insert_with(|| Pieces::new(scope.options.keep_bytes));
+                block.source.append_as_url(images, scope);
+            }
+            (Place::Message, _) => block.append_to(pieces, scope),
+            _ => {}
         }
-        Ok(Content::Blocks { pieces, after: images })
     }
 }
 
@@ -162,28 +177,27 @@ fn block_text<'a>(scope: &Scope<'_, 'a>, text: Str<'a, '_>) -> Text<'a> {
     text.into_text(scope.options.keep_bytes.max(BILLING_HEADER.len()))
 }
 
-struct BlockReader<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
-    place: Place,
+/// Reads a block and adds it to `blocks`: a block is large, and returning it would cost more than reading it.
+struct BlockReader<'b, 's, 'c, 'a> {
+    blocks: &'b mut Blocks<'s, 'c, 'a>,
 }
 
-impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
-    type Value = Block<'a>;
+impl<'a> Reader<'a> for BlockReader<'_, '_, '_, 'a> {
+    type Value = ();
 
-    fn other(self) -> Self::Value {
-        self.scope.fault(Fault::Field("a content block must be an object"));
-        Block::default()
+    fn other(self) {
+        self.blocks.scope.fault(Fault::Field("a content block must be an object"));
     }
 
-    fn null(self) -> Self::Value {
-        Block::default()
-    }
+    fn null(self) {}
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let Self { scope, place } = self;
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+        let Blocks { scope, place, .. } = *self.blocks;
         let rule = "a content block's type, text, thinking, id and name must be strings";
-        let mut block = Block::default();
+        // A block without members adds nothing, and making one would cost more than reading it.
+        let mut block = None;
         while let Some(name) = key(&mut object)? {
+            let block = block.get_or_insert_with(Block::default);
             let field = match &*name {
                 "type" => {
                     block.kind = value(&mut object, scope.name(rule))?;
@@ -221,6 +235,9 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, 'a> {
             };
             *field = value(&mut object, scope.text(rule))?;
         }
-        Ok(block)
+        if let Some(block) = block {
+            self.blocks.add(block);
+        }
+        Ok(())
     }
 }
