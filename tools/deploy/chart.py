@@ -15,10 +15,10 @@ SIDECAR = {"agent.mode": "sidecar", "agent.sidecar.serviceAccounts": [{"name": "
 PARTS = {
     "mode": [{}, SIDECAR],
     "namespaces": [{}, {"watch.namespaces": ["*"]}, {"watch.namespaces": ["one", "two"]}],
-    "writes": [{}, {"agent.events": False, "agent.status": False}],
+    "writes": [{}, {"agent.events": False, "agent.status": False, "agent.token.secret": "mine"}],
     "config": [{}, {"pickerConfig.configMap": "shared/rules"}, {"pickerConfig.manifests": {"chat.yaml": "kind: EndpointPickerConfig\n"}}],
     "pools": [{}, {"pools": [POOL, {**POOL, "name": "two", "namespace": "one", "targetPorts": [8000, 8001], "create": True}]}],
-    "metrics": [{}, {"metrics.scrape": "podMonitor", "metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}],
+    "metrics": [{}, {"agent.token.forReads": True, "metrics.scrape": "podMonitor", "metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}],
 }
 
 # Values that the schema refuses, with a part of the message.
@@ -43,6 +43,9 @@ REFUSED = [
     ({"pools": [{**POOL, "failureMode": "Open"}]}, "failureMode"),
     ({"image.tags": "1"}, "tags"),
     ({"image.pullPolicy": "Sometimes"}, "pullPolicy"),
+    ({"agent.token.file": "/token"}, "file"),
+    ({"agent.token.secret": "A"}, "secret"),
+    ({"gateway.tokenFolder": "token"}, "tokenFolder"),
     ({"networkPolicy.from": {"podSelector": {}}}, "array"),
     ({"metrics.scrape": "serviceMonitor"}, "scrape"),
     ({"gateway.kind": "nginx"}, "kind"),
@@ -134,6 +137,7 @@ def expected_objects(kinds, values, is_sidecar, namespaces):
         "ServiceAccount": not is_sidecar,
         "PodDisruptionBudget": not is_sidecar,
         "NetworkPolicy": not is_sidecar,
+        "Secret": not is_sidecar and "agent.token.secret" not in values,
         "PodMonitor": monitored and not is_sidecar,
         "PrometheusRule": monitored,
         "ClusterRole": is_global,
@@ -168,6 +172,7 @@ def expected_objects(kinds, values, is_sidecar, namespaces):
         listen = "0.0.0.0:9095"
         service = next(item for item in kinds["Service"] if item["metadata"]["name"] == RELEASE)
         labels = kinds["Deployment"][0]["spec"]["template"]["metadata"]["labels"]
+        yield from token_faults(kinds, values, f"{NAMESPACE}-{RELEASE}-token")
         if not service["spec"]["selector"].items() <= labels.items() or [port["name"] for port in service["spec"]["ports"]] != ["http"]:
             yield "the Service does not lead to the agent"
     flags = agent["args"]
@@ -175,6 +180,26 @@ def expected_objects(kinds, values, is_sidecar, namespaces):
     if config:
         wanted.append(f"--picker-config-map={values.get('pickerConfig.configMap', f'{NAMESPACE}/{RELEASE}-config')}")
     yield from (f"the agent lacks {flag}: {flags}" for flag in wanted if flag not in flags)
+
+
+def token_faults(kinds, values, name):
+    """What keeps the agent from its tokens, and Prometheus from the one for reading."""
+    secret = values.get("agent.token.secret", name)
+    spec = kinds["Deployment"][0]["spec"]["template"]["spec"]
+    agent = spec["containers"][0]
+    volumes = {volume["name"]: volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+    mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in agent["volumeMounts"] if mount["name"] in volumes}
+    if list(mounts.values()) != [secret]:
+        yield f"the agent mounts {mounts} in place of {secret}"
+    (folder,) = mounts
+    by_token, is_monitored = "agent.token.forReads" in values, "PodMonitor" in kinds
+    expected = [f"--bearer-token-file={folder}/token", f"--read-token-file={folder}/read-token" if by_token else "--allow-unauthenticated-reads"]
+    if [flag for flag in agent["args"] if re.search("token-file|unauthenticated", flag)] != expected:
+        yield f"the agent has {agent['args']}"
+    if is_monitored and by_token:
+        credentials = kinds["PodMonitor"][0]["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
+        if credentials != {"name": secret, "key": "read-token"}:
+            yield f"Prometheus presents {credentials}"
 
 
 def check_files():
@@ -192,7 +217,8 @@ def check_package(folder):
     """The package, in which links are files, renders what the folder does."""
     run("helm", "package", CHART, "--destination", folder)
     (package,) = folder.glob("*.tgz")
-    values = {"metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}
+    # Tokens that the chart makes are new each time.
+    values = {"metrics.dashboard.enabled": True, "metrics.alerts.enabled": True, "agent.token.secret": "mine"}
     if template(values, package) != template(values):
         yield "the package renders something else than the folder"
 

@@ -41,14 +41,14 @@ def objects(values):
 def faults_of_counts(values, kinds):
     """Kinds with another number of objects than the values ask for."""
     is_istio, is_native = values["gateway.kind"] == "istio", values["gateway.form"] == "native"
-    makes, is_sidecar = values.get("gateway.create", True), "agent.mode" in values
+    makes = values.get("gateway.create", True)
     expected = {
         "Gateway": makes,
         "GatewayClass": makes and not is_istio,
         "HTTPRoute": 1,
         "ConfigMap": is_istio,
         "EnvoyFilter": is_istio,
-        "EnvoyProxy": not is_istio and (is_native or is_sidecar),
+        "EnvoyProxy": not is_istio,
         "EnvoyExtensionPolicy": 0 if is_istio else len(POOLS),
         "BackendTrafficPolicy": 0 if is_istio else len(POOLS),
         "ClientTrafficPolicy": not is_istio,
@@ -63,6 +63,69 @@ def faults_of_counts(values, kinds):
     for item in itertools.chain.from_iterable(kinds.get(kind, []) for kind in of_gateway):
         if item["metadata"]["namespace"] != namespace:
             yield f"{item['kind']} is in the namespace {item['metadata']['namespace']} in place of {namespace}"
+
+
+def proxies_secrets(kinds):
+    """The Secrets that the proxies' containers mount, by folder."""
+    for item in kinds.get("EnvoyProxy", []):
+        deployment = item["spec"]["provider"]["kubernetes"]["envoyDeployment"]
+        pod, container = deployment["pod"], deployment.get("container", {})
+        yield from mounted(pod.get("volumes", []), container.get("volumeMounts", []))
+    for item in kinds.get("ConfigMap", []):
+        pod = yaml.safe_load(item["data"]["deployment"])["spec"]["template"]["spec"]
+        yield from mounted(pod["volumes"], [mount for container in pod.get("containers", []) for mount in container["volumeMounts"]])
+
+
+def mounted(volumes, mounts):
+    """Folders and Secrets of these volumes."""
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
+    return [(mount["mountPath"], secrets[mount["name"]]) for mount in mounts if mount["name"] in secrets]
+
+
+def token_files(kinds):
+    """The files from which each filter, or Envoy for it, reads the agent's token."""
+    for item in kinds.get("EnvoyFilter", []):
+        for patch in item["spec"]["configPatches"]:
+            yield from token_file_of(patch["patch"].get("value", {}))
+    for item in kinds.get("EnvoyPatchPolicy", []):
+        for patch in item["spec"]["jsonPatches"]:
+            yield from token_file_of(patch["operation"].get("value", {}))
+    for item in kinds.get("EnvoyExtensionPolicy", []):
+        yield from (module["config"]["agent"].get("tokenFile") for module in item["spec"].get("dynamicModule", []))
+
+
+def token_file_of(value):
+    """The file in a cluster of the agents, or in the configuration of a native filter."""
+    if not isinstance(value, dict):
+        return
+    if str(value.get("name", "")).endswith("/agent"):
+        options = value.get("typed_extension_protocol_options", {}).get("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", {})
+        injectors = [item["typed_config"] for item in options.get("http_filters", []) if item["name"].endswith("credential_injector")]
+        yield injectors[0]["credential"]["typed_config"]["credential"]["sds_config"]["path_config_source"]["path"] if injectors else None
+    if "filter_config" in value.get("typed_config", {}):
+        yield json.loads(value["typed_config"]["filter_config"]["value"])["agent"].get("tokenFile")
+
+
+def faults_of_token(values, kinds):
+    """What keeps filters from the agents' token."""
+    is_wasm, is_sidecar = values["gateway.form"] == "wasm", "agent.mode" in values
+    namespace = values.get("gateway.namespace", NAMESPACE) if values["gateway.kind"] == "istio" else "envoy-gateway-system"
+    secrets = [item for item in template(values) if item["kind"] == "Secret"]
+    mounts, files = dict(proxies_secrets(kinds)), list(token_files(kinds))
+    if is_sidecar:
+        if secrets or mounts or any(files):
+            yield f"a sidecar has a token: {secrets} {mounts} {files}"
+        return
+    if {item["metadata"]["namespace"] for item in secrets} != {NAMESPACE, namespace}:
+        yield f"the token is in {[item['metadata']['namespace'] for item in secrets]}"
+    if any(item["stringData"] != secrets[0]["stringData"] for item in secrets):
+        yield "the agent and the proxies have different tokens"
+    content, name = secrets[0]["stringData"], secrets[0]["metadata"]["name"]
+    if yaml.safe_load(content["envoy.yaml"])["resources"][0]["generic_secret"]["secret"]["inline_string"] != f"Bearer {content['token']}":
+        yield "Envoy presents another token"
+    expected = [f"{folder}/{'envoy.yaml' if is_wasm else 'token'}" for folder, secret in mounts.items() if secret == name]
+    if len(expected) != 1 or set(files) != set(expected) or len(files) != (1 if is_wasm else len(POOLS)):
+        yield f"the filters read {files}, and the proxies mount {mounts}"
 
 
 def wasm_configs(kinds):
@@ -142,7 +205,7 @@ def check():
         values = {"pools": POOLS, "gateway.kind": kind, "gateway.form": form, **existing, **sidecar}
         kinds = objects(values)
         count += 1
-        faults = (*faults_of_counts(values, kinds), *faults_of_settings(values, kinds), *faults_of_shadow(values))
+        faults = (*faults_of_counts(values, kinds), *faults_of_settings(values, kinds), *faults_of_token(values, kinds), *faults_of_shadow(values))
         yield from (f"{values}: {fault}" for fault in faults)
     print(f"check-deploy: the chart renders {count} gateways, with the settings of envoy.yaml")
 

@@ -42,4 +42,10 @@ load_assignment:
                 address: {{ include "endpoint-picker.agentHost" .root }}
                 {{- end }}
                 port_value: 9095
+            {{- if eq .root.Values.agent.mode "deployment" }}
+            health_check_config: { port_value: 9096 }
+            {{- end }}
+{{- if include "endpoint-picker.token.secret" .root }}
+{{ include "endpoint-picker.token.clusterSettings" .root }}
+{{- end }}
 {{- end }}

@@ -25,9 +25,13 @@ args:
   {{- end }}
   - --listen={{ .listen }}
   {{- if eq $values.agent.mode "deployment" }}
+  - --listen-health={{ $values.agent.listenAddress }}:9096
   {{- range list $name $host (printf "%s.svc" $host) (include "endpoint-picker.agentHost" .root) }}
   - --allowed-host={{ . }}
   {{- end }}
+  {{- end }}
+  {{- with include "endpoint-picker.token.flags" .root }}
+  {{- . | nindent 2 }}
   {{- end }}
   - --log={{ $values.agent.log }}
   {{- range $values.agent.extraArgs }}

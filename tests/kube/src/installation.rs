@@ -9,9 +9,11 @@ use endpoint_picker_harness::eventually::{eventually, within};
 use endpoint_picker_harness::{Filter, client, tools};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams};
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// The name of the pool, and of the release.
 pub const POOL: &str = "chat";
@@ -20,6 +22,10 @@ const SERVERS: &str = "app=model-server";
 
 /// From the installation to the first pick. An Envoy that could not fetch the wasm module from Envoy Gateway tries again after up to 30 s.
 const FIRST_PICK: Duration = Duration::from_secs(180);
+
+/// The agents' token, and its Secret.
+const TOKEN: &str = "of-this-test";
+const TOKEN_SECRET: &str = "agent-token";
 
 /// The readiness gate of the model servers' pods: tests make them unready by it, without an effect on the programs.
 const GATE: &str = "test/serves";
@@ -30,6 +36,8 @@ pub struct Installation<'a> {
     ground: &'a Ground,
     namespace: String,
     port: u16,
+    /// Where Envoy reads the agents' token: it is a process of this machine, into which no Secret is mounted.
+    token_folder: TempDir,
 }
 
 impl<'a> Installation<'a> {
@@ -41,12 +49,33 @@ impl<'a> Installation<'a> {
     /// The same with further values of the chart.
     pub async fn with_values(ground: &'a Ground, filter: Filter, servers: usize, values: &Value) -> Self {
         let namespace = ground.cluster().create_namespace(&filter.to_string()).await.unwrap();
-        let installation = Self { ground, namespace, port: ground.free_port() };
+        let token_folder = tempfile::tempdir().unwrap();
+        let installation = Self { ground, namespace, port: ground.free_port(), token_folder };
+        installation.create_token().await;
         installation.apply(&model_servers(servers)).await;
         installation.install(filter, values).await;
         installation.until_ready(servers).await;
         installation.until_picked().await;
         installation
+    }
+
+    /// Makes the Secret that the documentation describes, and the files of it that proxies mount.
+    async fn create_token(&self) {
+        let secret = json!({"resources": [{
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+            "name": "agent-token",
+            "generic_secret": {"secret": {"inline_string": format!("Bearer {TOKEN}")}},
+        }]});
+        let files = [("token", TOKEN.to_owned()), ("envoy.yaml", secret.to_string())];
+        for (name, text) in &files {
+            std::fs::write(self.token_folder.path().join(name), text).unwrap();
+        }
+        let data: serde_json::Map<_, _> =
+            files.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": TOKEN_SECRET}, "stringData": data,
+        }))
+        .await;
     }
 
     async fn install(&self, filter: Filter, more: &Value) {
@@ -64,7 +93,9 @@ impl<'a> Installation<'a> {
                 "port": self.port,
                 "module": module,
                 "proxy": EnvoyGateway::proxy_settings(),
+                "tokenFolder": self.token_folder.path(),
             },
+            "agent": {"token": {"secret": TOKEN_SECRET}},
             "pools": [{
                 "name": POOL,
                 "selector": {"app": "model-server"},
@@ -191,6 +222,34 @@ impl<'a> Installation<'a> {
                 "the filter does not pick within {FIRST_PICK:?}: {reason}; logs are in {logs}; conditions that do not hold:\n{refused}\n\
                  the end of Envoy Gateway's log:\n{last}"
             );
+        }
+    }
+
+    /// Waits until an agent has taken a report of the proxy, which only the token allows, and checks that it takes none without.
+    pub async fn until_reported(&self) {
+        let agents = ListParams::default().labels("app.kubernetes.io/component=agent");
+        let agents = self.pods().await.list(&agents).await.unwrap().items;
+        let urls: Vec<_> = agents
+            .iter()
+            .filter_map(|pod| pod.status.as_ref()?.pod_ip.as_deref())
+            .map(|ip| format!("http://{ip}:9095"))
+            .collect();
+        eventually("an agent takes the proxy's reports", async || -> Result<()> {
+            let mut metrics = String::new();
+            for url in &urls {
+                metrics += &client::http1().get(format!("{url}/metrics")).send().await?.text().await?;
+            }
+            let accepted = metrics.lines().filter_map(|line| {
+                line.strip_prefix("metrics_agent_reports_total{outcome=\"accepted\"} ")?.parse::<u64>().ok()
+            });
+            ensure!(accepted.sum::<u64>() > 0, "{metrics}");
+            Ok(())
+        })
+        .await;
+        for url in &urls {
+            let pool = format!("{}%2F{POOL}", self.namespace);
+            let report = client::http1().post(format!("{url}/v1/pools/{pool}/report")).send().await.unwrap();
+            assert_eq!(report.status(), StatusCode::UNAUTHORIZED, "{url}");
         }
     }
 

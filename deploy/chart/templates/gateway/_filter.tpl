@@ -8,7 +8,11 @@
 {{- $_ := set $config "agentCluster" (include "endpoint-picker.gateway.agentCluster" .root) }}
 {{- else }}
 {{- $address := printf "http://%s:9095" (include "endpoint-picker.gateway.agentHost" .root) }}
-{{- $_ := set $config "agent" (dict "addresses" (list $address)) }}
+{{- $agent := dict "addresses" (list $address) }}
+{{- if include "endpoint-picker.token.secret" .root }}
+{{- $_ := set $agent "tokenFile" (printf "%s/token" (include "endpoint-picker.token.proxyFolder" .root)) }}
+{{- end }}
+{{- $_ := set $config "agent" $agent }}
 {{- if not .root.Values.gateway.endpointOverride }}
 {{- $_ := set $config "steering" "overrideHost" }}
 {{- end }}

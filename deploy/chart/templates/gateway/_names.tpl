@@ -8,6 +8,12 @@
 {{- default .Release.Namespace .Values.gateway.namespace }}
 {{- end }}
 
+{{/* The namespace of the proxies' pods. */}}
+{{- define "endpoint-picker.gateway.proxyNamespace" -}}
+{{- $default := ternary "envoy-gateway-system" (include "endpoint-picker.gateway.namespace" .) (eq .Values.gateway.kind "envoy-gateway") }}
+{{- default $default .Values.gateway.proxyNamespace }}
+{{- end }}
+
 {{- define "endpoint-picker.gateway.className" -}}
 {{- if .Values.gateway.className }}
 {{- .Values.gateway.className }}

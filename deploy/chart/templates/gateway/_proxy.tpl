@@ -8,6 +8,7 @@
 
 {{- define "endpoint-picker.gateway.envoyProxy" -}}
 {{- $gateway := .Values.gateway }}
+{{- $mountsToken := include "endpoint-picker.token.isMounted" . }}
 {{- $mounts := include "endpoint-picker.gateway.mountsModule" . }}
 {{- $sidecar := dict }}
 {{- if eq .Values.agent.mode "sidecar" }}
@@ -27,7 +28,7 @@ dynamicModules:
       local: { path: {{ include "endpoint-picker.gateway.modulePath" . }} }
       {{- end }}
 {{- end }}
-{{- if or $mounts $sidecar }}
+{{- if or $mounts $mountsToken $sidecar }}
 provider:
   type: Kubernetes
   kubernetes:
@@ -44,21 +45,30 @@ provider:
           {{- if $mounts }}
           - {{- include "endpoint-picker.gateway.moduleVolume" . | nindent 12 }}
           {{- end }}
-      {{- if $mounts }}
+          {{- if $mountsToken }}
+          - {{ include "endpoint-picker.token.volume" . }}
+          {{- end }}
+      {{- if or $mounts $mountsToken }}
       container:
         volumeMounts:
+          {{- if $mounts }}
           - {{ include "endpoint-picker.gateway.moduleMount" . }}
+          {{- end }}
+          {{- if $mountsToken }}
+          - {{ include "endpoint-picker.token.proxyMount" . }}
+          {{- end }}
       {{- end }}
 {{- end }}
 {{- end }}
 
 {{- define "endpoint-picker.gateway.istioDeployment" -}}
+{{- $mountsToken := include "endpoint-picker.token.isMounted" . }}
 {{- $mounts := include "endpoint-picker.gateway.mountsModule" . }}
 {{- $sidecar := dict }}
 {{- if eq .Values.agent.mode "sidecar" }}
 {{- $sidecar = include "endpoint-picker.sidecar" . | fromYaml }}
 {{- end }}
-{{- if or $mounts $sidecar }}
+{{- if or $mounts $mountsToken $sidecar }}
 spec:
   template:
     spec:
@@ -66,11 +76,16 @@ spec:
       initContainers:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- if $mounts }}
+      {{- if or $mounts $mountsToken }}
       containers:
         - name: istio-proxy
           volumeMounts:
+            {{- if $mounts }}
             - {{ include "endpoint-picker.gateway.moduleMount" . }}
+            {{- end }}
+            {{- if $mountsToken }}
+            - {{ include "endpoint-picker.token.proxyMount" . }}
+            {{- end }}
       {{- end }}
       volumes:
         {{- with $sidecar.volumes }}
@@ -78,6 +93,9 @@ spec:
         {{- end }}
         {{- if $mounts }}
         - {{- include "endpoint-picker.gateway.moduleVolume" . | nindent 10 }}
+        {{- end }}
+        {{- if $mountsToken }}
+        - {{ include "endpoint-picker.token.volume" . }}
         {{- end }}
 {{- end }}
 {{- end }}

@@ -118,18 +118,25 @@ async fn helm_test_fails_while_the_agent_refuses_an_object() {
 }
 
 #[tokio::test]
-async fn an_upgrade_to_all_namespaces_replaces_the_role() {
+async fn an_upgrade_to_all_namespaces_replaces_the_role_and_keeps_the_token() {
     let cluster = Ground::shared().await.cluster();
     let namespace = &cluster.create_namespace("upgrade").await.unwrap();
     let other = &cluster.create_namespace("other").await.unwrap();
     helm(cluster, &["install", RELEASE, "--wait", "--timeout=60s"], namespace, &demo()).await;
     until_refused(cluster, namespace).await;
+    let token = async || {
+        let name = format!("{namespace}-{AGENT}-token");
+        let get = ["get", "secret", &name, "--namespace", namespace, "--output=jsonpath={.data.token}"];
+        cluster.kubectl(get).await.unwrap()
+    };
+    let before = token().await;
 
     let mut values = demo();
     values["watch"] = json!({"namespaces": ["*"]});
     values["agent"] = json!({"replicas": 1});
     helm(cluster, &["upgrade", RELEASE], namespace, &values).await;
     until_refused(cluster, other).await;
+    assert!(!before.is_empty() && token().await == before, "the upgrade changed the token");
     let roles = cluster.kubectl(["get", "roles", "--namespace", namespace, "--output=name"]).await.unwrap();
     assert_eq!(roles, "");
 

@@ -17,6 +17,7 @@ async fn the_wasm_filter_picks_in_the_envoy_of_envoy_gateway() {
     let installation = Installation::new(Ground::shared().await, Filter::Wasm, 3).await;
     assert_policies(&installation, 4).await;
     assert_picks(&installation).await;
+    installation.until_reported().await;
     installation.remove().await;
 }
 
@@ -25,6 +26,7 @@ async fn the_native_module_picks_in_the_envoy_of_envoy_gateway_without_a_patch()
     let installation = Installation::new(Ground::shared().await, Filter::Native, 3).await;
     assert_policies(&installation, 3).await;
     assert_picks(&installation).await;
+    installation.until_reported().await;
     installation.remove().await;
 }
 

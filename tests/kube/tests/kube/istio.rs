@@ -10,9 +10,11 @@ use endpoint_picker_harness::client;
 use endpoint_picker_harness::config::Config;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_harness::tools;
 use endpoint_picker_kube::chart::{of_kind, render};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 const LISTENER: &str = "/static_resources/listeners/0";
 const MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
@@ -53,7 +55,22 @@ async fn started(filter: Filter) -> Stack {
         Filter::Wasm => |config: &mut Config| picking(config, Filter::Wasm),
         Filter::Native => |config: &mut Config| picking(config, Filter::Native),
     };
-    Stack::builder().filter(filter).change(change).start().await
+    let token_file = token_folder().join("token").display().to_string();
+    let flags = ["--bearer-token-file", &token_file, "--allow-unauthenticated-reads"];
+    let stack = Stack::builder().filter(filter).agent_flags(&flags).change(change).start().await;
+    eventually("the agent takes the proxy's reports", async || {
+        let metrics = stack.agent().context("an agent")?.metrics().await?;
+        let refused = "metrics_agent_reports_total{outcome=\"accepted\"} 0\n";
+        ensure!(metrics.contains("metrics_agent_reports_total") && !metrics.contains(refused), "{metrics}");
+        Ok(())
+    })
+    .await;
+    stack
+}
+
+/// The files that proxies mount of the Secret with the agent's token.
+fn token_folder() -> PathBuf {
+    tools::root().join("tests/kube/tests/kube/istio/token")
 }
 
 /// The pool of the chart's values.
@@ -112,6 +129,7 @@ fn other_picker() -> [Value; 2] {
 }
 
 fn patch(document: &mut Value, filter: Filter, agent: &str, pool: &Value) -> Result<()> {
+    let token_folder = token_folder();
     let objects = render(&json!({
         "pools": [pool],
         "gateway": {
@@ -119,6 +137,7 @@ fn patch(document: &mut Value, filter: Filter, agent: &str, pool: &Value) -> Res
             "form": filter.to_string(),
             // The agent of this test knows its pool without a namespace.
             "filter": {"pool": "default"},
+            "tokenFolder": token_folder,
         },
     }))?;
     let mut envoy_filter = of_kind(&objects, "EnvoyFilter")?.clone();
@@ -164,6 +183,9 @@ fn use_agent(value: &mut Value, agent: &str) -> Result<()> {
         && address["address"] == SERVICE
     {
         *address = json!({"address": ip, "port_value": port.parse::<u16>()?});
+        // The agent of this test has one port.
+        let endpoint = at_mut(value, "/load_assignment/endpoints/0/lb_endpoints/0/endpoint")?;
+        endpoint.as_object_mut().context("an endpoint")?.remove("health_check_config").context("a port")?;
     }
     if let Some(config) = value.pointer_mut("/typed_config/filter_config/value") {
         let text = config.as_str().context("a text")?.replace(&format!("{SERVICE}:9095"), agent);
