@@ -74,6 +74,7 @@ pub struct Pool {
     name: String,
     endpoints: Vec<Endpoint>,
     by_key: HashMap<u64, usize>,
+    by_address: HashMap<SocketAddr, usize>,
 }
 
 impl Pool {
@@ -83,18 +84,18 @@ impl Pool {
             return Err(PoolError::TooMany(endpoints.len()));
         }
         let mut names = HashSet::with_capacity(endpoints.len());
-        let mut addresses = HashSet::with_capacity(endpoints.len());
-        for endpoint in &endpoints {
+        let mut by_address = HashMap::with_capacity(endpoints.len());
+        for (index, endpoint) in endpoints.iter().enumerate() {
             if !names.insert(endpoint.name()) {
                 return Err(PoolError::SameName(endpoint.name.clone()));
             }
-            if !addresses.insert(endpoint.address) {
+            if by_address.insert(endpoint.address, index).is_some() {
                 return Err(PoolError::SameAddress(endpoint.address));
             }
         }
         drop(names);
         let by_key = endpoints.iter().enumerate().map(|(index, endpoint)| (endpoint.key, index)).collect();
-        Ok(Self { name, endpoints, by_key })
+        Ok(Self { name, endpoints, by_key, by_address })
     }
 
     /// The pool's name, `namespace/name` or another name of the operator's choice.
@@ -128,7 +129,7 @@ impl Pool {
 
     /// The index of the endpoint that listens on `address`.
     pub fn index_at(&self, address: SocketAddr) -> Option<usize> {
-        self.endpoints.iter().position(|endpoint| endpoint.address == address)
+        self.by_address.get(&address).copied()
     }
 
     /// The index of the endpoint with this key.
