@@ -17,6 +17,7 @@ use crate::queue_thread;
 use crate::registry::Registry;
 use crate::shared::{SharedPool, SharedStore};
 use crate::users::{Users, Wake};
+use crate::watchers;
 
 /// The pools of the process, by their name and the way to their agent.
 static POOLS: LazyLock<Registry<(String, AgentAccess), Running>> = LazyLock::new(Registry::new);
@@ -24,6 +25,7 @@ static POOLS: LazyLock<Registry<(String, AgentAccess), Running>> = LazyLock::new
 /// A pool that is kept up to date.
 #[derive(Debug)]
 struct Running {
+    name: String,
     pool: Arc<SharedPool>,
     users: Arc<Users>,
     /// The exchange of changes with other proxies.
@@ -32,9 +34,15 @@ struct Running {
     _threads: Vec<Thread>,
 }
 
-/// The pool of this name, if a filter configuration uses one.
-pub(crate) fn pool_of_name(name: &str) -> Option<Arc<SharedPool>> {
-    POOLS.find(|(other, _)| other == name).map(|running| Arc::clone(&running.pool))
+impl Drop for Running {
+    fn drop(&mut self) {
+        watchers::notify(&self.name);
+    }
+}
+
+/// The pools that configurations have under this name, the newest first: one for each way to the agent.
+pub(crate) fn pools_of_name(name: &str) -> Vec<Arc<SharedPool>> {
+    POOLS.find(|(other, _)| other == name).iter().map(|running| Arc::clone(&running.pool)).collect()
 }
 
 /// The exchange of a pool's changes, which is a sender of its own to the other proxies.
@@ -63,7 +71,9 @@ impl Attachment {
         let updater = |pool: &Arc<SharedPool>| {
             // Reports of one proxy with another generation replace those before.
             let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
-            Updater::new(name, SharedStore::new(pool), proxy.to_owned(), generation)
+            // Envoy's main thread, which sends the requests to the agent's cluster, cannot wait for itself.
+            let waits_for_hosts = matches!(access, AgentAccess::Direct(_));
+            Updater::new(name, SharedStore::new(pool), proxy.to_owned(), generation, waits_for_hosts)
         };
         let running = POOLS.get_or_make((name.to_owned(), access.clone()), || {
             let pool = Arc::<SharedPool>::default();
@@ -80,8 +90,9 @@ impl Attachment {
                 AgentAccess::Cluster(_) => vec![ticker::start(Arc::clone(&users))?],
             };
             threads.push(queue_thread::start(SharedStore::new(&pool))?);
-            Ok::<_, io::Error>(Running { pool, users, sharing, _threads: threads })
+            Ok::<_, io::Error>(Running { name: name.to_owned(), pool, users, sharing, _threads: threads })
         })?;
+        watchers::notify(name);
         let callouts = match access {
             AgentAccess::Direct(_) => None,
             AgentAccess::Cluster(cluster) => {
@@ -107,7 +118,7 @@ impl Attachment {
         Arc::clone(&self.running.sharing)
     }
 
-    /// Whether this configuration acts for all of the same pool: it sets the gauges that are the same for all workers.
+    /// Whether this configuration sends the requests to the agent for all of the same pool.
     pub fn is_first(&self) -> bool {
         self.running.users.is_first(self.number)
     }

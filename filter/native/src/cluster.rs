@@ -1,31 +1,54 @@
 //! A cluster of the module: its hosts are the pool's endpoints, and every attempt goes where the picker's list says.
 
 mod balancer;
+mod hosts;
+mod members;
 mod pick;
+mod timer;
 
-use std::collections::HashMap;
+use core::fmt;
+use core::time::Duration;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use endpoint_picker::pool::Endpoint;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use crate::abi::{BalancerHandle, ClusterHandle, Host};
-use crate::attachment::pool_of_name;
-use crate::watchers::Watcher;
+use crate::abi::{BalancerHandle, ClusterHandle};
+use crate::attachment::{Attachment, pools_of_name};
+use crate::clock;
+use crate::config::{AgentAccess, AgentFields};
+use crate::proxy_name::proxy_name;
+use crate::watchers::{self, Wake, Watcher};
 
 pub(crate) use balancer::Balancer;
+use hosts::Hosts;
+use members::Members;
 pub(crate) use pick::{Pick, filter_state_key};
+use timer::Timer;
 
 /// The event of all wakes.
 const WAKE: u64 = 0;
 
-/// The JSON of a cluster's configuration.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The maximum time for which Envoy waits for the pool's first snapshot before it uses the cluster.
+const INIT_WAIT: Duration = Duration::from_secs(2);
+
+/// A cluster's configuration, checked.
+#[derive(Clone, Debug)]
 pub(crate) struct ClusterConfig {
-    /// The pool, which a filter configuration keeps up to date.
+    /// The pool, under the name that the filter's configuration has for it.
     pool: String,
+    /// The way to the agent, if the cluster keeps the pool up to date too.
+    agent: Option<AgentAccess>,
+}
+
+/// The JSON of a cluster's configuration.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    pool: String,
+    agent: Option<AgentFields>,
 }
 
 impl ClusterConfig {
@@ -34,7 +57,9 @@ impl ClusterConfig {
         if !BalancerHandle::reads_filter_state() {
             return Err("a cluster of the picker needs Envoy 1.39 or newer".to_owned());
         }
-        serde_json::from_slice(json).map_err(|error| error.to_string())
+        let Fields { pool, agent } = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let agent = agent.map(AgentFields::checked).transpose().map_err(|error| error.to_string())?;
+        Ok(Self { pool, agent: agent.map(AgentAccess::Direct) })
     }
 }
 
@@ -42,60 +67,130 @@ impl ClusterConfig {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pool: Arc<str>,
+    agent: Option<AgentAccess>,
+    members: Arc<ArcSwap<Members>>,
     /// Only the main thread locks it.
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
-    /// By their `ip:port`.
-    hosts: HashMap<String, Host>,
-    /// Wakes the cluster when the pool has other endpoints.
+    hosts: Hosts,
+    /// When the cluster's initialization ends without a snapshot; `None` after its end.
+    init_until: Option<Duration>,
+    /// `None` if Envoy has no scheduler: then nothing follows the first update.
+    wake: Option<Wake>,
     watcher: Option<Watcher>,
+    timer: Option<Timer>,
+    attachment: Option<Attachment>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("hosts", &self.hosts).finish_non_exhaustive()
+    }
 }
 
 impl Cluster {
     pub(crate) fn new(config: &ClusterConfig) -> Self {
-        Self { pool: config.pool.as_str().into(), state: Mutex::default() }
+        let ClusterConfig { pool, agent } = config.clone();
+        Self { pool: pool.into(), agent, members: Arc::default(), state: Mutex::default() }
     }
 
-    /// Gets the first hosts, and further ones when the pool's endpoints change.
+    /// Begins to follow the pool. The initialization ends with the pool's first snapshot, or after [`INIT_WAIT`].
     pub(crate) fn init(&self, handle: &mut ClusterHandle<'_>) {
-        match handle.scheduler() {
-            Some(scheduler) => {
-                let wake = move || scheduler.commit(WAKE);
-                self.state.lock().watcher = Some(Watcher::new(&self.pool, Box::new(wake)));
+        let wake = handle.scheduler().map(|scheduler| -> Wake { Arc::new(move || scheduler.commit(WAKE)) });
+        let mut state = self.state.lock();
+        state.init_until = Some(clock::now() + INIT_WAIT);
+        match wake {
+            Some(wake) => {
+                state.watcher = Some(Watcher::new(&self.pool, Arc::clone(&wake)));
+                state.wake = Some(wake);
             }
             None => log::error!("Envoy has no scheduler for the cluster of pool {}", self.pool),
         }
+        state.attachment = self.attach();
+        drop(state);
         self.update(handle);
     }
 
-    /// Adds the pool's new endpoints as hosts, and removes those that have left it.
+    /// Uses the pool as a filter configuration does, so that it is there before the first listener and stays behind the last one.
+    fn attach(&self) -> Option<Attachment> {
+        let attached = Attachment::new(&self.pool, self.agent.as_ref()?, &proxy_name(), Box::new(|| {}));
+        attached.map_err(|error| log::error!("no thread for the agent: {error}")).ok()
+    }
+
+    /// Follows the pools of this name: there are several while the way to the agent changes.
     pub(crate) fn update(&self, handle: &mut ClusterHandle<'_>) {
-        let Some(pool) = pool_of_name(&self.pool) else { return };
-        let view = pool.view();
-        let pool = view.pool();
-        let hosts = &mut self.state.lock().hosts;
-        let is_left =
-            |address: &str| address.parse().ok().and_then(|address| pool.index_at(address)).is_none();
-        let left: Vec<Host> = hosts.extract_if(|address, _| is_left(address)).map(|(_, host)| host).collect();
-        let endpoints = pool.endpoints().iter().map(Endpoint::printed_address);
-        let new: Vec<&str> = endpoints.filter(|address| !hosts.contains_key(*address)).collect();
-        if !new.is_empty() {
-            let added = handle.add_hosts(&new);
-            if added.len() != new.len() {
-                log::error!("Envoy refused new hosts of pool {}", self.pool);
+        let change = watchers::last_change();
+        let now = clock::now();
+        let mut state = self.state.lock();
+        let pools = pools_of_name(&self.pool);
+        let described: Vec<_> = pools.iter().flat_map(|pool| pool.described()).collect();
+        // Without a snapshot nothing is known: hosts of an earlier pool stay.
+        if !described.is_empty() {
+            let endpoints = described.iter().flat_map(|pool| pool.endpoints());
+            let refused = state.hosts.follow(handle, endpoints.map(Endpoint::printed_address), now);
+            if let Some(first) = refused.first() {
+                let count = refused.len();
+                log::error!(
+                    "Envoy refuses {count} endpoints of pool {} as hosts, such as {first}",
+                    self.pool
+                );
             }
-            hosts.extend(new.into_iter().map(str::to_owned).zip(added));
         }
-        if !left.is_empty() {
-            handle.remove_hosts(&left);
+        self.members.store(Arc::new(Members::new(pools, state.hosts.listed())));
+        state.hosts.remove_left(handle, now);
+        if let Some(watcher) = &state.watcher {
+            watcher.follow(change);
+        }
+        let has_snapshot = !described.is_empty();
+        let is_initialized = state.ends_init(has_snapshot, now);
+        // Envoy makes balancers inside the call below.
+        drop(state);
+        if is_initialized {
+            if !has_snapshot {
+                log::warn!(
+                    "pool {} has no snapshot yet, and its cluster no hosts until one arrives: no configuration of the filter has \
+                     this pool, or its agent does not answer",
+                    self.pool
+                );
+            }
+            handle.complete_init();
         }
     }
 
     /// The balancer of one worker.
     pub(crate) fn balancer(&self) -> Balancer {
-        Balancer::new(&self.pool)
+        Balancer::new(&self.pool, &self.members)
+    }
+}
+
+impl State {
+    /// Whether the initialization ends now. Sets the timer.
+    fn ends_init(&mut self, has_snapshot: bool, now: Duration) -> bool {
+        let is_waiting = self.init_until.is_some();
+        if has_snapshot || self.init_until.is_some_and(|until| until <= now) {
+            self.init_until = None;
+        }
+        self.set_timer(now);
+        if self.timer.is_none() {
+            // Nothing would end it later.
+            self.init_until = None;
+        }
+        is_waiting && self.init_until.is_none()
+    }
+
+    /// Has the next update come when something is due.
+    fn set_timer(&mut self, now: Duration) {
+        let due = self.hosts.due().into_iter().chain(self.init_until).min();
+        if due == self.timer.as_ref().map(Timer::due) {
+            return;
+        }
+        let started = due.zip(self.wake.as_ref()).map(|(due, wake)| Timer::start(due, now, Arc::clone(wake)));
+        self.timer = started.transpose().unwrap_or_else(|error| {
+            log::error!("no thread for a timer: {error}");
+            None
+        });
     }
 }

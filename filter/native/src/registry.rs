@@ -12,9 +12,11 @@ impl<K: PartialEq, V> Registry<K, V> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// A value whose key fulfils a condition.
-    pub(crate) fn find(&self, mut condition: impl FnMut(&K) -> bool) -> Option<Arc<V>> {
-        self.0.lock().iter().filter(|(key, _)| condition(key)).find_map(|(_, value)| value.upgrade())
+    /// The values whose keys fulfil a condition, the newest first.
+    pub(crate) fn find(&self, mut condition: impl FnMut(&K) -> bool) -> Vec<Arc<V>> {
+        let values = self.0.lock();
+        let found = values.iter().rev().filter(|(key, _)| condition(key));
+        found.filter_map(|(_, value)| value.upgrade()).collect()
     }
 
     /// The value of this key, made now if it has no other user.

@@ -50,8 +50,8 @@ pub struct Pool {
     pub policy: v1::Policy,
 }
 
-/// Each pool with its version.
-type Pools = HashMap<String, (u64, Pool)>;
+/// Each pool with its version and its name in snapshots, by the name in requests.
+type Pools = HashMap<String, (u64, String, Pool)>;
 
 impl ScriptedAgent {
     /// Starts on a free port of loopback, without a pool.
@@ -83,9 +83,14 @@ impl ScriptedAgent {
 
     /// Serves this snapshot of a pool from now on.
     pub fn set(&self, name: &str, pool: Pool) {
+        self.set_with_full_name(name, name, pool);
+    }
+
+    /// The same for a pool that has another name in snapshots than in requests for it, with its namespace.
+    pub fn set_with_full_name(&self, name: &str, full_name: &str, pool: Pool) {
         self.pools.send_modify(|pools| {
-            let version = pools.get(name).map_or(1, |(version, _)| version + 1);
-            pools.insert(name.to_owned(), (version, pool));
+            let version = pools.get(name).map_or(1, |(version, ..)| version + 1);
+            pools.insert(name.to_owned(), (version, full_name.to_owned(), pool));
         });
     }
 }
@@ -118,12 +123,12 @@ async fn answer<B>(
         fields?.parse::<u64>().ok()
     };
     let topology = has("topology");
-    let changed = |pools: &Pools| pools.get(&name).is_some_and(|(version, _)| Some(*version) != topology);
+    let changed = |pools: &Pools| pools.get(&name).is_some_and(|(version, ..)| Some(*version) != topology);
     let _ = tokio::time::timeout(SCRAPE_INTERVAL, pools.wait_for(changed)).await;
     let pool = pools.borrow().get(&name).cloned();
     let snapshot = pool
         .context("no such pool")
-        .map(|(version, pool)| snapshot(&name, version, pool, topology, has("readings").unwrap_or(0)));
+        .map(|(version, name, pool)| snapshot(&name, version, pool, topology, has("readings").unwrap_or(0)));
     Ok(match snapshot {
         Ok(snapshot) => {
             answers.all.fetch_add(1, Ordering::Relaxed);

@@ -177,8 +177,6 @@ callbacks! {
     fn cluster_scheduler_commit(scheduler: EnvoyPtr, event: u64);
     /// Deletes a scheduler. Any thread.
     fn cluster_scheduler_delete(scheduler: EnvoyPtr);
-    /// The host at this `ip:port`, or null. On the balancer's worker.
-    fn cluster_lb_find_host_by_address(balancer: EnvoyPtr, address: Buffer) -> EnvoyPtr;
 
     /// A scheduler of a configuration; the module deletes it. Main thread only.
     fn http_filter_config_scheduler_new(config: EnvoyPtr) -> EnvoyPtr;

@@ -14,6 +14,8 @@ pub(crate) struct Host(NonNull<c_void>);
 
 // SAFETY: the pointer is only handed back to Envoy, which keeps the host until it is removed.
 unsafe impl Send for Host {}
+// SAFETY: as above; a host is not read through the pointer.
+unsafe impl Sync for Host {}
 
 impl Host {
     pub(super) fn as_ptr(self) -> EnvoyPtr {
@@ -47,8 +49,8 @@ impl ClusterHandle<'_> {
         unsafe { callbacks::cluster_pre_init_complete(self.cluster) }
     }
 
-    /// Adds hosts, each an `ip:port`. Returns them in this order; empty if Envoy refuses one.
-    pub(crate) fn add_hosts(&mut self, addresses: &[&str]) -> Vec<Host> {
+    /// Adds hosts, each an `ip:port`. Returns them in this order; `None` if Envoy refuses one, and then it adds none.
+    pub(crate) fn add_hosts(&mut self, addresses: &[&str]) -> Option<Vec<Host>> {
         let count = addresses.len();
         let addresses: Vec<Buffer> = addresses.iter().map(|address| Buffer::of(address.as_bytes())).collect();
         let weights = vec![1; count];
@@ -70,7 +72,8 @@ impl ClusterHandle<'_> {
                 hosts.as_mut_ptr(),
             )
         };
-        if is_added { hosts.into_iter().filter_map(NonNull::new).map(Host).collect() } else { Vec::new() }
+        let hosts = hosts.into_iter().map(|host| NonNull::new(host).map(Host));
+        if is_added { hosts.collect() } else { None }
     }
 
     /// Removes hosts.
@@ -84,7 +87,6 @@ impl ClusterHandle<'_> {
 /// A balancer while it chooses a host for one attempt.
 #[derive(Debug)]
 pub(crate) struct BalancerHandle<'hook> {
-    balancer: EnvoyPtr,
     /// Null if the choice is for no request.
     context: EnvoyPtr,
     hook: PhantomData<&'hook mut c_void>,
@@ -92,9 +94,9 @@ pub(crate) struct BalancerHandle<'hook> {
 
 impl BalancerHandle<'_> {
     /// # Safety
-    /// `balancer` is the pointer that Envoy gave for this balancer, `context` the one for this hook.
-    pub(super) unsafe fn new(balancer: EnvoyPtr, context: EnvoyPtr) -> Self {
-        Self { balancer, context, hook: PhantomData }
+    /// `context` is the pointer that Envoy gave to the hook, and the handle is dropped before the hook ends.
+    pub(super) unsafe fn new(context: EnvoyPtr) -> Self {
+        Self { context, hook: PhantomData }
     }
 
     /// Whether this Envoy shows filter state to balancers: not before 1.39.
@@ -110,14 +112,5 @@ impl BalancerHandle<'_> {
         let is_found = unsafe { read(self.context, Buffer::of(key.as_bytes()), &raw mut value) };
         // SAFETY: the bytes live as long as filter state, which nothing changes during the hook.
         is_found.then(|| unsafe { value.bytes() })
-    }
-
-    /// The host at this `ip:port`.
-    pub(crate) fn host_at(&self, address: &str) -> Option<Host> {
-        // SAFETY: the pointer is valid as long as the balancer, the buffer during the call.
-        NonNull::new(unsafe {
-            callbacks::cluster_lb_find_host_by_address(self.balancer, Buffer::of(address.as_bytes()))
-        })
-        .map(Host)
     }
 }

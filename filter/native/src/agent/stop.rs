@@ -25,7 +25,7 @@ impl Stop {
     }
 
     /// Waits for this long, or until the thread is to end.
-    pub(super) fn wait(&self, time: Duration) {
+    pub(crate) fn wait(&self, time: Duration) {
         let deadline = Instant::now() + time;
         let mut state = self.lock();
         while !state.is_stopped {

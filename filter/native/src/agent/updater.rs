@@ -13,6 +13,9 @@ use endpoint_picker_engine::snapshot;
 use crate::shared::{SharedPool, SharedStore};
 use crate::watchers;
 
+/// The maximum time for which a snapshot with other endpoints waits until clusters have them as hosts.
+const HOSTS_WAIT: Duration = Duration::from_millis(250);
+
 /// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is asked.
 pub(super) const POLL: PollTimes =
     PollTimes { wait: Duration::from_millis(250), timeout: Duration::from_millis(1250) };
@@ -20,18 +23,30 @@ pub(super) const POLL: PollTimes =
 /// The next requests to the agent for one pool, and what their answers change.
 #[derive(Debug)]
 pub(crate) struct Updater {
+    /// The pool's name in configurations; a snapshot may have another, with its namespace.
+    name: Arc<str>,
     store: SharedStore,
     client: SnapshotClient,
     reporter: Reporter,
+    waits_for_hosts: bool,
 }
 
 impl Updater {
-    /// `proxy` is the proxy's name in reports, and `generation` is of this updater alone.
-    pub(crate) fn new(name: &str, store: SharedStore, proxy: String, generation: u64) -> Self {
+    /// `proxy` is the proxy's name in reports, and `generation` is of this updater alone. On a thread of its own it waits until clusters
+    /// have new endpoints as hosts.
+    pub(crate) fn new(
+        name: &str,
+        store: SharedStore,
+        proxy: String,
+        generation: u64,
+        waits_for_hosts: bool,
+    ) -> Self {
         Self {
+            name: name.into(),
             store,
             client: SnapshotClient::new(name, POLL),
             reporter: Reporter::new(name, proxy, generation),
+            waits_for_hosts,
         }
     }
 
@@ -57,13 +72,13 @@ impl Updater {
 
     /// Takes the answer to a poll. Returns whether the poll succeeded.
     pub(super) fn finish_poll(&mut self, answer: Result<AgentAnswer, CallError>, now: Duration) -> bool {
-        let Self { store, client, .. } = self;
+        let Self { name, store, client, waits_for_hosts, .. } = self;
         let pool = store.pool();
         let view = store.view();
         let mut unread = None;
         let outcome = client.finish(answer, view.versions(), now, |newer| {
             match snapshot::follow(&view, newer.readings, now, || Ok(newer.bytes.to_vec())) {
-                Ok(Some(newer)) => adopt(pool, newer),
+                Ok(Some(newer)) => adopt(name, pool, newer, *waits_for_hosts),
                 Ok(None) => {}
                 Err(error) => unread = Some(error),
             }
@@ -109,13 +124,21 @@ impl Updater {
     }
 }
 
-fn adopt(pool: &SharedPool, newer: PoolView) {
+/// Decides by a newer view from now on, if that can be awaited when all clusters have its endpoints as hosts.
+fn adopt(name: &str, pool: &SharedPool, newer: PoolView, waits_for_hosts: bool) {
     let newer = Arc::new(newer);
-    let topology = Arc::clone(newer.topology());
-    let older = pool.adopt(newer);
-    if !Arc::ptr_eq(older.topology(), &topology) {
-        let endpoints = topology.pool.endpoints().len();
-        log::info!("pool {} has {endpoints} endpoints", topology.pool.name());
-        watchers::notify(topology.pool.name());
+    let older = pool.view();
+    if Arc::ptr_eq(older.topology(), newer.topology()) {
+        pool.adopt(newer);
+        return;
     }
+    // Before the first snapshot there is no host that requests could go to meanwhile.
+    if waits_for_hosts && older.versions().is_some() {
+        pool.announce(newer.pool());
+        watchers::wait(name, watchers::notify(name), HOSTS_WAIT);
+    }
+    let endpoints = newer.pool().endpoints().len();
+    log::info!("pool {} has {endpoints} endpoints", newer.pool().name());
+    pool.adopt(newer);
+    watchers::notify(name);
 }

@@ -163,9 +163,10 @@ struct Fields {
     steering: Steering,
 }
 
+/// The field `agent`, as it is written.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct AgentFields {
+pub(crate) struct AgentFields {
     addresses: Vec<String>,
     tls: Option<TlsFields>,
     token_file: Option<PathBuf>,
@@ -206,7 +207,8 @@ impl ModuleConfig {
 }
 
 impl AgentFields {
-    fn checked(self) -> Result<DirectAccess, ConfigError> {
+    /// The way to the agent that the fields describe.
+    pub(crate) fn checked(self) -> Result<DirectAccess, ConfigError> {
         let Self { addresses, tls, token_file } = self;
         if !(1..=MOST_ADDRESSES).contains(&addresses.len()) {
             return Err(ConfigError::Addresses(addresses.len()));

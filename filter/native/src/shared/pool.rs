@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
+use endpoint_picker::pool::Pool;
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::Totals;
 use endpoint_picker_engine::pool_view::PoolView;
@@ -22,6 +23,8 @@ const NO_SENDER: u64 = 0;
 /// has a view and a ledger of the same endpoints.
 pub struct SharedPool {
     view: Swap<PoolView>,
+    /// The endpoints of a view that is adopted next.
+    announced: Mutex<Option<Arc<Pool>>>,
     ledger: Mutex<Ledger>,
     /// In front of the pool. Its lock is taken before that of the ledger.
     queue: Mutex<Queue>,
@@ -63,6 +66,7 @@ impl Default for SharedPool {
     fn default() -> Self {
         Self {
             view: Swap::new(Arc::default()),
+            announced: Mutex::default(),
             ledger: Mutex::default(),
             queue: Mutex::default(),
             ticker: OnceLock::new(),
@@ -84,6 +88,20 @@ impl SharedPool {
     /// The newest view. It never waits.
     pub fn view(&self) -> Arc<PoolView> {
         self.view.get()
+    }
+
+    /// Announces the endpoints of a view that is adopted next.
+    pub(crate) fn announce(&self, next: &Arc<Pool>) {
+        *self.announced.lock() = Some(Arc::clone(next));
+    }
+
+    /// The endpoints of the newest view and of an announced one; nothing before the first snapshot.
+    pub(crate) fn described(&self) -> Vec<Arc<Pool>> {
+        // In this order: an announced view may be adopted meanwhile.
+        let announced = self.announced.lock().clone();
+        let view = self.view();
+        let adopted = view.versions().map(|_| Arc::clone(view.pool()));
+        announced.into_iter().chain(adopted).collect()
     }
 
     /// Reads the ledger.
@@ -111,6 +129,7 @@ impl SharedPool {
         apply(&mut ledger, NO_SENDER, &restarts);
         self.view.set(newer);
         drop(ledger);
+        self.announced.lock().take();
         self.collect(restarts);
         older
     }

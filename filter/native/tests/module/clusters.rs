@@ -1,9 +1,12 @@
 //! The module's own cluster.
 
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use crate::envoy::{Cluster, Config, Next, Request, Value};
-use crate::pool::{address, fewest_waiting, ready, snapshot, turn, unready};
+use crate::pool::{address, fewest_waiting, ready, snapshot, snapshot_from, turn, unready, with_policy};
 
 const CHAT: &[u8] = br#"{"model": "n", "messages": [{"role": "user", "content": "hi"}]}"#;
 
@@ -18,32 +21,147 @@ fn routed(config: &Config, hint: Option<&str>) -> Request {
     request
 }
 
+/// The processor time of this thread.
+fn thread_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
+}
+
+/// Answers the next poll of a pool.
+fn answer_poll(config: &Config, pool: &str, snapshot: &[u8]) {
+    let poll = config.callout(&format!("/v1/pools/{pool}/snapshot"));
+    config.answer(&poll, Some(200), snapshot);
+}
+
 #[test]
-fn its_hosts_are_the_pools_endpoints_from_the_first_snapshot_on() {
+fn its_hosts_are_the_pools_endpoints_from_the_first_snapshot_on_and_envoy_waits_for_that() {
     let _turn = turn();
     let cluster = Cluster::new(&json!({"pool": "clusters-1"})).unwrap();
     assert_eq!(cluster.choose(None), None, "no pool");
     let config = unready("clusters-1", &json!({"steering": "cluster"}));
-    let poll = config.callout("/v1/pools/clusters-1/snapshot");
-    config.answer(&poll, Some(200), &snapshot("clusters-1", fewest_waiting(), &[1, 0]));
     cluster.run();
+    assert!(!cluster.is_ready());
+    answer_poll(&config, "clusters-1", &snapshot("clusters-1", fewest_waiting(), &[1, 0]));
+    cluster.run();
+    assert!(cluster.is_ready());
     assert_eq!(cluster.hosts(), [address(1), address(2)]);
-    assert_eq!(Cluster::new(&json!({"pool": "clusters-1"})).unwrap().hosts(), [address(1), address(2)]);
+    let later = Cluster::new(&json!({"pool": "clusters-1"})).unwrap();
+    assert!(later.is_ready());
+    assert_eq!(later.hosts(), [address(1), address(2)]);
 }
 
 #[test]
-fn endpoints_that_left_the_pool_are_no_hosts_any_more() {
+fn envoy_waits_two_seconds_for_a_pool_without_a_snapshot() {
+    let _turn = turn();
+    let start = Instant::now();
+    let cluster = Cluster::new(&json!({"pool": "clusters-8"})).unwrap();
+    cluster.run_until("the end of the initialization", Cluster::is_ready);
+    assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn endpoints_that_left_the_pool_are_chosen_no_more_and_are_no_hosts_soon() {
     let _turn = turn();
     let cluster = Cluster::new(&json!({"pool": "clusters-2"})).unwrap();
     let first = ready("clusters-2", &json!({"steering": "cluster"}));
     cluster.run();
     assert_eq!(cluster.hosts().len(), 3);
     drop(first);
-    let _second =
-        crate::pool::with_policy("clusters-2", &json!({"steering": "cluster"}), fewest_waiting(), &[0]);
+    let _second = with_policy("clusters-2", &json!({"steering": "cluster"}), fewest_waiting(), &[0]);
     cluster.run();
-    assert_eq!(cluster.hosts(), [address(1)]);
-    assert_eq!(cluster.choose(None), Some(address(1)));
+    let chosen: Vec<_> = (0..4).map(|_| cluster.choose(None).unwrap()).collect();
+    assert!(chosen.iter().all(|chosen| *chosen == address(1)), "{chosen:?}");
+    // A worker that has just chosen one hands it to Envoy, which must still know it.
+    assert_eq!(cluster.hosts().len(), 3);
+    cluster.run_until("hosts are removed", |cluster| cluster.hosts() == [address(1)]);
+}
+
+#[test]
+fn another_way_to_the_agent_replaces_the_hosts_when_its_snapshot_is_there() {
+    let _turn = turn();
+    let cluster = Cluster::new(&json!({"pool": "clusters-7"})).unwrap();
+    let older = with_policy("clusters-7", &json!({"steering": "cluster"}), fewest_waiting(), &[0]);
+    cluster.run();
+    let newer = unready("clusters-7", &json!({"steering": "cluster", "agentCluster": "other"}));
+    drop(older);
+    cluster.run();
+    assert_eq!(cluster.choose(None), Some(address(1)), "the last known host");
+    answer_poll(&newer, "clusters-7", &snapshot_from("clusters-7", fewest_waiting(), 5, &[9, 0]));
+    cluster.run();
+    let request = routed(&newer, None);
+    assert_eq!(request.destinations(), Some(address(6)));
+    assert_eq!(cluster.choose(Some(&request)), Some(address(6)));
+    cluster.run_until("the older hosts are removed", |cluster| cluster.hosts() == [address(5), address(6)]);
+}
+
+#[test]
+fn both_pools_have_hosts_while_an_older_way_to_the_agent_is_still_in_use() {
+    let _turn = turn();
+    let cluster = Cluster::new(&json!({"pool": "clusters-9"})).unwrap();
+    let older = with_policy("clusters-9", &json!({"steering": "cluster"}), fewest_waiting(), &[0]);
+    let newer = unready("clusters-9", &json!({"steering": "cluster", "agentCluster": "other"}));
+    answer_poll(&newer, "clusters-9", &snapshot_from("clusters-9", fewest_waiting(), 5, &[0]));
+    cluster.run();
+    for (config, endpoint) in [(&older, 1), (&newer, 5)] {
+        assert_eq!(cluster.choose(Some(&routed(config, None))), Some(address(endpoint)));
+    }
+    assert_eq!(cluster.choose(None), Some(address(5)), "the newer pool's");
+}
+
+#[test]
+fn a_pool_that_is_configured_without_its_namespace_has_hosts_too() {
+    let _turn = turn();
+    let cluster = Cluster::new(&json!({"pool": "clusters-10"})).unwrap();
+    let config = unready("clusters-10", &json!({"steering": "cluster"}));
+    answer_poll(&config, "clusters-10", &snapshot("default/clusters-10", fewest_waiting(), &[1, 0]));
+    cluster.run();
+    assert_eq!(cluster.hosts(), [address(1), address(2)]);
+    assert_eq!(cluster.choose(Some(&routed(&config, None))), Some(address(2)));
+}
+
+#[test]
+fn a_request_is_served_by_any_host_while_the_new_endpoints_are_no_hosts_yet() {
+    let _turn = turn();
+    let cluster = Cluster::new(&json!({"pool": "clusters-11"})).unwrap();
+    let config = with_policy("clusters-11", &json!({"steering": "cluster"}), fewest_waiting(), &[0, 1]);
+    cluster.run();
+    answer_poll(&config, "clusters-11", &snapshot_from("clusters-11", fewest_waiting(), 5, &[0, 1]));
+    let request = routed(&config, None);
+    assert_eq!(request.destinations(), Some(address(5)));
+    let hosts = [address(1), address(2)];
+    assert!(hosts.contains(&cluster.choose(Some(&request)).unwrap()));
+    cluster.run();
+    assert_eq!(cluster.choose(Some(&routed(&config, None))), Some(address(5)));
+}
+
+#[test]
+fn an_address_that_envoy_refuses_keeps_no_other_out() {
+    let _turn = turn();
+    let refused = vec![address(2), address(7)];
+    let cluster = Cluster::refusing(&json!({"pool": "clusters-12"}), refused.clone()).unwrap();
+    let config = with_policy("clusters-12", &json!({"steering": "cluster"}), fewest_waiting(), &[0; 9]);
+    cluster.run();
+    let expected: Vec<_> = (1..=9).map(address).filter(|address| !refused.contains(address)).collect();
+    assert_eq!(cluster.hosts(), expected);
+    answer_poll(&config, "clusters-12", &snapshot("clusters-12", fewest_waiting(), &[0; 10]));
+    cluster.run();
+    assert_eq!(cluster.hosts().len(), 8, "a later one");
+}
+
+#[test]
+fn replacing_the_endpoints_of_a_large_pool_takes_no_second_of_the_main_thread() {
+    const ENDPOINTS: usize = 30_000;
+    let _turn = turn();
+    let idle = vec![0; ENDPOINTS];
+    let cluster = Cluster::new(&json!({"pool": "clusters-13"})).unwrap();
+    let config = with_policy("clusters-13", &json!({"steering": "cluster"}), fewest_waiting(), &idle);
+    cluster.run();
+    assert_eq!(cluster.hosts().len(), ENDPOINTS);
+    let others = snapshot_from("clusters-13", fewest_waiting(), ENDPOINTS + 1, &idle);
+    answer_poll(&config, "clusters-13", &others);
+    let start = thread_time();
+    cluster.run();
+    let took = thread_time().saturating_sub(start);
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]
@@ -77,7 +195,7 @@ fn the_server_of_an_answer_is_known_from_its_attempt_and_those_before_it_are_avo
     let _turn = turn();
     let policy = endpoint_picker_wire::v1::Policy { avoid_failing_ms: 60_000, ..fewest_waiting() };
     let steering = json!({"steering": "cluster"});
-    let config = crate::pool::with_policy("clusters-5", &steering, policy, &[10, 0, 20]);
+    let config = with_policy("clusters-5", &steering, policy, &[10, 0, 20]);
     let cluster = Cluster::new(&json!({"pool": "clusters-5"})).unwrap();
     let request = routed(&config, None);
     assert_eq!(cluster.choose(Some(&request)), Some(address(2)));
@@ -96,7 +214,8 @@ fn the_server_of_an_answer_is_known_from_its_attempt_and_those_before_it_are_avo
 #[test]
 fn configurations_that_cannot_be_used_are_refused() {
     let _turn = turn();
-    for refused in [json!({}), json!({"pool": 1}), json!({"pool": "p", "x": 1})] {
+    let no_address = json!({"pool": "p", "agent": {"addresses": []}});
+    for refused in [json!({}), json!({"pool": 1}), json!({"pool": "p", "x": 1}), no_address] {
         assert!(Cluster::new(&refused).is_none(), "{refused}");
     }
 }

@@ -47,6 +47,11 @@ pub(crate) fn fewest_waiting() -> v1::Policy {
 
 /// A snapshot with this many waiting requests at each endpoint.
 pub(crate) fn snapshot(pool: &str, policy: v1::Policy, waiting: &[u64]) -> Vec<u8> {
+    snapshot_from(pool, policy, 1, waiting)
+}
+
+/// A snapshot of the endpoints from this number on.
+pub(crate) fn snapshot_from(pool: &str, policy: v1::Policy, first: usize, waiting: &[u64]) -> Vec<u8> {
     let endpoint = |n| v1::Endpoint { name: format!("default/e{n}"), address: address(n), labels: vec![] };
     let reading = |&waiting: &u64| v1::Reading {
         ready: true,
@@ -58,12 +63,13 @@ pub(crate) fn snapshot(pool: &str, policy: v1::Policy, waiting: &[u64]) -> Vec<u
     };
     let topology = v1::Topology {
         pool: pool.to_owned(),
-        endpoints: (1..=waiting.len()).map(endpoint).collect(),
+        endpoints: (first..first + waiting.len()).map(endpoint).collect(),
         policy: Some(policy),
     };
     let snapshot = v1::Snapshot {
         format: FORMAT,
-        topology_version: 1,
+        // Another one for other endpoints.
+        topology_version: u64::try_from(first + waiting.len()).unwrap(),
         readings_version: 1,
         readings: waiting.iter().map(reading).collect(),
         topology: Some(topology),

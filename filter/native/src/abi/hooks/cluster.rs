@@ -36,14 +36,14 @@ extern "C" fn envoy_dynamic_module_on_cluster_new(config: ModulePtr, _cluster: E
     accepted(caught(|| Ok(Cluster::new(config))))
 }
 
-/// A cluster gets its first hosts.
+/// A cluster begins. Envoy waits for it until the module completes the initialization.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_cluster_init(cluster: EnvoyPtr, module: ModulePtr) {
     // SAFETY: Envoy gives its pointer for this hook, and the module's came from `accepted` as this type.
     let (mut handle, module) = unsafe { (ClusterHandle::new(cluster), &*module.cast::<Cluster>()) };
-    caught(|| module.init(&mut handle));
-    // Without this call Envoy would wait for the cluster for ever.
-    handle.complete_init();
+    if caught(|| module.init(&mut handle)).is_none() {
+        handle.complete_init();
+    }
 }
 
 /// A wake that a scheduler has sent.
@@ -62,25 +62,19 @@ extern "C" fn envoy_dynamic_module_on_cluster_destroy(module: ModulePtr) {
     caught(|| drop(module));
 }
 
-/// A worker's balancer, with Envoy's pointer of it.
-struct WorkerBalancer {
-    envoy: EnvoyPtr,
-    balancer: Balancer,
-}
-
 /// A worker gets a balancer.
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_cluster_lb_new(cluster: ModulePtr, envoy: EnvoyPtr) -> ModulePtr {
+extern "C" fn envoy_dynamic_module_on_cluster_lb_new(cluster: ModulePtr, _balancer: EnvoyPtr) -> ModulePtr {
     // SAFETY: the pointer is that of a cluster, which Envoy keeps during the hook.
     let cluster = unsafe { &*cluster.cast::<Cluster>() };
-    accepted(caught(|| Ok(WorkerBalancer { envoy, balancer: cluster.balancer() })))
+    accepted(caught(|| Ok(cluster.balancer())))
 }
 
 /// A worker's balancer ends.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_cluster_lb_destroy(balancer: ModulePtr) {
     // SAFETY: the pointer came from `accepted` as this type, and Envoy calls this hook once.
-    let balancer = unsafe { Box::from_raw(balancer.cast_mut().cast::<WorkerBalancer>()) };
+    let balancer = unsafe { Box::from_raw(balancer.cast_mut().cast::<Balancer>()) };
     caught(|| drop(balancer));
 }
 
@@ -93,9 +87,9 @@ extern "C" fn envoy_dynamic_module_on_cluster_lb_choose_host(
     pending: *mut EnvoyPtr,
 ) {
     // SAFETY: the pointer is that of this worker's balancer, and Envoy uses a balancer on its worker alone.
-    let WorkerBalancer { envoy, balancer } = unsafe { &*balancer.cast::<WorkerBalancer>() };
-    // SAFETY: Envoy gives the pointers for this balancer and this hook.
-    let handle = unsafe { BalancerHandle::new(*envoy, context) };
+    let balancer = unsafe { &*balancer.cast::<Balancer>() };
+    // SAFETY: Envoy gives the pointer for this hook.
+    let handle = unsafe { BalancerHandle::new(context) };
     let chosen = caught(|| balancer.choose(&handle)).flatten();
     // SAFETY: Envoy gives places for both results.
     unsafe {

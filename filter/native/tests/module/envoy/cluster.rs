@@ -4,6 +4,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use super::request::Request;
 use super::{Buffer, list, write};
@@ -34,6 +35,8 @@ unsafe extern "C" {
 struct EnvoyCluster {
     /// `None` once removed.
     hosts: Mutex<Vec<Option<String>>>,
+    /// The addresses that are no host's here.
+    refused: Vec<String>,
     is_ready: AtomicBool,
     schedulers: AtomicUsize,
     events: Mutex<Vec<u64>>,
@@ -55,7 +58,12 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A cluster with this configuration; `None` if the module refuses it.
     pub(crate) fn new(json: &serde_json::Value) -> Option<Self> {
-        let envoy = Box::<EnvoyCluster>::default();
+        Self::refusing(json, Vec::new())
+    }
+
+    /// A cluster in an Envoy that refuses hosts with these addresses.
+    pub(crate) fn refusing(json: &serde_json::Value, refused: Vec<String>) -> Option<Self> {
+        let envoy = Box::new(EnvoyCluster { refused, ..EnvoyCluster::default() });
         let pointer = (&raw const *envoy).cast_mut().cast();
         let text = json.to_string();
         // SAFETY: the text lives during the call.
@@ -75,7 +83,6 @@ impl Cluster {
             envoy_dynamic_module_on_cluster_init(pointer, module);
             (module, envoy_dynamic_module_on_cluster_lb_new(module, pointer))
         };
-        assert!(envoy.is_ready.load(Ordering::SeqCst), "Envoy waits for the cluster");
         Some(Self { envoy, config, module, balancer })
     }
 
@@ -87,6 +94,24 @@ impl Cluster {
             // SAFETY: both pointers are of live objects.
             unsafe { envoy_dynamic_module_on_cluster_scheduled(pointer, self.module, event) };
         }
+    }
+
+    /// Does what the main thread has to do until a condition holds.
+    pub(crate) fn run_until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            self.run();
+            if condition(self) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not within 20 s: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether its initialization has ended: Envoy serves no request before that.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.envoy.is_ready.load(Ordering::SeqCst)
     }
 
     /// The addresses of all hosts.
@@ -143,7 +168,11 @@ super::callbacks::callbacks! {
     ) -> bool {
         assert_eq!(priority, 0);
         assert_eq!(list(weights, count), vec![1; count]);
-        let known = &mut *cluster(envoy).hosts.lock().unwrap();
+        let cluster = cluster(envoy);
+        if list(addresses, count).iter().any(|address| cluster.refused.contains(&address.text())) {
+            return false;
+        }
+        let known = &mut *cluster.hosts.lock().unwrap();
         for (index, address) in list(addresses, count).iter().enumerate() {
             known.push(Some(address.text()));
             // SAFETY: the module gives room for all hosts.
@@ -170,11 +199,6 @@ super::callbacks::callbacks! {
     }
     fn cluster_scheduler_delete(scheduler: *mut c_void) {
         cluster(scheduler).schedulers.fetch_sub(1, Ordering::SeqCst);
-    }
-    fn cluster_lb_find_host_by_address(envoy: *mut c_void, address: Buffer) -> *mut c_void {
-        let address = Some(address.text());
-        let place = cluster(envoy).hosts.lock().unwrap().iter().position(|host| *host == address);
-        place.map_or(ptr::null_mut(), |place| ptr::without_provenance_mut(place + 1))
     }
     fn cluster_lb_context_get_filter_state_bytes(context: *mut c_void, key: Buffer, value: *mut Buffer) -> bool {
         let request = super::request::of_pointer(context);
