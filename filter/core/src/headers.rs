@@ -97,11 +97,11 @@ impl<'a> Headers<'a> {
         names.into_iter().find_map(|name| self.get(name))
     }
 
-    /// Whether a `Prefer` header (RFC 7240) has this preference, in any case and whatever its value and parameters.
+    /// Whether a `Prefer` header (RFC 7240) has this preference without a value, in any case and whatever its parameters.
     pub fn prefers(&self, preference: &str) -> bool {
         let mut preferences = self.texts("prefer").flat_map(|value| value.split(','));
         preferences.any(|one| {
-            let token = one.split(['=', ';']).next().unwrap_or_default();
+            let token = one.split(';').next().unwrap_or_default();
             token.trim().eq_ignore_ascii_case(preference)
         })
     }
