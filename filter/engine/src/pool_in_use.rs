@@ -12,6 +12,8 @@ use endpoint_picker::request::Request;
 use crate::comparison::{Comparison, PickAddresses};
 use crate::config::{Config, Mode};
 use crate::directive::{DecisionKind, Directive};
+use crate::elsewhere::ElsewhereWatch;
+use crate::form::Form;
 use crate::ledger::{Change, Ledger};
 use crate::metrics::{MetricSink, Metrics, Totals};
 use crate::pool_decision::Draws;
@@ -30,6 +32,7 @@ pub struct PoolInUse<S, M: MetricSink> {
     pub metrics: Metrics<M>,
     pub(crate) store: S,
     pub(crate) draws: Draws,
+    elsewhere: ElsewhereWatch,
     /// Until the metrics are flushed next.
     flush_pause: Period,
 }
@@ -45,12 +48,13 @@ pub struct TopologyChange {
 
 impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
     /// The pool of a configuration, before the first snapshot. `seed` is of this worker alone.
-    pub fn new(config: Config, store: S, sink: &M, seed: u64) -> Self {
+    pub fn new(config: Config, store: S, sink: &M, form: Form, seed: u64) -> Self {
         Self {
-            metrics: Metrics::new(sink, &config.pool, config.count_tokens),
+            metrics: Metrics::new(sink, &config.pool, form, config.count_tokens),
             config,
             store,
             draws: Draws::new(seed),
+            elsewhere: ElsewhereWatch::default(),
             flush_pause: Period::default(),
         }
     }
@@ -159,13 +163,21 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
     /// Once a second, adds this worker's counts to the proxy's counters. With `is_leader`, this worker also sets the gauges that are
     /// the same for all workers.
     pub fn publish_metrics(&mut self, is_leader: bool, now: Duration) {
-        let Self { store, metrics, flush_pause, .. } = self;
+        let Self { store, metrics, elsewhere, flush_pause, .. } = self;
         if flush_pause.contains(now) {
             return;
         }
         *flush_pause = Period::new(now, FLUSH_PERIOD);
         metrics.flush();
         if is_leader {
+            if let Some(requests) = elsewhere.watch(metrics.served_elsewhere.value(), now) {
+                log::warn!(
+                    "{requests} requests of pool {} went to servers that were not picked: the proxy does not follow the picks. The cluster \
+                     needs the policy override_host and every endpoint of the pool; with the wasm filter, header_to_metadata has to come \
+                     right after it. Further requests are only counted, in served_elsewhere",
+                    self.config.pool
+                );
+            }
             let view = store.view();
             // Gauges are set after the read, because a store may hold a lock during it.
             let (pool, loads) =

@@ -82,6 +82,9 @@ pub trait Proxy {
     /// The address of the server that was tried last; `None` if none was.
     fn upstream_address(&self) -> Result<Option<SocketAddr>>;
 
+    /// The number of attempts so far, the last one included; `None` if the proxy does not know it.
+    fn attempts(&self) -> Option<u64>;
+
     /// Envoy's response code details: `via_upstream`, or the reason why the proxy answered itself.
     fn response_details(&self) -> Result<Vec<u8>>;
 

@@ -17,6 +17,7 @@ use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::subset::Subset;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::directive::{Action, AssignedLoad, DecisionKind};
+use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
 use endpoint_picker_engine::pool_in_use::PoolInUse;
@@ -154,7 +155,7 @@ fn decide_all(pool: &Arc<SharedPool>, chats: &[String], first: usize, start: &Ba
     let config = Config::parse(br#"{"pool": "p"}"#).unwrap();
     let store =
         TimedStore { store: SharedStore::new(pool), decisions: Vec::with_capacity(DECISIONS), changes: 0 };
-    let mut worker = PoolInUse::new(config, store, &NoMetrics, first as u64);
+    let mut worker = PoolInUse::new(config, store, &NoMetrics, Form::Native, first as u64);
     let options = worker.view().topology().pipeline.body_options(Headers::default());
     let bodies: Vec<Body<'_>> =
         chats.iter().map(|chat| Body::read(chat, Api::Chat, &options).unwrap()).collect();

@@ -274,6 +274,10 @@ impl Proxy for Envoy<'_, '_> {
         Ok(address.and_then(|address| core::str::from_utf8(address).ok()?.parse().ok()))
     }
 
+    fn attempts(&self) -> Option<u64> {
+        self.request.attempts()
+    }
+
     fn response_details(&self) -> Result<Vec<u8>> {
         Ok(self.request.attribute(Attribute::ResponseCodeDetails).unwrap_or_default().to_vec())
     }

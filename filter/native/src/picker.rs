@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 
 use endpoint_picker_engine::config::Limits;
+use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics};
 use endpoint_picker_engine::pool_in_use::PoolInUse;
 use endpoint_picker_engine::sharing::SharingClient;
@@ -50,7 +51,7 @@ impl Worker {
             limits: engine.limits,
             steering: SteeringKeys::new(*steering, &engine.pool),
             flusher,
-            pool: Mutex::new(PoolInUse::new(engine.clone(), store, &sink, seed)),
+            pool: Mutex::new(PoolInUse::new(engine.clone(), store, &sink, Form::Native, seed)),
             sink,
         }
     }
@@ -112,7 +113,7 @@ impl Picker {
         let sink = Sink::new();
         panics(&sink, pool);
         // Those of tokens too, for routes that count them.
-        Metrics::new(&sink, pool, true);
+        Metrics::new(&sink, pool, Form::Native, true);
     }
 
     /// A picker for this number of workers.

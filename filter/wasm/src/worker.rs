@@ -10,6 +10,7 @@ use endpoint_picker_engine::agent::{
     AgentAnswer, CallError, CallId, PollOutcome, PollTimes, Reporter, SnapshotClient,
 };
 use endpoint_picker_engine::config::{Config, ConfigError};
+use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::pool_in_use::{PoolInUse, TopologyChange};
 use endpoint_picker_engine::pool_store::PoolCopy;
 use endpoint_picker_engine::proxy::ProxyError;
@@ -82,8 +83,14 @@ impl Worker {
             lease: Lease::new(&Envoy, name, number)?,
             client: SnapshotClient::new(name, POLL),
             sharing: Sharing::new(name, proxy_name.clone(), seed),
-            reporter: Reporter::new(name, proxy_name, seed),
-            pool: Rc::new(RefCell::new(PoolInUse::new(config, PoolCopy::new(replica), &Envoy, seed))),
+            reporter: Reporter::new(name, proxy_name, Form::Wasm, seed),
+            pool: Rc::new(RefCell::new(PoolInUse::new(
+                config,
+                PoolCopy::new(replica),
+                &Envoy,
+                Form::Wasm,
+                seed,
+            ))),
             last_errors: Vec::new(),
         };
         // A VM that replaces another one has the newest snapshot from its first request on.

@@ -64,6 +64,7 @@ impl ApiState {
     pub(super) fn status(&self, publisher: &PoolPublisher) -> Option<PoolStatus> {
         let mut status = build::of_pool(publisher, &self.reports, self.clock.now())?;
         let shared = self.feeds.as_ref().map(|feeds| feeds.status(&status.pool));
+        status.unknown_pools = self.reports.unknown_pools.recent();
         status.sharing = shared.map(build::of_shared);
         Some(status)
     }

@@ -3,8 +3,8 @@
 use core::fmt;
 
 use crate::api::pools::status::{
-    EndpointStatus, LoraStatus, PoolStatus, ShadowCounts, SharingProxyStatus, SharingStatus, State,
-    TrafficStatus,
+    EndpointStatus, LoraStatus, PoolStatus, ProxyStatus, ShadowCounts, SharingProxyStatus, SharingStatus,
+    State, TrafficStatus, UnknownPool,
 };
 use crate::commands::columns::{self, NOTHING, printable};
 use crate::commands::queue_table;
@@ -30,6 +30,16 @@ impl fmt::Display for PoolStatus {
         if let Some(shadow) = self.shadow() {
             writeln!(f, "{}", agreement(shadow))?;
         }
+        if self.proxies.is_empty() && !self.is_of_snapshot {
+            writeln!(f, "no proxy reports on this pool: no filter uses it, or none reaches this agent")?;
+        }
+        self.unknown_pools.iter().try_for_each(|UnknownPool { pool, requests, age_ms }| {
+            write!(
+                f,
+                "proxies ask for a pool that this agent does not have: {pool:?} ({requests} requests, "
+            )?;
+            writeln!(f, "the last one {} ago)", age(*age_ms))
+        })?;
         writeln!(f)?;
         columns::write(f, HEADER, self.endpoints.iter().map(row), 2..11)?;
         if let Some(queue) = &self.queue {
@@ -40,14 +50,26 @@ impl fmt::Display for PoolStatus {
         }
         self.proxies.iter().try_for_each(|proxy| {
             let rejected: u64 = proxy.rejected.values().sum();
-            write!(
-                f,
-                "proxy {:?}: {} routed, {} left to Envoy, ",
-                proxy.proxy, proxy.routed, proxy.abstained
-            )?;
-            writeln!(f, "{rejected} rejected; reported {} ago", age(proxy.age_ms))
+            let ProxyStatus { proxy: name, routed, abstained, .. } = proxy;
+            write!(f, "proxy {name:?}{}: {routed} routed, {abstained} left to Envoy, ", filter(proxy))?;
+            writeln!(f, "{rejected} rejected; reported {} ago", age(proxy.age_ms))?;
+            match proxy.served_elsewhere {
+                0 => Ok(()),
+                requests => writeln!(
+                    f,
+                    "proxy {name:?} sent {requests} of these to servers that were not picked: Envoy does not follow the picks"
+                ),
+            }
         })?;
         self.sharing.iter().try_for_each(|sharing| write_sharing(f, sharing))
+    }
+}
+
+/// The form and the version of a proxy's filter, as far as they are known.
+fn filter(proxy: &ProxyStatus) -> String {
+    match (proxy.form, &proxy.version) {
+        (Some(form), Some(version)) => format!(" ({} {})", form.name(), printable(version)),
+        (Some(_) | None, _) => String::new(),
     }
 }
 
@@ -131,7 +153,7 @@ fn age(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pools::status::{ProxyStatus, StoreStatus};
+    use crate::api::pools::status::{FilterForm, StoreStatus};
 
     fn endpoint(name: &str, state: State) -> EndpointStatus {
         EndpointStatus {
@@ -179,10 +201,12 @@ mod tests {
             proxy: "envoy-1".to_owned(),
             age_ms: 300,
             routed: 41,
+            served_elsewhere: 4,
+            version: Some("1.2.3".to_owned()),
+            form: Some(FilterForm::Wasm),
             abstained: 1,
             rejected: [(429, 2), (503, 3)].into(),
-            shadow: None,
-            queue: None,
+            ..ProxyStatus::default()
         };
         let endpoints = vec![busy, endpoint("default/new", State::NoReading)];
         let store = StoreStatus { connected: true, read_behind_ms: 4, unwritten: 0, write_behind_ms: 0 };
@@ -200,7 +224,7 @@ mod tests {
             endpoints,
             proxies: vec![proxy],
             sharing: Some(sharing),
-            queue: None,
+            ..PoolStatus::default()
         };
         let expected = "\
 pool p: 1 saturated, 1 no reading
@@ -209,7 +233,8 @@ ENDPOINT     STATE       QUEUE  RUNNING  KV CACHE  BLOCKS  BLOCK SIZE  IN FLIGHT
 default/a    saturated      12        3      43 %   27120          16          4    1300      2.2  1.2 s  sql, de (waiting)
 default/new  no reading      -        -         -       -           -          -       -        -      -  -
 
-proxy \"envoy-1\": 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
+proxy \"envoy-1\" (wasm 1.2.3): 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
+proxy \"envoy-1\" sent 4 of these to servers that were not picked: Envoy does not follow the picks
 
 shared changes: proxy \"envoy-1\" is 20 ms behind (3 messages), 0 missed
 shared changes: store connected, reading 4 ms behind, writing 0 ms behind (0 messages)
@@ -227,13 +252,8 @@ shared changes: store connected, reading 4 ms behind, writing 0 ms behind (0 mes
     #[test]
     fn agreement_is_of_all_proxies_with_a_shadow() {
         let proxy = |shadow: Option<(u64, u64)>| ProxyStatus {
-            proxy: String::new(),
-            age_ms: 0,
-            routed: 9,
-            abstained: 0,
-            rejected: [].into(),
             shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
-            queue: None,
+            ..ProxyStatus::default()
         };
         let line = |proxies: &[Option<(u64, u64)>]| {
             let proxies = proxies.iter().copied().map(proxy).collect();
@@ -250,6 +270,21 @@ shared changes: store connected, reading 4 ms behind, writing 0 ms behind (0 mes
         assert_eq!(line(&[Some((7, 0))]), "shadow agrees on 100.0 % of 7 requests");
         let most = format!("shadow agrees on 100.0 % of {} requests", u64::MAX);
         assert_eq!(line(&[Some((u64::MAX, 1)), Some((u64::MAX, u64::MAX))]), most);
+    }
+
+    #[test]
+    fn a_pool_that_no_proxy_reports_on_is_said_to_be_unused() {
+        let unknown = UnknownPool { pool: "defualt".to_owned(), requests: 12, age_ms: 300 };
+        let pool =
+            PoolStatus { pool: "default".to_owned(), unknown_pools: vec![unknown], ..PoolStatus::default() };
+        let expected = "\
+pool default: no endpoints
+no proxy reports on this pool: no filter uses it, or none reaches this agent
+proxies ask for a pool that this agent does not have: \"defualt\" (12 requests, the last one 300 ms ago)
+";
+        assert!(pool.to_string().starts_with(expected), "{pool}");
+        let of_snapshot = PoolStatus { is_of_snapshot: true, unknown_pools: vec![], ..pool };
+        assert!(!of_snapshot.to_string().contains("proxy"), "{of_snapshot}");
     }
 
     #[test]

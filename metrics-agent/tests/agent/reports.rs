@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::report::{
-    Band, BandOutcome, BandTenant, EndpointReport, FlowControl, Rejected, Report,
+    Band, BandOutcome, BandTenant, EndpointReport, FilterForm, FlowControl, Rejected, Report,
 };
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -97,6 +97,9 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
         shadow_agreed: Some(30),
         shadow_disagreed: Some(11),
         flow_control: Some(queue()),
+        served_elsewhere: 4 + picks / 100,
+        version: "1.2.3".to_owned(),
+        form: FilterForm::Wasm.into(),
         ..Report::default()
     };
     report.encode_to_vec()
@@ -131,6 +134,9 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     assert!(sent["picks_per_second"].as_f64().unwrap() > 0.0, "{status}");
     let proxy = &status["proxies"][0];
     assert_eq!((&proxy["proxy"], &proxy["routed"]), (&"envoy-1".into(), &41.into()));
+    assert_eq!((&proxy["version"], &proxy["form"]), (&"1.2.3".into(), &"wasm".into()));
+    assert_eq!(proxy["served_elsewhere"], 5);
+    assert_eq!(proxy["served_elsewhere_per_second"], 0.0);
     assert_eq!(proxy["rejected"], serde_json::json!({"429": 5}));
     assert_eq!(proxy["shadow"], serde_json::json!({"agreed": 30, "disagreed": 11}));
 
@@ -153,6 +159,10 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
         format!("endpoint_picker_picks_total{{pool=\"default\",endpoint=\"{name}\"}} 8"),
         format!("llm_d_epp_per_endpoint_queue_size{{name=\"default\",model_server_endpoint=\"{name}\"}} 3.0"),
         "llm_d_epp_ready_endpoints{name=\"default\"} 1.0".to_owned(),
+        "endpoint_picker_served_elsewhere_total{pool=\"default\",proxy=\"envoy-1\"} 5".to_owned(),
+        "endpoint_picker_proxies{pool=\"default\"} 2.0".to_owned(),
+        "endpoint_picker_proxy_info{pool=\"default\",proxy=\"envoy-1\",version=\"1.2.3\",form=\"wasm\"} 1.0"
+            .to_owned(),
         "endpoint_picker_shadow_decisions_total{pool=\"default\",proxy=\"envoy-1\",agrees=\"false\"} 11"
             .to_owned(),
         "metrics_agent_reports_total{outcome=\"accepted\"} 3".to_owned(),
@@ -208,10 +218,29 @@ async fn the_pools_are_listed_and_the_404_for_an_unknown_one_names_them() {
     let list: serde_json::Value = serde_json::from_slice(&agent.get("/v1/pools").await.body).unwrap();
     let refused = serde_json::json!({"count": 0, "objects": []});
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(list, serde_json::json!({"version": version, "pools": ["default"], "refused": refused}));
+    let expected = serde_json::json!({"version": version, "pools": ["default"], "refused": refused, "unknown_pools": []});
+    assert_eq!(list, expected);
     let unknown = agent.get("/v1/pools/other").await;
     assert_eq!(unknown.status, 404);
     assert!(unknown.text().contains("allowed: default"), "{}", unknown.text());
+}
+
+#[tokio::test]
+async fn a_pool_that_proxies_ask_for_and_the_agent_lacks_is_named_and_counted() {
+    let (agent, _server, _) = agent_and_key().await;
+    let counted = async || agent.get("/metrics").await.text();
+    let series = "\nmetrics_agent_snapshots_total{outcome=\"unknown_pool\"}";
+    assert!(counted().await.contains(&format!("{series} 0\n")), "an increase needs a value before it");
+    for _ in 0..2 {
+        assert_eq!(agent.get("/v1/pools/defualt/snapshot").await.status, 404);
+    }
+    assert!(counted().await.contains(&format!("{series} 2\n")));
+    for path in ["/v1/pools", "/v1/pools/default"] {
+        let answer: serde_json::Value = serde_json::from_slice(&agent.get(path).await.body).unwrap();
+        let unknown = &answer["unknown_pools"][0];
+        assert_eq!((&unknown["pool"], &unknown["requests"]), (&"defualt".into(), &2.into()), "{answer}");
+        assert!(unknown["age_ms"].as_u64().unwrap() < 60_000, "{answer}");
+    }
 }
 
 #[tokio::test]

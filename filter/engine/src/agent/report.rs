@@ -6,11 +6,12 @@ use core::time::Duration;
 use endpoint_picker::flow_control::Waits;
 use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
-use endpoint_picker_wire::report::{self, EndpointReport, Report};
+use endpoint_picker_wire::report::{self, EndpointReport, FilterForm, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use hashbrown::HashSet;
 
 use super::call::{AgentRequest, CallError, CallId, path_of_pool};
+use crate::form::{Form, VERSION};
 use crate::ledger::Ledger;
 use crate::metrics::Totals;
 use crate::pool_store::PoolStore;
@@ -44,6 +45,7 @@ impl fmt::Display for ReportProblem {
 pub struct Reporter {
     path: String,
     proxy: String,
+    form: Form,
     generation: u64,
     /// Until the next report.
     pause: Period,
@@ -56,10 +58,11 @@ pub struct Reporter {
 
 impl Reporter {
     /// `proxy` is the proxy's name, and `generation` is of this worker alone: its counts began when it did.
-    pub fn new(pool: &str, proxy: String, generation: u64) -> Self {
+    pub fn new(pool: &str, proxy: String, form: Form, generation: u64) -> Self {
         Self {
             path: path_of_pool(pool, "report"),
             proxy,
+            form,
             generation,
             pause: Period::default(),
             call: None,
@@ -86,6 +89,7 @@ impl Reporter {
         self.pause = Period::new(now, PERIOD);
         let Totals {
             routed,
+            served_elsewhere,
             abstained,
             rejected,
             prompt_blocks,
@@ -111,6 +115,9 @@ impl Reporter {
             prompt_blocks,
             prompt_blocks_matched,
             first_token: store.read(|ledger| waits(ledger.first_token())),
+            served_elsewhere,
+            version: VERSION.to_owned(),
+            form: FilterForm::from(self.form).into(),
         };
         Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })
     }

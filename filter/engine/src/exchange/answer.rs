@@ -43,14 +43,34 @@ fn is_servers_fault(details: &[u8]) -> bool {
 }
 
 impl Assignment {
+    /// Whether the first attempt went to a server that is not among the destinations: the proxy does not follow the pick. A later
+    /// attempt may have left the list, because its destinations had failed. While one of them is not in the pool any more, its
+    /// address is not known.
+    pub(super) fn is_served_elsewhere(
+        &self,
+        view: &PoolView,
+        proxy: &impl Proxy,
+        served: Option<SocketAddr>,
+    ) -> bool {
+        let Some(address) = served else { return false };
+        let pool = view.pool();
+        let is_at_address =
+            |index: usize| pool.endpoints().get(index).is_some_and(|it| it.address() == address);
+        let is_elsewhere =
+            |&key: &u64| pool.index_of(key).is_some_and(|destination| !is_at_address(destination));
+        self.destinations.iter().all(is_elsewhere) && proxy.attempts() == Some(1)
+    }
+
     /// The answer has begun, so the prompts are computed and the stages before the answering one are over. The rest of the load is in
-    /// flight at the endpoint that answers. Endpoints that failed the request are avoided from now on.
+    /// flight at the endpoint that answers. Endpoints that failed the request are avoided from now on; those that it never went to, because
+    /// it `is_elsewhere`, are not.
     pub(super) fn begin_answer(
         &mut self,
         view: &PoolView,
         store: &mut impl PoolStore,
         proxy: &impl Proxy,
         answer: Served,
+        is_elsewhere: bool,
     ) -> Result<()> {
         let served = answer.by.and_then(|address| view.endpoint_at(address)).map(Endpoint::key);
         let mut changes = Vec::new();
@@ -67,7 +87,8 @@ impl Assignment {
         }
         let failures = served.map_or(Failures::default(), |served| {
             let is_failing = store.read(|ledger| ledger.is_failing(served));
-            Failures::of(&self.destinations, served, answer.is_failure, is_failing)
+            let tried = if is_elsewhere { &[][..] } else { &self.destinations };
+            Failures::of(tried, served, answer.is_failure, is_failing)
         });
         // The time is read only for the few answers that need it.
         let learned = if failures.is_empty() {

@@ -247,7 +247,12 @@ impl Exchange {
         }
         let served = Served::read(proxy, head.status)?;
         let view = pool.view();
-        self.assignment.begin_answer(&view, &mut pool.store, proxy, served)?;
+        let is_elsewhere =
+            pool.config.mode == Mode::Pick && self.assignment.is_served_elsewhere(&view, proxy, served.by);
+        if is_elsewhere {
+            pool.metrics.served_elsewhere.increment();
+        }
+        self.assignment.begin_answer(&view, &mut pool.store, proxy, served, is_elsewhere)?;
         let pipeline = &view.topology().pipeline;
         if pool.config.mode == Mode::Pick
             && pipeline.marks_responses()

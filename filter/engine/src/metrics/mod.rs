@@ -18,6 +18,8 @@ use series::{LabelledCounter, LabelledGauge};
 use sharing::SharingMetrics;
 use tokens::TokenMetrics;
 
+use crate::form::{Form, VERSION};
+
 pub use labels::Labels;
 pub use sharing::SharingCounts;
 pub(crate) use sink::{Counter, Gauge, Histogram};
@@ -43,6 +45,8 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) routed: Counter<M>,
     /// Routed requests for which no readings were used, because they were too old.
     pub(crate) routed_stale: Counter<M>,
+    /// Routed requests whose first attempt went to a server that is not among their destinations.
+    pub(crate) served_elsewhere: Counter<M>,
     abstained_no_snapshot: Counter<M>,
     abstained_body_too_large: Counter<M>,
     rejected: [(Code, Counter<M>); 6],
@@ -99,7 +103,7 @@ pub(crate) struct RequestModels<'a> {
 
 impl<M: MetricSink> Metrics<M> {
     /// The metrics of a pool, none of them counted yet.
-    pub fn new(sink: &M, pool: &str, count_tokens: bool) -> Self {
+    pub fn new(sink: &M, pool: &str, form: Form, count_tokens: bool) -> Self {
         let family = |kind, name, labels| sink.family(&Metric { kind, pool, name, labels });
         let no_labels = Labels::default();
         let counter = |name| Counter::new(sink, &family(MetricKind::Counter, name, &[]), &no_labels);
@@ -112,9 +116,12 @@ impl<M: MetricSink> Metrics<M> {
             |code: Code| (code, Counter::new(sink, &rejected, &Labels::new(&[&code.status().to_string()])));
         let abstained = family(MetricKind::Counter, "abstained", &["reason"]);
         let abstained = |reason| Counter::new(sink, &abstained, &Labels::new(&[reason]));
+        let build_info = family(MetricKind::Gauge, "build_info", &["version", "form"]);
+        Gauge::new(sink, &build_info, &Labels::new(&[VERSION, form.name()])).set(1);
         Self {
             routed: counter("routed"),
             routed_stale: counter("routed_stale"),
+            served_elsewhere: counter("served_elsewhere"),
             abstained_no_snapshot: abstained("no_snapshot"),
             abstained_body_too_large: abstained("body_too_large"),
             rejected: [
@@ -228,6 +235,7 @@ impl<M: MetricSink> Metrics<M> {
         let counters = [
             &self.routed,
             &self.routed_stale,
+            &self.served_elsewhere,
             &self.abstained_no_snapshot,
             &self.abstained_body_too_large,
             &self.snapshots,

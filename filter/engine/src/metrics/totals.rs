@@ -10,6 +10,8 @@ use super::sink::MetricSink;
 pub struct Totals {
     /// The requests that were routed.
     pub routed: u64,
+    /// The routed requests whose first attempt went to a server that is not among their destinations.
+    pub served_elsewhere: u64,
     /// The requests that were left to the proxy.
     pub abstained: u64,
     /// The requests that were rejected, by status, without statuses that never occurred.
@@ -33,6 +35,7 @@ impl<M: MetricSink> Metrics<M> {
         let rejected = rejected.filter(|&(_, requests)| requests > 0);
         Totals {
             routed: self.routed.value(),
+            served_elsewhere: self.served_elsewhere.value(),
             abstained: self.abstained_no_snapshot.value() + self.abstained_body_too_large.value(),
             rejected: rejected
                 .map(|(status, requests)| Rejected { status: status.into(), requests })

@@ -207,3 +207,40 @@ fn the_time_to_the_first_byte_is_measured_for_answers_that_are_not_failures() {
         assert_eq!(histograms.get("first_byte_ms").cloned().unwrap_or_default(), values);
     }
 }
+
+#[test]
+fn a_first_attempt_at_a_server_that_was_not_picked_is_counted() {
+    // In the pool, and not in it.
+    for server in [3, 99] {
+        let mut fixture = Fixture::new();
+        let mut request = fixture.routed();
+        request.proxy.attempts = Some(1);
+        request.answer(&mut fixture, server, OK);
+        assert_eq!(fixture.counted("served_elsewhere"), 1, "{server}");
+        assert_eq!(fixture.avoided(), [0; 0], "the pick was not tried, so it did not fail");
+    }
+}
+
+#[test]
+fn an_attempt_that_leaves_the_picks_after_a_failure_is_not_counted_as_served_elsewhere() {
+    let attempts = [
+        // The pick, the next of the list, the proxy's fallback, and a proxy that does not know the attempts.
+        (1, Some(1)),
+        (2, Some(2)),
+        (3, Some(3)),
+        (3, None),
+    ];
+    for (server, attempts) in attempts {
+        let mut fixture = Fixture::new();
+        let mut request = hinted(&mut fixture, &[1, 2]);
+        request.proxy.attempts = attempts;
+        request.answer(&mut fixture, server, OK);
+        assert_eq!(fixture.counted("served_elsewhere"), 0, "{server} {attempts:?}");
+    }
+    let mut fixture = Fixture::new();
+    let mut request = fixture.routed();
+    request.proxy.attempts = Some(1);
+    fixture.adopt(crate::fixture::topology(&[2, 3], fewest_waiting()), &[0, 0]);
+    request.answer(&mut fixture, 1, OK);
+    assert_eq!(fixture.counted("served_elsewhere"), 0, "the pick has left the pool");
+}

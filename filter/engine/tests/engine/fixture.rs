@@ -6,6 +6,7 @@ use std::sync::Arc;
 use endpoint_picker::load::Load;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
+use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::headers::DESTINATION;
 use endpoint_picker_engine::pool_in_use::PoolInUse;
 use endpoint_picker_engine::pool_store::PoolStore;
@@ -88,7 +89,11 @@ impl Fixture {
         config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let config = Config::parse(config.to_string().as_bytes()).unwrap();
         let sink = FakeSink::default();
-        Self { pool: PoolInUse::new(config, QueueingStore::default(), &sink, 1), sink, flushes: 0 }
+        Self {
+            pool: PoolInUse::new(config, QueueingStore::default(), &sink, Form::Wasm, 1),
+            sink,
+            flushes: 0,
+        }
     }
 
     /// A pool of three endpoints, of which the first one is picked.

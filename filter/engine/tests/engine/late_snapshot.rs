@@ -5,6 +5,7 @@ use std::sync::Arc;
 use endpoint_picker::request::Request;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::directive::{Action, DecisionKind};
+use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_in_use::PoolInUse;
 use endpoint_picker_engine::pool_store::{PoolCopy, PoolStore};
@@ -54,7 +55,7 @@ fn a_decision_is_by_the_view_that_belongs_to_the_ledger() {
     let mut store = LateStore { copy: PoolCopy::default(), newer: Some(view(&[3, 4, 5], &[9, 9, 0])) };
     store.adopt(view(&[1, 2], &[0, 9]));
     let config = Config::parse(br#"{"pool": "p"}"#).unwrap();
-    let mut pool = PoolInUse::new(config, store, &FakeSink::default(), 1);
+    let mut pool = PoolInUse::new(config, store, &FakeSink::default(), Form::Wasm, 1);
     let kind = DecisionKind { has_body: true, explain: true };
     let before = pool.view();
     let directive = pool.decide(&before, &Request::default(), kind, START);

@@ -36,6 +36,7 @@ pub(crate) struct FakeProxy {
     pub(crate) shadow_explanation: Option<String>,
     pub(crate) local_answer: Option<LocalAnswer>,
     pub(crate) upstream: Option<SocketAddr>,
+    pub(crate) attempts: Option<u64>,
     pub(crate) details: &'static str,
     pub(crate) response_headers: Vec<(String, Vec<u8>)>,
     pub(crate) chunk: Vec<u8>,
@@ -155,6 +156,10 @@ impl Proxy for FakeProxy {
 
     fn upstream_address(&self) -> Result<Option<SocketAddr>> {
         self.check("upstream_address").map(|()| self.upstream)
+    }
+
+    fn attempts(&self) -> Option<u64> {
+        self.attempts
     }
 
     fn response_details(&self) -> Result<Vec<u8>> {

@@ -3,8 +3,9 @@
 use core::time::Duration;
 
 use endpoint_picker_engine::agent::{AgentRequest, CallError, ReportProblem, Reporter};
+use endpoint_picker_engine::form::{Form, VERSION};
 use endpoint_picker_engine::proxy::ProxyError;
-use endpoint_picker_wire::report::{Rejected, Report, Waits};
+use endpoint_picker_wire::report::{FilterForm, Rejected, Report, Waits};
 use endpoint_picker_wire::{Message, REPORT_FORMAT, v1};
 
 use crate::fixture::{Fixture, START, TEXT, fewest_waiting};
@@ -12,7 +13,7 @@ use crate::fixture::{Fixture, START, TEXT, fewest_waiting};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn reporter() -> Reporter {
-    Reporter::new("p", "envoy-1".to_owned(), 42)
+    Reporter::new("p", "envoy-1".to_owned(), Form::Wasm, 42)
 }
 
 fn next_report(reporter: &mut Reporter, fixture: &Fixture, now: Duration) -> Option<AgentRequest> {
@@ -28,7 +29,7 @@ fn report(fixture: &Fixture) -> Report {
 #[test]
 fn the_slash_of_a_pool_with_a_namespace_is_encoded_in_the_path() {
     let fixture = Fixture::new();
-    let mut reporter = Reporter::new("inference/chat", "envoy-1".to_owned(), 42);
+    let mut reporter = Reporter::new("inference/chat", "envoy-1".to_owned(), Form::Wasm, 42);
     assert_eq!(
         next_report(&mut reporter, &fixture, START).unwrap().path,
         "/v1/pools/inference%2Fchat/report"
@@ -39,17 +40,22 @@ fn the_slash_of_a_pool_with_a_namespace_is_encoded_in_the_path() {
 fn a_report_has_the_counters_and_the_endpoints_in_use() {
     let mut fixture = Fixture::new();
     fixture.routed();
+    let mut elsewhere = fixture.routed();
+    elsewhere.proxy.attempts = Some(1);
+    elsewhere.answer(&mut fixture, 3, &[(":status", "200")]);
+    elsewhere.exchange.end(&mut fixture.pool);
     fixture.routed().answer(&mut fixture, 1, &[(":status", "500")]);
     fixture.post(TEXT, &[], "{");
     fixture.flush();
     let report = report(&fixture);
     assert_eq!((report.format, report.proxy.as_str(), report.generation), (REPORT_FORMAT, "envoy-1", 42));
-    assert_eq!((report.routed, report.abstained), (2, 0));
+    assert_eq!((report.routed, report.abstained, report.served_elsewhere), (3, 0, 1));
+    assert_eq!((report.version.as_str(), report.form()), (VERSION, FilterForm::Wasm));
     assert_eq!(report.rejected, [Rejected { status: 400, requests: 1 }]);
     assert_eq!((report.shadow_agreed, report.shadow_disagreed), (None, None));
     let [endpoint] = report.endpoints.as_slice() else { panic!("{:?}", report.endpoints) };
     assert_eq!(endpoint.endpoint, fixture.pool.view().pool().endpoints()[0].key());
-    assert_eq!((endpoint.picks, endpoint.requests, endpoint.failing), (2, 2, true));
+    assert_eq!((endpoint.picks, endpoint.requests, endpoint.failing), (3, 2, true));
 }
 
 #[test]

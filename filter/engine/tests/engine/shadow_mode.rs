@@ -2,6 +2,7 @@
 
 use endpoint_picker_engine::agent::Reporter;
 use endpoint_picker_engine::exchange::Flow;
+use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::headers::{DESTINATION, EXPLANATION};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_wire::report::Report;
@@ -284,7 +285,7 @@ fn a_report_has_the_agreement_without_a_shadow_configuration() {
     sent_to(&mut fixture, 1, BODY);
     sent_to(&mut fixture, 2, BODY);
     fixture.flush();
-    let mut reporter = Reporter::new("p", "envoy-1".to_owned(), 42);
+    let mut reporter = Reporter::new("p", "envoy-1".to_owned(), Form::Wasm, 42);
     let report = reporter.next_report(fixture.pool.store(), || fixture.pool.totals(), START).unwrap();
     let report = Report::decode(report.body.unwrap().as_slice()).unwrap();
     assert_eq!((report.routed, report.shadow_agreed, report.shadow_disagreed), (0, Some(1), Some(1)));
@@ -296,7 +297,7 @@ fn a_configuration_that_picks_reports_the_agreement_of_the_one_that_replaces_it(
     let fixture = Fixture::with_config(&json!({}));
     let mut totals = fixture.pool.totals();
     let report_of = |fixture: &Fixture, totals| {
-        let mut reporter = Reporter::new("p", "envoy-1".to_owned(), 42);
+        let mut reporter = Reporter::new("p", "envoy-1".to_owned(), Form::Wasm, 42);
         let report = reporter.next_report(fixture.pool.store(), || totals, START).unwrap();
         Report::decode(report.body.unwrap().as_slice()).unwrap()
     };

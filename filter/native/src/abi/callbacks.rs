@@ -85,6 +85,8 @@ callbacks! {
 
     /// An attribute of the request; false if it is not known yet.
     fn http_filter_get_attribute_string(filter: EnvoyPtr, attribute: u32, value: *mut Buffer) -> bool;
+    /// An attribute that is a number; as [`http_filter_get_attribute_string`].
+    fn http_filter_get_attribute_int(filter: EnvoyPtr, attribute: u32, value: *mut u64) -> bool;
     /// Prefers a host, an `ip:port`, for the next attempts; strictly: to the balancer, for the first attempt. False if it is not an
     /// address.
     fn http_set_upstream_override_host(filter: EnvoyPtr, host: Buffer, strict: bool) -> bool;

@@ -341,6 +341,20 @@ impl RequestHandle<'_> {
         is_known.then(|| unsafe { value.bytes() })
     }
 
+    /// The number of attempts so far; `None` with Envoy before 1.39, which does not know it here.
+    pub fn attempts(&self) -> Option<u64> {
+        /// `upstream.request_attempt_count`
+        const REQUEST_ATTEMPT_COUNT: u32 = 53;
+        let mut count = 0;
+        // Envoy 1.38 logs an error for each call. It lacks this function too.
+        late::http_filter_config_set_gauge()?;
+        // SAFETY: the pointer is valid during the hook, the result's place during the call.
+        let is_known = unsafe {
+            callbacks::http_filter_get_attribute_int(self.filter, REQUEST_ATTEMPT_COUNT, &raw mut count)
+        };
+        is_known.then_some(count)
+    }
+
     /// Prefers a host for the first attempt, strictly: to any other host. False if it is not an `ip:port`.
     pub fn set_override_host(&mut self, host: &str, strict: bool) -> bool {
         // SAFETY: the pointer is valid during the hook, the buffer during the call.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use endpoint_picker_engine::agent::{
     AgentAnswer, AgentRequest, CallError, CallId, PollOutcome, PollTimes, Reporter, SnapshotClient,
 };
+use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::snapshot;
@@ -45,7 +46,7 @@ impl Updater {
             name: name.into(),
             store,
             client: SnapshotClient::new(name, POLL),
-            reporter: Reporter::new(name, proxy, generation),
+            reporter: Reporter::new(name, proxy, Form::Native, generation),
             waits_for_hosts,
         }
     }

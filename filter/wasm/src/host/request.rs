@@ -101,6 +101,13 @@ impl Proxy for Envoy {
         Ok(address.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok()))
     }
 
+    fn attempts(&self) -> Option<u64> {
+        let count = hostcalls::get_property(vec!["upstream", "request_attempt_count"]);
+        let count = count.map_err(refused("get_property(upstream.request_attempt_count)"));
+        let count = count.inspect_err(|error| log::debug!("{error}")).ok()??;
+        Some(u64::from_le_bytes(count.try_into().ok()?))
+    }
+
     fn response_details(&self) -> Result<Vec<u8>> {
         let details = hostcalls::get_property(vec!["response", "code_details"])
             .map_err(refused("get_property(response.code_details)"))?;

@@ -28,6 +28,14 @@ pub struct Report {
     /// The queue in front of the pool. Absent unless requests wait: with the feature gate flowControl, in a proxy that has queues.
     #[prost(message, optional, tag = "10")]
     pub flow_control: ::core::option::Option<FlowControl>,
+    /// Routed requests whose first attempt went to a server that is not among their destinations: the proxy does not follow the picks.
+    #[prost(uint64, tag = "11")]
+    pub served_elsewhere: u64,
+    /// The filter's version. Empty: an older filter, which does not send it.
+    #[prost(string, tag = "12")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(enumeration = "FilterForm", tag = "13")]
+    pub form: i32,
     /// Blocks of the prompts of routed requests, and those of them that the endpoint had been sent before.
     #[prost(uint64, tag = "14")]
     pub prompt_blocks: u64,
@@ -156,4 +164,34 @@ pub struct BandOutcome {
     /// How long they waited in all.
     #[prost(double, tag = "3")]
     pub wait_seconds: f64,
+}
+/// The form in which the filter runs in the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FilterForm {
+    Unspecified = 0,
+    Wasm = 1,
+    Native = 2,
+}
+impl FilterForm {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FILTER_FORM_UNSPECIFIED",
+            Self::Wasm => "FILTER_FORM_WASM",
+            Self::Native => "FILTER_FORM_NATIVE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FILTER_FORM_UNSPECIFIED" => Some(Self::Unspecified),
+            "FILTER_FORM_WASM" => Some(Self::Wasm),
+            "FILTER_FORM_NATIVE" => Some(Self::Native),
+            _ => None,
+        }
+    }
 }

@@ -27,7 +27,7 @@ pub struct ApiMetrics {
 }
 
 impl ApiMetrics {
-    /// Registers the metrics. Reports start at zero, because Prometheus sees no increase in the first value of a new series.
+    /// Registers the metrics. Reports and requests for unknown pools start at zero, because Prometheus sees no increase in the first value of a new series.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             endpoints: Gauge::default(),
@@ -40,6 +40,7 @@ impl ApiMetrics {
             reports: Family::default(),
             exchanges: Family::default(),
         };
+        drop(metrics.snapshots.get_or_create(&[("outcome", "unknown_pool")]));
         for outcome in ["accepted", "refused"] {
             drop(metrics.reports.get_or_create(&[("outcome", outcome)]));
         }

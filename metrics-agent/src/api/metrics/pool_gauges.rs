@@ -93,6 +93,10 @@ fn register_endpoints(registry: &mut Registry, pools: &[PoolStatus]) {
 fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry);
     let requests = families.counter("requests", "Requests that a proxy decided on, by outcome");
+    let elsewhere =
+        families.counter("served_elsewhere", "Routed requests that went to a server that was not picked");
+    let reporting = families.gauge("proxies", "Proxies that report on the pool");
+    let info = families.gauge("proxy_info", "The version and the form of a proxy's filter");
     let age = families.gauge_of("report_age", "Age of a proxy's last report", Some(Unit::Seconds));
     let shadow_decisions =
         families.counter("shadow_decisions", "Requests that a shadow configuration decided too");
@@ -101,12 +105,18 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let tokens = families.gauge("in_flight_tokens", "Tokens of the requests in flight at an endpoint");
     let mut budget = SeriesBudget::default();
     for pool in pools {
+        reporting.get_or_create(&vec![("pool", pool.pool.clone())]).set(pool.proxies.len() as f64);
         for proxy in &pool.proxies {
             let of_proxy = |more: &[(&'static str, String)]| {
                 let own = [("pool", pool.pool.clone()), ("proxy", proxy.proxy.clone())];
                 [&own[..], more].concat()
             };
             age.get_or_create(&of_proxy(&[])).set(proxy.age_ms as f64 / 1000.0);
+            elsewhere.get_or_create(&of_proxy(&[])).inc_by(proxy.served_elsewhere);
+            if let Some((version, form)) = proxy.version.clone().zip(proxy.form) {
+                let build = [("version", version), ("form", form.name().to_owned())];
+                info.get_or_create(&of_proxy(&build)).set(1.0);
+            }
             let count = |outcome: &str, status: String, requests_so_far: u64| {
                 let labels = of_proxy(&[("outcome", outcome.to_owned()), ("status", status)]);
                 requests.get_or_create(&labels).inc_by(requests_so_far);

@@ -123,8 +123,6 @@ fn share(used: u64, limit: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl};
     use prometheus_client::encoding::text::encode;
 
@@ -134,15 +132,7 @@ mod tests {
     fn pool(sent: &FlowControl) -> PoolStatus {
         let mut queue = QueueReport::read(sent).unwrap();
         queue.bound_tenants(core::iter::empty(), None);
-        let proxy = ProxyStatus {
-            proxy: "envoy".to_owned(),
-            age_ms: 0,
-            routed: 0,
-            abstained: 0,
-            rejected: BTreeMap::new(),
-            shadow: None,
-            queue: Some(queue),
-        };
+        let proxy = ProxyStatus { proxy: "envoy".to_owned(), queue: Some(queue), ..ProxyStatus::default() };
         PoolStatus { pool: "p".to_owned(), proxies: vec![proxy], ..PoolStatus::default() }
     }
 

@@ -82,6 +82,8 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
         pool: pool.name().to_owned(),
         endpoints,
         proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
+        unknown_pools: Vec::new(),
+        is_of_snapshot: false,
         sharing: None,
         queue: QueueStatus::of(queues),
     }
@@ -97,7 +99,7 @@ pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> 
     let readings: Vec<_> =
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, now)).collect();
     let endpoints = endpoints(&pool, &readings, thresholds, |_| None, now);
-    Ok(PoolStatus { pool: pool.name().to_owned(), endpoints, ..PoolStatus::default() })
+    Ok(PoolStatus { pool: pool.name().to_owned(), endpoints, is_of_snapshot: true, ..PoolStatus::default() })
 }
 
 /// How far behind the proxies and the agent are with shared changes.
@@ -174,6 +176,10 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
         proxy: proxy.to_owned(),
         age_ms: milliseconds(now.saturating_sub(report.at)),
         routed: report.routed,
+        served_elsewhere: report.served_elsewhere,
+        served_elsewhere_per_second: report.served_elsewhere_per_second,
+        version: report.version.clone(),
+        form: report.form,
         abstained: report.abstained,
         rejected: report.rejected.clone(),
         shadow: report.shadow,

@@ -45,14 +45,15 @@ pub(in crate::api) async fn get(
     pool: Result<Path<String>, PathRejection>,
     query: Result<Query<SnapshotQuery>, QueryRejection>,
 ) -> Response {
-    let publisher = pool.ok().and_then(|Path(name)| state.pools.publisher(&name));
-    let Some(publisher) = publisher else {
+    let name = pool.map(|Path(name)| name).unwrap_or_default();
+    let Some(publisher) = state.pools.publisher(&name) else {
         let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
         if names.is_empty() {
             state.metrics.count_snapshot("no_endpoints");
             return error_response(StatusCode::SERVICE_UNAVAILABLE, "there are no pools yet; see /readyz");
         }
         state.metrics.count_snapshot("unknown_pool");
+        state.reports.unknown_pools.count(&name);
         return error_response(
             StatusCode::NOT_FOUND,
             &format!("no such pool; allowed: {}", names.join(", ")),

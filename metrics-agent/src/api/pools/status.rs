@@ -20,12 +20,29 @@ pub struct PoolStatus {
     pub endpoints: Vec<EndpointStatus>,
     /// The proxies that report on the pool, by name.
     pub proxies: Vec<ProxyStatus>,
+    /// Pools that proxies have asked this agent for lately, and that it does not have.
+    #[serde(default)]
+    pub unknown_pools: Vec<UnknownPool>,
+    /// Read from a filter's snapshot, which has neither proxies nor unknown pools.
+    #[serde(skip)]
+    pub is_of_snapshot: bool,
     /// How far behind the proxies and the agent are with shared changes; absent: none are shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingStatus>,
     /// The proxies' queues; absent: no proxy has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueStatus>,
+}
+
+/// A pool that proxies ask for and the agent does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownPool {
+    /// The name that they ask for.
+    pub pool: String,
+    /// Requests for it since the agent was started.
+    pub requests: u64,
+    /// Age of the last one.
+    pub age_ms: u64,
 }
 
 /// How far behind the proxies and the agent are with shared changes.
@@ -161,7 +178,7 @@ pub struct TrafficStatus {
 }
 
 /// One proxy, as of its last report.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProxyStatus {
     /// Its `node.id`.
     pub proxy: String,
@@ -169,6 +186,17 @@ pub struct ProxyStatus {
     pub age_ms: u64,
     /// Requests routed since the proxy started.
     pub routed: u64,
+    /// Of those, requests whose first attempt went to a server that was not picked: Envoy does not follow the picks.
+    #[serde(default)]
+    pub served_elsewhere: u64,
+    /// The same per second, over the last second; absent until there are two reports.
+    pub served_elsewhere_per_second: Option<f64>,
+    /// The filter's version; absent: an older filter does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The filter's form; absent: an older filter does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<FilterForm>,
     /// Requests left to Envoy's load balancing.
     pub abstained: u64,
     /// Requests that the filter rejected, by HTTP status.
@@ -179,6 +207,26 @@ pub struct ProxyStatus {
     /// Its queue, for metrics; absent: it has none.
     #[serde(skip)]
     pub queue: Option<QueueReport>,
+}
+
+/// The form in which the filter runs in a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilterForm {
+    /// A WebAssembly module.
+    Wasm,
+    /// A native module.
+    Native,
+}
+
+impl FilterForm {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wasm => "wasm",
+            Self::Native => "native",
+        }
+    }
 }
 
 /// Decisions of a shadow configuration, compared with the acting one.

@@ -6,7 +6,7 @@ use endpoint_picker::flow_control::config::MAX_BANDS;
 use endpoint_picker::flow_control::{MAX_FAIRNESS_ID, MAX_TENANTS};
 use endpoint_picker_wire::REPORT_FORMAT;
 
-use super::limits::{MAX_NAME_BYTES, MAX_STATUSES};
+use super::limits::{MAX_NAME_BYTES, MAX_STATUSES, MAX_VERSION_BYTES};
 
 /// Why a report is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum ReportError {
     UnknownFormat(u32),
     /// The proxy's name has this number of bytes.
     LongName(usize),
+    /// The filter's version has this number of bytes.
+    LongVersion(usize),
     /// The report has rejections of this number of statuses.
     TooManyStatuses(usize),
     /// The report has a queue of this number of bands.
@@ -45,6 +47,9 @@ impl fmt::Display for ReportError {
                     f,
                     "the proxy's name (node.id) has {bytes} bytes; at most {MAX_NAME_BYTES} are allowed"
                 )
+            }
+            Self::LongVersion(bytes) => {
+                write!(f, "the filter's version has {bytes} bytes; at most {MAX_VERSION_BYTES} are allowed")
             }
             Self::TooManyStatuses(n) => {
                 write!(f, "the report has rejections of {n} statuses; at most {MAX_STATUSES} are allowed")

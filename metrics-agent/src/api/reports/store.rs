@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use endpoint_picker::pool::Pool;
 use endpoint_picker_wire::REPORT_FORMAT;
-use endpoint_picker_wire::report::{EndpointReport, Report};
+use endpoint_picker_wire::report::{self as wire, EndpointReport, Report};
 use parking_lot::Mutex;
 
 use super::error::ReportError;
-use super::limits::{MAX_AGE, MAX_NAME_BYTES, MAX_STATUSES};
-use crate::api::pools::status::ShadowCounts;
+use super::limits::{MAX_AGE, MAX_NAME_BYTES, MAX_STATUSES, MAX_VERSION_BYTES};
+use super::unknown_pools::UnknownPools;
+use crate::api::pools::status::{FilterForm, ShadowCounts};
 use crate::api::queues::earlier::EarlierWaits;
 use crate::api::queues::report::QueueReport;
 use crate::runtime::clock::Clock;
@@ -20,6 +21,8 @@ use crate::runtime::clock::Clock;
 pub struct Reports {
     clock: Clock,
     max_proxies: usize,
+    /// Pools that proxies ask for and the agent does not have.
+    pub(in crate::api) unknown_pools: UnknownPools,
     pools: Mutex<HashMap<String, PoolReports>>,
 }
 
@@ -40,6 +43,14 @@ pub struct ProxyReport {
     pub at: Duration,
     /// Requests routed since the proxy started.
     pub routed: u64,
+    /// Of those, requests that Envoy sent to another server at once.
+    pub served_elsewhere: u64,
+    /// The same per second since the report before; `None` for the first report.
+    pub served_elsewhere_per_second: Option<f64>,
+    /// The filter's version; `None` if it did not report it.
+    pub version: Option<String>,
+    /// The filter's form; `None` if it did not report one that is known.
+    pub form: Option<FilterForm>,
     /// Requests left to Envoy's load balancing.
     pub abstained: u64,
     /// Requests that the filter rejected, by HTTP status.
@@ -71,7 +82,7 @@ pub struct EndpointTraffic {
 impl Reports {
     /// No reports. At most `max_proxies` proxies may report on each pool.
     pub fn new(clock: Clock, max_proxies: usize) -> Self {
-        Self { clock, max_proxies, pools: Mutex::default() }
+        Self { clock, max_proxies, unknown_pools: UnknownPools::new(clock), pools: Mutex::default() }
     }
 
     /// Replaces the proxy's last report.
@@ -84,6 +95,9 @@ impl Reports {
         }
         if report.rejected.len() > MAX_STATUSES {
             return Err(ReportError::TooManyStatuses(report.rejected.len()));
+        }
+        if report.version.len() > MAX_VERSION_BYTES {
+            return Err(ReportError::LongVersion(report.version.len()));
         }
         let queue = report.flow_control.as_ref().map(QueueReport::read).transpose()?;
         let now = self.clock.now();
@@ -126,6 +140,13 @@ impl Reports {
         let stored = ProxyReport {
             at: now,
             routed: report.routed,
+            served_elsewhere: report.served_elsewhere,
+            served_elsewhere_per_second: last
+                .and_then(|last| report.served_elsewhere.checked_sub(last.served_elsewhere))
+                .zip(elapsed)
+                .map(|(more, time)| more as f64 / time.as_secs_f64()),
+            form: form(report.form()),
+            version: Some(report.version).filter(|version| !version.is_empty()),
             abstained: report.abstained,
             rejected: report.rejected.iter().map(|it| (it.status, it.requests)).collect(),
             shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
@@ -146,6 +167,14 @@ impl Reports {
             !reports.proxies.is_empty()
         });
         pools.get(pool).cloned().unwrap_or_default()
+    }
+}
+
+fn form(form: wire::FilterForm) -> Option<FilterForm> {
+    match form {
+        wire::FilterForm::Unspecified => None,
+        wire::FilterForm::Wasm => Some(FilterForm::Wasm),
+        wire::FilterForm::Native => Some(FilterForm::Native),
     }
 }
 

@@ -46,6 +46,14 @@ impl Config {
         Ok(())
     }
 
+    /// Removes the HTTP filter of this name.
+    pub fn remove_filter(&mut self, name: &str) -> Result<()> {
+        let filters = self.http_filters()?;
+        let at = filters.iter().position(|filter| filter["name"] == name);
+        filters.remove(at.with_context(|| format!("there is no filter {name}"))?);
+        Ok(())
+    }
+
     /// Removes the endpoint picker, and lets clients set its header.
     pub fn remove_picker(&mut self) -> Result<()> {
         let at = self.picker_position()?;

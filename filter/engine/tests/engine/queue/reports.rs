@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use endpoint_picker_engine::agent::Reporter;
+use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl, Report};
 use endpoint_picker_wire::{Message, v1};
@@ -11,7 +12,7 @@ use super::{FREE, Queueing, of};
 use crate::fixture::{Fixture, START};
 
 fn report(fixture: &Fixture) -> Report {
-    let mut reporter = Reporter::new("p", "envoy-1".to_owned(), 7);
+    let mut reporter = Reporter::new("p", "envoy-1".to_owned(), Form::Wasm, 7);
     let totals = || fixture.pool.totals();
     let request = reporter.next_report(fixture.pool.store(), totals, START).unwrap();
     Report::decode(&request.body.unwrap()[..]).unwrap()

@@ -185,6 +185,11 @@ callbacks! {
         let state = request(envoy).filter_state.borrow();
         state.get(&key.text()).map(|bytes| write(value, Buffer::of(bytes))).is_some()
     }
+    fn http_filter_get_attribute_int(envoy: *mut c_void, attribute: u32, value: *mut u64) -> bool {
+        let number = request(envoy).numbers.borrow().get(&attribute).copied();
+        // SAFETY: the module gives a place for the result.
+        number.map(|number| unsafe { value.write(number) }).is_some()
+    }
     fn http_filter_get_attribute_string(envoy: *mut c_void, attribute: u32, value: *mut Buffer) -> bool {
         let attributes = request(envoy).attributes.borrow();
         attributes.get(&attribute).map(|bytes| write(value, Buffer::of(bytes))).is_some()

@@ -96,6 +96,7 @@ pub(crate) struct EnvoyRequest {
     pub(super) structures: RefCell<Vec<(String, Vec<u8>)>>,
     pub(super) filter_state: RefCell<HashMap<String, Vec<u8>>>,
     pub(super) attributes: RefCell<HashMap<u32, Vec<u8>>>,
+    pub(super) numbers: RefCell<HashMap<u32, u64>>,
     pub(super) override_host: RefCell<Option<(String, bool)>>,
     pub(super) route: Cell<*const c_void>,
     pub(super) reply: RefCell<Option<Reply>>,
@@ -287,6 +288,7 @@ impl Request {
     pub(crate) fn answer_headers(&self, server: &str, headers: &[(&str, &str)], end: bool) {
         self.envoy.attributes.borrow_mut().insert(41, server.as_bytes().to_vec());
         self.envoy.attributes.borrow_mut().insert(16, b"via_upstream".to_vec());
+        self.envoy.numbers.borrow_mut().insert(53, 1);
         let bytes = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         self.envoy.headers.borrow_mut()[2] = headers.iter().map(bytes).collect();
         // SAFETY: the pointers are of live objects.

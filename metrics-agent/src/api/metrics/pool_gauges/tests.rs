@@ -4,7 +4,7 @@ use prometheus_client::encoding::text::encode;
 
 use super::*;
 use crate::api::pools::status::{
-    ProxyStatus, ShadowCounts, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
+    FilterForm, ProxyStatus, ShadowCounts, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
 };
 
 fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> EndpointStatus {
@@ -37,10 +37,13 @@ fn text(endpoints: Vec<EndpointStatus>) -> String {
         proxy: "envoy \"1\"".to_owned(),
         age_ms: 500,
         routed: 7,
+        served_elsewhere: 3,
+        version: Some("1.2.3".to_owned()),
+        form: Some(FilterForm::Native),
         abstained: 1,
         rejected: [(503, 2)].into(),
         shadow: Some(ShadowCounts { agreed: 6, disagreed: 0 }),
-        queue: None,
+        ..ProxyStatus::default()
     }];
     text_of(&PoolStatus { pool: "p".to_owned(), endpoints, proxies, ..PoolStatus::default() })
 }
@@ -105,12 +108,23 @@ fn proxies_and_their_traffic_are_reported() {
         r#"endpoint_picker_shadow_decisions_total{pool="p",proxy="envoy \"1\"",agrees="true"} 6"#,
         r#"endpoint_picker_shadow_decisions_total{pool="p",proxy="envoy \"1\"",agrees="false"} 0"#,
         r#"endpoint_picker_report_age_seconds{pool="p",proxy="envoy \"1\""} 0.5"#,
+        r#"endpoint_picker_served_elsewhere_total{pool="p",proxy="envoy \"1\""} 3"#,
+        r#"endpoint_picker_proxy_info{pool="p",proxy="envoy \"1\"",version="1.2.3",form="native"} 1.0"#,
+        r#"endpoint_picker_proxies{pool="p"} 1.0"#,
         r#"endpoint_picker_picks_total{pool="p",endpoint="a"} 5"#,
         r#"endpoint_picker_in_flight_requests{pool="p",endpoint="a"} 2.0"#,
         r#"endpoint_picker_in_flight_tokens{pool="p",endpoint="a"} 300.0"#,
     ] {
         assert_has(&text, line);
     }
+}
+
+#[test]
+fn a_pool_without_proxies_has_none() {
+    assert_has(
+        &text_of(&PoolStatus { pool: "p".to_owned(), ..PoolStatus::default() }),
+        r#"endpoint_picker_proxies{pool="p"} 0.0"#,
+    );
 }
 
 #[test]

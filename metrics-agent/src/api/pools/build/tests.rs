@@ -109,7 +109,7 @@ fn a_status_survives_a_round_trip_through_json() {
         readings: vec![endpoint_picker_wire::reading_from_core(&reading(3, 0.5, 70), NOW)],
         ..v1::Snapshot::default()
     };
-    let status = of_snapshot(snapshot).unwrap();
+    let status = PoolStatus { is_of_snapshot: false, ..of_snapshot(snapshot).unwrap() };
     let json = serde_json::to_string(&status).unwrap();
     assert!(json.contains(r#""state":"ready""#), "{json}");
     assert_eq!(serde_json::from_str::<PoolStatus>(&json).unwrap(), status);

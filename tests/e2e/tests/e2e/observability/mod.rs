@@ -6,3 +6,4 @@ mod shadow;
 mod shadow_mode;
 mod statistics;
 mod tokens;
+mod unfollowed_picks;

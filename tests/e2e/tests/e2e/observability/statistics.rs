@@ -3,6 +3,7 @@
 use endpoint_picker_e2e::fixture::{CHAT, TEXT, fresh_chat};
 use endpoint_picker_e2e::policy_fixture::{PolicyFixture, rewriting};
 use endpoint_picker_e2e::statistics::{ROUTED, complete_statistics, statistics};
+use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
@@ -20,6 +21,11 @@ async fn pool_status_and_reason_are_labels() {
     assert_eq!(value(r#"rejected{pool="default",status="400"}"#), 1);
     assert_eq!(value(r#"abstained{pool="default",reason="body_too_large"}"#), 0);
     value(r#"in_flight{pool="default"}"#);
+    assert_eq!(value(r#"served_elsewhere{pool="default"}"#), 0);
+    let form = Filter::chosen().unwrap();
+    let build =
+        format!(r#"build_info{{pool="default",version="{}",form="{form}"}}"#, env!("CARGO_PKG_VERSION"));
+    assert_eq!(value(&build), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
