@@ -16,9 +16,10 @@ use crate::api::error::error_response;
 use crate::api::protobuf::{self, PROTOBUF, Refusal};
 use crate::api::state::ApiState;
 use crate::runtime::clock;
+use crate::sharing::MAX_MESSAGE_BYTES;
 
 /// Largest request, in bytes. A proxy sends half as many at most.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = MAX_MESSAGE_BYTES;
 
 /// Longest name of a proxy, in bytes.
 const MAX_NAME_BYTES: usize = 256;

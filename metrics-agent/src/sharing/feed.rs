@@ -18,9 +18,11 @@ pub struct FeedLimits {
     pub messages: usize,
     /// Most bytes of messages.
     pub bytes: usize,
+    /// Most bytes of a message; larger ones are refused.
+    pub message_bytes: usize,
     /// Age from which a message is dropped.
     pub age: Duration,
-    /// Bytes after which an answer carries no further message.
+    /// Bytes after which a response carries no further message.
     pub answer_bytes: usize,
     /// Most proxies whose positions are kept.
     pub readers: usize,
@@ -31,12 +33,19 @@ impl Default for FeedLimits {
         Self {
             messages: 1 << 16,
             bytes: 32 << 20,
+            message_bytes: MAX_MESSAGE_BYTES,
             age: Duration::from_secs(600),
             answer_bytes: 256 << 10,
             readers: 256,
         }
     }
 }
+
+/// Most bytes of a message of a proxy.
+pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+/// Bytes that a message takes in a response in addition to its own, at most.
+const DELIVERY_BYTES: usize = 20;
 
 /// Age from which a reader counts as gone.
 const READER_AGE: Duration = Duration::from_secs(10);
@@ -99,8 +108,12 @@ impl PoolFeed {
         Self { clock, id, limits, state: Mutex::default() }
     }
 
-    /// Adds a message of a proxy, which was made this long ago. The oldest messages are dropped when there are too many.
-    pub fn push(&self, sender: u64, age: Duration, changes: Bytes) {
+    /// Adds a message of a proxy, which was made this long ago. The oldest messages are dropped when there are too many. Returns false
+    /// for a message that is too large: a response with it could be larger than what proxies read, and they would ask for it again.
+    pub fn push(&self, sender: u64, age: Duration, changes: Bytes) -> bool {
+        if changes.len() > self.limits.message_bytes {
+            return false;
+        }
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.bytes += changes.len();
@@ -109,6 +122,7 @@ impl PoolFeed {
             state.drop_oldest();
         }
         state.drop_older_than(now.saturating_sub(self.limits.age));
+        true
     }
 
     /// Reads the messages of other proxies from the position that the reader has in this feed, if it has one, and the position behind
@@ -129,7 +143,7 @@ impl PoolFeed {
             }
             read += 1;
             if message.sender != sender {
-                bytes += message.changes.len();
+                bytes += message.changes.len() + DELIVERY_BYTES;
                 let age = message.age.saturating_add(now.saturating_sub(message.arrived));
                 let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
                 deliveries.push(Delivery { age_ms, changes: message.changes.clone() });
@@ -203,15 +217,21 @@ impl State {
 mod tests {
     use super::*;
 
-    const LIMITS: FeedLimits =
-        FeedLimits { messages: 4, bytes: 100, age: Duration::from_secs(60), answer_bytes: 20, readers: 2 };
+    const LIMITS: FeedLimits = FeedLimits {
+        messages: 4,
+        bytes: 100,
+        message_bytes: 98,
+        age: Duration::from_secs(60),
+        answer_bytes: 100,
+        readers: 2,
+    };
 
     fn feed() -> PoolFeed {
         PoolFeed::new(Clock::start(), LIMITS)
     }
 
     fn push(feed: &PoolFeed, sender: u64, text: &'static str) {
-        feed.push(sender, Duration::ZERO, Bytes::from_static(text.as_bytes()));
+        assert!(feed.push(sender, Duration::ZERO, Bytes::from_static(text.as_bytes())));
     }
 
     /// Reads as a proxy with this number. Returns the messages.
@@ -239,7 +259,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_message_carries_its_age() {
         let feed = feed();
-        feed.push(1, Duration::from_millis(30), Bytes::from_static(b"a"));
+        assert!(feed.push(1, Duration::from_millis(30), Bytes::from_static(b"a")));
         tokio::time::advance(Duration::from_millis(12)).await;
         assert_eq!(feed.read(2, "two", &[]).1[0].age_ms, 42);
     }
@@ -253,7 +273,7 @@ mod tests {
             push(&feed, 1, text);
         }
         assert_eq!(read(&feed, 2, &mut positions), ["b", "c", "d", "e"], "its position was dropped");
-        feed.push(1, Duration::ZERO, Bytes::from_static(&[b'f'; 98]));
+        assert!(feed.push(1, Duration::ZERO, Bytes::from_static(&[b'f'; 98])));
         assert_eq!(read(&feed, 3, &mut vec![])[0], "d");
         tokio::time::advance(Duration::from_secs(61)).await;
         assert!(read(&feed, 3, &mut vec![]).is_empty());
@@ -263,13 +283,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_bounded_and_the_next_one_goes_on() {
-        let feed = feed();
+        let feed = PoolFeed::new(Clock::start(), FeedLimits { answer_bytes: 60, ..LIMITS });
         for text in ["aaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbb", "c"] {
             push(&feed, 1, text);
         }
         let mut positions = vec![];
         assert_eq!(read(&feed, 2, &mut positions).len(), 2);
         assert_eq!(read(&feed, 2, &mut positions), ["c"]);
+        for _ in 0..4 {
+            push(&feed, 1, "");
+        }
+        assert_eq!(read(&feed, 2, &mut positions).len(), 3, "empty messages take space too");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_is_too_large_is_refused_and_drops_no_other() {
+        let feed = feed();
+        push(&feed, 1, "a");
+        assert!(!feed.push(1, Duration::ZERO, Bytes::from_static(&[b'x'; 99])));
+        assert_eq!(read(&feed, 2, &mut vec![]), ["a"]);
     }
 
     #[tokio::test(start_paused = true)]

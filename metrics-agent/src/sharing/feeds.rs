@@ -163,7 +163,8 @@ impl SharedPool {
             let arrived = link.clock.now();
             link.outgoing.push(OutgoingMessage { sender, arrived, age, changes: changes.clone() });
         }
-        self.feed.push(sender, age, changes);
+        // The API takes no larger one.
+        let _ = self.feed.push(sender, age, changes);
     }
 
     fn status(&self) -> SharedPoolStatus {

@@ -8,4 +8,5 @@ pub mod feed;
 mod feeds;
 pub mod store;
 
+pub use feed::MAX_MESSAGE_BYTES;
 pub use feeds::{Feeds, LinkStatus, Share, SharedPool, SharedPoolStatus};

@@ -5,6 +5,7 @@ use core::time::Duration;
 use redis::RedisResult;
 
 use super::connection::Connection;
+use super::stream::MAX_AHEAD_MS;
 use crate::runtime::clock::Clock;
 
 /// Time between two readings of a store's clock.
@@ -33,8 +34,16 @@ impl StoreClock {
 
     /// The age of an entry that was added at this time of the store.
     pub(crate) fn age(&self, added_ms: u64, clock: Clock) -> Duration {
-        let since_read = millis(clock.now().saturating_sub(self.read));
-        Duration::from_millis(self.store_ms.saturating_add(since_read).saturating_sub(added_ms))
+        Duration::from_millis(self.now(clock).saturating_sub(added_ms))
+    }
+
+    /// Whether the number of an entry is so far ahead of the store's clock that [`remove_if_ahead`](super::remove_if_ahead) removes its stream.
+    pub(crate) fn is_ahead(&self, added_ms: u64, clock: Clock) -> bool {
+        added_ms > self.now(clock).saturating_add(MAX_AHEAD_MS)
+    }
+
+    fn now(&self, clock: Clock) -> u64 {
+        self.store_ms.saturating_add(millis(clock.now().saturating_sub(self.read)))
     }
 }
 

@@ -3,6 +3,7 @@
 mod address;
 mod clock;
 mod connection;
+mod stream;
 
 use core::time::Duration;
 
@@ -11,6 +12,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 pub use address::{Nodes, StoreAddress};
 pub(crate) use clock::{StoreClock, store_time};
 pub(crate) use connection::Connection;
+pub(crate) use stream::remove_if_ahead;
 
 /// How long a pause follows each failure in a row: 50 ms at first, 2 s at most.
 pub(crate) fn backoff() -> impl Iterator<Item = Duration> {

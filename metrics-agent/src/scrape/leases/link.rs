@@ -13,7 +13,7 @@ use super::group::Group;
 use super::metrics::LeaseMetrics;
 use super::round::{self, Claim, Round};
 use crate::runtime::clock::Clock;
-use crate::store::{Connection, StoreAddress, StoreClock, backoff, store_time};
+use crate::store::{Connection, StoreAddress, StoreClock, backoff, remove_if_ahead, store_time};
 
 /// The field of an entry with the readings.
 const FIELD: &str = "r";
@@ -44,11 +44,13 @@ const LASTING: Duration = Duration::from_secs(2);
 
 /// Takes or renews leases (`KEYS`) for an agent (`ARGV[1]`), each for its time in milliseconds. Returns zero for each that the agent has, and
 /// for the others the milliseconds that another one has it. A time of zero gives a lease up; one below zero takes it also from another agent.
+/// A key that does not expire is no agent's lease.
 const CLAIM: &str = "local held = {}
 for i, key in ipairs(KEYS) do
   local holder, time = redis.call('GET', key), tonumber(ARGV[i + 1])
-  if holder and holder ~= ARGV[1] and time >= 0 then
-    held[i] = math.max(redis.call('PTTL', key), 1)
+  local left = holder and redis.call('PTTL', key) or -1
+  if holder ~= ARGV[1] and left >= 0 and time >= 0 then
+    held[i] = math.max(left, 1)
   else
     if time ~= 0 then redis.call('SET', key, ARGV[1], 'PX', math.abs(time))
     elseif holder then redis.call('DEL', key) end
@@ -117,6 +119,8 @@ impl Link {
 
     async fn write(&self, mut store: Connection) -> RedisResult<()> {
         let stream = self.stream();
+        let now = store_time(&mut store).await?;
+        remove_if_ahead(&mut store, &stream, now).await;
         loop {
             // Leases are renewed also without readings.
             let _ = timeout(self.group.renewal_pause(), self.group.changed.notified()).await;
@@ -162,9 +166,14 @@ impl Link {
             let mut read = redis::cmd("XREAD");
             read.arg(&options).arg("STREAMS").arg(self.stream()).arg(&id);
             let reply: Option<StreamReadReply> = read.query_async(&mut store).await?;
-            let entries = reply.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids);
+            let mut entries =
+                reply.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids).peekable();
+            if entries.peek().is_none() && store_clock.is_ahead(time_of(&id), self.clock) {
+                // Entries that follow after the stream was removed have lower numbers.
+                id = format!("{}-0", store_time(&mut store).await?.saturating_sub(max_age));
+            }
             for entry in entries {
-                let added = entry.id.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0);
+                let added = time_of(&entry.id);
                 let age = store_clock.age(added, self.clock);
                 let bytes = entry.map.get(FIELD).map(Vec::<u8>::from_redis_value_ref);
                 if age < MAX_AGE
@@ -181,6 +190,11 @@ impl Link {
             }
         }
     }
+}
+
+/// The store's time in the number of an entry, in milliseconds.
+fn time_of(id: &str) -> u64 {
+    id.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0)
 }
 
 /// The time of a claim, as the script has it.

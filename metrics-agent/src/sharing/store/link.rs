@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::stream_size::AverageSize;
 use crate::runtime::clock::Clock;
 use crate::sharing::feed::PoolFeed;
-use crate::store::{Connection, StoreAddress, StoreClock, backoff, store_time};
+use crate::store::{Connection, StoreAddress, StoreClock, backoff, remove_if_ahead, store_time};
 
 /// The field of an entry with the message.
 const FIELD: &str = "m";
@@ -138,7 +138,9 @@ impl Link {
             }
             if trimmed.is_none_or(|trimmed| now.saturating_sub(trimmed) >= TRIM_EVERY) {
                 trimmed = Some(now);
-                let oldest = store_time(&mut store).await?.saturating_sub(millis(MAX_AGE));
+                let now = store_time(&mut store).await?;
+                remove_if_ahead(&mut store, &self.key, now).await;
+                let oldest = now.saturating_sub(millis(MAX_AGE));
                 pipeline.add_command(trim(&self.key, oldest)).ignore();
                 pipeline.cmd("EXPIRE").arg(&self.key).arg(2 * MAX_AGE.as_secs()).ignore();
             }
@@ -182,6 +184,11 @@ impl Link {
                 }
                 id = entry.id;
             }
+            if count == 0 && EntryId::parse(&id).is_some_and(|last| offset.is_ahead(last.ms, self.clock)) {
+                // Entries that follow after the stream was removed have lower numbers.
+                let now = store_time(&mut store).await?;
+                id = format!("{}-0", position.begin(now, now.saturating_sub(millis(MAX_AGE))));
+            }
             if count < READ_AT_ONCE {
                 self.progress.has_read_all(self.clock.now());
             }
@@ -196,9 +203,9 @@ impl Link {
         match Stored::decode(bytes) {
             Ok(stored) if stored.format == CHANGES_FORMAT => {
                 if stored.agent != self.agent {
-                    self.metrics.read.inc();
                     let age = since_added.saturating_add(Duration::from_millis(stored.age_ms));
-                    self.feed.push(stored.sender, age, stored.changes);
+                    let is_taken = self.feed.push(stored.sender, age, stored.changes);
+                    if is_taken { &self.metrics.read } else { &self.metrics.unreadable }.inc();
                 }
             }
             Ok(_) | Err(_) => {

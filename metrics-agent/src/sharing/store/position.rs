@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 /// earlier numbers since.
 const OVERLAP: Duration = Duration::from_secs(2);
 
+/// Most entries that are remembered, of those that a new connection reads again.
+const MAX_RECENT: usize = 1 << 16;
+
 /// The number of an entry: milliseconds of the store's clock, and a count within them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EntryId {
@@ -42,7 +45,7 @@ impl ReadPosition {
         self.last = Some(entry);
         let is_new = self.recent.insert(entry);
         while let Some(oldest) = self.recent.first()
-            && oldest.ms < entry.ms.saturating_sub(overlap())
+            && (oldest.ms < entry.ms.saturating_sub(overlap()) || self.recent.len() > MAX_RECENT)
         {
             self.recent.pop_first();
         }

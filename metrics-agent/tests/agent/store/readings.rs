@@ -156,6 +156,33 @@ async fn another_agent_takes_over_within_three_intervals() {
 }
 
 #[tokio::test]
+async fn a_lease_that_does_not_expire_and_a_stream_with_the_last_number_stop_no_scrapes() {
+    let store = Store::start(&[]).await;
+    let server = model_server().await;
+    let one = agent(&store.url(), &[&server], INTERVAL).await;
+    let two = agent(&store.url(), &[&server], INTERVAL).await;
+    until_each_is_scraped_by_one(&[&one, &two], 1).await;
+    let keys = store.command("KEYS endpoint-picker/scrapes/*").await;
+    let lease = keys.lines().find(|line| line.starts_with("endpoint-picker/scrapes/")).unwrap();
+    assert_eq!(store.command(&format!("SET {lease} another")).await, "+OK\r\n");
+    let scrapes = server.requests();
+    eventually("it is scraped", async || (server.requests() > scrapes + 5).then_some(())).await;
+    let left = store.command(&format!("PTTL {lease}")).await;
+    assert!(!left.starts_with(":-"), "the lease expires again: {left}");
+
+    let last = format!("{0}-{0}", u64::MAX);
+    store.add("endpoint-picker/readings/{default}", &last, "r", b"any").await;
+    server.set_behaviour(Behaviour::Text(load(77, 2)));
+    for agent in [&one, &two] {
+        agent.reading_where("the change", |reading| reading.waiting == Some(77)).await;
+    }
+    eventually("one agent scrapes for both", async || {
+        (scrapes_per_interval(&server, 10).await < 1.3).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_server_that_refuses_connections_is_unready_for_all_agents() {
     let store = Store::start(&[]).await;
     let mut server = model_server().await;

@@ -105,6 +105,21 @@ impl Store {
         .await;
     }
 
+    /// Adds an entry with one field to a stream, under this number.
+    pub(super) async fn add(&self, stream: &str, id: &str, field: &str, value: &[u8]) {
+        let mut command = b"*5\r\n".to_vec();
+        for argument in [b"XADD", stream.as_bytes(), id.as_bytes(), field.as_bytes(), value] {
+            command.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            command.extend_from_slice(argument);
+            command.extend_from_slice(b"\r\n");
+        }
+        let mut connection = TcpStream::connect(self.address).await.unwrap();
+        connection.write_all(&command).await.unwrap();
+        let mut answer = [0; 1];
+        connection.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"$", "the number of the entry");
+    }
+
     /// Sends a command without spaces in its arguments, and returns the beginning of the answer.
     pub(super) async fn command(&self, command: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();

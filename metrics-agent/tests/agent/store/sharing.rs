@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::time::Instant;
 
+use endpoint_picker_wire::changes::Stored;
+use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use metrics_agent::agent::Settings;
 use metrics_agent::catalogue::watch;
 use metrics_agent::sharing::Share;
@@ -13,6 +15,9 @@ use super::server::Store;
 use super::{agent, model_server, until_read};
 use crate::changes::{exchange, send, send_to};
 use crate::harness::{Agent, eventually, options_for, scraping};
+
+/// The stream of the pool `default`.
+const STREAM: &str = "endpoint-picker/changes/{default}";
 
 #[tokio::test]
 async fn proxies_of_two_agents_share_through_the_store_and_other_pools_do_not() {
@@ -75,6 +80,52 @@ async fn pools_of_one_name_in_the_files_of_two_namespaces_do_not_share() {
     let (_, deliveries) = send_to(&other, "llama", &exchange(4, &[], None)).await;
     let texts: Vec<_> = deliveries.iter().map(|(text, _)| text.as_str()).collect();
     assert_eq!(texts, ["from b"]);
+}
+
+#[tokio::test]
+async fn an_entry_that_is_too_large_is_passed_over_and_keeps_nothing_back() {
+    let store = Store::start(&[]).await;
+    let url = store.url();
+    let server = model_server().await;
+    let (one, two) = (agent("default", &url, &server).await, agent("default", &url, &server).await);
+    for agent in [&one, &two] {
+        send(agent, &exchange(9, &[], None)).await;
+    }
+    let changes = vec![b'x'; 24 << 20].into();
+    let large = Stored { format: CHANGES_FORMAT, agent: 7, sender: 7, age_ms: 0, changes };
+    store.add(STREAM, "*", "m", &large.encode_to_vec()).await;
+    send(&one, &exchange(1, &[], Some("from one"))).await;
+    until_read(&two, 2, "from one").await;
+    for agent in [&one, &two] {
+        eventually("it is counted", async || {
+            (agent.metric("metrics_agent_store_unreadable_total").await.to_string() == "1").then_some(())
+        })
+        .await;
+        let (_, deliveries) = send(agent, &exchange(9, &[], None)).await;
+        assert!(deliveries.iter().all(|(text, _)| text == "from one"), "{} messages", deliveries.len());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_has_had_the_last_number_is_removed_and_used_again() {
+    let store = Store::start(&[]).await;
+    let url = store.url();
+    let server = model_server().await;
+    let (one, two) = (agent("default", &url, &server).await, agent("default", &url, &server).await);
+    send(&one, &exchange(1, &[], Some("before"))).await;
+    until_read(&two, 2, "before").await;
+    let last = format!("{0}-{0}", u64::MAX);
+    store.add(STREAM, &last, "m", b"any").await;
+    for agent in [&one, &two] {
+        eventually("it is read", async || {
+            (agent.metric("metrics_agent_store_unreadable_total").await > 0.5).then_some(())
+        })
+        .await;
+    }
+    send(&one, &exchange(1, &[], Some("from one"))).await;
+    until_read(&two, 2, "from one").await;
+    send(&two, &exchange(2, &[], Some("from two"))).await;
+    until_read(&one, 1, "from two").await;
 }
 
 #[tokio::test]
