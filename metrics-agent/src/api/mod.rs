@@ -3,6 +3,7 @@
 pub mod access;
 mod changes;
 pub mod connections;
+mod earlier;
 mod error;
 mod health;
 pub mod metrics;

@@ -62,7 +62,8 @@ pub struct ApiState {
 impl ApiState {
     /// A pool with its proxies' reports and what they share; `None` until it has an endpoint set.
     pub(super) fn status(&self, publisher: &PoolPublisher) -> Option<PoolStatus> {
-        let mut status = build::of_pool(publisher, &self.reports, self.clock.now())?;
+        let mut status =
+            build::of_pool(publisher, &self.reports, self.history.state_times(), self.clock.now())?;
         let shared = self.feeds.as_ref().map(|feeds| feeds.status(&status.pool));
         status.unknown_pools = self.reports.unknown_pools.recent();
         status.sharing = shared.map(build::of_shared);

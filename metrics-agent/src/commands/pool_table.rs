@@ -3,16 +3,16 @@
 use core::fmt;
 
 use crate::api::pools::status::{
-    EndpointStatus, LoraStatus, PoolStatus, ProxyStatus, ShadowCounts, SharingProxyStatus, SharingStatus,
-    State, TrafficStatus, UnknownPool,
+    EndpointStatus, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, ShadowCounts, SharingProxyStatus,
+    SharingStatus, State, TrafficStatus, UnknownPool,
 };
 use crate::commands::columns::{self, NOTHING, printable};
 use crate::commands::queue_table;
 
-const HEADER: [&str; 12] = [
+const HEADER: [&str; 14] = [
     "ENDPOINT",
     "STATE",
-    "QUEUE",
+    "WAITING",
     "RUNNING",
     "KV CACHE",
     "BLOCKS",
@@ -20,6 +20,8 @@ const HEADER: [&str; 12] = [
     "IN FLIGHT",
     "TOKENS",
     "PICKS/S",
+    "ERRORS/S",
+    "FIRST BYTE",
     "AGE",
     "LORA ADAPTERS",
 ];
@@ -40,8 +42,11 @@ impl fmt::Display for PoolStatus {
             )?;
             writeln!(f, "the last one {} ago)", age(*age_ms))
         })?;
+        if let Some(traffic) = &self.traffic {
+            writeln!(f, "{}", traffic_line(traffic))?;
+        }
         writeln!(f)?;
-        columns::write(f, HEADER, self.endpoints.iter().map(row), 2..11)?;
+        columns::write(f, HEADER, self.endpoints.iter().map(row), 2..13)?;
         if let Some(queue) = &self.queue {
             queue_table::write(f, queue)?;
         }
@@ -101,11 +106,11 @@ impl PoolStatus {
     }
 }
 
-fn row(endpoint: &EndpointStatus) -> [String; 12] {
+fn row(endpoint: &EndpointStatus) -> [String; 14] {
     let sent = |cell: fn(TrafficStatus) -> Option<String>| endpoint.sent.and_then(cell);
     let texts = [
         Some(printable(&endpoint.name)),
-        Some(words(endpoint.state).to_owned()),
+        Some(state(endpoint)),
         endpoint.waiting.map(|count| count.to_string()),
         endpoint.running.map(|count| count.to_string()),
         endpoint.kv_usage.map(|usage| format!("{:.0} %", usage * 100.0)),
@@ -114,10 +119,46 @@ fn row(endpoint: &EndpointStatus) -> [String; 12] {
         sent(|sent| Some(sent.requests.to_string())),
         sent(|sent| Some(sent.tokens.to_string())),
         sent(|sent| sent.picks_per_second.map(|rate| format!("{rate:.1}"))),
+        sent(|sent| sent.errors_per_second.map(|rate| format!("{rate:.1}"))),
+        sent(|sent| sent.first_byte_ms.map(|times| response_time(times.p50))),
         endpoint.age_ms.map(age),
         endpoint.lora.as_ref().map(adapters),
     ];
     texts.map(|text| text.unwrap_or_else(|| NOTHING.to_owned()))
+}
+
+/// The state, and if it is not ready its reason and how long it has lasted.
+fn state(endpoint: &EndpointStatus) -> String {
+    let words = words(endpoint.state);
+    let details = [endpoint.reason.as_deref().map(printable), endpoint.since_ms.map(age)];
+    let details: Vec<_> = details.into_iter().flatten().collect();
+    if endpoint.state == State::Ready || details.is_empty() {
+        words.to_owned()
+    } else {
+        format!("{words} ({})", details.join(", "))
+    }
+}
+
+/// The traffic of all proxies lately.
+fn traffic_line(traffic: &PoolTraffic) -> String {
+    let rate = |rate: Option<f64>| rate.map_or_else(|| NOTHING.to_owned(), |rate| format!("{rate:.1}"));
+    let rejected = traffic.rejected_per_second.iter().filter(|(_, rate)| **rate > 0.0);
+    let rejected: Vec<_> = rejected.map(|(status, rate)| format!("{rate:.1} × {status}")).collect();
+    let rejected = if rejected.is_empty() { "0.0".to_owned() } else { rejected.join(" and ") };
+    let first_token = traffic.first_token_ms.map_or_else(
+        || NOTHING.to_owned(),
+        |times| format!("p50 {}, p95 {}", response_time(times.p50), response_time(times.p95)),
+    );
+    let hits =
+        traffic.prefix_hits.map_or_else(|| NOTHING.to_owned(), |hits| format!("{:.1} %", hits * 100.0));
+    let (routed, abstained) = (rate(traffic.routed_per_second), rate(traffic.abstained_per_second));
+    format!(
+        "requests/s: {routed} routed, {abstained} left to Envoy, {rejected} rejected; time to first token: {first_token}; prefix hits: {hits}"
+    )
+}
+
+fn response_time(ms: f64) -> String {
+    if ms < 1000.0 { format!("{ms:.0} ms") } else { format!("{:.1} s", ms / 1000.0) }
 }
 
 fn adapters(lora: &LoraStatus) -> String {
@@ -147,13 +188,18 @@ fn words(state: State) -> &'static str {
 }
 
 fn age(ms: u64) -> String {
-    if ms < 1000 { format!("{ms} ms") } else { format!("{:.1} s", ms as f64 / 1000.0) }
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..10_000 => format!("{:.1} s", ms as f64 / 1000.0),
+        10_000..120_000 => format!("{} s", ms / 1000),
+        _ => format!("{} min", ms / 60_000),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pools::status::{FilterForm, StoreStatus};
+    use crate::api::pools::status::{FilterForm, ResponseTimes, StoreStatus};
 
     fn endpoint(name: &str, state: State) -> EndpointStatus {
         EndpointStatus {
@@ -161,6 +207,8 @@ mod tests {
             address: "10.0.0.1:8000".to_owned(),
             labels: [].into(),
             state,
+            reason: None,
+            since_ms: None,
             age_ms: None,
             waiting: None,
             running: None,
@@ -194,6 +242,8 @@ mod tests {
                 requests: 4,
                 tokens: 1300,
                 failing: false,
+                errors_per_second: Some(0.25),
+                first_byte_ms: Some(ResponseTimes { p50: 42.4, p95: 1234.0 }),
             }),
             ..endpoint("default/a", State::Saturated)
         };
@@ -208,7 +258,9 @@ mod tests {
             rejected: [(429, 2), (503, 3)].into(),
             ..ProxyStatus::default()
         };
-        let endpoints = vec![busy, endpoint("default/new", State::NoReading)];
+        let (reason, since_ms) = (Some("connection\u{1b} refused".to_owned()), Some(41_900));
+        let new = EndpointStatus { reason, since_ms, ..endpoint("default/new", State::NoReading) };
+        let endpoints = vec![busy, new];
         let store = StoreStatus { connected: true, read_behind_ms: 4, unwritten: 0, write_behind_ms: 0 };
         let sharing = SharingStatus {
             proxies: vec![SharingProxyStatus {
@@ -223,15 +275,24 @@ mod tests {
             pool: "p".to_owned(),
             endpoints,
             proxies: vec![proxy],
+            traffic: Some(PoolTraffic {
+                routed_per_second: Some(27.96),
+                served_elsewhere_per_second: Some(0.0),
+                abstained_per_second: Some(0.0),
+                rejected_per_second: [(429, 1.5), (503, 0.0)].into(),
+                first_token_ms: Some(ResponseTimes { p50: 120.4, p95: 2_345.0 }),
+                prefix_hits: Some(0.6321),
+            }),
             sharing: Some(sharing),
             ..PoolStatus::default()
         };
         let expected = "\
 pool p: 1 saturated, 1 no reading
+requests/s: 28.0 routed, 0.0 left to Envoy, 1.5 × 429 rejected; time to first token: p50 120 ms, p95 2.3 s; prefix hits: 63.2 %
 
-ENDPOINT     STATE       QUEUE  RUNNING  KV CACHE  BLOCKS  BLOCK SIZE  IN FLIGHT  TOKENS  PICKS/S    AGE  LORA ADAPTERS
-default/a    saturated      12        3      43 %   27120          16          4    1300      2.2  1.2 s  sql, de (waiting)
-default/new  no reading      -        -         -       -           -          -       -        -      -  -
+ENDPOINT     STATE                                   WAITING  RUNNING  KV CACHE  BLOCKS  BLOCK SIZE  IN FLIGHT  TOKENS  PICKS/S  ERRORS/S  FIRST BYTE    AGE  LORA ADAPTERS
+default/a    saturated                                    12        3      43 %   27120          16          4    1300      2.2       0.2       42 ms  1.2 s  sql, de (waiting)
+default/new  no reading (connection\u{fffd} refused, 41 s)        -        -         -       -           -          -       -        -         -           -      -  -
 
 proxy \"envoy-1\" (wasm 1.2.3): 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
 proxy \"envoy-1\" sent 4 of these to servers that were not picked: Envoy does not follow the picks

@@ -6,9 +6,9 @@ use crate::api::queues::status::{BandStatus, QueueStatus, TenantStatus, WaitPerc
 use crate::commands::columns::{self, NOTHING};
 
 const HEADER: [&str; 9] =
-    ["PRIORITY", "WAITING", "LIMIT", "BYTES", "WAIT P50", "P90", "P99", "DISPATCHED", "OTHER ENDS"];
+    ["PRIORITY", "QUEUED", "LIMIT", "BYTES", "WAIT P50", "P90", "P99", "DISPATCHED", "OTHER ENDS"];
 
-const TENANTS_HEADER: [&str; 7] = ["PRIORITY", "TENANT", "WAITING", "BYTES", "WAIT P50", "P90", "P99"];
+const TENANTS_HEADER: [&str; 7] = ["PRIORITY", "TENANT", "QUEUED", "BYTES", "WAIT P50", "P90", "P99"];
 
 /// Most characters of a tenant's name: clients choose it.
 const MAX_TENANT: usize = 40;
@@ -107,9 +107,9 @@ mod tests {
         let expected = "\
 queue: saturation 1.25, 31 in flight, 2 aborted to make room
 
-PRIORITY  WAITING  LIMIT  BYTES  WAIT P50     P90     P99  DISPATCHED  OTHER ENDS
-       0        0   5000      0         -       -       -           0  -
-     -10       42   5000  51200    7.2 ms  340 ms  12.5 s         900  3 EvictedTTL
+PRIORITY  QUEUED  LIMIT  BYTES  WAIT P50     P90     P99  DISPATCHED  OTHER ENDS
+       0       0   5000      0         -       -       -           0  -
+     -10      42   5000  51200    7.2 ms  340 ms  12.5 s         900  3 EvictedTTL
 ";
         assert!(pool.ends_with(expected), "{pool}");
     }
@@ -129,9 +129,9 @@ PRIORITY  WAITING  LIMIT  BYTES  WAIT P50     P90     P99  DISPATCHED  OTHER END
         let queue = QueueStatus { bands: vec![BandStatus::default(), busy], ..QueueStatus::default() };
         let pool = PoolStatus { pool: "p".to_owned(), queue: Some(queue), ..PoolStatus::default() };
         let expected = "
-PRIORITY  TENANT                                    WAITING  BYTES  WAIT P50     P90     P99
--10       team-a                                         42   4200    7.2 ms  340 ms  12.5 s
--10       \u{fffd}[2Jxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…        3    300         -       -       -
+PRIORITY  TENANT                                    QUEUED  BYTES  WAIT P50     P90     P99
+-10       team-a                                        42   4200    7.2 ms  340 ms  12.5 s
+-10       \u{fffd}[2Jxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…       3    300         -       -       -
 ";
         assert!(pool.to_string().ends_with(expected), "{pool}");
     }

@@ -5,6 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -143,6 +144,13 @@ impl PoolPublisher {
     /// The newest version; `None` until there is an endpoint set.
     pub fn published(&self) -> Option<Arc<PoolSnapshot>> {
         self.published.borrow().clone()
+    }
+
+    /// Why the last scrapes of endpoints failed, by the endpoints' keys, without those of which they succeeded.
+    pub fn scrape_failures(&self) -> HashMap<u64, Arc<str>> {
+        let Some(members) = self.members.lock().clone() else { return HashMap::new() };
+        let endpoints = members.topology.pool.endpoints().iter().zip(&*members.slots);
+        endpoints.filter_map(|(endpoint, slot)| Some((endpoint.key(), slot.scrape_failure()?))).collect()
     }
 
     /// Counts the endpoints.

@@ -45,6 +45,24 @@ pub enum Reason {
 }
 
 impl ScrapeError {
+    /// The failure in a few words, for the cell of a table.
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                "connection refused".to_owned()
+            }
+            Self::Status(status) => format!("status {status}"),
+            Self::Timeout(limit) => format!("no response within {limit:?}"),
+            Self::NoMetrics => "no metric of its engine".to_owned(),
+            Self::Connect(_)
+            | Self::Tls(_)
+            | Self::Http(_)
+            | Self::LongHead(_)
+            | Self::TooLarge(_)
+            | Self::TooManySeries(_) => self.to_string(),
+        }
+    }
+
     /// The kind of failure.
     pub fn reason(&self) -> Reason {
         match self {

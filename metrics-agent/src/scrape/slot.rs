@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 pub struct Slot {
     reading: Mutex<Reading>,
     kv_usage_metric: Mutex<Option<Arc<str>>>,
+    scrape_failure: Mutex<Option<Arc<str>>>,
     scraped: AtomicBool,
     failing: AtomicBool,
     readers: Mutex<Vec<Arc<Notify>>>,
@@ -41,6 +42,7 @@ impl Slot {
         Arc::new(Self {
             reading: Mutex::new(reading),
             kv_usage_metric: Mutex::default(),
+            scrape_failure: Mutex::default(),
             scraped: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             readers: Mutex::default(),
@@ -72,6 +74,16 @@ impl Slot {
     /// Sets the metric of the reading's KV usage.
     pub fn set_kv_usage_metric(&self, metric: Option<Arc<str>>) {
         *self.kv_usage_metric.lock() = metric;
+    }
+
+    /// Why the last scrape failed, for display; `None` if it succeeded, or another agent scrapes.
+    pub fn scrape_failure(&self) -> Option<Arc<str>> {
+        self.scrape_failure.lock().clone()
+    }
+
+    /// Sets why the last scrape failed.
+    pub fn set_scrape_failure(&self, failure: Option<Arc<str>>) {
+        *self.scrape_failure.lock() = failure;
     }
 
     /// Marks the first scrape as ended, whether it succeeded or failed.

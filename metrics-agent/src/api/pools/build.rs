@@ -7,13 +7,16 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
 
+use super::reason;
+use super::since::StateTimes;
 use super::status::{
     EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, SharingProxyStatus, SharingStatus, State,
     StoreStatus, TrafficStatus,
 };
+use super::traffic;
 use crate::api::queues::status::QueueStatus;
 use crate::api::reports::Reports;
-use crate::api::reports::store::{EndpointTraffic, PoolReports, ProxyReport};
+use crate::api::reports::store::{PoolReports, ProxyReport};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
@@ -21,11 +24,11 @@ use crate::sharing::{LinkStatus, SharedPoolStatus};
 
 /// Values from which an endpoint counts as saturated.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Thresholds {
+pub(super) struct Thresholds {
     /// Waiting requests.
-    waiting: f64,
+    pub(super) waiting: f64,
     /// Share of the KV cache in use.
-    kv_usage: f64,
+    pub(super) kv_usage: f64,
 }
 
 impl Thresholds {
@@ -52,11 +55,24 @@ impl Thresholds {
 pub(in crate::api) fn of_pool(
     publisher: &PoolPublisher,
     reports: &Reports,
+    times: &StateTimes,
     now: Duration,
 ) -> Option<PoolStatus> {
     let published = publisher.published()?;
-    let reports = reports.of(published.topology().pool.name());
-    Some(of_published(&published, &reports, now))
+    let pool = &published.topology().pool;
+    let reports = reports.of(pool.name());
+    let mut status = of_published(&published, &reports, now);
+    let keys = pool.endpoints().iter().map(Endpoint::key);
+    let states = status.endpoints.iter().map(|endpoint| endpoint.state);
+    let since = times.update(pool.name(), keys.clone().zip(states), now);
+    let failures = publisher.scrape_failures();
+    let thresholds = Thresholds::of_policy(published.topology().policy.as_ref());
+    for ((endpoint, key), since) in status.endpoints.iter_mut().zip(keys).zip(since) {
+        endpoint.since_ms = Some(milliseconds(since));
+        let failure = failures.get(&key).map(|failure| &**failure);
+        endpoint.reason = reason::of_state(endpoint, failure, thresholds);
+    }
+    Some(status)
 }
 
 /// A published pool with its proxies' reports.
@@ -66,9 +82,8 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
     let sent = |endpoint: &Endpoint| {
         let key = endpoint.key();
         (!reports.proxies.is_empty()).then(|| {
-            let traffic = reports.proxies.values().filter_map(|report| report.endpoints.get(&key));
-            let picks = reports.picks.get(&key).copied().unwrap_or(0);
-            traffic.fold(TrafficStatus { picks, ..TrafficStatus::default() }, add)
+            let entries = reports.proxies.values().filter_map(|report| report.endpoints.get(&key));
+            traffic::of_endpoint(reports.picks.get(&key).copied().unwrap_or(0), entries)
         })
     };
     let pool = &topology.pool;
@@ -84,6 +99,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
         proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
         unknown_pools: Vec::new(),
         is_of_snapshot: false,
+        traffic: traffic::of_pool(reports.proxies.values().map(|report| &report.recent)),
         sharing: None,
         queue: QueueStatus::of(queues),
     }
@@ -151,6 +167,8 @@ fn of_endpoint(
         address: endpoint.printed_address().to_owned(),
         labels: endpoint.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         state,
+        reason: None,
+        since_ms: None,
         age_ms: age.map(milliseconds),
         waiting: reading.waiting,
         running: reading.running,
@@ -184,18 +202,6 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
         rejected: report.rejected.clone(),
         shadow: report.shadow,
         queue: report.queue.as_ref().map(|(queue, _)| queue.clone()),
-    }
-}
-
-/// Adds up traffic. Counts come from outside and may have any value, so sums saturate.
-fn add(sum: TrafficStatus, traffic: &EndpointTraffic) -> TrafficStatus {
-    let rates = [sum.picks_per_second, traffic.picks_per_second];
-    TrafficStatus {
-        picks: sum.picks,
-        picks_per_second: rates.into_iter().flatten().reduce(|a, b| a + b),
-        requests: sum.requests.saturating_add(traffic.requests),
-        tokens: sum.tokens.saturating_add(traffic.tokens),
-        failing: sum.failing || traffic.failing,
     }
 }
 

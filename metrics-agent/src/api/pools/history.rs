@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
 use super::build;
+use super::since::StateTimes;
 use super::status::{EndpointStatus, PoolStatus, State};
 use crate::api::reports::Reports;
 use crate::publish::pools::Pools;
@@ -28,6 +29,8 @@ const MAX_ENDPOINTS: usize = 1000;
 pub struct History {
     clock: Clock,
     pools: Mutex<HashMap<String, PoolHistory>>,
+    /// Every state is read every two seconds at least.
+    state_times: StateTimes,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +59,7 @@ struct HistoryJson<'a> {
 impl History {
     /// No points.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, pools: Mutex::default() }
+        Self { clock, pools: Mutex::default(), state_times: StateTimes::default() }
     }
 
     /// Adds a point every two seconds, forever.
@@ -67,7 +70,8 @@ impl History {
             ticks.tick().await;
             let statuses = pools.publishers().into_iter();
             let now = self.clock.now();
-            let statuses = statuses.filter_map(|(_, publisher)| build::of_pool(&publisher, &reports, now));
+            let status = |publisher: &_| build::of_pool(publisher, &reports, &self.state_times, now);
+            let statuses = statuses.filter_map(|(_, publisher)| status(&publisher));
             self.add(&statuses.collect::<Vec<_>>());
         }
     }
@@ -76,10 +80,17 @@ impl History {
     fn add(&self, statuses: &[PoolStatus]) {
         let now = self.clock.now();
         let mut pools = self.pools.lock();
-        pools.retain(|name, _| statuses.iter().any(|status| status.pool == *name));
+        let is_served = |name: &str| statuses.iter().any(|status| status.pool == name);
+        pools.retain(|name, _| is_served(name));
+        self.state_times.retain(is_served);
         for status in statuses {
             pools.entry(status.pool.clone()).or_default().add(status, now);
         }
+    }
+
+    /// How long endpoints have been in their states.
+    pub(in crate::api) fn state_times(&self) -> &StateTimes {
+        &self.state_times
     }
 
     /// One pool's points as JSON.
@@ -161,6 +172,8 @@ mod tests {
             address: String::new(),
             labels: BTreeMap::new(),
             state: State::Ready,
+            reason: None,
+            since_ms: None,
             age_ms: Some(0),
             waiting: Some(waiting),
             running: None,

@@ -2,9 +2,12 @@
 
 pub(super) mod build;
 pub mod history;
+mod reason;
 mod refused;
 pub(super) mod routes;
+pub mod since;
 pub(super) mod snapshot;
 pub mod status;
+mod traffic;
 
 pub use build::of_snapshot;

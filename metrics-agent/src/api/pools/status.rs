@@ -26,6 +26,9 @@ pub struct PoolStatus {
     /// Read from a filter's snapshot, which has neither proxies nor unknown pools.
     #[serde(skip)]
     pub is_of_snapshot: bool,
+    /// Traffic of all proxies to the pool lately; absent: no proxy reports, or the agent is older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<PoolTraffic>,
     /// How far behind the proxies and the agent are with shared changes; absent: none are shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingStatus>,
@@ -43,6 +46,33 @@ pub struct UnknownPool {
     pub requests: u64,
     /// Age of the last one.
     pub age_ms: u64,
+}
+
+/// Traffic of all reporting proxies to a pool lately: requests in the last 5 to 10 seconds, responses and prompts in the last half minute
+/// to minute.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolTraffic {
+    /// Requests routed per second; absent until a proxy has reported twice.
+    pub routed_per_second: Option<f64>,
+    /// Of those, requests whose first attempt went to a server that was not picked, per second: Envoy does not follow the picks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_elsewhere_per_second: Option<f64>,
+    /// Requests left to Envoy's load balancing, per second.
+    pub abstained_per_second: Option<f64>,
+    /// Requests that the filter rejected, per second, by HTTP status.
+    pub rejected_per_second: BTreeMap<u32, f64>,
+    /// Time from the choice of the endpoint to the first byte of responses that are streams of tokens; absent: there were none.
+    pub first_token_ms: Option<ResponseTimes>,
+    /// The share of the prompts' blocks that their endpoint had been sent before, 0..=1; absent: there were no prompts.
+    pub prefix_hits: Option<f64>,
+}
+
+/// Percentiles of response times, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "percentiles by their names")]
+pub struct ResponseTimes {
+    pub p50: f64,
+    pub p95: f64,
 }
 
 /// How far behind the proxies and the agent are with shared changes.
@@ -93,6 +123,12 @@ pub struct EndpointStatus {
     pub labels: BTreeMap<String, String>,
     /// The state.
     pub state: State,
+    /// Why it is in this state; absent for a ready endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The time for which it has been in this state, since the agent's start at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
     /// Age of the values below; absent: never scraped.
     pub age_ms: Option<u64>,
     /// Requests waiting in the server's queue.
@@ -175,6 +211,13 @@ pub struct TrafficStatus {
     pub tokens: u64,
     /// Whether a proxy avoids the endpoint, because a request failed there.
     pub failing: bool,
+    /// Failed requests per second, in the last half minute to minute; absent until a proxy has reported twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errors_per_second: Option<f64>,
+    /// Time from the choice of the endpoint to the first byte of its responses' bodies, in the last half minute to minute; absent: there
+    /// were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte_ms: Option<ResponseTimes>,
 }
 
 /// One proxy, as of its last report.

@@ -6,17 +6,14 @@ use std::collections::BTreeMap;
 use super::report::QueueReport;
 use super::tenants::TenantReport;
 use super::waits::Waits;
+use crate::api::earlier::Earlier;
 
 /// Recent waits are those of between one and two of these periods.
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// The waits of a proxy's dispatched requests at earlier times.
 #[derive(Clone, Debug)]
-pub struct EarlierWaits {
-    since: Duration,
-    older: Dispatched,
-    newer: Dispatched,
-}
+pub struct EarlierWaits(Earlier<Dispatched>);
 
 /// Waits by band and by tenant.
 #[derive(Clone, Debug, Default)]
@@ -28,27 +25,23 @@ struct Dispatched {
 impl EarlierWaits {
     /// Those of a proxy's first report: no wait is recent yet.
     pub(in crate::api) fn begin(report: &QueueReport, now: Duration) -> Self {
-        let waits = Dispatched::of(report);
-        Self { since: now, older: waits.clone(), newer: waits }
+        Self(Earlier::begin(Dispatched::of(report), now))
     }
 
     /// Those to compare the proxy's next report with.
     #[must_use]
     pub(in crate::api) fn next(self, report: &QueueReport, now: Duration) -> Self {
-        if now.saturating_sub(self.since) < PERIOD {
-            return self;
-        }
-        Self { since: now, older: self.newer, newer: Dispatched::of(report) }
+        Self(self.0.next(PERIOD, now, || Dispatched::of(report)))
     }
 
     /// The recent waits of a band.
     pub(super) fn of_band(&self, priority: i32, waits: &Waits) -> Waits {
-        recent(waits, self.older.bands.get(&priority))
+        recent(waits, self.0.value().bands.get(&priority))
     }
 
     /// The recent waits of a tenant in a band.
     pub(super) fn of_tenant(&self, priority: i32, fairness_id: &str, waits: &Waits) -> Waits {
-        recent(waits, self.older.tenants.get(&priority).and_then(|tenants| tenants.get(fairness_id)))
+        recent(waits, self.0.value().tenants.get(&priority).and_then(|tenants| tenants.get(fairness_id)))
     }
 }
 

@@ -16,7 +16,7 @@ impl Outcomes {
         let mut outcomes = Vec::new();
         for outcome in Outcome::ALL.map(Outcome::as_str) {
             if let Some(ended) = sent.iter().find(|ended| ended.outcome == outcome) {
-                outcomes.push((outcome, Waits::read(ended)?));
+                outcomes.push((outcome, Waits::read(&ended.waits, ended.wait_seconds)?));
             }
         }
         Ok(Self(outcomes))

@@ -2,10 +2,8 @@
 
 use core::time::Duration;
 
-use endpoint_picker::flow_control::WAIT_BOUNDS;
-use endpoint_picker_wire::report::BandOutcome;
-
 use crate::api::reports::ReportError;
+use endpoint_picker::flow_control::WAIT_BOUNDS;
 
 /// Waits up to each of [`WAIT_BOUNDS`], and those above the last.
 const BUCKETS: usize = WAIT_BOUNDS.len() + 1;
@@ -18,16 +16,16 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Reads the waits of one outcome. Their sum fits into 64 bits.
-    pub(super) fn read(outcome: &BandOutcome) -> Result<Self, ReportError> {
+    /// Reads reported waits. Their sum fits into 64 bits.
+    pub(in crate::api) fn read(reported: &[u64], seconds: f64) -> Result<Self, ReportError> {
         let mut counts = [0; BUCKETS];
-        let sum = outcome.waits.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count));
-        let fits = outcome.waits.len() <= BUCKETS && sum.is_some();
-        if !fits || !outcome.wait_seconds.is_finite() || outcome.wait_seconds < 0.0 {
+        let sum = reported.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count));
+        let fits = reported.len() <= BUCKETS && sum.is_some();
+        if !fits || !seconds.is_finite() || seconds < 0.0 {
             return Err(ReportError::InvalidWaits);
         }
-        counts.iter_mut().zip(&outcome.waits).for_each(|(own, count)| *own = *count);
-        Ok(Self { counts, seconds: outcome.wait_seconds })
+        counts.iter_mut().zip(reported).for_each(|(own, count)| *own = *count);
+        Ok(Self { counts, seconds })
     }
 
     /// Requests that waited.
@@ -48,13 +46,13 @@ impl Waits {
 
     /// These waits without earlier ones.
     #[must_use]
-    pub(super) fn without(&self, earlier: &Self) -> Self {
+    pub(in crate::api) fn without(&self, earlier: &Self) -> Self {
         let mut counts = self.counts;
         counts.iter_mut().zip(&earlier.counts).for_each(|(own, count)| *own = own.saturating_sub(*count));
         Self { counts, seconds: (self.seconds - earlier.seconds).max(0.0) }
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(in crate::api) fn add(&mut self, other: &Self) {
         let counts = self.counts.iter_mut().zip(&other.counts);
         counts.for_each(|(own, count)| *own = own.saturating_add(*count));
         self.seconds += other.seconds;
@@ -62,7 +60,7 @@ impl Waits {
 
     /// Milliseconds within which this share of the waits ended, in between two bounds estimated as Prometheus does; at most the last
     /// bound. `None` without waits.
-    pub(super) fn percentile_ms(&self, share: f64) -> Option<f64> {
+    pub(in crate::api) fn percentile_ms(&self, share: f64) -> Option<f64> {
         let all = self.requests();
         if all == 0 {
             return None;
@@ -85,8 +83,7 @@ mod tests {
     use super::*;
 
     fn waits(counts: &[u64]) -> Waits {
-        let outcome = BandOutcome { waits: counts.to_vec(), wait_seconds: 1.5, ..BandOutcome::default() };
-        Waits::read(&outcome).unwrap()
+        Waits::read(counts, 1.5).unwrap()
     }
 
     #[test]
@@ -111,14 +108,12 @@ mod tests {
 
     #[test]
     fn waits_that_cannot_be_are_refused() {
-        let refused = |waits: Vec<u64>, wait_seconds: f64| {
-            Waits::read(&BandOutcome { waits, wait_seconds, ..BandOutcome::default() }).is_err()
-        };
-        assert!(!refused(vec![u64::MAX; 1], 0.0));
-        assert!(refused(vec![u64::MAX, 1], 0.0));
-        assert!(refused(vec![0; 18], 0.0));
+        let refused = |waits: &[u64], seconds: f64| Waits::read(waits, seconds).is_err();
+        assert!(!refused(&[u64::MAX; 1], 0.0));
+        assert!(refused(&[u64::MAX, 1], 0.0));
+        assert!(refused(&[0; 18], 0.0));
         for seconds in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(refused(vec![1], seconds), "{seconds}");
+            assert!(refused(&[1], seconds), "{seconds}");
         }
     }
 }

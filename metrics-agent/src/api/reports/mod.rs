@@ -6,6 +6,7 @@
 mod error;
 mod limits;
 pub(super) mod receive;
+pub mod recent;
 pub mod store;
 pub mod unknown_pools;
 

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use endpoint_picker::pool::Pool;
 use endpoint_picker_wire::REPORT_FORMAT;
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::error::ReportError;
 use super::limits::{MAX_AGE, MAX_NAME_BYTES, MAX_STATUSES, MAX_VERSION_BYTES};
+use super::recent::{Counts, EarlierCounts, RecentResponses, RecentTraffic};
 use super::unknown_pools::UnknownPools;
 use crate::api::pools::status::{FilterForm, ShadowCounts};
 use crate::api::queues::earlier::EarlierWaits;
@@ -30,7 +32,7 @@ pub struct Reports {
 #[derive(Clone, Debug, Default)]
 pub struct PoolReports {
     /// The last report of each proxy, by the proxy's name.
-    pub proxies: BTreeMap<String, ProxyReport>,
+    pub proxies: BTreeMap<String, Arc<ProxyReport>>,
     /// Picks of each endpoint by all proxies since the first report on the pool, by the endpoint's key. The counts never decrease,
     /// even when proxies join and leave.
     pub picks: HashMap<u64, u64>,
@@ -61,11 +63,14 @@ pub struct ProxyReport {
     pub queue: Option<(QueueReport, EarlierWaits)>,
     /// Traffic to each endpoint that the pool had when the report arrived, by the endpoint's key.
     pub endpoints: HashMap<u64, EndpointTraffic>,
+    /// Its requests and responses lately.
+    pub recent: RecentTraffic,
+    earlier: EarlierCounts,
     generation: u64,
 }
 
 /// Traffic of one proxy to one endpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndpointTraffic {
     /// Picks, since a time that depends on the proxy.
     pub picks: u64,
@@ -77,6 +82,8 @@ pub struct EndpointTraffic {
     pub tokens: u64,
     /// Whether the proxy avoids the endpoint, because a request failed there.
     pub failing: bool,
+    /// Responses lately.
+    pub responses: RecentResponses,
 }
 
 impl Reports {
@@ -100,6 +107,7 @@ impl Reports {
             return Err(ReportError::LongVersion(report.version.len()));
         }
         let queue = report.flow_control.as_ref().map(QueueReport::read).transpose()?;
+        let counts = Counts::read(&report, |key| pool.index_of(key).is_some())?;
         let now = self.clock.now();
         let mut pools = self.pools.lock();
         let PoolReports { proxies, picks } = pools.entry(pool.name().to_owned()).or_default();
@@ -109,6 +117,8 @@ impl Reports {
             return Err(ReportError::TooManyProxies(self.max_proxies));
         }
         let last = proxies.get(&report.proxy).filter(|last| last.generation == report.generation);
+        let begin = || EarlierCounts::begin(&counts, now);
+        let earlier_counts = last.map_or_else(begin, |last| last.earlier.clone());
         let elapsed = last.map(|last| now.saturating_sub(last.at)).filter(|elapsed| !elapsed.is_zero());
         let mut traffic = |entry: &EndpointReport| {
             let before =
@@ -123,6 +133,7 @@ impl Reports {
                 requests: entry.requests,
                 tokens: entry.tokens,
                 failing: entry.failing,
+                responses: earlier_counts.of_endpoint(entry.endpoint, &counts, now),
             }
         };
         let entries = report.endpoints.iter().filter(|entry| pool.index_of(entry.endpoint).is_some());
@@ -152,9 +163,11 @@ impl Reports {
             shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
             queue,
             endpoints: entries.map(|entry| (entry.endpoint, traffic(entry))).collect(),
+            recent: earlier_counts.recent(&counts, now),
+            earlier: earlier_counts.next(&counts, now),
             generation: report.generation,
         };
-        proxies.insert(report.proxy, stored);
+        proxies.insert(report.proxy, Arc::new(stored));
         Ok(())
     }
 

@@ -172,6 +172,7 @@ impl Group {
                 let metric = (!kv_usage_metric.is_empty()).then(|| kv_usage_metric.into());
                 slot.set_kv_usage_metric(metric);
             }
+            slot.set_scrape_failure(None);
             slot.mark_scraped();
             slot.notify_readers();
             taken += 1;

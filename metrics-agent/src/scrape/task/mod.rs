@@ -43,6 +43,8 @@ pub(super) struct Task {
     is_ready_by_discovery: bool,
     /// Failed scrapes since the last success.
     failures: u32,
+    /// Why the last scrape failed.
+    failure: Option<Reason>,
     /// The endpoint's part in scraping once for all agents; `None`: this agent scrapes for itself.
     shared: Option<SharedScrape>,
     /// Pauses after costly failures in a row, each twice as long as the one before.
@@ -74,6 +76,7 @@ impl Task {
             restarts,
             is_ready_by_discovery: pod.is_some(),
             failures: 0,
+            failure: None,
             shared,
             pauses,
         }
@@ -105,6 +108,7 @@ impl Task {
     fn take_over(&mut self) {
         self.restarts.take_over(self.slot.reading().cached_since);
         self.failures = 0;
+        self.failure = None;
         self.client.refusals = 0;
     }
 
@@ -158,6 +162,9 @@ impl Task {
         let cached_since = self.restarts.scraped(extraction.process, clock::since_epoch());
         self.slot.set_values(Reading { cached_since, ..extraction.reading }, now);
         self.slot.set_kv_usage_metric(extraction.kv_usage_metric);
+        if self.failure.take().is_some() {
+            self.slot.set_scrape_failure(None);
+        }
         if core::mem::take(&mut self.failures) > 0 {
             tracing::info!(endpoint = self.endpoint, "scrapes succeed again");
         }
@@ -168,6 +175,9 @@ impl Task {
     fn failed(&mut self, error: &ScrapeError) -> bool {
         self.metrics.count_error(error.reason());
         self.failures = self.failures.saturating_add(1);
+        if self.failure.replace(error.reason()) != Some(error.reason()) {
+            self.slot.set_scrape_failure(Some(error.brief().into()));
+        }
         if self.failures == 1 {
             tracing::warn!(endpoint = self.endpoint, address = %self.address, %error, "scrapes fail");
         }

@@ -9,6 +9,8 @@ use crate::api::pools::status::{
 
 fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> EndpointStatus {
     EndpointStatus {
+        reason: None,
+        since_ms: None,
         name: name.to_owned(),
         address: String::new(),
         labels: BTreeMap::new(),
@@ -28,6 +30,7 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
             requests: 2,
             tokens: 300,
             failing: false,
+            ..TrafficStatus::default()
         }),
     }
 }

@@ -6,6 +6,7 @@ use endpoint_picker_wire::Message;
 use super::*;
 use crate::publish::snapshot::{Topology, Versions};
 use crate::runtime::clock::Clock;
+use crate::scrape::slot::Slot;
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -113,4 +114,115 @@ fn a_status_survives_a_round_trip_through_json() {
     let json = serde_json::to_string(&status).unwrap();
     assert!(json.contains(r#""state":"ready""#), "{json}");
     assert_eq!(serde_json::from_str::<PoolStatus>(&json).unwrap(), status);
+}
+
+/// A publisher of these endpoints, whose slots are returned too, after the changes of `set`.
+fn publisher(clock: Clock, hosts: u8) -> (PoolPublisher, Vec<Arc<Slot>>) {
+    let publisher = PoolPublisher::new(clock);
+    let slots: Vec<_> = (0..hosts).map(|_| Slot::new()).collect();
+    publisher.install(Topology { pool: pool(hosts), policy: None }, slots.clone());
+    (publisher, slots)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_has_its_reason_and_the_time_since_when_it_lasts() {
+    let clock = Clock::start();
+    let (publisher, slots) = publisher(clock, 5);
+    let values = |waiting, kv_usage| Reading {
+        waiting: Some(waiting),
+        kv_usage: Some(kv_usage),
+        ..Reading::default()
+    };
+    for slot in &slots[..4] {
+        slot.set_values(values(0, 0.0), clock.now());
+    }
+    let publishing = Arc::new(publisher);
+    let _publishing = tokio_util::task::AbortOnDropHandle::new(tokio::spawn({
+        let publishing = Arc::clone(&publishing);
+        async move { publishing.publish_changes().await }
+    }));
+    let (reports, times) = (Reports::new(clock, 4), StateTimes::default());
+    let texts = async || {
+        publishing.note_change();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let status = of_pool(&publishing, &reports, &times, clock.now()).unwrap();
+        let text = |it: &EndpointStatus| {
+            format!("{} {}", it.reason.as_deref().unwrap_or("-"), it.since_ms.unwrap() / 1000)
+        };
+        status.endpoints.iter().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(texts().await, ["- 0", "- 0", "- 0", "- 0", "not scraped yet 0"]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    slots[0].set_ready(false);
+    slots[0].set_scrape_failure(Some("connection refused".into()));
+    slots[1].set_values(values(8, 0.0), clock.now());
+    slots[2].set_values(values(9, 0.923), clock.now());
+    slots[4].set_scrape_failure(Some("status 404 Not Found".into()));
+    texts().await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let expected = [
+        "connection refused 1",
+        "8 waiting, limit 5 1",
+        "9 waiting, limit 5; KV cache 92 %, limit 80 % 1",
+        "no new values 0",
+        "status 404 Not Found 2",
+    ];
+    assert_eq!(texts().await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
+    use endpoint_picker_wire::report::{EndpointReport, Rejected, Report, Waits};
+
+    let clock = Clock::start();
+    let reports = Reports::new(clock, 4);
+    let pool = pool(1);
+    // In each second a proxy routes ten requests, of which one fails, and all others take 50 to 100 ms.
+    let report = |proxy: &str, second: u64| Report {
+        format: endpoint_picker_wire::REPORT_FORMAT,
+        proxy: proxy.to_owned(),
+        routed: 1_000_000 + 10 * second,
+        served_elsewhere: second,
+        abstained: 2 * second,
+        rejected: vec![Rejected { status: 429, requests: 3 * second }],
+        prompt_blocks: 100 * second,
+        prompt_blocks_matched: 75 * second,
+        first_token: Some(Waits { counts: vec![7, 0, 0, 0, 0, 0, 0, 9 * second], seconds: 1.0 }),
+        endpoints: vec![EndpointReport {
+            endpoint: pool.endpoints()[0].key(),
+            failures: 500 + second,
+            first_byte: Some(Waits { counts: vec![0, 0, 0, 0, 0, 0, 0, 9 * second], seconds: 1.0 }),
+            ..EndpointReport::default()
+        }],
+        ..Report::default()
+    };
+    let send = |second| {
+        for proxy in ["a", "b"] {
+            reports.add(&pool, report(proxy, second)).unwrap();
+        }
+        let reports = reports.of("p");
+        let recent = traffic::of_pool(reports.proxies.values().map(|report| &report.recent)).unwrap();
+        let key = pool.endpoints()[0].key();
+        (recent, traffic::of_endpoint(0, reports.proxies.values().map(|report| &report.endpoints[&key])))
+    };
+    let (first, endpoint) = send(0);
+    assert_eq!(first, crate::api::pools::status::PoolTraffic::default(), "the counts before are not recent");
+    assert_eq!((endpoint.errors_per_second, endpoint.first_byte_ms), (None, None));
+    for second in 1..=100 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let (recent, endpoint) = send(second);
+        let rates = (recent.routed_per_second, recent.abstained_per_second, recent.rejected_per_second[&429]);
+        assert_eq!(rates, (Some(20.0), Some(4.0), 6.0), "second {second}");
+        assert_eq!(recent.served_elsewhere_per_second, Some(2.0));
+        assert_eq!(recent.prefix_hits, Some(0.75));
+        let times = recent.first_token_ms.unwrap();
+        assert_eq!((times.p50, times.p95), (75.0, 97.5));
+        assert_eq!((endpoint.errors_per_second, endpoint.first_byte_ms), (Some(2.0), Some(times)));
+    }
+    let malformed =
+        Report { first_token: Some(Waits { counts: vec![0; 18], seconds: 0.0 }), ..report("a", 101) };
+    assert!(reports.add(&pool, malformed).is_err());
+    let mut malformed = report("a", 101);
+    malformed.endpoints[0].first_byte = Some(Waits { counts: vec![1], seconds: f64::NAN });
+    assert!(reports.add(&pool, malformed).is_err());
 }

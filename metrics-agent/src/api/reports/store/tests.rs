@@ -81,7 +81,7 @@ async fn endpoints_that_the_pool_does_not_have_are_left_out() {
     reports.add(&pool(), report).unwrap();
     let stored = &reports.of("p").proxies["a"];
     assert_eq!(stored.endpoints.keys().collect::<Vec<_>>(), [&key(0)]);
-    let traffic = stored.endpoints[&key(0)];
+    let traffic = &stored.endpoints[&key(0)];
     assert_eq!((traffic.picks, traffic.requests, traffic.tokens), (5, 2, 300));
 }
 
