@@ -35,7 +35,7 @@ pub(crate) const ENCODERS: &str = "x-encoder-hosts-ports";
 pub(crate) const RANK: &str = "x-data-parallel-host-port";
 
 /// The endpoint that served; the proxy sets it.
-const SERVED: &str = "x-gateway-destination-endpoint-served";
+pub(crate) const SERVED: &str = "x-gateway-destination-endpoint-served";
 
 /// Headers that steer the request behind this filter. A client that could set one could choose its own server; with an
 /// original-destination cluster it could reach any address.

@@ -6,7 +6,16 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use endpoint_picker_wire::endpoint_scores;
 
-use crate::headers::{EXPLANATION, FALLBACK, LONGEST_VALUE, NO_FALLBACK, SCORES};
+use crate::headers::{DESTINATION, EXPLANATION, FALLBACK, LONGEST_VALUE, NO_FALLBACK, SCORES, SERVED};
+
+/// The namespace of the metadata that Envoy's balancers read, of requests and of endpoints.
+pub const LB: &str = "envoy.lb";
+
+/// The key in [`LB`] of [`Metadata::NoFallback`].
+pub const FALLBACK_KEY: &str = "endpoint-picker-fallback";
+
+/// The picker's keys in [`LB`]. A label of an endpoint under one of them would match requests.
+pub const LB_KEYS: [&str; 4] = [DESTINATION, FALLBACK_KEY, SCORES, SERVED];
 
 /// Bytes of scores that fit into a header value: four letters of base64 carry three bytes.
 const MAX_SCORES_BYTES: usize = LONGEST_VALUE / 4 * 3;

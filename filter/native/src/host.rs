@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker::packed;
 use endpoint_picker_engine::headers::{DESTINATION, NO_FALLBACK, SCORES};
-use endpoint_picker_engine::metadata::Metadata;
+use endpoint_picker_engine::metadata::{FALLBACK_KEY, LB, Metadata};
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result, Resume};
 use endpoint_picker_wire::endpoint_scores_field;
 
@@ -16,14 +16,8 @@ use crate::clock;
 use crate::cluster::{Pick, filter_state_key};
 use crate::config::Steering;
 
-/// The namespace of the cluster's metadata.
-const LB: &str = "envoy.lb";
-
 /// The namespace of the explanation.
 const PICKER: &str = "endpoint-picker";
-
-/// The key in [`LB`] that keeps the cluster's balancer from other endpoints.
-const FALLBACK_KEY: &str = "endpoint-picker-fallback";
 
 /// Bytes of the scores in metadata at most.
 const MAX_SCORES_BYTES: usize = 8191;

@@ -5,15 +5,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use endpoint_picker::pool::Endpoint;
+use endpoint_picker_engine::headers::DESTINATION;
+use endpoint_picker_engine::metadata::{LB, LB_KEYS};
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
 const LOAD_ASSIGNMENT: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-
-/// The metadata namespace that Envoy's subset load balancer compares.
-const LB_NAMESPACE: &str = "envoy.lb";
-/// The metadata key of an endpoint's address, equal to the key of the picker's choice in a request's metadata.
-const DESTINATION: &str = "x-gateway-destination-endpoint";
 
 /// The placeholder of the pool's name in a path or a cluster's name.
 const POOL: &str = "{pool}";
@@ -103,15 +100,17 @@ impl EdsFile {
     }
 }
 
-/// An endpoint as Envoy's `LbEndpoint`, with its labels and address as metadata for a subset load balancer.
+/// An endpoint as Envoy's `LbEndpoint`, with its labels and address as metadata for a subset load balancer. The address has the key of the
+/// picker's choice in a request's metadata; no label takes the place of a key of the picker.
 fn host(endpoint: &Endpoint) -> Value {
     let (ip, port) = (endpoint.address().ip().to_string(), endpoint.address().port());
-    let labels = endpoint.labels().map(|(key, value)| (key.to_owned(), value.into()));
-    let mut metadata: Map<String, Value> = labels.collect();
+    let labels = endpoint.labels().filter(|(key, _)| !LB_KEYS.contains(key));
+    let mut metadata: Map<String, Value> =
+        labels.map(|(key, value)| (key.to_owned(), value.into())).collect();
     metadata.insert(DESTINATION.to_owned(), endpoint.printed_address().into());
     json!({
         "endpoint": {"address": {"socket_address": {"address": ip, "port_value": port}}},
-        "metadata": {"filter_metadata": {LB_NAMESPACE: metadata}},
+        "metadata": {"filter_metadata": {LB: metadata}},
     })
 }
 
@@ -203,8 +202,14 @@ mod tests {
     #[test]
     fn hosts_carry_their_labels_and_address_for_the_subset_load_balancer() {
         let labelled = |zone: &str| {
-            // A label cannot replace the address.
-            let labels = [("zone", zone), ("x-gateway-destination-endpoint", "10.9.9.9:1")];
+            // A label cannot replace the address, nor match the mark of a request that must not leave its hint.
+            let labels = [
+                ("zone", zone),
+                ("x-gateway-destination-endpoint", "10.9.9.9:1"),
+                ("endpoint-picker-fallback", "none"),
+                ("x-gateway-destination-endpoint-scores", "1"),
+                ("x-gateway-destination-endpoint-served", "10.9.9.9:1"),
+            ];
             let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
             [Endpoint::new("a".to_owned(), "10.0.0.1:8000".parse().unwrap(), labels)]
         };

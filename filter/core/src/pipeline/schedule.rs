@@ -1,5 +1,9 @@
 //! The third step of a decision: the profiles choose.
 
+use core::num::NonZeroU16;
+
+use hashbrown::HashSet;
+
 use super::Pipeline;
 use crate::cycle::Cycle;
 use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
@@ -95,16 +99,14 @@ impl Pipeline {
         if cycle.request.subset.is_hint() {
             endpoints.extend(self.rest_of_hint(run, cycle, rng));
         }
-        let through = |rank: usize| {
-            let shared =
-                schedule.primary_port.map(|port| (cycle.endpoint(rank).address().ip(), port.get()).into());
-            shared.and_then(|address| cycle.pool.index_at(address)).unwrap_or(rank)
-        };
+        if let Some(port) = schedule.primary_port {
+            endpoints = through_port(port, &endpoints, cycle);
+        }
         let stages = self.stages(&decision.runs);
         decision.reservations = self.reservations(cycle, &stages);
         decision.response_headers = self.headers_of_stages(cycle, &stages);
         decision.prompt = prompt_blocks(cycle, first);
-        decision.outcome = Outcome::Route(endpoints.into_iter().map(through).collect());
+        decision.outcome = Outcome::Route(endpoints);
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
         Ok(())
@@ -135,6 +137,17 @@ impl Pipeline {
         });
         headers.collect()
     }
+}
+
+/// The endpoints at this port of the ranks' servers, or the rank where the pool has none. Ranks of one server have one, which is listed
+/// once: another attempt would go to the same server.
+fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> Vec<usize> {
+    let mut listed = HashSet::new();
+    let endpoints = ranks.iter().map(|&rank| {
+        let address = (cycle.endpoint(rank).address().ip(), port.get()).into();
+        cycle.pool.index_at(address).unwrap_or(rank)
+    });
+    endpoints.filter(|endpoint| listed.insert(*endpoint)).collect()
 }
 
 /// Blocks of the prompt that were sent to the endpoint before, by the first prefix producer.

@@ -1,11 +1,16 @@
 //! Lists of texts in one buffer, as Envoy hands them to a proxy-wasm filter.
 
+/// Reads the items of a metadata list value that are UTF-8.
+pub fn strings(bytes: &[u8]) -> Option<Vec<&str>> {
+    Some(items(bytes)?.into_iter().filter_map(|item| core::str::from_utf8(item).ok()).collect())
+}
+
 /// Reads the items of a metadata list value.
 ///
 /// Envoy writes pairs, each item a key with an empty value: a little-endian `u32` count, then for each pair the sizes of
 /// key and value (`u32` each), then for each pair key and value, each followed by a zero byte. The whole may be padded
-/// with zero bytes. `None` if the bytes are not such a list; items that are not UTF-8 (numbers, nested values) are left out.
-pub fn strings(bytes: &[u8]) -> Option<Vec<&str>> {
+/// with zero bytes. An item that is a number, a boolean or a nested value is its bytes. `None` if the bytes are not such a list.
+pub fn items(bytes: &[u8]) -> Option<Vec<&[u8]>> {
     let (count, rest) = split_u32(bytes)?;
     if count > rest.len() / 8 {
         return None;
@@ -19,7 +24,7 @@ pub fn strings(bytes: &[u8]) -> Option<Vec<&str>> {
         let (key, after_key) = split_terminated(data, key_size)?;
         let (_, after) = split_terminated(after_key, value_size)?;
         data = after;
-        items.extend(core::str::from_utf8(key).ok());
+        items.push(key);
     }
     data.iter().all(|&byte| byte == 0).then_some(items)
 }

@@ -33,15 +33,14 @@ impl Subset {
         Self::from_items(text.split(','))
     }
 
-    /// From the value of the hint in Envoy's metadata, as a filter is handed it: a list, or the bytes of a string. Whatever else it
-    /// may be, such as a number, names no endpoint.
+    /// From the value of the hint in Envoy's metadata, as a filter is handed it: a list of texts, or the bytes of a text. Whatever else it
+    /// may be, such as a number or a list with a number in it, names no endpoint.
     pub fn from_metadata(value: &[u8]) -> Self {
-        match packed::strings(value) {
-            Some(items) => Self::from_items(items),
-            None => {
-                core::str::from_utf8(value).map_or_else(|_| Self::from_items([]), Self::from_comma_separated)
-            }
-        }
+        let Some(items) = packed::items(value) else {
+            return text(value).map_or_else(|| Self::from_items([]), Self::from_comma_separated);
+        };
+        let items: Option<Vec<&str>> = items.into_iter().map(text).collect();
+        Self::from_items(items.unwrap_or_default())
     }
 
     /// Whether there is a hint.
@@ -66,6 +65,12 @@ impl Subset {
             Self::Only(addresses) => addresses.contains(&endpoint.address()),
         }
     }
+}
+
+/// The text of an item. Numbers, booleans and nested values come as bytes of their representation, which have control characters.
+fn text(item: &[u8]) -> Option<&str> {
+    let is_binary = |c: char| c.is_control() && !c.is_whitespace();
+    core::str::from_utf8(item).ok().filter(|text| !text.contains(is_binary))
 }
 
 #[cfg(test)]
@@ -125,6 +130,21 @@ mod tests {
         }
         assert!(first.iter().all(|count| (1_850..2_150).contains(count)), "{first:?}");
         assert_eq!(Subset::All.shuffled(&mut SplitMix64::new(1)), None);
+    }
+
+    #[test]
+    fn a_list_with_an_item_that_is_no_text_allows_nothing() {
+        let address = &b"10.0.0.1:8000"[..];
+        let of = |item: &[u8]| Subset::from_metadata(&packed::list(&[b"x,10.0.0.1:8000,y", address, item]));
+        for text in [&b""[..], b"x", b" \n", "\u{e9}".as_bytes()] {
+            assert!(allowed(&of(text), "10.0.0.1:8000"), "{text:?}");
+        }
+        // Numbers, booleans, an empty object and a list.
+        let values =
+            [&5f64.to_ne_bytes()[..], &0.1f64.to_ne_bytes(), &[0], &[1], &[0; 4], &packed::list(&[address])];
+        for value in values {
+            assert!(!allowed(&of(value), "10.0.0.1:8000"), "{value:?}");
+        }
     }
 
     #[test]

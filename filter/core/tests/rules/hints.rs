@@ -35,3 +35,16 @@ fn a_random_choice_is_followed_by_the_others_best_first() {
         assert_eq!(list[1..], others, "seed {seed}");
     }
 }
+
+#[test]
+fn ranks_behind_one_port_of_their_server_are_one_destination() {
+    let handler = json!({"type": "single-profile-handler", "parameters": {"primaryPort": 8000}});
+    let config = json!({"plugins": [handler, {"type": "queue-scorer"}]});
+    let at = |server: u8, port: u16| ([10, 0, 0, server], port).into();
+    let addresses = vec![at(1, 8000), at(1, 8001), at(2, 8000), at(2, 8001), at(2, 8002)];
+    let pods = [9, 5, 9, 1, 3].map(|waiting| pod(waiting, 0.1, &[])).to_vec();
+    let mut fixture = Fixture::new(&config, pods).at(addresses);
+    let hint = Subset::from_items(["10.0.0.1:8001", "10.0.0.2:8001", "10.0.0.2:8002"]);
+    let decision = fixture.decide(&Request { subset: hint, ..Request::default() }, 1);
+    assert_eq!(destinations(&decision), [2, 0], "each server once, best first");
+}
