@@ -35,7 +35,7 @@ export PATH  := $(PATH):$(CURDIR)/.tools/bin
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 	@echo
-	@echo 'make run takes ENDPOINTS=10.0.0.1:8000,10.0.0.2:8000 (your model servers in place of three demo ones)'
+	@echo 'make run takes ENDPOINTS=10.0.0.1:8000,vllm-2:8000 (your model servers in place of three demo ones)'
 	@echo 'FILTER=native (the native module in place of the wasm filter)'
 	@echo 'and PORT=10000, ADMIN_PORT=9901, AGENT_PORT=9095 (where it listens on loopback).'
 

@@ -7,6 +7,7 @@ use crate::api::metrics::ApiMetrics;
 use crate::runtime::telemetry::ResultCounter;
 use crate::scrape::{LeaseMetrics, ScrapeMetrics};
 use crate::sharing::store::StoreMetrics;
+use crate::sources::endpoints;
 use crate::sources::kubernetes::WatchMetrics;
 
 /// The counters, each for the stage that counts. None has a label whose values come from outside, so the number of series is fixed.
@@ -16,7 +17,7 @@ pub(super) struct Metrics {
     pub(super) api: ApiMetrics,
     pub(super) store: StoreMetrics,
     pub(super) leases: LeaseMetrics,
-    pub(super) endpoints_file_reads: ResultCounter,
+    pub(super) discovery: endpoints::Counters,
     pub(super) manifest_reads: ResultCounter,
     pub(super) credential_reads: ResultCounter,
     pub(super) eds_writes: ResultCounter,
@@ -33,8 +34,10 @@ impl Metrics {
         let store = StoreMetrics::register(r);
         let leases = LeaseMetrics::register(r);
         let mut counter = |name, help| ResultCounter::register(r, name, help);
-        let endpoints_file_reads =
-            counter("config_reloads", "Readings of a changed endpoints file, by result");
+        let discovery = endpoints::Counters {
+            reads: counter("config_reloads", "Readings of a changed endpoints file, by result"),
+            lookups: counter("name_lookups", "Lookups of model servers' host names, by result"),
+        };
         let manifest_reads = counter("manifest_reloads", "Readings of changed manifests, by result");
         let help = "Readings of changed certificates, keys and tokens, by result";
         let credential_reads = counter("credential_reloads", help);
@@ -46,7 +49,7 @@ impl Metrics {
             api,
             store,
             leases,
-            endpoints_file_reads,
+            discovery,
             manifest_reads,
             credential_reads,
             eds_writes,

@@ -27,7 +27,7 @@ use crate::runtime::tasks::Tasks;
 use crate::scrape::connection::credentials as scrape_credentials;
 use crate::scrape::{Leases, Scraper};
 use crate::sharing::{Feeds, Share};
-use crate::sources::endpoints;
+use crate::sources::endpoints::{self, Declared};
 use crate::sources::kubernetes::{self, Cluster};
 
 /// After the stop signal, `/readyz` fails for this long before the listener closes.
@@ -67,7 +67,7 @@ pub async fn run(
             eds: settings.eds.clone(),
             scrape: settings.scrape.clone(),
             has_tls: scrape_credentials.tls.is_some(),
-            has_endpoints: file_by_flag || !settings.sources.fixed.is_empty(),
+            has_endpoints: file_by_flag || settings.sources.fixed != Declared::default(),
         },
     };
     let plans = plans.watch(cluster.as_ref(), &tasks, &metrics);
@@ -75,10 +75,9 @@ pub async fn run(
     let scraper = scraper(clock, scrape_credentials, &tasks, &metrics, leases);
     let discovery = endpoints::start(
         settings.sources,
-        settings.max_endpoints,
-        limits,
+        endpoints::Limits { endpoints: settings.max_endpoints, files: limits },
         &tasks,
-        metrics.endpoints_file_reads.clone(),
+        metrics.discovery.clone(),
     );
     let reports_to_objects = cluster.as_ref().map(|cluster| {
         let inputs = PoolInputs {
@@ -118,6 +117,7 @@ pub async fn run(
         plans: plans.plans(),
         refusals: plans.refusals(),
         endpoints: reconciler.discovery.sets(),
+        unresolved: reconciler.discovery.unresolved(),
         pending_pods,
         was_ready: AtomicBool::new(false),
         waiters: Semaphore::new(settings.max_waiters),

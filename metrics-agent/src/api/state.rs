@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::ApiMetrics;
 use super::pools::build;
 use super::pools::history::History;
-use super::pools::status::PoolStatus;
+use super::pools::status::{PoolStatus, UnresolvedStatus};
 use super::reports::Reports;
 use crate::catalogue::Refusals;
 use crate::catalogue::watch::PlanResult;
@@ -21,6 +21,7 @@ use crate::runtime::clock::Clock;
 use crate::sharing::Feeds;
 use crate::sources::endpoints::EndpointSet;
 use crate::sources::kubernetes::PendingPods;
+use crate::sources::names::Unresolved;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct ApiState {
     pub refusals: watch::Receiver<Refusals>,
     /// The newest endpoint set.
     pub endpoints: watch::Receiver<EndpointSet>,
+    /// Host names of model servers that have a problem.
+    pub unresolved: watch::Receiver<Arc<[Unresolved]>>,
     /// The pods of a cluster that were not listed yet; `None`: no cluster is watched.
     pub pending_pods: Option<PendingPods>,
     /// Whether the agent was ready once.
@@ -67,6 +70,21 @@ impl ApiState {
         let shared = self.feeds.as_ref().map(|feeds| feeds.status(&status.pool));
         status.unknown_pools = self.reports.unknown_pools.recent();
         status.sharing = shared.map(build::of_shared);
+        status.unresolved = self.unresolved_of(&status.pool);
         Some(status)
+    }
+
+    /// The host names with a problem whose servers belong to this pool.
+    fn unresolved_of(&self, pool: &str) -> Vec<UnresolvedStatus> {
+        let unresolved = Arc::clone(&self.unresolved.borrow());
+        if unresolved.is_empty() {
+            return Vec::new();
+        }
+        let plan = self.plans.borrow().clone();
+        let plan = plan.ok().and_then(|plan| plan.pools.iter().find(|plan| plan.name == pool).cloned());
+        let Some(plan) = plan else { return Vec::new() };
+        let belongs =
+            |name: &&Unresolved| !plan.members.among(core::slice::from_ref(&name.placeholder)).is_empty();
+        unresolved.iter().filter(belongs).map(build::of_unresolved).collect()
     }
 }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::api::pools::status::{
     EndpointStatus, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, ShadowCounts, SharingProxyStatus,
-    SharingStatus, State, TrafficStatus, UnknownPool,
+    SharingStatus, State, TrafficStatus, UnknownPool, UnresolvedStatus,
 };
 use crate::commands::columns::{self, NOTHING, printable};
 use crate::commands::queue_table;
@@ -47,6 +47,7 @@ impl fmt::Display for PoolStatus {
         }
         writeln!(f)?;
         columns::write(f, HEADER, self.endpoints.iter().map(row), 2..13)?;
+        write_unresolved(f, &self.unresolved)?;
         if let Some(queue) = &self.queue {
             queue_table::write(f, queue)?;
         }
@@ -76,6 +77,22 @@ fn filter(proxy: &ProxyStatus) -> String {
         (Some(form), Some(version)) => format!(" ({} {})", form.name(), printable(version)),
         (Some(_) | None, _) => String::new(),
     }
+}
+
+/// Servers that are missing in the table, or in it with old addresses.
+fn write_unresolved(f: &mut fmt::Formatter<'_>, unresolved: &[UnresolvedStatus]) -> fmt::Result {
+    if !unresolved.is_empty() {
+        writeln!(f)?;
+    }
+    for UnresolvedStatus { name, host, addresses, problem } in unresolved {
+        let consequence = match addresses {
+            0 => "it was never resolved, so it has no endpoints".to_owned(),
+            count => format!("its last addresses stay in use ({count})"),
+        };
+        let (name, host, problem) = (printable(name), printable(host), printable(problem));
+        writeln!(f, "host name {host} of {name}: {problem}; {consequence}")?;
+    }
+    Ok(())
 }
 
 /// How far behind the proxies and the agent are with shared changes.
@@ -222,6 +239,11 @@ mod tests {
         }
     }
 
+    fn unresolved(name: &str, addresses: usize) -> UnresolvedStatus {
+        let problem = "no such name (NXDOMAIN)".to_owned();
+        UnresolvedStatus { name: name.to_owned(), host: "vllm".to_owned(), addresses, problem }
+    }
+
     #[test]
     fn a_missing_value_is_a_dash() {
         let busy = EndpointStatus {
@@ -274,6 +296,7 @@ mod tests {
         let pool = PoolStatus {
             pool: "p".to_owned(),
             endpoints,
+            unresolved: vec![unresolved("default/b:8000", 0), unresolved("default/c:8000", 2)],
             proxies: vec![proxy],
             traffic: Some(PoolTraffic {
                 routed_per_second: Some(27.96),
@@ -293,6 +316,9 @@ requests/s: 28.0 routed, 0.0 left to Envoy, 1.5 × 429 rejected; time to first t
 ENDPOINT     STATE                                   WAITING  RUNNING  KV CACHE  BLOCKS  BLOCK SIZE  IN FLIGHT  TOKENS  PICKS/S  ERRORS/S  FIRST BYTE    AGE  LORA ADAPTERS
 default/a    saturated                                    12        3      43 %   27120          16          4    1300      2.2       0.2       42 ms  1.2 s  sql, de (waiting)
 default/new  no reading (connection\u{fffd} refused, 41 s)        -        -         -       -           -          -       -        -         -           -      -  -
+
+host name vllm of default/b:8000: no such name (NXDOMAIN); it was never resolved, so it has no endpoints
+host name vllm of default/c:8000: no such name (NXDOMAIN); its last addresses stay in use (2)
 
 proxy \"envoy-1\" (wasm 1.2.3): 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
 proxy \"envoy-1\" sent 4 of these to servers that were not picked: Envoy does not follow the picks

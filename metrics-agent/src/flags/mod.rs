@@ -188,7 +188,7 @@ mod tests {
     use crate::catalogue::scraping::MIN_INTERVAL;
     use crate::publish::cluster::ObjectReports;
     use crate::publish::cluster::status::Parent;
-    use crate::sources::endpoints::LabelLimits;
+    use crate::sources::endpoints::{Declared, LabelLimits};
     use crate::sources::kubernetes::Namespaces;
 
     fn settings(flags: &str) -> Settings {
@@ -212,10 +212,23 @@ mod tests {
         assert_eq!(settings.scrape.path, "/metrics");
         assert_eq!(settings.scrape.max_bytes, 4 * 1024 * 1024);
         assert_eq!((settings.options.default_pool.as_str(), settings.max_waiters), ("default", 1024));
-        let names: Vec<_> = settings.sources.fixed.iter().map(Endpoint::name).collect();
+        let names: Vec<_> = settings.sources.fixed.endpoints.iter().map(Endpoint::name).collect();
         assert_eq!(names, ["default/10.0.0.1:8000", "default/[2001:db8::1]:8000"]);
         assert_eq!((settings.scrape.engines, settings.eds), (MultiEngine::Sum, None));
         assert_eq!(settings.scrape.unready_after, None);
+    }
+
+    #[test]
+    fn an_endpoint_may_have_a_host_name() {
+        let fixed = settings("--endpoint vllm-1:8000 --endpoint 10.0.0.1:1 --endpoint VLLM-2.example.:80")
+            .sources
+            .fixed;
+        assert_eq!(fixed.endpoints.len(), 1);
+        let named =
+            fixed.named.iter().map(|server| (server.name.as_str(), server.host.as_str(), server.port.get()));
+        let expected =
+            [("default/vllm-1:8000", "vllm-1", 8000), ("default/vllm-2.example.:80", "vllm-2.example.", 80)];
+        assert_eq!(named.collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -306,13 +319,17 @@ mod tests {
     fn a_source_of_endpoints_is_required() {
         assert!(refusal("").contains("--endpoint"));
         assert!(refusal("--max-endpoints 5").contains("required"), "a limit is not a source");
-        assert!(settings("--endpoints-file x.yaml").sources.fixed.is_empty());
+        assert_eq!(settings("--endpoints-file x.yaml").sources.fixed, Declared::default());
     }
 
     #[test]
     fn a_refusal_has_the_flag_the_value_and_what_is_allowed() {
         for (flags, parts) in [
-            ("--endpoint host:1", ["host:1", "an IP address and a port"]),
+            ("--endpoint host:x", ["host:x", "an IP address or a host name, and a port"]),
+            ("--endpoint host", ["host", "vllm-1:8000"]),
+            ("--endpoint 10.0.0.300:1", ["10.0.0.300:1", "vllm-1:8000"]),
+            ("--endpoint http://host:1", ["http://host:1", "vllm-1:8000"]),
+            ("--endpoint host:1 --endpoint HOST:1", ["--endpoint", "unique"]),
             ("--endpoint 10.0.0.1", ["--endpoint", "[2001:db8::1]:8000"]),
             ("--endpoint 10.0.0.1:0", ["--endpoint", "not 0"]),
             ("--endpoint 10.0.0.1:1 --endpoint 10.0.0.1:1", ["--endpoint", "unique"]),

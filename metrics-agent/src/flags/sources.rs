@@ -1,15 +1,15 @@
 //! Flags about endpoints, manifests and Envoy's endpoint files.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::Endpoint;
 
 use super::error::FlagError;
-use super::values;
+use super::values::{self, Server};
 use crate::publish::eds::Target;
-use crate::sources::endpoints::{LabelLimits, Sources};
+use crate::sources::endpoints::{Declared, LabelLimits, Sources};
+use crate::sources::names::{NamedServer, Resolver};
 
 /// Sources of endpoints and policies; one of them is required.
 #[derive(Args, Debug)]
@@ -27,9 +27,10 @@ pub(super) struct SourceFlags {
     #[arg(long)]
     kubernetes: bool,
 
-    /// A model server, with an IPv6 address in brackets; may be repeated. Its name is default/IP:PORT.
-    #[arg(long = "endpoint", value_name = "IP:PORT", value_parser = values::endpoint)]
-    endpoint: Vec<SocketAddr>,
+    /// A model server, with an IPv6 address in brackets; may be repeated. Its name is default/HOST:PORT. A host name is resolved by DNS
+    /// again and again: each of its addresses is an endpoint, named default/HOST:PORT@ADDRESS.
+    #[arg(long = "endpoint", value_name = "HOST:PORT", value_parser = values::server)]
+    endpoint: Vec<Server>,
 
     /// Model servers in the EPP's file-discovery format (YAML or JSON); read again when it changes.
     #[arg(long, value_name = "PATH")]
@@ -46,10 +47,20 @@ impl SourceFlags {
     }
 
     pub(super) fn sources(self, labels: LabelLimits) -> Result<Sources, FlagError> {
-        let name = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, Vec::new());
-        let fixed: Vec<_> = self.endpoint.iter().map(name).collect();
-        Pool::new(String::new(), fixed.clone()).map_err(|error| FlagError(format!("--endpoint: {error}")))?;
-        Ok(Sources { fixed, file: self.endpoints_file, labels })
+        let mut fixed = Declared::default();
+        for server in self.endpoint {
+            match server {
+                Server::Address(address) => {
+                    fixed.endpoints.push(Endpoint::new(format!("default/{address}"), address, Vec::new()));
+                }
+                Server::Named(host, port) => {
+                    let name = format!("default/{host}:{port}");
+                    fixed.named.push(NamedServer { name, host, port, labels: Vec::new() });
+                }
+            }
+        }
+        let fixed = fixed.unique().map_err(|error| FlagError(format!("--endpoint: {error}")))?;
+        Ok(Sources { fixed, file: self.endpoints_file, labels, resolver: Resolver::default() })
     }
 }
 

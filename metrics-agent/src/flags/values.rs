@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use hyper::Uri;
@@ -9,6 +10,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 
 use crate::api::connections::listen::MIN_HEADER_BYTES;
+use crate::sources::names::HostName;
 
 /// The longest duration.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -43,13 +45,25 @@ pub(super) fn pool(text: &str) -> Result<String, String> {
     is_name.then(|| text.to_owned()).ok_or_else(|| "allowed is a name, or NAMESPACE/NAME".to_owned())
 }
 
-/// The address of a model server.
-pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
-    address.ok_or_else(|| {
-        "allowed is an IP address and a port that is not 0, such as 10.0.0.1:8000 or [2001:db8::1]:8000"
+/// A model server, by address or by host name.
+#[derive(Clone, Debug)]
+pub(super) enum Server {
+    Address(SocketAddr),
+    Named(HostName, NonZeroU16),
+}
+
+/// A model server.
+pub(super) fn server(text: &str) -> Result<Server, String> {
+    let allowed = || {
+        "allowed is an IP address or a host name, and a port that is not 0, such as 10.0.0.1:8000, [2001:db8::1]:8000 or vllm-1:8000"
             .to_owned()
-    })
+    };
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return if address.port() == 0 { Err(allowed()) } else { Ok(Server::Address(address)) };
+    }
+    let (host, port) = text.rsplit_once(':').ok_or_else(allowed)?;
+    let (host, port) = host.parse().ok().zip(port.parse().ok()).ok_or_else(allowed)?;
+    Ok(Server::Named(host, port))
 }
 
 /// A namespace, or `*` for all of them.

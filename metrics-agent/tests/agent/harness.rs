@@ -16,7 +16,7 @@ use metrics_agent::files::FileLimits;
 use metrics_agent::publish::cluster::ObjectReports;
 use metrics_agent::scrape;
 use metrics_agent::sharing::Share;
-use metrics_agent::sources::endpoints::Sources;
+use metrics_agent::sources::endpoints::{Declared, Sources};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -132,7 +132,7 @@ pub(crate) fn settings() -> Settings {
 /// Settings that scrape these addresses.
 pub(crate) fn scraping(addresses: &[SocketAddr]) -> Settings {
     let name = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, vec![]);
-    let fixed = addresses.iter().map(name).collect();
+    let fixed = Declared { endpoints: addresses.iter().map(name).collect(), ..Declared::default() };
     Settings { sources: Sources { fixed, ..Sources::default() }, ..settings() }
 }
 

@@ -173,7 +173,7 @@ async fn a_client_that_reads_an_answer_slowly_is_disconnected_too() {
     let label = |n: u8| (format!("label-{n}"), "x".repeat(1 << 20));
     let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([127, 0, 0, n], 1).into(), vec![label(n)]);
     let agent = agent(|settings| {
-        settings.sources.fixed = (1..=16).map(endpoint).collect();
+        settings.sources.fixed.endpoints = (1..=16).map(endpoint).collect();
         settings.limits.max_connections = 1;
         settings.limits.answer_timeout = Duration::from_secs(2);
         settings.limits.write_timeout = Duration::from_secs(60);

@@ -14,6 +14,8 @@ mod hostile;
 mod limits;
 mod logs;
 mod migration;
+mod name_server;
+mod names;
 mod observability;
 mod process;
 mod reload;

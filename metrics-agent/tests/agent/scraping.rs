@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
-use metrics_agent::sources::endpoints::Sources;
+use metrics_agent::sources::endpoints::{Declared, Sources};
 
 use crate::harness::{Agent, eventually, scraping, settings};
 use crate::scripted::{Behaviour, ScriptedServer, load};
@@ -35,10 +35,11 @@ async fn each_endpoint_is_read_in_its_engines_dialect() {
     let server = ScriptedServer::start(Behaviour::Text(load(3, 1) + &sglang)).await;
     let other = ScriptedServer::start(Behaviour::Text(load(3, 1) + &sglang)).await;
     let labels = vec![("llm-d.ai/engine-type".to_owned(), "sglang".to_owned())];
-    let fixed = vec![
+    let endpoints = vec![
         Endpoint::new("default/a".to_owned(), server.address(), vec![]),
         Endpoint::new("default/b".to_owned(), other.address(), labels),
     ];
+    let fixed = Declared { endpoints, ..Declared::default() };
     let agent =
         Agent::start(Settings { sources: Sources { fixed, ..Sources::default() }, ..settings() }).await;
     agent

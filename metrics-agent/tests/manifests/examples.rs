@@ -24,6 +24,7 @@ fn the_examples_are_valid_and_have_the_documented_effect() {
 
     let root = examples.join("../..");
     let endpoints = std::fs::read(root.join(plan.endpoints_file.unwrap())).unwrap();
-    let found = endpoints::parse(&endpoints, FileLimits::default(), LabelLimits::default()).unwrap();
+    let found =
+        endpoints::parse(&endpoints, FileLimits::default(), LabelLimits::default()).unwrap().endpoints;
     assert_eq!(pool.members.among(&found).len(), found.len(), "each endpoint of the example is the pool's");
 }

@@ -11,7 +11,7 @@ use super::reason;
 use super::since::StateTimes;
 use super::status::{
     EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, SharingProxyStatus, SharingStatus, State,
-    StoreStatus, TrafficStatus,
+    StoreStatus, TrafficStatus, UnresolvedStatus,
 };
 use super::traffic;
 use crate::api::queues::status::QueueStatus;
@@ -21,6 +21,7 @@ use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
 use crate::sharing::{LinkStatus, SharedPoolStatus};
+use crate::sources::names::Unresolved;
 
 /// Values from which an endpoint counts as saturated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,6 +97,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
     PoolStatus {
         pool: pool.name().to_owned(),
         endpoints,
+        unresolved: Vec::new(),
         proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
         unknown_pools: Vec::new(),
         is_of_snapshot: false,
@@ -116,6 +118,16 @@ pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> 
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, now)).collect();
     let endpoints = endpoints(&pool, &readings, thresholds, |_| None, now);
     Ok(PoolStatus { pool: pool.name().to_owned(), endpoints, is_of_snapshot: true, ..PoolStatus::default() })
+}
+
+/// A host name with a problem.
+pub(in crate::api) fn of_unresolved(unresolved: &Unresolved) -> UnresolvedStatus {
+    UnresolvedStatus {
+        name: unresolved.placeholder.name().to_owned(),
+        host: unresolved.host.to_string(),
+        addresses: unresolved.addresses,
+        problem: unresolved.problem.clone(),
+    }
 }
 
 /// How far behind the proxies and the agent are with shared changes.

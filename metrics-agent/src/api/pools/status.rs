@@ -18,6 +18,9 @@ pub struct PoolStatus {
     pub pool: String,
     /// All endpoints, in the order of discovery.
     pub endpoints: Vec<EndpointStatus>,
+    /// Servers whose host name was not resolved by its last lookup; absent: there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unresolved: Vec<UnresolvedStatus>,
     /// The proxies that report on the pool, by name.
     pub proxies: Vec<ProxyStatus>,
     /// Pools that proxies have asked this agent for lately, and that it does not have.
@@ -73,6 +76,19 @@ pub struct PoolTraffic {
 pub struct ResponseTimes {
     pub p50: f64,
     pub p95: f64,
+}
+
+/// Servers whose host name was not resolved by its last lookup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnresolvedStatus {
+    /// `namespace/name` of the servers.
+    pub name: String,
+    /// The host name.
+    pub host: String,
+    /// Addresses of the last successful lookup, which stay in use; 0: the name was never resolved.
+    pub addresses: usize,
+    /// The reason.
+    pub problem: String,
 }
 
 /// How far behind the proxies and the agent are with shared changes.

@@ -88,10 +88,20 @@
  */
 
 /**
+ * Servers whose host name was not resolved by its last lookup.
+ * @typedef {object} Unresolved
+ * @property {string} name
+ * @property {string} host
+ * @property {number} addresses those of the last answer, which stay in use
+ * @property {string} problem
+ */
+
+/**
  * Answer of `/v1/pools/{pool}`.
  * @typedef {object} Status
  * @property {string} pool
  * @property {Endpoint[]} endpoints
+ * @property {Unresolved[]} [unresolved] absent: there are none
  * @property {Proxy[]} proxies
  * @property {Sharing} [sharing]
  * @property {Queue} [queue] absent: no proxy has one

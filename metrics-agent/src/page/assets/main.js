@@ -40,6 +40,7 @@ const page = {
   endpoints: element("endpoints", HTMLTableElement),
   empty: element("empty", HTMLElement),
   queue: element("queue", HTMLElement),
+  unresolved: element("unresolved", HTMLElement),
   proxies: element("proxies", HTMLElement),
   sharing: element("sharing", HTMLElement),
   refused: element("refused", HTMLElement),
@@ -239,6 +240,13 @@ function showProxies({ proxies }) {
   }));
 }
 
+/** @param {Status} status */
+function showUnresolved({ unresolved = [] }) {
+  page.unresolved.hidden = unresolved.length === 0;
+  const inUse = (/** @type {number} */ addresses) => (addresses === 0 ? "nothing: never resolved" : `its last addresses (${addresses})`);
+  showTable(page.unresolved, "Host names without an answer", ["Host name", "Servers", "In use", "Problem"], unresolved.map((it) => [it.host, it.name, inUse(it.addresses), it.problem]));
+}
+
 /**
  * How far behind each proxy is with the changes of others, and the agent with those of other agents.
  * @param {Sharing | undefined} sharing
@@ -275,6 +283,7 @@ function show(status, timeline) {
   table.show(status, timeline);
   showCount();
   showQueue(page.queue, status);
+  showUnresolved(status);
   showProxies(status);
   showSharing(status.sharing);
   details.show(status, timeline);

@@ -1,46 +1,74 @@
 //! Follows the endpoint set of all sources.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use endpoint_picker::pool::Endpoint;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::fields::LabelLimits;
 use super::file_watcher::FileWatcher;
-use super::set::{EndpointSet, combine};
+use super::set::{Declared, DeclaredSet, EndpointSet, combine};
 use crate::files::FileLimits;
 use crate::runtime::tasks::Tasks;
 use crate::runtime::telemetry::ResultCounter;
+use crate::sources::names::{Follower, Resolver, Unresolved};
 
 /// Where endpoints come from. Both are used together.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// Endpoints of the flags, which never change.
-    pub fixed: Vec<Endpoint>,
+    /// Servers of the flags, which never change.
+    pub fixed: Declared,
     /// A file in the EPP's file-discovery format.
     pub file: Option<PathBuf>,
     /// Limits on the labels of each endpoint in the file.
     pub labels: LabelLimits,
+    /// Where host names are looked up.
+    pub resolver: Resolver,
+}
+
+/// Limits on endpoints and on the files that list them.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Maximum number of endpoints; a file with more is refused.
+    pub endpoints: usize,
+    /// Limits on the endpoints file.
+    pub files: FileLimits,
+}
+
+/// Counters of discovery.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// Readings of a changed endpoints file.
+    pub reads: ResultCounter,
+    /// Lookups of host names.
+    pub lookups: ResultCounter,
 }
 
 /// Follows the endpoint set of all sources until dropped.
 #[derive(Debug)]
 pub struct Discovery {
-    fixed: Vec<Endpoint>,
-    max_endpoints: usize,
-    limits: FileLimits,
+    fixed: Declared,
+    limits: Limits,
     labels: LabelLimits,
-    sets: watch::Sender<EndpointSet>,
+    declared: watch::Sender<DeclaredSet>,
+    sets: watch::Receiver<EndpointSet>,
+    unresolved: watch::Receiver<Arc<[Unresolved]>>,
     tasks: Tasks,
     reads: ResultCounter,
     watcher: Option<(PathBuf, AbortOnDropHandle<()>)>,
+    _follower: AbortOnDropHandle<()>,
 }
 
 impl Discovery {
     /// Receives the newest endpoint set.
     pub fn sets(&self) -> watch::Receiver<EndpointSet> {
-        self.sets.subscribe()
+        self.sets.clone()
+    }
+
+    /// Receives the host names with a problem.
+    pub fn unresolved(&self) -> watch::Receiver<Arc<[Unresolved]>> {
+        self.unresolved.clone()
     }
 
     /// Watches this file from now on. Until it is read, the last valid set stays.
@@ -49,16 +77,16 @@ impl Discovery {
             return;
         }
         if self.watcher.is_none() {
-            let _ = self.sets.send_replace(Err(format!("{} was not read yet", path.display())));
+            let _ = self.declared.send_replace(Err(format!("{} was not read yet", path.display())));
         }
         let (fixed, reads) = (self.fixed.clone(), self.reads.clone());
         let watcher = FileWatcher {
             path: path.clone(),
             fixed,
-            max_endpoints: self.max_endpoints,
-            limits: self.limits,
+            max_endpoints: self.limits.endpoints,
+            limits: self.limits.files,
             labels: self.labels,
-            sets: self.sets.clone(),
+            sets: self.declared.clone(),
             reads,
         };
         let task = self.tasks.spawn(format!("endpoints file {}", path.display()), watcher.run());
@@ -66,18 +94,31 @@ impl Discovery {
     }
 }
 
-/// Reads the sources now, and again whenever they change; a set of more than `max_endpoints` is refused.
-pub fn start(
-    sources: Sources,
-    max_endpoints: usize,
-    limits: FileLimits,
-    tasks: &Tasks,
-    reads: ResultCounter,
-) -> Discovery {
-    let Sources { fixed, file, labels } = sources;
-    let sets = watch::Sender::new(combine(&fixed, &[], max_endpoints));
-    let tasks = tasks.clone();
-    let mut discovery = Discovery { fixed, max_endpoints, limits, labels, sets, tasks, reads, watcher: None };
+/// Reads the sources now, and again whenever they change.
+pub fn start(sources: Sources, limits: Limits, tasks: &Tasks, counters: Counters) -> Discovery {
+    let Sources { fixed, file, labels, resolver } = sources;
+    let declared = watch::Sender::new(combine(&fixed, &Declared::default(), limits.endpoints));
+    let sets = watch::Sender::new(Err("discovery has not begun yet".to_owned()));
+    let unresolved = watch::Sender::new(Arc::default());
+    let follower = Follower {
+        resolver: Arc::new(resolver),
+        max_endpoints: limits.endpoints,
+        sets: sets.clone(),
+        unresolved: unresolved.clone(),
+        lookups: counters.lookups,
+    };
+    let mut discovery = Discovery {
+        fixed,
+        limits,
+        labels,
+        sets: sets.subscribe(),
+        unresolved: unresolved.subscribe(),
+        tasks: tasks.clone(),
+        reads: counters.reads,
+        watcher: None,
+        _follower: tasks.spawn("discovery", follower.run(declared.subscribe())),
+        declared,
+    };
     if let Some(path) = file {
         discovery.watch_file(path);
     }

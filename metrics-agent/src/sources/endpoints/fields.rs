@@ -8,6 +8,8 @@ use std::num::NonZeroU16;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
+use crate::sources::names::HostName;
+
 /// A part of an endpoint's name.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
@@ -89,22 +91,20 @@ impl LabelLimits {
     }
 }
 
-/// IPv4 or IPv6, the latter in brackets or not.
+/// IPv4, IPv6 in brackets or not, or a host name.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct Ip(pub(super) IpAddr);
+pub(super) enum Address {
+    Ip(IpAddr),
+    Host(HostName),
+}
 
-impl TryFrom<String> for Ip {
+impl TryFrom<String> for Address {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         let bare = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(&text);
-        match bare.parse() {
-            Ok(ip) => Ok(Self(ip)),
-            Err(_) => Err(format!(
-                "{text:?} is not an IP address; allowed is an IPv4 or IPv6 address, not a host name"
-            )),
-        }
+        bare.parse().map(Self::Ip).or_else(|_| text.parse().map(Self::Host))
     }
 }
 

@@ -4,7 +4,7 @@
 //! endpoints:
 //!   - name: a            # required, unique with its namespace
 //!     namespace: default # the default
-//!     address: 10.0.0.1  # an IP address; the EPP allows IPv4 only
+//!     address: 10.0.0.1  # an IP address or a host name; the EPP allows IPv4 only
 //!     port: "8000"       # or a number
 //!     labels: {llm-d.ai/engine-type: vllm}
 //! ```
@@ -16,8 +16,10 @@ use std::net::SocketAddr;
 use endpoint_picker::pool::Endpoint;
 use serde::Deserialize;
 
-use super::fields::{Ip, LabelLimits, Name, Namespace, Port};
+use super::fields::{Address, LabelLimits, Name, Namespace, Port};
+use super::set::Declared;
 use crate::files::{FileLimits, yaml_problem};
+use crate::sources::names::NamedServer;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,14 +33,14 @@ struct Entry {
     name: Name,
     #[serde(default)]
     namespace: Namespace,
-    address: Ip,
+    address: Address,
     port: Port,
     #[serde(default)]
     labels: BTreeMap<String, String>,
 }
 
 /// Reads a file in YAML or JSON. The whole file is refused if one entry is invalid.
-pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<Vec<Endpoint>, FileError> {
+pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<Declared, FileError> {
     let text =
         core::str::from_utf8(bytes).map_err(|error| FileError::Malformed(format!("not UTF-8: {error}")))?;
     // As in YAML 1.2, a name such as `no` or `n` is a string, not a boolean.
@@ -53,18 +55,17 @@ pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<Ve
         let refused = |problem| FileError::Refused { path: format!("endpoints[{index}].labels"), problem };
         labels.check(&entry.labels).map_err(refused)?;
     }
-    Ok(file.endpoints.into_iter().map(Entry::endpoint).collect())
-}
-
-impl Entry {
-    fn endpoint(self) -> Endpoint {
-        let name = format!("{}/{}", self.namespace.0, self.name.0);
-        Endpoint::new(
-            name,
-            SocketAddr::new(self.address.0, self.port.0.get()),
-            self.labels.into_iter().collect(),
-        )
+    let mut declared = Declared::default();
+    for Entry { name, namespace, address, port, labels } in file.endpoints {
+        let (name, labels) = (format!("{}/{}", namespace.0, name.0), labels.into_iter().collect());
+        match address {
+            Address::Ip(ip) => {
+                declared.endpoints.push(Endpoint::new(name, SocketAddr::new(ip, port.0.get()), labels));
+            }
+            Address::Host(host) => declared.named.push(NamedServer { name, host, port: port.0, labels }),
+        }
     }
+    Ok(declared)
 }
 
 /// Why a file is refused.
@@ -101,6 +102,7 @@ mod tests {
     fn addresses(text: &str) -> Vec<String> {
         parse(text.as_bytes(), FileLimits::default(), LabelLimits::default())
             .unwrap()
+            .endpoints
             .iter()
             .map(|e| format!("{} {}", e.name(), e.printed_address()))
             .collect()
@@ -126,10 +128,23 @@ mod tests {
         let text =
             "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {llm-d.ai/engine-type: sglang}}]";
         assert_eq!(
-            parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).unwrap()[0]
+            parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).unwrap().endpoints[0]
                 .label("llm-d.ai/engine-type"),
             Some("sglang")
         );
+    }
+
+    #[test]
+    fn an_address_may_be_a_host_name() {
+        let text = "endpoints: [{name: a, address: VLLM-1.example, port: 8000, labels: {zone: b}}]";
+        let declared = parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).unwrap();
+        let server = NamedServer {
+            name: "default/a".to_owned(),
+            host: "vllm-1.example".parse().unwrap(),
+            port: 8000.try_into().unwrap(),
+            labels: vec![("zone".to_owned(), "b".to_owned())],
+        };
+        assert_eq!(declared, Declared { endpoints: vec![], named: vec![server] });
     }
 
     #[test]
@@ -146,8 +161,8 @@ mod tests {
         let long = labelled(&format!("a: {}", "x".repeat(1025)));
         for (entry, parts) in [
             (
-                "{name: b, address: host.example, port: 1}",
-                ["endpoints[1].address", "host.example", "IPv4 or IPv6"],
+                "{name: b, address: 10.0.0.300, port: 1}",
+                ["endpoints[1].address", "10.0.0.300", "neither an IP address nor a host name"],
             ),
             ("{name: b, address: 10.0.0.2, port: 0}", ["endpoints[1].port", "0", "1 to 65535"]),
             ("{name: b, address: 10.0.0.2, port: 65536}", ["endpoints[1].port", "65536", "1 to 65535"]),

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use endpoint_picker::pool::Endpoint;
 use tokio::sync::watch;
 
 use super::fields::LabelLimits;
 use super::file::parse;
-use super::set::{EndpointSet, combine};
+use super::set::{Declared, DeclaredSet, combine};
 use crate::files::FileLimits;
 use crate::files::poll;
 use crate::runtime::telemetry::ResultCounter;
@@ -15,12 +14,12 @@ use crate::runtime::telemetry::ResultCounter;
 /// Reads the endpoints file again whenever it changes.
 pub(super) struct FileWatcher {
     pub(super) path: PathBuf,
-    /// Endpoints of the flags, which are part of every set.
-    pub(super) fixed: Vec<Endpoint>,
+    /// Servers of the flags, which are part of every set.
+    pub(super) fixed: Declared,
     pub(super) max_endpoints: usize,
     pub(super) limits: FileLimits,
     pub(super) labels: LabelLimits,
-    pub(super) sets: watch::Sender<EndpointSet>,
+    pub(super) sets: watch::Sender<DeclaredSet>,
     pub(super) reads: ResultCounter,
 }
 
@@ -34,18 +33,19 @@ impl FileWatcher {
 
     fn update(&self, content: &Content) {
         let set = content.clone().and_then(|bytes| {
-            let endpoints = parse(&bytes, self.limits, self.labels)
+            let found = parse(&bytes, self.limits, self.labels)
                 .map_err(|error| format!("{}: {error}", self.path.display()))?;
-            combine(&self.fixed, &endpoints, self.max_endpoints)
+            combine(&self.fixed, &found, self.max_endpoints)
                 .map_err(|error| format!("{}: {error}", self.path.display()))
         });
         self.reads.count(set.is_ok());
         match set {
-            Ok(endpoints) => {
-                tracing::info!(file = %self.path.display(), endpoints = endpoints.len(), "endpoints file read");
+            Ok(declared) => {
+                let (endpoints, host_names) = (declared.endpoints.len(), declared.named.len());
+                tracing::info!(file = %self.path.display(), endpoints, host_names, "endpoints file read");
                 self.sets.send_if_modified(|set| {
-                    let changed = set.as_ref() != Ok(&endpoints);
-                    *set = Ok(endpoints);
+                    let changed = set.as_ref() != Ok(&declared);
+                    *set = Ok(declared);
                     changed
                 });
             }

@@ -1,4 +1,4 @@
-//! Endpoint discovery: from flags and from a file.
+//! Endpoint discovery: from flags and from a file, by address or by host name.
 
 mod discovery;
 mod fields;
@@ -6,7 +6,7 @@ mod file;
 mod file_watcher;
 mod set;
 
-pub use discovery::{Discovery, Sources, start};
+pub use discovery::{Counters, Discovery, Limits, Sources, start};
 pub use fields::LabelLimits;
 pub use file::{FileError, parse};
-pub use set::EndpointSet;
+pub use set::{Declared, DeclaredSet, EndpointSet};

@@ -1,18 +1,94 @@
 //! One set of endpoints.
 
+use std::collections::HashSet;
+
 use endpoint_picker::pool::{Endpoint, Pool};
+
+use crate::sources::names::{HostName, MAX_NAMES, NamedServer};
 
 /// The newest valid endpoint set; before the first one, why there is none.
 pub type EndpointSet = Result<Vec<Endpoint>, String>;
 
-/// All endpoints together, if their names and addresses are unique.
-pub(super) fn combine(fixed: &[Endpoint], found: &[Endpoint], max: usize) -> EndpointSet {
-    let endpoints = [fixed, found].concat();
-    if endpoints.len() > max {
-        return Err(format!("{} endpoints; at most {max} are allowed (--max-endpoints)", endpoints.len()));
+/// The newest valid servers; before the first ones, why there are none.
+pub type DeclaredSet = Result<Declared, String>;
+
+/// Servers as flags and files declare them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Declared {
+    /// Those with a fixed address.
+    pub endpoints: Vec<Endpoint>,
+    /// Those under a host name.
+    pub named: Vec<NamedServer>,
+}
+
+impl Declared {
+    /// Refuses servers with the same name or address, and too many host names.
+    pub fn unique(self) -> DeclaredSet {
+        let hosts: HashSet<&HostName> = self.named.iter().map(|server| &server.host).collect();
+        if hosts.len() > MAX_NAMES {
+            return Err(format!("{} host names; at most {MAX_NAMES} are allowed", hosts.len()));
+        }
+        Pool::new(String::new(), self.endpoints.clone()).map_err(|error| error.to_string())?;
+        let mut names: HashSet<&str> = self.endpoints.iter().map(Endpoint::name).collect();
+        let mut addresses = HashSet::new();
+        for NamedServer { name, host, port, .. } in &self.named {
+            if !names.insert(name) {
+                return Err(format!("two endpoints are named {name:?}; a name must be unique in a pool"));
+            }
+            if !addresses.insert((host, port)) {
+                return Err(format!(
+                    "two endpoints listen on {host}:{port}; an address must be unique in a pool"
+                ));
+            }
+        }
+        Ok(self)
     }
-    match Pool::new(String::new(), endpoints.clone()) {
-        Ok(_) => Ok(endpoints),
-        Err(error) => Err(error.to_string()),
+}
+
+/// All servers together, if their names and addresses are unique.
+pub(super) fn combine(fixed: &Declared, found: &Declared, max: usize) -> DeclaredSet {
+    let endpoints = [&*fixed.endpoints, &found.endpoints].concat();
+    let named = [&*fixed.named, &found.named].concat();
+    let count = endpoints.len() + named.len();
+    if count > max {
+        return Err(format!("{count} endpoints; at most {max} are allowed (--max-endpoints)"));
+    }
+    Declared { endpoints, named }.unique()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str, host: &str) -> Declared {
+        let host = host.parse().unwrap();
+        let server =
+            NamedServer { name: name.to_owned(), host, port: 8000.try_into().unwrap(), labels: vec![] };
+        Declared { endpoints: vec![], named: vec![server] }
+    }
+
+    #[test]
+    fn names_and_addresses_of_host_names_are_unique_and_count_for_the_limits() {
+        let (one, two) = (named("default/a", "one"), named("default/b", "two"));
+        assert_eq!(combine(&one, &two, 2).unwrap().named.len(), 2);
+        let endpoint = Endpoint::new("default/a".to_owned(), "10.0.0.1:1".parse().unwrap(), vec![]);
+        let fixed = Declared { endpoints: vec![endpoint], named: vec![] };
+        let many: Vec<_> =
+            (0..=MAX_NAMES).flat_map(|n| named(&format!("default/{n}"), &format!("h{n}")).named).collect();
+        for (fixed, found, max, problem) in [
+            (&fixed, &one, 9, "two endpoints are named \"default/a\""),
+            (&one, &one, 9, "two endpoints are named \"default/a\""),
+            (&one, &named("default/b", "ONE"), 9, "two endpoints listen on one:8000"),
+            (&one, &two, 1, "2 endpoints; at most 1 are allowed (--max-endpoints)"),
+            (
+                &one,
+                &Declared { endpoints: vec![], named: many },
+                9999,
+                "host names; at most 1024 are allowed",
+            ),
+        ] {
+            let refusal = combine(fixed, found, max).unwrap_err();
+            assert!(refusal.contains(problem), "{refusal}");
+        }
     }
 }

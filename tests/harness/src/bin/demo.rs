@@ -23,9 +23,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Runs the endpoint picker in an Envoy on loopback, for a look at it.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Your model servers (ip:port,ip:port) in place of three demo ones.
-    #[arg(long, env = "ENDPOINTS", value_name = "IP:PORT", value_delimiter = ',')]
-    endpoints: Vec<SocketAddr>,
+    /// Your model servers (host:port,host:port) in place of three demo ones.
+    #[arg(long, env = "ENDPOINTS", value_name = "HOST:PORT", value_delimiter = ',')]
+    endpoints: Vec<String>,
     /// The form of the filter: wasm, or native, which is loaded as a library.
     #[arg(long, env = "FILTER", default_value = "wasm")]
     filter: Filter,
@@ -91,10 +91,10 @@ async fn run(options: &Options) -> Result<()> {
     fs::create_dir_all(folder.join(EDS_FOLDER)).with_context(|| format!("create {}", folder.display()))?;
 
     let servers = if options.endpoints.is_empty() { demo_servers()? } else { Vec::new() };
-    let endpoints: Vec<SocketAddr> = if servers.is_empty() {
+    let endpoints: Vec<String> = if servers.is_empty() {
         options.endpoints.clone()
     } else {
-        servers.iter().map(ModelServer::address).collect()
+        servers.iter().map(ModelServer::endpoint).collect()
     };
     let mut running = start(options, &folder, &endpoints, servers).await?;
     print_what_to_try(options, &folder, &endpoints);
@@ -114,13 +114,13 @@ fn demo_servers() -> Result<Vec<ModelServer>> {
 async fn start(
     options: &Options,
     folder: &Path,
-    endpoints: &[SocketAddr],
+    endpoints: &[String],
     servers: Vec<ModelServer>,
 ) -> Result<Running> {
     let eds = folder.join(EDS_FILE);
     let mut flags =
         vec!["--eds-cluster".into(), "model-servers".into(), "--eds-file".into(), eds.into_os_string()];
-    flags.extend(endpoints.iter().flat_map(|endpoint| ["--endpoint".into(), endpoint.to_string().into()]));
+    flags.extend(endpoints.iter().flat_map(|endpoint| ["--endpoint".into(), endpoint.into()]));
     let agent = Agent::start(loopback(options.agent_port), flags, &folder.join("agent.log")).await?;
 
     let (port, admin_port, agent_port) = (options.port, options.admin_port, options.agent_port);
@@ -154,7 +154,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-fn print_what_to_try(options: &Options, folder: &Path, endpoints: &[SocketAddr]) {
+fn print_what_to_try(options: &Options, folder: &Path, endpoints: &[String]) {
     let url = format!("http://{}", loopback(options.port));
     let is_demo = options.endpoints.is_empty();
     println!("\nThe endpoint picker runs in Envoy at {url}, in front of");

@@ -20,19 +20,19 @@ struct Demo {
 }
 
 impl Demo {
-    fn start(endpoints: Option<&ModelServer>) -> Self {
+    fn start(endpoints: Option<String>) -> Self {
         // All three are held at the same time, so that they differ.
         let held = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         Self::start_on(held.map(|listener| listener.local_addr().unwrap().port()), endpoints)
     }
 
-    fn start_on(ports: [u16; 3], endpoints: Option<&ModelServer>) -> Self {
+    fn start_on(ports: [u16; 3], endpoints: Option<String>) -> Self {
         let folder = TempDir::new().unwrap();
         let mut command = Command::new(tools::built("demo", "endpoint-picker-harness").unwrap());
         for (name, port) in ["PORT", "ADMIN_PORT", "AGENT_PORT"].iter().zip(ports) {
             command.env(name, port.to_string());
         }
-        command.env_remove("ENDPOINTS").envs(endpoints.map(|server| ("ENDPOINTS", server.endpoint())));
+        command.env_remove("ENDPOINTS").envs(endpoints.map(|endpoints| ("ENDPOINTS", endpoints)));
         let process = Process::start("demo", command, &folder.path().join("output")).unwrap();
         Self { process, ports, _folder: folder }
     }
@@ -74,9 +74,9 @@ async fn it_serves_names_the_server_and_leaves_nothing_behind_when_interrupted()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_takes_the_users_own_model_servers() {
+async fn it_takes_the_users_own_model_servers_by_host_name() {
     let server = ModelServer::start().unwrap();
-    let mut demo = Demo::start(Some(&server));
+    let mut demo = Demo::start(Some(format!("localhost:{}", server.address().port())));
     demo.prints("Ctrl-C stops all of it.").await;
     assert_eq!(demo.served_by().await, server.endpoint());
 }
