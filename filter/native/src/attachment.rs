@@ -6,7 +6,6 @@ use std::io;
 use std::sync::{Arc, LazyLock};
 
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest, CallError, CallId};
-use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::sharing::{Identity, Positions, SharingClient};
 use parking_lot::Mutex;
 
@@ -125,7 +124,7 @@ impl Attachment {
 
     /// Sends the requests to the agent that are due, if this configuration acts and Envoy sends them. `call` starts a call of Envoy to a
     /// cluster and returns its number.
-    pub fn tick(&mut self, call: impl FnMut(&str, &AgentRequest) -> Result<CallId, ProxyError>) {
+    pub fn tick(&mut self, call: impl FnMut(&str, &AgentRequest) -> Result<CallId, CallError>) {
         let is_first = self.is_first();
         if let Some(callouts) = self.callouts.as_mut().filter(|_| is_first) {
             callouts.tick(clock::now(), call);

@@ -6,7 +6,7 @@ use endpoint_picker_engine::agent::{AUTHORITY, AgentAnswer, AgentRequest, CONTEN
 use endpoint_picker_engine::proxy::ProxyError;
 use parking_lot::Mutex;
 
-use crate::abi::{CalloutAnswer, ConfigHandle, concurrency};
+use crate::abi::{CalloutAnswer, CalloutRefused, ConfigHandle, concurrency};
 use crate::attachment::Attachment;
 use crate::config::{AgentAccess, ModuleConfig};
 use crate::metrics::Flusher;
@@ -51,8 +51,11 @@ impl FilterConfig {
 
     /// The answer to a call has arrived; `None` if there was none.
     pub(crate) fn on_answer(&self, handle: &mut ConfigHandle<'_>, id: u64, answer: Option<CalloutAnswer>) {
-        let answer = answer.map(|CalloutAnswer { status, body }| AgentAnswer { status, body });
-        self.attachment.lock().take_answer(id, answer.ok_or(CallError::NoAnswer(String::new())));
+        let answer = answer.ok_or(CallError::NoAnswer(String::new()));
+        let answer = answer.and_then(|CalloutAnswer { status, is_dated, body }| {
+            AgentAnswer { status, body }.of_agent(is_dated)
+        });
+        self.attachment.lock().take_answer(id, answer);
         self.call_agent(handle);
     }
 
@@ -62,7 +65,7 @@ impl FilterConfig {
 }
 
 /// Sends a request to the agent.
-fn call(handle: &mut ConfigHandle<'_>, cluster: &str, request: &AgentRequest) -> Result<CallId, ProxyError> {
+fn call(handle: &mut ConfigHandle<'_>, cluster: &str, request: &AgentRequest) -> Result<CallId, CallError> {
     let method = if request.body.is_some() { "POST" } else { "GET" };
     let headers = [
         (":method", method),
@@ -73,8 +76,12 @@ fn call(handle: &mut ConfigHandle<'_>, cluster: &str, request: &AgentRequest) ->
     // A GET has no content.
     let headers = if request.body.is_some() { &headers[..] } else { &headers[..3] };
     let body = request.body.as_deref().unwrap_or_default();
-    let refused = |status| ProxyError { call: "http_filter_config_http_callout", status };
-    handle.call(cluster, headers, body, request.timeout).map_err(|reason| refused(format!("{reason:?}")))
+    handle.call(cluster, headers, body, request.timeout).map_err(|reason| match reason {
+        CalloutRefused::ClusterNotFound => CallError::NoCluster(cluster.to_owned()),
+        CalloutRefused::Other(number) => {
+            ProxyError { call: "http_filter_config_http_callout", status: number.to_string() }.into()
+        }
+    })
 }
 
 /// The configuration of a route in use.

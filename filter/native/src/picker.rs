@@ -141,9 +141,10 @@ impl Publisher for Picker {
         let now = clock::now();
         self.workers.iter().for_each(|worker| worker.lock().publish_metrics(false, now));
         let mut main = self.main.lock();
-        let Polls { published, failed } = main.store().pool().take_polls();
+        let Polls { published, failed, topologies } = main.store().pool().take_polls();
         main.metrics.count_snapshots(published);
         main.metrics.count_failed_polls(failed);
+        main.metrics.count_topology_changes(topologies);
         let (counts, proxies) = {
             let mut sharing = self.sharing.lock();
             (sharing.take_counts(), sharing.peers(now))

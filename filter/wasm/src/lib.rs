@@ -9,6 +9,7 @@
 #![expect(missing_docs, reason = "the only public item is the entry point that the SDK's macro makes")]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod body_watch;
 mod host;
 mod root;
 mod sharing;

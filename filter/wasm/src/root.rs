@@ -42,12 +42,13 @@ impl RootContext for Root {
     fn on_tick(&mut self) {
         if let Some(worker) = &mut self.worker {
             worker.tick();
+            worker.refuse_withheld_bodies();
         }
     }
 
-    fn create_http_context(&self, _id: u32) -> Option<Box<dyn HttpContext>> {
+    fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
         let worker = self.worker.as_ref()?;
-        Some(Box::new(Stream::new(worker.pool())))
+        Some(Box::new(Stream::new(id, worker.pool(), worker.bodies())))
     }
 
     fn get_type(&self) -> Option<ContextType> {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker_engine::agent::{CallError, CallId};
+use endpoint_picker_engine::agent::{AgentAnswer, CallError, CallId};
 use endpoint_picker_engine::metrics::SharingCounts;
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::sharing::{ExchangeOutcome, PeerLedger, SharingClient};
@@ -50,7 +50,7 @@ impl Sharing {
         if let Some(exchange) = client.next_exchange(replica, now) {
             match host::call_agent(cluster, &exchange) {
                 Ok(call) => client.sent(call),
-                Err(error) => log_outcome(&client.finish(Err(error.into()), replica, now)),
+                Err(error) => log_outcome(&client.finish(Err(error), replica, now)),
             }
         }
         sender.store(&Envoy, client.positions())
@@ -75,12 +75,16 @@ impl Sharing {
         self.turn.as_ref().is_some_and(|turn| turn.client.awaits(call))
     }
 
-    /// Takes the answer of the agent that is being delivered. `headers` is their number as Envoy reports it.
-    pub(crate) fn finish(&mut self, replica: &mut Replica<Envoy>, headers: usize) {
-        let Some(turn) = &mut self.turn else { return };
-        let now = host::now();
-        let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
-        log_outcome(&turn.client.finish(answer, replica, now.unwrap_or_default()));
+    /// Takes the answer of the agent to the exchange in flight.
+    pub(crate) fn finish(
+        &mut self,
+        replica: &mut Replica<Envoy>,
+        answer: Result<AgentAnswer, CallError>,
+        now: Duration,
+    ) {
+        if let Some(turn) = &mut self.turn {
+            log_outcome(&turn.client.finish(answer, replica, now));
+        }
     }
 }
 
@@ -88,7 +92,9 @@ fn log_outcome(outcome: &ExchangeOutcome) {
     match outcome {
         ExchangeOutcome::Exchanged { passed_over: Some(reason) } => log::warn!("{reason}; it is passed over"),
         ExchangeOutcome::Failed { error, is_new: true } => {
-            log::warn!("changes are not shared with other proxies: {error}; exchanges go on");
+            log::warn!(
+                "changes are not shared with other proxies: {error}; exchanges continue, and further failures are only counted, in sharing_failures"
+            );
         }
         ExchangeOutcome::Exchanged { passed_over: None }
         | ExchangeOutcome::Off

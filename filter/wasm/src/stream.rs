@@ -7,18 +7,22 @@ use endpoint_picker_engine::exchange::{Exchange, Flow};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
+use crate::body_watch::BodyWatch;
 use crate::host::Envoy;
 use crate::worker::Pool;
 
 pub(crate) struct Stream {
+    context: u32,
     pool: Rc<RefCell<Pool>>,
+    bodies: Rc<RefCell<BodyWatch>>,
     exchange: Exchange,
 }
 
 impl Stream {
-    pub(crate) fn new(pool: Rc<RefCell<Pool>>) -> Self {
+    /// The request of this context.
+    pub(crate) fn new(context: u32, pool: Rc<RefCell<Pool>>, bodies: Rc<RefCell<BodyWatch>>) -> Self {
         let exchange = Exchange::new(&pool.borrow().config.limits);
-        Self { pool, exchange }
+        Self { context, pool, bodies, exchange }
     }
 }
 
@@ -33,10 +37,23 @@ impl Context for Stream {}
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        action(self.exchange.request_headers(&mut self.pool.borrow_mut(), &mut Envoy, end_of_stream))
+        let pool = &mut self.pool.borrow_mut();
+        let flow = self.exchange.request_headers(pool, &mut Envoy, end_of_stream);
+        if flow != Flow::Hold || end_of_stream || !self.exchange.is_held() {
+            return action(flow);
+        }
+        let mut bodies = self.bodies.borrow_mut();
+        if bodies.is_withheld() {
+            return action(self.exchange.decide_without_body(pool, &mut Envoy));
+        }
+        bodies.hold(self.context);
+        Action::Pause
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if self.exchange.is_held() {
+            self.bodies.borrow_mut().chunk();
+        }
         action(self.exchange.request_body(&mut self.pool.borrow_mut(), &mut Envoy, size, end_of_stream))
     }
 
@@ -64,5 +81,6 @@ impl Drop for Stream {
     /// Every way in which a stream can end leads here, also without a complete answer.
     fn drop(&mut self) {
         self.exchange.end(&mut self.pool.borrow_mut());
+        self.bodies.borrow_mut().end(self.context);
     }
 }

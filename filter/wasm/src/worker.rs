@@ -7,9 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use endpoint_picker_engine::agent::{
-    AgentAnswer, CallError, CallId, PollOutcome, PollTimes, Reporter, SnapshotClient,
+    AgentAnswer, CallError, CallId, PollOutcome, PollTimes, RecentErrors, Reporter, SnapshotClient,
+    TopologyLog,
 };
 use endpoint_picker_engine::config::{Config, ConfigError};
+use endpoint_picker_engine::exchange::refuse_withheld_body;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::pool_in_use::{PoolInUse, TopologyChange};
 use endpoint_picker_engine::pool_store::PoolCopy;
@@ -17,6 +19,7 @@ use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::snapshot::{self, ReadError};
 use endpoint_picker_workers::{Lease, Replica, SharedSnapshot, next_worker_number};
 
+use crate::body_watch::BodyWatch;
 use crate::host::{self, Envoy};
 use crate::sharing::Sharing;
 
@@ -29,14 +32,15 @@ pub(crate) type Pool = PoolInUse<PoolCopy<Replica<Envoy>>, Envoy>;
 /// One VM as a worker.
 pub(crate) struct Worker {
     pool: Rc<RefCell<Pool>>,
+    bodies: Rc<RefCell<BodyWatch>>,
     agent_cluster: String,
     snapshot: SharedSnapshot,
     lease: Lease,
     client: SnapshotClient,
     reporter: Reporter,
     sharing: Sharing,
-    /// The errors of the last tick, so that each is logged once.
-    last_errors: Vec<String>,
+    errors: RecentErrors,
+    topology_log: TopologyLog,
 }
 
 /// Why a worker does not start.
@@ -91,12 +95,19 @@ impl Worker {
                 Form::Wasm,
                 seed,
             ))),
-            last_errors: Vec::new(),
+            bodies: Rc::default(),
+            errors: RecentErrors::default(),
+            topology_log: TopologyLog::default(),
         };
         // A VM that replaces another one has the newest snapshot from its first request on.
         let adopted = worker.adopt_newest(now).map_err(|error| error.to_string());
-        worker.log_new(vec![adopted]);
+        worker.log_new(vec![adopted], now);
         Ok(worker)
+    }
+
+    /// The watch over the bodies of all requests of this VM.
+    pub(crate) fn bodies(&self) -> Rc<RefCell<BodyWatch>> {
+        Rc::clone(&self.bodies)
     }
 
     pub(crate) fn pool(&self) -> Rc<RefCell<Pool>> {
@@ -105,7 +116,8 @@ impl Worker {
 
     /// Does everything that is due. An error in one step does not keep the others from being taken.
     pub(crate) fn tick(&mut self) {
-        let results = match host::now() {
+        let now = host::now();
+        let results = match now.clone() {
             Ok(now) => {
                 let text = |error: ProxyError| error.to_string();
                 let adopted = self.adopt_newest(now).map_err(|error| error.to_string());
@@ -121,7 +133,20 @@ impl Worker {
             }
             Err(error) => vec![Err(error.to_string())],
         };
-        self.log_new(results);
+        self.log_new(results, now.unwrap_or_default());
+    }
+
+    /// Answers requests whose bodies Envoy keeps from the filter. Last of all, because further calls are about those requests.
+    pub(crate) fn refuse_withheld_bodies(&mut self) {
+        let stuck = self.bodies.borrow_mut().tick();
+        let pool = self.pool.borrow();
+        for context in stuck {
+            if host::use_context(context)
+                && let Err(error) = refuse_withheld_body(&pool, &mut Envoy)
+            {
+                log::debug!("{error}");
+            }
+        }
     }
 
     /// Adopts the newest published snapshot, if there is a newer one.
@@ -135,8 +160,14 @@ impl Worker {
         match snapshot::read(&view, &newer.bytes, newer.arrived, topology) {
             Ok(None) => {}
             Ok(Some(view)) => {
-                if let Some(TopologyChange { pool, endpoints }) = pool.adopt(Arc::new(view)) {
-                    log::info!("pool {pool} has {endpoints} endpoints");
+                let version = view.versions().map_or(0, |versions| versions.topology);
+                let change = pool.adopt(Arc::new(view));
+                // All VMs adopt it; one logs it.
+                if let Some(TopologyChange { pool: name, endpoints }) = change
+                    && self.lease.is_held(now)
+                {
+                    pool.metrics.count_topology_changes(1);
+                    self.topology_log.log(&name, endpoints, version, now);
                 }
             }
             Err(error) => {
@@ -157,7 +188,7 @@ impl Worker {
         if let Some(request) = self.client.next_poll(have, now) {
             match host::call_agent(&self.agent_cluster, &request) {
                 Ok(call) => self.client.sent(call),
-                Err(error) => self.finish_poll(Err(error.into()), now),
+                Err(error) => self.finish_poll(Err(error), now),
             }
         }
         Ok(())
@@ -171,7 +202,7 @@ impl Worker {
         if let Some(request) = report {
             match host::call_agent(&self.agent_cluster, &request) {
                 Ok(call) => self.reporter.sent(call),
-                Err(error) => self.finish_report(Err(error.into())),
+                Err(error) => self.finish_report(Err(error), now),
             }
         }
     }
@@ -193,20 +224,21 @@ impl Worker {
 
     /// Takes the answer of the agent that is being delivered. `headers` is their number as Envoy reports it.
     pub(crate) fn take_answer(&mut self, call: CallId, headers: usize) {
+        let now = host::now();
+        let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
+        let now = now.unwrap_or_default();
         if self.reporter.awaits(call) {
-            self.finish_report(host::call_status(headers));
+            self.finish_report(answer.map(|answer| answer.status), now);
         } else if self.client.awaits(call) {
-            let now = host::now();
-            let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
-            self.finish_poll(answer, now.unwrap_or_default());
+            self.finish_poll(answer, now);
         } else if self.sharing.awaits(call) {
             let mut pool = self.pool.borrow_mut();
-            self.sharing.finish(pool.store_mut().ledger_mut(), headers);
+            self.sharing.finish(pool.store_mut().ledger_mut(), answer, now);
         }
     }
 
-    fn finish_report(&mut self, status: Result<u16, CallError>) {
-        if let Some(problem) = self.reporter.finish(status) {
+    fn finish_report(&mut self, status: Result<u16, CallError>, now: Duration) {
+        if let Some(problem) = self.reporter.finish(status, now) {
             log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
         }
     }
@@ -226,18 +258,21 @@ impl Worker {
             PollOutcome::Failed { error, is_new } => {
                 pool.borrow().metrics.count_failed_polls(1);
                 if is_new {
-                    log::warn!("no snapshot: {error}; the last one stays in use, and polls go on");
+                    log::warn!(
+                        "no snapshot: {error}; the last one stays in use. Polls continue, and further failures are only counted, in \
+                         snapshot_failures"
+                    );
                 }
             }
         }
     }
 
-    /// Logs errors that did not occur at the last tick.
-    fn log_new(&mut self, results: Vec<Result<(), String>>) {
-        let errors: Vec<String> = results.into_iter().filter_map(Result::err).collect();
-        for error in errors.iter().filter(|error| !self.last_errors.contains(error)) {
-            log::warn!("{error}");
+    /// Logs errors that did not occur lately.
+    fn log_new(&mut self, results: Vec<Result<(), String>>, now: Duration) {
+        for error in results.into_iter().filter_map(Result::err) {
+            if self.errors.is_new(error.clone(), now) {
+                log::warn!("{error}");
+            }
         }
-        self.last_errors = errors;
     }
 }

@@ -14,6 +14,9 @@ pub const AUTHORITY: &str = "metrics-agent";
 /// The `content-type` of a body for the agent.
 pub const CONTENT_TYPE: &str = "application/x-protobuf";
 
+/// Bytes of a proxy's reason that are logged.
+const MAX_REASON: usize = 256;
+
 /// A path of a pool in the agent's API. The slash of `namespace/name` is encoded, so that the pool is one segment.
 pub(crate) fn path_of_pool(pool: &str, resource: &str) -> String {
     format!("/v1/pools/{}/{resource}", pool.replace('/', "%2F"))
@@ -39,11 +42,28 @@ pub struct AgentAnswer {
     pub body: Vec<u8>,
 }
 
+impl AgentAnswer {
+    /// The answer, unless the proxy gave it itself because it did not reach the agent: an agent dates its answers, a proxy does not.
+    ///
+    /// # Errors
+    /// The agent did not answer, for the reason in the body.
+    pub fn of_agent(self, is_dated: bool) -> Result<Self, CallError> {
+        if self.status < 500 || is_dated {
+            return Ok(self);
+        }
+        let mut reason = self.body;
+        reason.truncate(MAX_REASON);
+        Err(CallError::NoAnswer(String::from_utf8_lossy(&reason).into_owned()))
+    }
+}
+
 /// Why a request to the agent has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// The proxy refused a call.
     Proxy(ProxyError),
+    /// The proxy has no cluster of this name.
+    NoCluster(String),
     /// The agent did not answer, for this reason; empty if the proxy does not give one.
     NoAnswer(String),
 }
@@ -52,6 +72,7 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Proxy(error) => error.fmt(f),
+            Self::NoCluster(name) => write!(f, "the proxy has no cluster {name:?} (agentCluster)"),
             Self::NoAnswer(reason) if reason.is_empty() => f.write_str("the agent did not answer"),
             Self::NoAnswer(reason) => write!(f, "the agent did not answer: {reason}"),
         }
@@ -62,7 +83,7 @@ impl core::error::Error for CallError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Proxy(error) => Some(error),
-            Self::NoAnswer(_) => None,
+            Self::NoCluster(_) | Self::NoAnswer(_) => None,
         }
     }
 }

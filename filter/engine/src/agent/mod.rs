@@ -1,11 +1,15 @@
 //! The requests to the metrics agent: polls for snapshots, and reports.
 
 mod call;
+mod recent_errors;
 mod report;
 mod snapshot_client;
+mod topology_log;
 
 pub(crate) use call::path_of_pool;
 
 pub use call::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError, CallId};
+pub use recent_errors::RecentErrors;
 pub use report::{ReportProblem, Reporter};
 pub use snapshot_client::{NewSnapshot, PollError, PollOutcome, PollTimes, SnapshotClient};
+pub use topology_log::TopologyLog;

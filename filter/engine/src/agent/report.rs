@@ -11,6 +11,7 @@ use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use hashbrown::HashSet;
 
 use super::call::{AgentRequest, CallError, CallId, path_of_pool};
+use super::recent_errors::RecentErrors;
 use crate::form::{Form, VERSION};
 use crate::ledger::Ledger;
 use crate::metrics::Totals;
@@ -51,7 +52,7 @@ pub struct Reporter {
     pause: Period,
     /// The report in flight.
     call: Option<CallId>,
-    is_failing: bool,
+    errors: RecentErrors,
     /// Endpoints that were avoided at any time since the last report: a pause between reports is longer than most avoidance.
     avoided: HashSet<u64>,
 }
@@ -66,7 +67,7 @@ impl Reporter {
             generation,
             pause: Period::default(),
             call: None,
-            is_failing: false,
+            errors: RecentErrors::default(),
             avoided: HashSet::new(),
         }
     }
@@ -132,17 +133,15 @@ impl Reporter {
         self.call == Some(call)
     }
 
-    /// Takes the status of the answer to the report in flight. Returns the problem to log: the agent did not take this report, but
-    /// took the one before.
-    pub fn finish(&mut self, status: Result<u16, CallError>) -> Option<ReportProblem> {
+    /// Takes the status of the answer to the report in flight. Returns the problem to log, if there is one that did not occur lately.
+    pub fn finish(&mut self, status: Result<u16, CallError>, now: Duration) -> Option<ReportProblem> {
         self.call = None;
         let problem = match status {
             Ok(204) => None,
             Ok(status) => Some(ReportProblem::Status(status)),
             Err(error) => Some(ReportProblem::Call(error)),
         };
-        let was_failing = core::mem::replace(&mut self.is_failing, problem.is_some());
-        problem.filter(|_| !was_failing)
+        problem.filter(|problem| self.errors.is_new(problem.to_string(), now))
     }
 }
 

@@ -7,6 +7,7 @@ use endpoint_picker::period::Period;
 use endpoint_picker_wire::{self as wire, SnapshotError, v1};
 
 use super::call::{AgentAnswer, AgentRequest, CallError, CallId, path_of_pool};
+use super::recent_errors::RecentErrors;
 use crate::pool_view::{Topology, TopologyRefusal, Versions};
 use crate::proxy::Result;
 
@@ -40,8 +41,7 @@ pub struct SnapshotClient {
     since_poll: Period,
     /// Until the next poll.
     pause: Period,
-    /// The text of the last poll's error; `None` if it succeeded.
-    last_error: Option<String>,
+    errors: RecentErrors,
     refused: Option<RefusedTopology>,
 }
 
@@ -74,7 +74,7 @@ pub enum PollOutcome {
     Failed {
         /// The reason.
         error: PollError,
-        /// Whether it differs from that of the poll before.
+        /// Whether it did not occur lately.
         is_new: bool,
     },
 }
@@ -133,7 +133,7 @@ impl SnapshotClient {
             call: None,
             since_poll: Period::default(),
             pause: Period::default(),
-            last_error: None,
+            errors: RecentErrors::default(),
             refused: None,
         }
     }
@@ -188,15 +188,12 @@ impl SnapshotClient {
         let result = answer.map_err(PollError::Call).and_then(|answer| self.take(answer, have, publish));
         match result {
             Ok(outcome) => {
-                self.last_error = None;
                 self.pause = self.since_poll;
                 outcome
             }
             Err(error) => {
                 self.pause = Period::new(now, RETRY_AFTER);
-                let text = error.to_string();
-                let is_new = self.last_error.as_ref() != Some(&text);
-                self.last_error = Some(text);
+                let is_new = self.errors.is_new(error.to_string(), now);
                 PollOutcome::Failed { error, is_new }
             }
         }

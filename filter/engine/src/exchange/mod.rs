@@ -14,5 +14,7 @@ mod shadow;
 mod shadowed_request;
 mod steps;
 mod subset_hint;
+mod withheld_body;
 
 pub use steps::{Exchange, Flow};
+pub use withheld_body::refuse_withheld_body;

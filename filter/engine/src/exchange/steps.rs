@@ -74,7 +74,8 @@ impl Exchange {
         }
     }
 
-    pub(super) fn is_held(&self) -> bool {
+    /// Whether the request waits for its body or in the queue.
+    pub fn is_held(&self) -> bool {
         match self.progress {
             Progress::Held { .. } | Progress::HeldWhole => true,
             Progress::Decided | Progress::Answered => false,
@@ -290,12 +291,21 @@ impl Exchange {
     ) -> Flow {
         result
             .or_else(|error| {
-                let subset = subset_hint::read(proxy);
-                let outcome = pool.failure_mode().without_snapshot(&subset, &mut pool.draws.acting);
-                log::error!("{error}; the failure mode decides: {outcome:?}");
-                self.act(pool, proxy, outcome.into())
+                log::error!("{error}; the failure mode decides: {:?}", pool.failure_mode());
+                self.act_by_failure_mode(pool, proxy)
             })
             .unwrap_or(Flow::Continue)
+    }
+
+    /// Carries out what the pool's failure mode decides.
+    pub(super) fn act_by_failure_mode<S: PoolStore, M: MetricSink>(
+        &mut self,
+        pool: &mut PoolInUse<S, M>,
+        proxy: &mut impl Proxy,
+    ) -> Result<Flow> {
+        let subset = subset_hint::read(proxy);
+        let outcome = pool.failure_mode().without_snapshot(&subset, &mut pool.draws.acting);
+        self.act(pool, proxy, outcome.into())
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Metrics<M: MetricSink> {
     /// Snapshots that arrived and can be used.
     snapshots: Counter<M>,
     snapshot_failures: Counter<M>,
+    /// Changes of the pool's endpoints or policy.
+    topology_changes: Counter<M>,
     pub(crate) shadow_agreed: Counter<M>,
     /// Those of them with another pick of the same score.
     shadow_equal_score: Counter<M>,
@@ -135,6 +137,7 @@ impl<M: MetricSink> Metrics<M> {
             .map(rejected),
             snapshots: counter("snapshots"),
             snapshot_failures: counter("snapshot_failures"),
+            topology_changes: counter("topology_changes"),
             shadow_agreed: counter("shadow_agreed"),
             shadow_equal_score: counter("shadow_equal_score"),
             shadow_disagreed: counter("shadow_disagreed"),
@@ -179,6 +182,11 @@ impl<M: MetricSink> Metrics<M> {
     /// Counts polls for a snapshot that failed.
     pub fn count_failed_polls(&self, count: u64) {
         self.snapshot_failures.add(count);
+    }
+
+    /// Counts changes of the pool's endpoints or policy.
+    pub fn count_topology_changes(&self, count: u64) {
+        self.topology_changes.add(count);
     }
 
     /// Counts messages that were exchanged with other proxies. `proxies` is the number of those whose changes arrive.
@@ -240,6 +248,7 @@ impl<M: MetricSink> Metrics<M> {
             &self.abstained_body_too_large,
             &self.snapshots,
             &self.snapshot_failures,
+            &self.topology_changes,
             &self.shadow_agreed,
             &self.shadow_equal_score,
             &self.shadow_disagreed,

@@ -13,7 +13,7 @@ use super::outbox::OwnChanges;
 use super::outcome::{ExchangeOutcome, SharingError};
 use super::peer::PeerLedger;
 use super::positions::Positions;
-use crate::agent::{AgentAnswer, AgentRequest, CallError, CallId, path_of_pool};
+use crate::agent::{AgentAnswer, AgentRequest, CallError, CallId, RecentErrors, path_of_pool};
 use crate::metrics::SharingCounts;
 
 /// Time from one exchange to the next: changes wait no longer than that.
@@ -63,8 +63,7 @@ pub struct SharingClient {
     is_on: Option<bool>,
     /// Until the next request for a resync.
     resync_pause: Period,
-    last_error: Option<String>,
-    last_passed_over: Option<String>,
+    errors: RecentErrors,
     counts: SharingCounts,
 }
 
@@ -92,8 +91,7 @@ impl SharingClient {
             pause: Period::default(),
             is_on: None,
             resync_pause: Period::default(),
-            last_error: None,
-            last_passed_over: None,
+            errors: RecentErrors::default(),
             counts: SharingCounts::default(),
         }
     }
@@ -185,7 +183,6 @@ impl SharingClient {
         self.call = None;
         match answer.map_err(SharingError::Call).and_then(read) {
             Ok(Some(feed)) => {
-                self.last_error = None;
                 self.counts.sent += u64::from(self.unsent.take().is_some());
                 if self.is_on == Some(false) {
                     ledger.collect(true);
@@ -197,7 +194,6 @@ impl SharingClient {
                 ExchangeOutcome::Exchanged { passed_over }
             }
             Ok(None) => {
-                self.last_error = None;
                 self.pause = Period::new(now, ASK_AGAIN_AFTER);
                 self.unsent = None;
                 self.is_on = Some(false);
@@ -211,9 +207,7 @@ impl SharingClient {
                     // Sent again, it would be refused again.
                     self.unsent = None;
                 }
-                let text = error.to_string();
-                let is_new = self.last_error.as_ref() != Some(&text);
-                self.last_error = Some(text);
+                let is_new = self.errors.is_new(error.to_string(), now);
                 ExchangeOutcome::Failed { error, is_new }
             }
         }
@@ -253,11 +247,7 @@ impl SharingClient {
             self.resync_pause = Period::new(now, RESYNC_EVERY);
             self.exporter.request_resync();
         }
-        let is_new = passed_over.is_some() && passed_over != self.last_passed_over;
-        if is_new {
-            self.last_passed_over.clone_from(&passed_over);
-        }
-        passed_over.filter(|_| is_new)
+        passed_over.filter(|reason| self.errors.is_new(reason.clone(), now))
     }
 
     fn take(

@@ -11,7 +11,7 @@ use crate::agent::CallError;
 pub enum ExchangeOutcome {
     /// Changes were exchanged, as far as there were any.
     Exchanged {
-        /// Why the first message was passed over that was, if its reason differs from that of the last one.
+        /// Why the first message was passed over that was, if that reason did not occur lately.
         passed_over: Option<String>,
     },
     /// The agent does not share.
@@ -20,7 +20,7 @@ pub enum ExchangeOutcome {
     Failed {
         /// The reason.
         error: SharingError,
-        /// Whether it differs from that of the exchange before.
+        /// Whether it did not occur lately.
         is_new: bool,
     },
 }

@@ -1,6 +1,6 @@
 //! How much of a body is held before the decision.
 
-use endpoint_picker_engine::exchange::Flow;
+use endpoint_picker_engine::exchange::{Flow, refuse_withheld_body};
 use endpoint_picker_wire::v1;
 use serde_json::{Value, json};
 
@@ -250,4 +250,31 @@ fn a_refused_call_leaves_the_request_to_the_proxy() {
         assert_eq!(fixture.in_flight(), [0, 0, 0], "{call}");
     }
     assert_eq!(fixture.counted("abstained|no_snapshot"), 3);
+}
+
+#[test]
+fn without_its_body_a_held_request_gets_what_the_failure_mode_decides() {
+    for (mode, flow) in [("FailOpen", Flow::Continue), ("FailClose", Flow::Hold)] {
+        let mut fixture = Fixture::with_config(&json!({"failureMode": mode}));
+        let mut request = fixture.request(CHAT, &[]);
+        assert_eq!(request.head(&mut fixture), Flow::Hold);
+        assert!(request.exchange.is_held());
+        assert_eq!(request.exchange.decide_without_body(&mut fixture.pool, &mut request.proxy), flow);
+        assert!(!request.exchange.is_held());
+        let is_rejected = mode == "FailClose";
+        assert_eq!(request.proxy.local_answer.is_some(), is_rejected);
+        assert_eq!(fixture.counted("rejected|503"), u64::from(is_rejected));
+        assert_eq!(fixture.counted("abstained|no_snapshot"), u64::from(!is_rejected));
+    }
+}
+
+#[test]
+fn a_request_that_is_held_in_vain_is_answered_with_the_reason() {
+    let mut fixture = Fixture::new();
+    let mut request = fixture.request(CHAT, &[]);
+    request.head(&mut fixture);
+    refuse_withheld_body(&fixture.pool, &mut request.proxy).unwrap();
+    assert_eq!(request.rejection().status, 503);
+    assert!(request.rejection().body.contains("does not pass the request's body on"));
+    assert_eq!(fixture.counted("rejected|503"), 1);
 }

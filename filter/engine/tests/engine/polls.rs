@@ -134,9 +134,15 @@ fn a_poll_that_failed_is_repeated_after_200_ms_and_the_same_error_is_new_once() 
     }
     poller.poll(HAVE, ms(4_000)).unwrap();
     poller.finish(Some(204), vec![], HAVE, ms(4_000));
-    poller.poll(HAVE, ms(5_000)).unwrap();
-    let again = poller.finish(Some(200), b"x".to_vec(), HAVE, ms(5_000));
-    assert!(matches!(again, PollOutcome::Failed { is_new: true, .. }), "a success was between");
+    for (now, expected_new) in [(5_000, false), (65_000, true)] {
+        poller.poll(HAVE, ms(now)).unwrap();
+        let again = poller.finish(Some(200), b"x".to_vec(), HAVE, ms(now));
+        let PollOutcome::Failed { is_new, .. } = again else { panic!("{again:?}") };
+        assert_eq!(
+            is_new, expected_new,
+            "a success between, as of another agent, changes nothing; a minute does"
+        );
+    }
 }
 
 #[test]
@@ -220,4 +226,22 @@ fn a_clock_that_is_set_back_does_not_stop_the_polls() {
     poller.poll(None, START).unwrap();
     poller.finish(None, vec![], None, START);
     assert!(poller.poll(None, Duration::ZERO).is_some());
+}
+
+#[test]
+fn an_answer_of_the_proxys_own_is_none_of_the_agents() {
+    let answer = |status, body: &str| AgentAnswer { status, body: body.as_bytes().to_vec() };
+    let own = answer(503, "no healthy upstream").of_agent(false).unwrap_err();
+    assert_eq!(own.to_string(), "the agent did not answer: no healthy upstream");
+    for (given, is_dated) in [
+        (answer(503, "there are no pools yet"), true),
+        (answer(404, "no such pool"), false),
+        (answer(204, ""), false),
+    ] {
+        assert_eq!(given.clone().of_agent(is_dated), Ok(given));
+    }
+    assert_eq!(
+        CallError::NoCluster("agnet".to_owned()).to_string(),
+        r#"the proxy has no cluster "agnet" (agentCluster)"#
+    );
 }

@@ -64,7 +64,7 @@ fn a_report_names_an_endpoint_that_was_avoided_only_since_the_last_report() {
     let mut reporter = reporter();
     let mut is_failing = |fixture: &Fixture, millis: u64| {
         let request = next_report(&mut reporter, fixture, START + Duration::from_millis(millis))?;
-        reporter.finish(Ok(204));
+        reporter.finish(Ok(204), START);
         let report = Report::decode(request.body?.as_slice()).ok()?;
         Some(report.endpoints.iter().any(|endpoint| endpoint.failing))
     };
@@ -153,23 +153,24 @@ fn a_report_is_sent_once_a_second_and_not_before_the_first_snapshot() {
     reporter.sent(7);
     assert!(next_report(&mut reporter, &fixture, START + 9 * SECOND).is_none(), "one is in flight");
     assert!(reporter.awaits(7) && !reporter.awaits(8));
-    assert_eq!(reporter.finish(Ok(204)), None);
+    assert_eq!(reporter.finish(Ok(204), START), None);
     assert!(!reporter.awaits(7));
     assert!(next_report(&mut reporter, &fixture, START + SECOND / 2).is_none());
     assert!(next_report(&mut reporter, &fixture, START + SECOND).is_some());
 }
 
 #[test]
-fn a_problem_is_returned_once_until_a_report_is_taken() {
+fn a_problem_is_returned_once_a_minute_also_if_reports_are_taken_between() {
     let mut reporter = reporter();
     let none = CallError::NoAnswer(String::new());
     let refused = CallError::Proxy(ProxyError { call: "get_map_value", status: "NotFound".to_owned() });
-    assert_eq!(reporter.finish(Ok(503)), Some(ReportProblem::Status(503)));
-    assert_eq!(reporter.finish(Err(none.clone())), None);
-    assert_eq!(reporter.finish(Ok(204)), None);
-    assert_eq!(reporter.finish(Err(none.clone())), Some(ReportProblem::Call(none.clone())));
-    assert_eq!(reporter.finish(Ok(204)), None);
-    assert_eq!(reporter.finish(Err(refused.clone())), Some(ReportProblem::Call(refused.clone())));
+    assert_eq!(reporter.finish(Ok(503), START), Some(ReportProblem::Status(503)));
+    assert_eq!(reporter.finish(Err(none.clone()), START), Some(ReportProblem::Call(none.clone())));
+    assert_eq!(reporter.finish(Ok(204), START), None);
+    assert_eq!(reporter.finish(Err(none.clone()), START), None);
+    assert_eq!(reporter.finish(Ok(503), START + 59 * SECOND), None);
+    assert_eq!(reporter.finish(Ok(503), START + 119 * SECOND), Some(ReportProblem::Status(503)));
+    assert_eq!(reporter.finish(Err(refused.clone()), START), Some(ReportProblem::Call(refused.clone())));
     let texts = [ReportProblem::Status(503), ReportProblem::Call(none), ReportProblem::Call(refused)];
     let texts = texts.map(|problem| problem.to_string());
     assert_eq!(texts[0], "the agent answered 503");

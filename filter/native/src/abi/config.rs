@@ -42,6 +42,8 @@ pub(crate) enum CalloutRefused {
 #[derive(Debug)]
 pub(crate) struct CalloutAnswer {
     pub(crate) status: u16,
+    /// It has the header `date`.
+    pub(crate) is_dated: bool,
     pub(crate) body: Vec<u8>,
 }
 

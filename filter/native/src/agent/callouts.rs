@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest, CallError, CallId};
-use endpoint_picker_engine::proxy::ProxyError;
 
 use super::sharer::Sharer;
 use super::updater::Updater;
@@ -27,28 +26,28 @@ impl Callouts {
     pub(crate) fn tick(
         &mut self,
         now: Duration,
-        mut call: impl FnMut(&str, &AgentRequest) -> Result<CallId, ProxyError>,
+        mut call: impl FnMut(&str, &AgentRequest) -> Result<CallId, CallError>,
     ) {
         let Self { cluster, updater, sharer } = self;
         if let Some(poll) = updater.next_poll(now) {
             match call(cluster, &poll) {
                 Ok(number) => updater.poll_sent(number),
                 Err(error) => {
-                    updater.finish_poll(Err(error.into()), now);
+                    updater.finish_poll(Err(error), now);
                 }
             }
         }
         if let Some(report) = updater.next_report(now) {
             match call(cluster, &report) {
                 Ok(number) => updater.report_sent(number),
-                Err(error) => updater.finish_report(Err(error.into())),
+                Err(error) => updater.finish_report(Err(error), now),
             }
         }
         if let Some(exchange) = sharer.next_exchange(now) {
             match call(cluster, &exchange) {
                 Ok(number) => sharer.sent(number),
                 Err(error) => {
-                    sharer.finish(Err(error.into()), now);
+                    sharer.finish(Err(error), now);
                 }
             }
         }
@@ -62,7 +61,7 @@ impl Callouts {
         now: Duration,
     ) {
         if self.updater.awaits_report(call) {
-            self.updater.finish_report(answer);
+            self.updater.finish_report(answer, now);
         } else if self.updater.awaits_poll(call) {
             self.updater.finish_poll(answer, now);
         } else if self.sharer.awaits(call) {

@@ -32,7 +32,7 @@ pub(crate) fn start(mut updater: Updater, access: &DirectAccess, users: Arc<User
                 // The panic was logged when it happened. What the agent sent is not tried again at once.
                 let failed = || Err(CallError::NoAnswer("a defect of the picker".to_owned()));
                 if updater.awaits_report(CALL) {
-                    updater.finish_report(failed());
+                    updater.finish_report(failed(), clock::now());
                 }
                 updater.finish_poll(failed(), clock::now());
             }
@@ -49,7 +49,7 @@ fn round(updater: &mut Updater, connection: &mut Connection, stop: &Stop) {
         updater.report_sent(CALL);
         let answer = connection.send(&report, now);
         if !stop.is_stopped() {
-            updater.finish_report(answer);
+            updater.finish_report(answer, clock::now());
         }
     }
     let now = clock::now();

@@ -57,7 +57,9 @@ impl Sharer {
             ExchangeOutcome::Off => true,
             ExchangeOutcome::Failed { error, is_new } => {
                 if is_new {
-                    log::warn!("changes are not shared with other proxies: {error}; exchanges go on");
+                    log::warn!(
+                        "changes are not shared with other proxies: {error}; exchanges continue, and further failures are only counted, in sharing_failures"
+                    );
                 }
                 false
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use endpoint_picker_engine::agent::{
     AgentAnswer, AgentRequest, CallError, CallId, PollOutcome, PollTimes, Reporter, SnapshotClient,
+    TopologyLog,
 };
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::pool_store::PoolStore;
@@ -29,6 +30,7 @@ pub(crate) struct Updater {
     store: SharedStore,
     client: SnapshotClient,
     reporter: Reporter,
+    topology_log: TopologyLog,
     waits_for_hosts: bool,
 }
 
@@ -47,6 +49,7 @@ impl Updater {
             store,
             client: SnapshotClient::new(name, POLL),
             reporter: Reporter::new(name, proxy, Form::Native, generation),
+            topology_log: TopologyLog::default(),
             waits_for_hosts,
         }
     }
@@ -73,13 +76,19 @@ impl Updater {
 
     /// Takes the answer to a poll. Returns whether the poll succeeded.
     pub(super) fn finish_poll(&mut self, answer: Result<AgentAnswer, CallError>, now: Duration) -> bool {
-        let Self { name, store, client, waits_for_hosts, .. } = self;
+        let Self { name, store, client, topology_log, waits_for_hosts, .. } = self;
         let pool = store.pool();
         let view = store.view();
         let mut unread = None;
         let outcome = client.finish(answer, view.versions(), now, |newer| {
             match snapshot::follow(&view, newer.readings, now, || Ok(newer.bytes.to_vec())) {
-                Ok(Some(newer)) => adopt(name, pool, newer, *waits_for_hosts),
+                Ok(Some(newer)) => {
+                    if !Arc::ptr_eq(view.topology(), newer.topology()) {
+                        let (pool, version) = (newer.pool(), newer.versions().map_or(0, |it| it.topology));
+                        topology_log.log(pool.name(), pool.endpoints().len(), version, now);
+                    }
+                    adopt(name, pool, newer, *waits_for_hosts);
+                }
                 Ok(None) => {}
                 Err(error) => unread = Some(error),
             }
@@ -94,7 +103,10 @@ impl Updater {
             PollOutcome::Failed { error, is_new } => {
                 pool.count_failed_poll();
                 if is_new {
-                    log::warn!("no snapshot: {error}; the last one stays in use, and polls go on");
+                    log::warn!(
+                        "no snapshot: {error}; the last one stays in use. Polls continue, and further failures are only counted, in \
+                         snapshot_failures"
+                    );
                 }
                 return false;
             }
@@ -118,8 +130,8 @@ impl Updater {
     }
 
     /// Takes the answer to a report.
-    pub(super) fn finish_report(&mut self, answer: Result<AgentAnswer, CallError>) {
-        if let Some(problem) = self.reporter.finish(answer.map(|answer| answer.status)) {
+    pub(super) fn finish_report(&mut self, answer: Result<AgentAnswer, CallError>, now: Duration) {
+        if let Some(problem) = self.reporter.finish(answer.map(|answer| answer.status), now) {
             log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
         }
     }
@@ -138,8 +150,7 @@ fn adopt(name: &str, pool: &SharedPool, newer: PoolView, waits_for_hosts: bool) 
         pool.announce(newer.pool());
         watchers::wait(name, watchers::notify(name), HOSTS_WAIT);
     }
-    let endpoints = newer.pool().endpoints().len();
-    log::info!("pool {} has {endpoints} endpoints", newer.pool().name());
     pool.adopt(newer);
+    pool.count_topology();
     watchers::notify(name);
 }

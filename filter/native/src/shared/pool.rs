@@ -44,6 +44,7 @@ pub struct SharedPool {
 struct PollCounts {
     published: AtomicU64,
     failed: AtomicU64,
+    topologies: AtomicU64,
 }
 
 /// Polls for snapshots, by their outcome.
@@ -53,6 +54,8 @@ pub struct Polls {
     pub published: u64,
     /// The poll failed.
     pub failed: u64,
+    /// A snapshot arrived with other endpoints or another policy.
+    pub topologies: u64,
 }
 
 impl fmt::Debug for SharedPool {
@@ -157,6 +160,11 @@ impl SharedPool {
         self.polls.published.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a change of endpoints or policy.
+    pub(crate) fn count_topology(&self) {
+        self.polls.topologies.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a poll that failed.
     pub(crate) fn count_failed_poll(&self) {
         self.polls.failed.fetch_add(1, Ordering::Relaxed);
@@ -165,7 +173,8 @@ impl SharedPool {
     /// The polls since the last call: whoever calls adds them to the proxy's metrics.
     pub fn take_polls(&self) -> Polls {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
-        Polls { published: take(&self.polls.published), failed: take(&self.polls.failed) }
+        let PollCounts { published, failed, topologies } = &self.polls;
+        Polls { published: take(published), failed: take(failed), topologies: take(topologies) }
     }
 
     /// The counts of all workers for the next report, as [`Self::set_totals`] has set them.

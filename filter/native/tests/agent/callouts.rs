@@ -85,7 +85,7 @@ fn the_first_configuration_polls_for_all_and_the_next_one_takes_over() {
 fn a_call_that_is_refused_or_has_no_answer_is_a_failed_poll() {
     let mut configuration = Configuration::new(&unique_pool());
     let refused = || Err(ProxyError { call: "http_callout", status: "ClusterNotFound".to_owned() });
-    configuration.attachment.tick(|_, _| refused());
+    configuration.attachment.tick(|_, _| refused().map_err(Into::into));
     assert_eq!(configuration.attachment.pool().take_polls().failed, 1);
     configuration.next_poll();
     configuration.attachment.take_answer(1, Err(CallError::NoAnswer(String::new())));

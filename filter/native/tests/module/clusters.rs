@@ -200,10 +200,12 @@ fn the_server_of_an_answer_is_known_from_its_attempt_and_those_before_it_are_avo
     let request = routed(&config, None);
     assert_eq!(cluster.choose(Some(&request)), Some(address(2)));
     assert_eq!(cluster.choose(Some(&request)), Some(address(1)));
+    request.set_attempts(2);
     // The property names another server; the balancer knows better.
     request.answer_headers(&address(3), &[(":status", "200")], false);
     let pool = ("pool", "clusters-5");
     config.wait_for("endpoint_picker.endpoint_in_flight", &[pool, ("endpoint", &address(1))], 1);
+    config.wait_for("endpoint_picker.served_elsewhere", &[pool], 0);
     // The second one failed the request: neither the picker nor the balancer chooses it now.
     let next = routed(&config, None);
     assert_eq!(next.destinations(), Some(address(1)));

@@ -7,6 +7,5 @@ mod root;
 mod shared_data;
 
 pub(crate) use envoy::{Envoy, now};
-pub(crate) use root::{
-    agent_answer, call_agent, call_status, node_id, plugin_configuration, set_tick_period,
-};
+pub(crate) use request::{received_bytes, use_context};
+pub(crate) use root::{agent_answer, call_agent, node_id, plugin_configuration, set_tick_period};

@@ -102,10 +102,7 @@ impl Proxy for Envoy {
     }
 
     fn attempts(&self) -> Option<u64> {
-        let count = hostcalls::get_property(vec!["upstream", "request_attempt_count"]);
-        let count = count.map_err(refused("get_property(upstream.request_attempt_count)"));
-        let count = count.inspect_err(|error| log::debug!("{error}")).ok()??;
-        Some(u64::from_le_bytes(count.try_into().ok()?))
+        number(vec!["upstream", "request_attempt_count"], "get_property(upstream.request_attempt_count)")
     }
 
     fn response_details(&self) -> Result<Vec<u8>> {
@@ -140,6 +137,23 @@ impl Proxy for Envoy {
         hostcalls::set_buffer(BufferType::HttpResponseBody, 0, usize::MAX, bytes)
             .map_err(refused("set_buffer(response body)"))
     }
+}
+
+/// Bytes of the request that have arrived, with its head; `None` if Envoy refuses to tell.
+pub(crate) fn received_bytes() -> Option<u64> {
+    number(vec!["request", "total_size"], "get_property(request.total_size)")
+}
+
+/// Has the next calls be about the request of this context, outside of its callbacks. False if it is over.
+pub(crate) fn use_context(context: u32) -> bool {
+    hostcalls::set_effective_context(context).is_ok()
+}
+
+/// A property that is a number; `None` if Envoy does not have it.
+fn number(path: Vec<&str>, call: &'static str) -> Option<u64> {
+    let value = hostcalls::get_property(path).map_err(refused(call));
+    let value = value.inspect_err(|error| log::debug!("{error}")).ok()??;
+    Some(u64::from_le_bytes(value.try_into().ok()?))
 }
 
 fn headers(map: MapType, call: &'static str) -> Result<Vec<(String, Bytes)>> {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use endpoint_picker_engine::agent::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError, CallId};
 use endpoint_picker_engine::proxy::ProxyError;
 use proxy_wasm::hostcalls;
-use proxy_wasm::types::{BufferType, MapType};
+use proxy_wasm::types::{BufferType, MapType, Status};
 
 use super::envoy::refused;
 
@@ -28,7 +28,7 @@ pub(crate) fn node_id() -> Result<Option<String>, ProxyError> {
 }
 
 /// Sends a request to the agent; the answer comes to `on_http_call_response` under the returned number.
-pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<CallId, ProxyError> {
+pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<CallId, CallError> {
     let method = if request.body.is_some() { "POST" } else { "GET" };
     let mut headers = vec![(":method", method), (":path", &request.path), (":authority", AUTHORITY)];
     if request.body.is_some() {
@@ -36,28 +36,34 @@ pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<CallId
     }
     let call =
         hostcalls::dispatch_http_call(cluster, headers, request.body.as_deref(), vec![], request.timeout);
-    call.map(CallId::from).map_err(refused("dispatch_http_call"))
-}
-
-/// The status of the agent's answer that is being delivered. `headers` is their number as Envoy reports it.
-pub(crate) fn call_status(headers: usize) -> Result<u16, CallError> {
-    // A call that was cut off, as by the removal of its cluster, has no headers, and proxy-wasm panics at Envoy's error on reading one.
-    if headers == 0 {
-        return Err(CallError::NoAnswer(String::new()));
-    }
-    let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status")
-        .map_err(refused("get_map_value(call status)"))?;
-    let status = status.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok());
-    status.ok_or_else(|| CallError::NoAnswer(String::new()))
+    call.map(CallId::from).map_err(|status| match status {
+        // The request has all that Envoy requires.
+        Status::BadArgument => CallError::NoCluster(cluster.to_owned()),
+        // It failed at once.
+        Status::InternalFailure => {
+            CallError::NoAnswer(format!("its cluster {cluster:?} has no healthy endpoint"))
+        }
+        status => refused("dispatch_http_call")(status).into(),
+    })
 }
 
 /// The agent's answer that is being delivered. `headers` is their number as Envoy reports it.
 pub(crate) fn agent_answer(headers: usize) -> Result<AgentAnswer, CallError> {
-    let status = call_status(headers)?;
+    // A call that was cut off, as by the removal of its cluster, has no headers, and proxy-wasm panics at Envoy's error on reading one.
+    if headers == 0 {
+        return Err(CallError::NoAnswer(String::new()));
+    }
+    let header = |name| {
+        hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name)
+            .map_err(refused("get_map_value(call header)"))
+    };
+    let status = header(":status")?.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok());
+    let status = status.ok_or_else(|| CallError::NoAnswer(String::new()))?;
     // With an empty answer there is no buffer to read.
     if status == 204 {
         return Ok(AgentAnswer { status, body: vec![] });
     }
     let body = hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, usize::MAX);
-    Ok(AgentAnswer { status, body: body.map_err(refused("get_buffer(call body)"))?.unwrap_or_default() })
+    let body = body.map_err(refused("get_buffer(call body)"))?.unwrap_or_default();
+    AgentAnswer { status, body }.of_agent(header("date")?.is_some())
 }

@@ -7,4 +7,5 @@ mod cut_off_answers;
 mod refused_calls;
 mod resync;
 mod traps;
+mod withheld_bodies;
 mod without_answers;

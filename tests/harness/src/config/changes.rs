@@ -15,6 +15,12 @@ impl Config {
         Ok(())
     }
 
+    /// The endpoint picker among the HTTP filters.
+    pub fn picker(&mut self) -> Result<&mut Value> {
+        let at = self.picker_position()?;
+        self.http_filters()?.get_mut(at).context("an HTTP filter")
+    }
+
     /// Removes this function from the capabilities: neither Envoy nor the picker calls it.
     pub fn shut(&mut self, function: &str) -> Result<()> {
         let at = self.picker_position()?;

@@ -93,9 +93,13 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
     };
     caught(|| {
         // SAFETY: as above. Without headers there was no answer.
-        let mut headers = headers.iter().map(|header| unsafe { header.bytes() });
-        let answer = headers.find(|(name, _)| *name == b":status").map(|(_, status)| CalloutAnswer {
+        let value = |wanted: &[u8]| {
+            let mut headers = headers.iter().map(|header| unsafe { header.bytes() });
+            headers.find(|(name, _)| *name == wanted).map(|(_, value)| value)
+        };
+        let answer = value(b":status").map(|status| CalloutAnswer {
             status: core::str::from_utf8(status).ok().and_then(|status| status.parse().ok()).unwrap_or(0),
+            is_dated: value(b"date").is_some(),
             // SAFETY: as above.
             body: chunks.iter().flat_map(|chunk| unsafe { chunk.bytes() }).copied().collect(),
         });

@@ -81,6 +81,9 @@ pub(crate) struct Reply {
     pub(crate) details: String,
 }
 
+/// The number of the attribute `upstream.request_attempt_count`.
+const ATTEMPTS: u32 = 53;
+
 /// What Envoy has of a request.
 #[derive(Debug, Default)]
 pub(crate) struct EnvoyRequest {
@@ -284,11 +287,16 @@ impl Request {
         })
     }
 
-    /// The head of a server's answer arrives.
+    /// Envoy has tried this number of servers.
+    pub(crate) fn set_attempts(&self, attempts: u64) {
+        self.envoy.numbers.borrow_mut().insert(ATTEMPTS, attempts);
+    }
+
+    /// The head of a server's answer arrives, to the first attempt unless the test has set another number.
     pub(crate) fn answer_headers(&self, server: &str, headers: &[(&str, &str)], end: bool) {
         self.envoy.attributes.borrow_mut().insert(41, server.as_bytes().to_vec());
         self.envoy.attributes.borrow_mut().insert(16, b"via_upstream".to_vec());
-        self.envoy.numbers.borrow_mut().insert(53, 1);
+        self.envoy.numbers.borrow_mut().entry(ATTEMPTS).or_insert(1);
         let bytes = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         self.envoy.headers.borrow_mut()[2] = headers.iter().map(bytes).collect();
         // SAFETY: the pointers are of live objects.

@@ -1,0 +1,103 @@
+//! The log of changes of a pool's endpoints and policy.
+
+use core::time::Duration;
+
+use endpoint_picker::period::Period;
+
+/// A version that was replaced longer ago is a new one.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// Versions that are remembered.
+const MAX_VERSIONS: usize = 8;
+
+/// Returns to recent versions, less than [`RECENT`] apart, from which on the agents are said to differ: an operator may take back a change.
+const MANY_RETURNS: u32 = 3;
+
+/// The log of changes of a pool's endpoints and policy. Two agents of one cluster that differ make them change with every poll.
+#[derive(Debug, Default)]
+pub struct TopologyLog {
+    recent: Vec<(u64, Period)>,
+    returns: u32,
+    /// Since the last return.
+    since_return: Period,
+}
+
+/// How a change relates to the changes before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// Another version, or a recent one that is back for the first times.
+    Usual,
+    /// Recent versions come back again and again, which has not been logged yet.
+    Alternating,
+    /// The same, and it was logged.
+    StillAlternating,
+}
+
+impl TopologyLog {
+    /// Logs that the pool now has this version, with this number of endpoints.
+    pub fn log(&mut self, pool: &str, endpoints: usize, version: u64, now: Duration) {
+        match self.classify(version, now) {
+            Change::Usual => log::info!("pool {pool} has {endpoints} endpoints"),
+            Change::Alternating => log::warn!(
+                "the endpoints or the policy of pool {pool} alternate: its agents differ. Give them the same endpoints, manifests and \
+                 flags. Further changes are only counted, in topology_changes"
+            ),
+            Change::StillAlternating => {}
+        }
+    }
+
+    fn classify(&mut self, version: u64, now: Duration) -> Change {
+        let Self { recent, returns, since_return } = self;
+        recent.retain(|(_, period)| period.contains(now));
+        let is_return = recent.iter().any(|(known, _)| *known == version);
+        recent.retain(|(known, _)| *known != version);
+        if recent.len() >= MAX_VERSIONS {
+            recent.remove(0);
+        }
+        recent.push((version, Period::new(now, RECENT)));
+        if !since_return.contains(now) {
+            *returns = 0;
+        }
+        if !is_return {
+            return Change::Usual;
+        }
+        *returns = returns.saturating_add(1);
+        *since_return = Period::new(now, RECENT);
+        match *returns {
+            ..MANY_RETURNS => Change::Usual,
+            MANY_RETURNS => Change::Alternating,
+            _ => Change::StillAlternating,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Duration = Duration::from_secs(1_000_000);
+
+    fn changes(versions: impl IntoIterator<Item = (u64, u64)>) -> Vec<Change> {
+        let mut log = TopologyLog::default();
+        versions
+            .into_iter()
+            .map(|(version, at)| log.classify(version, START + Duration::from_secs(at)))
+            .collect()
+    }
+
+    #[test]
+    fn versions_that_alternate_are_logged_as_such_once() {
+        let found = changes((0..100).map(|poll| (poll % 2, poll)));
+        let expected =
+            [[Change::Usual; 4].as_slice(), &[Change::Alternating], &[Change::StillAlternating; 95]];
+        assert_eq!(found, expected.concat());
+    }
+
+    #[test]
+    fn changes_that_do_not_come_back_and_one_that_is_taken_back_are_usual() {
+        assert_eq!(changes((0..1000).map(|n| (n, n))), [Change::Usual; 1000]);
+        assert_eq!(changes([(1, 0), (2, 5), (1, 10), (3, 15)]), [Change::Usual; 4]);
+        // Every ten minutes between two versions.
+        assert_eq!(changes((0..100).map(|n| (n % 2, 600 * n))), [Change::Usual; 100]);
+    }
+}
