@@ -192,7 +192,7 @@ impl PoolView {
     }
 
     /// Options for the body of a request with these headers.
-    pub fn body_options(&self, headers: Headers<'_>) -> Options {
+    pub fn body_options<'h>(&self, headers: Headers<'h>) -> Options<'h> {
         let options = self.topology.pipeline.body_options(headers);
         let shadow = self.topology.shadow.as_ref();
         let for_shadow = shadow.map_or(0, |shadow| shadow.pipeline().max_prompt_bytes());

@@ -129,7 +129,7 @@ fn the_beginning_of_a_body_is_completed_in_its_place() {
     let mut text = br#"{"model":"m","messages":[{"content":""#.to_vec();
     text.resize(LENGTH, b'a');
     text.shrink_to_fit();
-    let taken = peak(|| drop(complete(text)));
+    let taken = peak(|| drop(complete(text, Api::Chat, &Options::default())));
     // The allocator of this test copies a text when it grows by the few bytes that close it.
     assert!(taken <= LENGTH + 1_024, "{taken} bytes for {LENGTH}");
 }

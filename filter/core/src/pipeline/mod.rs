@@ -93,15 +93,16 @@ impl Pipeline {
         self.prefix_producers.iter().map(|slot| slot.plugin.max_prompt_bytes()).max().unwrap_or(0)
     }
 
-    /// How the body of a request with these headers is read: how much of its prompt is kept, and how its images, videos and
-    /// audio are counted.
-    pub fn body_options(&self, headers: Headers<'_>) -> Options {
+    /// How the body of a request with these headers is read: how much of its prompt is kept, how its images, videos and audio are
+    /// counted, and of what type it is.
+    pub fn body_options<'h>(&self, headers: Headers<'h>) -> Options<'h> {
         let video = VideoHints::from_headers(
             headers.get("x-llm-d-video-fps"),
             headers.get("x-llm-d-video-duration-seconds"),
             headers.get("x-llm-d-video-resolution"),
         );
-        Options { keep_bytes: self.max_prompt_bytes(), media: self.media, video }
+        let content_type = headers.get("content-type");
+        Options { keep_bytes: self.max_prompt_bytes(), media: self.media, video, content_type }
     }
 
     /// Plugins with state: their keys, and their state before the first request.

@@ -16,7 +16,7 @@ mod rewrites;
 mod split;
 
 pub use inference_models::{InferenceModel, InferenceModels};
-pub use model_in_body::name_model;
+pub use model_in_body::{name_model, name_model_in_form};
 pub use objectives::Objectives;
 pub use rewrites::{RewriteRule, Rewrites};
 pub use split::Target;
@@ -96,7 +96,7 @@ impl Policy {
         asked: Option<&'a str>,
         rng: &mut dyn Rng,
     ) -> Result<ModelResolution<'a>, Rejection> {
-        if api.names_model() && (asked.is_some() || !api.reads_only_model()) {
+        if api.names_model() && (asked.is_some() || !api.may_lack_model()) {
             return self.resolve(headers, asked, rng);
         }
         let priority = self.objectives.priority(headers).unwrap_or(0);
@@ -126,9 +126,26 @@ impl Policy {
     /// depends on models.
     pub fn needs_body(&self, api: Api, headers: Headers<'_>) -> bool {
         if api.reads_only_model() {
-            return !self.inference_models.is_empty() || self.rewrites.may_apply(headers);
+            return self.depends_on_models(headers);
         }
         api != Api::Raw
+    }
+
+    /// Whether the decision for a request needs the model in its body, if there is one.
+    pub fn needs_model(&self, api: Api, headers: Headers<'_>) -> bool {
+        api.names_model() && (!api.may_lack_model() || self.depends_on_models(headers))
+    }
+
+    /// Whether a body that cannot be read is passed on as one without a model. It is not where models must exist: the server might
+    /// read what the picker cannot. Nor is a form, in which the model could not be replaced.
+    pub fn passes_unread(&self, api: Api, error: &BodyError) -> bool {
+        api.may_lack_model()
+            && self.inference_models.is_empty()
+            && !matches!(error, BodyError::NotAForm { .. })
+    }
+
+    fn depends_on_models(&self, headers: Headers<'_>) -> bool {
+        !self.inference_models.is_empty() || self.rewrites.may_apply(headers)
     }
 
     /// Whether the model `asked` in a body may be replaced.

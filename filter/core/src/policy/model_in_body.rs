@@ -4,7 +4,14 @@ use core::ops::Range;
 
 use crate::json::quoted;
 
-/// The body with `model` as its top-level model.
+/// The form with `model` as the value of its field, which is at `span`. Without a span the form has no such field, and stays as it is.
+pub fn name_model_in_form(form: &[u8], span: Option<Range<usize>>, model: &str) -> Vec<u8> {
+    let replace =
+        |Range { start, end }| Some([form.get(..start)?, model.as_bytes(), form.get(end..)?].concat());
+    span.and_then(replace).unwrap_or_else(|| form.to_vec())
+}
+
+/// The JSON body with `model` as its top-level model.
 ///
 /// `body` is the text that [`Body`](crate::body::Body) was read from, and `span` its
 /// [`model_span`](crate::body::Body::model_span). Without a span, a member is added at the end: of several with one name the last

@@ -253,7 +253,7 @@ fn a_body_of_which_only_the_model_is_read_is_rewritten_if_it_names_one() {
     let model = |policy: &Policy, asked| {
         let rng = &mut SplitMix64::new(SEED);
         policy
-            .resolve_at(Api::Tokenize, Headers::default(), asked, rng)
+            .resolve_at(Api::ModelOnly, Headers::default(), asked, rng)
             .map(|resolution| resolution.model.to_owned())
     };
     assert_eq!(model(&policy, Some("a")).unwrap(), "b");
@@ -273,8 +273,35 @@ fn a_body_is_needed_if_the_decision_depends_on_it() {
     ] {
         assert!(policy.needs_body(Api::Chat, headers));
         assert!(!policy.needs_body(Api::Raw, headers));
-        assert_eq!(policy.needs_body(Api::Tokenize, headers), for_its_model);
+        assert_eq!(policy.needs_body(Api::ModelOnly, headers), for_its_model);
         assert_eq!(policy.needs_body(Api::CountTokens, headers), for_its_model);
+        assert!(policy.needs_body(Api::Invocations, headers), "it may have a prompt");
+        for (api, expected) in [
+            (Api::Chat, true),
+            (Api::Raw, false),
+            (Api::SglangGenerate, false),
+            (Api::ModelOnly, for_its_model),
+            (Api::Upload, for_its_model),
+            (Api::Invocations, for_its_model),
+        ] {
+            assert_eq!(policy.needs_model(api, headers), expected, "{api:?}");
+        }
+    }
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_passed_on_unless_its_model_must_exist() {
+    let json = BodyError::NotAnObject { api: Api::ModelOnly, cause: "x".to_owned() };
+    let form = BodyError::NotAForm { cause: "x" };
+    let rewriting = rewriting(&[rule(&["a"], &["b"])]);
+    for api in [Api::CountTokens, Api::ModelOnly, Api::Upload, Api::Invocations] {
+        assert!(Policy::default().passes_unread(api, &json));
+        assert!(rewriting.passes_unread(api, &json));
+        assert!(!early_api().passes_unread(api, &json), "the server might read a model in it");
+        assert!(!rewriting.passes_unread(api, &form), "the model could not be replaced");
+    }
+    for api in [Api::Chat, Api::Generate, Api::SglangGenerate] {
+        assert!(!Policy::default().passes_unread(api, &json));
     }
 }
 

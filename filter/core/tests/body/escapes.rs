@@ -85,7 +85,7 @@ fn bodies() -> Vec<(Api, Value)> {
             json!({"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 7}, "extra_key": "a-salt"}),
         ),
         (Api::CountTokens, json!({"model": "m", "messages": []})),
-        (Api::Tokenize, json!({"model": "m", "prompt": "a prompt"})),
+        (Api::ModelOnly, json!({"model": "m", "prompt": "a prompt"})),
     ]
 }
 

@@ -135,13 +135,31 @@ fn the_path_is_the_first_header_that_has_one() {
 }
 
 #[test]
-fn tokenize_and_detokenize_are_recognized_when_every_path_is_accepted() {
+fn paths_with_a_model_are_recognized_when_every_path_is_accepted() {
     for (path, api) in [
-        ("/tokenize", Api::Tokenize),
-        ("/detokenize/", Api::Tokenize),
-        ("/v1/tokenize?x", Api::Tokenize),
+        ("/tokenize", Api::ModelOnly),
+        ("/detokenize/", Api::ModelOnly),
+        ("/v1/tokenize?x", Api::ModelOnly),
         ("/detokenize_info", Api::Raw),
         ("/retokenize", Api::Raw),
+        ("/rerank", Api::ModelOnly),
+        ("/v1/rerank", Api::ModelOnly),
+        ("/v2/rerank/", Api::ModelOnly),
+        ("/v2/%72erank", Api::ModelOnly),
+        ("/score", Api::ModelOnly),
+        ("/v1/score", Api::ModelOnly),
+        ("/classify", Api::ModelOnly),
+        ("/pooling", Api::ModelOnly),
+        ("/v2/embed", Api::ModelOnly),
+        ("/invocations", Api::Invocations),
+        ("/v1/audio/transcriptions", Api::Upload),
+        ("/v1/audio/translations", Api::Upload),
+        ("/v1/audio/speech", Api::Upload),
+        ("/v1/images/edits", Api::Upload),
+        ("/v1/images/variations", Api::Upload),
+        ("/v1/audio", Api::Raw),
+        ("/v1/edits", Api::Raw),
+        ("/reinvocations", Api::Raw),
     ] {
         assert_eq!(Parsers::default().api(path), Ok(api), "{path}");
         assert!(Parsers::new(&[Parser::OpenAi]).api(path).is_err(), "{path}");

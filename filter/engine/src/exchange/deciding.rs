@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use endpoint_picker::body::{Api, Body, BodyError, complete};
 use endpoint_picker::decision::Outcome;
-use endpoint_picker::policy::{ModelResolution, name_model};
+use endpoint_picker::policy::{ModelResolution, name_model, name_model_in_form};
 use endpoint_picker::rejection::Rejection;
 use endpoint_picker::request::Request;
 use endpoint_picker::restore::Restore;
@@ -122,6 +122,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         let api = self.head.api;
         let body = match Body::read_bytes(&bytes, api, &options) {
             Ok(body) => body,
+            Err(error) if view.policy().passes_unread(api, &error) => Body::default(),
             Err(error) => return Ok((error.into(), None)),
         };
         let asked = body.model.as_deref();
@@ -135,7 +136,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
             && matches!(decided, Decided::Made { directive: Directive { action: Action::Route(_), .. }, .. });
         let renamed = is_renamed.then(|| RenamedBody {
             restore: Restore::new(resolution.model, asked.unwrap_or_default()),
-            body: name_model(&bytes, body.model_span.clone(), resolution.model),
+            body: {
+                let name = if body.is_form { name_model_in_form } else { name_model };
+                name(&bytes, body.model_span.clone(), resolution.model)
+            },
         });
         Ok((decided, renamed))
     }
@@ -146,15 +150,18 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         let view = self.view;
         let headers = self.head.headers();
         let api = self.head.api;
-        let text = complete(self.proxy.request_body(length)?.into_owned());
+        let needs_model = view.policy().needs_model(api, headers);
         let options = view.body_options(headers);
-        let read = |text| Body::read(text, api, &options).ok();
-        let Some(body) = text.as_deref().and_then(read) else {
-            return Ok(Peek::TooShort);
+        let completed = complete(self.proxy.request_body(length)?.into_owned(), api, &options);
+        let read = |bytes| Body::read_bytes(bytes, api, &options).ok();
+        let body = match completed.as_deref().and_then(read) {
+            Some(body) => body,
+            None if api.may_lack_model() && !needs_model => Body::default(),
+            None => return Ok(Peek::TooShort),
         };
         let asked = body.model.as_deref();
         match asked.filter(|_| api.names_model()) {
-            None if api.names_model() => return Ok(Peek::TooShort),
+            None if needs_model => return Ok(Peek::TooShort),
             Some(asked) if view.policy().may_rename(headers, asked) => return Ok(Peek::NeedsWhole),
             Some(_) | None => {}
         }

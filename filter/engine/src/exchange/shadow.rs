@@ -141,17 +141,21 @@ impl Exchange {
         let completed;
         let read = match extent {
             Extent::Whole => Body::read_bytes(bytes, api, &options),
-            Extent::Beginning => match complete(bytes.to_vec()) {
-                Some(text) => {
-                    completed = text;
-                    Body::read(&completed, api, &options)
+            Extent::Beginning => match complete(bytes.to_vec(), api, &options) {
+                Some(bytes) => {
+                    completed = bytes;
+                    Body::read_bytes(&completed, api, &options)
                 }
                 None => return Ok(false),
             },
         };
         match (read, extent) {
-            (Ok(body), _) if body.model.is_some() || !api.names_model() || api.reads_only_model() => {
+            (Ok(body), _) if body.model.is_some() || !api.names_model() || api.may_lack_model() => {
                 self.compare(pool, proxy, pick, &body)?;
+            }
+            // As the server reads what the picker cannot, it is a request without a model.
+            (Err(_), Extent::Whole) if api.may_lack_model() => {
+                self.compare(pool, proxy, pick, &Body::default())?;
             }
             (Ok(_) | Err(_), Extent::Beginning) => return Ok(false),
             (Ok(_) | Err(_), Extent::Whole) => pool.metrics.count_shadow(Agreement::Rejected),

@@ -10,6 +10,7 @@ mod heads;
 mod hints;
 mod late_snapshot;
 mod metrics;
+mod model_paths;
 mod models;
 mod polls;
 mod proxy;

@@ -138,8 +138,13 @@ impl Replay {
     ) -> Result<ParsedBody<'a>, Rejection> {
         let path = request_path(Some(path), headers);
         let api = self.view.topology().pipeline.api(path)?;
-        let body = Body::read_bytes(body, api, &self.view.body_options(headers))?;
-        Ok(ParsedBody { api, body })
+        match Body::read_bytes(body, api, &self.view.body_options(headers)) {
+            Ok(body) => Ok(ParsedBody { api, body }),
+            Err(error) if self.view.policy().passes_unread(api, &error) => {
+                Ok(ParsedBody { api, body: Body::default() })
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn decide<'a>(

@@ -23,8 +23,13 @@ pub enum Api {
     Messages,
     /// Anthropic token counting; only its model is read.
     CountTokens,
-    /// vLLM's `/tokenize` and `/detokenize`; only their model is read.
-    Tokenize,
+    /// Other paths with a model: `/tokenize` and `/detokenize`, `/rerank`, `/score`, `/classify`, `/pooling` and `/embed`; only the
+    /// model is read.
+    ModelOnly,
+    /// OpenAI audio and edits of images, whose bodies are forms or JSON; only the model is read.
+    Upload,
+    /// `/invocations`, as on Amazon's platform for models, whose bodies are those of a chat, of completions, of embeddings, or others.
+    Invocations,
     /// vLLM's own generation from token ids.
     Generate,
     /// SGLang's own generation from token ids.
@@ -39,9 +44,27 @@ impl Api {
         !matches!(self, Self::SglangGenerate | Self::Raw)
     }
 
-    /// Whether only the model of the body is read. A body without a model, or one that is malformed, is passed on as it is.
+    /// Whether only the model of the body is read.
     pub fn reads_only_model(self) -> bool {
-        matches!(self, Self::CountTokens | Self::Tokenize)
+        matches!(self, Self::CountTokens | Self::ModelOnly | Self::Upload)
+    }
+
+    /// Whether a body without a model is passed on as it is.
+    pub fn may_lack_model(self) -> bool {
+        self.reads_only_model() || self == Self::Invocations
+    }
+
+    /// The API of a path that no parser claims.
+    fn of_unclaimed(path: &str) -> Self {
+        let mut segments = path.rsplit('/');
+        match (segments.next(), segments.next()) {
+            (Some("invocations"), _) => Self::Invocations,
+            (Some("tokenize" | "detokenize" | "rerank" | "score" | "classify" | "pooling" | "embed"), _) => {
+                Self::ModelOnly
+            }
+            (Some(_), Some("audio")) | (Some("edits" | "variations"), Some("images")) => Self::Upload,
+            _ => Self::Raw,
+        }
     }
 }
 
@@ -154,8 +177,7 @@ impl Parsers {
             None if !self.0.contains(&Parser::Passthrough) => {
                 Err(BodyError::NoParser { path: path.to_owned() })
             }
-            None if matches!(end.rsplit('/').next(), Some("tokenize" | "detokenize")) => Ok(Api::Tokenize),
-            None => Ok(Api::Raw),
+            None => Ok(Api::of_unclaimed(end)),
         }
     }
 }
@@ -176,7 +198,9 @@ fn served(api: Api, path: &str) -> bool {
         | Api::Responses
         | Api::Conversations
         | Api::Images
-        | Api::Tokenize
+        | Api::ModelOnly
+        | Api::Upload
+        | Api::Invocations
         | Api::Raw => true,
     }
 }

@@ -8,7 +8,7 @@ use crate::json::{MOST_NESTED, end_of_string, escaped_unit};
 /// has just begun. `None` if there is nothing to read yet, or if the bytes are not text or nested too deep.
 ///
 /// A text that is malformed in another way stays malformed.
-pub fn complete(mut beginning: Vec<u8>) -> Option<String> {
+pub(super) fn complete(mut beginning: Vec<u8>) -> Option<String> {
     let (end, closers) = last_whole_value(whole_characters(&beginning)?)?;
     beginning.truncate(end);
     // The text is long and its capacity exact: the capacity must not be doubled for a few bytes.

@@ -25,6 +25,11 @@ pub enum BodyError {
         /// Offset of the first byte that does not belong to a character.
         offset: usize,
     },
+    /// The body is not a form that can be read.
+    NotAForm {
+        /// The rule that it breaks.
+        cause: &'static str,
+    },
     /// The body is not one JSON object.
     NotAnObject {
         /// The API whose body it should be.
@@ -82,6 +87,7 @@ impl fmt::Display for BodyError {
             Self::NotUtf8 { offset } => {
                 write!(f, "request body is not UTF-8: invalid byte at offset {offset}")
             }
+            Self::NotAForm { cause } => write!(f, "the form cannot be read: {cause}"),
             Self::NotAnObject { api, cause } => match api {
                 Api::Messages => write!(f, "error unmarshaling request body: {cause}"),
                 Api::Generate => f.write_str(cause),
@@ -93,7 +99,9 @@ impl fmt::Display for BodyError {
                 | Api::Conversations
                 | Api::Images
                 | Api::CountTokens
-                | Api::Tokenize
+                | Api::ModelOnly
+                | Api::Upload
+                | Api::Invocations
                 | Api::Raw => write!(f, "error unmarshaling request bodyMap: {cause}"),
             },
             Self::Invalid { api, fault } => invalid(*api, fault.as_ref(), f),
@@ -119,7 +127,9 @@ fn invalid(api: Api, fault: Option<&Fault>, f: &mut fmt::Formatter<'_>) -> fmt::
         },
         Api::Generate => ("invalid generate request", "must have non-empty token_ids field"),
         Api::SglangGenerate => ("invalid generate request", "input_ids must be provided"),
-        Api::CountTokens | Api::Tokenize | Api::Raw => ("invalid request", "body cannot be read"),
+        Api::CountTokens | Api::ModelOnly | Api::Upload | Api::Invocations | Api::Raw => {
+            ("invalid request", "body cannot be read")
+        }
     };
     match fault {
         Some(fault) => write!(f, "{prefix}: {fault}"),

@@ -14,12 +14,12 @@ use crate::prompt::Text;
 pub(super) struct Scope<'c, 'a> {
     /// The whole body.
     pub(super) text: &'a str,
-    pub(super) options: &'c Options,
+    pub(super) options: &'c Options<'c>,
     fault: Cell<Option<Fault>>,
 }
 
 impl<'c, 'a> Scope<'c, 'a> {
-    pub(super) fn new(text: &'a str, options: &'c Options) -> Self {
+    pub(super) fn new(text: &'a str, options: &'c Options<'c>) -> Self {
         Self { text, options, fault: Cell::new(None) }
     }
 

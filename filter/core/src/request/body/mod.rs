@@ -8,6 +8,7 @@ mod api;
 mod beginning;
 mod error;
 mod field;
+mod form;
 mod format;
 mod path;
 mod text;
@@ -20,28 +21,39 @@ use serde::de::{MapAccess, SeqAccess};
 use crate::json::{self, Number, Reader, Str, key, pass_array, value};
 use crate::prompt::{Media, Prompt, VideoHints};
 pub use api::{Api, Parser, Parsers, opens_tunnel};
-pub use beginning::complete;
 pub use error::{BodyError, Fault};
 use field::{IfString, IsTrue, Scope};
-use format::{anthropic, chat, completions, generate, items, model_only};
+use form::{Boundary, is_form};
+use format::{anthropic, chat, completions, generate, invocations, items, model_only};
 pub use path::request_path;
 
 /// How bodies are read.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct Options<'h> {
     /// Bytes of the prompt that are kept for hashing; the rest is only counted.
     pub keep_bytes: usize,
     /// How images, videos and audio are counted.
     pub media: Media,
     /// Properties of this request's videos, from its headers.
     pub video: VideoHints,
+    /// The request's content type, by which an upload is a form or JSON.
+    pub content_type: Option<&'h str>,
 }
 
-impl Default for Options {
+impl Options<'_> {
+    /// The boundary of the parts, if the body of a request to `api` is a form.
+    fn boundary(&self, api: Api) -> Option<Result<Boundary<'_>, BodyError>> {
+        let content_type =
+            self.content_type.filter(|content_type| api == Api::Upload && is_form(content_type));
+        content_type.map(Boundary::of)
+    }
+}
+
+impl Default for Options<'_> {
     /// Keeps 131 072 tokens, the default of the EPP's prefix producer.
     fn default() -> Self {
         let keep_bytes = 131_072 * crate::prompt::BYTES_PER_TOKEN;
-        Self { keep_bytes, media: Media::default(), video: VideoHints::default() }
+        Self { keep_bytes, media: Media::default(), video: VideoHints::default(), content_type: None }
     }
 }
 
@@ -52,8 +64,10 @@ pub struct Body<'a> {
     pub model: Option<Cow<'a, str>>,
     /// The offsets of the value of the last top-level `model` in the body, with the quotes if it is a string. `None` if
     /// there is no such member, or its key is spelled with escapes; to name a model in such a body, add a member at
-    /// its end: the last of several counts.
+    /// its end: the last of several counts. In a form, the offsets of the value of its field.
     pub model_span: Option<Range<usize>>,
+    /// Whether the body is a form and not JSON.
+    pub is_form: bool,
     /// Whether the client requests a streamed answer.
     pub stream: bool,
     /// The client's limit on generated tokens.
@@ -66,17 +80,19 @@ pub struct Body<'a> {
 
 impl<'a> Body<'a> {
     /// Reads the body of a request to `api` from its bytes.
-    pub fn read_bytes(bytes: &'a [u8], api: Api, options: &Options) -> Result<Self, BodyError> {
-        match utf8(bytes) {
-            Ok(text) => Self::read(text, api, options),
-            Err(_) if api == Api::Raw || api.reads_only_model() => Ok(Self::default()),
-            Err(error) => Err(error),
+    pub fn read_bytes(bytes: &'a [u8], api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
+        if let Some(boundary) = options.boundary(api) {
+            return form::read(bytes, &boundary?);
         }
+        if api == Api::Raw {
+            return Ok(Self::default());
+        }
+        Self::read(utf8(bytes)?, api, options)
     }
 
-    /// Reads the body of a request to `api`. The body of a request to [`Api::Raw`] is not read. Half a surrogate pair is read
-    /// as U+FFFD.
-    pub fn read(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
+    /// Reads the body of a request to `api`, which is JSON. The body of a request to [`Api::Raw`] is not read. Half a surrogate
+    /// pair is read as U+FFFD.
+    pub fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
         let mut read = Self::read_text(text, api, options);
         // Halves of pairs are rare, and `serde_json` refuses them: only a refused body is searched for them.
         if let Err(BodyError::NotAnObject { .. }) = read
@@ -84,7 +100,7 @@ impl<'a> Body<'a> {
         {
             read = Body::read_text(&text, api, options).map(Body::into_owned);
         }
-        if api.reads_only_model() { Ok(read.unwrap_or_default()) } else { read }
+        read
     }
 
     fn into_owned(self) -> Body<'static> {
@@ -92,6 +108,7 @@ impl<'a> Body<'a> {
         Body {
             model: self.model.map(owned),
             model_span: self.model_span,
+            is_form: self.is_form,
             stream: self.stream,
             max_output_tokens: self.max_output_tokens,
             cache_salt: self.cache_salt.map(owned),
@@ -99,8 +116,9 @@ impl<'a> Body<'a> {
         }
     }
 
-    fn read_text(text: &'a str, api: Api, options: &Options) -> Result<Self, BodyError> {
+    fn read_text(text: &'a str, api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
         match api {
+            Api::Invocations => invocations::read(text, options),
             Api::Chat => read::<chat::Chat<'_>>(text, api, options),
             Api::Completions => read::<completions::Completions<'_>>(text, api, options),
             Api::Embeddings => read::<completions::Embeddings<'_>>(text, api, options),
@@ -110,9 +128,22 @@ impl<'a> Body<'a> {
             Api::Messages => read::<anthropic::Messages<'_>>(text, api, options),
             Api::Generate => read::<generate::Generate>(text, api, options),
             Api::SglangGenerate => read::<generate::SglangGenerate<'_>>(text, api, options),
-            Api::CountTokens | Api::Tokenize => read::<model_only::ModelOnly>(text, api, options),
+            Api::CountTokens | Api::ModelOnly | Api::Upload => {
+                read::<model_only::ModelOnly>(text, api, options)
+            }
             Api::Raw => Ok(Self::default()),
         }
+    }
+}
+
+/// Completes the beginning of a body whose rest was not received yet, so that it can be read. `None` if there is nothing to read
+/// yet, or if the bytes are not what the API has, or nested too deep.
+///
+/// A body that is malformed in another way stays malformed.
+pub fn complete(beginning: Vec<u8>, api: Api, options: &Options<'_>) -> Option<Vec<u8>> {
+    match options.boundary(api) {
+        Some(boundary) => form::complete(beginning, &boundary.ok()?),
+        None => beginning::complete(beginning).map(String::into_bytes),
     }
 }
 
@@ -145,7 +176,7 @@ trait Input<'a>: Default {
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>>;
 }
 
-fn read<'a, I: Input<'a>>(text: &'a str, api: Api, options: &Options) -> Result<Body<'a>, BodyError> {
+fn read<'a, I: Input<'a>>(text: &'a str, api: Api, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
     let scope = Scope::new(text, options);
     let top = Top { api, scope: &scope, body: Body::default(), input: I::default() };
     let read = json::read(text, top).map_err(|error| error.to_string());

@@ -96,6 +96,7 @@ fn parsers() {
     assert_eq!(api(None, "/v1/messages"), Ok(Api::Messages));
     assert_eq!(api(None, "/inference/v1/generate"), Ok(Api::Generate));
     assert_eq!(api(Some("sglanghttp-parser"), "/generate"), Ok(Api::SglangGenerate));
-    assert_eq!(api(None, "/tokenize"), Ok(Api::Tokenize));
-    assert_eq!(api(None, "/v1/audio/transcriptions"), Ok(Api::Raw));
+    assert_eq!(api(None, "/tokenize"), Ok(Api::ModelOnly));
+    assert_eq!(api(None, "/v1/audio/transcriptions"), Ok(Api::Upload));
+    assert_eq!(api(None, "/v1/models/load"), Ok(Api::Raw));
 }

@@ -110,7 +110,7 @@ async fn answers_that_cannot_be_read_or_need_no_change_pass_as_they_are() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_apis_that_are_read_only_for_their_model_are_rewritten_too() {
     let fixture = PolicyFixture::start(rewriting()).await;
-    for path in ["/tokenize", "/detokenize", "/v1/messages/count_tokens"] {
+    for path in ["/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/rerank", "/invocations"] {
         for (sent, expected) in [
             (r#"{"tokens":[1],"model":"llama"}"#, r#"{"tokens":[1],"model":"llama-canary"}"#),
             (r#"{"prompt": "hi"}"#, r#"{"prompt": "hi"}"#),
@@ -122,4 +122,14 @@ async fn bodies_of_apis_that_are_read_only_for_their_model_are_rewritten_too() {
             assert!(received.header(DESTINATION).is_some(), "{path}");
         }
     }
+    let form = |model: &str| {
+        let file =
+            "--b0\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRIFF\r\n";
+        let model = format!("--b0\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n{model}\r\n");
+        format!("{file}{model}--b0--\r\n")
+    };
+    let upload = client::http1().post(fixture.stack.url("/v1/audio/transcriptions"));
+    let upload = upload.header("content-type", "multipart/form-data; boundary=b0").body(form("llama"));
+    assert!(upload.send().await.unwrap().status().is_success());
+    assert_eq!(fixture.received().body, form("llama-canary"));
 }

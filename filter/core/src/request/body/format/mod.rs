@@ -5,6 +5,7 @@ pub(super) mod chat;
 pub(super) mod completions;
 pub(super) mod generate;
 mod given;
+pub(super) mod invocations;
 pub(super) mod items;
 mod messages;
 pub(super) mod model_only;

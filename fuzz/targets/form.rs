@@ -1,0 +1,32 @@
+//! Forms with a model: the input is a content type, a line's end, and a body.
+//!
+//! Each beginning of a form that can be read can be read too, and has the form's model or none; and renaming a model changes nothing
+//! else of a form.
+#![no_main]
+
+use endpoint_picker::body::{Api, Body, Options, complete};
+use endpoint_picker::policy::name_model_in_form;
+use endpoint_picker_fuzz::first_line;
+use libfuzzer_sys::fuzz_target;
+
+const OTHER: &str = "other \"model\"\\\n";
+
+fuzz_target!(|input: &[u8]| {
+    let Some((content_type, form)) = first_line(input) else { return };
+    let options = Options { content_type: Some(content_type), ..Options::default() };
+    let read = |form| Body::read_bytes(form, Api::Upload, &options);
+    let Ok(whole) = read(form) else { return };
+    if !whole.is_form {
+        return;
+    }
+    for cut in 0..form.len().min(1_000) {
+        let Some(beginning) = complete(form[..cut].to_vec(), Api::Upload, &options) else { continue };
+        let beginning = read(&beginning).expect("as good as the whole").model.map(|model| model.into_owned());
+        assert!(beginning.is_none() || beginning.as_deref() == whole.model.as_deref());
+    }
+    let renamed = name_model_in_form(form, whole.model_span.clone(), OTHER);
+    let Some(place) = whole.model_span else { return assert_eq!(renamed, form) };
+    assert_eq!(read(&renamed).expect("as good as it was").model.as_deref(), Some(OTHER));
+    let behind = renamed.len() - (form.len() - place.end);
+    assert_eq!((&renamed[..place.start], &renamed[behind..]), (&form[..place.start], &form[place.end..]));
+});
