@@ -19,6 +19,10 @@ use crate::config::Steering;
 /// The namespace of the explanation.
 const PICKER: &str = "endpoint-picker";
 
+/// The header from which Envoy's router takes how often a request is tried again; it is removed there. Each further attempt would go where
+/// the cluster's balancer likes.
+const MAX_RETRIES: &str = "x-envoy-max-retries";
+
 /// Bytes of the scores in metadata at most.
 const MAX_SCORES_BYTES: usize = 8191;
 
@@ -121,7 +125,7 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         self.request.set_metadata_text(LB, key, value);
     }
 
-    /// With the steering by override host, prefers the first destination, strictly: to any other host.
+    /// Prefers the first destination, for the first attempt; strictly: that attempt goes to no other host.
     fn override_host(&mut self, strict: bool) -> Result<()> {
         done(self.request.set_override_host(&self.first, strict), "http_set_upstream_override_host")
     }
@@ -204,27 +208,41 @@ impl Proxy for Envoy<'_, '_> {
 
     fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         match *metadata {
-            Metadata::Destination(list) => {
-                self.set_lb_text(DESTINATION, list);
-                match self.steering.steering {
-                    Steering::Metadata => Ok(()),
-                    Steering::OverrideHost => {
-                        list.split(',').next().unwrap_or_default().clone_into(&mut self.first);
-                        self.override_host(false)
+            Metadata::Destination(list) => match self.steering.steering {
+                Steering::Metadata => {
+                    self.set_lb_text(DESTINATION, list);
+                    Ok(())
+                }
+                Steering::OverrideHost => {
+                    // Header and metadata name the one host that is used. A subset load balancer finds it by them.
+                    list.split(',').next().unwrap_or_default().clone_into(&mut self.first);
+                    self.request.set_metadata_text(LB, DESTINATION, &self.first);
+                    let has_header =
+                        self.request.set_header(HeaderMap::Request, DESTINATION, Some(&self.first));
+                    done(has_header, "http_set_header")?;
+                    self.override_host(false)
+                }
+                Steering::Cluster => {
+                    self.set_lb_text(DESTINATION, list);
+                    self.leave_pick(list)
+                }
+            },
+            Metadata::NoFallback => match self.steering.steering {
+                Steering::Metadata => {
+                    self.set_lb_text(FALLBACK_KEY, NO_FALLBACK);
+                    Ok(())
+                }
+                Steering::OverrideHost => {
+                    self.override_host(true)?;
+                    self.set_request_header(MAX_RETRIES, "0")
+                }
+                Steering::Cluster => {
+                    if let Some(pick) = self.pick {
+                        pick.stay();
                     }
-                    Steering::Cluster => self.leave_pick(list),
+                    Ok(())
                 }
-            }
-            Metadata::NoFallback => {
-                self.set_lb_text(FALLBACK_KEY, NO_FALLBACK);
-                if let Some(pick) = self.pick {
-                    pick.stay();
-                }
-                match self.steering.steering {
-                    Steering::Metadata | Steering::Cluster => Ok(()),
-                    Steering::OverrideHost => self.override_host(true),
-                }
-            }
+            },
             Metadata::Explanation(text) | Metadata::ShadowExplanation(text) => {
                 self.request.set_metadata_text(PICKER, "explanation", text);
                 Ok(())

@@ -76,7 +76,7 @@ pub enum Steering {
     /// A list of addresses in dynamic metadata, for the cluster's `override_host` policy.
     #[default]
     Metadata,
-    /// One address as Envoy's upstream override host, for any cluster. Retries are balanced.
+    /// One address as Envoy's upstream override host, for any cluster. Retries are balanced; a request with a subset hint has none.
     OverrideHost,
     /// A list of endpoints for a cluster of this module.
     Cluster,

@@ -99,18 +99,24 @@ fn a_hint_is_read_as_a_list_or_a_text_and_never_left() {
 }
 
 #[test]
-fn an_override_host_is_set_beside_and_strictly_for_a_hint() {
+fn an_override_host_is_the_only_destination_and_with_a_hint_of_the_only_attempt() {
     let _turn = turn();
     let config = ready("requests-5", &json!({"steering": "overrideHost"}));
     let request = Request::chat(&config, 0);
     routed(&request);
     assert_eq!(request.override_host(), Some((address(2), false)));
     assert_eq!(request.destinations(), Some(address(2)));
+    assert_eq!(request.header("x-envoy-max-retries"), None);
     let hinted = Request::chat(&config, 0);
     let hint = Value::Text(format!("{},{}", address(3), address(1)));
     hinted.set_metadata("envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", hint);
     routed(&hinted);
     assert_eq!(hinted.override_host(), Some((address(1), true)));
+    assert_eq!(hinted.destinations(), Some(address(1)));
+    assert_eq!(hinted.header(DESTINATION), Some(address(1)));
+    assert_eq!(hinted.header("x-envoy-max-retries"), Some("0".to_owned()));
+    // A subset load balancer would find no selector for this key beside the destination's.
+    assert_eq!(hinted.metadata("envoy.lb", "endpoint-picker-fallback"), None);
 }
 
 #[test]

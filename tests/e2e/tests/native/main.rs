@@ -10,3 +10,4 @@ mod panics;
 mod queue;
 mod queue_chaos;
 mod queue_limits;
+mod steering;

@@ -4,11 +4,11 @@ use endpoint_picker_e2e::fixture::{
     CHAT, DESTINATION, TEXT, forget_requests, fresh_chat, prefer, request_counts, until_picked,
 };
 use endpoint_picker_e2e::statistics::statistics;
-use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_harness::tools;
-use endpoint_picker_model_server::ModelServer;
+use endpoint_picker_harness::{client, subset_hint};
+use endpoint_picker_model_server::{Behaviour, ModelServer};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::fs;
@@ -119,10 +119,12 @@ fn in_zones(stack: &Stack) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_subset_load_balancer_takes_the_picked_endpoint_and_else_those_with_a_label() {
     let builder = Stack::builder().config("examples/subset").manifests(LIST_OF_THREE);
+    let builder = builder.filter_before_picker(subset_hint::filter());
     let stack = builder.route_without_picker("/unpicked/").start().await;
     for best in [1, 2, 0] {
         prefer(&stack, best).await;
     }
+    hints_hold_beside_the_subset_load_balancer(&stack).await;
 
     stack.set_endpoints_text(&in_zones(&stack)).unwrap();
     eventually("requests without a choice stay in the zone", async || {
@@ -138,6 +140,31 @@ async fn the_subset_load_balancer_takes_the_picked_endpoint_and_else_those_with_
     .await;
     // The picker's choice is not bound to the label.
     prefer(&stack, 1).await;
+}
+
+/// The first server is the best, and outside of the hints.
+async fn hints_hold_beside_the_subset_load_balancer(stack: &Stack) {
+    let endpoints: Vec<String> = stack.servers().iter().map(ModelServer::endpoint).collect();
+    let ask = async |hint: &[String]| {
+        let request = client::http1().post(stack.url(CHAT)).json(&fresh_chat());
+        request.header(subset_hint::HEADER, subset_hint::list(hint)).send().await.unwrap()
+    };
+    for hint in [&endpoints[1..2], &endpoints[1..]] {
+        for _ in 0..10 {
+            let response = ask(hint).await;
+            assert_eq!(response.status(), StatusCode::OK);
+            let served = stack.served_by(&response);
+            assert!(hint.contains(&endpoints[served]), "{hint:?}: {served}");
+            let received = stack.servers()[served].take_requests();
+            assert_eq!(received[0].header(DESTINATION), Some(endpoints[served].as_str()), "one endpoint");
+        }
+    }
+    stack.servers()[1].behave(Behaviour::Reset);
+    for _ in 0..6 {
+        assert_eq!(ask(&endpoints[1..2]).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+    stack.servers()[1].behave(Behaviour::Answer);
+    assert_eq!(request_counts(stack)[0], 0);
 }
 
 /// The example with an `ORIGINAL_DST` cluster, whose hosts are those that the picker chooses.
