@@ -19,7 +19,7 @@ use crate::publish::pools::Pools;
 use crate::publish::snapshot::Topology;
 use crate::runtime::telemetry::ResultCounter;
 use crate::scrape::{ScrapedPool, Scraper};
-use crate::sources::endpoints::Discovery;
+use crate::sources::endpoints::{Discovery, NoEndpoints};
 use crate::sources::kubernetes::ReadyPods;
 
 /// Time between two checks whether an EDS file has to be written again, because writing failed or the file is gone.
@@ -71,8 +71,15 @@ impl Reconciler {
                 pods.watch(&plan, &ready);
             }
             let written = match set {
-                Ok(endpoints) => self.apply_endpoints(&plan, &endpoints, &ready),
-                Err(_) => true,
+                Ok(endpoints) => match plan.check_ports(&endpoints) {
+                    Ok(()) => self.apply_endpoints(&plan, &endpoints, &ready),
+                    Err(problem) => {
+                        tracing::error!(problem, "the endpoints are refused; the last valid ones stay");
+                        self.write_missing_eds(&plan)
+                    }
+                },
+                Err(NoEndpoints::Refused(_)) => self.write_missing_eds(&plan),
+                Err(NoEndpoints::Pending(_)) => true,
             };
             tokio::select! {
                 () = changed(&mut plans) => {}
@@ -189,6 +196,17 @@ impl Reconciler {
                 Err(error) => tracing::error!(%error, "the EDS file of a removed pool is not deleted"),
             }
         }
+    }
+
+    /// Writes files without endpoints where there are none, because Envoy does not start without them. A file of an earlier run stays.
+    /// Returns false when writing one failed.
+    fn write_missing_eds(&mut self, plan: &Plan) -> bool {
+        let Some(eds) = self.eds.clone() else { return true };
+        let mut written = true;
+        for pool in plan.pools.iter().filter(|pool| !eds.of_pool(&pool.name).path.exists()) {
+            written &= self.write_eds(&pool.name, &[]);
+        }
+        written
     }
 
     fn write_eds(&mut self, pool: &str, endpoints: &[Endpoint]) -> bool {

@@ -11,15 +11,24 @@ use super::error::error_response;
 use super::state::ApiState;
 use crate::publish::pool_publisher::PoolPublisher;
 
+/// Most endpoints that a response names.
+const MAX_NAMES: usize = 10;
+
 pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// 200 once every pool, of which a cluster may have none, has an endpoint set and each of its endpoints was scraped; never while
-/// draining. On a cluster it stays so when pools join, because the others must go on.
+/// 200 once every pool, of which a cluster may have none, has an endpoint set, and each of its endpoints was scraped successfully or has
+/// been tried for ten seconds; never while draining. On a cluster it stays so when pools join, because the others must go on. The response
+/// names endpoints without a reading.
 pub(super) async fn ready(State(state): State<Arc<ApiState>>) -> Response {
     match not_ready(&state) {
-        None => "ok\n".into_response(),
+        None => {
+            let pools = state.pools.publishers();
+            let unread =
+                pools.iter().filter_map(|(name, publisher)| Some(format!("{}\n", unread(name, publisher)?)));
+            core::iter::once("ok\n".to_owned()).chain(unread).collect::<String>().into_response()
+        }
         Some(reason) => error_response(StatusCode::SERVICE_UNAVAILABLE, &reason),
     }
 }
@@ -55,7 +64,24 @@ fn not_served(state: &ApiState) -> Option<String> {
     // A pool of a cluster has no endpoint set as long as its pods cannot be listed.
     let is_served =
         |publisher: &PoolPublisher| state.pending_pods.is_none() || publisher.published().is_some();
-    let unscraped =
-        publishers.iter().find(|(_, publisher)| is_served(publisher) && !publisher.first_round_done());
-    unscraped.map(|(name, _)| format!("pool {name:?}: not every endpoint has been scraped yet"))
+    let (name, publisher) =
+        publishers.iter().find(|(_, publisher)| is_served(publisher) && !publisher.first_round_done())?;
+    let refusal = state.endpoints.borrow().as_ref().ok().and_then(|set| plan.check_ports(set).err());
+    refusal
+        .filter(|_| publisher.published().is_none())
+        .map(|refusal| format!("no endpoints yet: {refusal}"))
+        .or_else(|| unread(name, publisher))
+        .or_else(|| Some(format!("pool {name:?} has no endpoints yet")))
+}
+
+/// The endpoints of a pool without a reading, as a sentence; `None`: each has one.
+fn unread(pool: &str, publisher: &PoolPublisher) -> Option<String> {
+    let names = publisher.without_reading();
+    if names.is_empty() {
+        return None;
+    }
+    let named = names.iter().take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(MAX_NAMES);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    Some(format!("pool {pool:?}: no scrape has succeeded yet of {named}{more}"))
 }

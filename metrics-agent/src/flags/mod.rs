@@ -224,8 +224,10 @@ mod tests {
             .sources
             .fixed;
         assert_eq!(fixed.endpoints.len(), 1);
-        let named =
-            fixed.named.iter().map(|server| (server.name.as_str(), server.host.as_str(), server.port.get()));
+        let named = fixed
+            .named
+            .iter()
+            .map(|server| (server.name.as_str(), server.host.as_str(), server.port.unwrap().get()));
         let expected =
             [("default/vllm-1:8000", "vllm-1", 8000), ("default/vllm-2.example.:80", "vllm-2.example.", 80)];
         assert_eq!(named.collect::<Vec<_>>(), expected);

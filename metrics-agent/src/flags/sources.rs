@@ -55,7 +55,7 @@ impl SourceFlags {
                 }
                 Server::Named(host, port) => {
                     let name = format!("default/{host}:{port}");
-                    fixed.named.push(NamedServer { name, host, port, labels: Vec::new() });
+                    fixed.named.push(NamedServer { name, host, port: Some(port), labels: Vec::new() });
                 }
             }
         }

@@ -20,6 +20,9 @@ use crate::scrape::slot::{Health, Slot};
 /// Least time between two versions of the readings.
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The time for which an endpoint is tried before the pool no longer waits for its first reading.
+pub const FIRST_ROUND: Duration = Duration::from_secs(10);
+
 /// Publishes one pool.
 #[derive(Debug)]
 pub struct PoolPublisher {
@@ -129,16 +132,31 @@ impl PoolPublisher {
         self.published.send_replace(Some(Arc::new(published)));
     }
 
-    /// Whether every endpoint of the first set was scraped once. It stays true when endpoints join later.
+    /// Whether every endpoint of the first set was scraped successfully, or has been tried for [`FIRST_ROUND`]. It stays true when endpoints
+    /// join later.
     pub fn first_round_done(&self) -> bool {
         if self.first_round_done.load(Ordering::Acquire) {
             return true;
         }
+        let now = self.clock.now();
+        let is_settled = |slot: &Arc<Slot>| {
+            slot.has_reading() || slot.tried_for(now).is_some_and(|tried| tried >= FIRST_ROUND)
+        };
         let members = self.members.lock();
-        let done =
-            members.as_ref().is_some_and(|members| members.slots.iter().all(|slot| slot.was_scraped()));
+        let done = members.as_ref().is_some_and(|members| members.slots.iter().all(is_settled));
         self.first_round_done.fetch_or(done, Ordering::AcqRel);
         done
+    }
+
+    /// The names of endpoints of which no scrape has succeeded yet.
+    pub fn without_reading(&self) -> Vec<String> {
+        let members = self.members.lock();
+        let slots =
+            members.iter().flat_map(|members| members.topology.pool.endpoints().iter().zip(&*members.slots));
+        slots
+            .filter(|(_, slot)| !slot.has_reading())
+            .map(|(endpoint, _)| endpoint.name().to_owned())
+            .collect()
     }
 
     /// The newest version; `None` until there is an endpoint set.
@@ -224,17 +242,23 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(60), seen.changed()).await.is_err());
     }
 
-    #[test]
-    fn the_first_round_is_done_when_each_was_scraped_and_stays_done() {
-        let publisher = PoolPublisher::new(Clock::start());
+    #[tokio::test(start_paused = true)]
+    async fn the_first_round_is_done_when_each_was_scraped_or_tried_for_long_and_stays_done() {
+        let clock = Clock::start();
+        let publisher = PoolPublisher::new(clock);
         assert!(!publisher.first_round_done());
-        let slots = vec![Slot::new(), Slot::new()];
-        publisher.install(pool(&["10.0.0.1:1", "10.0.0.2:1"]), slots.clone());
-        slots[0].mark_scraped();
-        assert!(!publisher.first_round_done());
-        slots[1].mark_scraped();
+        let slots = vec![Slot::new(), Slot::new(), Slot::new()];
+        publisher.install(pool(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]), slots.clone());
+        slots[0].set_values(Reading::default(), clock.now());
+        slots[1].mark_tried(clock.now());
+        tokio::time::advance(FIRST_ROUND).await;
+        slots[2].mark_tried(clock.now());
+        assert!(!publisher.first_round_done(), "one was tried only now");
+        assert_eq!(publisher.without_reading(), ["10.0.0.2:1", "10.0.0.3:1"]);
+        tokio::time::advance(FIRST_ROUND).await;
         assert!(publisher.first_round_done());
-        publisher.install(pool(&["10.0.0.3:1"]), vec![Slot::new()]);
+        assert_eq!(publisher.without_reading(), ["10.0.0.2:1", "10.0.0.3:1"]);
+        publisher.install(pool(&["10.0.0.4:1"]), vec![Slot::new()]);
         assert!(publisher.first_round_done());
     }
 

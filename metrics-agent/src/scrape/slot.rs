@@ -14,7 +14,8 @@ pub struct Slot {
     reading: Mutex<Reading>,
     kv_usage_metric: Mutex<Option<Arc<str>>>,
     scrape_failure: Mutex<Option<Arc<str>>>,
-    scraped: AtomicBool,
+    /// When the first scrape began.
+    tried_since: Mutex<Option<Duration>>,
     failing: AtomicBool,
     readers: Mutex<Vec<Arc<Notify>>>,
 }
@@ -43,7 +44,7 @@ impl Slot {
             reading: Mutex::new(reading),
             kv_usage_metric: Mutex::default(),
             scrape_failure: Mutex::default(),
-            scraped: AtomicBool::new(false),
+            tried_since: Mutex::default(),
             failing: AtomicBool::new(false),
             readers: Mutex::default(),
         })
@@ -86,14 +87,19 @@ impl Slot {
         *self.scrape_failure.lock() = failure;
     }
 
-    /// Marks the first scrape as ended, whether it succeeded or failed.
-    pub fn mark_scraped(&self) {
-        self.scraped.store(true, Ordering::Release);
+    /// Notes that a scrape begins, by this agent or by another one for all.
+    pub fn mark_tried(&self, now: Duration) {
+        self.tried_since.lock().get_or_insert(now);
     }
 
-    /// Whether [`Self::mark_scraped`] was called.
-    pub fn was_scraped(&self) -> bool {
-        self.scraped.load(Ordering::Acquire)
+    /// The time since the first scrape began; `None`: there was none.
+    pub fn tried_for(&self, now: Duration) -> Option<Duration> {
+        self.tried_since.lock().map(|since| now.saturating_sub(since))
+    }
+
+    /// Whether a scrape has succeeded.
+    pub fn has_reading(&self) -> bool {
+        self.reading.lock().updated.is_some()
     }
 
     /// Age of the values.

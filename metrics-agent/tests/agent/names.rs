@@ -28,7 +28,7 @@ fn settings_for(dns: &NameServer, hosts: &[&str], port: u16) -> Settings {
     let named = |host: &&str| NamedServer {
         name: format!("default/{host}"),
         host: host.parse().unwrap(),
-        port: port.try_into().unwrap(),
+        port: Some(port.try_into().unwrap()),
         labels: vec![],
     };
     let fixed = Declared { endpoints: vec![], named: hosts.iter().map(named).collect() };

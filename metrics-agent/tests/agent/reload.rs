@@ -7,6 +7,7 @@ use endpoint_picker_wire::v1::Snapshot;
 use metrics_agent::agent::Settings;
 use metrics_agent::publish::eds::Target;
 use metrics_agent::sources::endpoints::Sources;
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::harness::{Agent, eventually, scraping, settings};
@@ -151,18 +152,62 @@ async fn a_config_map_is_read_again_when_its_symlink_is_swapped() {
 #[tokio::test]
 async fn without_a_valid_file_the_agent_reports_why_and_serves_when_it_comes() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("endpoints.yaml");
-    let agent = Agent::start(reading(path.clone())).await;
+    let (path, eds) = (directory.path().join("endpoints.yaml"), directory.path().join("eds.json"));
+    let target = Target { path: eds.clone(), cluster: "model-servers".to_owned() };
+    let agent = Agent::start(Settings { eds: Some(target), ..reading(path.clone()) }).await;
     let not_ready = eventually("the reason", async || {
         Some(agent.get("/readyz").await.text()).filter(|text| text.contains("cannot be read"))
     })
     .await;
     assert!(not_ready.contains("endpoints.yaml"), "{not_ready}");
+    eventually("an empty file, with which Envoy starts", async || {
+        let file: serde_json::Value = serde_json::from_slice(&std::fs::read(&eds).ok()?).expect("whole");
+        let resource = &file["resources"][0];
+        (resource["cluster_name"] == "model-servers" && resource["endpoints"][0]["lb_endpoints"] == json!([]))
+            .then_some(())
+    })
+    .await;
     assert_eq!(agent.snapshot("").await, Err(503));
     let one = server(1).await;
     rename_into_place(&path, &file(&[&one]));
     agent.snapshot_where("the set", |s| shows(s, &[&one])).await;
     eventually("ready", async || (agent.get("/readyz").await.status == 200).then_some(())).await;
+    assert!(std::fs::read_to_string(&eds).unwrap().contains(&one.address().port().to_string()));
+}
+
+#[tokio::test]
+async fn a_file_of_an_earlier_run_stays_while_the_endpoints_cannot_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, eds) = (directory.path().join("endpoints.yaml"), directory.path().join("eds.json"));
+    std::fs::write(&eds, "of an earlier run").unwrap();
+    let target = Target { path: eds.clone(), cluster: "model-servers".to_owned() };
+    let agent = Agent::start(Settings { eds: Some(target), ..reading(path.clone()) }).await;
+    let refused = "metrics_agent_config_reloads_total{result=\"refused\"}";
+    eventually("the refusal", async || (agent.metric(refused).await > 0.5).then_some(())).await;
+    rename_into_place(&path, "endpoints: none");
+    eventually("another refusal", async || (agent.metric(refused).await > 1.5).then_some(())).await;
+    assert_eq!(std::fs::read_to_string(&eds).unwrap(), "of an earlier run");
+}
+
+#[tokio::test]
+async fn an_endpoint_without_a_port_is_refused_without_a_pool_that_has_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("endpoints.yaml");
+    std::fs::write(&path, "endpoints: [{name: a, address: 127.0.0.1}]").unwrap();
+    let agent = Agent::start(reading(path.clone())).await;
+    eventually("the reason", async || {
+        let text = agent.get("/readyz").await.text();
+        text.contains("the endpoint default/a has no port; it is required without an InferencePool")
+            .then_some(())
+    })
+    .await;
+    let one = server(1).await;
+    rename_into_place(&path, &file(&[&one]));
+    agent.snapshot_where("the set", |s| shows(s, &[&one])).await;
+    rename_into_place(&path, "endpoints: [{name: a, address: 127.0.0.1}]");
+    rename_into_place(&path, "endpoints: [{name: b, address: 127.0.0.1}]");
+    agent.reading_where("still scraped", |r| r.waiting == Some(1)).await;
+    assert_eq!(agent.get("/readyz").await.status, 200);
 }
 
 #[tokio::test]

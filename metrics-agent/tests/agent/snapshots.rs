@@ -141,21 +141,48 @@ async fn a_waiting_request_beyond_the_limit_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn ready_when_each_endpoint_was_tried_once_and_not_while_draining() {
-    let (server, dead) =
+async fn ready_when_each_endpoint_was_scraped_and_not_while_draining() {
+    let (first, second) =
         (ScriptedServer::start(Behaviour::Hang).await, ScriptedServer::start(Behaviour::Status(500)).await);
-    let mut settings = scraping(&[server.address(), dead.address()]);
-    settings.scrape.timeout = Duration::from_secs(3);
+    let mut settings = scraping(&[first.address(), second.address()]);
+    settings.scrape.timeout = Duration::from_millis(100);
     let agent = Agent::start(settings).await;
     assert_eq!(agent.get("/healthz").await.status, 200);
-    let before = agent.get("/readyz").await;
-    assert_eq!(before.status, 503);
-    assert!(before.text().contains("has been scraped"), "{}", before.text());
-    eventually("ready", async || (agent.get("/readyz").await.status == 200).then_some(())).await;
+    let refused = async |endpoints: &[&ScriptedServer]| {
+        let names: Vec<_> = endpoints.iter().map(|server| format!("default/{}", server.address())).collect();
+        let expected = format!("no scrape has succeeded yet of {}\"", names.join(", "));
+        eventually(&expected, async || {
+            let answer = agent.get("/readyz").await;
+            (answer.status == 503 && answer.text().contains(&expected)).then_some(())
+        })
+        .await;
+    };
+    eventually("failed scrapes of both", async || {
+        (first.requests() > 1 && second.requests() > 1).then_some(())
+    })
+    .await;
+    refused(&[&first, &second]).await;
+    first.set_behaviour(Behaviour::Text(load(1, 1)));
+    refused(&[&second]).await;
+    second.set_behaviour(Behaviour::Text(load(1, 1)));
+    let ready = async || Some(agent.get("/readyz").await).filter(|answer| answer.status == 200);
+    assert_eq!(eventually("ready", ready).await.text(), "ok\n");
     agent.stop.cancel();
     let draining = eventually("draining", async || {
         Some(agent.get("/readyz").await).filter(|answer| answer.status == 503)
     });
     assert!(draining.await.text().contains("draining"));
     agent.ended().await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_always_fails_keeps_the_agent_unready_for_ten_seconds_only() {
+    let server = ScriptedServer::start(Behaviour::Text(load(1, 1))).await;
+    let failing = ScriptedServer::start(Behaviour::Status(500)).await;
+    let started = Instant::now();
+    let agent = Agent::start(scraping(&[server.address(), failing.address()])).await;
+    let ready = async || Some(agent.get("/readyz").await).filter(|answer| answer.status == 200);
+    let named = format!("of default/{}\n", failing.address());
+    assert!(eventually("ready", ready).await.text().ends_with(&named));
+    assert!(started.elapsed() >= Duration::from_secs(10), "{:?}", started.elapsed());
 }

@@ -107,6 +107,28 @@ async fn each_pool_has_its_own_endpoints_and_shared_ones_are_scraped_once() {
 }
 
 #[tokio::test]
+async fn an_endpoint_without_a_port_has_those_of_its_pool() {
+    let (one, two) = (server(1).await, server(2).await);
+    let ports = [&one, &two].map(|server| server.address().port());
+    let pool = |name: &str, ports: &[u16]| {
+        let ports: Vec<_> = ports.iter().map(|port| format!("{{number: {port}}}")).collect();
+        pool(name, "a").replace("{number: 8000}", &ports.join(", "))
+    };
+    let found = "endpoints: [{name: s, address: 127.0.0.1, labels: {a: x}}]";
+    let setup = Setup::start(&(pool("p", &ports[..1]) + &pool("q", &ports)), found, None).await;
+    let names = |snapshot: &v1::Snapshot| -> Vec<String> {
+        let endpoints = snapshot.topology.iter().flat_map(|topology| &topology.endpoints);
+        endpoints.map(|endpoint| format!("{} {}", endpoint.name, endpoint.address)).collect()
+    };
+    let snapshot = setup.snapshot_where("p", |s| waiting(s) == [Some(1)]).await;
+    assert_eq!(names(&snapshot), [format!("default/s {}", one.address())]);
+    let snapshot = setup.snapshot_where("q", |s| waiting(s) == [Some(1), Some(2)]).await;
+    let ranks =
+        [format!("default/s-rank-0 {}", one.address()), format!("default/s-rank-1 {}", two.address())];
+    assert_eq!(names(&snapshot), ranks);
+}
+
+#[tokio::test]
 async fn pools_that_share_a_server_may_read_it_differently() {
     let text = load(1, 0) + "# TYPE own gauge\nown 42\n";
     let server = ScriptedServer::start(Behaviour::Text(text)).await;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoint;
 
+use crate::sources::endpoints::PORT_OF_POOL;
 use crate::sources::kubernetes::{Pod, PodSelector};
 
 /// The labels with the active target ports of an endpoint; the first one found decides. On pods these are annotations (the EPP's
@@ -43,6 +44,7 @@ impl Members {
     ///
     /// An endpoint keeps its port, as in the EPP's file discovery, unless a label lists its active ports. Then it becomes one
     /// endpoint for each active target port, named `<name>-rank-<i>` after the port's index in the pool; other ports are skipped.
+    /// An endpoint without a port has the pool's; with several of them it becomes one endpoint for each.
     pub fn among(&self, found: &[Endpoint]) -> Vec<Endpoint> {
         let Self::Selected { namespace, labels, target_ports } = self else { return found.to_vec() };
         let belongs = |endpoint: &&Endpoint| {
@@ -52,8 +54,16 @@ impl Members {
         let mut members = Vec::new();
         for endpoint in found.iter().filter(belongs) {
             match ACTIVE_PORTS.iter().find_map(|key| endpoint.label(key)) {
-                Some(active) => members.extend(ranks(endpoint, active, target_ports)),
-                None => members.push(endpoint.clone()),
+                Some(active) => {
+                    let ranks = active_ports(active, target_ports);
+                    members.extend(ranks.map(|(rank, port)| at(endpoint, port, Some(rank))));
+                }
+                None if endpoint.address().port() != PORT_OF_POOL => members.push(endpoint.clone()),
+                None => {
+                    let is_only = target_ports.len() == 1;
+                    let ranks = target_ports.iter().copied().enumerate();
+                    members.extend(ranks.map(|(rank, port)| at(endpoint, port, (!is_only).then_some(rank))));
+                }
             }
         }
         members
@@ -97,12 +107,15 @@ fn active_ports(active: &str, target_ports: &[NonZeroU16]) -> impl Iterator<Item
     ports.filter(move |(_, port)| active.contains(&port.get()))
 }
 
-fn ranks(endpoint: &Endpoint, active: &str, target_ports: &[NonZeroU16]) -> impl Iterator<Item = Endpoint> {
-    active_ports(active, target_ports).map(|(rank, port)| {
-        let labels = endpoint.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        let address = SocketAddr::new(endpoint.address().ip(), port.get());
-        Endpoint::new(format!("{}-rank-{rank}", endpoint.name()), address, labels)
-    })
+/// The endpoint at another port, which is a rank of it.
+fn at(endpoint: &Endpoint, port: NonZeroU16, rank: Option<usize>) -> Endpoint {
+    let labels = endpoint.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let address = SocketAddr::new(endpoint.address().ip(), port.get());
+    let name = match rank {
+        Some(rank) => format!("{}-rank-{rank}", endpoint.name()),
+        None => endpoint.name().to_owned(),
+    };
+    Endpoint::new(name, address, labels)
 }
 
 #[cfg(test)]

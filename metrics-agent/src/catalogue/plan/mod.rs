@@ -10,6 +10,7 @@ mod shadows;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::v1;
 
 use members::Members;
@@ -21,6 +22,7 @@ use crate::catalogue::manifests::fields::Metadata;
 use crate::catalogue::manifests::picker::Scraping;
 use crate::catalogue::manifests::scope::Scope;
 use crate::catalogue::options::Options;
+use crate::sources::endpoints::PORT_OF_POOL;
 use crate::sources::manifests::File;
 use crate::sources::problem::{Origin, Problem, Problems};
 
@@ -47,6 +49,19 @@ impl Plan {
             scraping: Scraping::default(),
         };
         Self { pools: vec![pool], endpoints_file: None, documents: 0, warnings: Vec::new() }
+    }
+
+    /// Refuses endpoints without a port where a pool of the flags has them: only an `InferencePool` has a port for them.
+    pub fn check_ports(&self, endpoints: &[Endpoint]) -> Result<(), String> {
+        let has_ports = self.pools.iter().all(|pool| pool.members != Members::All);
+        let without = endpoints.iter().find(|endpoint| endpoint.address().port() == PORT_OF_POOL);
+        match without.filter(|_| !has_ports) {
+            Some(endpoint) => Err(format!(
+                "the endpoint {} has no port; it is required without an InferencePool in --manifests, whose target port would be used",
+                endpoint.name()
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Reads and checks the files. Returns all problems of all documents; problems between documents are checked only when each

@@ -173,7 +173,7 @@ impl Group {
                 slot.set_kv_usage_metric(metric);
             }
             slot.set_scrape_failure(None);
-            slot.mark_scraped();
+            slot.mark_tried(now);
             slot.notify_readers();
             taken += 1;
         }

@@ -115,6 +115,7 @@ impl Task {
     /// Scrapes once, and returns the pause before the next scrape, if there is one.
     async fn scrape(&mut self) -> Option<Duration> {
         let started = self.clock.now();
+        self.slot.mark_tried(started);
         let limit = self.settings.timeout;
         let scrape = self.client.scrape(self.address, &self.settings);
         let outcome = timeout(limit, scrape).await.unwrap_or(Err(ScrapeError::Timeout(limit)));
@@ -140,7 +141,6 @@ impl Task {
                 tracing::warn!(endpoint = self.endpoint, failures, "not ready while other endpoints are");
             }
         }
-        self.slot.mark_scraped();
         match &self.shared {
             Some(shared) if is_released => shared.release(),
             Some(shared) => shared.publish(),

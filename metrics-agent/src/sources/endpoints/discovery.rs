@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::fields::LabelLimits;
 use super::file_watcher::FileWatcher;
-use super::set::{Declared, DeclaredSet, EndpointSet, combine};
+use super::set::{Declared, DeclaredSet, EndpointSet, NoEndpoints, combine};
 use crate::files::FileLimits;
 use crate::runtime::tasks::Tasks;
 use crate::runtime::telemetry::ResultCounter;
@@ -77,7 +77,9 @@ impl Discovery {
             return;
         }
         if self.watcher.is_none() {
-            let _ = self.declared.send_replace(Err(format!("{} was not read yet", path.display())));
+            let _ = self
+                .declared
+                .send_replace(Err(NoEndpoints::Pending(format!("{} was not read yet", path.display()))));
         }
         let (fixed, reads) = (self.fixed.clone(), self.reads.clone());
         let watcher = FileWatcher {
@@ -97,8 +99,9 @@ impl Discovery {
 /// Reads the sources now, and again whenever they change.
 pub fn start(sources: Sources, limits: Limits, tasks: &Tasks, counters: Counters) -> Discovery {
     let Sources { fixed, file, labels, resolver } = sources;
-    let declared = watch::Sender::new(combine(&fixed, &Declared::default(), limits.endpoints));
-    let sets = watch::Sender::new(Err("discovery has not begun yet".to_owned()));
+    let declared = combine(&fixed, &Declared::default(), limits.endpoints).map_err(NoEndpoints::Refused);
+    let declared = watch::Sender::new(declared);
+    let sets = watch::Sender::new(Err(NoEndpoints::Pending("discovery has not begun yet".to_owned())));
     let unresolved = watch::Sender::new(Arc::default());
     let follower = Follower {
         resolver: Arc::new(resolver),

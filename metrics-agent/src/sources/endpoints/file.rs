@@ -5,13 +5,14 @@
 //!   - name: a            # required, unique with its namespace
 //!     namespace: default # the default
 //!     address: 10.0.0.1  # an IP address or a host name; the EPP allows IPv4 only
-//!     port: "8000"       # or a number
+//!     port: "8000"       # or a number; the default is the pool's, which the EPP does not have
 //!     labels: {llm-d.ai/engine-type: vllm}
 //! ```
 
 use core::fmt;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 
 use endpoint_picker::pool::Endpoint;
 use serde::Deserialize;
@@ -20,6 +21,9 @@ use super::fields::{Address, LabelLimits, Name, Namespace, Port};
 use super::set::Declared;
 use crate::files::{FileLimits, yaml_problem};
 use crate::sources::names::NamedServer;
+
+/// The port of an endpoint whose entry has none: its pool has it.
+pub const PORT_OF_POOL: u16 = 0;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,7 +38,7 @@ struct Entry {
     #[serde(default)]
     namespace: Namespace,
     address: Address,
-    port: Port,
+    port: Option<Port>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
 }
@@ -58,11 +62,13 @@ pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<De
     let mut declared = Declared::default();
     for Entry { name, namespace, address, port, labels } in file.endpoints {
         let (name, labels) = (format!("{}/{}", namespace.0, name.0), labels.into_iter().collect());
+        let port = port.map(|port| port.0);
         match address {
             Address::Ip(ip) => {
-                declared.endpoints.push(Endpoint::new(name, SocketAddr::new(ip, port.0.get()), labels));
+                let address = SocketAddr::new(ip, port.map_or(PORT_OF_POOL, NonZeroU16::get));
+                declared.endpoints.push(Endpoint::new(name, address, labels));
             }
-            Address::Host(host) => declared.named.push(NamedServer { name, host, port: port.0, labels }),
+            Address::Host(host) => declared.named.push(NamedServer { name, host, port, labels }),
         }
     }
     Ok(declared)
@@ -141,7 +147,7 @@ mod tests {
         let server = NamedServer {
             name: "default/a".to_owned(),
             host: "vllm-1.example".parse().unwrap(),
-            port: 8000.try_into().unwrap(),
+            port: NonZeroU16::new(8000),
             labels: vec![("zone".to_owned(), "b".to_owned())],
         };
         assert_eq!(declared, Declared { endpoints: vec![], named: vec![server] });

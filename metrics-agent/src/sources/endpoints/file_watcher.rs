@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::fields::LabelLimits;
 use super::file::parse;
-use super::set::{Declared, DeclaredSet, combine};
+use super::set::{Declared, DeclaredSet, NoEndpoints, combine};
 use crate::files::FileLimits;
 use crate::files::poll;
 use crate::runtime::telemetry::ResultCounter;
@@ -54,7 +54,7 @@ impl FileWatcher {
                 self.sets.send_if_modified(|set| {
                     let is_first = set.is_err();
                     if is_first {
-                        *set = Err(error);
+                        *set = Err(NoEndpoints::Refused(error));
                     }
                     is_first
                 });

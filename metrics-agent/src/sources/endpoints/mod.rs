@@ -8,5 +8,5 @@ mod set;
 
 pub use discovery::{Counters, Discovery, Limits, Sources, start};
 pub use fields::LabelLimits;
-pub use file::{FileError, parse};
-pub use set::{Declared, DeclaredSet, EndpointSet};
+pub use file::{FileError, PORT_OF_POOL, parse};
+pub use set::{Declared, DeclaredSet, EndpointSet, NoEndpoints};

@@ -1,5 +1,6 @@
 //! One set of endpoints.
 
+use core::fmt;
 use std::collections::HashSet;
 
 use endpoint_picker::pool::{Endpoint, Pool};
@@ -7,10 +8,27 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use crate::sources::names::{HostName, MAX_NAMES, NamedServer};
 
 /// The newest valid endpoint set; before the first one, why there is none.
-pub type EndpointSet = Result<Vec<Endpoint>, String>;
+pub type EndpointSet = Result<Vec<Endpoint>, NoEndpoints>;
+
+/// Why there is no endpoint set yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoEndpoints {
+    /// Something has not happened yet, such as the first read of a file.
+    Pending(String),
+    /// The first read has failed, or its endpoints are refused, for this reason.
+    Refused(String),
+}
+
+impl fmt::Display for NoEndpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pending(reason) | Self::Refused(reason) => f.write_str(reason),
+        }
+    }
+}
 
 /// The newest valid servers; before the first ones, why there are none.
-pub type DeclaredSet = Result<Declared, String>;
+pub type DeclaredSet = Result<Declared, NoEndpoints>;
 
 /// Servers as flags and files declare them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +41,7 @@ pub struct Declared {
 
 impl Declared {
     /// Refuses servers with the same name or address, and too many host names.
-    pub fn unique(self) -> DeclaredSet {
+    pub fn unique(self) -> Result<Self, String> {
         let hosts: HashSet<&HostName> = self.named.iter().map(|server| &server.host).collect();
         if hosts.len() > MAX_NAMES {
             return Err(format!("{} host names; at most {MAX_NAMES} are allowed", hosts.len()));
@@ -36,8 +54,9 @@ impl Declared {
                 return Err(format!("two endpoints are named {name:?}; a name must be unique in a pool"));
             }
             if !addresses.insert((host, port)) {
+                let port = port.map_or_else(String::new, |port| format!(":{port}"));
                 return Err(format!(
-                    "two endpoints listen on {host}:{port}; an address must be unique in a pool"
+                    "two endpoints listen on {host}{port}; an address must be unique in a pool"
                 ));
             }
         }
@@ -46,7 +65,7 @@ impl Declared {
 }
 
 /// All servers together, if their names and addresses are unique.
-pub(super) fn combine(fixed: &Declared, found: &Declared, max: usize) -> DeclaredSet {
+pub(super) fn combine(fixed: &Declared, found: &Declared, max: usize) -> Result<Declared, String> {
     let endpoints = [&*fixed.endpoints, &found.endpoints].concat();
     let named = [&*fixed.named, &found.named].concat();
     let count = endpoints.len() + named.len();
@@ -58,12 +77,13 @@ pub(super) fn combine(fixed: &Declared, found: &Declared, max: usize) -> Declare
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
 
     fn named(name: &str, host: &str) -> Declared {
         let host = host.parse().unwrap();
-        let server =
-            NamedServer { name: name.to_owned(), host, port: 8000.try_into().unwrap(), labels: vec![] };
+        let server = NamedServer { name: name.to_owned(), host, port: NonZeroU16::new(8000), labels: vec![] };
         Declared { endpoints: vec![], named: vec![server] }
     }
 

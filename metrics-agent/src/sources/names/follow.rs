@@ -11,7 +11,7 @@ use super::resolver::Resolver;
 use super::servers::{LeftOut, Unresolved, endpoints};
 use super::table::{Answer, NameState, NameTable};
 use crate::runtime::telemetry::ResultCounter;
-use crate::sources::endpoints::{Declared, DeclaredSet, EndpointSet};
+use crate::sources::endpoints::{Declared, DeclaredSet, EndpointSet, NoEndpoints};
 
 /// Maximum number of lookups at the same time.
 const MAX_LOOKUPS: usize = 16;
@@ -51,7 +51,9 @@ impl Follower {
     fn publish(&self, set: &Declared, table: &NameTable, left_out: &mut LeftOut) {
         let has_set = self.sets.borrow().is_ok();
         if !has_set && !table.is_complete() {
-            let _ = self.sets.send_replace(Err("the host names were not looked up yet".to_owned()));
+            let _ = self
+                .sets
+                .send_replace(Err(NoEndpoints::Pending("the host names were not looked up yet".to_owned())));
             return;
         }
         let addresses = |host: &HostName| table.get(host).map(NameState::addresses);

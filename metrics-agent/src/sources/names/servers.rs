@@ -7,6 +7,7 @@ use std::num::NonZeroU16;
 use endpoint_picker::pool::Endpoint;
 
 use super::host::HostName;
+use crate::sources::endpoints::PORT_OF_POOL;
 
 /// Model servers at one port of a host name: an endpoint for each of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +16,8 @@ pub struct NamedServer {
     pub name: String,
     /// The host name to resolve.
     pub host: HostName,
-    /// Their port.
-    pub port: NonZeroU16,
+    /// Their port; `None`: that of their pool.
+    pub port: Option<NonZeroU16>,
     /// Their labels.
     pub labels: Vec<(String, String)>,
 }
@@ -24,14 +25,18 @@ pub struct NamedServer {
 impl NamedServer {
     /// The endpoint of an address. Its name depends on nothing else, so it stays the same endpoint while others come and go.
     fn endpoint(&self, ip: IpAddr) -> Endpoint {
-        let address = SocketAddr::new(ip, self.port.get());
+        let address = SocketAddr::new(ip, self.port());
         Endpoint::new(format!("{}@{ip}", self.name), address, self.labels.clone())
     }
 
     /// An endpoint with its name and labels, for the question which pool it belongs to.
     pub(super) fn placeholder(&self) -> Endpoint {
-        let address = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), self.port.get());
+        let address = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), self.port());
         Endpoint::new(self.name.clone(), address, self.labels.clone())
+    }
+
+    fn port(&self) -> u16 {
+        self.port.map_or(PORT_OF_POOL, NonZeroU16::get)
     }
 }
 
@@ -90,7 +95,7 @@ mod tests {
     use super::*;
 
     fn server(name: &str, host: &str) -> NamedServer {
-        let port = NonZeroU16::new(8000).unwrap();
+        let port = NonZeroU16::new(8000);
         let labels = vec![("zone".to_owned(), "a".to_owned())];
         NamedServer { name: format!("default/{name}"), host: host.parse().unwrap(), port, labels }
     }
