@@ -5,6 +5,7 @@
 mod error;
 pub(crate) mod files;
 pub(crate) mod pem;
+pub(crate) mod tls_fault;
 mod token;
 mod watched;
 

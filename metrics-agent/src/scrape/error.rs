@@ -6,6 +6,15 @@ use std::io;
 
 use hyper::StatusCode;
 
+use crate::catalogue::scraping::Scheme;
+use crate::credentials::tls_fault::{TlsFault, TlsFlags};
+
+const FLAGS: TlsFlags = TlsFlags {
+    authorities: "--scrape-ca",
+    server_name: "--scrape-server-name",
+    certificate: "--scrape-cert and --scrape-key",
+};
+
 /// Why a scrape gave no values.
 #[derive(Debug)]
 pub enum ScrapeError {
@@ -17,6 +26,8 @@ pub enum ScrapeError {
     Http(hyper::Error),
     /// The status is not 200.
     Status(StatusCode),
+    /// A response to plain HTTP as from a server that speaks TLS, or none.
+    MaybeTls(Box<Self>),
     /// The head of the response has more than this number of bytes.
     LongHead(usize),
     /// The text has more than this number of bytes.
@@ -52,15 +63,35 @@ impl ScrapeError {
                 "connection refused".to_owned()
             }
             Self::Status(status) => format!("status {status}"),
+            Self::MaybeTls(error) => format!("{}; does the server speak TLS?", error.brief()),
             Self::Timeout(limit) => format!("no response within {limit:?}"),
             Self::NoMetrics => "no metric of its engine".to_owned(),
+            Self::Http(error) => format!("HTTP failed: {error}"),
+            Self::Tls(error) => {
+                TlsFault::of(error).map_or_else(|| self.to_string(), |fault| fault.brief().to_owned())
+            }
+            Self::Connect(_) | Self::LongHead(_) | Self::TooLarge(_) | Self::TooManySeries(_) => {
+                self.to_string()
+            }
+        }
+    }
+
+    /// The failure of a request with this scheme, before a response or by its status.
+    #[must_use]
+    pub(super) fn with_scheme(self, scheme: Scheme) -> Self {
+        let is_as_of_tls = match &self {
+            Self::Http(error) => error.is_parse() || error.is_incomplete_message(),
+            Self::Status(status) => *status == StatusCode::BAD_REQUEST,
             Self::Connect(_)
             | Self::Tls(_)
-            | Self::Http(_)
+            | Self::MaybeTls(_)
             | Self::LongHead(_)
             | Self::TooLarge(_)
-            | Self::TooManySeries(_) => self.to_string(),
-        }
+            | Self::TooManySeries(_)
+            | Self::Timeout(_)
+            | Self::NoMetrics => false,
+        };
+        if scheme == Scheme::Http && is_as_of_tls { Self::MaybeTls(Box::new(self)) } else { self }
     }
 
     /// The kind of failure.
@@ -71,6 +102,7 @@ impl ScrapeError {
             Self::Tls(_) => Reason::Tls,
             Self::Http(_) => Reason::Http,
             Self::Status(_) => Reason::Status,
+            Self::MaybeTls(error) => error.reason(),
             Self::LongHead(_) | Self::TooLarge(_) => Reason::TooLarge,
             Self::TooManySeries(_) => Reason::TooManySeries,
             Self::Timeout(_) => Reason::Timeout,
@@ -118,8 +150,19 @@ impl fmt::Display for ScrapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(error) => write!(f, "cannot connect: {error}"),
-            Self::Tls(error) => write!(f, "no TLS connection: {error}"),
-            Self::Http(error) => write!(f, "HTTP failed: {error}"),
+            Self::Tls(error) => {
+                write!(f, "no TLS connection: {error}")?;
+                advise(f, error)
+            }
+            Self::Http(error) => {
+                write!(f, "HTTP failed: {error}")?;
+                advise(f, error)
+            }
+            Self::MaybeTls(error) => write!(
+                f,
+                "{error}; if the server speaks TLS, set --model-server-metrics-scheme https, or scheme: https in the pool's \
+                 metrics-data-source"
+            ),
             Self::Status(status) => write!(f, "the response has status {status}; allowed is 200"),
             Self::LongHead(max) => {
                 write!(
@@ -140,11 +183,20 @@ impl fmt::Display for ScrapeError {
     }
 }
 
+/// Writes what to do about a TLS error, if that is known.
+fn advise(f: &mut fmt::Formatter<'_>, error: &(dyn core::error::Error + 'static)) -> fmt::Result {
+    match TlsFault::of(error) {
+        Some(fault) => write!(f, "; {}", fault.advice(&FLAGS)),
+        None => Ok(()),
+    }
+}
+
 impl core::error::Error for ScrapeError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Connect(error) | Self::Tls(error) => Some(error),
             Self::Http(error) => Some(error),
+            Self::MaybeTls(error) => Some(error),
             Self::Status(_)
             | Self::LongHead(_)
             | Self::TooLarge(_)

@@ -95,10 +95,10 @@ impl Authority {
     }
 }
 
-fn chain(path: &Path) -> Vec<CertificateDer<'static>> {
+pub(crate) fn chain(path: &Path) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_file_iter(path).unwrap().map(Result::unwrap).collect()
 }
 
-fn key(path: &Path) -> PrivateKeyDer<'static> {
+pub(crate) fn key(path: &Path) -> PrivateKeyDer<'static> {
     PrivateKeyDer::from_pem_file(path).unwrap()
 }

@@ -29,4 +29,5 @@ mod secured_scraping;
 mod snapshot_command;
 mod snapshots;
 mod store;
+mod tls_advice;
 mod unwritable_output;

@@ -162,8 +162,8 @@ async fn certificate_and_token_are_sent_to_an_agent_that_requires_both() {
     })
     .await;
     for (flags, part) in [
-        (flags_with(&other_ca, "agent.example", &right), "--agent-ca names the trusted authorities"),
-        (flags_with(&ca, "other.example", &right), "no TLS connection"),
+        (flags_with(&other_ca, "agent.example", &right), "no authority of --agent-ca has issued"),
+        (flags_with(&ca, "other.example", &right), "set --agent-server-name to a name in"),
         (flags_with(&ca, "agent.example", &wrong), "401"),
         (flags_with(&ca, "agent.example", folder.path()), "cannot be read"),
         ([&flags_with(&ca, "agent.example", &right)[..6]].concat(), "403"),

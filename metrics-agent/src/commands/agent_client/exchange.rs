@@ -17,6 +17,13 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use crate::commands::client_credentials::ClientCredentials;
+use crate::credentials::tls_fault::{TlsFault, TlsFlags};
+
+const FLAGS: TlsFlags = TlsFlags {
+    authorities: "--agent-ca",
+    server_name: "--agent-server-name",
+    certificate: "--agent-cert and --agent-key",
+};
 
 /// Longest time for the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,8 +61,16 @@ async fn exchange(
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;
     request.headers_mut().extend(credentials.authorization.clone().map(|value| (AUTHORIZATION, value)));
+    let is_plain = credentials.tls.is_none();
     let response = async {
-        let response = sender.send_request(request).await.map_err(text)?;
+        let response = sender.send_request(request).await;
+        let response = response.map_err(|error| match TlsFault::of(&error) {
+            Some(fault) => format!("{error}; {}", fault.advice(&FLAGS)),
+            None if is_plain && (error.is_parse() || error.is_incomplete_message()) => {
+                format!("{error}; if the agent has TLS, use https:// and --agent-ca")
+            }
+            None => error.to_string(),
+        })?;
         let status = response.status();
         let body = Limited::new(response.into_body(), max_bytes).collect().await;
         Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
@@ -82,6 +97,8 @@ async fn secured(
         None => ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))?,
     };
     let connected = TlsConnector::from(tls).connect(name, stream).await;
-    connected
-        .map_err(|error| format!("no TLS connection: {error} (--agent-ca names the trusted authorities)"))
+    connected.map_err(|error| match TlsFault::of(&error) {
+        Some(fault) => format!("no TLS connection: {error}; {}", fault.advice(&FLAGS)),
+        None => format!("no TLS connection: {error} (--agent-ca names the trusted authorities)"),
+    })
 }

@@ -230,7 +230,12 @@ impl Client {
                 Err(GetError::BeforeResponse(_)) if reused => {
                     connection = self.connect(address, settings.scheme).await?;
                 }
-                Err(GetError::BeforeResponse(error)) => return Err(ScrapeError::Http(error)),
+                Err(GetError::BeforeResponse(error)) => {
+                    return Err(ScrapeError::Http(error).with_scheme(settings.scheme));
+                }
+                Err(GetError::Response(error @ ScrapeError::Status(_))) => {
+                    return Err(error.with_scheme(settings.scheme));
+                }
                 Err(GetError::Response(error)) => return Err(error),
             }
             reused = false;
