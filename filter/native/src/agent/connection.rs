@@ -10,6 +10,7 @@ use ureq::unversioned::transport::DefaultConnector;
 use super::credentials::{CredentialFiles, Credentials};
 use super::resolver::CachedResolver;
 use super::stop::Stop;
+use super::tls_advice::Explained;
 use super::updater::POLL;
 use crate::config::{AgentAddress, DirectAccess};
 
@@ -65,7 +66,7 @@ impl Connection {
         let address = addresses.get(*current).ok_or_else(|| CallError::NoAnswer("no address".to_owned()))?;
         client
             .send(&address.url(&request.path), request)
-            .map_err(|error| CallError::NoAnswer(format!("{address}: {error}")))
+            .map_err(|error| CallError::NoAnswer(format!("{address}: {}", Explained(error))))
     }
 
     /// Uses the next agent from now on.

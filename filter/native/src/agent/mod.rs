@@ -15,6 +15,7 @@ mod sharer;
 mod stop;
 mod thread;
 pub(crate) mod ticker;
+mod tls_advice;
 mod updater;
 
 pub(crate) use callouts::Callouts;

@@ -111,7 +111,7 @@ impl Refusal {
                  set --bearer-token-file or --tls-client-ca, or --allow-unauthenticated-writes"
             }
             Self::NoToken(Right::Read) | Self::WrongToken(Right::Read) => {
-                "a token of --bearer-token-file or --read-token-file is required: authorization: Bearer <token>"
+                "a token of --bearer-token-file is required, or of --read-token-file: authorization: Bearer <token>"
             }
             Self::NoToken(Right::Write) | Self::WrongToken(Right::Write) => {
                 "a token of --bearer-token-file is required: authorization: Bearer <token>"
