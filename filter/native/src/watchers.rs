@@ -83,3 +83,40 @@ pub(crate) fn wait(pool: &str, change: u64, at_most: Duration) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::thread;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_change_is_awaited_until_all_watchers_have_followed_it_or_ended() {
+        let pool = Arc::<str>::from("watchers-1");
+        let wake: Wake = Arc::new(|| {});
+        let [first, second] = [(); 2].map(|()| Watcher::new(&pool, Arc::clone(&wake)));
+        let change = notify(&pool);
+        let (send, receive) = channel();
+        let waiting = thread::spawn(move || {
+            wait("watchers-1", change, SOON);
+            send.send(()).unwrap();
+        });
+        first.follow(change);
+        assert_eq!(receive.recv_timeout(Duration::from_millis(20)), Err(RecvTimeoutError::Timeout));
+        drop(second);
+        receive.recv_timeout(SOON).unwrap();
+        waiting.join().unwrap();
+    }
+
+    #[test]
+    fn a_wait_ends_in_time_and_concerns_one_pool() {
+        let watcher = Watcher::new(&"watchers-2".into(), Arc::new(|| {}));
+        let change = notify("watchers-2");
+        wait("watchers-2", change, Duration::from_millis(10));
+        wait("watchers-3", notify("watchers-3"), SOON * 1000);
+        drop(watcher);
+    }
+}

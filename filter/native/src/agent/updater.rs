@@ -137,7 +137,7 @@ impl Updater {
     }
 }
 
-/// Decides by a newer view from now on, if that can be awaited when all clusters have its endpoints as hosts.
+/// Decides by a newer view from now on; with `waits_for_hosts` not before all clusters of the pool have its endpoints as hosts.
 fn adopt(name: &str, pool: &SharedPool, newer: PoolView, waits_for_hosts: bool) {
     let newer = Arc::new(newer);
     let older = pool.view();
@@ -153,4 +153,45 @@ fn adopt(name: &str, pool: &SharedPool, newer: PoolView, waits_for_hosts: bool) 
     pool.adopt(newer);
     pool.count_topology();
     watchers::notify(name);
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use endpoint_picker_engine::pool_view::Topology;
+    use endpoint_picker_wire::v1;
+
+    use super::*;
+    use crate::watchers::Watcher;
+
+    #[test]
+    fn clusters_know_new_endpoints_before_decisions_use_them() {
+        let view = |address: &str| {
+            let endpoint =
+                v1::Endpoint { name: address.to_owned(), address: address.to_owned(), labels: vec![] };
+            let message =
+                v1::Topology { pool: "ns/updater-1".to_owned(), endpoints: vec![endpoint], policy: None };
+            let topology = Topology::compile(message).unwrap();
+            PoolView::new(topology.into(), v1::Snapshot::default(), Duration::from_secs(1))
+        };
+        let (older, newer) = ("10.0.0.1:80", "10.0.0.2:80");
+        let pool = Arc::<SharedPool>::default();
+        adopt("updater-1", &pool, view(older), true);
+        let (send, receive) = channel();
+        let woken = Arc::clone(&pool);
+        let wake = move || {
+            let known: Vec<_> = woken.described().iter().map(|pool| pool.endpoints()[0].address()).collect();
+            let _ = send.send((woken.view().pool().endpoints()[0].address(), known));
+        };
+        let watcher = Watcher::new(&"updater-1".into(), Arc::new(wake));
+        let (adopting, next) = (Arc::clone(&pool), view(newer));
+        let adopting = thread::spawn(move || adopt("updater-1", &adopting, next, true));
+        let [older, newer] = [older, newer].map(|address| address.parse().unwrap());
+        assert_eq!(receive.recv().unwrap(), (older, vec![newer, older]));
+        watcher.follow(watchers::last_change());
+        assert_eq!(receive.recv().unwrap(), (newer, vec![newer]));
+        adopting.join().unwrap();
+    }
 }
