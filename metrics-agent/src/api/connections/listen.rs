@@ -31,6 +31,9 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Least value of [`Limits::max_header_bytes`]: the HTTP library needs a buffer of this size.
 pub const MIN_HEADER_BYTES: usize = 8192;
 
+/// Longest time between two health checks on one connection, and for the head of one.
+const HEALTH_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Limits on clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -53,15 +56,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of the listener for health checks: kubelets and proxies send few of them, each on a connection of its own or on one
-    /// that stays open.
+    /// The limits of the listener for health checks. Each proxy keeps a connection open for them, and sends one a second.
     pub(crate) fn of_health_checks(self) -> Self {
-        Self {
-            max_connections: 256,
-            max_connections_per_peer: 32,
-            idle_timeout: self.idle_timeout.min(Duration::from_secs(10)),
-            ..self
-        }
+        Self { idle_timeout: self.idle_timeout.min(HEALTH_IDLE_TIMEOUT), ..self }
     }
 }
 
