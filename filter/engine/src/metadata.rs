@@ -23,7 +23,7 @@ const MAX_SCORES_BYTES: usize = LONGEST_VALUE / 4 * 3;
 /// A value for the cluster or the access log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Metadata<'a> {
-    /// The list of destinations, as in the header [`DESTINATION`](crate::headers::DESTINATION).
+    /// The list of destinations, as in the header [`DESTINATION`].
     Destination(&'a str),
     /// The proxy must not balance when every destination has failed.
     NoFallback,
