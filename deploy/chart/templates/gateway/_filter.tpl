@@ -89,5 +89,5 @@ image: { reference: {{ include "endpoint-picker.gateway.moduleImage" . | quote }
 
 {{/* Headers by which a client could choose its server, also on routes without the picker. */}}
 {{- define "endpoint-picker.gateway.clientHeaders" -}}
-["x-gateway-destination-endpoint"]
+["x-gateway-destination-endpoint", "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"]
 {{- end }}

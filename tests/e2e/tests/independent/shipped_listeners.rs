@@ -1,8 +1,14 @@
 //! What every listener of the shipped configurations has in common.
 
 use endpoint_picker_harness::shipped::snippets;
+use endpoint_picker_harness::tools;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::fs;
+
+/// Headers by which a client would choose its server, or its model past the rules for models.
+const REMOVED: [&str; 3] =
+    ["x-gateway-destination-endpoint", "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"];
 
 /// The HTTP connection managers of all shipped files, each with its file.
 fn listeners() -> Vec<(String, Value)> {
@@ -55,7 +61,9 @@ fn every_shipped_listener_removes_from_clients_what_it_copies_into_metadata() {
         let early = &manager["early_header_mutation_extensions"];
         let removed = strings_at(early, &["typed_config", "mutations", "remove"]);
         assert!(copied.is_subset(&removed), "{file} copies {copied:?} and removes {removed:?}");
-        assert!(removed.contains("x-gateway-destination-endpoint"), "{file}");
+        for header in REMOVED {
+            assert!(removed.contains(header), "{file} lets clients set {header}");
+        }
         let filters = strings_at(&manager["http_filters"], &["typed_config", "@type"]);
         if !filters.iter().any(|kind| kind.ends_with(".wasm.v3.Wasm")) {
             assert!(copied.is_empty(), "{file}: the module writes the metadata itself, not {copied:?}");
@@ -63,6 +71,45 @@ fn every_shipped_listener_removes_from_clients_what_it_copies_into_metadata() {
         }
         for header in ["x-gateway-destination-endpoint", "x-endpoint-picker-fallback"] {
             assert!(copied.contains(header), "{file} does not take {header} from the picker");
+        }
+    }
+}
+
+#[test]
+fn the_gateways_remove_the_same_headers() {
+    for form in ["wasm", "native"] {
+        let documents = |gateway: &str| -> Vec<Value> {
+            let file = tools::root().join(format!("deploy/{gateway}/{form}/gateway.yaml"));
+            serde_saphyr::from_multiple(&fs::read_to_string(file).unwrap()).unwrap()
+        };
+        let of_istio = documents("istio");
+        let removed_by_istio: BTreeSet<&str> = of_istio
+            .iter()
+            .flat_map(connection_managers)
+            .flat_map(|manager| {
+                let early = &manager["early_header_mutation_extensions"];
+                strings_at(early, &["typed_config", "mutations", "remove"])
+            })
+            .collect();
+        assert_eq!(removed_by_istio, BTreeSet::from(REMOVED), "Istio, {form}");
+        let of_envoy_gateway = documents("envoy-gateway");
+        let removed_by_envoy_gateway: BTreeSet<&str> = of_envoy_gateway
+            .iter()
+            .flat_map(|policy| strings_at(policy, &["spec", "headers", "earlyRequestHeaders", "remove"]))
+            .collect();
+        assert_eq!(removed_by_envoy_gateway, BTreeSet::from(REMOVED), "Envoy Gateway, {form}");
+    }
+}
+
+#[test]
+fn the_operations_page_lists_each_header_that_a_shipped_listener_removes() {
+    let page = include_str!("../../../../docs/operations.md");
+    let (_, section) = page.split_once("\n### Headers of clients\n").unwrap();
+    let section = section.split("\n#").next().unwrap();
+    for (file, manager) in listeners() {
+        let early = &manager["early_header_mutation_extensions"];
+        for header in strings_at(early, &["typed_config", "mutations", "remove"]) {
+            assert!(section.contains(&format!("`{header}`")), "{file} removes {header}");
         }
     }
 }

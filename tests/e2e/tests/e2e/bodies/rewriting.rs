@@ -3,12 +3,16 @@
 use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, MESSAGES, TEXT};
 use endpoint_picker_e2e::policy_fixture::{PolicyFixture, model_of, rewriting};
 use endpoint_picker_harness::client;
+use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, CLAIM_ENCODING};
+use endpoint_picker_wire::v1;
 use reqwest::{Body, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// The header that names a model in place of the body, and its older spelling.
 const REWRITE: &str = "x-llm-d-model-name-rewrite";
+const OLDER_REWRITE: &str = "x-gateway-model-name-rewrite";
 const LARGE: usize = 8 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,20 +50,46 @@ async fn only_the_model_of_a_body_changes_however_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_without_a_model_gets_the_one_the_header_names() {
-    let fixture = PolicyFixture::start(rewriting()).await;
-    let request = client::http1().post(fixture.stack.url(TEXT)).header(REWRITE, "by-header");
-    let answer = request.body(r#"{"prompt":"hi"}"#).send().await.unwrap();
+async fn a_body_without_a_model_gets_the_one_that_a_filter_names_in_the_header() {
+    let by_filter = json!({
+        "name": "router",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+            "mutations": {"request_mutations": [{"append": {
+                "header": {"key": REWRITE, "value": "by-header"},
+                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+            }}]},
+        },
+    });
+    let fixture = PolicyFixture::build(rewriting(), Stack::builder().filter_before_picker(by_filter)).await;
+    let answer = fixture.post(&client::http1(), TEXT, r#"{"prompt":"hi"}"#).await;
     assert_eq!(answer.status(), StatusCode::OK);
     let received = fixture.received();
     assert_eq!(received.body, r#"{"prompt":"hi","model":"by-header"}"#);
     assert_eq!(received.header(REWRITE), Some("by-header"), "like the EPP, the header goes on");
     // The client named no model, so there is none to put back.
     assert_eq!(answer.json::<Value>().await.unwrap()["model"], "by-header");
+}
 
-    let answer = fixture.post(&client::http1(), TEXT, r#"{"prompt":"hi"}"#).await;
-    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
-    assert!(answer.text().await.unwrap().contains("model not found in request body"));
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_cannot_name_a_model_in_a_header() {
+    let known = v1::InferenceModel { name: "known".to_owned(), ..v1::InferenceModel::default() };
+    let policy = v1::Policy { inference_models: vec![known], ..v1::Policy::default() };
+    let fixture = PolicyFixture::start(policy).await;
+    for name in [REWRITE, OLDER_REWRITE, "X-LLM-D-Model-Name-Rewrite"] {
+        let ask = |body: &'static str| {
+            client::http1().post(fixture.stack.url(TEXT)).header(name, "secret").body(body).send()
+        };
+        let answer = ask(r#"{"model":"known","prompt":"hi"}"#).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{name}");
+        let received = fixture.received();
+        assert_eq!(model_of(&received), "known", "{name}");
+        assert_eq!(received.header(name), None);
+
+        let answer = ask(r#"{"prompt":"hi"}"#).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{name}");
+        assert!(answer.text().await.unwrap().contains("model not found in request body"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
