@@ -50,8 +50,12 @@ async fn agent_and_key() -> (Agent, ScriptedServer, u64) {
 
 /// A queue in which a request waits, and one has.
 fn queue() -> FlowControl {
-    let dispatched =
-        BandOutcome { outcome: "Dispatched".to_owned(), waits: vec![0, 1], wait_seconds: 0.000_2 };
+    let dispatched = BandOutcome {
+        outcome: "Dispatched".to_owned(),
+        waits: vec![0, 1],
+        wait_seconds: 0.000_2,
+        longest_wait_seconds: Some(0.000_2),
+    };
     let band = Band {
         requests: 1,
         bytes: 30,

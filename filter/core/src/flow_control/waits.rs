@@ -27,6 +27,7 @@ pub const WAIT_BOUNDS: [Duration; 16] = [
 pub struct Waits {
     counts: [u64; WAIT_BOUNDS.len() + 1],
     total: Duration,
+    longest: Duration,
 }
 
 impl Waits {
@@ -38,6 +39,7 @@ impl Waits {
             *count += 1;
         }
         self.total = self.total.saturating_add(waited);
+        self.longest = self.longest.max(waited);
     }
 
     /// Requests that waited up to each of [`WAIT_BOUNDS`], and longer than the bound before; last those that waited longer than all.
@@ -60,6 +62,11 @@ impl Waits {
     pub fn total(&self) -> Duration {
         self.total
     }
+
+    /// The longest of the waits.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
 }
 
 #[cfg(test)]
@@ -78,5 +85,6 @@ mod tests {
         assert_eq!(waits.counts(), expected);
         assert_eq!(waits.requests(), 5);
         assert_eq!(waits.total(), Duration::from_nanos(121_000_200_001));
+        assert_eq!(waits.longest(), Duration::from_secs(61));
     }
 }

@@ -55,5 +55,6 @@ fn of_outcome(outcome: Outcome, waits: &Waits) -> report::BandOutcome {
         outcome: outcome.as_str().to_owned(),
         waits: waits.used_counts().to_vec(),
         wait_seconds: waits.total().as_secs_f64(),
+        longest_wait_seconds: Some(waits.longest().as_secs_f64()),
     }
 }

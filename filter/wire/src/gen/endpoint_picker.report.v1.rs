@@ -164,6 +164,9 @@ pub struct BandOutcome {
     /// How long they waited in all.
     #[prost(double, tag = "3")]
     pub wait_seconds: f64,
+    /// The longest of them; missing in reports of a proxy that is older than this field.
+    #[prost(double, optional, tag = "4")]
+    pub longest_wait_seconds: ::core::option::Option<f64>,
 }
 /// The form in which the filter runs in the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -138,8 +138,12 @@ mod tests {
 
     #[test]
     fn queues_are_reported_under_the_names_of_the_epp() {
-        let outcome =
-            |waits, wait_seconds| BandOutcome { outcome: "Dispatched".to_owned(), waits, wait_seconds };
+        let outcome = |waits, wait_seconds| BandOutcome {
+            outcome: "Dispatched".to_owned(),
+            waits,
+            wait_seconds,
+            ..BandOutcome::default()
+        };
         let tenant =
             |id: &str, outcomes| BandTenant { fairness_id: id.to_owned(), requests: 7, bytes: 90, outcomes };
         let band = Band {

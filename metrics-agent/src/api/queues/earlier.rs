@@ -71,7 +71,7 @@ mod tests {
 
     fn report(dispatched: u64) -> QueueReport {
         let outcome = "Dispatched".to_owned();
-        let outcomes = vec![BandOutcome { outcome, waits: vec![dispatched], wait_seconds: 0.0 }];
+        let outcomes = vec![BandOutcome { outcome, waits: vec![dispatched], ..BandOutcome::default() }];
         let bands = vec![Band { outcomes, ..Band::default() }];
         QueueReport::read(&FlowControl { bands, ..FlowControl::default() }).unwrap()
     }

@@ -16,7 +16,12 @@ impl Outcomes {
         let mut outcomes = Vec::new();
         for outcome in Outcome::ALL.map(Outcome::as_str) {
             if let Some(ended) = sent.iter().find(|ended| ended.outcome == outcome) {
-                outcomes.push((outcome, Waits::read(&ended.waits, ended.wait_seconds)?));
+                let waits = Waits::read(&ended.waits, ended.wait_seconds)?;
+                let waits = match ended.longest_wait_seconds {
+                    Some(longest) => waits.up_to(longest)?,
+                    None => waits,
+                };
+                outcomes.push((outcome, waits));
             }
         }
         Ok(Self(outcomes))

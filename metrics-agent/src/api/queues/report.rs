@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn known_outcomes_and_stages_are_read() {
         let outcome =
-            |name: &str| BandOutcome { outcome: name.to_owned(), waits: vec![2], wait_seconds: 0.0 };
+            |name: &str| BandOutcome { outcome: name.to_owned(), waits: vec![2], ..BandOutcome::default() };
         let outcomes = vec![outcome("Dispatched"), outcome("Teleported"), outcome("EvictedTTL")];
         let sent = FlowControl {
             prefill_saturation: Some(f64::NAN),

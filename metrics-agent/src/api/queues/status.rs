@@ -166,7 +166,7 @@ mod tests {
         let outcome = |dispatched| BandOutcome {
             outcome: "Dispatched".to_owned(),
             waits: vec![0, 0, dispatched],
-            wait_seconds: 0.0,
+            ..BandOutcome::default()
         };
         let report = |dispatched| {
             let band = Band {
@@ -204,7 +204,7 @@ mod tests {
             let outcome = |&(_, _, before, since): &(&str, u64, u64, u64)| BandOutcome {
                 outcome: "Dispatched".to_owned(),
                 waits: vec![0, 0, if is_first { before } else { before + since }],
-                wait_seconds: 0.0,
+                ..BandOutcome::default()
             };
             let tenant = |it: &(&str, u64, u64, u64)| BandTenant {
                 fairness_id: it.0.to_owned(),

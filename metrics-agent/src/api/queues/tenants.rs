@@ -119,8 +119,11 @@ mod tests {
 
     /// Requests of a tenant that wait, and those that went on after up to 0.1 ms.
     fn tenant(id: &str, requests: u64, dispatched: u64) -> BandTenant {
-        let outcome =
-            BandOutcome { outcome: "Dispatched".to_owned(), waits: vec![dispatched], wait_seconds: 0.0 };
+        let outcome = BandOutcome {
+            outcome: "Dispatched".to_owned(),
+            waits: vec![dispatched],
+            ..BandOutcome::default()
+        };
         BandTenant { fairness_id: id.to_owned(), requests, bytes: 10 * requests, outcomes: vec![outcome] }
     }
 

@@ -13,6 +13,8 @@ const BUCKETS: usize = WAIT_BOUNDS.len() + 1;
 pub struct Waits {
     counts: [u64; BUCKETS],
     seconds: f64,
+    /// The longest in seconds, of these or earlier ones; infinite if it was not reported.
+    longest: f64,
 }
 
 impl Waits {
@@ -25,7 +27,12 @@ impl Waits {
             return Err(ReportError::InvalidWaits);
         }
         counts.iter_mut().zip(reported).for_each(|(own, count)| *own = *count);
-        Ok(Self { counts, seconds })
+        Ok(Self { counts, seconds, longest: f64::INFINITY })
+    }
+
+    /// The same, none of which is longer than this.
+    pub(in crate::api) fn up_to(self, seconds: f64) -> Result<Self, ReportError> {
+        if seconds >= 0.0 { Ok(Self { longest: seconds, ..self }) } else { Err(ReportError::InvalidWaits) }
     }
 
     /// Requests that waited.
@@ -49,17 +56,18 @@ impl Waits {
     pub(in crate::api) fn without(&self, earlier: &Self) -> Self {
         let mut counts = self.counts;
         counts.iter_mut().zip(&earlier.counts).for_each(|(own, count)| *own = own.saturating_sub(*count));
-        Self { counts, seconds: (self.seconds - earlier.seconds).max(0.0) }
+        Self { counts, seconds: (self.seconds - earlier.seconds).max(0.0), longest: self.longest }
     }
 
     pub(in crate::api) fn add(&mut self, other: &Self) {
         let counts = self.counts.iter_mut().zip(&other.counts);
         counts.for_each(|(own, count)| *own = own.saturating_add(*count));
         self.seconds += other.seconds;
+        self.longest = self.longest.max(other.longest);
     }
 
     /// Milliseconds within which this share of the waits ended, in between two bounds estimated as Prometheus does; at most the last
-    /// bound. `None` without waits.
+    /// bound and the longest wait. `None` without waits.
     pub(in crate::api) fn percentile_ms(&self, share: f64) -> Option<f64> {
         let all = self.requests();
         if all == 0 {
@@ -68,7 +76,7 @@ impl Waits {
         let rank = share * all as f64;
         let (mut below, mut lower) = (0.0, 0.0);
         for (bound, count) in WAIT_BOUNDS.iter().zip(self.counts) {
-            let (count, upper) = (count as f64, bound.as_secs_f64() * 1e3);
+            let (count, upper) = (count as f64, bound.as_secs_f64().min(self.longest) * 1e3);
             if count > 0.0 && below + count >= rank {
                 return Some(lower + (upper - lower) * ((rank - below) / count).clamp(0.0, 1.0));
             }
@@ -95,6 +103,27 @@ mod tests {
         let above: Vec<u64> = [0; 16].into_iter().chain([3]).collect();
         assert_eq!(waits(&above).percentile_ms(0.5), Some(60_000.0));
         assert_eq!(Waits::default().percentile_ms(0.5), None);
+    }
+
+    #[test]
+    fn no_percentile_is_longer_than_the_longest_wait() {
+        // A time to live of 12 s: five waits of 5 to 10 s, five of 10 to 12 s.
+        let counts = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 5];
+        let some = waits(&counts).up_to(12.0).unwrap();
+        let found = [0.5, 0.75, 1.0].map(|share| some.percentile_ms(share));
+        assert_eq!(found, [10_000.0, 11_000.0, 12_000.0].map(Some));
+        assert_eq!(waits(&counts).percentile_ms(1.0), Some(30_000.0), "it is not known");
+
+        let mut sum = Waits::default();
+        sum.add(&some);
+        sum.add(&waits(&[7]).up_to(0.000_05).unwrap());
+        assert_eq!(sum.percentile_ms(1.0), Some(12_000.0));
+        assert_eq!(sum.without(&waits(&[7])).percentile_ms(1.0), Some(12_000.0));
+        sum.add(&waits(&counts));
+        assert_eq!(sum.percentile_ms(1.0), Some(30_000.0));
+        // What cannot be is not longer either.
+        assert_eq!(waits(&counts).up_to(0.0).unwrap().percentile_ms(0.5), Some(0.0));
+        assert!([-1.0, f64::NAN].into_iter().all(|longest| waits(&counts).up_to(longest).is_err()));
     }
 
     #[test]

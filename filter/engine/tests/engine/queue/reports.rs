@@ -50,7 +50,8 @@ fn the_report_has_what_waits_and_how_waits_ended() {
         outcomes,
     };
     let outcome = |outcome: &str, waits, wait_seconds| {
-        vec![BandOutcome { outcome: outcome.to_owned(), waits, wait_seconds }]
+        let longest_wait_seconds = Some(wait_seconds);
+        vec![BandOutcome { outcome: outcome.to_owned(), waits, wait_seconds, longest_wait_seconds }]
     };
     let expected = FlowControl {
         prefill_saturation: None,

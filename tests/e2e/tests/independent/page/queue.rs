@@ -13,8 +13,8 @@ use tempfile::TempDir;
 fn queue(waiting: u64, dispatched: u64) -> FlowControl {
     let outcome = |outcome: &str, waits: Vec<u64>| BandOutcome {
         outcome: outcome.to_owned(),
-        wait_seconds: 0.0,
         waits,
+        ..BandOutcome::default()
     };
     let batch = Band {
         priority: -10,
