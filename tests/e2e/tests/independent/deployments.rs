@@ -21,7 +21,8 @@ fn settings<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Settings {
 
 /// Hosts and ports of the settings.
 fn named_servers(settings: &Settings) -> BTreeSet<(&str, u16)> {
-    settings.sources.fixed.named.iter().map(|server| (server.host.as_str(), server.port.get())).collect()
+    let named = settings.sources.fixed.named.iter();
+    named.filter_map(|server| Some((server.host.as_str(), server.port?.get()))).collect()
 }
 
 fn texts(list: &Value) -> Vec<&str> {
