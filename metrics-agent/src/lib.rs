@@ -20,3 +20,4 @@ pub mod scrape;
 pub mod sharing;
 pub mod sources;
 pub mod store;
+mod suggestion;

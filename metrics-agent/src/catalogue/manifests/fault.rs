@@ -6,6 +6,7 @@ use deserr::{DeserializeError, ErrorKind, IntoValue, MergeWithError, Value, Valu
 use serde_json::Value as Json;
 
 use crate::sources::problem::{Origin, Problem};
+use crate::suggestion::did_you_mean;
 
 /// Longest value in a message, in characters; longer values are cut.
 const MAX_VALUE_CHARS: usize = 120;
@@ -90,12 +91,14 @@ impl DeserializeError for Faults {
                 all.push(path(at.push_key(field)), "is missing; it is required");
             }
             ErrorKind::UnknownKey { key, accepted } => {
-                let text = format!("unknown field; allowed: {}", accepted.join(", "));
+                let suggestion = did_you_mean(key, accepted.iter().copied());
+                let text = format!("unknown field; allowed: {}{suggestion}", accepted.join(", "));
                 let unknown_field = Some(pointer(at.push_key(key)));
                 all.0.push(Fault { at: path(at.push_key(&cut(key))), text, unknown_field });
             }
             ErrorKind::UnknownValue { value, accepted } => {
-                let text = format!("{}; allowed: {}", quoted(value), accepted.join(", "));
+                let suggestion = did_you_mean(value, accepted.iter().copied());
+                let text = format!("{}; allowed: {}{suggestion}", quoted(value), accepted.join(", "));
                 all.push(path(at), text);
             }
             ErrorKind::BadSequenceLen { expected, .. } => {

@@ -127,3 +127,18 @@ fn pickers() {
         &[],
     );
 }
+
+#[test]
+fn a_name_that_is_nearly_known_gets_a_suggestion() {
+    for (document, suggestion) in [
+        ("plugins: [{type: queue-scorrer}]", "did you mean \"queue-scorer\"?"),
+        ("plugins: [{type: queue-scorer, parameter: {}}]", "did you mean \"parameters\"?"),
+        (
+            "plugins: [{type: prefix-cache-scorer, parameters: {matchLenghtWeight: 1}}]",
+            "did you mean \"matchLengthWeight\"?",
+        ),
+        ("schedulingProfile: []", "did you mean \"schedulingProfiles\"?"),
+    ] {
+        assert_refused_with(document, "", &[suggestion]);
+    }
+}

@@ -4,6 +4,8 @@ use endpoint_picker::plugin::Parameters;
 use serde::de::DeserializeOwned;
 use serde_json::{Error, Value as Json};
 
+use crate::suggestion::with_suggestion;
+
 /// A problem at a path within a plugin.
 #[derive(Debug)]
 pub(super) struct Invalid {
@@ -35,6 +37,6 @@ pub(super) fn read_parameters_with<P>(
             "." => "parameters".to_owned(),
             path => format!("parameters.{path}"),
         };
-        Invalid { path, problem: error.to_string() }
+        Invalid { path, problem: with_suggestion(error.to_string()) }
     })
 }

@@ -12,6 +12,7 @@ use super::parameters::{Invalid, read_parameters_with};
 use super::paths::PluginPath;
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::manifests::nulls::without_nulls;
+use crate::suggestion::did_you_mean;
 
 /// A plugin with valid parameters.
 #[derive(Debug)]
@@ -47,7 +48,12 @@ impl Declared {
         let type_name = deprecated::current_type(&given.type_name, &at, findings);
         let known = known_types();
         if !known.contains(&type_name) {
-            let text = format!("unknown plugin type {}; allowed: {}", quoted(type_name), known.join(", "));
+            let suggestion = did_you_mean(type_name, known.iter().copied());
+            let text = format!(
+                "unknown plugin type {}; allowed: {}{suggestion}",
+                quoted(type_name),
+                known.join(", ")
+            );
             findings.fault(format!("{at}.type"), text);
             return None;
         }
