@@ -8,10 +8,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use hyper::Uri;
 use metrics_agent::agent::{self, Listeners};
+use metrics_agent::commands::doctor::EnvoyAdmin;
 use metrics_agent::commands::recorded;
-use metrics_agent::commands::{check, explain};
-use metrics_agent::flags::{AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags};
+use metrics_agent::commands::{check, doctor, explain};
+use metrics_agent::flags::{
+    AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags, PoolFlags,
+};
 use metrics_agent::runtime::logging;
 use metrics_agent::sources::endpoints::LabelLimits;
 use metrics_agent::sources::kubernetes::Limits;
@@ -53,6 +57,7 @@ fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
                 snapshot(&source, save.as_deref(), file.as_deref()).await
             }
             Some(Command::Explain(flags)) => explain(&flags).await,
+            Some(Command::Doctor { envoy_admin, agent }) => examine(envoy_admin, &agent).await,
             None => start(flags).await.map(|()| ExitCode::SUCCESS),
         }
     })
@@ -83,7 +88,7 @@ async fn check_cluster(kubernetes: KubernetesFlags, policy: PolicyFlags) -> Resu
 }
 
 async fn snapshot(
-    source: &AgentFlags,
+    source: &PoolFlags,
     save: Option<&Path>,
     file: Option<&Path>,
 ) -> Result<ExitCode, Box<dyn Error>> {
@@ -91,11 +96,11 @@ async fn snapshot(
     match (file, save) {
         (Some(file), _) => print(recorded::status(file)?)?,
         (None, Some(save)) => {
-            let snapshot = source.agent().await?.snapshot(pool).await?;
+            let snapshot = source.agent.client().await?.snapshot(pool).await?;
             std::fs::write(save, snapshot)
                 .map_err(|error| format!("{} (--save): {error}", save.display()))?;
         }
-        (None, None) => print(source.agent().await?.status(pool).await?)?,
+        (None, None) => print(source.agent.client().await?.status(pool).await?)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -105,13 +110,19 @@ async fn explain(flags: &ExplainFlags) -> Result<ExitCode, Box<dyn Error>> {
     let (snapshot, queue) = if let Some(file) = &flags.snapshot {
         (recorded::snapshot(file)?, None)
     } else {
-        let (agent, pool) = (flags.source.agent().await?, flags.source.pool.as_deref());
+        let (agent, pool) = (flags.source.agent.client().await?, flags.source.pool.as_deref());
         let snapshot = endpoint_picker_wire::decode(&agent.snapshot(pool).await?)?;
         (snapshot, agent.status(pool).await?.queue)
     };
     let result = explain::explain(snapshot, &request, queue.as_ref())?;
     print(&result)?;
     Ok(if result.is_routed() { ExitCode::SUCCESS } else { ExitCode::from(NOT_ROUTED) })
+}
+
+async fn examine(envoy_admin: Uri, agent: &AgentFlags) -> Result<ExitCode, Box<dyn Error>> {
+    let report = doctor::examine(&EnvoyAdmin::new(envoy_admin), &agent.client().await?).await?;
+    print(&report)?;
+    Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {

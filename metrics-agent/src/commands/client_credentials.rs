@@ -10,8 +10,8 @@ use crate::credentials::{CredentialError, Tokens, files};
 use crate::files::FileLimits;
 use crate::scrape::connection::credentials::{Files, config, tls_files};
 
-/// Credentials for one request.
-#[derive(Clone, Debug)]
+/// Credentials for one request; none by default.
+#[derive(Clone, Debug, Default)]
 pub struct ClientCredentials {
     /// `None`: no TLS.
     pub tls: Option<Arc<ClientConfig>>,

@@ -1,9 +1,11 @@
-//! The subcommands `check`, `snapshot` and `explain`.
+//! The subcommands `check`, `snapshot`, `explain` and `doctor`.
 
 pub mod agent_client;
 pub mod check;
 pub mod client_credentials;
 mod columns;
+pub mod doctor;
+mod exchange;
 pub mod explain;
 mod pool_table;
 mod queue_table;

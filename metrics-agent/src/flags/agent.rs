@@ -12,16 +12,24 @@ use super::values::{agent, server_name};
 use crate::commands::agent_client::Agent;
 use crate::scrape::connection::credentials::{Files, Trust};
 
+/// The agent and the pool that a command reads.
+#[derive(Args, Debug)]
+pub struct PoolFlags {
+    /// The agent to read from.
+    #[command(flatten)]
+    pub agent: AgentFlags,
+
+    /// The pool; required when the agent has several.
+    #[arg(long, value_name = "NAME")]
+    pub pool: Option<String>,
+}
+
 /// The agent that a command reads from.
 #[derive(Args, Debug)]
 pub struct AgentFlags {
     /// The agent, as a URL, or as HOST:PORT for http; https requires --agent-ca.
     #[arg(long, value_name = "URL|HOST:PORT", default_value = "http://127.0.0.1:9095", value_parser = agent)]
     agent: Uri,
-
-    /// The pool; required when the agent has several.
-    #[arg(long, value_name = "NAME")]
-    pub pool: Option<String>,
 
     /// Authorities of the agent's certificate, in PEM.
     #[arg(long, value_name = "PATH")]
@@ -46,7 +54,7 @@ pub struct AgentFlags {
 
 impl AgentFlags {
     /// The agent, with the credentials for it.
-    pub async fn agent(&self) -> Result<Agent, Box<dyn Error>> {
+    pub async fn client(&self) -> Result<Agent, Box<dyn Error>> {
         let is_https = self.agent.scheme_str() == Some("https");
         if is_https != self.agent_ca.is_some() {
             let problem = "--agent https://… and --agent-ca require each other";

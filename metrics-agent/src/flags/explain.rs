@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use endpoint_picker::subset::Subset;
 
-use super::agent::AgentFlags;
+use super::agent::PoolFlags;
 use super::values::{body_and_endpoint, header, path};
 use crate::commands::agent_client::FetchError;
 use crate::commands::explain::RecordedRequest;
@@ -22,9 +22,9 @@ pub struct ExplainFlags {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["agent", "pool"])]
     pub snapshot: Option<PathBuf>,
 
-    /// The agent with the pool's snapshot.
+    /// The pool.
     #[command(flatten)]
-    pub source: AgentFlags,
+    pub source: PoolFlags,
 
     /// The request's path, which decides the API.
     #[arg(long, value_name = "PATH", default_value = "/v1/chat/completions", value_parser = path)]

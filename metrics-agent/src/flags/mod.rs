@@ -16,8 +16,9 @@ use std::num::NonZeroU8;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use hyper::Uri;
 
-pub use self::agent::AgentFlags;
+pub use self::agent::{AgentFlags, PoolFlags};
 pub use self::error::FlagError;
 pub use self::explain::ExplainFlags;
 pub use self::kubernetes::KubernetesFlags;
@@ -113,9 +114,9 @@ pub enum Command {
 
     /// Prints a pool as a table: its endpoints with their state and load, and its proxies.
     Snapshot {
-        /// The agent to read from.
+        /// The pool.
         #[command(flatten)]
-        source: AgentFlags,
+        source: PoolFlags,
 
         /// Save the pool's snapshot to this file instead, for explain and for this command.
         #[arg(long, value_name = "FILE", conflicts_with = "file")]
@@ -129,6 +130,19 @@ pub enum Command {
     /// Decides a recorded request by a snapshot, as the filter does, and prints the reasons, and the decision of a shadow
     /// configuration if there is one. Exit codes: 0 if the request is routed, 3 if it is not, 1 if an input cannot be read.
     Explain(ExplainFlags),
+
+    /// Reads the configuration and the statistics of a running Envoy, and the agent's pools, and prints each mistake that keeps requests
+    /// from the endpoints that the picker chooses, with its fix. Exit codes: 0 if there is none, 1 if there is one or an input cannot be
+    /// read.
+    Doctor {
+        /// Envoy's admin interface, as a URL, or as HOST:PORT.
+        #[arg(long, value_name = "URL|HOST:PORT", value_parser = values::admin)]
+        envoy_admin: Uri,
+
+        /// The agent to read from.
+        #[command(flatten)]
+        agent: AgentFlags,
+    },
 }
 
 impl Flags {
@@ -327,6 +341,10 @@ mod tests {
     #[test]
     fn a_refusal_has_the_flag_the_value_and_what_is_allowed() {
         for (flags, parts) in [
+            ("--endpiont 10.0.0.1:1", ["a similar argument exists", "'--endpoint'"]),
+            ("docter", ["a similar subcommand exists", "'doctor'"]),
+            ("doctor", ["--envoy-admin", "required"]),
+            ("doctor --envoy-admin https://127.0.0.1:9901", ["--envoy-admin", "http://127.0.0.1:9901"]),
             ("--endpoint host:x", ["host:x", "an IP address or a host name, and a port"]),
             ("--endpoint host", ["host", "vllm-1:8000"]),
             ("--endpoint 10.0.0.300:1", ["10.0.0.300:1", "vllm-1:8000"]),

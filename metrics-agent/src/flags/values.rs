@@ -94,12 +94,27 @@ fn is_object_name(text: &str) -> bool {
 
 /// The URL of an agent; without a scheme, http.
 pub(super) fn agent(text: &str) -> Result<Uri, String> {
-    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let is_valid = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/";
-    let uri = url.parse::<Uri>().ok().filter(is_valid);
-    uri.ok_or_else(|| {
+    url(text).ok_or_else(|| {
         "allowed is 127.0.0.1:9095, http://127.0.0.1:9095 or https://agent:9095, for example".to_owned()
     })
+}
+
+/// The URL of Envoy's admin interface, which speaks http.
+pub(super) fn admin(text: &str) -> Result<Uri, String> {
+    let is_http = |uri: &Uri| uri.scheme_str() == Some("http");
+    url(text)
+        .filter(is_http)
+        .ok_or_else(|| "allowed is 127.0.0.1:9901 or http://127.0.0.1:9901, for example".to_owned())
+}
+
+/// A URL without a path; without a scheme, http.
+fn url(text: &str) -> Option<Uri> {
+    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let is_valid = |uri: &Uri| {
+        let is_root = uri.path() == "/" && uri.query().is_none();
+        matches!(uri.scheme_str(), Some("http" | "https")) && is_root
+    };
+    url.parse::<Uri>().ok().filter(is_valid)
 }
 
 /// A path, and a query if any, without a host.

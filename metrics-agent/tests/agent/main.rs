@@ -6,6 +6,7 @@ mod agreement;
 mod authority;
 mod changes;
 mod costly_servers;
+mod doctor;
 mod explain_command;
 mod flags;
 mod golden;

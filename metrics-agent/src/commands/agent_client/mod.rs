@@ -1,7 +1,5 @@
 //! A client of a running agent's API.
 
-mod exchange;
-
 use core::fmt;
 
 use bytes::Bytes;
@@ -10,9 +8,17 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::api::pools::status::PoolStatus;
 use crate::commands::client_credentials::ClientCredentials;
+use crate::commands::exchange;
 
-/// Largest response or file, in bytes.
-pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// An agent's response to `/v1/pools`.
+#[derive(Clone, Debug, serde::Deserialize)]
+pub struct PoolList {
+    /// The agent's version; empty for an agent that does not give it.
+    #[serde(default)]
+    pub version: String,
+    /// The names of the pools.
+    pub pools: Vec<String>,
+}
 
 /// A running agent.
 #[derive(Clone, Debug)]
@@ -48,16 +54,17 @@ impl Agent {
         Ok(format!("/v1/pools/{}", in_path(&name)))
     }
 
-    async fn only_pool(&self) -> Result<String, FetchError> {
-        #[derive(serde::Deserialize)]
-        struct List {
-            pools: Vec<String>,
-        }
+    /// The version and the pools.
+    pub async fn pools(&self) -> Result<PoolList, FetchError> {
         let url = &self.url;
         let bytes = self.get("/v1/pools").await?;
-        let list: List = serde_json::from_slice(&bytes)
-            .map_err(|error| FetchError(format!("the response of {url} is not a list of pools: {error}")))?;
-        match <[String; 1]>::try_from(list.pools) {
+        serde_json::from_slice(&bytes)
+            .map_err(|error| FetchError(format!("the response of {url} is not a list of pools: {error}")))
+    }
+
+    async fn only_pool(&self) -> Result<String, FetchError> {
+        let url = &self.url;
+        match <[String; 1]>::try_from(self.pools().await?.pools) {
             Ok([name]) => Ok(name),
             Err(names) if names.is_empty() => Err(FetchError(format!("{url} has no pools yet"))),
             Err(names) => Err(FetchError(format!("--pool is required; allowed: {}", names.join(", ")))),
@@ -66,8 +73,7 @@ impl Agent {
 
     async fn get(&self, path: &str) -> Result<Bytes, FetchError> {
         let failed = |problem: String| FetchError(format!("{} (--agent): {problem}", self.url));
-        let (status, body) =
-            exchange::get(&self.url, &self.credentials, path, MAX_BYTES).await.map_err(failed)?;
+        let (status, body) = exchange::get(&self.url, &self.credentials, path).await.map_err(failed)?;
         if status == StatusCode::OK {
             return Ok(body);
         }

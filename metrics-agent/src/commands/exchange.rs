@@ -28,14 +28,16 @@ const FLAGS: TlsFlags = TlsFlags {
 /// Longest time for the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends a GET request, and returns the status and the body. The error does not name the agent.
+/// Largest response or file, in bytes.
+pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Sends a GET request, and returns the status and the body of at most [`MAX_BYTES`]. The error does not name the server.
 pub(super) async fn get(
     url: &Uri,
     credentials: &ClientCredentials,
     path: &str,
-    max_bytes: usize,
 ) -> Result<(StatusCode, Bytes), String> {
-    let exchange = tokio::time::timeout(TIMEOUT, exchange(url, credentials, path, max_bytes)).await;
+    let exchange = tokio::time::timeout(TIMEOUT, exchange(url, credentials, path)).await;
     exchange.map_err(|_| format!("no response within {TIMEOUT:?}"))?
 }
 
@@ -43,7 +45,6 @@ async fn exchange(
     url: &Uri,
     credentials: &ClientCredentials,
     path: &str,
-    max_bytes: usize,
 ) -> Result<(StatusCode, Bytes), String> {
     let text = |error: hyper::Error| error.to_string();
     let host = url.host().unwrap_or_default();
@@ -67,12 +68,12 @@ async fn exchange(
         let response = response.map_err(|error| match TlsFault::of(&error) {
             Some(fault) => format!("{error}; {}", fault.advice(&FLAGS)),
             None if is_plain && (error.is_parse() || error.is_incomplete_message()) => {
-                format!("{error}; if the agent has TLS, use https:// and --agent-ca")
+                format!("{error}; if it is an agent with TLS, use https:// and --agent-ca")
             }
             None => error.to_string(),
         })?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), max_bytes).collect().await;
+        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
         Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
     };
     let connection = async {

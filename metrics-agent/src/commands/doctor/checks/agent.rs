@@ -1,0 +1,139 @@
+//! Checks of the way to the agent.
+
+use std::collections::BTreeMap;
+
+use super::super::facts::Facts;
+use super::super::picker::PickerConfig;
+use super::super::report::Finding;
+use super::super::statistics::Host;
+use crate::suggestion::did_you_mean;
+
+/// Age of a snapshot from which the filter ignores its readings, in milliseconds.
+const STALE_MS: u64 = 10_000;
+
+pub(super) fn readable(facts: &Facts) -> Vec<Finding> {
+    let unread = facts.agent.list.as_ref().err().map(|reason| {
+        Finding::error(
+            format!("agent {}", facts.agent.url),
+            format!("the agent cannot be read, so pools and endpoints are not checked: {reason}"),
+            "start the agent, or name the filter's agent and the credentials for it with --agent and --agent-*",
+        )
+    });
+    unread.into_iter().collect()
+}
+
+pub(super) fn pools(facts: &Facts) -> Option<Vec<Finding>> {
+    let list = facts.agent.list.as_ref().ok()?;
+    let unknown = facts.pickers().into_iter().filter_map(|(place, picker)| {
+        let pool = &picker.config.pool;
+        let known = list.pools.iter().map(String::as_str);
+        facts.agent.lacks(pool)?.then(|| {
+            let names = if list.pools.is_empty() { "none".to_owned() } else { list.pools.join(", ") };
+            Finding::error(
+                place,
+                format!(
+                    "the agent has no pool {pool:?}: the filter never gets a snapshot{}",
+                    did_you_mean(pool, known)
+                ),
+                format!("set \"pool\" of the filter's configuration to one of the agent's pools: {names}"),
+            )
+        })
+    });
+    (!facts.managers.is_empty()).then(|| unknown.collect())
+}
+
+/// Pickers that decide without a current snapshot of the agent.
+pub(super) fn snapshots(facts: &Facts) -> Option<Vec<Finding>> {
+    // Pickers of several listeners share one pool and its statistics.
+    let pickers: BTreeMap<_, _> = facts
+        .pickers()
+        .into_iter()
+        .map(|(place, picker)| ((&picker.config.pool, &picker.config.agent_cluster), (place, &picker.config)))
+        .collect();
+    let findings = pickers.into_values().filter_map(|(place, config)| {
+        if let Some(finding) = missing_cluster(facts, &place, config) {
+            return Some(finding);
+        }
+        let statistic = |name| facts.statistics.of_pool(&config.pool, name).unwrap_or(0);
+        if statistic("snapshots") == 0 {
+            return never_reached(facts, place, config);
+        }
+        let age = statistic("snapshot_age_ms");
+        (age > STALE_MS).then(|| {
+            let problem = format!(
+                "the last snapshot is {} s old: readings are ignored, and new endpoints are not picked",
+                age / 1000
+            );
+            Finding::error(place, problem, "start the agent again, and see its log")
+        })
+    });
+    (!facts.managers.is_empty()).then(|| findings.collect())
+}
+
+fn missing_cluster(facts: &Facts, place: &str, config: &PickerConfig) -> Option<Finding> {
+    let name = config.agent_cluster.as_deref()?;
+    let names = facts.dump.clusters.iter().map(|cluster| cluster.name.as_str());
+    facts.dump.cluster(name).is_none().then(|| {
+        Finding::error(
+            place,
+            format!(
+                "agentCluster names {name:?}, a cluster that Envoy does not have{}",
+                did_you_mean(name, names)
+            ),
+            "add a cluster that reaches the agent, or correct agentCluster",
+        )
+    })
+}
+
+/// Why a picker has no snapshot. A pool that the agent does not have is a finding of its own.
+fn never_reached(facts: &Facts, place: String, config: &PickerConfig) -> Option<Finding> {
+    const CONSEQUENCE: &str = "the filter has never had a snapshot";
+    if facts.agent.lacks(&config.pool) == Some(true) {
+        return None;
+    }
+    let url = &facts.agent.url;
+    let Some(cluster) = config.agent_cluster.as_deref() else {
+        let addresses = config.agent_addresses().join(", ");
+        return Some(Finding::error(
+            place,
+            format!("{CONSEQUENCE}: none of agent.addresses gives one ({addresses})"),
+            format!(
+                "let agent.addresses name an agent that runs, with its TLS files and token; this one is at {url}"
+            ),
+        ));
+    };
+    let hosts = facts.hosts.of(cluster).unwrap_or_default();
+    let status = |code: u16| facts.statistics.of_cluster(cluster, &format!("upstream_rq_{code}")) > 0;
+    let (problem, fix) = if hosts.is_empty() {
+        let problem = format!("{CONSEQUENCE}: the cluster {cluster} has no hosts");
+        (problem, "correct the agent's address in the cluster: its name may not resolve".to_owned())
+    } else if hosts.iter().all(Host::never_connected) {
+        let addresses: Vec<_> = hosts.iter().map(|host| host.address.to_string()).collect();
+        (
+            format!(
+                "{CONSEQUENCE}: no agent accepts connections at {} (cluster {cluster})",
+                addresses.join(", ")
+            ),
+            format!("start the agent there, or correct the address in the cluster; this agent is at {url}"),
+        )
+    } else if status(401) || status(403) {
+        (
+            format!("{CONSEQUENCE}: the agent of the cluster {cluster} refuses Envoy's credentials"),
+            "add the agent's token and certificate to the cluster, as in examples/secured-agent".to_owned(),
+        )
+    } else if status(404) {
+        (
+            format!(
+                "{CONSEQUENCE}: the server of the cluster {cluster} does not have the pool {:?}",
+                config.pool
+            ),
+            format!("correct the cluster's address or the filter's \"pool\"; this agent is at {url}"),
+        )
+    } else {
+        (
+            format!("{CONSEQUENCE} from the cluster {cluster}"),
+            "see the lines of endpoint-picker in Envoy's log".to_owned(),
+        )
+    };
+    Some(Finding::error(place, problem, fix))
+}

@@ -1,0 +1,141 @@
+//! Checks of the filters: which of them run, in which order, and with which settings.
+
+use super::super::facts::Facts;
+use super::super::picker::Form;
+use super::super::report::Finding;
+use crate::commands::columns::counted;
+
+/// The namespace of the metadata that restricts the picker's choice.
+const HINT_NAMESPACE: &str = "envoy.lb.subset_hint";
+
+/// Updates that Envoy refuses, and resources that cannot be read here.
+pub(super) fn updates(facts: &Facts) -> Vec<Finding> {
+    let refused = facts.dump.refused.iter().map(|update| {
+        let problem = format!(
+            "Envoy has refused an update, and the former configuration stays in force: {}",
+            update.reason
+        );
+        Finding::error(&update.resource, problem, "correct the resource at the place that the reason names")
+    });
+    let unread = facts.dump.unread.iter().map(|reason| {
+        let problem = format!("a part of the configuration cannot be read, and is not checked: {reason}");
+        Finding::warning("/config_dump", problem, "use an agent and an Envoy of supported versions")
+    });
+    refused.chain(unread).collect()
+}
+
+pub(super) fn presence(facts: &Facts) -> Vec<Finding> {
+    let absent = facts.managers.is_empty().then(|| {
+        Finding::error(
+            "listeners",
+            "no listener has the endpoint picker: Envoy balances all requests",
+            "put the filter before envoy.filters.http.router into http_filters, as in envoy.yaml or envoy-native.yaml",
+        )
+    });
+    absent.into_iter().collect()
+}
+
+pub(super) fn routes(facts: &Facts) -> Option<Vec<Finding>> {
+    let findings = facts.managers.iter().filter(|manager| manager.entries.is_empty()).map(|manager| {
+        let place = format!("listener {}", manager.listener);
+        if let Some(routes) = &manager.missing_routes {
+            let problem = format!("Envoy does not have the route configuration {routes:?}: no request is routed");
+            return Finding::error(place, problem, "let the control plane send it, or correct route_config_name");
+        }
+        let names: Vec<_> = manager.pickers().map(|(filter, _)| filter.name.as_str()).collect();
+        let name = names.first().copied().unwrap_or_default();
+        Finding::error(
+            place,
+            format!("no route enables the picker {}: Envoy balances all requests", names.join(", ")),
+            format!(
+                "add typed_per_filter_config: {{{name}: {{\"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig, \
+                 config: {{}}}}}} to the routes of the model servers, or remove `disabled: true`"
+            ),
+        )
+    });
+    (!facts.managers.is_empty()).then(|| findings.collect())
+}
+
+pub(super) fn one_picker(facts: &Facts) -> Option<Vec<Finding>> {
+    let entries = facts.managers.iter().flat_map(|manager| &manager.entries);
+    let findings = entries.filter_map(|entry| {
+        let picking = entry.pickers().filter(|(_, picker)| picker.picks());
+        let pools: Vec<_> = picking.map(|(_, picker)| picker.config.pool.as_str()).collect();
+        (pools.len() > 1).then(|| {
+            Finding::error(
+                &entry.place,
+                format!(
+                    "{} run on one route, for the pools {}: the last one decides",
+                    counted(pools.len(), "picker"),
+                    pools.join(", ")
+                ),
+                "disable all but one in the route's typed_per_filter_config",
+            )
+        })
+    });
+    facts.picking().next()?;
+    Some(findings.collect())
+}
+
+/// Filters that restrict the choice too late.
+pub(super) fn hints(facts: &Facts) -> Option<Vec<Finding>> {
+    let mut has_hints = false;
+    let mut findings = Vec::new();
+    for picking in facts.picking() {
+        for (at, filter) in picking.entry.filters.iter().enumerate() {
+            let sets_hint = filter.metadata_rules().iter().any(|rule| rule.target().0 == HINT_NAMESPACE);
+            has_hints |= sets_hint;
+            if sets_hint && at > picking.position {
+                let problem = format!(
+                    "the filter {} sets the subset hint behind the picker, which does not see it",
+                    filter.name
+                );
+                let fix = format!("move {} before the picker in http_filters", filter.name);
+                findings.push(Finding::error(&picking.entry.place, problem, fix));
+            }
+        }
+    }
+    has_hints.then_some(findings)
+}
+
+pub(super) fn stop_iteration(facts: &Facts) -> Option<Vec<Finding>> {
+    let pickers = facts.pickers().into_iter();
+    let flags = pickers.filter_map(|(place, picker)| match picker.form {
+        Form::Wasm { waits_for_bodies } => Some((place, waits_for_bodies)),
+        Form::Native => None,
+    });
+    let flags: Vec<_> = flags.collect();
+    let missing = flags.iter().filter(|(_, waits)| !waits).map(|(place, _)| {
+        Finding::error(
+            place,
+            "allow_on_headers_stop_iteration is missing: every request with a body hangs until it times out",
+            "add `allow_on_headers_stop_iteration: true` to the filter's `config`",
+        )
+    });
+    (!flags.is_empty()).then(|| missing.collect())
+}
+
+pub(super) fn buffers(facts: &Facts) -> Option<Vec<Finding>> {
+    let mut has_limits = false;
+    let mut findings = Vec::new();
+    for manager in &facts.managers {
+        for (filter, picker) in manager.pickers() {
+            let Some(held) = picker.held_bytes() else { continue };
+            has_limits = true;
+            if manager.buffer_bytes < held {
+                findings.push(Finding::warning(
+                    manager.place_of(filter),
+                    format!(
+                        "the listener buffers {} bytes, and the filter holds up to {held}: Envoy answers longer bodies with 413",
+                        manager.buffer_bytes
+                    ),
+                    format!(
+                        "set per_connection_buffer_limit_bytes of the listener above {held}, or limits.maxHeldBytes of the filter below {}",
+                        manager.buffer_bytes
+                    ),
+                ));
+            }
+        }
+    }
+    has_limits.then_some(findings)
+}

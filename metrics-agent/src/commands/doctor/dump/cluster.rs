@@ -1,0 +1,218 @@
+//! Clusters, and where their load balancers read the destination of a request.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::extension::{Extension, Message};
+use super::route::RetryPolicy;
+
+const OVERRIDE_HOST: &str = "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost";
+const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
+const MODULE_CLUSTER: &str = "envoy.extensions.clusters.dynamic_modules.v3.ClusterConfig";
+const ORIGINAL_DST: &str = "envoy.extensions.clusters.original_dst.v3.OriginalDstCluster";
+
+/// The namespace of the metadata that subset load balancers read.
+pub(crate) const LB_METADATA: &str = "envoy.lb";
+
+/// A cluster.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    r#type: String,
+    cluster_type: Option<Extension>,
+    load_balancing_policy: Policies,
+    lb_subset_config: Option<SubsetConfig>,
+    original_dst_lb_config: Option<OriginalDst>,
+    eds_cluster_config: Option<EdsConfig>,
+    typed_extension_protocol_options: ProtocolOptions,
+}
+
+/// A place in a request from which a load balancer takes the endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DestinationSource {
+    /// A header.
+    Header(String),
+    /// Dynamic metadata.
+    Metadata { namespace: String, key: String },
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Policies {
+    policies: Vec<Policy>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Policy {
+    typed_extension_config: Extension,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OverrideHost {
+    override_host_sources: Vec<OverrideHostSource>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OverrideHostSource {
+    header: String,
+    metadata: Option<MetadataKey>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct MetadataKey {
+    key: String,
+    path: Vec<PathSegment>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PathSegment {
+    key: String,
+}
+
+/// The subset load balancer, as a policy and in its older form.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SubsetConfig {
+    subset_selectors: Vec<SubsetSelector>,
+    subset_lb_policy: Policies,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SubsetSelector {
+    keys: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct OriginalDst {
+    use_http_header: bool,
+    http_header_name: String,
+    metadata_key: Option<MetadataKey>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EdsConfig {
+    service_name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ProtocolOptions {
+    #[serde(rename = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions")]
+    http: Option<HttpProtocolOptions>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HttpProtocolOptions {
+    retry_policy: Option<RetryPolicy>,
+}
+
+/// A cluster of the native module.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ModuleCluster {
+    cluster_config: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ModuleClusterConfig {
+    pool: String,
+}
+
+impl MetadataKey {
+    fn source(self) -> DestinationSource {
+        let key = self.path.into_iter().map(|segment| segment.key).collect::<Vec<_>>().join(".");
+        DestinationSource::Metadata { namespace: self.key, key }
+    }
+}
+
+impl Cluster {
+    /// The places from which the endpoint of a request is taken; none with a policy that only balances.
+    pub(crate) fn destination_sources(&self) -> Vec<DestinationSource> {
+        if let Some(original) = self.original_dst() {
+            return original_dst_sources(original);
+        }
+        let mut sources = Vec::new();
+        add_sources(&self.load_balancing_policy, &mut sources);
+        if let Some(subset) = &self.lb_subset_config {
+            add_subset_sources(subset, &mut sources);
+        }
+        sources
+    }
+
+    /// Whether Envoy connects to any address that it is given.
+    pub(crate) fn is_original_dst(&self) -> bool {
+        self.original_dst().is_some()
+    }
+
+    fn original_dst(&self) -> Option<OriginalDst> {
+        let typed = self.cluster_type.as_ref().and_then(|it| Message::of(&it.typed_config));
+        let is_typed = typed.is_some_and(|message| message.kind == ORIGINAL_DST);
+        (self.r#type == "ORIGINAL_DST" || is_typed)
+            .then(|| self.original_dst_lb_config.clone().unwrap_or_default())
+    }
+
+    /// The pool of a cluster of the native module; `None` for other clusters.
+    pub(crate) fn module_pool(&self) -> Option<String> {
+        let typed = Message::of(&self.cluster_type.as_ref()?.typed_config)?;
+        let module: ModuleCluster = typed.read(MODULE_CLUSTER)?.ok()?;
+        let text = Message::of(&module.cluster_config)?.text()?;
+        serde_json::from_str::<ModuleClusterConfig>(&text).ok().map(|config| config.pool)
+    }
+
+    /// The name under which Envoy looks for the endpoints of this cluster; `None` unless they come by EDS.
+    pub(crate) fn eds_name(&self) -> Option<&str> {
+        if self.r#type != "EDS" {
+            return None;
+        }
+        let service = self.eds_cluster_config.as_ref().map(|eds| eds.service_name.as_str());
+        Some(service.filter(|name| !name.is_empty()).unwrap_or(&self.name))
+    }
+
+    /// The retry policy of all its requests.
+    pub(crate) fn retry_policy(&self) -> Option<&RetryPolicy> {
+        self.typed_extension_protocol_options.http.as_ref()?.retry_policy.as_ref()
+    }
+}
+
+fn original_dst_sources(config: OriginalDst) -> Vec<DestinationSource> {
+    let header = config.use_http_header.then(|| {
+        let name = config.http_header_name;
+        if name.is_empty() { "x-envoy-original-dst-host".to_owned() } else { name.to_ascii_lowercase() }
+    });
+    let metadata = config.metadata_key.map(MetadataKey::source);
+    header.map(DestinationSource::Header).into_iter().chain(metadata).collect()
+}
+
+fn add_sources(policies: &Policies, sources: &mut Vec<DestinationSource>) {
+    for policy in &policies.policies {
+        let Some(message) = Message::of(&policy.typed_extension_config.typed_config) else { continue };
+        if let Some(Ok(policy)) = message.read::<OverrideHost>(OVERRIDE_HOST) {
+            for source in policy.override_host_sources {
+                let metadata = source.metadata.map(MetadataKey::source);
+                let header = Some(source.header.to_ascii_lowercase()).filter(|name| !name.is_empty());
+                sources.extend(header.map(DestinationSource::Header).into_iter().chain(metadata));
+            }
+        } else if let Some(Ok(subset)) = message.read(SUBSET) {
+            add_subset_sources(&subset, sources);
+        }
+    }
+}
+
+fn add_subset_sources(subset: &SubsetConfig, sources: &mut Vec<DestinationSource>) {
+    let keys = subset.subset_selectors.iter().flat_map(|selector| &selector.keys);
+    sources.extend(
+        keys.map(|key| DestinationSource::Metadata { namespace: LB_METADATA.to_owned(), key: key.clone() }),
+    );
+    add_sources(&subset.subset_lb_policy, sources);
+}

@@ -1,0 +1,206 @@
+//! The parts of Envoy's `/config_dump` that the checks read. Unknown fields are ignored, and a resource that cannot be read does not
+//! keep the others from being read.
+
+mod cluster;
+mod extension;
+mod listener;
+mod route;
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+pub(crate) use cluster::{Cluster, DestinationSource, LB_METADATA};
+pub(crate) use extension::{Extension, Message};
+pub(crate) use listener::{HttpConnectionManager, Listener};
+pub(crate) use route::{RetryPolicy, RouteConfiguration, TypedConfigs};
+
+/// Envoy's configuration in force.
+#[derive(Debug, Default)]
+pub struct ConfigDump {
+    pub(crate) version: Option<Version>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) clusters: Vec<Cluster>,
+    /// Route configurations by name.
+    pub(crate) routes: BTreeMap<String, RouteConfiguration>,
+    /// HTTP filters that Envoy gets by themselves (ECDS), by name.
+    pub(crate) filters: BTreeMap<String, Extension>,
+    /// Updates that Envoy has refused.
+    pub(crate) refused: Vec<RefusedUpdate>,
+    /// Resources that cannot be read here, with the reason.
+    pub(crate) unread: Vec<String>,
+}
+
+/// A version of Envoy.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(default)]
+pub(crate) struct Version {
+    #[serde(rename = "major_number")]
+    pub(crate) major: u64,
+    #[serde(rename = "minor_number")]
+    pub(crate) minor: u64,
+    pub(crate) patch: u64,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// An update that Envoy has refused; the former resource stays in force.
+#[derive(Debug)]
+pub(crate) struct RefusedUpdate {
+    /// Kind and name of the resource.
+    pub(crate) resource: String,
+    /// Envoy's reason.
+    pub(crate) reason: String,
+}
+
+/// `/config_dump`.
+#[derive(Deserialize)]
+struct Document<'a> {
+    #[serde(borrow)]
+    configs: Vec<&'a RawValue>,
+}
+
+/// One of the parts of a dump: each has some of these lists.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Section<'a> {
+    bootstrap: Bootstrap,
+    #[serde(borrow)]
+    static_listeners: Vec<Entry<'a>>,
+    #[serde(borrow)]
+    dynamic_listeners: Vec<Entry<'a>>,
+    #[serde(borrow)]
+    static_clusters: Vec<Entry<'a>>,
+    #[serde(borrow)]
+    dynamic_active_clusters: Vec<Entry<'a>>,
+    #[serde(borrow)]
+    dynamic_warming_clusters: Vec<Entry<'a>>,
+    #[serde(borrow)]
+    static_route_configs: Vec<Entry<'a>>,
+    #[serde(borrow)]
+    dynamic_route_configs: Vec<Entry<'a>>,
+    #[serde(borrow)]
+    ecds_filters: Vec<Entry<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Bootstrap {
+    node: Node,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Node {
+    user_agent_build_version: BuildVersion,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BuildVersion {
+    version: Option<Version>,
+}
+
+/// A resource, static or dynamic, with the state of its updates.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Entry<'a> {
+    name: String,
+    #[serde(borrow)]
+    listener: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cluster: Option<&'a RawValue>,
+    #[serde(borrow)]
+    route_config: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ecds_filter: Option<&'a RawValue>,
+    /// A listener in force.
+    #[serde(borrow)]
+    active_state: Option<ListenerState<'a>>,
+    error_state: Option<ErrorState>,
+}
+
+#[derive(Deserialize)]
+struct ListenerState<'a> {
+    #[serde(borrow)]
+    listener: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ErrorState {
+    failed_configuration: Named,
+    details: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: String,
+}
+
+impl ConfigDump {
+    /// Reads the JSON of `/config_dump`.
+    pub fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
+        let document: Document<'_> = serde_json::from_slice(json)?;
+        let mut dump = Self::default();
+        for raw in document.configs {
+            match serde_json::from_str(raw.get()) {
+                Ok(section) => dump.add(section),
+                Err(error) => dump.unread.push(error.to_string()),
+            }
+        }
+        Ok(dump)
+    }
+
+    fn add(&mut self, section: Section<'_>) {
+        self.version = self.version.or(section.bootstrap.node.user_agent_build_version.version);
+        for entry in section.static_listeners.into_iter().chain(section.dynamic_listeners) {
+            self.add_refusal("listener", &entry);
+            let listener = entry.listener.or(entry.active_state.and_then(|state| state.listener));
+            let listener = self.read("listener", &entry.name, listener);
+            self.listeners.extend(listener);
+        }
+        let clusters = section.static_clusters.into_iter().chain(section.dynamic_active_clusters);
+        for entry in clusters.chain(section.dynamic_warming_clusters) {
+            self.add_refusal("cluster", &entry);
+            let cluster = self.read("cluster", &entry.name, entry.cluster);
+            self.clusters.extend(cluster);
+        }
+        for entry in section.static_route_configs.into_iter().chain(section.dynamic_route_configs) {
+            self.add_refusal("route configuration", &entry);
+            let routes: Option<RouteConfiguration> =
+                self.read("route configuration", &entry.name, entry.route_config);
+            self.routes.extend(routes.map(|routes| (routes.name.clone(), routes)));
+        }
+        for entry in section.ecds_filters {
+            self.add_refusal("filter", &entry);
+            let filter: Option<Extension> = self.read("filter", &entry.name, entry.ecds_filter);
+            self.filters.extend(filter.map(|filter| (filter.name.clone(), filter)));
+        }
+    }
+
+    fn add_refusal(&mut self, kind: &str, entry: &Entry<'_>) {
+        let Some(error) = &entry.error_state else { return };
+        let name = if entry.name.is_empty() { &error.failed_configuration.name } else { &entry.name };
+        let resource = format!("{kind} {name}");
+        self.refused.push(RefusedUpdate { resource, reason: error.details.clone() });
+    }
+
+    fn read<T: DeserializeOwned>(&mut self, kind: &str, name: &str, raw: Option<&RawValue>) -> Option<T> {
+        let parsed = serde_json::from_str(raw?.get());
+        parsed.map_err(|error| self.unread.push(format!("{kind} {name}: {error}"))).ok()
+    }
+
+    /// The cluster of this name.
+    pub(crate) fn cluster(&self, name: &str) -> Option<&Cluster> {
+        self.clusters.iter().find(|cluster| cluster.name == name)
+    }
+}

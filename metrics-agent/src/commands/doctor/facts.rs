@@ -1,0 +1,137 @@
+//! Everything that the checks look at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::dump::{Cluster, ConfigDump};
+use super::managers::{Manager, RouteEntry};
+use super::picker::Picker;
+use super::statistics::{ClusterHosts, Statistics};
+use crate::api::pools::status::PoolStatus;
+use crate::commands::agent_client::{Agent, PoolList};
+use crate::commands::columns::counted;
+
+/// A running Envoy and an agent, as the checks see them.
+#[derive(Debug)]
+pub struct Facts {
+    pub(crate) dump: ConfigDump,
+    pub(crate) hosts: ClusterHosts,
+    /// The statistics of the filter, and of [`Self::clusters_in_use`].
+    pub statistics: Statistics,
+    /// The agent.
+    pub agent: AgentFacts,
+    pub(crate) managers: Vec<Manager>,
+}
+
+/// The pools of an agent.
+#[derive(Debug)]
+pub struct AgentFacts {
+    /// Its URL.
+    pub url: String,
+    /// Its version and pools, or why they cannot be read.
+    pub list: Result<PoolList, String>,
+    /// The pools of the pickers, or why they cannot be read.
+    pub pools: BTreeMap<String, Result<PoolStatus, String>>,
+}
+
+/// A picker that picks on a route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Picking<'a> {
+    pub(crate) entry: &'a RouteEntry,
+    pub(crate) picker: &'a Picker,
+    /// Its place among the filters of the route.
+    pub(crate) position: usize,
+    /// The route's cluster, if Envoy has it.
+    pub(crate) cluster: Option<&'a Cluster>,
+}
+
+impl Facts {
+    /// Facts without statistics and agent.
+    pub fn new(dump: ConfigDump, hosts: ClusterHosts) -> Self {
+        let managers = Manager::all_of(&dump);
+        Self { dump, hosts, statistics: Statistics::default(), agent: AgentFacts::default(), managers }
+    }
+
+    /// All pickers, each with its place: those of listeners, and those that routes have in their stead.
+    pub(crate) fn pickers(&self) -> Vec<(String, &Picker)> {
+        let pickers = self.managers.iter().flat_map(|manager| {
+            let own = manager.pickers().map(|(filter, picker)| (manager.place_of(filter), picker));
+            let of_routes = manager.entries.iter().flat_map(|entry| {
+                let pickers = entry.pickers().filter(|(_, picker)| !manager.has(picker));
+                pickers.map(|(_, picker)| (entry.place.clone(), picker))
+            });
+            own.chain(of_routes)
+        });
+        pickers.collect()
+    }
+
+    /// All pickers that pick, route by route.
+    pub(crate) fn picking(&self) -> impl Iterator<Item = Picking<'_>> {
+        self.managers.iter().flat_map(|manager| &manager.entries).flat_map(|entry| {
+            let cluster = entry.cluster.as_ref().and_then(|name| self.dump.cluster(name));
+            let pickers = entry.pickers().filter(|(_, picker)| picker.picks());
+            pickers.map(move |(position, picker)| Picking { entry, picker, position, cluster })
+        })
+    }
+
+    /// The pools of all pickers.
+    pub(crate) fn pools(&self) -> BTreeSet<&str> {
+        self.pickers().into_iter().map(|(_, picker)| picker.config.pool.as_str()).collect()
+    }
+
+    /// The clusters whose statistics the checks read: those of the agent, and those of the pickers' routes.
+    pub fn clusters_in_use(&self) -> BTreeSet<&str> {
+        let agents =
+            self.pickers().into_iter().filter_map(|(_, picker)| picker.config.agent_cluster.as_deref());
+        agents.chain(self.picking().filter_map(|it| it.entry.cluster.as_deref())).collect()
+    }
+
+    /// A line about Envoy and one about the agent.
+    pub(crate) fn summary(&self) -> Vec<String> {
+        let version = self.dump.version.map(|version| format!(" {version}")).unwrap_or_default();
+        let (listeners, clusters) = (self.dump.listeners.len(), self.dump.clusters.len());
+        let pickers = self.pickers().len();
+        let envoy = format!(
+            "Envoy{version}: {}, {}, {}",
+            counted(listeners, "listener"),
+            counted(clusters, "cluster"),
+            counted(pickers, "endpoint picker")
+        );
+        let agent = self.agent.list.as_ref().ok().map(|list| {
+            let AgentFacts { url, .. } = &self.agent;
+            format!("agent {} at {url}: {}", list.version, counted(list.pools.len(), "pool"))
+        });
+        core::iter::once(envoy).chain(agent).collect()
+    }
+}
+
+impl Default for AgentFacts {
+    fn default() -> Self {
+        Self { url: String::new(), list: Err("not read".to_owned()), pools: BTreeMap::new() }
+    }
+}
+
+impl AgentFacts {
+    pub(super) async fn read(agent: &Agent, pools: BTreeSet<&str>) -> Self {
+        let list = agent.pools().await.map_err(|error| error.to_string());
+        let mut statuses = BTreeMap::new();
+        if list.is_ok() {
+            for pool in pools {
+                let status = agent.status(Some(pool)).await.map_err(|error| error.to_string());
+                statuses.insert(pool.to_owned(), status);
+            }
+        }
+        Self { url: agent.url.to_string(), list, pools: statuses }
+    }
+
+    /// The status of a pool, if it can be read.
+    pub(crate) fn pool(&self, name: &str) -> Option<&PoolStatus> {
+        self.pools.get(name)?.as_ref().ok()
+    }
+
+    /// Whether the agent does not have this pool; `None` if that is not known.
+    pub(crate) fn lacks(&self, name: &str) -> Option<bool> {
+        let list = self.list.as_ref().ok()?;
+        let is_listed = list.pools.iter().any(|pool| pool == name);
+        Some(!is_listed && self.pools.get(name)?.is_err())
+    }
+}

@@ -1,0 +1,237 @@
+//! The filters and the cluster of each route that a picker runs on.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::dump::{
+    ConfigDump, Extension, HttpConnectionManager, Listener, Message, RetryPolicy, RouteConfiguration,
+    TypedConfigs,
+};
+use super::picker::Picker;
+
+const HEADER_TO_METADATA: &str = "envoy.extensions.filters.http.header_to_metadata.v3.Config";
+const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
+
+/// Envoy's limit of a listener's buffers, in bytes, unless the listener has its own.
+const DEFAULT_BUFFER_BYTES: u64 = 1 << 20;
+
+/// An HTTP connection manager with a picker among its filters.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    pub(crate) listener: String,
+    /// `per_connection_buffer_limit_bytes`
+    pub(crate) buffer_bytes: u64,
+    pub(crate) settings: HttpConnectionManager,
+    /// All its filters, also those that are disabled.
+    pub(crate) filters: Vec<Arc<Filter>>,
+    /// The routes on which a picker runs.
+    pub(crate) entries: Vec<RouteEntry>,
+    /// The name of its route configuration, if Envoy does not have it.
+    pub(crate) missing_routes: Option<String>,
+}
+
+/// A cluster of a route, with the filters that run for it.
+#[derive(Debug)]
+pub(crate) struct RouteEntry {
+    pub(crate) place: String,
+    /// The filters that run, in their order.
+    pub(crate) filters: Vec<Arc<Filter>>,
+    /// `None` if a header or an extension names the cluster.
+    pub(crate) cluster: Option<String>,
+    pub(crate) retry_policy: Option<RetryPolicy>,
+}
+
+/// An HTTP filter.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    pub(crate) name: String,
+    is_disabled: bool,
+    pub(crate) kind: FilterKind,
+}
+
+/// The kinds of HTTP filters that the checks tell apart.
+#[derive(Debug)]
+pub(crate) enum FilterKind {
+    Picker(Picker),
+    HeaderToMetadata(Vec<MetadataRule>),
+    Other,
+}
+
+/// A rule that copies a request's header into metadata.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct MetadataRule {
+    pub(crate) header: String,
+    on_header_present: MetadataTarget,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct MetadataTarget {
+    metadata_namespace: String,
+    key: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HeaderToMetadata {
+    request_rules: Vec<MetadataRule>,
+}
+
+/// A route's configuration of a filter.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FilterConfig {
+    disabled: bool,
+    config: Value,
+}
+
+impl MetadataRule {
+    /// Namespace and key of the metadata.
+    pub(crate) fn target(&self) -> (&str, &str) {
+        (&self.on_header_present.metadata_namespace, &self.on_header_present.key)
+    }
+}
+
+impl Filter {
+    fn new(extension: &Extension, dump: &ConfigDump) -> Self {
+        let discovered = dump.filters.get(&extension.name).filter(|_| extension.config_discovery.is_some());
+        let config = &discovered.unwrap_or(extension).typed_config;
+        Self { name: extension.name.clone(), is_disabled: extension.disabled, kind: FilterKind::of(config) }
+    }
+
+    /// The picker that this filter is.
+    pub(crate) fn picker(&self) -> Option<&Picker> {
+        match &self.kind {
+            FilterKind::Picker(picker) => Some(picker),
+            FilterKind::HeaderToMetadata(_) | FilterKind::Other => None,
+        }
+    }
+
+    /// Its rules from headers to metadata.
+    pub(crate) fn metadata_rules(&self) -> &[MetadataRule] {
+        match &self.kind {
+            FilterKind::HeaderToMetadata(rules) => rules,
+            FilterKind::Picker(_) | FilterKind::Other => &[],
+        }
+    }
+
+    /// The filter as it runs with these configurations of routes, the most specific one first; `None` if it does not run.
+    fn with(self: &Arc<Self>, scopes: &[&TypedConfigs]) -> Option<Arc<Self>> {
+        let own = || (!self.is_disabled).then(|| Arc::clone(self));
+        let Some(any) = scopes.iter().find_map(|configs| configs.get(&self.name)) else { return own() };
+        let Some(message) = Message::of(any) else { return own() };
+        let replaced = |any: &Value| match FilterKind::of(any) {
+            FilterKind::Other => Arc::clone(self),
+            kind @ (FilterKind::Picker(_) | FilterKind::HeaderToMetadata(_)) => {
+                Arc::new(Self { name: self.name.clone(), is_disabled: false, kind })
+            }
+        };
+        match message.read::<FilterConfig>(FILTER_CONFIG) {
+            Some(Ok(config)) => (!config.disabled).then(|| replaced(&config.config)),
+            Some(Err(_)) => own(),
+            None => Some(replaced(any)),
+        }
+    }
+}
+
+impl FilterKind {
+    fn of(typed_config: &Value) -> Self {
+        let Some(message) = Message::of(typed_config) else { return Self::Other };
+        if let Some(Ok(HeaderToMetadata { request_rules })) = message.read(HEADER_TO_METADATA) {
+            return Self::HeaderToMetadata(request_rules);
+        }
+        Picker::of(message).map_or(Self::Other, Self::Picker)
+    }
+}
+
+impl Manager {
+    /// The managers with a picker, of all listeners.
+    pub(crate) fn all_of(dump: &ConfigDump) -> Vec<Self> {
+        let managers = dump.listeners.iter().flat_map(|listener| {
+            listener.managers().filter_map(|settings| Self::new(listener, settings.ok()?, dump))
+        });
+        managers.collect()
+    }
+
+    fn new(listener: &Listener, settings: HttpConnectionManager, dump: &ConfigDump) -> Option<Self> {
+        let filters = settings.http_filters.iter().map(|filter| Arc::new(Filter::new(filter, dump)));
+        let filters: Vec<_> = filters.collect();
+        if filters.iter().all(|filter| filter.picker().is_none()) {
+            return None;
+        }
+        let routes = settings.route_config.as_ref();
+        let name = settings.route_config_name();
+        let routes = routes.or_else(|| dump.routes.get(name?));
+        let entries = routes.map(|routes| entries(routes, &filters)).unwrap_or_default();
+        Some(Self {
+            listener: listener.name.clone(),
+            buffer_bytes: listener.per_connection_buffer_limit_bytes.unwrap_or(DEFAULT_BUFFER_BYTES),
+            missing_routes: name.filter(|_| routes.is_none()).map(str::to_owned),
+            filters,
+            entries,
+            settings,
+        })
+    }
+
+    /// The place of one of its filters.
+    pub(crate) fn place_of(&self, filter: &Filter) -> String {
+        format!("listener {}, HTTP filter {}", self.listener, filter.name)
+    }
+
+    /// Whether this picker is among its filters, and not of a route.
+    pub(crate) fn has(&self, picker: &Picker) -> bool {
+        self.pickers().any(|(_, own)| core::ptr::eq(own, picker))
+    }
+
+    /// Its pickers, also those that are disabled, with their filters.
+    pub(crate) fn pickers(&self) -> impl Iterator<Item = (&Filter, &Picker)> {
+        self.filters.iter().filter_map(|filter| Some((&**filter, filter.picker()?)))
+    }
+}
+
+impl RouteEntry {
+    /// The pickers that run on it, with their places among the filters.
+    pub(crate) fn pickers(&self) -> impl Iterator<Item = (usize, &Picker)> {
+        self.filters.iter().enumerate().filter_map(|(at, filter)| Some((at, filter.picker()?)))
+    }
+}
+
+/// The routes on which a picker runs.
+fn entries(routes: &RouteConfiguration, filters: &[Arc<Filter>]) -> Vec<RouteEntry> {
+    let mut entries = Vec::new();
+    for host in &routes.virtual_hosts {
+        for route in &host.routes {
+            let Some(action) = &route.route else { continue };
+            let scopes = [
+                &route.typed_per_filter_config,
+                &host.typed_per_filter_config,
+                &routes.typed_per_filter_config,
+            ];
+            let retry_policy = action.retry_policy.as_ref().or(host.retry_policy.as_ref());
+            let mut clusters: Vec<_> =
+                action.clusters().into_iter().map(|(name, configs)| (Some(name), configs)).collect();
+            if clusters.is_empty() {
+                clusters.push((None, None));
+            }
+            for (cluster, configs) in clusters {
+                let scopes: Vec<&TypedConfigs> = configs.into_iter().chain(scopes).collect();
+                let entry = RouteEntry {
+                    place: format!(
+                        "route configuration {}, virtual host {}, route {}",
+                        routes.name,
+                        host.name,
+                        route.label()
+                    ),
+                    filters: filters.iter().filter_map(|filter| filter.with(&scopes)).collect(),
+                    cluster: cluster.map(str::to_owned),
+                    retry_policy: retry_policy.cloned(),
+                };
+                entries.extend(Some(entry).filter(|entry| entry.pickers().next().is_some()));
+            }
+        }
+    }
+    entries
+}

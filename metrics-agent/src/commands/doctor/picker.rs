@@ -1,0 +1,139 @@
+//! An endpoint picker among the HTTP filters, in either form.
+
+use endpoint_picker_engine::config::Limits;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::dump::Message;
+
+const WASM: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
+const NATIVE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
+const NATIVE_PER_ROUTE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute";
+
+/// An endpoint picker.
+#[derive(Clone, Debug)]
+pub(crate) struct Picker {
+    pub(crate) form: Form,
+    pub(crate) config: PickerConfig,
+}
+
+/// The form of a picker.
+#[derive(Clone, Debug)]
+pub(crate) enum Form {
+    Wasm {
+        /// `allow_on_headers_stop_iteration`
+        waits_for_bodies: bool,
+    },
+    Native,
+}
+
+/// The fields of a picker's own configuration that the checks read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PickerConfig {
+    pub(crate) pool: String,
+    pub(crate) agent_cluster: Option<String>,
+    agent: AgentAddresses,
+    mode: String,
+    steering: String,
+    limits: HeldBytes,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct AgentAddresses {
+    addresses: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct HeldBytes {
+    max_held_bytes: Option<u64>,
+}
+
+/// How a picker leads a request to its endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Steering {
+    /// It sets the header only.
+    Header,
+    /// It sets the header and the metadata.
+    Metadata,
+    /// It overrides the host of any cluster.
+    OverrideHost,
+    /// It needs a cluster of the module.
+    ModuleCluster,
+}
+
+/// The fields of `Wasm`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WasmFilter {
+    config: WasmPlugin,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WasmPlugin {
+    configuration: Value,
+    allow_on_headers_stop_iteration: bool,
+}
+
+/// The fields of `DynamicModuleFilter` and `DynamicModuleFilterPerRoute`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ModuleFilter {
+    filter_config: Value,
+}
+
+impl Picker {
+    /// The picker of a filter's typed configuration; `None` for other filters. A picker's own configuration names a pool and the way to
+    /// the agent.
+    pub(crate) fn of(message: Message<'_>) -> Option<Self> {
+        if let Some(Ok(WasmFilter { config })) = message.read(WASM) {
+            let form = Form::Wasm { waits_for_bodies: config.allow_on_headers_stop_iteration };
+            return Some(Self { form, config: PickerConfig::of(&config.configuration)? });
+        }
+        let module = message.read(NATIVE).or_else(|| message.read(NATIVE_PER_ROUTE));
+        let ModuleFilter { filter_config } = module?.ok()?;
+        Some(Self { form: Form::Native, config: PickerConfig::of(&filter_config)? })
+    }
+
+    /// How it leads a request to its endpoint.
+    pub(crate) fn steering(&self) -> Steering {
+        match (&self.form, self.config.steering.as_str()) {
+            (Form::Wasm { .. }, _) => Steering::Header,
+            (Form::Native, "overrideHost") => Steering::OverrideHost,
+            (Form::Native, "cluster") => Steering::ModuleCluster,
+            (Form::Native, _) => Steering::Metadata,
+        }
+    }
+
+    /// Whether it picks; otherwise it only compares its choice with another picker's.
+    pub(crate) fn picks(&self) -> bool {
+        self.config.mode != "shadow"
+    }
+
+    /// The maximum of a body that the proxy must hold for it; `None`: it raises Envoy's limit itself.
+    pub(crate) fn held_bytes(&self) -> Option<u64> {
+        match self.form {
+            Form::Wasm { .. } => {
+                let default = || Limits::default().max_held_bytes as u64;
+                Some(self.config.limits.max_held_bytes.unwrap_or_else(default))
+            }
+            Form::Native => None,
+        }
+    }
+}
+
+impl PickerConfig {
+    fn of(any: &Value) -> Option<Self> {
+        let config: Self = serde_json::from_str(&Message::of(any)?.text()?).ok()?;
+        let has_agent = config.agent_cluster.is_some() || !config.agent.addresses.is_empty();
+        (has_agent && !config.pool.is_empty()).then_some(config)
+    }
+
+    /// The agents that the native module reaches itself.
+    pub(crate) fn agent_addresses(&self) -> &[String] {
+        &self.agent.addresses
+    }
+}

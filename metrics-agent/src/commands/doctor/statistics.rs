@@ -1,0 +1,144 @@
+//! The statistics and hosts of a running Envoy, from `/stats` and `/clusters`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::Deserialize;
+
+/// Envoy's counters and gauges by name.
+#[derive(Debug, Default)]
+pub struct Statistics(BTreeMap<String, u64>);
+
+impl Statistics {
+    /// Reads the text of `/stats`. Lines without a number, such as those of histograms, are ignored.
+    pub fn parse(text: &str) -> Self {
+        let values = text.lines().filter_map(|line| {
+            let (name, value) = line.rsplit_once(": ")?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Self(values.collect())
+    }
+
+    /// A value of Envoy's own; `None` if there is none of this name.
+    pub(crate) fn value(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    /// A value of a cluster; 0 if there is none of this name.
+    pub(crate) fn of_cluster(&self, cluster: &str, name: &str) -> u64 {
+        // Envoy replaces colons in the names of its statistics.
+        self.value(&format!("cluster.{}.{name}", cluster.replace(':', "_"))).unwrap_or(0)
+    }
+
+    /// A value without labels that the filter counts for a pool, in either form; `None` if no filter counts it.
+    pub(crate) fn of_pool(&self, pool: &str, name: &str) -> Option<u64> {
+        let wasm = format!("wasmcustom.endpoint_picker.{pool}.{name}");
+        let native = format!("dynamicmodulescustom.endpoint_picker.{name}.pool.{pool}");
+        self.value(&wasm).or_else(|| self.value(&native))
+    }
+
+    /// The versions of the filters that count for a pool.
+    pub(crate) fn versions(&self, pool: &str) -> Vec<&str> {
+        let wasm = format!("wasmcustom.endpoint_picker.{pool}.build_info|");
+        let native = format!("dynamicmodulescustom.endpoint_picker.build_info.pool.{pool}.version.");
+        let versions = self.0.iter().filter(|(_, value)| **value > 0).filter_map(|(name, _)| {
+            let of_wasm = name.strip_prefix(&wasm).and_then(|rest| rest.split('|').next());
+            of_wasm.or_else(|| name.strip_prefix(&native)?.split(".form.").next())
+        });
+        versions.collect()
+    }
+}
+
+/// The hosts of Envoy's clusters.
+#[derive(Debug, Default)]
+pub struct ClusterHosts(BTreeMap<String, Vec<Host>>);
+
+/// A host of a cluster.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) address: SocketAddr,
+    connections: u64,
+    failed_connections: u64,
+}
+
+/// `/clusters?format=json`.
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Document {
+    cluster_statuses: Vec<ClusterStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ClusterStatus {
+    name: String,
+    host_statuses: Vec<HostStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct HostStatus {
+    address: Address,
+    stats: Vec<HostStatistic>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    socket_address: SocketAddress,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SocketAddress {
+    address: String,
+    port_value: u16,
+}
+
+/// A counter or gauge of a host. Envoy writes 64-bit numbers as text, and leaves out zeros.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct HostStatistic {
+    name: String,
+    value: String,
+}
+
+impl Host {
+    /// Whether Envoy has tried to connect to it, and has never succeeded.
+    pub(crate) fn never_connected(&self) -> bool {
+        self.connections > 0 && self.failed_connections >= self.connections
+    }
+}
+
+impl ClusterHosts {
+    /// Reads the JSON of `/clusters`. Hosts without an IP address are ignored.
+    pub fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
+        let document: Document = serde_json::from_slice(json)?;
+        let clusters = document.cluster_statuses.into_iter().map(|cluster| {
+            let hosts = cluster.host_statuses.into_iter().filter_map(HostStatus::host);
+            (cluster.name, hosts.collect())
+        });
+        Ok(Self(clusters.collect()))
+    }
+
+    /// The hosts of a cluster; `None` if it is not in use.
+    pub(crate) fn of(&self, cluster: &str) -> Option<&[Host]> {
+        self.0.get(cluster).map(Vec::as_slice)
+    }
+}
+
+impl HostStatus {
+    fn host(self) -> Option<Host> {
+        let SocketAddress { address, port_value } = self.address.socket_address;
+        let statistic = |name: &str| {
+            let found = self.stats.iter().find(|it| it.name == name);
+            found.and_then(|it| it.value.parse().ok()).unwrap_or(0)
+        };
+        Some(Host {
+            address: SocketAddr::new(address.parse().ok()?, port_value),
+            connections: statistic("cx_total"),
+            failed_connections: statistic("cx_connect_fail"),
+        })
+    }
+}

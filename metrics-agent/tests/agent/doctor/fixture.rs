@@ -1,0 +1,182 @@
+//! A recorded Envoy without mistakes, which tests change.
+
+use std::collections::BTreeMap;
+
+use metrics_agent::api::pools::status::PoolStatus;
+use metrics_agent::commands::agent_client::PoolList;
+use metrics_agent::commands::doctor::{
+    AgentFacts, ClusterHosts, ConfigDump, Facts, Finding, Report, Severity, Statistics, diagnose,
+};
+use serde_json::{Value, json};
+
+/// The namespace and key of the metadata that the shipped cluster reads, and the picker's header.
+pub(super) const DESTINATION: &str = "x-gateway-destination-endpoint";
+
+/// The endpoints of the recorded pool, which are the hosts of the recorded cluster.
+pub(super) const ENDPOINTS: [&str; 2] = ["127.0.0.1:18001", "127.0.0.1:18002"];
+
+/// The answers of an Envoy and of an agent.
+#[derive(Clone)]
+pub(super) struct Recorded {
+    pub(super) dump: Value,
+    pub(super) clusters: Value,
+    pub(super) statistics: Vec<String>,
+    /// The pools of the agent with their endpoints, each with its state.
+    pub(super) pools: BTreeMap<String, Vec<(String, &'static str)>>,
+    /// Why endpoints are in their state.
+    pub(super) reason: Option<&'static str>,
+    pub(super) agent_error: Option<&'static str>,
+}
+
+impl Recorded {
+    /// Envoy 1.40 with envoy.yaml, which has routed six requests.
+    pub(super) fn wasm() -> Self {
+        Self::parse(include_str!("../../captures/envoy-1.40.0-wasm.json"))
+    }
+
+    /// The same with envoy-native.yaml.
+    pub(super) fn native() -> Self {
+        Self::parse(include_str!("../../captures/envoy-1.40.0-native.json"))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut recorded: Value = serde_json::from_str(text).unwrap();
+        let ready = ENDPOINTS.map(|address| (address.to_owned(), "ready"));
+        Self {
+            dump: recorded["config_dump"].take(),
+            clusters: recorded["clusters"].take(),
+            statistics: serde_json::from_value(recorded["stats"].take()).unwrap(),
+            pools: BTreeMap::from([("default".to_owned(), ready.into())]),
+            reason: None,
+            agent_error: None,
+        }
+    }
+
+    /// The part of the dump with this list.
+    pub(super) fn section(&mut self, list: &str) -> &mut Value {
+        let sections = self.dump["configs"].as_array_mut().unwrap();
+        sections.iter_mut().find(|section| section.get(list).is_some()).unwrap()
+    }
+
+    pub(super) fn listener(&mut self) -> &mut Value {
+        &mut self.section("static_listeners")["static_listeners"][0]["listener"]
+    }
+
+    pub(super) fn manager(&mut self) -> &mut Value {
+        &mut self.listener()["filter_chains"][0]["filters"][0]["typed_config"]
+    }
+
+    pub(super) fn filters(&mut self) -> &mut Vec<Value> {
+        self.manager()["http_filters"].as_array_mut().unwrap()
+    }
+
+    pub(super) fn routes(&mut self) -> &mut Value {
+        &mut self.manager()["route_config"]["virtual_hosts"][0]["routes"]
+    }
+
+    pub(super) fn cluster(&mut self, name: &str) -> &mut Value {
+        let clusters = self.section("static_clusters")["static_clusters"].as_array_mut().unwrap();
+        let mut clusters = clusters.iter_mut().map(|entry| &mut entry["cluster"]);
+        clusters.find(|cluster| cluster["name"] == name).unwrap()
+    }
+
+    /// The hosts of a cluster.
+    pub(super) fn hosts(&mut self, name: &str) -> &mut Vec<Value> {
+        let clusters = self.clusters["cluster_statuses"].as_array_mut().unwrap();
+        let cluster = clusters.iter_mut().find(|cluster| cluster["name"] == name).unwrap();
+        cluster["host_statuses"].as_array_mut().unwrap()
+    }
+
+    /// Changes a field of the picker's own configuration; `null` removes it.
+    pub(super) fn set_picker(&mut self, field: &str, value: Value) {
+        let typed = &mut self.filters()[0]["typed_config"];
+        let place = ["/config/configuration/value", "/filter_config/value"];
+        let place = place.into_iter().find(|place| typed.pointer(place).is_some()).unwrap();
+        let text = typed.pointer_mut(place).unwrap();
+        let mut fields: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+        if value.is_null() {
+            fields.as_object_mut().unwrap().remove(field);
+        } else {
+            fields[field] = value;
+        }
+        *text = fields.to_string().into();
+    }
+
+    /// Sets a statistic that the filter counts for the recorded pool.
+    pub(super) fn set_statistic(&mut self, name: &str, value: u64) {
+        let names = [
+            format!("wasmcustom.endpoint_picker.default.{name}: "),
+            format!("dynamicmodulescustom.endpoint_picker.{name}.pool.default: "),
+        ];
+        let is_it = |line: &&mut String| names.iter().any(|name| line.starts_with(name));
+        match self.statistics.iter_mut().find(is_it) {
+            Some(line) => *line = format!("{}: {value}", line.rsplit_once(": ").unwrap().0),
+            None => self.statistics.push(format!("{}{value}", names[0])),
+        }
+    }
+
+    pub(super) fn diagnose(&self) -> Report {
+        let dump = ConfigDump::parse(self.dump.to_string().as_bytes()).unwrap();
+        let hosts = ClusterHosts::parse(self.clusters.to_string().as_bytes()).unwrap();
+        let mut facts = Facts::new(dump, hosts);
+        facts.statistics = Statistics::parse(&self.statistics.join("\n"));
+        facts.agent = self.agent();
+        diagnose(&facts)
+    }
+
+    fn agent(&self) -> AgentFacts {
+        let names = self.pools.keys().cloned().collect();
+        let status = |(pool, endpoints): (&String, &Vec<(String, &str)>)| {
+            let endpoints: Vec<_> = endpoints
+                .iter()
+                .map(|(address, state)| json!({"name": address, "address": address, "state": state, "reason": self.reason}))
+                .collect();
+            let status = json!({"pool": pool, "endpoints": endpoints, "proxies": []});
+            (pool.clone(), Ok(serde_json::from_value::<PoolStatus>(status).unwrap()))
+        };
+        let mut pools: BTreeMap<_, _> = self.pools.iter().map(status).collect();
+        let unknown = || Err("no such pool".to_owned());
+        for pool in ["default", "defualt", "other"] {
+            pools.entry(pool.to_owned()).or_insert_with(unknown);
+        }
+        AgentFacts {
+            url: "http://127.0.0.1:9095/".to_owned(),
+            list: match self.agent_error {
+                Some(error) => Err(error.to_owned()),
+                None => Ok(PoolList { version: env!("CARGO_PKG_VERSION").to_owned(), pools: names }),
+            },
+            pools: if self.agent_error.is_some() { BTreeMap::new() } else { pools },
+        }
+    }
+
+    /// The only finding.
+    #[track_caller]
+    pub(super) fn finding(&self) -> Finding {
+        let report = self.diagnose();
+        let findings: Vec<_> = report.findings().cloned().collect();
+        assert_eq!(findings.len(), 1, "{report}");
+        findings[0].clone()
+    }
+
+    /// Checks that the only finding has this severity, these words of the mistake and these of the fix.
+    #[track_caller]
+    pub(super) fn assert_finds(&self, severity: Severity, problem: &str, place: &str, fix: &str) {
+        let finding = self.finding();
+        assert_eq!(finding.severity, severity, "{finding:?}");
+        assert!(finding.problem.contains(problem), "{problem:?} is not in {finding:?}");
+        assert!(finding.place.contains(place), "{place:?} is not in {finding:?}");
+        assert!(finding.fix.contains(fix), "{fix:?} is not in {finding:?}");
+    }
+
+    #[track_caller]
+    pub(super) fn assert_is_ok(&self) -> Report {
+        let report = self.diagnose();
+        assert!(report.is_ok(), "{report}");
+        report
+    }
+}
+
+/// Removes a field that is there.
+pub(super) fn remove(value: &mut Value, field: &str) -> Value {
+    value.as_object_mut().unwrap().remove(field).unwrap_or_else(|| panic!("no {field}"))
+}
