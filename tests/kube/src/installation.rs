@@ -4,6 +4,7 @@
 
 use crate::gateway::EnvoyGateway;
 use crate::ground::Ground;
+use crate::token::ProxyToken;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::eventually::{eventually, within};
 use endpoint_picker_harness::{Filter, client, tools};
@@ -13,7 +14,6 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// The name of the pool, and of the release.
 pub const POOL: &str = "chat";
@@ -22,10 +22,6 @@ const SERVERS: &str = "app=model-server";
 
 /// From the installation to the first pick. An Envoy that could not fetch the wasm module from Envoy Gateway tries again after up to 30 s.
 const FIRST_PICK: Duration = Duration::from_secs(180);
-
-/// The agents' token, and its Secret.
-const TOKEN: &str = "of-this-test";
-const TOKEN_SECRET: &str = "agent-token";
 
 /// The readiness gate of the model servers' pods: tests make them unready by it, without an effect on the programs.
 const GATE: &str = "test/serves";
@@ -36,8 +32,7 @@ pub struct Installation<'a> {
     ground: &'a Ground,
     namespace: String,
     port: u16,
-    /// Where Envoy reads the agents' token: it is a process of this machine, into which no Secret is mounted.
-    token_folder: TempDir,
+    token: ProxyToken,
 }
 
 impl<'a> Installation<'a> {
@@ -49,33 +44,13 @@ impl<'a> Installation<'a> {
     /// The same with further values of the chart.
     pub async fn with_values(ground: &'a Ground, filter: Filter, servers: usize, values: &Value) -> Self {
         let namespace = ground.cluster().create_namespace(&filter.to_string()).await.unwrap();
-        let token_folder = tempfile::tempdir().unwrap();
-        let installation = Self { ground, namespace, port: ground.free_port(), token_folder };
-        installation.create_token().await;
+        let token = ProxyToken::create(ground.cluster(), &namespace).await.unwrap();
+        let installation = Self { ground, namespace, port: ground.free_port(), token };
         installation.apply(&model_servers(servers)).await;
         installation.install(filter, values).await;
         installation.until_ready(servers).await;
         installation.until_picked().await;
         installation
-    }
-
-    /// Makes the Secret that the documentation describes, and the files of it that proxies mount.
-    async fn create_token(&self) {
-        let secret = json!({"resources": [{
-            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
-            "name": "agent-token",
-            "generic_secret": {"secret": {"inline_string": format!("Bearer {TOKEN}")}},
-        }]});
-        let files = [("token", TOKEN.to_owned()), ("envoy.yaml", secret.to_string())];
-        for (name, text) in &files {
-            std::fs::write(self.token_folder.path().join(name), text).unwrap();
-        }
-        let data: serde_json::Map<_, _> =
-            files.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
-        self.apply(&json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": TOKEN_SECRET}, "stringData": data,
-        }))
-        .await;
     }
 
     async fn install(&self, filter: Filter, more: &Value) {
@@ -93,9 +68,9 @@ impl<'a> Installation<'a> {
                 "port": self.port,
                 "module": module,
                 "proxy": EnvoyGateway::proxy_settings(),
-                "tokenFolder": self.token_folder.path(),
+                "tokenFolder": self.token.folder(),
             },
-            "agent": {"token": {"secret": TOKEN_SECRET}},
+            "agent": {"token": {"secret": ProxyToken::SECRET}},
             "pools": [{
                 "name": POOL,
                 "selector": {"app": "model-server"},

@@ -21,6 +21,7 @@ mod namespace;
 mod node;
 mod programs;
 mod registry;
+mod token;
 
 pub use cluster::{Cluster, Crds};
 pub use gateway::EnvoyGateway;
@@ -31,3 +32,4 @@ pub use modules::Modules;
 pub use namespace::{HOST_ADDRESS, Namespace};
 pub use node::{Image, Node, ReadinessChange};
 pub use registry::Registry;
+pub use token::ProxyToken;

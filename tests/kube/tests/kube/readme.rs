@@ -4,14 +4,14 @@
 //! - Nothing builds images. The first command is run with `--dry-run`. Programs of the build stand for the images that it names, and crane puts that of the
 //!   wasm module together, which Envoy Gateway fetches.
 //! - `registry.example` is a registry of this test.
-//! - The second command gets one further value: Envoy is a process and not a pod.
+//! - The second command gets further values: Envoy is a process and not a pod, so it reads the agents' token from a folder of this test.
 //! - No cloud gives the Gateway an address. The test sets it; Envoy listens there.
 
 use crate::INFERENCE;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::{Filter, client, tools};
-use endpoint_picker_kube::{EnvoyGateway, Ground, Registry};
+use endpoint_picker_kube::{EnvoyGateway, Ground, ProxyToken, Registry};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,7 +32,13 @@ async fn the_commands_of_the_readme_lead_to_a_picked_request() {
     let image = concat!("inference/endpoint-picker-wasm:", env!("CARGO_PKG_VERSION"));
     registry.push(image, &Filter::Wasm.module().unwrap(), "plugin.wasm").await.unwrap();
 
-    let proxy = json!({"gateway": {"proxy": EnvoyGateway::proxy_settings()}});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "inference"}});
+    cluster.apply("default", &namespace.to_string()).await.unwrap();
+    let token = ProxyToken::create(cluster, "inference").await.unwrap();
+    let proxy = json!({
+        "gateway": {"proxy": EnvoyGateway::proxy_settings(), "tokenFolder": token.folder()},
+        "agent": {"token": {"secret": ProxyToken::SECRET}},
+    });
     let folder = tempfile::tempdir().unwrap();
     let values = folder.path().join("values.json");
     fs::write(&values, proxy.to_string()).unwrap();
