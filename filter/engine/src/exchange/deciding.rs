@@ -134,12 +134,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         let is_renamed = api.names_model()
             && asked.unwrap_or_default() != resolution.model
             && matches!(decided, Decided::Made { directive: Directive { action: Action::Route(_), .. }, .. });
+        let name = if body.is_form { name_model_in_form } else { name_model };
         let renamed = is_renamed.then(|| RenamedBody {
             restore: Restore::new(resolution.model, asked.unwrap_or_default()),
-            body: {
-                let name = if body.is_form { name_model_in_form } else { name_model };
-                name(&bytes, body.model_span.clone(), resolution.model)
-            },
+            body: name(&bytes, body.model_span.clone(), resolution.model),
         });
         Ok((decided, renamed))
     }

@@ -177,6 +177,18 @@ trait Input<'a>: Default {
 }
 
 fn read<'a, I: Input<'a>>(text: &'a str, api: Api, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
+    let (body, prompt) = read_parts::<I>(text, api, options)?;
+    Ok(Body { prompt: prompt?, ..body })
+}
+
+/// A body without its prompt, and the prompt if the body breaks no rule.
+type Parts<'a> = (Body<'a>, Result<Prompt<'a>, BodyError>);
+
+fn read_parts<'a, I: Input<'a>>(
+    text: &'a str,
+    api: Api,
+    options: &Options<'_>,
+) -> Result<Parts<'a>, BodyError> {
     let scope = Scope::new(text, options);
     let top = Top { api, scope: &scope, body: Body::default(), input: I::default() };
     let read = json::read(text, top).map_err(|error| error.to_string());
@@ -187,11 +199,11 @@ fn read<'a, I: Input<'a>>(text: &'a str, api: Api, options: &Options<'_>) -> Res
     if let Some(salt) = input.take_salt() {
         body.cache_salt = Some(salt);
     }
-    let prompt = input.prompt(&scope);
-    match (prompt, scope.take_fault()) {
-        (Some(prompt), None) => Ok(Body { prompt, ..body }),
+    let prompt = match (input.prompt(&scope), scope.take_fault()) {
+        (Some(prompt), None) => Ok(prompt),
         (_, fault) => Err(BodyError::Invalid { api, fault }),
-    }
+    };
+    Ok((body, prompt))
 }
 
 /// Reads the object of a body. JSON of another type is refused after reading, with the name of the type.

@@ -4,27 +4,22 @@
 use serde::de::{MapAccess, SeqAccess};
 
 use super::{chat, completions, model_only};
-use crate::body::{Api, Body, BodyError, Options, read as read_as};
+use crate::body::{Api, Body, BodyError, Options, read_parts};
 use crate::json::{self, Pass, Reader, Str, key, pass_array, value};
 
-/// Reads a body as that of the API which its fields name. A body that breaks a rule of this API may be one of another: then only its
-/// model is read.
+/// Reads a body as that of the API which its fields name. One that breaks a rule of this API may be of another: then it has no prompt.
 pub(in crate::request::body) fn read<'a>(
     text: &'a str,
     options: &Options<'_>,
 ) -> Result<Body<'a>, BodyError> {
     let api = Api::Invocations;
-    let read = match json::read(text, Top) {
-        Ok(Kind::Chat) => read_as::<chat::Chat<'_>>(text, api, options),
-        Ok(Kind::Completions) => read_as::<completions::Completions<'_>>(text, api, options),
-        Ok(Kind::Embeddings) => read_as::<completions::Embeddings<'_>>(text, api, options),
-        Ok(Kind::Other) | Err(_) => return only_model(text, options),
-    };
-    if let Err(BodyError::Invalid { .. }) = read { only_model(text, options) } else { read }
-}
-
-fn only_model<'a>(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
-    read_as::<model_only::ModelOnly>(text, Api::ModelOnly, options)
+    let (body, prompt) = match json::read(text, Top) {
+        Ok(Kind::Chat) => read_parts::<chat::Chat<'_>>(text, api, options),
+        Ok(Kind::Completions) => read_parts::<completions::Completions<'_>>(text, api, options),
+        Ok(Kind::Embeddings) => read_parts::<completions::Embeddings<'_>>(text, api, options),
+        Ok(Kind::Other) | Err(_) => read_parts::<model_only::ModelOnly>(text, api, options),
+    }?;
+    Ok(Body { prompt: prompt.unwrap_or_default(), ..body })
 }
 
 /// The API of a body; of several, that which vLLM tries first.
