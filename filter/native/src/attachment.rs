@@ -70,9 +70,7 @@ impl Attachment {
         let updater = |pool: &Arc<SharedPool>| {
             // Reports of one proxy with another generation replace those before.
             let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
-            // Envoy's main thread, which sends the requests to the agent's cluster, cannot wait for itself.
-            let waits_for_hosts = matches!(access, AgentAccess::Direct(_));
-            Updater::new(name, SharedStore::new(pool), proxy.to_owned(), generation, waits_for_hosts)
+            Updater::new(name, SharedStore::new(pool), proxy.to_owned(), generation)
         };
         let running = POOLS.get_or_make((name.to_owned(), access.clone()), || {
             let pool = Arc::<SharedPool>::default();

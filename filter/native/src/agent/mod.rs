@@ -5,6 +5,7 @@
 //! run beside the workers, and snapshots are decoded and compiled there. Changes are exchanged with other proxies in the same two ways, by
 //! a [`Sharer`] on a [thread](share_thread) of its own or through the same callouts.
 
+mod adoption;
 mod callouts;
 mod connection;
 mod credentials;

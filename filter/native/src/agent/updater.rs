@@ -9,14 +9,13 @@ use endpoint_picker_engine::agent::{
 };
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::pool_store::PoolStore;
-use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::snapshot;
 
-use crate::shared::{SharedPool, SharedStore};
-use crate::watchers;
+use super::adoption::Adoption;
+use crate::shared::SharedStore;
 
-/// The maximum time for which a snapshot with other endpoints waits until clusters have them as hosts.
-const HOSTS_WAIT: Duration = Duration::from_millis(250);
+/// Time between two checks whether a view can be adopted.
+const ADOPTION_PAUSE: Duration = Duration::from_millis(1);
 
 /// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is asked.
 pub(super) const POLL: PollTimes =
@@ -25,37 +24,31 @@ pub(super) const POLL: PollTimes =
 /// The next requests to the agent for one pool, and what their answers change.
 #[derive(Debug)]
 pub(crate) struct Updater {
-    /// The pool's name in configurations; a snapshot may have another, with its namespace.
-    name: Arc<str>,
     store: SharedStore,
+    adoption: Adoption,
     client: SnapshotClient,
     reporter: Reporter,
     topology_log: TopologyLog,
-    waits_for_hosts: bool,
 }
 
 impl Updater {
-    /// `proxy` is the proxy's name in reports, and `generation` is of this updater alone. On a thread of its own it waits until clusters
-    /// have new endpoints as hosts.
-    pub(crate) fn new(
-        name: &str,
-        store: SharedStore,
-        proxy: String,
-        generation: u64,
-        waits_for_hosts: bool,
-    ) -> Self {
+    /// `proxy` is the proxy's name in reports, and `generation` is of this updater alone.
+    pub(crate) fn new(name: &str, store: SharedStore, proxy: String, generation: u64) -> Self {
         Self {
-            name: name.into(),
             store,
+            adoption: Adoption::new(name),
             client: SnapshotClient::new(name, POLL),
             reporter: Reporter::new(name, proxy, Form::Native, generation),
             topology_log: TopologyLog::default(),
-            waits_for_hosts,
         }
     }
 
-    /// The poll to send now, if there is one.
+    /// The poll to send now, if there is one. None is sent while a view waits for its adoption.
     pub(super) fn next_poll(&mut self, now: Duration) -> Option<AgentRequest> {
+        self.adoption.advance(self.store.pool(), now);
+        if self.adoption.is_pending() {
+            return None;
+        }
         self.client.next_poll(self.store.view().versions(), now)
     }
 
@@ -71,12 +64,12 @@ impl Updater {
 
     /// The time until the next poll is due.
     pub(super) fn pause(&self, now: Duration) -> Duration {
-        self.client.pause(now)
+        if self.adoption.is_pending() { ADOPTION_PAUSE } else { self.client.pause(now) }
     }
 
     /// Takes the answer to a poll. Returns whether the poll succeeded.
     pub(super) fn finish_poll(&mut self, answer: Result<AgentAnswer, CallError>, now: Duration) -> bool {
-        let Self { name, store, client, topology_log, waits_for_hosts, .. } = self;
+        let Self { store, adoption, client, topology_log, .. } = self;
         let pool = store.pool();
         let view = store.view();
         let mut unread = None;
@@ -87,7 +80,7 @@ impl Updater {
                         let (pool, version) = (newer.pool(), newer.versions().map_or(0, |it| it.topology));
                         topology_log.log(pool.name(), pool.endpoints().len(), version, now);
                     }
-                    adopt(name, pool, newer, *waits_for_hosts);
+                    adoption.take(store.pool(), newer, now);
                 }
                 Ok(None) => {}
                 Err(error) => unread = Some(error),
@@ -134,64 +127,5 @@ impl Updater {
         if let Some(problem) = self.reporter.finish(answer.map(|answer| answer.status), now) {
             log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
         }
-    }
-}
-
-/// Decides by a newer view from now on; with `waits_for_hosts` not before all clusters of the pool have its endpoints as hosts.
-fn adopt(name: &str, pool: &SharedPool, newer: PoolView, waits_for_hosts: bool) {
-    let newer = Arc::new(newer);
-    let older = pool.view();
-    if Arc::ptr_eq(older.topology(), newer.topology()) {
-        pool.adopt(newer);
-        return;
-    }
-    // Before the first snapshot there is no host that requests could go to meanwhile.
-    if waits_for_hosts && older.versions().is_some() {
-        pool.announce(newer.pool());
-        watchers::wait(name, watchers::notify(name), HOSTS_WAIT);
-    }
-    pool.adopt(newer);
-    pool.count_topology();
-    watchers::notify(name);
-}
-
-#[cfg(all(test, not(feature = "loom")))]
-mod tests {
-    use std::sync::mpsc::channel;
-    use std::thread;
-
-    use endpoint_picker_engine::pool_view::Topology;
-    use endpoint_picker_wire::v1;
-
-    use super::*;
-    use crate::watchers::Watcher;
-
-    #[test]
-    fn clusters_know_new_endpoints_before_decisions_use_them() {
-        let view = |address: &str| {
-            let endpoint =
-                v1::Endpoint { name: address.to_owned(), address: address.to_owned(), labels: vec![] };
-            let message =
-                v1::Topology { pool: "ns/updater-1".to_owned(), endpoints: vec![endpoint], policy: None };
-            let topology = Topology::compile(message).unwrap();
-            PoolView::new(topology.into(), v1::Snapshot::default(), Duration::from_secs(1))
-        };
-        let (older, newer) = ("10.0.0.1:80", "10.0.0.2:80");
-        let pool = Arc::<SharedPool>::default();
-        adopt("updater-1", &pool, view(older), true);
-        let (send, receive) = channel();
-        let woken = Arc::clone(&pool);
-        let wake = move || {
-            let known: Vec<_> = woken.described().iter().map(|pool| pool.endpoints()[0].address()).collect();
-            let _ = send.send((woken.view().pool().endpoints()[0].address(), known));
-        };
-        let watcher = Watcher::new(&"updater-1".into(), Arc::new(wake));
-        let (adopting, next) = (Arc::clone(&pool), view(newer));
-        let adopting = thread::spawn(move || adopt("updater-1", &adopting, next, true));
-        let [older, newer] = [older, newer].map(|address| address.parse().unwrap());
-        assert_eq!(receive.recv().unwrap(), (older, vec![newer, older]));
-        watcher.follow(watchers::last_change());
-        assert_eq!(receive.recv().unwrap(), (newer, vec![newer]));
-        adopting.join().unwrap();
     }
 }

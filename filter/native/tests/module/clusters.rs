@@ -118,19 +118,40 @@ fn a_pool_that_is_configured_without_its_namespace_has_hosts_too() {
     assert_eq!(cluster.choose(Some(&routed(&config, None))), Some(address(2)));
 }
 
+/// Runs Envoy's main thread until a request's pick is this endpoint. Requests before that are served as well.
+fn until_picked(config: &Config, cluster: &Cluster, endpoint: usize) {
+    config.run_until("the newer pick", |config| {
+        let request = routed(config, None);
+        let served = cluster.choose(Some(&request));
+        assert_eq!(served, request.destinations(), "a pick is a host");
+        cluster.run();
+        (served == Some(address(endpoint))).then_some(())
+    });
+}
+
 #[test]
-fn a_request_is_served_by_any_host_while_the_new_endpoints_are_no_hosts_yet() {
+fn decisions_use_new_endpoints_when_they_are_hosts() {
     let _turn = turn();
     let cluster = Cluster::new(&json!({"pool": "clusters-11"})).unwrap();
     let config = with_policy("clusters-11", &json!({"steering": "cluster"}), fewest_waiting(), &[0, 1]);
     cluster.run();
     answer_poll(&config, "clusters-11", &snapshot_from("clusters-11", fewest_waiting(), 5, &[0, 1]));
-    let request = routed(&config, None);
-    assert_eq!(request.destinations(), Some(address(5)));
-    let hosts = [address(1), address(2)];
-    assert!(hosts.contains(&cluster.choose(Some(&request)).unwrap()));
+    until_picked(&config, &cluster, 5);
+}
+
+#[test]
+fn a_request_is_served_by_any_host_while_the_picked_endpoint_is_none_yet() {
+    let _turn = turn();
+    let cluster = Cluster::new(&json!({"pool": "clusters-14"})).unwrap();
+    let _older = with_policy("clusters-14", &json!({"steering": "cluster"}), fewest_waiting(), &[0]);
     cluster.run();
-    assert_eq!(cluster.choose(Some(&routed(&config, None))), Some(address(5)));
+    let newer = unready("clusters-14", &json!({"steering": "cluster", "agentCluster": "other"}));
+    answer_poll(&newer, "clusters-14", &snapshot_from("clusters-14", fewest_waiting(), 5, &[0]));
+    let request = routed(&newer, None);
+    assert_eq!(request.destinations(), Some(address(5)));
+    assert_eq!(cluster.choose(Some(&request)), Some(address(1)));
+    cluster.run();
+    assert_eq!(cluster.choose(Some(&routed(&newer, None))), Some(address(5)));
 }
 
 #[test]
@@ -158,9 +179,15 @@ fn replacing_the_endpoints_of_a_large_pool_takes_no_second_of_the_main_thread() 
     assert_eq!(cluster.hosts().len(), ENDPOINTS);
     let others = snapshot_from("clusters-13", fewest_waiting(), ENDPOINTS + 1, &idle);
     answer_poll(&config, "clusters-13", &others);
-    let start = thread_time();
-    cluster.run();
-    let took = thread_time().saturating_sub(start);
+    let run = || {
+        let start = thread_time();
+        cluster.run();
+        thread_time().saturating_sub(start)
+    };
+    let mut took = run();
+    // The next poll follows the adoption, after which the older hosts have left.
+    config.callout("/v1/pools/clusters-13/snapshot");
+    took += run();
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
