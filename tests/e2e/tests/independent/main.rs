@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod deployments;
+mod doctor;
 mod page;
 mod setup_script;
 mod shipped_config;

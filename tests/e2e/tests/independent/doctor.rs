@@ -1,0 +1,250 @@
+//! `metrics-agent doctor` beside a real Envoy, with one mistake at a time. One agent and its servers are those of all.
+
+use anyhow::{Context, Result, ensure};
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat};
+use endpoint_picker_harness::config::{Config, EDS_FOLDER, Places};
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::program::Envoy;
+use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_harness::{Filter, client, tools};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+const LISTENER: &str = "/static_resources/listeners/0";
+const MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+const FILTERS: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
+const ROUTE: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0/routes/0/route";
+const SERVERS: &str = "/static_resources/clusters/0";
+
+/// A change to the configuration of this form, and the beginnings of the only finding and of its fix.
+struct Mistake(Filter, fn(&mut Config) -> Result<()>, &'static str, &'static str);
+
+/// The form of the filter matters only where it is wasm.
+const MISTAKES: [Mistake; 14] = [
+    Mistake(
+        Filter::Wasm,
+        |config| {
+            at(config, FILTERS)?.as_array_mut().map(|filters| drop(filters.remove(1))).context("filters")
+        },
+        "error    the cluster reads the metadata envoy.lb / x-gateway-destination-endpoint, and no filter writes it",
+        "put a header_to_metadata filter right behind the picker",
+    ),
+    Mistake(
+        Filter::Wasm,
+        |config| at(config, FILTERS)?.as_array_mut().map(|filters| filters.swap(0, 1)).context("filters"),
+        "error    the filter destination-metadata copies x-gateway-destination-endpoint into metadata before the picker",
+        "move destination-metadata behind the picker",
+    ),
+    Mistake(
+        Filter::Wasm,
+        |config| {
+            remove(config, &format!("{FILTERS}/0/typed_config/config"), "allow_on_headers_stop_iteration")
+        },
+        "error    allow_on_headers_stop_iteration is missing: every request with a body hangs",
+        "add `allow_on_headers_stop_iteration: true`",
+    ),
+    Mistake(
+        Filter::Wasm,
+        |config| remove(config, LISTENER, "per_connection_buffer_limit_bytes"),
+        "warning  the listener buffers 1048576 bytes, and the filter holds up to 33554432",
+        "set per_connection_buffer_limit_bytes of the listener above 33554432",
+    ),
+    Mistake(
+        Filter::Wasm,
+        |config| config.set_picker_field("agentCluster", "metrics_agent".into()),
+        "error    agentCluster names \"metrics_agent\", a cluster that Envoy does not have; did you mean \"metrics-agent\"?",
+        "add a cluster that reaches the agent",
+    ),
+    Mistake(
+        Filter::Native,
+        |config| remove(config, SERVERS, "load_balancing_policy"),
+        "error    the cluster has no override_host policy: Envoy balances by itself",
+        "give it the load_balancing_policy envoy.load_balancing_policies.override_host",
+    ),
+    Mistake(
+        Filter::Native,
+        hint_behind_the_picker,
+        "error    the filter hint sets the subset hint behind the picker",
+        "move hint before the picker",
+    ),
+    Mistake(
+        Filter::Native,
+        wrong_cluster,
+        "error    Envoy has no cluster \"model-server\": requests of this route get 503; did you mean \"model-servers\"?",
+        "add the cluster",
+    ),
+    Mistake(
+        Filter::Native,
+        |config| config.set_picker_field("pool", "defualt".into()),
+        "error    the agent has no pool \"defualt\": the filter never gets a snapshot; did you mean \"default\"?",
+        "set \"pool\" of the filter's configuration to one of the agent's pools: default",
+    ),
+    Mistake(
+        Filter::Native,
+        |config| config.set_picker_field("agent", json!({"addresses": ["http://127.0.0.1:1"]})),
+        "error    the filter has never had a snapshot: none of agent.addresses gives one (http://127.0.0.1:1)",
+        "let agent.addresses name an agent that runs",
+    ),
+    Mistake(
+        Filter::Native,
+        |config| set(config, SERVERS, "eds_cluster_config/service_name", "llama".into()),
+        "error    the cluster has no hosts, and pool default has 2 endpoints: requests get 503",
+        "start the agent with --eds-cluster llama: Envoy has refused its file",
+    ),
+    Mistake(
+        Filter::Native,
+        |config| remove(config, ROUTE, "retry_policy"),
+        "warning  the route has no retry policy",
+        "add retry_policy: {retry_on: \"connect-failure",
+    ),
+    Mistake(
+        Filter::Native,
+        Config::remove_path_normalization,
+        "warning  paths are not normalized",
+        "set normalize_path: true, merge_slashes: true, path_with_escaped_slashes_action: UNESCAPE_AND_FORWARD",
+    ),
+    Mistake(
+        Filter::Native,
+        |config| remove(config, MANAGER, "early_header_mutation_extensions"),
+        "error    clients can set x-gateway-destination-endpoint",
+        "add a HeaderMutation to early_header_mutation_extensions with mutations: [{remove: x-gateway-destination-endpoint}",
+    ),
+];
+
+fn at<'a>(config: &'a mut Config, place: &str) -> Result<&'a mut Value> {
+    config.document().pointer_mut(place).with_context(|| format!("nothing at {place}"))
+}
+
+fn remove(config: &mut Config, place: &str, field: &str) -> Result<()> {
+    let fields = at(config, place)?.as_object_mut();
+    fields.and_then(|fields| fields.remove(field)).map(drop).with_context(|| format!("no {field} at {place}"))
+}
+
+/// Sets a field of a field.
+fn set(config: &mut Config, place: &str, field: &str, value: Value) -> Result<()> {
+    let (parent, field) = field.split_once('/').context("two fields")?;
+    at(config, place)?[parent][field] = value;
+    Ok(())
+}
+
+fn hint_behind_the_picker(config: &mut Config) -> Result<()> {
+    let target =
+        json!({"metadata_namespace": "envoy.lb.subset_hint", "key": "x-gateway-destination-endpoint-subset"});
+    let hint = json!({
+        "name": "hint",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
+            "request_rules": [{"header": "x-hint", "on_header_present": target}],
+        },
+    });
+    at(config, FILTERS)?.as_array_mut().map(|filters| filters.insert(1, hint)).context("filters")
+}
+
+/// Envoy checks the clusters of static routes when it starts, and not those that come by RDS.
+fn wrong_cluster(config: &mut Config) -> Result<()> {
+    at(config, MANAGER)?["route_config"]["validate_clusters"] = false.into();
+    at(config, ROUTE)?["cluster"] = "model-server".into();
+    Ok(())
+}
+
+/// Starts an Envoy with this module.
+async fn start(mut config: Config, module: &Path, dir: &Path) -> Envoy {
+    config.set_picker_module(module).unwrap();
+    Envoy::start(&config, dir, 1).await.unwrap()
+}
+
+fn shipped(stack: &Stack, filter: Filter) -> Config {
+    let eds = stack.path(EDS_FOLDER);
+    let places = Places {
+        port: 0,
+        admin_port: 0,
+        agent_port: stack.agent_address().port(),
+        folder: eds.parent().unwrap(),
+    };
+    Config::shipped("envoy.yaml", filter, places).unwrap()
+}
+
+/// The output of the command, and whether it succeeded.
+fn doctor(envoy: SocketAddr, agent: SocketAddr) -> (bool, String) {
+    let mut command = Command::new(tools::metrics_agent().unwrap());
+    command.args(["doctor", "--envoy-admin", &envoy.to_string(), "--agent", &agent.to_string()]);
+    let output = command.output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// Waits until the command finds this and nothing else. Envoy has the filter's counters once a second.
+async fn assert_finds(stack: &Stack, envoy: &Envoy, finding: &str, fix: &str) {
+    eventually(&format!("doctor finds {finding:?}"), async || {
+        let (success, text) = doctor(envoy.admin(), stack.agent_address());
+        ensure!(!success && text.contains(&format!("\n{finding}")), "{text}");
+        ensure!(text.contains(&format!("\n         fix: {fix}")), "{text}");
+        ensure!(text.ends_with("\n1 error\n") || text.ends_with("\n1 warning\n"), "{text}");
+        Ok(())
+    })
+    .await;
+}
+
+async fn assert_finds_nothing(stack: &Stack, envoy: &Envoy) {
+    eventually("doctor finds nothing", async || {
+        let (success, text) = doctor(envoy.admin(), stack.agent_address());
+        ensure!(success && text.ends_with("\nno mistakes found\n"), "{text}");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_each_mistake_and_nothing_else() {
+    let stack = Stack::builder().servers(2).filter(Filter::Native).start().await;
+    assert_finds_nothing(&stack, stack.envoy()).await;
+    for Mistake(filter, change, finding, fix) in MISTAKES {
+        let dir = TempDir::new().unwrap();
+        let mut config = shipped(&stack, filter);
+        change(&mut config).unwrap();
+        let envoy = start(config, &filter.module().unwrap(), dir.path()).await;
+        assert_finds(&stack, &envoy, finding, fix).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_reads_dynamic_listeners_and_what_happened_to_requests() {
+    let stack = Stack::builder().filter(Filter::Wasm).listeners_in_file().start().await;
+    assert_finds_nothing(&stack, stack.envoy()).await;
+
+    // Envoy ignores the picks: its own counter shows it.
+    let (module, dir) = (Filter::Wasm.module().unwrap(), TempDir::new().unwrap());
+    let mut config = shipped(&stack, Filter::Wasm);
+    remove(&mut config, SERVERS, "load_balancing_policy").unwrap();
+    let envoy = start(config, &module, dir.path()).await;
+    eventually("doctor finds requests that others served", async || {
+        let url = format!("http://{}{CHAT}", envoy.listener());
+        client::http1().post(url).json(&fresh_chat()).send().await?.error_for_status()?;
+        let (_, text) = doctor(envoy.admin(), stack.agent_address());
+        ensure!(text.contains(" requests were served by another server than the chosen one\n"), "{text}");
+        anyhow::Ok(())
+    })
+    .await;
+    drop(envoy);
+
+    // A module of another version, made of this one.
+    let other = dir.path().join("other.wasm");
+    let mut bytes = fs::read(module).unwrap();
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    let places: Vec<usize> = bytes
+        .windows(version.len())
+        .enumerate()
+        .filter_map(|(place, window)| (window == version).then_some(place))
+        .collect();
+    for place in places {
+        bytes[place] = b'9';
+    }
+    fs::write(&other, bytes).unwrap();
+    let envoy = start(shipped(&stack, Filter::Wasm), &other, dir.path()).await;
+    let finding =
+        format!("warning  the filter has version 9{}, and the agent", &env!("CARGO_PKG_VERSION")[1..]);
+    assert_finds(&stack, &envoy, &finding, "load the module of the agent's version").await;
+}
