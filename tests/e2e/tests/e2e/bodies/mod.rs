@@ -2,6 +2,7 @@
 
 mod bad_bodies;
 mod bad_input;
+mod ext_proc;
 mod framing;
 mod large_bodies;
 mod paths;

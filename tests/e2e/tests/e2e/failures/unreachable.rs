@@ -1,6 +1,7 @@
 //! A model server that refuses connections, or hangs, and what it costs.
 
 use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer, request_counts, until_every_worker};
+use endpoint_picker_e2e::statistics::complete_statistics;
 use endpoint_picker_e2e::steady_load::SteadyLoad;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
@@ -60,6 +61,8 @@ async fn a_server_that_refuses_is_left_and_used_again_when_it_is_back_and_no_req
     })
     .await;
     load.stop().await;
+    let statistics = complete_statistics(&stack).await;
+    assert_eq!(statistics.count(r#"served_elsewhere{pool="default"}"#), 0, "a retry does not count");
 }
 
 #[tokio::test(flavor = "multi_thread")]
