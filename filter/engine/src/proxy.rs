@@ -26,6 +26,9 @@ impl fmt::Display for ProxyError {
 
 impl core::error::Error for ProxyError {}
 
+/// Envoy's response code details of answers of the filter's own.
+pub const REJECTED_DETAILS: &str = "endpoint_picker_rejected";
+
 /// The result of a call to the proxy.
 pub type Result<T> = core::result::Result<T, ProxyError>;
 

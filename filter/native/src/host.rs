@@ -8,7 +8,7 @@ use endpoint_picker::headers::HeaderList;
 use endpoint_picker::packed;
 use endpoint_picker_engine::headers::{DESTINATION, NO_FALLBACK, SCORES};
 use endpoint_picker_engine::metadata::{FALLBACK_KEY, LB, Metadata};
-use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result, Resume};
+use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result, Resume};
 use endpoint_picker_wire::endpoint_scores_field;
 
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
@@ -272,8 +272,7 @@ impl Proxy for Envoy<'_, '_> {
 
     fn send_response(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()> {
         let headers = headers.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        self.reply =
-            Some(LocalReply { status, headers, body: body.to_vec(), details: "endpoint_picker_rejected" });
+        self.reply = Some(LocalReply { status, headers, body: body.to_vec(), details: REJECTED_DETAILS });
         Ok(())
     }
 

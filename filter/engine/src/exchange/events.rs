@@ -93,9 +93,12 @@ impl Exchange {
         proxy: &mut impl Proxy,
         end_of_stream: bool,
     ) {
-        if self.progress != Progress::Answered
-            && let Err(error) = self.begin_answer(pool, proxy, !end_of_stream)
-        {
+        let begun = if self.is_answered() {
+            self.explain_overflow(pool, proxy, !end_of_stream)
+        } else {
+            self.begin_answer(pool, proxy, !end_of_stream)
+        };
+        if let Err(error) = begun {
             log::error!("{error}; the answer passes unchanged");
             self.response.restore = None;
         }

@@ -29,6 +29,8 @@ pub(super) struct Response {
     is_streamed: bool,
     /// The labels of its tokens until it begins, if those are counted.
     pub(super) models: Option<Labels>,
+    /// The body that the client gets in the place of the proxy's.
+    pub(super) replacement: Option<Vec<u8>>,
     /// Its tokens are read for the queue's policies, too.
     pub(super) counts_service: bool,
     tokens: Option<AnswerTokens>,
@@ -66,6 +68,13 @@ impl Response {
         metrics: &mut Metrics<M>,
         is_last: bool,
     ) {
+        if let Some(body) = &mut self.replacement {
+            // What follows is dropped.
+            if let Err(error) = proxy.replace_response_chunk(&core::mem::take(body)) {
+                log::error!("{error}; an error keeps the proxy's text");
+            }
+            return;
+        }
         if let Some(since) = self.awaited_since.take()
             && let Ok(now) = proxy.now()
         {

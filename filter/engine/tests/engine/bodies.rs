@@ -278,3 +278,39 @@ fn a_request_that_is_held_in_vain_is_answered_with_the_reason() {
     assert!(request.rejection().body.contains("does not pass the request's body on"));
     assert_eq!(fixture.counted("rejected|503"), 1);
 }
+
+#[test]
+fn a_body_that_exceeds_the_proxys_buffer_gets_the_filters_error() {
+    let plain = &[(":status", "413"), ("content-type", "text/plain"), ("content-length", "17")];
+    let mut fixture = Fixture::new();
+    let mut request = fixture.request(CHAT, &[]);
+    request.head(&mut fixture);
+    request.body(&mut fixture, b"{", false);
+    request.proxy.details = "request_payload_too_large";
+    request.answer(&mut fixture, 0, plain);
+    let body = request.chunk(&mut fixture, "Payload Too Large", true);
+    let error: Value = serde_json::from_str(&body).unwrap();
+    assert!(error["error"]["message"].as_str().unwrap().contains("33554432 bytes"), "{body}");
+    assert_eq!(request.proxy.response_header("content-type"), Some("application/json"));
+    assert_eq!(request.proxy.response_header("content-length"), Some(body.len().to_string().as_str()));
+    assert_eq!(fixture.counted("rejected|413"), 1);
+    // The filter answers too, and the proxy's answer comes first.
+    let mut fixture = Fixture::with_config(&small_limits());
+    let mut request = fixture.request(CHAT, &[]);
+    request.head(&mut fixture);
+    request.body(&mut fixture, &[b' '; 9000], false);
+    assert_eq!(request.rejection().status, 413);
+    request.proxy.details = "endpoint_picker_rejected";
+    request.answer(&mut fixture, 0, plain);
+    assert!(request.chunk(&mut fixture, "Payload Too Large", true).contains("8192 bytes"));
+    assert_eq!(fixture.counted("rejected|413"), 1);
+    // A server's own 413, and a buffer of another filter.
+    let mut routed = fixture.routed();
+    routed.answer(&mut fixture, 1, plain);
+    assert_eq!(routed.chunk(&mut fixture, "Payload Too Large", true), "Payload Too Large");
+    let mut routed = fixture.routed();
+    routed.proxy.details = "request_payload_too_large";
+    routed.answer(&mut fixture, 1, plain);
+    assert_eq!(routed.chunk(&mut fixture, "Payload Too Large", true), "Payload Too Large");
+    assert_eq!(fixture.counted("rejected|413"), 1);
+}

@@ -1,6 +1,7 @@
 //! Every call to Envoy, as a function that returns a `Result`.
 
 mod envoy;
+mod local_response;
 mod metrics;
 mod request;
 mod root;

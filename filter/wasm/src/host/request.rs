@@ -6,11 +6,12 @@ use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker_engine::metadata::Metadata;
-use endpoint_picker_engine::proxy::{Proxy, Result};
+use endpoint_picker_engine::proxy::{Proxy, REJECTED_DETAILS, Result};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, Bytes, MapType};
 
 use super::envoy::{self, Envoy, refused};
+use super::local_response;
 
 /// The name of the request's state that marks it as picked. Only filters see it, so a client cannot set it.
 const PICKED_FOR: &str = "endpoint-picker.pool";
@@ -91,8 +92,7 @@ impl Proxy for Envoy {
     }
 
     fn send_response(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()> {
-        hostcalls::send_http_response(status.into(), headers.to_vec(), Some(body))
-            .map_err(refused("send_http_response"))
+        local_response::send(status, headers, body, REJECTED_DETAILS)
     }
 
     fn upstream_address(&self) -> Result<Option<SocketAddr>> {

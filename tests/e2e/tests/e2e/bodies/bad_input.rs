@@ -6,7 +6,9 @@ use endpoint_picker_e2e::fixture::{
 use endpoint_picker_harness::client::{self, Ending};
 use endpoint_picker_harness::stack::Stack;
 use futures_util::future::join_all;
-use reqwest::StatusCode;
+use futures_util::stream;
+use reqwest::{Body, StatusCode};
+use std::convert::Infallible;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,8 +102,17 @@ async fn a_body_above_the_limit_is_answered_413() {
     let before = faults(&stack).await;
     let body = format!(r#"{{"prompt":"{}","model":"m"}}"#, "x".repeat(33 << 20));
     for client in [client::http1(), client::h2c()] {
-        let response = client.post(stack.url(TEXT)).body(body.clone()).send().await.unwrap();
-        assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        for size in [body.len(), 1 << 14] {
+            let pieces: Vec<_> =
+                body.as_bytes().chunks(size).map(|it| Ok::<_, Infallible>(it.to_vec())).collect();
+            let chunked = Body::wrap_stream(stream::iter(pieces));
+            for body in [body.clone().into(), chunked] {
+                let response = client.post(stack.url(TEXT)).body(body).send().await.unwrap();
+                assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+                let message = openai_error(response.status(), &response.text().await.unwrap());
+                assert!(message.contains("33554432 bytes"), "{message}");
+            }
+        }
         assert_a_good_request_works(&stack, &client::http1()).await;
     }
     assert_eq!(faults(&stack).await, before);

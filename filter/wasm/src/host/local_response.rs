@@ -1,0 +1,57 @@
+//! Answers of the filter in the place of a server's.
+//!
+//! The SDK's call passes no details of the response code, so Envoy's function is declared here once more.
+
+#![expect(unsafe_code, reason = "Envoy's function takes pointers")]
+
+use endpoint_picker_engine::proxy::{ProxyError, Result};
+use proxy_wasm::types::Status;
+
+/// No gRPC status.
+const NO_GRPC_STATUS: i32 = -1;
+
+#[link(wasm_import_module = "env")]
+unsafe extern "C" {
+    fn proxy_send_local_response(
+        status: u32,
+        details: *const u8,
+        details_length: usize,
+        body: *const u8,
+        body_length: usize,
+        headers: *const u8,
+        headers_length: usize,
+        grpc_status: i32,
+    ) -> Status;
+}
+
+/// Has Envoy answer the request. `details` are for `%RESPONSE_CODE_DETAILS%` of the access log.
+pub(super) fn send(status: u16, headers: &[(&str, &str)], body: &[u8], details: &str) -> Result<()> {
+    let headers = packed(headers);
+    // SAFETY: Envoy reads the bytes during the call only.
+    let status = unsafe {
+        proxy_send_local_response(
+            status.into(),
+            details.as_ptr(),
+            details.len(),
+            body.as_ptr(),
+            body.len(),
+            headers.as_ptr(),
+            headers.len(),
+            NO_GRPC_STATUS,
+        )
+    };
+    match status {
+        Status::Ok => Ok(()),
+        status => Err(ProxyError { call: "send_local_response", status: format!("{status:?}") }),
+    }
+}
+
+/// Pairs as proxy-wasm encodes them: their number and the lengths of all names and values, then these, each with a zero byte behind it.
+fn packed(headers: &[(&str, &str)]) -> Vec<u8> {
+    let length = |text: &str| u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let count = u32::try_from(headers.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let lengths = headers.iter().flat_map(|(name, value)| [length(name), length(value)]).flatten();
+    let texts = headers.iter().flat_map(|(name, value)| [name, value]);
+    let texts = texts.flat_map(|text| text.bytes().chain([0]));
+    count.into_iter().chain(lengths).chain(texts).collect()
+}
