@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::FailureMode;
 use endpoint_picker::period::Period;
-use endpoint_picker::pool::Endpoint;
+use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 
 use crate::comparison::{Comparison, PickAddresses};
@@ -33,6 +33,8 @@ pub struct PoolInUse<S, M: MetricSink> {
     pub(crate) store: S,
     pub(crate) draws: Draws,
     elsewhere: ElsewhereWatch,
+    /// The endpoints of which picks may be counted.
+    picked_pool: Arc<Pool>,
     /// Until the metrics are flushed next.
     flush_pause: Period,
 }
@@ -55,6 +57,7 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
             store,
             draws: Draws::new(seed),
             elsewhere: ElsewhereWatch::default(),
+            picked_pool: Arc::default(),
             flush_pause: Period::default(),
         }
     }
@@ -163,12 +166,17 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
     /// Once a second, adds this worker's counts to the proxy's counters. With `is_leader`, this worker also sets the gauges that are
     /// the same for all workers.
     pub fn publish_metrics(&mut self, is_leader: bool, now: Duration) {
-        let Self { store, metrics, elsewhere, flush_pause, .. } = self;
+        let Self { store, metrics, elsewhere, picked_pool, flush_pause, .. } = self;
         if flush_pause.contains(now) {
             return;
         }
         *flush_pause = Period::new(now, FLUSH_PERIOD);
         metrics.flush();
+        let view = store.view();
+        if !Arc::ptr_eq(view.pool(), picked_pool) {
+            metrics.keep_picks(view.pool().endpoints().iter().map(Endpoint::printed_address));
+            *picked_pool = Arc::clone(view.pool());
+        }
         if is_leader {
             if let Some(requests) = elsewhere.watch(metrics.served_elsewhere.value(), now) {
                 log::warn!(
@@ -178,7 +186,6 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
                     self.config.pool
                 );
             }
-            let view = store.view();
             // Gauges are set after the read, because a store may hold a lock during it.
             let (pool, loads) =
                 store.read(|ledger| (Arc::clone(ledger.pool()), ledger.own_loads().collect::<Vec<_>>()));

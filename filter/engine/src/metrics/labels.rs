@@ -4,7 +4,7 @@
 const SEPARATOR: char = '|';
 
 /// The value of series beyond the limit of a metric.
-const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 
 /// Characters of a value that are kept.
 const LONGEST_VALUE: usize = 128;
@@ -28,17 +28,24 @@ impl Labels {
         for value in values {
             suffix.push(SEPARATOR);
             let is_kept = |byte: u8| byte.is_ascii_graphic() && byte != SEPARATOR as u8;
-            if value.len() <= LONGEST_VALUE && value.bytes().all(is_kept) {
+            let has_empty_part = value.ends_with('.') || value.contains("..");
+            if value.len() <= LONGEST_VALUE && value.bytes().all(is_kept) && !has_empty_part {
                 suffix.push_str(value);
                 continue;
             }
-            let letters = value.chars().take(LONGEST_VALUE);
-            suffix.extend(letters.map(|it| if it.is_control() || it == SEPARATOR { '_' } else { it }));
+            let mut letters = value.chars().take(LONGEST_VALUE).peekable();
+            while let Some(letter) = letters.next() {
+                // Envoy cuts a dot at the end of a name, and with it the label.
+                let is_empty_part = letter == '.' && letters.peek().is_none_or(|&next| next == '.');
+                let is_replaced = letter.is_control() || letter == SEPARATOR || is_empty_part;
+                suffix.push(if is_replaced { '_' } else { letter });
+            }
         }
     }
 
     /// The same number of values, all [`OTHER`].
-    pub(crate) fn other(&self) -> Self {
+    #[must_use]
+    pub fn other(&self) -> Self {
         Self::new(&vec![OTHER; self.values().count()])
     }
 

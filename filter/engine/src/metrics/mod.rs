@@ -20,7 +20,8 @@ use tokens::TokenMetrics;
 
 use crate::form::{Form, VERSION};
 
-pub use labels::Labels;
+pub use labels::{Labels, OTHER};
+pub use series::MAX_SERIES;
 pub use sharing::SharingCounts;
 pub(crate) use sink::{Counter, Gauge, Histogram};
 pub use sink::{Metric, MetricKind, MetricSink};
@@ -28,10 +29,10 @@ pub(crate) use tokens::AnswerUsage;
 pub use totals::Totals;
 
 /// The label with an endpoint's `ip:port`.
-const ENDPOINT: &str = "endpoint";
+pub const ENDPOINT: &str = "endpoint";
 
 /// The label with the model that serves.
-const TARGET_MODEL: &str = "target_model";
+pub const TARGET_MODEL: &str = "target_model";
 
 /// The labels with the client's model and the one that serves.
 const MODELS: &[&str] = &["model_name", TARGET_MODEL];
@@ -273,6 +274,11 @@ impl<M: MetricSink> Metrics<M> {
     pub(crate) fn remove_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a str> + Clone) {
         self.in_flight_requests.remove(endpoints.clone());
         self.in_flight_tokens.remove(endpoints);
+    }
+
+    /// Forgets the picks of endpoints that left the pool.
+    pub(crate) fn keep_picks<'a>(&mut self, endpoints: impl Iterator<Item = &'a str>) {
+        self.picks.keep(endpoints);
     }
 
     /// Sets the gauges of the loads in flight, of all workers, by the endpoints' `ip:port`.

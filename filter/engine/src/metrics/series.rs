@@ -1,14 +1,15 @@
 //! Metrics with labels.
 //!
-//! A worker keeps at most [`MAX_SERIES`] series of one metric, as the EPP does; the rest is added up under the value `other`.
+//! A worker keeps at most [`MAX_SERIES`] series of one metric, as the EPP does; the rest is added up under the value `other`. The sink bounds
+//! the series of models in the same way for all workers together.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::labels::Labels;
 use super::sink::{Counter, Gauge, Histogram, MetricSink};
 
 /// Series of one metric, without the one of the rest.
-pub(crate) const MAX_SERIES: usize = 1000;
+pub const MAX_SERIES: usize = 1000;
 
 /// One metric for each combination of values, made when it is needed first.
 #[derive(Debug)]
@@ -57,6 +58,18 @@ impl<M: MetricSink> LabelledCounter<M> {
     /// Adds the pending counts to the proxy's counters.
     pub(crate) fn flush(&self) {
         self.series.by_labels.values().for_each(Counter::flush);
+    }
+
+    /// Forgets the counters of all other values of its one label, after a last flush, so that new values get theirs.
+    pub(crate) fn keep<'a>(&mut self, values: impl Iterator<Item = &'a str>) {
+        let kept: HashSet<String> = values.map(|value| Labels::new(&[value]).suffix().to_owned()).collect();
+        self.series.by_labels.retain(|suffix, counter| {
+            let is_kept = kept.contains(suffix);
+            if !is_kept {
+                counter.flush();
+            }
+            is_kept
+        });
     }
 }
 

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use endpoint_picker_wire::v1;
+
 use crate::fixture::{Fixture, START, TEXT, fewest_waiting, topology};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -69,7 +71,7 @@ fn every_worker_sets_the_gauges_of_an_endpoint_that_left_to_zero() {
 #[test]
 fn a_prompts_blocks_are_counted_with_those_that_were_sent_before() {
     let mut fixture = Fixture::without_snapshot(&serde_json::json!({}));
-    fixture.adopt(topology(&[1], endpoint_picker_wire::v1::Policy::default()), &[0]);
+    fixture.adopt(topology(&[1], v1::Policy::default()), &[0]);
     let body = serde_json::json!({"model": "m", "prompt": "0123456789abcdef".repeat(64)}).to_string();
     fixture.post(TEXT, &[], &body);
     fixture.post(TEXT, &[], &body);
@@ -118,4 +120,33 @@ fn polls_are_counted() {
     fixture.pool.metrics.count_snapshots(1);
     fixture.pool.metrics.count_failed_polls(2);
     assert_eq!((fixture.counted("snapshots"), fixture.counted("snapshot_failures")), (1, 2));
+}
+
+#[test]
+fn the_name_of_a_model_has_no_empty_part() {
+    let mut fixture = Fixture::new();
+    for model in ["..", ".", "a..b.", "llama-3.1", ".hidden"] {
+        let body = format!(r#"{{"model": "{model}", "prompt": "hi"}}"#);
+        fixture.post(TEXT, &[], &body).exchange.end(&mut fixture.pool);
+    }
+    fixture.pool.publish_metrics(false, START);
+    for label in ["__", "_", "a_.b_", "llama-3.1", ".hidden"] {
+        assert_eq!(fixture.sink.get(&format!("model_requests|{label}|{label}")), 1, "{label}");
+    }
+}
+
+#[test]
+fn endpoints_that_come_and_go_have_names_of_their_own() {
+    const MORE_THAN_SERIES: u32 = 1100;
+    let mut fixture = Fixture::new();
+    for round in 0..MORE_THAN_SERIES {
+        let [_, _, high, low] = round.to_be_bytes();
+        let address = format!("10.1.{high}.{low}:8000");
+        let endpoint = v1::Endpoint { name: format!("pod-{round}"), address, labels: vec![] };
+        let endpoints = v1::Topology { endpoints: vec![endpoint], ..topology(&[], fewest_waiting()) };
+        fixture.adopt(endpoints, &[0]);
+        fixture.post(TEXT, &[], r#"{"model": "m", "prompt": "hi"}"#).exchange.end(&mut fixture.pool);
+        fixture.pool.publish_metrics(true, START + (round + 1) * SECOND);
+    }
+    assert_eq!((fixture.sink.get("picks|other"), fixture.sink.get("picks|10.1.4.75:8000")), (0, 1));
 }

@@ -111,13 +111,13 @@ impl Flusher {
             publisher.publish();
         }
         let series = REGISTRY.all_series();
-        for series in &series {
+        for series in series.values() {
             if let Some(amount) = series.take_change(is_full) {
                 self.write(writer, series.definition, &series.values, amount);
             }
         }
         for ((place, value), count) in REGISTRY.take_recorded().into_iter().flatten() {
-            if let Some(series) = series.get(place) {
+            if let Some(series) = series.get(&place) {
                 // Envoy takes one value at a time.
                 (0..count).for_each(|_| self.write(writer, series.definition, &series.values, value));
             }

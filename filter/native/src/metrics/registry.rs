@@ -1,9 +1,10 @@
 //! All metrics of the process.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Weak};
 
-use endpoint_picker_engine::metrics::MetricKind;
+use endpoint_picker_engine::metrics::{ENDPOINT, MAX_SERIES, MetricKind, OTHER};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
@@ -35,7 +36,23 @@ pub(crate) struct SeriesCell {
     is_known: AtomicBool,
 }
 
+impl Definition {
+    fn is_of_endpoints(&self) -> bool {
+        self.labels == [ENDPOINT]
+    }
+}
+
 impl SeriesCell {
+    /// The metric of the series' pool.
+    fn family(&self) -> (usize, String) {
+        (self.definition, self.values.first().cloned().unwrap_or_default())
+    }
+
+    /// Whether Envoy has its amount.
+    fn is_flushed(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed) && self.flushed.load(Ordering::Relaxed) == self.amount()
+    }
+
     pub(super) fn amount(&self) -> u64 {
         self.amount.load(Ordering::Relaxed)
     }
@@ -77,8 +94,36 @@ pub(super) struct Registry {
 #[derive(Debug, Default)]
 struct Tables {
     definitions: Vec<Definition>,
-    series: Vec<Arc<SeriesCell>>,
-    by_values: HashMap<(usize, Vec<String>), (usize, Arc<SeriesCell>)>,
+    /// By their places, which are not used again.
+    series: BTreeMap<usize, Arc<SeriesCell>>,
+    next_place: usize,
+    /// The places by definition and values.
+    places: HashMap<(usize, Vec<String>), usize>,
+    /// The number of series of a definition and pool.
+    counts: HashMap<(usize, String), usize>,
+}
+
+impl Tables {
+    fn find(&self, definition: usize, values: &[String]) -> Option<(usize, Arc<SeriesCell>)> {
+        let place = *self.places.get(&(definition, values.to_vec()))?;
+        Some((place, Arc::clone(self.series.get(&place)?)))
+    }
+
+    fn is_full(&self, definition: usize, values: &[String]) -> bool {
+        let is_of_endpoints = self.definitions.get(definition).is_some_and(Definition::is_of_endpoints);
+        let family = (definition, values.first().cloned().unwrap_or_default());
+        !is_of_endpoints && self.counts.get(&family).is_some_and(|&count| count >= MAX_SERIES)
+    }
+
+    fn add(&mut self, cell: SeriesCell) -> (usize, Arc<SeriesCell>) {
+        let place = self.next_place;
+        self.next_place += 1;
+        *self.counts.entry(cell.family()).or_default() += 1;
+        self.places.insert((cell.definition, cell.values.clone()), place);
+        let cell = Arc::new(cell);
+        self.series.insert(place, Arc::clone(&cell));
+        (place, cell)
+    }
 }
 
 impl Registry {
@@ -97,33 +142,51 @@ impl Registry {
         self.tables.lock().definitions.clone()
     }
 
-    /// The series with these values, the pool first, and its place.
+    /// The series with these values, the pool first, and its place. All workers together have [`MAX_SERIES`] series of a metric and pool,
+    /// and the one of all others, unless it is by endpoint: the pool bounds these.
     pub(super) fn series(
         &self,
         definition: usize,
         kind: MetricKind,
         values: &[String],
     ) -> (usize, Arc<SeriesCell>) {
-        let Tables { series, by_values, .. } = &mut *self.tables.lock();
-        let place = series.len();
-        let new_cell = || {
-            let cell = Arc::new(SeriesCell {
-                definition,
-                kind,
-                values: values.to_vec(),
-                amount: AtomicU64::new(0),
-                flushed: AtomicU64::new(0),
-                is_known: AtomicBool::new(false),
-            });
-            series.push(Arc::clone(&cell));
-            (place, cell)
-        };
-        by_values.entry((definition, values.to_vec())).or_insert_with(new_cell).clone()
+        let tables = &mut *self.tables.lock();
+        let mut values = values.to_vec();
+        if let Some(found) = tables.find(definition, &values) {
+            return found;
+        }
+        if tables.is_full(definition, &values) {
+            values.iter_mut().skip(1).for_each(|value| OTHER.clone_into(value));
+            if let Some(found) = tables.find(definition, &values) {
+                return found;
+            }
+        }
+        tables.add(SeriesCell {
+            definition,
+            kind,
+            values,
+            amount: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            is_known: AtomicBool::new(false),
+        })
     }
 
-    /// All series, by their places.
-    pub(super) fn all_series(&self) -> Vec<Arc<SeriesCell>> {
-        self.tables.lock().series.clone()
+    /// All series, by their places. Those of endpoints that no worker uses any more, and of which Envoy has everything, are forgotten: Envoy
+    /// keeps their last values until its configuration changes.
+    pub(super) fn all_series(&self) -> BTreeMap<usize, Arc<SeriesCell>> {
+        let Tables { definitions, series, places, counts, .. } = &mut *self.tables.lock();
+        series.retain(|_, cell| {
+            let is_of_endpoint = definitions.get(cell.definition).is_some_and(Definition::is_of_endpoints);
+            let is_kept = !is_of_endpoint || Arc::strong_count(cell) > 1 || !cell.is_flushed();
+            if !is_kept {
+                places.remove(&(cell.definition, cell.values.clone()));
+                if let Some(count) = counts.get_mut(&cell.family()) {
+                    *count = count.saturating_sub(1);
+                }
+            }
+            is_kept
+        });
+        series.clone()
     }
 
     /// A place for the values of one worker's histograms.
@@ -139,5 +202,64 @@ impl Registry {
     pub(super) fn take_recorded(&self) -> Vec<Recorded> {
         let recorders: Vec<_> = self.recorders.lock().iter().filter_map(Weak::upgrade).collect();
         recorders.into_iter().map(|recorder| core::mem::take(&mut *recorder.lock())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pool: &str, model: usize) -> [String; 2] {
+        [pool.to_owned(), model.to_string()]
+    }
+
+    fn flush(registry: &Registry) {
+        for cell in registry.all_series().values() {
+            let _ = cell.take_change(false);
+        }
+    }
+
+    fn define(registry: &Registry, labels: &'static [&'static str]) -> usize {
+        registry.definition(Definition { kind: MetricKind::Counter, name: "requests", labels })
+    }
+
+    #[test]
+    fn all_workers_together_have_a_thousand_series_of_a_pools_metric() {
+        let registry = Registry::default();
+        let models = define(&registry, &["model_name"]);
+        for worker in 0..4 {
+            for model in 0..MAX_SERIES {
+                registry
+                    .series(models, MetricKind::Counter, &values("p", worker * MAX_SERIES + model))
+                    .1
+                    .add(1);
+            }
+        }
+        let series = registry.all_series();
+        assert_eq!(series.len(), MAX_SERIES + 1);
+        let other = series.values().find(|cell| cell.values[1] == OTHER).unwrap();
+        assert_eq!(other.amount(), 3 * MAX_SERIES as u64);
+        registry.series(models, MetricKind::Counter, &values("another", 1));
+        assert_eq!(registry.all_series().len(), MAX_SERIES + 2, "another pool has its own");
+    }
+
+    #[test]
+    fn endpoints_that_no_worker_uses_are_forgotten_once_envoy_has_their_counts() {
+        let registry = Registry::default();
+        let picks = define(&registry, &[ENDPOINT]);
+        let mut used = None;
+        for endpoint in 0..3 * MAX_SERIES {
+            let (_, cell) = registry.series(picks, MetricKind::Counter, &values("p", endpoint));
+            cell.add(1);
+            assert_ne!(cell.values[1], OTHER, "new endpoints have their own names");
+            used = Some(cell);
+            if endpoint % 100 == 0 {
+                flush(&registry);
+            }
+        }
+        flush(&registry);
+        assert_eq!(registry.all_series().len(), 1);
+        drop(used);
+        assert_eq!(registry.all_series().len(), 0);
     }
 }
