@@ -18,7 +18,7 @@ mod split;
 pub use inference_models::{InferenceModel, InferenceModels};
 pub use model_in_body::{name_model, name_model_in_form};
 pub use objectives::Objectives;
-pub use rewrites::{RewriteRule, Rewrites};
+pub use rewrites::{REWRITE_HEADERS, RewriteRule, Rewrites};
 pub use split::Target;
 
 use core::time::Duration;

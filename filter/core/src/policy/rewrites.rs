@@ -7,7 +7,7 @@ use crate::headers::Headers;
 use crate::rng::Rng;
 
 /// The header in which an earlier filter names the model, and its older spelling.
-const HEADERS: [&str; 2] = ["x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"];
+pub const REWRITE_HEADERS: [&str; 2] = ["x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"];
 
 /// A rule of an `InferenceModelRewrite`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,14 +62,14 @@ impl Rewrites {
 
     /// Whether any client's model may be replaced.
     pub(super) fn may_apply(&self, headers: Headers<'_>) -> bool {
-        !self.rules.is_empty() || headers.get_either(HEADERS).is_some()
+        !self.rules.is_empty() || headers.get_either(REWRITE_HEADERS).is_some()
     }
 
     /// Whether the client's model `asked` is replaced.
     pub(super) fn applies(&self, headers: Headers<'_>, asked: &str) -> bool {
         self.by_model.contains_key(asked)
             || self.for_others.is_some()
-            || headers.get_either(HEADERS).is_some_and(|named| named != asked)
+            || headers.get_either(REWRITE_HEADERS).is_some_and(|named| named != asked)
     }
 
     /// The model in the place of the client's model `asked`: by the rule for it, else by the rule for every model, else by
@@ -81,7 +81,7 @@ impl Rewrites {
         rng: &mut dyn Rng,
     ) -> Option<Rewritten<'a>> {
         let Some(rule) = self.by_model.get(asked).copied().or(self.for_others) else {
-            return headers.get_either(HEADERS).map(|model| Rewritten { model, resource: None });
+            return headers.get_either(REWRITE_HEADERS).map(|model| Rewritten { model, resource: None });
         };
         let Rule { resource, split } = self.rules.get(rule)?;
         Some(Rewritten { model: split.draw(rng).unwrap_or_default(), resource: Some(resource) })

@@ -291,16 +291,23 @@ fn paths_that_are_not_normalized() {
 fn headers_that_clients_can_set() {
     let mut envoy = Recorded::native();
     remove(envoy.manager(), "early_header_mutation_extensions");
-    let fix = "mutations: [{remove: x-gateway-destination-endpoint}]";
-    envoy.assert_finds(Error, "clients can set x-gateway-destination-endpoint:", "listener inference", fix);
+    let problem = "clients can set x-gateway-destination-endpoint, x-llm-d-model-name-rewrite, x-gateway-model-name-rewrite:";
+    let fix = "mutations: [{remove: x-gateway-destination-endpoint}, {remove: x-llm-d-model-name-rewrite}, ";
+    envoy.assert_finds(Error, problem, "listener inference", fix);
 
     // The wasm filter's other headers count where a filter copies them.
     let mut envoy = Recorded::wasm();
-    let mutations = "/early_header_mutation_extensions/0/typed_config/mutations";
-    *envoy.manager().pointer_mut(mutations).unwrap() = json!([{"remove": "X-Gateway-Destination-Endpoint"}]);
-    let problem =
-        "x-endpoint-picker-fallback, x-gateway-destination-endpoint-scores, x-endpoint-picker-explanation";
-    envoy.assert_finds(Error, problem, "listener inference", "{remove: x-endpoint-picker-fallback}");
+    let place = "/early_header_mutation_extensions/0/typed_config/mutations";
+    let mutations = envoy.manager().pointer_mut(place).unwrap().as_array_mut().unwrap();
+    mutations[0] = json!({"remove": "X-Gateway-Destination-Endpoint"});
+    mutations.drain(1..4);
+    let problem = "clients can set x-endpoint-picker-fallback, x-gateway-destination-endpoint-scores, x-endpoint-picker-explanation:";
+    envoy.assert_finds(Error, problem, "listener inference", "[{remove: x-endpoint-picker-fallback}, ");
+
+    let mut envoy = Recorded::wasm();
+    envoy.manager().pointer_mut(place).unwrap().as_array_mut().unwrap().pop();
+    let problem = "clients can set x-gateway-model-name-rewrite: they choose a model";
+    envoy.assert_finds(Warning, problem, "listener inference", "unless a gateway in front");
 }
 
 #[test]

@@ -1,28 +1,37 @@
 //! Checks of what clients may send.
 
+use endpoint_picker::policy::REWRITE_HEADERS;
 use endpoint_picker_engine::headers::{DESTINATION, EXPLANATION, FALLBACK, SCORES};
 
 use super::super::facts::Facts;
 use super::super::managers::Manager;
 use super::super::report::Finding;
 
-/// Headers by which a client could choose its server.
+/// Headers by which a client could choose its server or its model.
 pub(super) fn headers(facts: &Facts) -> Option<Vec<Finding>> {
     let findings = facts.managers.iter().filter_map(|manager| {
-        let headers = required(manager).into_iter().filter(|header| !manager.settings.removes_early(header));
-        let headers: Vec<_> = headers.collect();
+        let is_kept = |header: &&str| !manager.settings.removes_early(header);
+        let steering: Vec<_> = required(manager).into_iter().filter(is_kept).collect();
+        let models = REWRITE_HEADERS.into_iter().filter(is_kept);
+        let headers: Vec<_> = steering.iter().copied().chain(models).collect();
+        let (first, names) = (headers.first()?, headers.join(", "));
         let removals: Vec<_> = headers.iter().map(|header| format!("{{remove: {header}}}")).collect();
-        (!headers.is_empty()).then(|| {
-            Finding::error(
-                format!("listener {}, early_header_mutation_extensions", manager.listener),
-                format!(
-                    "clients can set {}: on a route without the picker they choose their server",
-                    headers.join(", ")
-                ),
-                format!(
-                    "add a HeaderMutation to early_header_mutation_extensions with mutations: [{}]",
-                    removals.join(", ")
-                ),
+        let removals = removals.join(", ");
+        let place = format!("listener {}, early_header_mutation_extensions", manager.listener);
+        let fix =
+            format!("add a HeaderMutation to early_header_mutation_extensions with mutations: [{removals}]");
+        Some(if steering.contains(first) {
+            let problem =
+                format!("clients can set {names}: on a route without the picker they choose their server");
+            Finding::error(place, problem, fix)
+        } else {
+            let problem = format!(
+                "clients can set {names}: they choose a model in place of that in the body, past the 404"
+            );
+            Finding::warning(
+                place,
+                problem,
+                format!("{fix}, unless a gateway in front that names models is the only client"),
             )
         })
     });
