@@ -23,15 +23,20 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 11] = [
+const ASSETS: [Asset; 16] = [
     asset!("/", "text/html; charset=utf-8", "assets/index.html"),
     asset!("/page/page.css", "text/css; charset=utf-8", "assets/page.css"),
     asset!("/page/main.js", "text/javascript; charset=utf-8", "assets/main.js"),
     asset!("/page/agent.js", "text/javascript; charset=utf-8", "assets/agent.js"),
     asset!("/page/charts.js", "text/javascript; charset=utf-8", "assets/charts.js"),
+    asset!("/page/columns.js", "text/javascript; charset=utf-8", "assets/columns.js"),
     asset!("/page/details.js", "text/javascript; charset=utf-8", "assets/details.js"),
+    asset!("/page/formats.js", "text/javascript; charset=utf-8", "assets/formats.js"),
+    asset!("/page/lists.js", "text/javascript; charset=utf-8", "assets/lists.js"),
     asset!("/page/queue.js", "text/javascript; charset=utf-8", "assets/queue.js"),
+    asset!("/page/rows.js", "text/javascript; charset=utf-8", "assets/rows.js"),
     asset!("/page/table.js", "text/javascript; charset=utf-8", "assets/table.js"),
+    asset!("/page/tiles.js", "text/javascript; charset=utf-8", "assets/tiles.js"),
     asset!("/page/icon.svg", "image/svg+xml", "assets/icon.svg"),
     asset!("/page/uplot.js", "text/javascript; charset=utf-8", "vendor/uplot/uPlot.iife.min.js"),
     asset!("/page/uplot.css", "text/css; charset=utf-8", "vendor/uplot/uPlot.min.css"),

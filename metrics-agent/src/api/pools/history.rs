@@ -37,6 +37,8 @@ pub struct History {
 struct PoolHistory {
     times: VecDeque<Duration>,
     endpoints: BTreeMap<String, Series>,
+    /// Requests that wait in the proxies' queues, by priority, in the same form.
+    queued: BTreeMap<i32, VecDeque<f32>>,
 }
 
 /// One number for each of [`PoolHistory::times`]; NaN, and null in JSON, where there was no value.
@@ -54,6 +56,7 @@ struct Series {
 struct HistoryJson<'a> {
     ages_ms: Vec<u128>,
     endpoints: &'a BTreeMap<String, Series>,
+    queued: &'a BTreeMap<i32, VecDeque<f32>>,
 }
 
 impl History {
@@ -101,7 +104,7 @@ impl History {
         let empty = PoolHistory::default();
         let history = pools.get(pool).unwrap_or(&empty);
         let ages_ms = history.times.iter().map(|at| now.saturating_sub(*at).as_millis()).collect();
-        let json = HistoryJson { ages_ms, endpoints: &history.endpoints };
+        let json = HistoryJson { ages_ms, endpoints: &history.endpoints, queued: &history.queued };
         serde_json::to_string(&json).expect("numbers under text keys are always JSON")
     }
 }
@@ -117,7 +120,15 @@ impl PoolHistory {
         }
         // Endpoints without a new point have left.
         self.endpoints.retain(|_, series| series.waiting.len() == before + 1);
+        for band in status.queue.iter().flat_map(|queue| &queue.bands) {
+            let queued = self.queued.entry(band.priority).or_insert_with(|| unknown(before));
+            queued.push_back(band.requests as f32);
+        }
+        self.queued.retain(|_, queued| queued.len() == before + 1);
         if self.times.len() > MAX_POINTS {
+            for queued in self.queued.values_mut() {
+                queued.pop_front();
+            }
             self.times.pop_front();
             self.endpoints.values_mut().for_each(Series::drop_oldest);
         }
@@ -126,7 +137,7 @@ impl PoolHistory {
 
 impl Series {
     fn unknown(points: usize) -> Self {
-        let values: VecDeque<f32> = core::iter::repeat_n(f32::NAN, points).collect();
+        let values = unknown(points);
         Self {
             waiting: values.clone(),
             running: values.clone(),
@@ -155,6 +166,10 @@ impl Series {
     }
 }
 
+fn unknown(points: usize) -> VecDeque<f32> {
+    core::iter::repeat_n(f32::NAN, points).collect()
+}
+
 /// As exact as a chart needs, and short in JSON.
 #[expect(clippy::cast_possible_truncation, reason = "a chart needs no more")]
 fn thousandths(value: Option<f64>) -> f32 {
@@ -165,6 +180,7 @@ fn thousandths(value: Option<f64>) -> f32 {
 mod tests {
     use super::*;
     use crate::api::pools::status::TrafficStatus;
+    use crate::api::queues::status::{BandStatus, QueueStatus};
 
     fn endpoint(name: &str, waiting: u64) -> EndpointStatus {
         EndpointStatus {
@@ -216,7 +232,30 @@ mod tests {
         history.add(&[pool(vec![endpoint("b", 8)])]);
         assert!(parsed(&history)["endpoints"].get("a").is_none());
         history.add(&[]);
-        assert_eq!(parsed(&history), serde_json::json!({"ages_ms": [], "endpoints": {}}));
+        assert_eq!(parsed(&history), serde_json::json!({"ages_ms": [], "endpoints": {}, "queued": {}}));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_queue_is_kept_by_priority_as_long_as_there_is_one() {
+        let history = History::new(Clock::start());
+        let queue = |bands: &[(i32, u64)]| {
+            let band = |&(priority, requests): &_| BandStatus { priority, requests, ..BandStatus::default() };
+            let queue = QueueStatus { bands: bands.iter().map(band).collect(), ..QueueStatus::default() };
+            PoolStatus { queue: Some(queue), ..pool(vec![]) }
+        };
+        history.add(&[queue(&[(0, 7)])]);
+        history.add(&[queue(&[(10, 2), (0, 8)])]);
+        assert_eq!(parsed(&history)["queued"], serde_json::json!({"0": [7.0, 8.0], "10": [null, 2.0]}));
+        for _ in 0..MAX_POINTS {
+            history.add(&[queue(&[(0, 9)])]);
+        }
+        let queued = &parsed(&history)["queued"];
+        assert_eq!(
+            (queued["0"].as_array().unwrap().len(), &queued["10"]),
+            (MAX_POINTS, &serde_json::Value::Null)
+        );
+        history.add(&[pool(vec![])]);
+        assert_eq!(parsed(&history)["queued"], serde_json::json!({}));
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,7 +18,11 @@
  * @property {number} requests in flight
  * @property {number} tokens in flight
  * @property {boolean} failing
+ * @property {number} [errors_per_second] failed requests
+ * @property {ResponseTimes} [first_byte_ms] absent: no response lately
  */
+
+/** @typedef {{p50: number, p95: number}} ResponseTimes of the last minute, in milliseconds */
 
 /**
  * @typedef {object} Endpoint
@@ -26,6 +30,8 @@
  * @property {string} address
  * @property {Record<string, string>} [labels]
  * @property {State} state
+ * @property {string} [reason] why it is in this state
+ * @property {number} [since_ms] how long it has been in this state
  * @property {number | null} age_ms null: never scraped
  * @property {number | null} waiting
  * @property {number | null} running
@@ -42,10 +48,26 @@
  * @property {string} proxy its `node.id`
  * @property {number} age_ms of its last report
  * @property {number} routed
+ * @property {number} [served_elsewhere] of those, requests that Envoy sent to a server that was not picked
+ * @property {string} [version] of the filter
+ * @property {"wasm" | "native"} [form] of the filter
  * @property {number} abstained
  * @property {Record<string, number>} rejected by status
  * @property {{agreed: number, disagreed: number}} [shadow]
  */
+
+/**
+ * What all proxies did lately.
+ * @typedef {object} Traffic
+ * @property {number | null} routed_per_second
+ * @property {number} [served_elsewhere_per_second]
+ * @property {number | null} abstained_per_second
+ * @property {Record<string, number>} rejected_per_second by status
+ * @property {ResponseTimes | null} first_token_ms null: no streamed response
+ * @property {number | null} prefix_hits 0 to 1; null: no prompt
+ */
+
+/** @typedef {{pool: string, requests: number, age_ms: number}} UnknownPool that proxies ask for and the agent does not have */
 
 /**
  * How far behind the proxies and the agent are with shared changes.
@@ -97,12 +119,14 @@
  */
 
 /**
- * Answer of `/v1/pools/{pool}`.
+ * Response of `/v1/pools/{pool}`.
  * @typedef {object} Status
  * @property {string} pool
  * @property {Endpoint[]} endpoints
  * @property {Unresolved[]} [unresolved] absent: there are none
  * @property {Proxy[]} proxies
+ * @property {Traffic} [traffic] absent: no proxy reports
+ * @property {UnknownPool[]} [unknown_pools]
  * @property {Sharing} [sharing]
  * @property {Queue} [queue] absent: no proxy has one
  */
@@ -115,10 +139,16 @@
  */
 
 /**
- * Answer of `/v1/pools/{pool}/history`.
+ * Response of `/v1/pools/{pool}/history`.
  * @typedef {object} History
  * @property {number[]} ages_ms
  * @property {Record<string, Values>} endpoints
+ * @property {Record<string, (number | null)[]>} [queued] requests in the proxies' queues, by priority
+ */
+
+/**
+ * Values of all endpoints together, one for each time; null: unknown.
+ * @typedef {{ sum: (number | null)[], mean: (number | null)[], most: (number | null)[] }} Totals
  */
 
 // Milliseconds between two requests; the agent itself reads servers and reports about as often.
@@ -127,6 +157,9 @@ const TIMEOUT = 4000;
 
 /** Seconds that charts show. */
 export const SPAN = 300;
+
+/** Outdated values that are removed at once. */
+const TRIMMED = 30;
 
 /** @type {Series[]} */
 const SERIES = ["waiting", "running", "kv_usage", "in_flight", "picks_per_second"];
@@ -138,7 +171,7 @@ const SERIES = ["waiting", "running", "kv_usage", "in_flight", "picks_per_second
  * @property {{object: string, reasons: string[], earlier_in_force: boolean}[]} objects the first ones
  */
 
-/** @returns {Promise<{version: string, pools: string[], refused: Refused}>} */
+/** @returns {Promise<{version: string, pools: string[], refused: Refused, unknown_pools?: UnknownPool[]}>} */
 export const listPools = () => request("/v1/pools");
 
 /**
@@ -185,14 +218,28 @@ export async function poll(pool, signal, show, fail) {
   }
 }
 
-/** The last minutes of all endpoints: columns of values over common times. */
+/** The last minutes of all endpoints: columns of values over common times. Totals are kept, because all endpoints are many. */
 export class Timeline {
+  /** @type {Map<string, Values>} */
+  #endpoints;
+  /** @type {Record<Series, Totals>} */
+  #totals;
+  /** @type {Map<number, (number | null)[]>} */
+  #queued;
+
   /** @param {History} history */
-  constructor(history) {
+  constructor({ ages_ms, endpoints, queued = {} }) {
     const now = Date.now() / 1000;
     /** Seconds since 1970. */
-    this.times = history.ages_ms.map((age) => now - age / 1000);
-    this.endpoints = new Map(Object.entries(history.endpoints));
+    this.times = ages_ms.map((age) => now - age / 1000);
+    this.#endpoints = new Map(Object.entries(endpoints));
+    this.#queued = new Map(Object.entries(queued).map(([priority, column]) => [Number(priority), column]));
+    const columns = [...this.#endpoints.values()];
+    this.#totals = ofEach((series) => {
+      const totals = { sum: [], mean: [], most: [] };
+      for (const index of this.times.keys()) addTotal(totals, columns, (values) => values[series][index] ?? null);
+      return totals;
+    });
   }
 
   /**
@@ -202,27 +249,33 @@ export class Timeline {
   add(status, now) {
     const before = this.times.length;
     this.times.push(now);
-    const outdated = this.times.findIndex((time) => time >= now - SPAN);
-    this.times.splice(0, outdated);
     const endpoints = new Map();
     for (const endpoint of status.endpoints) {
-      const values = this.endpoints.get(endpoint.name) ?? unknown(before);
-      // An endpoint that is not ready keeps its last values, which are not those of this moment.
-      const isRead = endpoint.state !== "not_ready";
-      const latest = {
-        waiting: isRead ? endpoint.waiting : null,
-        running: isRead ? endpoint.running : null,
-        kv_usage: isRead ? endpoint.kv_usage : null,
-        in_flight: endpoint.sent?.requests ?? null,
-        picks_per_second: endpoint.sent?.picks_per_second ?? null,
-      };
-      for (const series of SERIES) {
-        values[series].push(latest[series]);
-        values[series].splice(0, outdated);
-      }
+      const values = this.#endpoints.get(endpoint.name) ?? ofEach(() => Array(before).fill(null));
+      for (const series of SERIES) values[series].push(LATEST[series](endpoint));
       endpoints.set(endpoint.name, values);
     }
-    this.endpoints = endpoints;
+    this.#endpoints = endpoints;
+    for (const series of SERIES) addTotal(this.#totals[series], status.endpoints, LATEST[series]);
+    const bands = status.queue?.bands ?? [];
+    this.#queued = new Map(bands.map(({ priority, requests }) => {
+      const column = this.#queued.get(priority) ?? Array(before).fill(null);
+      column.push(requests);
+      return [priority, column];
+    }));
+    this.#trim(now);
+  }
+
+  /**
+   * Removes values that no chart shows, many at once.
+   * @param {number} now
+   */
+  #trim(now) {
+    const outdated = this.times.findIndex((time) => time >= now - SPAN);
+    if (outdated < TRIMMED) return;
+    const totals = Object.values(this.#totals).flatMap((it) => [it.sum, it.mean, it.most]);
+    const values = [...this.#endpoints.values()].flatMap((it) => Object.values(it));
+    for (const column of [this.times, ...totals, ...values, ...this.#queued.values()]) column.splice(0, outdated);
   }
 
   /**
@@ -231,35 +284,73 @@ export class Timeline {
    * @param {Series} series
    */
   of(name, series) {
-    return this.endpoints.get(name)?.[series] ?? this.times.map(() => null);
+    return this.#endpoints.get(name)?.[series] ?? this.times.map(() => null);
   }
 
   /**
-   * One number for each time, combined from the endpoints with a value.
+   * The values of one series of all endpoints together.
    * @param {Series} series
-   * @param {(values: number[]) => number} combine
    */
-  all(series, combine) {
-    const columns = [...this.endpoints.values()].map((values) => values[series]);
-    return this.times.map((_, index) => {
-      const values = columns.map((column) => column[index] ?? null).filter((value) => value !== null);
-      return values.length > 0 ? combine(values) : null;
-    });
+  total(series) {
+    return this.#totals[series];
+  }
+
+  /**
+   * The requests that wait in the proxies' queues.
+   * @param {number} priority
+   */
+  queued(priority) {
+    return this.#queued.get(priority) ?? this.times.map(() => null);
   }
 }
 
+// An endpoint that is not ready keeps its last values, which are not those of this moment.
+const isRead = (/** @type {Endpoint} */ { state }) => state !== "not_ready";
+
 /**
- * @param {number} length
- * @returns {Values}
+ * The present values of an endpoint.
+ * @type {Record<Series, (endpoint: Endpoint) => number | null>}
  */
-function unknown(length) {
-  const column = () => Array(length).fill(null);
-  return { waiting: column(), running: column(), kv_usage: column(), in_flight: column(), picks_per_second: column() };
+const LATEST = {
+  waiting: (it) => (isRead(it) ? it.waiting : null),
+  running: (it) => (isRead(it) ? it.running : null),
+  kv_usage: (it) => (isRead(it) ? it.kv_usage : null),
+  in_flight: (it) => it.sent?.requests ?? null,
+  picks_per_second: (it) => it.sent?.picks_per_second ?? null,
+};
+
+/**
+ * A record with one value for each series.
+ * @template T
+ * @param {(series: Series) => T} make
+ * @returns {Record<Series, T>}
+ */
+const ofEach = (make) => ({
+  waiting: make("waiting"), running: make("running"), kv_usage: make("kv_usage"), in_flight: make("in_flight"), picks_per_second: make("picks_per_second"),
+});
+
+/**
+ * Adds the totals of one time.
+ * @template T
+ * @param {Totals} totals
+ * @param {T[]} endpoints
+ * @param {(endpoint: T) => number | null} value
+ */
+function addTotal(totals, endpoints, value) {
+  let [count, sum, most] = [0, 0, -Infinity];
+  for (const endpoint of endpoints) {
+    const number = value(endpoint);
+    if (number === null) continue;
+    count += 1;
+    sum += number;
+    if (number > most) most = number;
+  }
+  totals.sum.push(count > 0 ? sum : null);
+  totals.mean.push(count > 0 ? sum / count : null);
+  totals.most.push(count > 0 ? most : null);
 }
 
 /** @param {number[]} values */
 export const sum = (values) => values.reduce((a, b) => a + b, 0);
 /** @param {number[]} values */
 export const mean = (values) => sum(values) / values.length;
-/** @param {number[]} values */
-export const maximum = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);

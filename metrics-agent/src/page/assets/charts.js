@@ -1,6 +1,7 @@
 // Charts, drawn by uPlot (global, from uplot.js).
 
 import { SPAN } from "/page/agent.js";
+import { MISSING } from "/page/formats.js";
 
 /** @param {string} name a variable of page.css */
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -13,11 +14,6 @@ const charts = new Set();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const chart of charts) chart.restyle();
 });
-
-/** @param {number} value */
-export const formatCount = (value) => (value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : value.toFixed(1));
-/** @param {number} value 0 to 1 */
-export const formatShare = (value) => `${Math.round(value * 100)} %`;
 
 export class Chart {
   #create;
@@ -69,7 +65,7 @@ const fromZero = (minimum) => (_plot, _min, max) => [0, Math.max(minimum, (max ?
 /**
  * @typedef {object} PanelOptions
  * @property {string} title
- * @property {string[]} lines a label for each line
+ * @property {string[]} lines a label for each line, six at most
  * @property {(value: number) => string} format
  * @property {number} [minimum] of the scale's upper end
  * @property {number} [height]
@@ -88,7 +84,7 @@ export function panel(parent, { title, lines, format, minimum = 1, height = 120 
   const legend = heading.appendChild(document.createElement("span"));
   const values = lines.map((line, index) => {
     const mark = legend.appendChild(document.createElement("i"));
-    mark.className = index === 0 ? "first" : "second";
+    mark.className = `line-${index + 1}`;
     legend.append(`${line} `);
     return legend.appendChild(document.createElement("b"));
   });
@@ -100,7 +96,7 @@ export function panel(parent, { title, lines, format, minimum = 1, height = 120 
     for (const [index, element] of values.entries()) {
       const column = plot.data[index + 1] ?? [];
       const value = column[plot.cursor.idx ?? column.length - 1];
-      element.textContent = value === null || value === undefined ? "–" : format(value);
+      element.textContent = value === null || value === undefined ? MISSING : format(value);
     }
   };
   const chart = new Chart((data) => new uPlot({
@@ -123,7 +119,7 @@ export function panel(parent, { title, lines, format, minimum = 1, height = 120 
     ],
     series: [{}, ...lines.map((_, index) => ({
       stroke: colour(`--series-${index + 1}`), width: 1.5, spanGaps: false, points: { show: false },
-      fill: index === 0 ? colour("--fill-1") : undefined,
+      fill: index === 0 && lines.length <= 2 ? colour("--fill-1") : undefined,
     }))],
     hooks: { setData: [showValues], setCursor: [showValues], ready: [showValues] },
   }, data, place));
@@ -138,7 +134,7 @@ export function panel(parent, { title, lines, format, minimum = 1, height = 120 
  */
 export function sparkline(place, minimum) {
   return new Chart((data) => new uPlot({
-    width: 84,
+    width: 74,
     height: 28,
     padding: [3, 0, 2, 0],
     legend: { show: false },

@@ -1,7 +1,8 @@
 // One endpoint in detail: larger charts, and all its facts.
 
-import { formatCount, formatShare, panel } from "/page/charts.js";
-import { formatAdapters, formatAge, formatRate, MISSING, STATE_NAMES } from "/page/table.js";
+import { panel } from "/page/charts.js";
+import { formatAdapters, formatReason, STATE_NAMES } from "/page/columns.js";
+import { formatAge, formatCount, formatRate, formatShare, formatTime, formatWhole, MISSING } from "/page/formats.js";
 
 /** @import { Series, Status, Timeline } from "/page/agent.js" */
 /** @import { Chart, PanelOptions } from "/page/charts.js" */
@@ -70,12 +71,16 @@ export class Details {
       this.#charts[index]?.show([timeline.times, ...series.map((it) => timeline.of(name, it))]);
     }
     const { sent, lora } = endpoint;
+    const times = sent?.first_byte_ms;
     const facts = {
+      State: [STATE_NAMES[endpoint.state], formatReason(endpoint)].filter(Boolean).join(": "),
       Address: endpoint.address,
       "Age of the values": endpoint.age_ms === null ? "never scraped" : formatAge(endpoint.age_ms),
-      "Picks reported": sent ? sent.picks.toLocaleString("en") : "no proxy reports",
-      "Tokens in flight": sent ? sent.tokens.toLocaleString("en") : MISSING,
-      "KV cache": endpoint.num_blocks ? `${endpoint.num_blocks.toLocaleString("en")} blocks of ${endpoint.block_size ?? "?"} tokens` : MISSING,
+      "Picks reported": sent ? formatWhole(sent.picks) : "no proxy reports",
+      "Tokens in flight": sent ? formatWhole(sent.tokens) : MISSING,
+      "Errors per second": sent?.errors_per_second === undefined ? MISSING : formatRate(sent.errors_per_second),
+      "Time to first byte": times ? `p50 ${formatTime(times.p50)}, p95 ${formatTime(times.p95)}` : MISSING,
+      "KV cache": endpoint.num_blocks ? `${formatWhole(endpoint.num_blocks)} blocks of ${endpoint.block_size ?? "?"} tokens` : MISSING,
       "LoRA adapters": lora ? `${formatAdapters(lora)} (${lora.running.length} of ${lora.max})` : MISSING,
       ...endpoint.attributes,
       ...endpoint.labels,

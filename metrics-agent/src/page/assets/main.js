@@ -1,12 +1,16 @@
 // The page: polls the agent, and shows the pool that the address names.
 
-import { listPools, maximum, mean, poll, sleep, sum } from "/page/agent.js";
-import { formatCount, formatShare, panel } from "/page/charts.js";
+import { listPools, poll, sleep } from "/page/agent.js";
+import { panel } from "/page/charts.js";
+import { STATES } from "/page/columns.js";
 import { Details } from "/page/details.js";
-import { queueFacts, showQueue } from "/page/queue.js";
-import { formatAge, formatRate, MISSING, STATES, Table } from "/page/table.js";
+import { formatCount, formatRate, formatShare, formatWhole } from "/page/formats.js";
+import { showProxies, showRefused, showSharing, showUnresolved } from "/page/lists.js";
+import { QueueView } from "/page/queue.js";
+import { Table } from "/page/table.js";
+import { showTiles } from "/page/tiles.js";
 
-/** @import { Endpoint, Proxy, Refused, Sharing, Status, Timeline } from "/page/agent.js" */
+/** @import { Refused, Status, Timeline } from "/page/agent.js" */
 /** @import { PanelOptions } from "/page/charts.js" */
 
 /**
@@ -36,7 +40,12 @@ const page = {
   charts: element("charts", HTMLElement),
   filter: element("filter", HTMLInputElement),
   states: element("states", HTMLElement),
+  grouping: element("grouping", HTMLElement),
+  group: element("group", HTMLSelectElement),
   count: element("count", HTMLElement),
+  hint: element("hint", HTMLElement),
+  frame: element("frame", HTMLElement),
+  pager: element("pager", HTMLElement),
   endpoints: element("endpoints", HTMLTableElement),
   empty: element("empty", HTMLElement),
   queue: element("queue", HTMLElement),
@@ -62,7 +71,10 @@ function updateAddress(changes) {
 }
 
 const details = new Details(page.details, closeDetails);
-const table = new Table(page.endpoints, openDetails);
+const table = new Table(page.endpoints, page.pager, openDetails);
+const queue = new QueueView(page.queue);
+/** @type {Refused} */
+let refused = { count: 0, objects: [] };
 /**
  * The latest status of the selected pool.
  * @type {{status: Status, timeline: Timeline} | null}
@@ -92,81 +104,25 @@ function closeDetails() {
 const CHARTS = [
   {
     title: "Picks per second", lines: ["all"], format: formatRate,
-    columns: (timeline) => [timeline.all("picks_per_second", sum)],
+    columns: (timeline) => [timeline.total("picks_per_second").sum],
   },
   {
-    title: "Waiting", lines: ["mean", "most"], format: formatCount, minimum: 5,
-    columns: (timeline) => [timeline.all("waiting", mean), timeline.all("waiting", maximum)],
+    title: "Waiting in a server", lines: ["mean", "most"], format: formatCount, minimum: 5,
+    columns: (timeline) => [timeline.total("waiting").mean, timeline.total("waiting").most],
   },
   {
     title: "Requests", lines: ["running", "in flight"], format: formatCount, minimum: 5,
-    columns: (timeline) => [timeline.all("running", sum), timeline.all("in_flight", sum)],
+    columns: (timeline) => [timeline.total("running").sum, timeline.total("in_flight").sum],
   },
   {
     title: "KV cache", lines: ["mean", "most"], format: formatShare,
-    columns: (timeline) => [timeline.all("kv_usage", mean), timeline.all("kv_usage", maximum)],
+    columns: (timeline) => [timeline.total("kv_usage").mean, timeline.total("kv_usage").most],
   },
 ];
 const charts = CHARTS.map((chart) => ({ columns: chart.columns, panel: panel(page.charts, chart) }));
 
-/** @typedef {[name: string, value: string, note?: string]} Fact */
-
-/**
- * How often the shadow configuration agrees; nothing without a shadow.
- * @param {Proxy[]} proxies
- * @returns {Fact[]}
- */
-function agreement(proxies) {
-  const shadows = proxies.flatMap((it) => it.shadow ?? []);
-  if (shadows.length === 0) return [];
-  const agreed = sum(shadows.map((it) => it.agreed));
-  const all = agreed + sum(shadows.map((it) => it.disagreed));
-  // Rounded down, so that 100 % means all.
-  const share = all > 0 ? `${(Math.floor((agreed * 1000) / all) / 10).toFixed(1)} %` : MISSING;
-  return [["Shadow agrees", share, `of ${all.toLocaleString("en")}`]];
-}
-
-/** @param {Endpoint} endpoint */
-const isFresh = ({ state }) => state === "ready" || state === "saturated";
-
-/** @param {(number | null | undefined)[]} values */
-const numbers = (values) => values.filter((value) => typeof value === "number");
-
-/** @param {Status} status */
-function showSummary(status) {
-  const { endpoints, proxies } = status;
-  const fresh = endpoints.filter(isFresh);
-  // An endpoint that is not ready keeps its last values, which no longer count; the requests that proxies sent there are still in flight.
-  const read = endpoints.filter(({ state }) => state !== "not_ready");
-  const total = (/** @type {(number | null | undefined)[]} */ values, /** @type {(value: number) => string} */ format) => {
-    const present = numbers(values);
-    return present.length > 0 ? format(sum(present)) : MISSING;
-  };
-  const usages = numbers(fresh.map((it) => it.kv_usage));
-  const ages = numbers(read.map((it) => it.age_ms));
-  /** @type {Fact[]} */
-  const facts = [
-    ["Endpoints ready", String(fresh.length), `of ${endpoints.length}`],
-    ["Picks per second", total(endpoints.map((it) => it.sent?.picks_per_second), formatRate)],
-    ["Waiting", total(read.map((it) => it.waiting), formatCount)],
-    ["Running", total(read.map((it) => it.running), formatCount)],
-    ["In flight", total(endpoints.map((it) => it.sent?.requests), formatCount)],
-    ["KV cache", usages.length > 0 ? formatShare(mean(usages)) : MISSING, "mean"],
-    ["Oldest reading", ages.length > 0 ? formatAge(maximum(ages)) : MISSING],
-    ...queueFacts(status),
-    ...agreement(proxies),
-  ];
-  page.summary.replaceChildren(...facts.map(([name, value, note]) => {
-    const number = create("dd", { textContent: value });
-    if (note) number.append(" ", create("small", { textContent: note }));
-    const fact = create("div");
-    fact.append(create("dt", { textContent: name }), number);
-    return fact;
-  }));
-}
-
 const stateButtons = STATES.map(([state, name]) => {
-  const button = create("button", { className: "state", type: "button" });
+  const button = create("button", { className: "state", type: "button", hidden: true });
   button.dataset.state = state;
   button.setAttribute("aria-pressed", "false");
   button.addEventListener("click", () => filterState(isPressed(button) ? null : button));
@@ -198,76 +154,28 @@ function showStates({ endpoints }) {
 
 function showCount() {
   const { shown, all } = table.counts();
-  page.count.textContent = shown === all ? "" : `${shown} of ${all} shown`;
+  page.count.textContent = shown === all ? "" : `${formatWhole(shown)} of ${formatWhole(all)} match`;
   page.empty.hidden = shown > 0;
   page.empty.textContent = all === 0 ? "The pool has no endpoints." : "No endpoint matches. Esc shows all.";
 }
 
 /**
- * A table under a title.
- * @param {HTMLElement} place
- * @param {string} title
- * @param {string[]} names of the columns
- * @param {string[][]} rows
+ * The labels by which endpoints can be grouped.
+ * @param {Status} status
  */
-function showTable(place, title, names, rows) {
-  const list = create("table");
-  const head = list.createTHead().insertRow();
-  for (const name of names) head.append(create("th", { textContent: name, scope: "col" }));
-  const body = list.createTBody();
-  for (const texts of rows) {
-    const row = body.insertRow();
-    for (const text of texts) row.insertCell().textContent = text;
-  }
-  const frame = create("div", { className: "frame" });
-  frame.append(list);
-  place.replaceChildren(create("h2", { textContent: title }), frame);
+function showGroupings({ endpoints }) {
+  const labels = new Set(endpoints.flatMap(({ labels = {} }) => Object.keys(labels)));
+  const names = ["", ...[...labels].sort()];
+  if (names.join("\n") === [...page.group.options].map(({ value }) => value).join("\n")) return;
+  const selected = page.group.value;
+  page.group.replaceChildren(...names.map((value) => create("option", { value, textContent: value || "no groups" })));
+  page.group.value = names.includes(selected) ? selected : "";
+  page.grouping.hidden = labels.size === 0;
+  if (page.group.value !== selected) groupEndpoints();
 }
 
-/** @param {string} proxy */
-const proxyName = (proxy) => proxy || "(no node.id)";
-
-/** @param {Status} status */
-function showProxies({ proxies }) {
-  if (proxies.length === 0) {
-    const text = "No proxy reports on this pool: picks and requests in flight are unknown.";
-    page.proxies.replaceChildren(create("p", { textContent: text }));
-    return;
-  }
-  showTable(page.proxies, "Proxies", ["Proxy", "Routed", "Left to Envoy", "Rejected", "Last report"], proxies.map((it) => {
-    const rejected = Object.entries(it.rejected).map(([status, count]) => `${count.toLocaleString("en")} × ${status}`);
-    return [proxyName(it.proxy), it.routed.toLocaleString("en"), it.abstained.toLocaleString("en"), rejected.join(", ") || "0", formatAge(it.age_ms)];
-  }));
-}
-
-/** @param {Status} status */
-function showUnresolved({ unresolved = [] }) {
-  page.unresolved.hidden = unresolved.length === 0;
-  const inUse = (/** @type {number} */ addresses) => (addresses === 0 ? "nothing: never resolved" : `its last addresses (${addresses})`);
-  showTable(page.unresolved, "Host names without an answer", ["Host name", "Servers", "In use", "Problem"], unresolved.map((it) => [it.host, it.name, inUse(it.addresses), it.problem]));
-}
-
-/**
- * How far behind each proxy is with the changes of others, and the agent with those of other agents.
- * @param {Sharing | undefined} sharing
- */
-function showSharing(sharing) {
-  const rows = (sharing?.proxies ?? []).map((it) => [proxyName(it.proxy), formatAge(it.behind_ms), it.unread.toLocaleString("en"), it.missed.toLocaleString("en")]);
-  const store = sharing?.store;
-  if (store) {
-    const name = store.connected ? "this agent, from the store" : "this agent, from the store (not connected)";
-    rows.push([name, formatAge(store.read_behind_ms), MISSING, MISSING]);
-    rows.push(["the store, from this agent", formatAge(store.write_behind_ms), store.unwritten.toLocaleString("en"), MISSING]);
-  }
-  page.sharing.hidden = rows.length === 0;
-  showTable(page.sharing, "Shared changes", ["Reader", "Behind", "Unread messages", "Missed"], rows);
-}
-
-/** @param {Refused} refused */
-function showRefused({ count, objects }) {
-  page.refused.hidden = count === 0;
-  const title = objects.length === count ? "Refused objects" : `Refused objects, the first ${objects.length} of ${count.toLocaleString("en")}`;
-  showTable(page.refused, title, ["Object", "In force", "Reasons"], objects.map((it) => [it.object, it.earlier_in_force ? "its last valid version" : "nothing", it.reasons.join("; ")]));
+function groupEndpoints() {
+  table.groupBy(page.group.value || null);
 }
 
 /**
@@ -277,15 +185,16 @@ function showRefused({ count, objects }) {
 function show(status, timeline) {
   latest = { status, timeline };
   showConnection("live", "live");
-  showSummary(status);
+  showTiles(page.summary, status, refused);
+  queue.show(status, timeline);
   showStates(status);
+  showGroupings(status);
   for (const chart of charts) chart.panel.show([timeline.times, ...chart.columns(timeline)]);
   table.show(status, timeline);
   showCount();
-  showQueue(page.queue, status);
-  showUnresolved(status);
-  showProxies(status);
-  showSharing(status.sharing);
+  showUnresolved(page.unresolved, status);
+  showProxies(page.proxies, status.proxies);
+  showSharing(page.sharing, status.sharing);
   details.show(status, timeline);
 }
 
@@ -331,9 +240,11 @@ async function pollPools() {
   let names = [];
   for (;;) {
     try {
-      const { version, pools, refused } = await listPools();
+      const list = await listPools();
+      const { version, pools } = list;
+      refused = list.refused;
       page.version.textContent = `metrics-agent ${version}`;
-      showRefused(refused);
+      showRefused(page.refused, refused);
       if (pools.join("\n") !== names.join("\n")) {
         names = pools;
         showPools(pools);
@@ -365,9 +276,24 @@ page.filter.addEventListener("input", () => {
   showCount();
 });
 
+page.group.addEventListener("change", groupEndpoints);
+for (const [index, button] of [...page.pager.querySelectorAll("button")].entries()) {
+  button.addEventListener("click", () => table.turn(index === 0 ? -1 : 1));
+}
+
+// Says that the table goes on to the right, as long as it does.
+function showHint() {
+  const { scrollLeft, scrollWidth, clientWidth } = page.frame;
+  const isCut = scrollLeft + clientWidth < scrollWidth - 1;
+  page.frame.classList.toggle("cut", isCut);
+  page.hint.hidden = !isCut;
+}
+page.frame.addEventListener("scroll", showHint, { passive: true });
+new ResizeObserver(showHint).observe(page.frame);
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const isTyping = event.target === page.filter;
+  const isTyping = event.target === page.filter || event.target === page.group;
   if (event.key === "Escape") {
     if (details.name !== null) {
       closeDetails();
@@ -378,7 +304,7 @@ document.addEventListener("keydown", (event) => {
       table.focus();
     }
   } else if (isTyping) {
-    if (event.key !== "ArrowDown" && event.key !== "Enter") return;
+    if (event.target !== page.filter || (event.key !== "ArrowDown" && event.key !== "Enter")) return;
     table.focus();
   } else if (event.key === "/") {
     page.filter.focus();

@@ -1,25 +1,23 @@
-// The queue of flow control: how many requests of each priority and tenant wait, and for how long.
+// The proxies' queue of flow control: how many requests of each priority and tenant wait, and for how long.
 
-import { sum } from "/page/agent.js";
-import { formatShare } from "/page/charts.js";
-import { formatAge, MISSING } from "/page/table.js";
+import { panel } from "/page/charts.js";
+import { formatCount, formatShare, formatTime, formatWhole, MISSING } from "/page/formats.js";
+import { table } from "/page/lists.js";
 
-/** @import { Band, Status, Tenant, Waits } from "/page/agent.js" */
+/** @import { Band, Status, Tenant, Timeline, Waits } from "/page/agent.js" */
+/** @import { Chart } from "/page/charts.js" */
 
 /** The end of most waits; the others are listed. */
 const DISPATCHED = "Dispatched";
 
-const HEAD = ["Priority", "Waiting", "Full", "Wait p50", "p90", "p99", "Dispatched", "Other ends"];
+/** Priorities that the chart shows: those of which most wait now. */
+const MAX_LINES = 6;
 
-/** @param {number} count */
-const formatWhole = (count) => count.toLocaleString("en");
-
-/** @param {number} ms */
-const formatWait = (ms) => (ms < 10 ? `${ms.toFixed(1)} ms` : formatAge(Math.round(ms)));
+const HEAD = ["Priority", "Queued", "Full", "Wait p50", "p90", "p99", "Dispatched", "Other ends"];
 
 /** @param {Waits | null} waits */
 const formatWaits = (waits) =>
-  waits ? [waits.p50, waits.p90, waits.p99].map(formatWait) : [MISSING, MISSING, MISSING];
+  waits ? [waits.p50, waits.p90, waits.p99].map(formatTime) : [MISSING, MISSING, MISSING];
 
 /** @param {Band} band */
 function cells({ priority, requests, bytes, max_requests, max_bytes, wait_ms, outcomes }) {
@@ -35,47 +33,54 @@ function cells({ priority, requests, bytes, max_requests, max_bytes, wait_ms, ou
 const tenantCells = ({ fairness_id, requests, wait_ms }) =>
   [fairness_id, formatWhole(requests), "", ...formatWaits(wait_ms), "", ""];
 
-/**
- * Requests that wait in the proxies, for the facts above the charts; nothing without a queue.
- * @param {Status} status
- * @returns {[name: string, value: string, note?: string][]}
- */
-export function queueFacts({ queue }) {
-  if (!queue) return [];
-  const saturation = queue.saturation === null ? MISSING : queue.saturation.toFixed(2);
-  return [["Queued", formatWhole(sum(queue.bands.map((it) => it.requests))), `saturation ${saturation}`]];
-}
+export class QueueView {
+  #section;
+  #list = document.createElement("div");
+  #place = document.createElement("div");
+  /** @type {{ chart: Chart, priorities: number[] } | null} */
+  #chart = null;
 
-/**
- * @param {HTMLElement} place
- * @param {Status} status
- */
-export function showQueue(place, { queue }) {
-  place.hidden = !queue;
-  if (!queue) return;
-  const list = document.createElement("table");
-  const head = list.createTHead().insertRow();
-  for (const name of HEAD) {
-    const cell = document.createElement("th");
-    cell.scope = "col";
-    cell.textContent = name;
-    head.append(cell);
+  /** @param {HTMLElement} section */
+  constructor(section) {
+    this.#section = section;
+    const heading = document.createElement("h2");
+    heading.textContent = "Queue of the proxies";
+    const columns = document.createElement("div");
+    columns.className = "columns";
+    columns.append(this.#list, this.#place);
+    section.append(heading, columns);
   }
-  const body = list.createTBody();
-  for (const band of queue.bands) {
-    const row = body.insertRow();
-    for (const text of cells(band)) row.insertCell().textContent = text;
-    for (const tenant of band.tenants ?? []) {
-      const row = body.insertRow();
-      row.className = "tenant";
-      row.title = tenant.fairness_id;
-      for (const text of tenantCells(tenant)) row.insertCell().textContent = text;
+
+  /**
+   * @param {Status} status
+   * @param {Timeline} timeline
+   */
+  show({ queue }, timeline) {
+    this.#section.hidden = !queue;
+    if (!queue) return;
+    const rows = queue.bands.flatMap((band) => [
+      { texts: cells(band) },
+      ...(band.tenants ?? []).map((tenant) => ({ texts: tenantCells(tenant), className: "tenant", title: tenant.fairness_id })),
+    ]);
+    this.#list.replaceChildren(table(HEAD, rows));
+    this.#draw(queue.bands, timeline);
+  }
+
+  /**
+   * @param {Band[]} bands
+   * @param {Timeline} timeline
+   */
+  #draw(bands, timeline) {
+    const fullest = [...bands].sort((a, b) => b.requests - a.requests).slice(0, MAX_LINES).map(({ priority }) => priority);
+    const isDrawn = (/** @type {Band} */ { priority }) => fullest.includes(priority);
+    // While all have room, the lines keep their colours.
+    const priorities = bands.filter(isDrawn).map(({ priority }) => priority);
+    if (this.#chart?.priorities.join() !== priorities.join()) {
+      this.#chart?.chart.remove();
+      const lines = priorities.map((priority) => `priority ${priority}`);
+      this.#place.replaceChildren();
+      this.#chart = { chart: panel(this.#place, { title: "Queued by priority", lines, format: formatCount, minimum: 5 }), priorities };
     }
+    this.#chart.chart.show([timeline.times, ...priorities.map((priority) => timeline.queued(priority))]);
   }
-  const frame = document.createElement("div");
-  frame.className = "frame";
-  frame.append(list);
-  const heading = document.createElement("h2");
-  heading.textContent = "Queue";
-  place.replaceChildren(heading, frame);
 }

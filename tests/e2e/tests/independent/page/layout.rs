@@ -52,10 +52,11 @@ async fn two_hundred_endpoints_are_sorted_filtered_and_opened_with_the_keyboard(
     let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
     let browser = Browser::start(Scheme::Dark, logs.path()).await.unwrap();
     browser.open(agent.address()).await.unwrap();
-    is_true(&browser, "document.querySelectorAll('#endpoints tbody tr').length === 200").await;
+    is_true(&browser, "document.querySelectorAll('#endpoints tbody tr').length === 50").await;
+    is_true(&browser, "document.querySelector('#pager span').innerText === '1 to 50 of 200 endpoints'").await;
     is_true(&browser, "document.querySelectorAll('#endpoints canvas').length < 300").await;
 
-    // Sorted by the third column, the queue, with its greatest number first.
+    // Sorted by the third column, waiting requests, with its greatest number first.
     browser.press("3").await.unwrap();
     eventually("the fullest queue comes first", async || {
         let rows = rows(&browser).await?;
@@ -75,7 +76,7 @@ async fn two_hundred_endpoints_are_sorted_filtered_and_opened_with_the_keyboard(
     browser.press(ESCAPE).await.unwrap();
     is_true(&browser, "document.getElementById('details').hidden").await;
     browser.press(ESCAPE).await.unwrap();
-    is_true(&browser, "document.querySelectorAll('#endpoints tbody tr').length === 200").await;
+    is_true(&browser, "document.querySelectorAll('#endpoints tbody tr').length === 50").await;
 
     // Dark as the browser prefers, and no resource is from another host.
     let background =

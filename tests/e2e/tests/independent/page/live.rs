@@ -11,13 +11,13 @@ use endpoint_picker_model_server::{Behaviour, Lora, ModelServer};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The value of a fact above the charts.
-async fn fact(browser: &Browser, name: &str) -> Result<String> {
-    let fact = format!(
-        "[...document.querySelectorAll('#summary div')].find(it => it.children[0].innerText === '{name}')\
-         ?.children[1].innerText ?? ''"
+/// The latest value of the first line of a chart.
+async fn latest(browser: &Browser, chart: &str) -> Result<String> {
+    let value = format!(
+        "[...document.querySelectorAll('#charts h3')].find(it => it.innerText.startsWith('{chart}'))\
+         ?.querySelector('b').innerText ?? ''"
     );
-    browser.evaluate(&fact).await
+    browser.evaluate(&value).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,22 +79,23 @@ async fn sums_leave_out_the_values_of_an_endpoint_that_is_not_ready() {
     let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
     let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
     browser.open(agent.address()).await.unwrap();
-    let shows = async |sum: &str| {
+    let shows = async |mean: &str, sum: &str| {
         eventually(&format!("a sum of {sum}"), async || {
-            let facts = [fact(&browser, "Waiting").await?, fact(&browser, "Running").await?];
-            ensure!(facts == [sum, sum], "{facts:?}");
+            let values = [latest(&browser, "Waiting").await?, latest(&browser, "Requests").await?];
+            ensure!(values == [mean, sum], "{values:?}");
             anyhow::Ok(())
         })
         .await;
     };
-    shows("43").await;
+    shows("21.5", "43").await;
     servers[1].refuse().await.unwrap();
-    shows("3").await;
-    assert_eq!(
-        row(&browser, &servers[1]).await.unwrap().values()[..2],
-        ["not ready", "40"],
-        "its last values stay"
-    );
+    shows("3", "3").await;
+    let gone = row(&browser, &servers[1]).await.unwrap();
+    assert_eq!(gone.values()[..2], ["not ready", "40"], "its last values stay");
+    assert!(gone.reason().starts_with("connection refused, "), "{gone:?}");
+    let tile = "[...document.querySelectorAll('#summary [data-level=bad]')].map(it => it.innerText).join()";
+    let tile = browser.evaluate::<String>(tile).await.unwrap();
+    assert!(tile.contains("no filter reports"), "{tile:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

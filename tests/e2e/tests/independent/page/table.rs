@@ -18,9 +18,16 @@ impl Row {
         self.0[1].contains(&server.endpoint())
     }
 
-    /// State, queue, running requests, KV cache, requests in flight, adapters.
+    /// Why the endpoint is in its state, and since when.
+    pub(super) fn reason(&self) -> &str {
+        self.0[0].lines().nth(1).unwrap_or_default()
+    }
+
+    /// State, waiting requests, running requests, KV cache, requests in flight, adapters.
     pub(super) fn values(&self) -> [&str; 6] {
-        [0, 2, 3, 4, 5, 8].map(|index| self.0[index].as_str())
+        // The state's second line is its reason.
+        let text = |index: usize| self.0[index].lines().next().unwrap_or_default();
+        [0, 2, 3, 4, 5, 9].map(text)
     }
 }
 

@@ -1,0 +1,153 @@
+// The first line of the page: what clients feel, and what is wrong.
+
+import { sum } from "/page/agent.js";
+import { formatAge, formatRate, formatTime, formatWhole, MISSING } from "/page/formats.js";
+import { filterName } from "/page/lists.js";
+
+/** @import { Proxy, Refused, Status } from "/page/agent.js" */
+
+/**
+ * @typedef {object} Tile
+ * @property {string} name
+ * @property {string} value
+ * @property {string} [note]
+ * @property {"bad" | "warning"} [level]
+ * @property {string} [title] what the number is
+ */
+
+/** @param {number | null | undefined} rate */
+const perSecond = (rate) => (typeof rate === "number" ? `${formatRate(rate)}/s` : MISSING);
+
+/** @param {number} share 0 to 1; rounded down, so that 100 % means all */
+const formatExactShare = (share) => `${(Math.floor(share * 1000) / 10).toFixed(1)} %`;
+
+/**
+ * @param {Status} status
+ * @returns {Tile[]}
+ */
+function requestTiles({ traffic }) {
+  const rejected = Object.entries(traffic?.rejected_per_second ?? {}).filter(([, rate]) => rate > 0);
+  const abstained = traffic?.abstained_per_second;
+  return [
+    { name: "Requests routed", value: perSecond(traffic?.routed_per_second), title: "By the picker, in the last 5 to 10 seconds" },
+    {
+      name: "Left to Envoy", value: perSecond(abstained), level: abstained ? "warning" : undefined,
+      title: "Requests that Envoy balances, because there was no snapshot or the body was too large",
+    },
+    {
+      name: "Rejected", value: traffic ? perSecond(sum(rejected.map(([, rate]) => rate))) : MISSING,
+      note: rejected.map(([status, rate]) => `${formatRate(rate)} × ${status}`).join(", "), level: rejected.length > 0 ? "warning" : undefined,
+      title: "Requests that the picker answered itself, by status",
+    },
+  ];
+}
+
+/**
+ * @param {Proxy[]} proxies
+ * @returns {Tile}
+ */
+function proxyTile(proxies) {
+  const title = "Proxies whose filter reports on this pool";
+  if (proxies.length === 0) return { name: "Proxies", value: "0", note: "no filter reports", level: "bad", title };
+  const filters = [...new Set(proxies.map(filterName))];
+  const note = filters.length === 1 ? filters[0] : `${filters.length} versions`;
+  return { name: "Proxies", value: formatWhole(proxies.length), note, level: filters.length === 1 ? undefined : "warning", title };
+}
+
+/**
+ * @param {Status} status
+ * @returns {Tile[]}
+ */
+function responseTiles({ traffic }) {
+  const times = traffic?.first_token_ms;
+  const hits = traffic?.prefix_hits;
+  return [
+    {
+      name: "First token", value: times ? formatTime(times.p50) : MISSING, note: times ? `p95 ${formatTime(times.p95)}` : "",
+      title: "Median of streamed responses in the last minute, from the choice of the endpoint on",
+    },
+    {
+      name: "Prefix hits", value: typeof hits === "number" ? formatExactShare(hits) : MISSING,
+      title: "Share of the prompts' blocks that their endpoint had been sent before, in the last minute",
+    },
+  ];
+}
+
+/**
+ * @param {Status} status
+ * @returns {Tile}
+ */
+function endpointTile({ endpoints }) {
+  const fresh = endpoints.filter(({ state }) => state === "ready" || state === "saturated").length;
+  const level = fresh === 0 ? "bad" : fresh < endpoints.length ? "warning" : undefined;
+  return { name: "Endpoints ready", value: formatWhole(fresh), note: `of ${formatWhole(endpoints.length)}`, level };
+}
+
+/**
+ * @param {Status} status
+ * @returns {Tile[]}
+ */
+function queueTile({ queue }) {
+  if (!queue) return [];
+  const saturation = queue.saturation === null ? MISSING : queue.saturation.toFixed(2);
+  const title = "Requests that wait in the proxies' queue; from a saturation of 1 on they do";
+  return [{ name: "Queued", value: formatWhole(sum(queue.bands.map((it) => it.requests))), note: `saturation ${saturation}`, title }];
+}
+
+/**
+ * How often the shadow configuration agrees; nothing without a shadow.
+ * @param {Proxy[]} proxies
+ * @returns {Tile[]}
+ */
+function shadowTile(proxies) {
+  const shadows = proxies.flatMap((it) => it.shadow ?? []);
+  if (shadows.length === 0) return [];
+  const agreed = sum(shadows.map((it) => it.agreed));
+  const all = agreed + sum(shadows.map((it) => it.disagreed));
+  return [{ name: "Shadow agrees", value: all > 0 ? formatExactShare(agreed / all) : MISSING, note: `of ${formatWhole(all)}` }];
+}
+
+/**
+ * Mistakes that leave all else green: nothing while there are none.
+ * @param {Status} status
+ * @param {Refused} refused
+ * @returns {Tile[]}
+ */
+function faultTiles({ traffic, proxies, unknown_pools = [] }, refused) {
+  const elsewhere = sum(proxies.map((it) => it.served_elsewhere ?? 0));
+  const rate = traffic?.served_elsewhere_per_second;
+  /** @type {Tile[]} */
+  const served = elsewhere === 0 ? [] : [{
+    name: "Served elsewhere", value: perSecond(rate), note: `of ${formatWhole(elsewhere)} in all`, level: rate ? "bad" : "warning",
+    title: "Requests that Envoy sent to a server that was not picked: it does not follow the picks",
+  }];
+  /** @type {Tile[]} */
+  const unknown = unknown_pools.map(({ pool, requests, age_ms }) => ({
+    name: "Unknown pool asked for", value: pool, note: `${formatWhole(requests)} requests, ${formatAge(age_ms)} ago`, level: "bad",
+    title: "The pool in the configuration of a filter is not one of this agent",
+  }));
+  /** @type {Tile[]} */
+  const files = refused.count === 0 ? [] : [{ name: "Refused", value: formatWhole(refused.count), note: "see below", level: "warning" }];
+  return [...served, ...unknown, ...files];
+}
+
+/**
+ * @param {HTMLElement} place a list of terms
+ * @param {Status} status
+ * @param {Refused} refused
+ */
+export function showTiles(place, status, refused) {
+  const tiles = [
+    ...faultTiles(status, refused), ...requestTiles(status), proxyTile(status.proxies), ...responseTiles(status),
+    endpointTile(status), ...queueTile(status), ...shadowTile(status.proxies),
+  ];
+  place.replaceChildren(...tiles.map(({ name, value, note, level, title }) => {
+    const tile = document.createElement("div");
+    if (level) tile.dataset.level = level;
+    if (title) tile.title = title;
+    const number = Object.assign(document.createElement("dd"), { textContent: value });
+    if (note) number.append(" ", Object.assign(document.createElement("small"), { textContent: note }));
+    tile.append(Object.assign(document.createElement("dt"), { textContent: name }), number);
+    return tile;
+  }));
+}
