@@ -18,7 +18,7 @@ pub(crate) struct BodyWatch {
     held: BTreeMap<u32, Held>,
 }
 
-/// What is known of Envoy's treatment of bodies.
+/// Whether Envoy withholds bodies, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Bodies {
     #[default]

@@ -15,9 +15,9 @@ use crate::credentials::Watched;
 /// The sockets that the agent serves.
 #[derive(Debug)]
 pub struct Listeners {
-    /// Of the whole API.
+    /// Socket of the whole API.
     pub api: TcpListener,
-    /// Of health checks alone; `None`: only the API has them.
+    /// Socket of health checks alone; `None`: only the API has them.
     pub health: Option<TcpListener>,
 }
 
@@ -51,7 +51,7 @@ impl Listeners {
     }
 }
 
-/// What the credentials leave open, with the flags that close it.
+/// Names the access that the credentials leave open, with the flags that close it.
 fn exposure(credentials: &Credentials) -> Option<&'static str> {
     let Credentials { tls, clients } = credentials;
     if clients.unauthenticated.writes {

@@ -15,7 +15,7 @@ impl<T: Clone> Earlier<T> {
         Self { older: (now, value.clone()), newer: (now, value) }
     }
 
-    /// Those to compare the next value with. `value` is the present one.
+    /// Values to compare the next one with. `value` is the present one.
     #[must_use]
     pub(in crate::api) fn next(self, period: Duration, now: Duration, value: impl FnOnce() -> T) -> Self {
         if now.saturating_sub(self.newer.0) < period {

@@ -11,7 +11,7 @@ use super::error::error_response;
 use super::state::ApiState;
 use crate::publish::pool_publisher::PoolPublisher;
 
-/// Most endpoints that a response names.
+/// Maximum number of endpoints that a response names.
 const MAX_NAMES: usize = 10;
 
 pub(super) async fn alive() -> &'static str {
@@ -19,7 +19,7 @@ pub(super) async fn alive() -> &'static str {
 }
 
 /// 200 once every pool, of which a cluster may have none, has an endpoint set, and each of its endpoints was scraped successfully or has
-/// been tried for ten seconds; never while draining. On a cluster it stays so when pools join, because the others must go on. The response
+/// been tried for ten seconds; never while draining. On a cluster it stays so when pools join: the others stay in service. The response
 /// names endpoints without a reading.
 pub(super) async fn ready(State(state): State<Arc<ApiState>>) -> Response {
     match not_ready(&state) {

@@ -1,4 +1,4 @@
-//! What a failed TLS handshake means, and what to do about it.
+//! Meaning of a failed TLS handshake, and advice about it.
 
 use core::error::Error;
 use core::fmt;
@@ -71,7 +71,7 @@ impl TlsFault {
         }
     }
 
-    /// What to do, by these flags.
+    /// Advice that names these flags.
     pub(crate) fn advice(self, flags: &'static TlsFlags) -> Advice {
         Advice { fault: self, flags }
     }
@@ -88,7 +88,7 @@ impl TlsFault {
     }
 }
 
-/// What to do about a fault.
+/// Advice about a fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Advice {
     fault: TlsFault,

@@ -22,7 +22,7 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections: u16,
 
-    /// Most connections of one address; more are closed at once.
+    /// Maximum number of connections of one address; more are closed at once.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections_per_peer: u16,
 

@@ -18,7 +18,7 @@ pub struct FeedLimits {
     pub messages: usize,
     /// Most bytes of messages.
     pub bytes: usize,
-    /// Most bytes of a message; larger ones are refused.
+    /// Maximum size of a message in bytes; larger ones are refused.
     pub message_bytes: usize,
     /// Age from which a message is dropped.
     pub age: Duration,
@@ -41,7 +41,7 @@ impl Default for FeedLimits {
     }
 }
 
-/// Most bytes of a message of a proxy.
+/// Maximum size of a proxy's message in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// Bytes that a message takes in a response in addition to its own, at most.

@@ -138,7 +138,7 @@ pub(crate) fn scraping(addresses: &[SocketAddr]) -> Settings {
 
 pub(crate) struct Agent {
     pub(crate) address: SocketAddr,
-    /// Of health checks alone.
+    /// Address of health checks alone.
     pub(crate) health: SocketAddr,
     pub(crate) stop: CancellationToken,
     running: AbortOnDropHandle<()>,

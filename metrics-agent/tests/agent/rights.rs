@@ -1,4 +1,4 @@
-//! Who may write: report, and share changes. Whoever may steers all proxies.
+//! Rights to write, that is to report and to share changes: a client that writes steers all proxies.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;

@@ -65,7 +65,7 @@ fn trusting(authorities: &Path) -> Vec<String> {
     ["--model-server-metrics-scheme", "https", "--scrape-ca", &authorities].map(str::to_owned).to_vec()
 }
 
-/// What an agent with these flags logs until a scrape has failed, or until some have succeeded.
+/// The log of an agent with these flags until a scrape has failed, or until some have succeeded.
 async fn log_of(address: SocketAddr, flags: &[String]) -> String {
     let endpoint = address.to_string();
     let mut all = vec!["--listen", "127.0.0.1:0", "--endpoint", &endpoint];

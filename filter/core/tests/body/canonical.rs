@@ -47,7 +47,7 @@ fn numbers_are_written_as_shortest_floats() {
         ("1e-6", "0.000001"),
         ("1e-7", "1e-7"),
         ("0.1", "0.1"),
-        // Of two texts as short and as near, that with the even digit.
+        // A tie between two texts of one length: the even digit wins.
         ("1000000000000000.25", "1000000000000000.2"),
         ("5e-324", "5e-324"),
         ("-2.5e-10", "-2.5e-10"),

@@ -18,7 +18,7 @@ const MANY_RETURNS: u32 = 3;
 pub struct TopologyLog {
     recent: Vec<(u64, Period)>,
     returns: u32,
-    /// Since the last return.
+    /// Time since the last return.
     since_return: Period,
 }
 

@@ -69,7 +69,7 @@ impl Response {
         is_last: bool,
     ) {
         if let Some(body) = &mut self.replacement {
-            // What follows is dropped.
+            // The rest of the body is dropped.
             if let Err(error) = proxy.replace_response_chunk(&core::mem::take(body)) {
                 log::error!("{error}; an error keeps the proxy's text");
             }

@@ -20,7 +20,7 @@ impl Exchange {
     }
 }
 
-/// Answers a request that is held in vain, outside of its events: only at its head could it still go on.
+/// Answers a request that is held in vain, outside of its events: only its head could still pass it on.
 pub fn refuse_withheld_body<S: PoolStore, M: MetricSink>(
     pool: &PoolInUse<S, M>,
     proxy: &mut impl Proxy,

@@ -18,7 +18,7 @@ pub struct Totals {
     pub rejected: Vec<Rejected>,
     /// The blocks of the prompts of routed requests.
     pub prompt_blocks: u64,
-    /// Those of them that the endpoint had been sent before.
+    /// Blocks of them that the endpoint had been sent before.
     pub prompt_blocks_matched: u64,
     /// The filter is itself the shadow of another picker.
     pub is_shadow: bool,

@@ -1,4 +1,4 @@
-//! What to do about a TLS connection to the agent that fails.
+//! Advice about a TLS connection to the agent that fails.
 
 use core::fmt;
 

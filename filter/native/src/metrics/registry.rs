@@ -94,7 +94,7 @@ pub(super) struct Registry {
 #[derive(Debug, Default)]
 struct Tables {
     definitions: Vec<Definition>,
-    /// By their places, which are not used again.
+    /// Indexed by place. A place is not used again.
     series: BTreeMap<usize, Arc<SeriesCell>>,
     next_place: usize,
     /// The places by definition and values.

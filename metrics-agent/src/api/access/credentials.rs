@@ -20,11 +20,11 @@ pub struct Files {
     pub tokens: Option<PathBuf>,
     /// The file with the tokens that may only read.
     pub read_tokens: Option<PathBuf>,
-    /// What clients may do without credentials.
+    /// Rights of clients without credentials.
     pub unauthenticated: Unauthenticated,
 }
 
-/// What clients may do without a certificate and a token. Those on the agent's own host may also write where neither is set up.
+/// Rights of clients without a certificate and a token. Clients on the agent's own host may also write where neither is set up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unauthenticated {
     /// Whether they may read, although writing takes credentials.
@@ -49,7 +49,7 @@ pub struct TlsFiles {
 pub struct Credentials {
     /// `None`: plain HTTP.
     pub tls: Option<Watched<ServerConfig>>,
-    /// What clients need.
+    /// Certificates and tokens that clients need.
     pub clients: ClientRequirements,
 }
 
@@ -62,7 +62,7 @@ pub struct ClientRequirements {
     pub tokens: Option<Watched<Tokens>>,
     /// The tokens that may only read.
     pub read_tokens: Option<Watched<Tokens>>,
-    /// What clients may do without a certificate and a token.
+    /// Rights of clients without a certificate and a token.
     pub unauthenticated: Unauthenticated,
 }
 

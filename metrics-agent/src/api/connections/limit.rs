@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use tokio::task::Id;
 
 /// The limits on connections: of all peers, and of each. Warns once when all are in use, and again only after half of them were free;
-/// and once for each peer that has as many as one may have.
+/// and once for each peer that reaches its own limit.
 pub(super) struct ConnectionLimit {
     max: usize,
     max_per_peer: usize,

@@ -31,7 +31,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Least value of [`Limits::max_header_bytes`]: the HTTP library needs a buffer of this size.
 pub const MIN_HEADER_BYTES: usize = 8192;
 
-/// Longest time between two health checks on one connection, and for the head of one.
+/// Maximum time between two health checks on one connection, and for the head of one.
 const HEALTH_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limits on clients.
@@ -39,7 +39,7 @@ const HEALTH_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Limits {
     /// Most connections; more wait until one of them ends.
     pub max_connections: usize,
-    /// Most connections of one address; more are closed at once.
+    /// Maximum number of connections of one address; more are closed at once.
     pub max_connections_per_peer: usize,
     /// Most bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it the status is 431.
     pub max_header_bytes: usize,

@@ -13,7 +13,7 @@ pub struct StateTimes {
     pools: Mutex<HashMap<String, EndpointStates>>,
 }
 
-/// By the endpoint's key.
+/// States by the endpoint's key.
 type EndpointStates = HashMap<u64, (State, Duration)>;
 
 impl StateTimes {

@@ -57,7 +57,7 @@ pub struct UnknownPool {
 pub struct PoolTraffic {
     /// Requests routed per second; absent until a proxy has reported twice.
     pub routed_per_second: Option<f64>,
-    /// Of those, requests whose first attempt went to a server that was not picked, per second: Envoy does not follow the picks.
+    /// Routed requests whose first attempt went to a server that was not picked, per second: Envoy does not follow the picks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_elsewhere_per_second: Option<f64>,
     /// Requests left to Envoy's load balancing, per second.
@@ -245,7 +245,7 @@ pub struct ProxyStatus {
     pub age_ms: u64,
     /// Requests routed since the proxy started.
     pub routed: u64,
-    /// Of those, requests whose first attempt went to a server that was not picked: Envoy does not follow the picks.
+    /// Routed requests whose first attempt went to a server that was not picked: Envoy does not follow the picks.
     #[serde(default)]
     pub served_elsewhere: u64,
     /// The same per second, over the last second; absent until there are two reports.

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(sum.without(&waits(&[7])).percentile_ms(1.0), Some(12_000.0));
         sum.add(&waits(&counts));
         assert_eq!(sum.percentile_ms(1.0), Some(30_000.0));
-        // What cannot be is not longer either.
+        // A proxy's figures may contradict each other.
         assert_eq!(waits(&counts).up_to(0.0).unwrap().percentile_ms(0.5), Some(0.0));
         assert!([-1.0, f64::NAN].into_iter().all(|longest| waits(&counts).up_to(longest).is_err()));
     }

@@ -8,7 +8,7 @@ pub(super) const MAX_AGE: Duration = Duration::from_secs(10);
 /// Longest name of a proxy, in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 256;
 
-/// Longest version of a filter, in bytes.
+/// Maximum length of a filter's version, in bytes.
 pub(super) const MAX_VERSION_BYTES: usize = 64;
 
 /// Most statuses with rejections in a report.

@@ -1,4 +1,4 @@
-//! What a proxy has counted recently, though it reports counts since its start.
+//! Recent counts of a proxy, which reports counts since its start.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
@@ -35,7 +35,7 @@ struct ResponseCounts {
     prompt_blocks: u64,
     prompt_blocks_matched: u64,
     first_token: Waits,
-    /// By the endpoint's key.
+    /// Counts by the endpoint's key.
     endpoints: HashMap<u64, EndpointCounts>,
 }
 
@@ -59,7 +59,7 @@ pub struct RecentTraffic {
     pub rates: Option<RequestRates>,
     /// Blocks of prompts of routed requests.
     pub prompt_blocks: u64,
-    /// Those of them that their endpoint had been sent before.
+    /// Blocks of them that their endpoint had been sent before.
     pub prompt_blocks_matched: u64,
     /// Times to the first byte of responses that are streams of tokens.
     pub first_token: Waits,
@@ -70,7 +70,7 @@ pub struct RecentTraffic {
 pub struct RequestRates {
     /// Routed.
     pub routed: f64,
-    /// Of those, sent by Envoy to a server that was not picked.
+    /// Routed requests that Envoy sent to a server that was not picked.
     pub served_elsewhere: f64,
     /// Left to Envoy's load balancing.
     pub abstained: f64,
@@ -117,13 +117,13 @@ impl Counts {
 }
 
 impl EarlierCounts {
-    /// Those of a proxy's first report.
+    /// Counts of a proxy's first report.
     pub(super) fn begin(counts: &Counts, now: Duration) -> Self {
         let Counts { requests, responses } = counts.clone();
         Self { requests: Earlier::begin(requests, now), responses: Earlier::begin(responses, now) }
     }
 
-    /// Those to compare the proxy's next report with.
+    /// Counts to compare the proxy's next report with.
     #[must_use]
     pub(super) fn next(self, counts: &Counts, now: Duration) -> Self {
         Self {

@@ -45,7 +45,7 @@ pub struct ProxyReport {
     pub at: Duration,
     /// Requests routed since the proxy started.
     pub routed: u64,
-    /// Of those, requests that Envoy sent to another server at once.
+    /// Routed requests that Envoy sent to another server at once.
     pub served_elsewhere: u64,
     /// The same per second since the report before; `None` for the first report.
     pub served_elsewhere_per_second: Option<f64>,

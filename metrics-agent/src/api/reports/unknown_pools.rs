@@ -11,7 +11,7 @@ use crate::runtime::clock::Clock;
 /// Names that are kept at once. Any client can ask for any name.
 const MAX_NAMES: usize = 16;
 
-/// Longest name that is kept, in bytes: `namespace/name` in Kubernetes.
+/// Maximum length of a name that is kept, in bytes: `namespace/name` in Kubernetes.
 const MAX_NAME_BYTES: usize = 317;
 
 /// How long a name is kept after its last request.

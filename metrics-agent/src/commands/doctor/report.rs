@@ -13,11 +13,11 @@ const MAX_PLACES: usize = 3;
 pub struct Finding {
     /// How much it costs.
     pub severity: Severity,
-    /// What is wrong, and what follows from it.
+    /// The mistake and its effect.
     pub problem: String,
     /// Where in Envoy's configuration, or at the agent.
     pub place: String,
-    /// What to change.
+    /// The change that mends it.
     pub fix: String,
 }
 

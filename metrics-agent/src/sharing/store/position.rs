@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// earlier numbers since.
 const OVERLAP: Duration = Duration::from_secs(2);
 
-/// Most entries that are remembered, of those that a new connection reads again.
+/// Maximum number of remembered entries, which a new connection reads again.
 const MAX_RECENT: usize = 1 << 16;
 
 /// The number of an entry: milliseconds of the store's clock, and a count within them.

@@ -33,9 +33,9 @@ pub type DeclaredSet = Result<Declared, NoEndpoints>;
 /// Servers as flags and files declare them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declared {
-    /// Those with a fixed address.
+    /// Endpoints with a fixed address.
     pub endpoints: Vec<Endpoint>,
-    /// Those under a host name.
+    /// Servers under a host name.
     pub named: Vec<NamedServer>,
 }
 

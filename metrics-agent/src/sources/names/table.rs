@@ -1,4 +1,4 @@
-//! What is known of each host name, and when it is to be looked up: without a clock and without a network.
+//! Addresses of each host name, and when it is looked up next: without a clock and without a network.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

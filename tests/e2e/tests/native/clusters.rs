@@ -63,7 +63,7 @@ fn builder() -> Builder {
     Stack::builder().picker_field("steering", "cluster").change(own_cluster)
 }
 
-/// Clients that together send as many requests as Envoy serves, up to 1 600 a second.
+/// Clients that together send up to 1 600 requests a second.
 fn heavy_load(stack: &Stack) -> Vec<SteadyLoad> {
     (0..8).map(|_| SteadyLoad::start(stack)).collect()
 }
