@@ -384,6 +384,34 @@ fn a_snapshot_that_is_too_old() {
 }
 
 #[test]
+fn agents_that_differ() {
+    for mut envoy in [Recorded::wasm(), Recorded::native()] {
+        envoy.set_statistic("snapshots", 4_000);
+        envoy.set_statistic("topology_changes", 999);
+        envoy.assert_is_ok();
+        envoy.set_statistic("topology_changes", 1_000);
+        let problem =
+            "1000 of 4000 snapshots changed the endpoints or the policy: the filter's agents differ";
+        envoy.assert_finds(Error, problem, "pool default", "the same endpoints, manifests and flags");
+        // A start with some changes.
+        envoy.set_statistic("snapshots", 12);
+        envoy.set_statistic("topology_changes", 9);
+        envoy.assert_is_ok();
+    }
+}
+
+#[test]
+fn a_filter_whose_reports_the_agent_refuses() {
+    let mut envoy = Recorded::wasm();
+    envoy.set_statistic("sharing_failures", 7);
+    let problem =
+        "the agent has no report of a proxy, and 7 of the filter's requests to share changes failed";
+    envoy.assert_finds(Warning, problem, "pool default", "--bearer-token-file");
+    envoy.set_statistic("sharing_failures", 0);
+    envoy.assert_is_ok();
+}
+
+#[test]
 fn an_agent_that_cannot_be_read() {
     let mut envoy = Recorded::wasm();
     envoy.agent_error = Some("cannot connect");

@@ -11,6 +11,12 @@ use crate::suggestion::did_you_mean;
 /// Age of a snapshot from which the filter ignores its readings, in milliseconds.
 const STALE_MS: u64 = 10_000;
 
+/// Changes of endpoints or policy from which on agents are said to differ, if at least one of [`SNAPSHOTS_PER_CHANGE`] snapshots made one.
+const MANY_CHANGES: u64 = 10;
+
+/// Agents that differ answer in turns. Pods that come and go change far fewer: snapshots arrive several times a second.
+const SNAPSHOTS_PER_CHANGE: u64 = 4;
+
 pub(super) fn readable(facts: &Facts) -> Vec<Finding> {
     let unread = facts.agent.list.as_ref().err().map(|reason| {
         Finding::error(
@@ -68,6 +74,49 @@ pub(super) fn snapshots(facts: &Facts) -> Option<Vec<Finding>> {
         })
     });
     (!facts.managers.is_empty()).then(|| findings.collect())
+}
+
+/// Pools whose agents differ.
+pub(super) fn agreement(facts: &Facts) -> Option<Vec<Finding>> {
+    let counts = facts.pools().into_iter().filter_map(|pool| {
+        let statistic = |name| facts.statistics.of_pool(pool, name);
+        Some((pool, statistic("snapshots")?, statistic("topology_changes")?))
+    });
+    let counts: Vec<_> = counts.collect();
+    let findings = counts.iter().filter(|(_, snapshots, changes)| {
+        *changes >= MANY_CHANGES && changes.saturating_mul(SNAPSHOTS_PER_CHANGE) >= *snapshots
+    });
+    let findings = findings.map(|(pool, snapshots, changes)| {
+        Finding::error(
+            format!("pool {pool}"),
+            format!("{changes} of {snapshots} snapshots changed the endpoints or the policy: the filter's agents differ"),
+            "give all of its agents the same endpoints, manifests and flags",
+        )
+    });
+    (!counts.is_empty()).then(|| findings.collect())
+}
+
+/// Pools whose proxies may read from the agent and not write to it.
+pub(super) fn reports(facts: &Facts) -> Option<Vec<Finding>> {
+    facts.agent.list.as_ref().ok()?;
+    let refused = facts.pools().into_iter().filter_map(|pool| {
+        let statistic = |name| facts.statistics.of_pool(pool, name).unwrap_or(0);
+        let has_reports = !facts.agent.pool(pool)?.proxies.is_empty();
+        let failures = statistic("sharing_failures");
+        // A filter that reports to another agent has no failures.
+        (!has_reports && statistic("snapshots") > 0 && failures > 0).then(|| {
+            Finding::warning(
+                format!("pool {pool}"),
+                format!(
+                    "the agent has no report of a proxy, and {failures} of the filter's requests to share changes failed: the agent \
+                     may refuse its writes"
+                ),
+                "give the filter, or the agent's cluster in Envoy, a token of the agent's --bearer-token-file, as in \
+                 examples/secured-agent; or run both on one host",
+            )
+        })
+    });
+    (!facts.managers.is_empty()).then(|| refused.collect())
 }
 
 fn missing_cluster(facts: &Facts, place: &str, config: &PickerConfig) -> Option<Finding> {

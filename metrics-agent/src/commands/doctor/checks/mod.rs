@@ -13,7 +13,7 @@ use super::report::Finding;
 type Check = fn(&Facts) -> Option<Vec<Finding>>;
 
 /// All checks, each with the statement that holds when it finds nothing.
-pub(super) const ALL: [(&str, Check); 19] = [
+pub(super) const ALL: [(&str, Check); 21] = [
     ("Envoy has taken all updates of its configuration", |facts| Some(filters::updates(facts))),
     ("a listener has the endpoint picker", |facts| Some(filters::presence(facts))),
     ("a picker runs on at least one route", filters::routes),
@@ -29,6 +29,8 @@ pub(super) const ALL: [(&str, Check); 19] = [
     ("the agent can be read", |facts| Some(agent::readable(facts))),
     ("the agent has the pickers' pools", agent::pools),
     ("the pickers have the agent's snapshot", agent::snapshots),
+    ("the pickers' agents agree", agent::agreement),
+    ("the agent has the pickers' reports", agent::reports),
     ("Envoy has the pool's endpoints as hosts", endpoints::hosts),
     ("the agent scrapes all endpoints", endpoints::readings),
     ("filter and agent have one version", outcome::versions),
