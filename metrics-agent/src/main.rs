@@ -100,7 +100,16 @@ async fn snapshot(
             std::fs::write(save, snapshot)
                 .map_err(|error| format!("{} (--save): {error}", save.display()))?;
         }
-        (None, None) => print(source.agent.client().await?.status(pool).await?)?,
+        (None, None) => {
+            let agent = source.agent.client().await?;
+            let refused = agent.pools().await?.refused;
+            let status = agent.status(pool).await;
+            if let Ok(status) = &status {
+                print(status)?;
+            }
+            print(refused)?;
+            status?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,13 +13,13 @@ use super::pools::build;
 use super::pools::history::History;
 use super::pools::status::{PoolStatus, UnresolvedStatus};
 use super::reports::Reports;
-use crate::catalogue::Refusals;
 use crate::catalogue::watch::PlanResult;
+use crate::catalogue::{Problem, Refusal, Refusals};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::pools::Pools;
 use crate::runtime::clock::Clock;
 use crate::sharing::Feeds;
-use crate::sources::endpoints::EndpointSet;
+use crate::sources::endpoints::{EndpointSet, WatchedFile};
 use crate::sources::kubernetes::PendingPods;
 use crate::sources::names::Unresolved;
 
@@ -32,8 +32,10 @@ pub struct ApiState {
     pub pools: Arc<Pools>,
     /// The newest plan of the manifests.
     pub plans: watch::Receiver<PlanResult>,
-    /// The objects of the cluster that are refused.
-    pub refusals: watch::Receiver<Refusals>,
+    /// The refused objects of the cluster and the refused manifest files.
+    pub refused_manifests: watch::Receiver<Refusals>,
+    /// The endpoints file, once it was read.
+    pub endpoints_file: watch::Receiver<Option<WatchedFile>>,
     /// The newest endpoint set.
     pub endpoints: watch::Receiver<EndpointSet>,
     /// Host names of model servers that have a problem.
@@ -72,6 +74,27 @@ impl ApiState {
         status.sharing = shared.map(build::of_shared);
         status.unresolved = self.unresolved_of(&status.pool);
         Some(status)
+    }
+
+    /// The refused objects of the cluster and the refused files.
+    pub(super) fn refusals(&self) -> Vec<Refusal> {
+        let mut refusals = self.refused_manifests.borrow().to_vec();
+        if let Some(problem) = self.problem_of_endpoints() {
+            let mut publishers = self.pools.publishers().into_iter();
+            let is_served = publishers.any(|(_, publisher)| publisher.published().is_some());
+            refusals.extend(Refusal::of_files(&problem.into(), is_served));
+        }
+        refusals
+    }
+
+    /// Why the endpoints file is refused, by itself or with the newest plan.
+    fn problem_of_endpoints(&self) -> Option<Problem> {
+        let file = self.endpoints_file.borrow().clone()?;
+        file.problem.or_else(|| {
+            let plan = self.plans.borrow().clone().ok()?;
+            let without_port = plan.check_ports(self.endpoints.borrow().as_ref().ok()?).err()?;
+            Some(Problem::of_file(&file.path, without_port))
+        })
     }
 
     /// The host names with a problem whose servers belong to this pool.

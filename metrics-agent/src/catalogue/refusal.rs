@@ -1,10 +1,10 @@
-//! Objects that are refused.
+//! Objects and files that are refused.
 
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::sources::problem::{Problem, Source};
+use crate::sources::problem::{Problem, Problems, Source};
 
 /// Most reasons that are kept of one object; the rest are counted.
 const MAX_REASONS: usize = 10;
@@ -12,10 +12,10 @@ const MAX_REASONS: usize = 10;
 /// Longest reason, in characters; longer ones are cut. Reasons quote values of the object.
 const MAX_REASON_CHARS: usize = 400;
 
-/// The refused objects of a moment, ordered by their source.
+/// The refused objects and files of a moment, ordered by their source.
 pub type Refusals = Arc<[Refusal]>;
 
-/// An object whose present version is not in force, wholly or in part.
+/// An object or a file whose present version is not in force, wholly or in part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The object, the key of a `ConfigMap`, or the file.
@@ -26,8 +26,23 @@ pub struct Refusal {
     pub generation: Option<i64>,
     /// At least one, each with the path of its value.
     pub reasons: Vec<String>,
-    /// Whether an earlier version of the object is in force instead.
+    /// Whether an earlier version is in force instead.
     pub earlier_in_force: bool,
+}
+
+impl Refusal {
+    /// The refusals of files: one for each file with a problem.
+    pub fn of_files(problems: &Problems, earlier_in_force: bool) -> impl Iterator<Item = Self> {
+        let mut reasons = Reasons::default();
+        reasons.add(&problems.0);
+        reasons.into_bounded().map(move |(source, reasons)| Self {
+            source,
+            uid: None,
+            generation: None,
+            reasons,
+            earlier_in_force,
+        })
+    }
 }
 
 /// The reasons, and what is in force instead.

@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::options::Options;
 use super::plan::Plan;
-use super::refusal::Refusals;
+use super::refusal::{Refusal, Refusals};
 use crate::files::FileLimits;
 use crate::files::poll;
 use crate::runtime::tasks::Tasks;
@@ -42,7 +42,7 @@ impl PlanWatch {
         self.plans.clone()
     }
 
-    /// Receives the objects of a cluster that are refused. Files are refused as a whole, so of files there are none.
+    /// Receives the refused objects of a cluster and the refused files.
     pub fn refusals(&self) -> watch::Receiver<Refusals> {
         self.refusals.clone()
     }
@@ -71,12 +71,14 @@ impl PlanWatch {
         accepts: impl Fn(&Plan) -> Result<(), Problems> + Send + Sync + 'static,
     ) -> Self {
         let (sender, plans) = watch::channel(Err(format!("{} was not read yet", settings.path.display())));
+        let (refused, refusals) = watch::channel(Refusals::default());
         let task = tasks.spawn("manifests", async move {
-            let update = |files: &FilesResult| update(files, &settings.options, &sender, &reads, &accepts);
+            let update = |files: &FilesResult| {
+                refused.send_replace(update(files, &settings.options, &sender, &reads, &accepts));
+            };
             let limits = settings.options.file_limits;
             poll::poll(|| read(settings.path.clone(), limits), update).await;
         });
-        let (_, refusals) = watch::channel(Refusals::default());
         Self::new(plans, refusals, task)
     }
 }
@@ -91,13 +93,14 @@ pub(super) async fn read(path: PathBuf, limits: FileLimits) -> FilesResult {
     reading.await.unwrap_or_else(|error| Err(Problem::of_file(&path, error.to_string()).into()))
 }
 
+/// Publishes the plan of the files, or returns why they are refused.
 fn update(
     files: &FilesResult,
     options: &Options,
     sender: &watch::Sender<PlanResult>,
     reads: &ResultCounter,
     accepts: &impl Fn(&Plan) -> Result<(), Problems>,
-) {
+) -> Refusals {
     let plan = files.clone().and_then(|files| {
         let plan = Plan::read(&files, options)?;
         accepts(&plan)?;
@@ -111,6 +114,7 @@ fn update(
             }
             tracing::info!(documents = plan.documents, pools = plan.pools.len(), "manifests read");
             let _ = sender.send_replace(Ok(Arc::new(plan)));
+            Refusals::default()
         }
         Err(problems) => {
             tracing::error!("manifests refused; the last valid plan stays\n{problems}");
@@ -121,6 +125,7 @@ fn update(
                 }
                 is_first
             });
+            Refusal::of_files(&problems, sender.borrow().is_ok()).collect()
         }
     }
 }

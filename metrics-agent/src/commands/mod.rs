@@ -10,3 +10,4 @@ pub mod explain;
 mod pool_table;
 mod queue_table;
 pub mod recorded;
+mod refused_lines;

@@ -19,6 +19,7 @@ mod name_server;
 mod names;
 mod observability;
 mod process;
+mod refused_files;
 mod reload;
 mod reports;
 mod restarts;

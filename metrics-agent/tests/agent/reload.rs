@@ -21,7 +21,7 @@ fn file(servers: &[&ScriptedServer]) -> String {
     format!("endpoints:\n{}", if servers.is_empty() { "  []\n".to_owned() } else { entries.collect() })
 }
 
-fn reading(path: PathBuf) -> Settings {
+pub(crate) fn reading(path: PathBuf) -> Settings {
     Settings { sources: Sources { file: Some(path), ..Sources::default() }, ..settings() }
 }
 
@@ -56,7 +56,7 @@ async fn setup() -> Setup {
     Setup { directory, path, one, two, agent }
 }
 
-fn rename_into_place(path: &Path, text: &str) {
+pub(crate) fn rename_into_place(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
     std::fs::rename(new, path).unwrap();

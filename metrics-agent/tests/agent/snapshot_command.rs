@@ -11,7 +11,7 @@ use crate::harness::{Agent, options_for, scraping};
 use crate::reports::report_once;
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
-async fn snapshot(flags: &[&str]) -> Output {
+pub(crate) async fn snapshot(flags: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metrics-agent"));
     command.arg("snapshot").args(flags).env_remove("RUST_LOG").stdin(Stdio::null());
     command.output().await.unwrap()

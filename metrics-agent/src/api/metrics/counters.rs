@@ -51,7 +51,7 @@ impl ApiMetrics {
         registry.register("snapshots", "Answers to snapshot requests, by outcome", metrics.snapshots.clone());
         let help = "Requests without the required host, certificate or token, by reason";
         registry.register("refused_requests", help, metrics.refusals.clone());
-        let help = "Objects of the cluster whose newest version is refused, by kind";
+        let help = "Objects and files whose newest version is refused, by kind";
         registry.register("refused_objects", help, metrics.refused_objects.clone());
         let help = "Snapshot requests that wait for a newer version";
         registry.register("snapshot_waiters", help, metrics.waiters.clone());
@@ -69,7 +69,7 @@ impl ApiMetrics {
         self.snapshots.get_or_create(&[("outcome", outcome)]).inc();
     }
 
-    /// Sets the numbers of refused objects.
+    /// Sets the numbers of refused objects and files.
     pub(in crate::api) fn set_refused_objects(&self, refusals: &[Refusal]) {
         for kind in Source::KINDS {
             let count = refusals.iter().filter(|refusal| refusal.source.kind() == kind).count();

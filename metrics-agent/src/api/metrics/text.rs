@@ -36,7 +36,7 @@ pub(in crate::api) async fn metrics(State(state): State<Arc<ApiState>>) -> Respo
 /// The agent's counters, then the gauges of the pools.
 fn text(state: &ApiState, counts: EndpointCounts, pools: &[PoolStatus]) -> Result<String, core::fmt::Error> {
     state.metrics.set_endpoints(counts);
-    state.metrics.set_refused_objects(&state.refusals.borrow());
+    state.metrics.set_refused_objects(&state.refusals());
     let mut text = String::new();
     encode_registry(&mut text, &state.registry)?;
     encode_registry(&mut text, &pool_gauges::registry(pools))?;

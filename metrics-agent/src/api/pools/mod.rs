@@ -3,7 +3,7 @@
 pub(super) mod build;
 pub mod history;
 mod reason;
-mod refused;
+pub mod refused;
 pub(super) mod routes;
 pub mod since;
 pub(super) mod snapshot;

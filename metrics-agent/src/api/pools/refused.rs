@@ -1,28 +1,30 @@
-//! The refused objects of a cluster, for the page.
+//! The refused objects and files, for the page and `metrics-agent snapshot`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::catalogue::Refusal;
 
 /// Most objects that are listed.
 const MAX_LISTED: usize = 200;
 
-/// The refused objects, the first ones with their reasons.
-#[derive(Debug, Serialize)]
-pub(super) struct RefusedObjects {
+/// The refused objects and files, the first ones with their reasons.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RefusedObjects {
     /// All of them.
-    count: usize,
+    pub count: usize,
     /// At most [`MAX_LISTED`].
-    objects: Vec<RefusedObject>,
+    pub objects: Vec<RefusedObject>,
 }
 
-#[derive(Debug, Serialize)]
-struct RefusedObject {
-    /// Kind, namespace and name.
-    object: String,
-    reasons: Vec<String>,
-    /// Whether an earlier version of the object is in force instead.
-    earlier_in_force: bool,
+/// A refused object or file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RefusedObject {
+    /// Kind, namespace and name, or the path.
+    pub object: String,
+    /// At least one.
+    pub reasons: Vec<String>,
+    /// Whether an earlier version is in force instead.
+    pub earlier_in_force: bool,
 }
 
 impl RefusedObjects {

@@ -2,7 +2,7 @@
 //!
 //! | Path | Response |
 //! |---|---|
-//! | `GET /v1/pools` | the agent's version, the pools' names, the refused objects of the cluster and the unknown pools that proxies ask for |
+//! | `GET /v1/pools` | the agent's version, the pools' names, the refused objects and files and the unknown pools that proxies ask for |
 //! | `GET /v1/pools/{pool}` | the pool now: [`PoolStatus`] |
 //! | `GET /v1/pools/{pool}/history` | the last minutes: [`History`](super::history::History) |
 
@@ -29,7 +29,7 @@ pub(in crate::api) fn routes() -> Router<Arc<ApiState>> {
 
 async fn pools(State(state): State<Arc<ApiState>>) -> Response {
     let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
-    let refused = RefusedObjects::new(&state.refusals.borrow());
+    let refused = RefusedObjects::new(&state.refusals());
     fresh(Json(serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pools": names,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hyper::{StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::api::pools::refused::RefusedObjects;
 use crate::api::pools::status::PoolStatus;
 use crate::commands::client_credentials::ClientCredentials;
 use crate::commands::exchange;
@@ -18,6 +19,9 @@ pub struct PoolList {
     pub version: String,
     /// The names of the pools.
     pub pools: Vec<String>,
+    /// What is refused; nothing for an agent that does not give it.
+    #[serde(default)]
+    pub refused: RefusedObjects,
 }
 
 /// A running agent.

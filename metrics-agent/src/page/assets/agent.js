@@ -165,7 +165,7 @@ const TRIMMED = 30;
 const SERIES = ["waiting", "running", "kv_usage", "in_flight", "picks_per_second"];
 
 /**
- * Objects of the cluster that are refused.
+ * Objects of the cluster and files that are refused.
  * @typedef {object} Refused
  * @property {number} count all of them
  * @property {{object: string, reasons: string[], earlier_in_force: boolean}[]} objects the first ones

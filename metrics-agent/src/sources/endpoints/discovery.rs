@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::fields::LabelLimits;
-use super::file_watcher::FileWatcher;
+use super::file_watcher::{FileWatcher, WatchedFile};
 use super::set::{Declared, DeclaredSet, EndpointSet, NoEndpoints, combine};
 use crate::files::FileLimits;
 use crate::runtime::tasks::Tasks;
@@ -56,6 +56,7 @@ pub struct Discovery {
     unresolved: watch::Receiver<Arc<[Unresolved]>>,
     tasks: Tasks,
     reads: ResultCounter,
+    watched: watch::Sender<Option<WatchedFile>>,
     watcher: Option<(PathBuf, AbortOnDropHandle<()>)>,
     _follower: AbortOnDropHandle<()>,
 }
@@ -69,6 +70,11 @@ impl Discovery {
     /// Receives the host names with a problem.
     pub fn unresolved(&self) -> watch::Receiver<Arc<[Unresolved]>> {
         self.unresolved.clone()
+    }
+
+    /// Receives the endpoints file; `None`: none is watched, or it was not read yet.
+    pub fn watched_file(&self) -> watch::Receiver<Option<WatchedFile>> {
+        self.watched.subscribe()
     }
 
     /// Watches this file from now on. Until it is read, the last valid set stays.
@@ -89,6 +95,7 @@ impl Discovery {
             limits: self.limits.files,
             labels: self.labels,
             sets: self.declared.clone(),
+            watched: self.watched.clone(),
             reads,
         };
         let task = self.tasks.spawn(format!("endpoints file {}", path.display()), watcher.run());
@@ -118,6 +125,7 @@ pub fn start(sources: Sources, limits: Limits, tasks: &Tasks, counters: Counters
         unresolved: unresolved.subscribe(),
         tasks: tasks.clone(),
         reads: counters.reads,
+        watched: watch::Sender::new(None),
         watcher: None,
         _follower: tasks.spawn("discovery", follower.run(declared.subscribe())),
         declared,

@@ -1,6 +1,7 @@
 //! Reads the endpoints file again whenever it changes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
@@ -10,6 +11,16 @@ use super::set::{Declared, DeclaredSet, NoEndpoints, combine};
 use crate::files::FileLimits;
 use crate::files::poll;
 use crate::runtime::telemetry::ResultCounter;
+use crate::sources::problem::Problem;
+
+/// The endpoints file that is watched.
+#[derive(Clone, Debug)]
+pub struct WatchedFile {
+    /// Its path.
+    pub path: Arc<Path>,
+    /// Why its newest version is refused.
+    pub problem: Option<Problem>,
+}
 
 /// Reads the endpoints file again whenever it changes.
 pub(super) struct FileWatcher {
@@ -20,6 +31,7 @@ pub(super) struct FileWatcher {
     pub(super) limits: FileLimits,
     pub(super) labels: LabelLimits,
     pub(super) sets: watch::Sender<DeclaredSet>,
+    pub(super) watched: watch::Sender<Option<WatchedFile>>,
     pub(super) reads: ResultCounter,
 }
 
@@ -33,12 +45,13 @@ impl FileWatcher {
 
     fn update(&self, content: &Content) {
         let set = content.clone().and_then(|bytes| {
-            let found = parse(&bytes, self.limits, self.labels)
-                .map_err(|error| format!("{}: {error}", self.path.display()))?;
+            let found = parse(&bytes, self.limits, self.labels).map_err(|error| error.to_string())?;
             combine(&self.fixed, &found, self.max_endpoints)
-                .map_err(|error| format!("{}: {error}", self.path.display()))
         });
+        let set = set.map_err(|text| Problem::of_file(&self.path, text));
         self.reads.count(set.is_ok());
+        let problem = set.as_ref().err().cloned();
+        self.watched.send_replace(Some(WatchedFile { path: self.path.as_path().into(), problem }));
         match set {
             Ok(declared) => {
                 let (endpoints, host_names) = (declared.endpoints.len(), declared.named.len());
@@ -54,7 +67,7 @@ impl FileWatcher {
                 self.sets.send_if_modified(|set| {
                     let is_first = set.is_err();
                     if is_first {
-                        *set = Err(NoEndpoints::Refused(error));
+                        *set = Err(NoEndpoints::Refused(error.to_string()));
                     }
                     is_first
                 });
@@ -64,8 +77,6 @@ impl FileWatcher {
 }
 
 async fn read(path: PathBuf, limits: FileLimits) -> Content {
-    let name = path.display().to_string();
     let reading = tokio::task::spawn_blocking(move || limits.read(&path).map_err(|error| error.to_string()));
-    let read = reading.await.unwrap_or_else(|error| Err(error.to_string()));
-    read.map_err(|error| format!("{name}: {error}"))
+    reading.await.unwrap_or_else(|error| Err(error.to_string()))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use metrics_agent::api::pools::refused::RefusedObjects;
 use metrics_agent::api::pools::status::PoolStatus;
 use metrics_agent::commands::agent_client::PoolList;
 use metrics_agent::commands::doctor::{
@@ -139,12 +140,11 @@ impl Recorded {
         for pool in ["default", "defualt", "other"] {
             pools.entry(pool.to_owned()).or_insert_with(unknown);
         }
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let list = PoolList { version, pools: names, refused: RefusedObjects::default() };
         AgentFacts {
             url: "http://127.0.0.1:9095/".to_owned(),
-            list: match self.agent_error {
-                Some(error) => Err(error.to_owned()),
-                None => Ok(PoolList { version: env!("CARGO_PKG_VERSION").to_owned(), pools: names }),
-            },
+            list: self.agent_error.map_or(Ok(list), |error| Err(error.to_owned())),
             pools: if self.agent_error.is_some() { BTreeMap::new() } else { pools },
         }
     }

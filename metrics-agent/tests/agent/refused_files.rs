@@ -1,0 +1,98 @@
+//! Refused files on the page and in `metrics-agent snapshot`.
+
+use std::path::Path;
+
+use metrics_agent::agent::Settings;
+use metrics_agent::catalogue::watch;
+use serde_json::{Value, json};
+
+use crate::harness::{Agent, eventually, options_for, scraping};
+use crate::reload::{reading, rename_into_place};
+use crate::snapshot_command::snapshot;
+
+const VALID: &str = "endpoints: [{name: a, address: 127.0.0.1, port: 1}]";
+
+/// What `GET /v1/pools` gives to the page.
+async fn refused(agent: &Agent) -> Value {
+    serde_json::from_slice::<Value>(&agent.get("/v1/pools").await.body).unwrap()["refused"].clone()
+}
+
+async fn refused_where(agent: &Agent, what: &str, passes: impl Fn(&Value) -> bool) {
+    eventually(what, async || passes(&refused(agent).await).then_some(())).await;
+}
+
+/// Whether exactly this file is refused, for a reason with this part.
+fn is_of(refused: &Value, path: &Path, reason: &str, earlier_in_force: bool) -> bool {
+    let object = &refused["objects"][0];
+    refused["count"] == 1
+        && object["object"] == path.to_str().unwrap()
+        && object["earlier_in_force"] == earlier_in_force
+        && object["reasons"][0].as_str().unwrap().contains(reason)
+}
+
+/// What `metrics-agent snapshot` prints of refused files, and whether it succeeds.
+async fn printed(agent: &Agent) -> (Vec<String>, bool) {
+    let output = snapshot(&["--agent", &agent.address.to_string()]).await;
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("refused: ")).map(str::to_owned);
+    (lines.collect(), output.status.success())
+}
+
+#[tokio::test]
+async fn a_refused_manifest_file_is_listed_until_it_is_valid_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("manifests.yaml");
+    let pool = |port: &str| {
+        format!(
+            "apiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\nmetadata: {{name: p}}\n\
+             spec: {{selector: {{matchLabels: {{app: a}}}}, targetPorts: [{{number: {port}}}]}}\n"
+        )
+    };
+    std::fs::write(&path, pool("0")).unwrap();
+    let manifests = Some(watch::Settings { path: path.clone(), options: options_for("default") });
+    let address = "127.0.0.1:1".parse().unwrap();
+    let agent = Agent::start(Settings { manifests, ..scraping(&[address]) }).await;
+    let reason = "spec.targetPorts[0].number";
+    refused_where(&agent, "the refusal", |it| is_of(it, &path, reason, false)).await;
+    // Without a pool there is no table.
+    let (lines, succeeds) = printed(&agent).await;
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert!(line.starts_with(&format!("refused: {}: document 1: {reason}", path.display())), "{line}");
+    assert!(line.ends_with("; nothing of it is in force") && !succeeds, "{line}");
+
+    rename_into_place(&path, &pool("8000"));
+    refused_where(&agent, "no refusal", |it| *it == json!({"count": 0, "objects": []})).await;
+    eventually("the pool", async || printed(&agent).await.1.then_some(())).await;
+    assert_eq!(printed(&agent).await, (vec![], true));
+
+    rename_into_place(&path, &pool("0"));
+    refused_where(&agent, "the second refusal", |it| is_of(it, &path, reason, true)).await;
+    let (lines, succeeds) = printed(&agent).await;
+    assert!(lines[0].ends_with("; its last valid version stays in force") && succeeds, "{lines:?}");
+    assert!((agent.metric("metrics_agent_refused_objects{kind=\"File\"}").await - 1.0).abs() < 0.5);
+}
+
+#[tokio::test]
+async fn a_refused_endpoints_file_is_listed_until_it_is_valid_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("endpoints.yaml");
+    std::fs::write(&path, "endpoints: 7").unwrap();
+    let agent = Agent::start(reading(path.clone())).await;
+    refused_where(&agent, "the refusal", |it| is_of(it, &path, "endpoints: ", false)).await;
+    for (invalid, reason) in [
+        ("endpoints: [{name: a, address: 127.0.0.1, port: 0}]", "endpoints[0].port"),
+        ("endpoints: [{name: a, address: 127.0.0.1}]", "the endpoint default/a has no port"),
+        ("}", "neither YAML nor JSON"),
+    ] {
+        rename_into_place(&path, VALID);
+        refused_where(&agent, "no refusal", |it| it["count"] == 0).await;
+        agent.snapshot_where("the valid set", |it| it.topology.is_some()).await;
+        assert_eq!(printed(&agent).await, (vec![], true));
+        rename_into_place(&path, invalid);
+        refused_where(&agent, invalid, |it| is_of(it, &path, reason, true)).await;
+        let (lines, succeeds) = printed(&agent).await;
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert!(line.starts_with(&format!("refused: {}: {reason}", path.display())), "{line}");
+        assert!(line.ends_with("; its last valid version stays in force") && succeeds, "{line}");
+    }
+}
