@@ -65,7 +65,7 @@ fn a_user_gets_the_one_command_that_installs_the_missing_packages_and_nothing_is
     machine.add("apt-get", "echo apt-get was called; exit 1");
     let (output, printed) = machine.run(clone.path(), "tools/test-setup", &[]);
     assert!(!output.status.success(), "{printed}");
-    let command = "    sudo apt-get install -y --no-install-recommends nodejs npm chromium chromium-driver redis-server prometheus\n";
+    let command = "    sudo apt-get install -y --no-install-recommends nodejs npm chromium chromium-driver redis-server systemd prometheus\n";
     assert!(printed.contains(command), "{printed}");
     assert!(!printed.contains("was called"), "{printed}");
     assert!(
@@ -92,7 +92,7 @@ fn without_apt_the_missing_packages_are_named() {
     let (output, printed) = machine.run(clone.path(), "tools/test-setup", &[]);
     assert!(!output.status.success(), "{printed}");
     assert!(printed.contains("missing programs"), "{printed}");
-    assert!(printed.contains(" nodejs npm chromium chromium-driver redis-server prometheus\n"), "{printed}");
+    assert!(printed.contains(" nodejs npm chromium chromium-driver redis-server systemd prometheus\n"), "{printed}");
 }
 
 #[test]
