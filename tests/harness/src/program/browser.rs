@@ -1,10 +1,11 @@
 //! A headless Chromium, driven through chromedriver.
 
 use super::process::Process;
+use crate::client;
 use crate::eventually::within;
 use anyhow::{Context, Result, anyhow};
 use fantoccini::{Client, ClientBuilder};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -19,6 +20,7 @@ const CLOSED: Duration = Duration::from_secs(20);
 pub struct Browser {
     /// The window.
     pub page: Client,
+    driver_url: String,
     _driver: Process,
 }
 
@@ -58,6 +60,7 @@ impl Browser {
             anyhow::Ok(port.1.trim_end_matches('.').parse::<u16>()?)
         });
         let port = port.await.map_err(anyhow::Error::msg)?;
+        let driver_url = format!("http://127.0.0.1:{port}");
         let options = json!({"args": [
             "--headless=new",
             "--window-size=1400,1000",
@@ -69,10 +72,10 @@ impl Browser {
         let capabilities = [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
         let page = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new())
             .capabilities(capabilities)
-            .connect(&format!("http://127.0.0.1:{port}"))
+            .connect(&driver_url)
             .await
             .context("Chromium did not start: run `make test-tools`")?;
-        Ok(Self { page, _driver: driver })
+        Ok(Self { page, driver_url, _driver: driver })
     }
 
     /// Opens the page of the agent at this address.
@@ -84,6 +87,29 @@ impl Browser {
     pub async fn evaluate<T: serde::de::DeserializeOwned>(&self, expression: &str) -> Result<T> {
         let value = self.page.execute(&format!("return {expression};"), vec![]).await?;
         serde_json::from_value(value.clone()).with_context(|| format!("{expression} gave {value}"))
+    }
+
+    /// Begins to measure the time that threads spend on the processor.
+    pub async fn measure_threads(&self) -> Result<()> {
+        self.command("Performance.enable", json!({"timeDomain": "threadTicks"})).await.map(drop)
+    }
+
+    /// The time that the page's main thread has spent on tasks, after [`Self::measure_threads`].
+    pub async fn main_thread_time(&self) -> Result<Duration> {
+        let value = self.command("Performance.getMetrics", json!({})).await?;
+        let metrics = value["metrics"].as_array().context("no metrics")?;
+        let time = metrics.iter().find(|metric| metric["name"] == "TaskDuration");
+        let seconds = time.and_then(|time| time["value"].as_f64()).context("no TaskDuration")?;
+        Ok(Duration::try_from_secs_f64(seconds)?)
+    }
+
+    /// The result of a command of the `DevTools` protocol.
+    async fn command(&self, name: &str, parameters: Value) -> Result<Value> {
+        let session = self.page.session_id().await?.context("no session")?;
+        let url = format!("{}/session/{session}/goog/cdp/execute", self.driver_url);
+        let body = json!({"cmd": name, "params": parameters});
+        let response = client::http1().post(url).json(&body).send().await?.error_for_status()?;
+        Ok(response.json::<Value>().await?["value"].take())
     }
 
     /// Types these characters into the focused element.

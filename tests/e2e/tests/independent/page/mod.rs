@@ -5,4 +5,5 @@ mod live;
 mod queue;
 mod shadow_fact;
 mod shared_changes;
+mod smooth;
 mod table;

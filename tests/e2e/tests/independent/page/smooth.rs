@@ -1,0 +1,68 @@
+//! The cost of an update of many endpoints.
+
+use super::table::is_true;
+use endpoint_picker_harness::program::{Agent, Browser, Scheme};
+use endpoint_picker_model_server::ModelServer;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const ENDPOINTS: usize = 1000;
+
+/// Updates that are measured: one a second.
+const UPDATES: usize = 10;
+
+/// Most time of the page's main thread for an update. It is the time of the processor, so a busy machine does not count.
+const MAX_UPDATE: Duration = Duration::from_millis(50);
+
+/// Waits for the next update, and returns the number of updates and the time of the main thread before the one after it.
+async fn after_update(browser: &Browser, received: usize) -> (usize, Duration) {
+    let count =
+        "performance.getEntriesByType('resource').filter(it => it.name.endsWith('/v1/pools/default')).length";
+    // The question itself takes time of the main thread, so it is not asked before the update is near.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    is_true(browser, &format!("{count} > {received}")).await;
+    // What the page draws, it draws well before.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    (browser.evaluate(count).await.unwrap(), browser.main_thread_time().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_of_a_thousand_endpoints_takes_at_most_50_ms_and_the_pager_needs_no_scrolling() {
+    // One server under a thousand addresses, all of which change at once.
+    let server = ModelServer::start_at(Ipv4Addr::UNSPECIFIED).unwrap();
+    let port = server.address().port();
+    let address = |n: usize| format!("127.0.{}.{}:{port}", 1 + n / 250, 1 + n % 250);
+    let flags = (0..ENDPOINTS).flat_map(|n| ["--endpoint".to_owned(), address(n)]);
+    let flags = flags.chain(["--interval".to_owned(), "1s".to_owned()]);
+    let logs = TempDir::new().unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
+    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    browser.page.set_window_size(1440, 900).await.unwrap();
+    browser.open(agent.address()).await.unwrap();
+    is_true(&browser, "document.querySelectorAll('#endpoints canvas').length > 5").await;
+    is_true(&browser, "document.querySelector('#pager span').innerText === '1 to 50 of 1,000 endpoints'")
+        .await;
+    let is_seen = "(box => scrollY === 0 && box.height > 0 && box.top >= 0 && box.bottom <= innerHeight)\
+                   (document.querySelector('#pager').getBoundingClientRect())";
+    is_true(&browser, is_seen).await;
+
+    browser.measure_threads().await.unwrap();
+    let mut updates = Vec::new();
+    let (mut received, mut before) = after_update(&browser, 0).await;
+    for running in (1..=UPDATES as u64).map(|n| n * 7) {
+        server.update_metrics(|metrics| (metrics.waiting, metrics.running) = (running % 5, running));
+        let (count, time) = after_update(&browser, received).await;
+        // An update that a busy machine has delayed may be followed by the next one at once.
+        updates.push(time.checked_sub(before).unwrap() / u32::try_from(count - received).unwrap());
+        (received, before) = (count, time);
+    }
+    println!("time of the main thread for each update: {updates:?}");
+    let longest = updates.iter().max().unwrap();
+    assert!(*longest <= MAX_UPDATE, "{updates:?}");
+    assert!(
+        updates.iter().sum::<Duration>() > Duration::from_millis(10),
+        "the page was updated: {updates:?}"
+    );
+}
