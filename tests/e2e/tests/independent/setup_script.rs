@@ -92,7 +92,10 @@ fn without_apt_the_missing_packages_are_named() {
     let (output, printed) = machine.run(clone.path(), "tools/test-setup", &[]);
     assert!(!output.status.success(), "{printed}");
     assert!(printed.contains("missing programs"), "{printed}");
-    assert!(printed.contains(" nodejs npm chromium chromium-driver redis-server systemd prometheus\n"), "{printed}");
+    assert!(
+        printed.contains(" nodejs npm chromium chromium-driver redis-server systemd prometheus\n"),
+        "{printed}"
+    );
 }
 
 #[test]
