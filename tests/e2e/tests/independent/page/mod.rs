@@ -1,5 +1,6 @@
 //! The agent's live page, in a real browser.
 
+mod groups;
 mod layout;
 mod live;
 mod queue;
