@@ -1,8 +1,9 @@
 //! `metrics-agent doctor`: the checks over a recorded Envoy, one mistake at a time.
 
+mod agent;
 mod command;
+mod configuration;
 mod control_planes;
 mod fixture;
-mod mistakes;
 mod shipped;
 mod unreadable;
