@@ -34,8 +34,8 @@ impl EnvoyAdmin {
     }
 
     /// The statistics of the filter and of these clusters. Those of all clusters would be many megabytes in a large gateway.
-    pub(super) async fn statistics(&self, clusters: &BTreeSet<&str>) -> Result<Bytes, FetchError> {
-        let clusters: Vec<_> = clusters.iter().copied().map(escaped).collect();
+    pub(super) async fn statistics(&self, clusters: &BTreeSet<String>) -> Result<Bytes, FetchError> {
+        let clusters: Vec<_> = clusters.iter().map(|name| escaped(name)).collect();
         let filter = format!(
             r"endpoint_picker|^cluster\.({})\.(upstream_rq_\d+|update_rejected)$",
             clusters.join("|")
@@ -59,8 +59,8 @@ impl EnvoyAdmin {
     }
 }
 
-/// A cluster's name as a regular expression. Envoy replaces colons in the names of its statistics.
+/// A name as a regular expression.
 fn escaped(name: &str) -> String {
     let escape = |c: char| if c.is_alphanumeric() { c.to_string() } else { format!("\\{c}") };
-    name.replace(':', "_").chars().map(escape).collect()
+    name.chars().map(escape).collect()
 }

@@ -15,7 +15,7 @@ use crate::commands::columns::counted;
 pub struct Facts {
     pub(crate) dump: ConfigDump,
     pub(crate) hosts: ClusterHosts,
-    /// The statistics of the filter, and of [`Self::clusters_in_use`].
+    /// The statistics of the filter, and of [`Self::clusters_in_statistics`].
     pub statistics: Statistics,
     /// The agent.
     pub agent: AgentFacts,
@@ -78,11 +78,18 @@ impl Facts {
         self.pickers().into_iter().map(|(_, picker)| picker.config.pool.as_str()).collect()
     }
 
-    /// The clusters whose statistics the checks read: those of the agent, and those of the pickers' routes.
-    pub fn clusters_in_use(&self) -> BTreeSet<&str> {
+    /// The names in statistics of the clusters that the checks read: those of the agent, and those of the pickers' routes.
+    pub fn clusters_in_statistics(&self) -> BTreeSet<String> {
+        let pickers = self.pickers().into_iter();
         let agents =
-            self.pickers().into_iter().filter_map(|(_, picker)| picker.config.agent_cluster.as_deref());
-        agents.chain(self.picking().filter_map(|it| it.entry.cluster.as_deref())).collect()
+            pickers.filter_map(|(_, picker)| self.dump.cluster(picker.config.agent_cluster.as_ref()?));
+        agents.chain(self.picking().filter_map(|it| it.cluster)).map(Cluster::name_in_statistics).collect()
+    }
+
+    /// Whether Envoy's statistics cannot show what this picker does.
+    pub(crate) fn lacks_statistics_of(&self, picker: &Picker) -> bool {
+        let is_silent = self.dump.has_stats_matcher || picker.counts_with_requests_only(self.dump.version);
+        is_silent && !self.statistics.has_pool(&picker.config.pool)
     }
 
     /// A line about Envoy and one about the agent.

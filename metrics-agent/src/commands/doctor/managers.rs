@@ -21,8 +21,8 @@ const DEFAULT_BUFFER_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Manager {
     pub(crate) listener: String,
-    /// `per_connection_buffer_limit_bytes`
-    pub(crate) buffer_bytes: u64,
+    /// `per_connection_buffer_limit_bytes`; `None`: there is no limit.
+    pub(crate) buffer_bytes: Option<u64>,
     pub(crate) settings: HttpConnectionManager,
     /// All its filters, also those that are disabled.
     pub(crate) filters: Vec<Arc<Filter>>,
@@ -165,10 +165,11 @@ impl Manager {
         let routes = settings.route_config.as_ref();
         let name = settings.route_config_name();
         let routes = routes.or_else(|| dump.routes.get(name?));
+        let buffer_bytes = listener.per_connection_buffer_limit_bytes.unwrap_or(DEFAULT_BUFFER_BYTES);
         let entries = routes.map(|routes| entries(routes, &filters)).unwrap_or_default();
         Some(Self {
             listener: listener.name.clone(),
-            buffer_bytes: listener.per_connection_buffer_limit_bytes.unwrap_or(DEFAULT_BUFFER_BYTES),
+            buffer_bytes: Some(buffer_bytes).filter(|bytes| *bytes > 0),
             missing_routes: name.filter(|_| routes.is_none()).map(str::to_owned),
             filters,
             entries,

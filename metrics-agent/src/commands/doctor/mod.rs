@@ -26,7 +26,7 @@ pub async fn examine(envoy: &EnvoyAdmin, agent: &Agent) -> Result<Report, FetchE
     let hosts = ClusterHosts::parse(&envoy.clusters().await?)
         .map_err(|error| envoy.unreadable("/clusters", &error))?;
     let mut facts = Facts::new(dump, hosts);
-    let statistics = envoy.statistics(&facts.clusters_in_use()).await?;
+    let statistics = envoy.statistics(&facts.clusters_in_statistics()).await?;
     facts.statistics = Statistics::parse(&String::from_utf8_lossy(&statistics));
     facts.agent = AgentFacts::read(agent, facts.pools()).await;
     Ok(diagnose(&facts))

@@ -4,7 +4,7 @@ use endpoint_picker_engine::config::Limits;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::dump::Message;
+use super::dump::{Message, Version};
 
 const WASM: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
 const NATIVE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
@@ -106,6 +106,11 @@ impl Picker {
             (Form::Native, "cluster") => Steering::ModuleCluster,
             (Form::Native, _) => Steering::Metadata,
         }
+    }
+
+    /// Whether Envoy has its statistics only when a request has come.
+    pub(crate) fn counts_with_requests_only(&self, envoy: Option<Version>) -> bool {
+        matches!(self.form, Form::Native) && envoy.is_some_and(|it| (it.major, it.minor) < (1, 39))
     }
 
     /// Whether it picks; otherwise it only compares its choice with another picker's.

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 
 use serde::Deserialize;
 
+use super::dump::Cluster;
+
 /// Envoy's counters and gauges by name.
 #[derive(Debug, Default)]
 pub struct Statistics(BTreeMap<String, u64>);
@@ -25,25 +27,30 @@ impl Statistics {
     }
 
     /// A value of a cluster; 0 if there is none of this name.
-    pub(crate) fn of_cluster(&self, cluster: &str, name: &str) -> u64 {
-        // Envoy replaces colons in the names of its statistics.
-        self.value(&format!("cluster.{}.{name}", cluster.replace(':', "_"))).unwrap_or(0)
+    pub(crate) fn of_cluster(&self, cluster: &Cluster, name: &str) -> u64 {
+        self.value(&format!("cluster.{}.{name}", cluster.name_in_statistics())).unwrap_or(0)
     }
 
     /// A value without labels that the filter counts for a pool, in either form; `None` if no filter counts it.
     pub(crate) fn of_pool(&self, pool: &str, name: &str) -> Option<u64> {
-        let wasm = format!("wasmcustom.endpoint_picker.{pool}.{name}");
-        let native = format!("dynamicmodulescustom.endpoint_picker.{name}.pool.{pool}");
-        self.value(&wasm).or_else(|| self.value(&native))
+        // The native module's statistics begin with the `metrics_namespace` of its configuration in Envoy.
+        let native = format!(".endpoint_picker.{name}.pool.{pool}");
+        let of_native = || self.0.iter().find(|(name, _)| name.ends_with(&native)).map(|(_, value)| *value);
+        self.value(&format!("wasmcustom.endpoint_picker.{pool}.{name}")).or_else(of_native)
+    }
+
+    /// Whether a filter counts anything for a pool.
+    pub(crate) fn has_pool(&self, pool: &str) -> bool {
+        self.of_pool(pool, "snapshots").is_some() || !self.versions(pool).is_empty()
     }
 
     /// The versions of the filters that count for a pool.
     pub(crate) fn versions(&self, pool: &str) -> Vec<&str> {
         let wasm = format!("wasmcustom.endpoint_picker.{pool}.build_info|");
-        let native = format!("dynamicmodulescustom.endpoint_picker.build_info.pool.{pool}.version.");
+        let native = format!(".endpoint_picker.build_info.pool.{pool}.version.");
         let versions = self.0.iter().filter(|(_, value)| **value > 0).filter_map(|(name, _)| {
             let of_wasm = name.strip_prefix(&wasm).and_then(|rest| rest.split('|').next());
-            of_wasm.or_else(|| name.strip_prefix(&native)?.split(".form.").next())
+            of_wasm.or_else(|| name.split_once(&native)?.1.split(".form.").next())
         });
         versions.collect()
     }

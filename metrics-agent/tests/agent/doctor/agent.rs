@@ -82,11 +82,48 @@ fn agents_that_differ() {
 fn a_filter_whose_reports_the_agent_refuses() {
     let mut envoy = Recorded::wasm();
     envoy.set_statistic("sharing_failures", 7);
+    envoy.set_statistic("sharing_sent", 0);
     let problem =
         "the agent has no report of a proxy, and 7 of the filter's requests to share changes failed";
     envoy.assert_finds(Warning, problem, "pool default", "--bearer-token-file");
-    envoy.set_statistic("sharing_failures", 0);
+    // The filter uses another agent, which was away for some seconds.
+    envoy.set_statistic("sharing_sent", 900);
     envoy.assert_is_ok();
+}
+
+#[test]
+fn statistics_that_envoy_leaves_out() {
+    let without = |mut envoy: Recorded| {
+        envoy.statistics.retain(|line| line.starts_with("cluster."));
+        envoy
+    };
+    for mut envoy in [without(Recorded::wasm()), without(Recorded::native())] {
+        // As those of Istio and Envoy Gateway.
+        let inclusions = json!({"patterns": [{"prefix": "server"}]});
+        envoy.section("bootstrap")["bootstrap"]["stats_config"] =
+            json!({"stats_matcher": {"inclusion_list": inclusions}});
+        envoy.assert_finds(Warning, "no statistics of the filter", PICKER, "proxyStatsMatcher");
+    }
+    // It writes them when the first request comes.
+    let mut native = without(Recorded::native());
+    native.section("bootstrap")["bootstrap"]["node"]["user_agent_build_version"]["version"]["minor_number"] =
+        38.into();
+    native.assert_is_ok();
+}
+
+#[test]
+fn statistics_under_other_names() {
+    let mut envoy = Recorded::native();
+    for line in &mut envoy.statistics {
+        *line = line.replace("dynamicmodulescustom.", "my.modules.");
+    }
+    let report = envoy.assert_is_ok();
+    assert!(report.passed().contains(&"filter and agent have one version"), "{report}");
+    envoy.hosts("model-servers").clear();
+    envoy.cluster("model-servers")["alt_stat_name"] = "httproute://chat:0".into();
+    envoy.statistics.push("cluster.httproute_chat_0.update_rejected: 4".to_owned());
+    let fix = "Envoy has refused its file 4 times";
+    envoy.assert_finds(Error, "the cluster has no hosts", "cluster model-servers", fix);
 }
 
 #[test]

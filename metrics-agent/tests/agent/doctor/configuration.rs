@@ -246,6 +246,9 @@ fn buffers_below_the_bodies_that_are_held() {
         "listener inference",
         "per_connection_buffer_limit_bytes of the listener above 33554432",
     );
+    let mut without_limit = envoy.clone();
+    without_limit.listener()["per_connection_buffer_limit_bytes"] = 0.into();
+    without_limit.assert_is_ok();
     envoy.set_picker("limits", json!({"maxHeldBytes": 1_048_576}));
     envoy.assert_is_ok();
     // The native module raises the limit.

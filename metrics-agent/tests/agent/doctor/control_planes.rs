@@ -80,6 +80,17 @@ fn routes_that_envoy_does_not_have() {
 }
 
 #[test]
+fn a_listener_that_waits_for_its_routes() {
+    let mut envoy = dynamic(Recorded::wasm());
+    let listener = &mut envoy.section("dynamic_listeners")["dynamic_listeners"][0];
+    let state = remove(listener, "active_state");
+    listener["warming_state"] = state;
+    *envoy.section("dynamic_route_configs") = json!({});
+    let problem = "Envoy does not have the route configuration \"inference\"";
+    envoy.assert_finds(Error, problem, "listener inference", "route_config_name");
+}
+
+#[test]
 fn a_filter_that_comes_by_itself() {
     let mut envoy = Recorded::native();
     let typed_config = remove(&mut envoy.filters()[0], "typed_config");

@@ -54,11 +54,15 @@ pub(super) fn snapshots(facts: &Facts) -> Option<Vec<Finding>> {
     let pickers: BTreeMap<_, _> = facts
         .pickers()
         .into_iter()
-        .map(|(place, picker)| ((&picker.config.pool, &picker.config.agent_cluster), (place, &picker.config)))
+        .map(|(place, picker)| ((&picker.config.pool, &picker.config.agent_cluster), (place, picker)))
         .collect();
-    let findings = pickers.into_values().filter_map(|(place, config)| {
+    let findings = pickers.into_values().filter_map(|(place, picker)| {
+        let config = &picker.config;
         if let Some(finding) = missing_cluster(facts, &place, config) {
             return Some(finding);
+        }
+        if facts.lacks_statistics_of(picker) {
+            return None;
         }
         let statistic = |name| facts.statistics.of_pool(&config.pool, name).unwrap_or(0);
         if statistic("snapshots") == 0 {
@@ -103,8 +107,9 @@ pub(super) fn reports(facts: &Facts) -> Option<Vec<Finding>> {
         let statistic = |name| facts.statistics.of_pool(pool, name).unwrap_or(0);
         let has_reports = !facts.agent.pool(pool)?.proxies.is_empty();
         let failures = statistic("sharing_failures");
-        // A filter that reports to another agent has no failures.
-        (!has_reports && statistic("snapshots") > 0 && failures > 0).then(|| {
+        // The agent that a filter reports to, if it is another one, has taken its changes.
+        let is_refused = failures > 0 && statistic("sharing_sent") == 0;
+        (!has_reports && statistic("snapshots") > 0 && is_refused).then(|| {
             Finding::warning(
                 format!("pool {pool}"),
                 format!(
@@ -152,7 +157,10 @@ fn never_reached(facts: &Facts, place: String, config: &PickerConfig) -> Option<
         ));
     };
     let hosts = facts.hosts.of(cluster).unwrap_or_default();
-    let status = |code: u16| facts.statistics.of_cluster(cluster, &format!("upstream_rq_{code}")) > 0;
+    let status = |code: u16| {
+        let name = format!("upstream_rq_{code}");
+        facts.dump.cluster(cluster).is_some_and(|cluster| facts.statistics.of_cluster(cluster, &name) > 0)
+    };
     let (problem, fix) = if hosts.is_empty() {
         let problem = format!("{CONSEQUENCE}: the cluster {cluster} has no hosts");
         (problem, "correct the agent's address in the cluster: its name may not resolve".to_owned())

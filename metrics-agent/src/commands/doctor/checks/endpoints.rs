@@ -42,7 +42,7 @@ fn other_hosts(
         return None;
     }
     let place = format!("cluster {name}");
-    let refused = facts.statistics.of_cluster(name, "update_rejected");
+    let refused = facts.statistics.of_cluster(cluster, "update_rejected");
     let fix = match cluster.eds_name() {
         Some(eds) if refused > 0 => format!(
             "start the agent with --eds-cluster {eds}: Envoy has refused its file {}, probably for the name of the cluster in it",

@@ -122,16 +122,14 @@ pub(super) fn buffers(facts: &Facts) -> Option<Vec<Finding>> {
         for (filter, picker) in manager.pickers() {
             let Some(held) = picker.held_bytes() else { continue };
             has_limits = true;
-            if manager.buffer_bytes < held {
+            if let Some(buffered) = manager.buffer_bytes.filter(|bytes| *bytes < held) {
                 findings.push(Finding::warning(
                     manager.place_of(filter),
                     format!(
-                        "the listener buffers {} bytes, and the filter holds up to {held}: Envoy answers longer bodies with 413",
-                        manager.buffer_bytes
+                        "the listener buffers {buffered} bytes, and the filter holds up to {held}: Envoy answers longer bodies with 413"
                     ),
                     format!(
-                        "set per_connection_buffer_limit_bytes of the listener above {held}, or limits.maxHeldBytes of the filter below {}",
-                        manager.buffer_bytes
+                        "set per_connection_buffer_limit_bytes of the listener above {held}, or limits.maxHeldBytes of the filter below {buffered}"
                     ),
                 ));
             }

@@ -13,7 +13,7 @@ use super::report::Finding;
 type Check = fn(&Facts) -> Option<Vec<Finding>>;
 
 /// All checks, each with the statement that holds when it finds nothing.
-pub(super) const ALL: [(&str, Check); 21] = [
+pub(super) const ALL: [(&str, Check); 22] = [
     ("Envoy has taken all updates of its configuration", |facts| Some(filters::updates(facts))),
     ("a listener has the endpoint picker", |facts| Some(filters::presence(facts))),
     ("a picker runs on at least one route", filters::routes),
@@ -33,6 +33,7 @@ pub(super) const ALL: [(&str, Check); 21] = [
     ("the agent has the pickers' reports", agent::reports),
     ("Envoy has the pool's endpoints as hosts", endpoints::hosts),
     ("the agent scrapes all endpoints", endpoints::readings),
+    ("Envoy has the filter's statistics", outcome::statistics),
     ("filter and agent have one version", outcome::versions),
     ("chosen endpoints serve", outcome::served),
 ];

@@ -6,6 +6,23 @@ use super::super::report::Finding;
 /// Requests that were served elsewhere, of this number of routed ones, are a mistake: fewer are due to endpoints that have just come or gone.
 const FEW: u64 = 20;
 
+/// Statistics of the filter that Envoy does not keep.
+pub(super) fn statistics(facts: &Facts) -> Option<Vec<Finding>> {
+    if !facts.dump.has_stats_matcher {
+        return None;
+    }
+    let left_out = facts.pickers().into_iter().filter(|(_, picker)| facts.lacks_statistics_of(picker));
+    let findings = left_out.map(|(place, _)| {
+        Finding::warning(
+            place,
+            "Envoy has no statistics of the filter: alerts cannot read them, and what it has done is not checked",
+            "let stats_config.stats_matcher include the prefixes wasmcustom.endpoint_picker and \
+             dynamicmodulescustom.endpoint_picker; with Istio, add them to proxyStatsMatcher.inclusionPrefixes",
+        )
+    });
+    Some(findings.collect())
+}
+
 /// Picks that Envoy has not followed.
 pub(super) fn served(facts: &Facts) -> Option<Vec<Finding>> {
     let counts = facts.pools().into_iter().filter_map(|pool| {

@@ -19,6 +19,7 @@ pub(crate) const LB_METADATA: &str = "envoy.lb";
 #[serde(default)]
 pub(crate) struct Cluster {
     pub(crate) name: String,
+    alt_stat_name: String,
     r#type: String,
     cluster_type: Option<Extension>,
     load_balancing_policy: Policies,
@@ -137,6 +138,12 @@ impl MetadataKey {
 }
 
 impl Cluster {
+    /// Its name in statistics. Envoy replaces colons there.
+    pub(crate) fn name_in_statistics(&self) -> String {
+        let name = if self.alt_stat_name.is_empty() { &self.name } else { &self.alt_stat_name };
+        name.replace("://", "_").replace(":/", "_").replace(':', "_")
+    }
+
     /// The places from which the endpoint of a request is taken; none with a policy that only balances.
     pub(crate) fn destination_sources(&self) -> Vec<DestinationSource> {
         if let Some(original) = self.original_dst() {

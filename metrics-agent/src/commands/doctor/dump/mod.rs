@@ -10,7 +10,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
 
 pub(crate) use cluster::{Cluster, DestinationSource, LB_METADATA};
@@ -22,6 +22,8 @@ pub(crate) use route::{RetryPolicy, RouteConfiguration, TypedConfigs};
 #[derive(Debug, Default)]
 pub struct ConfigDump {
     pub(crate) version: Option<Version>,
+    /// Whether `stats_config` names the statistics that Envoy keeps.
+    pub(crate) has_stats_matcher: bool,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) clusters: Vec<Cluster>,
     /// Route configurations by name.
@@ -94,6 +96,13 @@ struct Section<'a> {
 #[serde(default)]
 struct Bootstrap {
     node: Node,
+    stats_config: StatsConfig,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StatsConfig {
+    stats_matcher: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -124,6 +133,9 @@ struct Entry<'a> {
     /// A listener in force.
     #[serde(borrow)]
     active_state: Option<ListenerState<'a>>,
+    /// A listener that waits for its routes, filters or secrets.
+    #[serde(borrow)]
+    warming_state: Option<ListenerState<'a>>,
     error_state: Option<ErrorState>,
 }
 
@@ -162,9 +174,11 @@ impl ConfigDump {
 
     fn add(&mut self, section: Section<'_>) {
         self.version = self.version.or(section.bootstrap.node.user_agent_build_version.version);
+        self.has_stats_matcher |= section.bootstrap.stats_config.stats_matcher.is_some();
         for entry in section.static_listeners.into_iter().chain(section.dynamic_listeners) {
             self.add_refusal("listener", &entry);
-            let listener = entry.listener.or(entry.active_state.and_then(|state| state.listener));
+            let state = entry.active_state.or(entry.warming_state);
+            let listener = entry.listener.or(state.and_then(|state| state.listener));
             let listener = self.read("listener", &entry.name, listener);
             self.listeners.extend(listener);
         }

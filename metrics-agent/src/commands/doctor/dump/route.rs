@@ -100,7 +100,8 @@ impl RouteAction {
 impl RetryPolicy {
     /// Whether a request whose server is unreachable is tried again.
     pub(crate) fn retries_unreachable_servers(&self) -> bool {
-        const CONDITIONS: [&str; 4] = ["connect-failure", "reset", "5xx", "gateway-error"];
+        const CONDITIONS: [&str; 5] =
+            ["connect-failure", "reset", "reset-before-request", "5xx", "gateway-error"];
         let mut conditions = self.retry_on.split(',').map(str::trim);
         conditions.any(|condition| CONDITIONS.contains(&condition)) && self.num_retries != Some(0)
     }
