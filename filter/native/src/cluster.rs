@@ -130,7 +130,7 @@ impl Cluster {
         // Without a snapshot nothing is known: hosts of an earlier pool stay.
         if !described.is_empty() {
             let endpoints = described.iter().flat_map(|pool| pool.endpoints());
-            let refused = state.hosts.follow(handle, endpoints.map(Endpoint::printed_address), now);
+            let refused = state.hosts.follow(handle, endpoints.map(Endpoint::address), now);
             if let Some(first) = refused.first() {
                 let count = refused.len();
                 log::error!(

@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 use core::marker::PhantomData;
+use core::net::SocketAddr;
 use core::ptr::{self, NonNull};
 
 use super::scheduler::{Kind, Scheduler};
@@ -49,10 +50,11 @@ impl ClusterHandle<'_> {
         unsafe { callbacks::cluster_pre_init_complete(self.cluster) }
     }
 
-    /// Adds hosts, each an `ip:port`. Returns them in this order; `None` if Envoy refuses one, and then it adds none.
-    pub(crate) fn add_hosts(&mut self, addresses: &[&str]) -> Option<Vec<Host>> {
+    /// Adds hosts. Returns them in this order; `None` if Envoy refuses one, and then it adds none.
+    pub(crate) fn add_hosts(&mut self, addresses: &[SocketAddr]) -> Option<Vec<Host>> {
         let count = addresses.len();
-        let addresses: Vec<Buffer> = addresses.iter().map(|address| Buffer::of(address.as_bytes())).collect();
+        let printed: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+        let addresses: Vec<Buffer> = printed.iter().map(|address| Buffer::of(address.as_bytes())).collect();
         let weights = vec![1; count];
         let no_locality = vec![Buffer::of(b""); count];
         let mut hosts = vec![ptr::null_mut(); count];

@@ -31,10 +31,10 @@ impl Balancer {
         if let Some(pick) = pick {
             while let Some((address, is_first)) = pick.take() {
                 // The first one has just been decided.
-                if (is_first || members.is_ready(&address))
-                    && let Some(host) = members.host_at(&address)
+                if (is_first || members.is_ready(address))
+                    && let Some(host) = members.host_at(address)
                 {
-                    pick.note(&address);
+                    pick.note(address);
                     return Some(host);
                 }
             }
@@ -46,7 +46,7 @@ impl Balancer {
         self.turn.set(turn.wrapping_add(1));
         let (address, host) = members.any(turn)?;
         if let Some(pick) = pick {
-            pick.note(&address);
+            pick.note(address);
         }
         Some(host)
     }

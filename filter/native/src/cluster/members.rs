@@ -2,6 +2,7 @@
 //!
 //! Envoy accepts a host on every worker as soon as the main thread has added it, also before the worker's own list has it.
 
+use core::net::SocketAddr;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -11,33 +12,27 @@ use crate::abi::Host;
 use crate::clock;
 use crate::shared::SharedPool;
 
-/// A host and its `ip:port`.
-pub(super) type Addressed = (Arc<str>, Host);
-
 /// Pools and hosts from which balancers choose.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     /// The newest first.
     pools: Vec<Arc<SharedPool>>,
-    hosts: Vec<Addressed>,
-    by_address: HashMap<Arc<str>, Host>,
+    hosts: HashMap<SocketAddr, Host>,
 }
 
 impl Members {
     /// The pools in use, the newest first, and all hosts.
-    pub(super) fn new(pools: Vec<Arc<SharedPool>>, hosts: Vec<Addressed>) -> Self {
-        let by_address = hosts.iter().cloned().collect();
-        Self { pools, hosts, by_address }
+    pub(super) fn new(pools: Vec<Arc<SharedPool>>, hosts: HashMap<SocketAddr, Host>) -> Self {
+        Self { pools, hosts }
     }
 
-    /// The host at this `ip:port`.
-    pub(super) fn host_at(&self, address: &str) -> Option<Host> {
-        self.by_address.get(address).copied()
+    /// The host at this address.
+    pub(super) fn host_at(&self, address: SocketAddr) -> Option<Host> {
+        self.hosts.get(&address).copied()
     }
 
-    /// Whether a pool says that the endpoint at this `ip:port` is ready.
-    pub(super) fn is_ready(&self, address: &str) -> bool {
-        let Ok(address) = address.parse() else { return false };
+    /// Whether a pool says that the endpoint at this address is ready.
+    pub(super) fn is_ready(&self, address: SocketAddr) -> bool {
         self.pools.iter().any(|pool| {
             let view = pool.view();
             let index = view.pool().index_at(address);
@@ -47,12 +42,15 @@ impl Members {
 
     /// A host for a request without a destination, of those in the place `turn`: an endpoint of the newest pool that has one, ready and not
     /// avoided; if there is none, ready; and if no pool has any, any host.
-    pub(super) fn any(&self, turn: usize) -> Option<Addressed> {
+    pub(super) fn any(&self, turn: usize) -> Option<(SocketAddr, Host)> {
         let ready = self.pools.iter().find_map(|pool| self.ready_host(pool, turn));
-        ready.or_else(|| in_turn(&self.hosts, turn).next().cloned())
+        ready.or_else(|| {
+            let place = turn.checked_rem(self.hosts.len())?;
+            self.hosts.iter().nth(place).map(|(&address, &host)| (address, host))
+        })
     }
 
-    fn ready_host(&self, pool: &SharedPool, turn: usize) -> Option<Addressed> {
+    fn ready_host(&self, pool: &SharedPool, turn: usize) -> Option<(SocketAddr, Host)> {
         let view = pool.view();
         let now = clock::now();
         let avoided: Vec<u64> = pool.read(|ledger: &Ledger| ledger.avoided_endpoints(now).collect());
@@ -61,15 +59,11 @@ impl Members {
         let usable: Vec<_> =
             ready.iter().copied().filter(|endpoint| !avoided.contains(&endpoint.key())).collect();
         let candidates = if usable.is_empty() { ready } else { usable };
-        in_turn(&candidates, turn).find_map(|endpoint| {
-            let found = self.by_address.get_key_value(endpoint.printed_address());
-            found.map(|(address, host)| (Arc::clone(address), *host))
+        let start = turn.checked_rem(candidates.len())?;
+        let mut in_turn = candidates.iter().cycle().skip(start).take(candidates.len());
+        in_turn.find_map(|endpoint| {
+            let address = endpoint.address();
+            self.host_at(address).map(|host| (address, host))
         })
     }
-}
-
-/// All items, from the one in this place on.
-fn in_turn<T>(items: &[T], turn: usize) -> impl Iterator<Item = &T> {
-    let start = turn.checked_rem(items.len()).unwrap_or(0);
-    items.iter().cycle().skip(start).take(items.len())
 }

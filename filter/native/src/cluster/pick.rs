@@ -85,13 +85,13 @@ impl Reference {
     }
 
     /// Takes the next destination: its address, and whether it is the first.
-    pub(super) fn take(self) -> Option<(String, bool)> {
+    pub(super) fn take(self) -> Option<(SocketAddr, bool)> {
         self.with(|progress| {
-            let rest = progress.list.get(progress.taken..).filter(|rest| !rest.is_empty())?;
-            let address = rest.split(',').next().unwrap_or(rest).to_owned();
+            let rest = progress.list.get(progress.taken..)?;
+            let item = rest.split(',').next()?;
             let is_first = progress.taken == 0;
-            progress.taken += address.len() + 1;
-            Some((address, is_first))
+            progress.taken += item.len() + 1;
+            Some((item.parse().ok()?, is_first))
         })
         .flatten()
     }
@@ -102,8 +102,8 @@ impl Reference {
     }
 
     /// An attempt goes to this address.
-    pub(super) fn note(self, address: &str) {
-        self.with(|progress| progress.last = address.parse().ok());
+    pub(super) fn note(self, address: SocketAddr) {
+        self.with(|progress| progress.last = Some(address));
     }
 }
 
@@ -115,11 +115,12 @@ mod tests {
     fn destinations_are_taken_in_order_and_end() {
         let pick = Pick::new("10.0.0.1:80,[::1]:80");
         let reference = Reference::from_bytes(&pick.to_bytes()).unwrap();
-        assert_eq!(reference.take(), Some(("10.0.0.1:80".to_owned(), true)));
+        let first = SocketAddr::from(([10, 0, 0, 1], 80));
+        assert_eq!(reference.take(), Some((first, true)));
         assert_eq!(pick.last(), None);
-        reference.note("10.0.0.1:80");
-        assert_eq!(pick.last(), Some(([10, 0, 0, 1], 80).into()));
-        assert_eq!(reference.take(), Some(("[::1]:80".to_owned(), false)));
+        reference.note(first);
+        assert_eq!(pick.last(), Some(first));
+        assert_eq!(reference.take(), Some(("[::1]:80".parse().unwrap(), false)));
         assert_eq!(reference.take(), None);
         assert!(reference.may_leave());
         pick.stay();
