@@ -43,11 +43,6 @@ impl Definition {
 }
 
 impl SeriesCell {
-    /// The metric of the series' pool.
-    fn family(&self) -> (usize, String) {
-        (self.definition, self.values.first().cloned().unwrap_or_default())
-    }
-
     /// Whether Envoy has its amount.
     fn is_flushed(&self) -> bool {
         self.is_known.load(Ordering::Relaxed) && self.flushed.load(Ordering::Relaxed) == self.amount()
@@ -99,7 +94,7 @@ struct Tables {
     next_place: usize,
     /// The places by definition and values.
     places: HashMap<(usize, Vec<String>), usize>,
-    /// The number of series of a definition and pool.
+    /// The number of series that a definition and pool have had. They are bounded unless they are by endpoint, and only those are forgotten.
     counts: HashMap<(usize, String), usize>,
 }
 
@@ -111,19 +106,24 @@ impl Tables {
 
     fn is_full(&self, definition: usize, values: &[String]) -> bool {
         let is_of_endpoints = self.definitions.get(definition).is_some_and(Definition::is_of_endpoints);
-        let family = (definition, values.first().cloned().unwrap_or_default());
+        let family = family(definition, values);
         !is_of_endpoints && self.counts.get(&family).is_some_and(|&count| count >= MAX_SERIES)
     }
 
     fn add(&mut self, cell: SeriesCell) -> (usize, Arc<SeriesCell>) {
         let place = self.next_place;
         self.next_place += 1;
-        *self.counts.entry(cell.family()).or_default() += 1;
+        *self.counts.entry(family(cell.definition, &cell.values)).or_default() += 1;
         self.places.insert((cell.definition, cell.values.clone()), place);
         let cell = Arc::new(cell);
         self.series.insert(place, Arc::clone(&cell));
         (place, cell)
     }
+}
+
+/// The metric of the pool that these values begin with.
+fn family(definition: usize, values: &[String]) -> (usize, String) {
+    (definition, values.first().cloned().unwrap_or_default())
 }
 
 impl Registry {
@@ -171,18 +171,16 @@ impl Registry {
         })
     }
 
-    /// All series, by their places. Those of endpoints that no worker uses any more, and of which Envoy has everything, are forgotten: Envoy
+    /// All series, by their places. Series of endpoints that no worker uses any more, and of which Envoy has everything, are forgotten: Envoy
     /// keeps their last values until its configuration changes.
     pub(super) fn all_series(&self) -> BTreeMap<usize, Arc<SeriesCell>> {
-        let Tables { definitions, series, places, counts, .. } = &mut *self.tables.lock();
+        let Tables { definitions, series, places, .. } = &mut *self.tables.lock();
         series.retain(|_, cell| {
             let is_of_endpoint = definitions.get(cell.definition).is_some_and(Definition::is_of_endpoints);
-            let is_kept = !is_of_endpoint || Arc::strong_count(cell) > 1 || !cell.is_flushed();
+            // `get_mut` sees all that the last worker has counted; `strong_count` would not order that.
+            let is_kept = !is_of_endpoint || Arc::get_mut(cell).is_none_or(|cell| !cell.is_flushed());
             if !is_kept {
                 places.remove(&(cell.definition, cell.values.clone()));
-                if let Some(count) = counts.get_mut(&cell.family()) {
-                    *count = count.saturating_sub(1);
-                }
             }
             is_kept
         });
