@@ -2,13 +2,12 @@
 
 use core::time::Duration;
 
-use endpoint_picker::plugin::UtilizationDetector;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
 
-use super::reason;
 use super::since::StateTimes;
+use super::state::{self, Thresholds};
 use super::status::{
     EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, SharingProxyStatus, SharingStatus, State,
     StoreStatus, TrafficStatus, UnresolvedStatus,
@@ -22,35 +21,6 @@ use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
 use crate::sharing::{LinkStatus, SharedPoolStatus};
 use crate::sources::names::Unresolved;
-
-/// Values from which an endpoint counts as saturated.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Thresholds {
-    /// Waiting requests.
-    pub(super) waiting: f64,
-    /// Share of the KV cache in use.
-    pub(super) kv_usage: f64,
-}
-
-impl Thresholds {
-    /// The thresholds of the policy's saturation detector, if it is a `utilization-detector`; otherwise that plugin's defaults.
-    fn of_policy(policy: Option<&v1::Policy>) -> Self {
-        let config = policy.and_then(|policy| policy.picker_config.as_ref());
-        let detector = config.and_then(|config| {
-            let name = config.saturation_detector.as_ref()?;
-            let plugin = config.plugins.iter().find(|plugin| plugin.name == *name)?;
-            let has_thresholds = plugin.r#type == "utilization-detector";
-            has_thresholds.then(|| serde_json::from_str::<UtilizationDetector>(&plugin.parameters).ok())?
-        });
-        let detector = detector.unwrap_or_default();
-        Self { waiting: detector.queue_depth_threshold(), kv_usage: detector.kv_cache_util_threshold() }
-    }
-
-    fn are_reached_by(self, reading: &Reading) -> bool {
-        reading.waiting.is_some_and(|waiting| waiting as f64 >= self.waiting)
-            || reading.kv_usage.is_some_and(|usage| usage >= self.kv_usage)
-    }
-}
 
 /// A pool with its proxies' reports; `None` until it has an endpoint set.
 pub(in crate::api) fn of_pool(
@@ -71,7 +41,7 @@ pub(in crate::api) fn of_pool(
     for ((endpoint, key), since) in status.endpoints.iter_mut().zip(keys).zip(since) {
         endpoint.since_ms = Some(milliseconds(since));
         let failure = failures.get(&key).map(|failure| &**failure);
-        endpoint.reason = reason::of_state(endpoint, failure, thresholds);
+        endpoint.reason = state::reason(endpoint, failure, thresholds);
     }
     Some(status)
 }

@@ -2,11 +2,11 @@
 
 pub(super) mod build;
 pub mod history;
-mod reason;
 pub mod refused;
 pub(super) mod routes;
 pub mod since;
 pub(super) mod snapshot;
+mod state;
 pub mod status;
 mod traffic;
 
