@@ -135,3 +135,21 @@ fn an_unknown_model_is_answered_404_also_by_the_beginning_of_a_body() {
     let known = fixture.post(TEXT, &[], r#"{"model": "known", "prompt": "hi"}"#);
     assert!(known.destination().is_some());
 }
+
+#[test]
+fn a_second_model_behind_the_part_of_a_long_body_that_is_read_is_not_checked() {
+    let model = v1::InferenceModel { name: "known".to_owned(), ..v1::InferenceModel::default() };
+    let body = format!(r#"{{"model": "known", "prompt": "{}", "model": "unknown"}}"#, "a".repeat(2000));
+    for (peek_bytes, is_checked) in [(1024, false), (8192, true)] {
+        let policy = v1::Policy { inference_models: vec![model.clone()], ..fewest_waiting() };
+        let limits = json!({"limits": {"peekBytes": peek_bytes, "maxHeldBytes": 8192}});
+        let mut fixture = Fixture::with_policy(&limits, policy);
+        let mut request = fixture.request(TEXT, &[]);
+        request.head(&mut fixture);
+        let (beginning, rest) = body.as_bytes().split_at(1024);
+        request.body(&mut fixture, beginning, false);
+        request.body(&mut fixture, rest, true);
+        assert_eq!(request.destination().is_none(), is_checked);
+        assert_eq!(fixture.counted("rejected|404"), u64::from(is_checked));
+    }
+}
