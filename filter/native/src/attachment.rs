@@ -1,4 +1,4 @@
-//! A filter configuration's part in a pool that the whole process shares.
+//! The part of a filter configuration, a route or a cluster in a pool that the whole process shares.
 
 use core::hash::BuildHasher;
 use std::hash::RandomState;
@@ -72,7 +72,9 @@ impl Attachment {
             let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
             Updater::new(name, SharedStore::new(pool), proxy.to_owned(), generation)
         };
+        let mut is_new = false;
         let running = POOLS.get_or_make((name.to_owned(), access.clone()), || {
+            is_new = true;
             let pool = Arc::<SharedPool>::default();
             let users = Arc::<Users>::default();
             let sharing = Arc::new(Mutex::new(sharing(name, proxy)));
@@ -89,7 +91,9 @@ impl Attachment {
             threads.push(queue_thread::start(SharedStore::new(&pool))?);
             Ok::<_, io::Error>(Running { name: name.to_owned(), pool, users, sharing, _threads: threads })
         })?;
-        watchers::notify(name);
+        if is_new {
+            watchers::notify(name);
+        }
         let callouts = match access {
             AgentAccess::Direct(_) => None,
             AgentAccess::Cluster(cluster) => {

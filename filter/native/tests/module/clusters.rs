@@ -130,6 +130,20 @@ fn until_picked(config: &Config, cluster: &Cluster, endpoint: usize) {
 }
 
 #[test]
+fn one_more_configuration_of_a_pool_costs_its_clusters_nothing() {
+    let _turn = turn();
+    let cluster = Cluster::new(&json!({"pool": "clusters-15"})).unwrap();
+    let first = ready("clusters-15", &json!({"steering": "cluster"}));
+    cluster.run();
+    let second = unready("clusters-15", &json!({"steering": "cluster"}));
+    assert!(!cluster.is_woken());
+    drop(first);
+    assert!(!cluster.is_woken());
+    drop(second);
+    assert!(cluster.is_woken(), "the pool has ended");
+}
+
+#[test]
 fn decisions_use_new_endpoints_when_they_are_hosts() {
     let _turn = turn();
     let cluster = Cluster::new(&json!({"pool": "clusters-11"})).unwrap();

@@ -109,6 +109,11 @@ impl Cluster {
         }
     }
 
+    /// Whether the main thread has something to do.
+    pub(crate) fn is_woken(&self) -> bool {
+        !self.envoy.events.lock().unwrap().is_empty()
+    }
+
     /// Whether its initialization has ended: Envoy serves no request before that.
     pub(crate) fn is_ready(&self) -> bool {
         self.envoy.is_ready.load(Ordering::SeqCst)
