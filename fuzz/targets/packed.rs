@@ -3,8 +3,8 @@
 //! What Envoy would have written is read as it was.
 #![no_main]
 
-use endpoint_picker::packed::strings;
-use endpoint_picker::subset::Subset;
+use endpoint_picker::request::packed::strings;
+use endpoint_picker::request::subset::Subset;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -4,7 +4,7 @@
 //! However the answer is cut, what comes out is what a plain search and replace gives.
 #![no_main]
 
-use endpoint_picker::restore::Restore;
+use endpoint_picker::response::restore::Restore;
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 

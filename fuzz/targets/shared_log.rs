@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::headers::Headers;
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::ledger::{ChangeKind, Ledger};

@@ -3,7 +3,7 @@
 //! The usage does not depend on how the answer is cut; that of a plain JSON answer is the one in its parsed tree.
 #![no_main]
 
-use endpoint_picker::usage::{Usage, UsageReader};
+use endpoint_picker::response::usage::{Usage, UsageReader};
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use endpoint_picker::body::{Api, Body, Options};
-use endpoint_picker::prompt::block_hashes;
+use endpoint_picker::request::body::{Api, Body, Options};
+use endpoint_picker::request::prompt::block_hashes;
 
 /// A chat of about `size` bytes in messages of 400 bytes; every sixth has a line break, escaped as it must be.
 fn chat(size: usize) -> String {

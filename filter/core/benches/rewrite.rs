@@ -8,7 +8,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use endpoint_picker::headers::Headers;
 use endpoint_picker::policy::{Policy, RewriteRule, Rewrites, Target, name_model};
-use endpoint_picker::restore::Restore;
+use endpoint_picker::response::restore::Restore;
 use endpoint_picker::rng::SplitMix64;
 
 const SIZES: [(&str, usize); 3] = [("8KB", 8 << 10), ("1MiB", 1 << 20), ("8MiB", 8 << 20)];

@@ -22,16 +22,9 @@ pub mod plugin;
 pub mod policy;
 pub mod pool;
 pub mod request;
-mod response;
+pub mod response;
 pub mod rng;
 pub mod state;
-
-// Folders group files only: a module is used by its own name, `endpoint_picker::body` for one, here and in other crates.
-pub use config::duration;
-pub use decision::{agreement, cycle, explanation, other_pick, rejection, shadow};
-pub use pool::{by_readings, candidates, load, load_estimator, reading, view};
-pub use request::{body, packed, prompt, subset};
-pub use response::{restore, usage};
 
 #[cfg(test)]
 pub(crate) use marks::test;

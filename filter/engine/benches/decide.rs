@@ -7,21 +7,21 @@ use core::hint::black_box;
 use core::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use endpoint_picker::body::{Api, Body, Options};
 use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::Decision;
-use endpoint_picker::load::Load;
+use endpoint_picker::decision::shadow::{Shadow, ShadowDecision};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::{AnyPlugin, read_plugin};
 use endpoint_picker::plugin::{
     Instance, KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer,
 };
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body, Options};
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker::shadow::{Shadow, ShadowDecision};
-use endpoint_picker::view::View;
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use std::sync::Arc;
 

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use endpoint_picker::body::{Api, Body};
 use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, changes_of};

@@ -3,15 +3,15 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::agreement::Agreement;
 use endpoint_picker::decision::PromptBlocks;
-use endpoint_picker::explanation::Explanation;
-use endpoint_picker::other_pick::OtherPick;
+use endpoint_picker::decision::agreement::Agreement;
+use endpoint_picker::decision::explanation::Explanation;
+use endpoint_picker::decision::other_pick::OtherPick;
+use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Prepared;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
-use endpoint_picker::shadow::ShadowDecision;
 
 use crate::directive::{Assignment, assigned_loads};
 use crate::headers;

@@ -3,14 +3,14 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::agreement::Agreement;
+use endpoint_picker::decision::agreement::Agreement;
+use endpoint_picker::decision::explanation::Explanation;
+use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
-use endpoint_picker::explanation::Explanation;
 use endpoint_picker::few::Few;
-use endpoint_picker::load::Load;
-use endpoint_picker::load::Reservation;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::rejection::Rejection;
 use endpoint_picker::request::Request;
 
 use crate::headers;

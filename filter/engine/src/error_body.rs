@@ -1,6 +1,6 @@
 //! Rejections as the JSON error objects that OpenAI clients read.
 
-use endpoint_picker::rejection::{Code, Rejection};
+use endpoint_picker::decision::rejection::{Code, Rejection};
 use serde::Serialize;
 
 #[derive(Serialize)]

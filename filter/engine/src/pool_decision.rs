@@ -3,13 +3,13 @@
 use core::time::Duration;
 
 use endpoint_picker::decision::Decision;
+use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Prepared;
+use endpoint_picker::pool::view::View;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::shadow::ShadowDecision;
 use endpoint_picker::state::PluginStates;
-use endpoint_picker::view::View;
 
 use crate::ledger::{Change, Ledger, changes_of};
 use crate::pool_view::{PoolView, Topology};

@@ -5,17 +5,17 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::body::Options;
-use endpoint_picker::by_readings::ByReadings;
 use endpoint_picker::config::ConfigErrors;
+use endpoint_picker::decision::shadow::Shadow;
 use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::Policy;
+use endpoint_picker::pool::by_readings::ByReadings;
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::Reading;
-use endpoint_picker::shadow::Shadow;
+use endpoint_picker::request::body::Options;
 use endpoint_picker::state::PluginStates;
-use endpoint_picker::view::View;
 use endpoint_picker_wire::{self as wire, v1};
 
 const fn assert_send_and_sync<T: Send + Sync>() {}

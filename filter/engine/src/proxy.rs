@@ -67,7 +67,7 @@ pub trait Proxy {
     /// All of a namespace of the request's filter metadata, in the proxy's encoding.
     fn metadata_namespace(&self, namespace: &str) -> Result<Option<Vec<u8>>>;
 
-    /// One value of the request's filter metadata: a [packed](endpoint_picker::packed) list, or the bytes of a string.
+    /// One value of the request's filter metadata: a [packed](endpoint_picker::request::packed) list, or the bytes of a string.
     fn metadata(&self, namespace: &str, key: &str) -> Result<Option<Vec<u8>>>;
 
     /// Leaves a value in the request's metadata, for the cluster and the access log.

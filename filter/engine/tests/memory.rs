@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::sync::Mutex;
 
-use endpoint_picker::body::{Api, Body, Options, complete};
+use endpoint_picker::request::body::{Api, Body, Options, complete};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]

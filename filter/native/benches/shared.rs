@@ -14,7 +14,7 @@ use endpoint_picker::headers::Headers;
 use endpoint_picker::policy::ModelResolution;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
-use endpoint_picker::subset::Subset;
+use endpoint_picker::request::subset::Subset;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::directive::{Action, AssignedLoad, DecisionKind};
 use endpoint_picker_engine::form::Form;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
-use endpoint_picker::packed;
+use endpoint_picker::request::packed;
 use endpoint_picker_engine::headers::{DESTINATION, NO_FALLBACK, SCORES};
 use endpoint_picker_engine::metadata::{FALLBACK_KEY, LB, Metadata};
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result, Resume};

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger};
 use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};

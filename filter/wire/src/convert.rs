@@ -3,8 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use endpoint_picker::pool::reading::{Lora, Reading};
 use endpoint_picker::pool::{Endpoint, Pool, PoolError};
-use endpoint_picker::reading::{Lora, Reading};
 
 use crate::v1;
 

@@ -15,7 +15,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 
 use crate::words::nanoseconds;

@@ -3,10 +3,10 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::state::in_flight::is_other_proxy;
 use endpoint_picker_engine::ledger::{Change, Ledger, LedgerStore};
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges, PeerLedger};

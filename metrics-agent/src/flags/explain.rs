@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use endpoint_picker::subset::Subset;
+use endpoint_picker::request::subset::Subset;
 
 use super::agent::PoolFlags;
 use super::values::{body_and_endpoint, header, path};

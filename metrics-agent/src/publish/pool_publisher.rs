@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_core, v1};
 use parking_lot::Mutex;
 use xxhash_rust::xxh64::xxh64;

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -1,6 +1,6 @@
 //! Captured metrics texts give the state that the servers had when they were captured.
 
-use endpoint_picker::reading::{Lora, Reading};
+use endpoint_picker::pool::reading::{Lora, Reading};
 use metrics_agent::catalogue::dialect::{Dialect, Dialects, MetricSpec, MultiEngine};
 use metrics_agent::scrape::exposition::{Extraction, Fault, Field, Reader};
 

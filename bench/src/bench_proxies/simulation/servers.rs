@@ -1,6 +1,6 @@
 //! Servers in simulated time.
 
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker_model_server::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, ServiceTimes};
 use std::time::Duration;
 

@@ -2,14 +2,14 @@
 
 use core::time::Duration;
 
-use crate::load::{FractionalLoad, Load};
-use crate::load_estimator::LoadEstimator;
+use crate::pool::load::{FractionalLoad, Load};
+use crate::pool::load_estimator::LoadEstimator;
+use crate::pool::reading::Reading;
+use crate::pool::view::View;
 use crate::pool::{Endpoint, Pool};
-use crate::reading::Reading;
 use crate::request::Request;
 use crate::state::PluginState;
 use crate::state::prefix::PrefixMatch;
-use crate::view::View;
 
 /// A decision in progress: everything that plugins decide by.
 #[derive(Clone, Copy, Debug)]

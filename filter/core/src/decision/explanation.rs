@@ -3,13 +3,13 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::candidates::Exclusion;
-use crate::candidates::exclusion;
 use crate::decision::ProfileRun;
 use crate::decision::{Decision, Outcome};
 use crate::pipeline::Pipeline;
+use crate::pool::candidates::Exclusion;
+use crate::pool::candidates::exclusion;
+use crate::pool::view::View;
 use crate::request::Request;
-use crate::view::View;
 
 /// A decision, explained endpoint by endpoint.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,12 +9,12 @@ pub mod shadow;
 
 use core::net::SocketAddr;
 
+use crate::decision::rejection::Rejection;
 use crate::few::Few;
-use crate::load::Reservation;
-use crate::rejection::Rejection;
+use crate::pool::load::Reservation;
+use crate::request::subset::Subset;
 use crate::rng::Rng;
 use crate::state::Event;
-use crate::subset::Subset;
 
 /// The result for the request.
 #[derive(Clone, Debug, PartialEq)]

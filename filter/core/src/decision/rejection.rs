@@ -3,7 +3,7 @@
 use core::fmt;
 use std::borrow::Cow;
 
-use crate::body::BodyError;
+use crate::request::body::BodyError;
 
 /// Characters of a name that are repeated to the client; names come from clients and may be as long as a body.
 const LONGEST_NAME: usize = 256;

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use crate::agreement::Agreement;
+use crate::decision::agreement::Agreement;
 use crate::decision::{Decision, Outcome};
 use crate::pipeline::{Pipeline, Prepared};
 use crate::pool::Pool;
+use crate::pool::view::View;
 use crate::request::Request;
 use crate::rng::Rng;
-use crate::view::View;
 
 /// A pipeline beside the acting one.
 ///
@@ -28,7 +28,7 @@ pub struct ShadowDecision {
 }
 
 impl ShadowDecision {
-    /// The shadow's decision if it differs, in words: the end of an [explanation](crate::explanation).
+    /// The shadow's decision if it differs, in words: the end of an [explanation](crate::decision::explanation).
     pub fn difference(&self, pool: &Pool) -> Option<String> {
         if self.agreement.agrees() {
             return None;

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::arrival::Ticket;
 use super::waits::Waits;
-use crate::rejection::{Code, DroppedReason, Rejection};
+use crate::decision::rejection::{Code, DroppedReason, Rejection};
 
 /// Something that happened to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

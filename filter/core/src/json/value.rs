@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use crate::prompt::Text;
+use crate::request::prompt::Text;
 
 /// A string without its quotes and escapes.
 #[derive(Clone, Copy)]

@@ -1,10 +1,10 @@
 //! Computes what follows from readings alone.
 
 use super::{Pipeline, neutral_score};
-use crate::by_readings::ByReadings;
-use crate::candidates::ready;
+use crate::pool::by_readings::ByReadings;
+use crate::pool::candidates::ready;
+use crate::pool::view::View;
 use crate::request::Request;
-use crate::view::View;
 
 impl ByReadings {
     /// Of these endpoints and readings, for the scorers of these pipelines.
@@ -34,13 +34,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::load::Load;
     use crate::period::Period;
+    use crate::pool::load::Load;
+    use crate::pool::reading::Reading;
     use crate::pool::{Endpoint, Pool};
-    use crate::reading::Reading;
+    use crate::request::subset::Subset;
     use crate::rng::SplitMix64;
     use crate::state::PluginStates;
-    use crate::subset::Subset;
     #[cfg(all(target_family = "wasm", target_os = "unknown"))]
     use crate::test;
 

@@ -2,7 +2,7 @@
 
 use super::Pipeline;
 use super::prepare::{Prepared, PromptHashes};
-use crate::cycle::{Cycle, Prefix, Session};
+use crate::decision::cycle::{Cycle, Prefix, Session};
 use crate::few::Few;
 use crate::request::Request;
 use crate::state::PluginState;

@@ -25,23 +25,23 @@ pub(crate) use slot::Slot;
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::body::{Api, BodyError, Options, Parsers};
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::decision::{Decision, Outcome, ProfileRun};
 use crate::flow_control;
 use crate::headers::Headers;
-use crate::load_estimator::LoadEstimator;
 use crate::plugin::{
     Admitter, Decider, Instance, PrefixProducer, ProfileHandler, Recorder, ResponseMarker,
     SaturationDetector, SessionProducer,
 };
 use crate::pool::Endpoint;
-use crate::prompt::{Media, VideoHints};
-use crate::reading::Reading;
+use crate::pool::load_estimator::LoadEstimator;
+use crate::pool::reading::Reading;
+use crate::pool::view::View;
 use crate::request::Request;
+use crate::request::body::{Api, BodyError, Options, Parsers};
+use crate::request::prompt::{Media, VideoHints};
 use crate::rng::Rng;
 use crate::state::PluginState;
-use crate::view::View;
 
 /// Everything that decides for one pool, ready to run. Compiled from a [`PickerConfig`](crate::config::PickerConfig).
 #[derive(Clone, Debug)]
@@ -228,7 +228,7 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shadow::Shadow;
+    use crate::decision::shadow::Shadow;
     use crate::state::PluginStates;
     use crate::test;
 

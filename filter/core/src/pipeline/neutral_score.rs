@@ -1,6 +1,6 @@
 //! Scores of endpoints whose readings are too old to be compared.
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::Scorer;
 
 /// The score where no candidate can be compared: all are equal, and none looks bad beside other scorers' scores.
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, NOW, assert_near};
     use crate::plugin::{ActiveRequestScorer, LoraAffinityScorer, QueueScorer};
-    use crate::reading::Reading;
+    use crate::pool::reading::Reading;
     use crate::test;
 
     #[test]

@@ -5,16 +5,16 @@ use core::time::Duration;
 use super::Pipeline;
 use super::prepare::Prepared;
 use super::schedule::prompt_blocks;
-use crate::agreement::Agreement;
 use crate::decision::Decision;
+use crate::decision::agreement::Agreement;
+use crate::decision::other_pick::OtherPick;
+use crate::decision::shadow::ShadowDecision;
 use crate::few::Few;
-use crate::other_pick::OtherPick;
 use crate::plugin::Stage;
 use crate::plugin::parameter::PREFILL;
+use crate::pool::view::View;
 use crate::request::Request;
 use crate::rng::Rng;
-use crate::shadow::ShadowDecision;
-use crate::view::View;
 
 /// The usual name of the profile that picks the encoders.
 const ENCODE: &str = "encode";

@@ -5,13 +5,13 @@
 use core::time::Duration;
 
 use super::{Pipeline, Slot};
-use crate::cycle::NO_READING;
+use crate::decision::cycle::NO_READING;
 use crate::few::Few;
 use crate::plugin::PrefixProducer;
 use crate::pool::candidates::candidates;
-use crate::prompt::{BlockHashes, block_hashes};
+use crate::pool::view::View;
 use crate::request::Request;
-use crate::view::View;
+use crate::request::prompt::{BlockHashes, block_hashes};
 
 /// What follows from a request and the readings alone.
 #[derive(Clone, Debug, Default)]

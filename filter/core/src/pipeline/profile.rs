@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::neutral_score;
 use super::slot::Slot;
-use crate::cycle::Cycle;
 use crate::decision::ProfileRun;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{Filter, Picker, Scorer};
 use crate::rng::Rng;
 

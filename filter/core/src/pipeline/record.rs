@@ -2,8 +2,8 @@
 
 use super::Pipeline;
 use super::prepare::Prepared;
-use crate::cycle::Cycle;
 use crate::decision::ProfileRun;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{Routed, Stage};
 use crate::state::Event;
 

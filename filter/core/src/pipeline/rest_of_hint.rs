@@ -7,10 +7,10 @@ use core::num::NonZeroUsize;
 
 use super::Pipeline;
 use super::profile::without;
-use crate::candidates::candidates;
-use crate::cycle::Cycle;
 use crate::decision::ProfileRun;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{MaxScorePicker, Picker};
+use crate::pool::candidates::candidates;
 use crate::rng::Rng;
 
 impl Pipeline {

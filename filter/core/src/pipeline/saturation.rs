@@ -5,8 +5,8 @@ use core::time::Duration;
 use super::Pipeline;
 use crate::flow_control::{StageSaturation, Stages};
 use crate::pool::candidates::candidates;
+use crate::pool::view::View;
 use crate::request::Request;
-use crate::view::View;
 
 impl Pipeline {
     /// The endpoints that a request may go to, by stage. Of the view, only endpoints and readings count.

@@ -5,13 +5,13 @@ use core::num::NonZeroU16;
 use hashbrown::HashSet;
 
 use super::Pipeline;
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
+use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
 use crate::few::Few;
-use crate::load::Reservation;
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER};
 use crate::plugin::{Profiles, Schedule, Stage};
-use crate::rejection::Rejection;
+use crate::pool::load::Reservation;
 use crate::rng::Rng;
 
 /// A `Prefer` value: the client wants an answer only from an endpoint with some of its prompt in the cache.

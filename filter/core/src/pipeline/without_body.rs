@@ -5,13 +5,13 @@ use smallvec::smallvec;
 use core::time::Duration;
 
 use super::Pipeline;
-use crate::candidates::candidates;
+use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome};
-use crate::load::{Load, Reservation};
-use crate::rejection::Rejection;
+use crate::pool::candidates::candidates;
+use crate::pool::load::{Load, Reservation};
+use crate::pool::view::View;
 use crate::request::Request;
 use crate::rng::{Rng, shuffle};
-use crate::view::View;
 
 impl Pipeline {
     /// Decides for a request without a body: any candidate, at random. The subset hint is obeyed here too, unlike in the EPP.

@@ -4,18 +4,18 @@ use core::time::Duration;
 
 use super::parameter::PREFIX_PRODUCER;
 use super::{Filter, InflightLoadProducer, Scorer};
-use crate::cycle::{Cycle, Prefix, Session};
+use crate::decision::cycle::{Cycle, Prefix, Session};
 use crate::headers::Headers;
-use crate::load::{FractionalLoad, Load};
-use crate::load_estimator::LoadEstimator;
+use crate::pool::load::{FractionalLoad, Load};
+use crate::pool::load_estimator::LoadEstimator;
+use crate::pool::reading::Reading;
+use crate::pool::view::View;
 use crate::pool::{Endpoint, Pool};
-use crate::prompt::{Pieces, Prompt};
-use crate::reading::Reading;
 use crate::request::Request;
+use crate::request::prompt::{Pieces, Prompt};
 use crate::rng::SplitMix64;
 use crate::state::PluginStates;
 use crate::state::prefix::PrefixMatch;
-use crate::view::View;
 
 /// The time in a test's cycle, unless the test sets another.
 pub(crate) const NOW: Duration = Duration::from_secs(1_000);

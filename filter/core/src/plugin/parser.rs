@@ -1,11 +1,11 @@
-//! The parsers: which request bodies are read, and how. What they read is in [`crate::body`].
+//! The parsers: which request bodies are read, and how. What they read is in [`crate::request::body`].
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::body::Parser;
 use crate::plugin::{Plugin, Roles};
+use crate::request::body::Parser;
 
 macro_rules! parsers {
     ($($(#[$doc:meta])* $name:ident => $parser:ident,)*) => {$(

@@ -23,10 +23,10 @@ pub use split::Target;
 
 use core::time::Duration;
 
-use crate::body::{Api, BodyError};
 use crate::decision::FailureMode;
+use crate::decision::rejection::Rejection;
 use crate::headers::Headers;
-use crate::rejection::Rejection;
+use crate::request::body::{Api, BodyError};
 use crate::rng::Rng;
 
 /// The operator's settings for a pool beside the picker's configuration.

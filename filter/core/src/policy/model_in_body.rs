@@ -13,8 +13,8 @@ pub fn name_model_in_form(form: &[u8], span: Option<Range<usize>>, model: &str) 
 
 /// The JSON body with `model` as its top-level model.
 ///
-/// `body` is the text that [`Body`](crate::body::Body) was read from, and `span` its
-/// [`model_span`](crate::body::Body::model_span). Without a span, a member is added at the end: of several with one name the last
+/// `body` is the text that [`Body`](crate::request::body::Body) was read from, and `span` its
+/// [`model_span`](crate::request::body::Body::model_span). Without a span, a member is added at the end: of several with one name the last
 /// counts. The EPP encodes the whole body again instead, with sorted members and rounded numbers.
 pub fn name_model(body: &[u8], span: Option<Range<usize>>, model: &str) -> Vec<u8> {
     let value = quoted(model);

@@ -1,6 +1,6 @@
 use super::*;
+use crate::decision::rejection::Code;
 use crate::headers::HeaderList;
-use crate::rejection::Code;
 use crate::rng::SplitMix64;
 use crate::test;
 

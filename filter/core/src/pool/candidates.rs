@@ -1,7 +1,7 @@
 //! The endpoints that a request may be sent to.
 
+use crate::pool::view::View;
 use crate::request::Request;
-use crate::view::View;
 
 /// Why an endpoint is not a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

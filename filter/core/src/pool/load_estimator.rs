@@ -1,6 +1,6 @@
 //! The load that a request adds to endpoints.
 
-use crate::load::{Load, Reservation};
+use crate::pool::load::{Load, Reservation};
 use crate::request::Request;
 use crate::state::prefix::PrefixMatch;
 

@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-use crate::by_readings::ByReadings;
-use crate::load::{FractionalLoad, Load};
 use crate::period::Period;
 use crate::pool::Pool;
-use crate::reading::Reading;
+use crate::pool::by_readings::ByReadings;
+use crate::pool::load::{FractionalLoad, Load};
+use crate::pool::reading::Reading;
 use crate::state::PluginStates;
 
 /// The state of a pool at the time of a decision. Slices by endpoint have the pool's order; those missing at the end count

@@ -5,11 +5,11 @@ pub mod packed;
 pub mod prompt;
 pub mod subset;
 
-use crate::body::Body;
 use crate::headers::Headers;
 use crate::policy::ModelResolution;
-use crate::prompt::Prompt;
-use crate::subset::Subset;
+use crate::request::body::Body;
+use crate::request::prompt::Prompt;
+use crate::request::subset::Subset;
 
 /// What a decision needs of a request.
 #[derive(Clone, Debug, Default)]

@@ -4,8 +4,8 @@ use core::net::SocketAddr;
 
 use hashbrown::HashSet;
 
-use crate::packed;
 use crate::pool::Endpoint;
+use crate::request::packed;
 use crate::rng::{Rng, shuffle};
 
 /// Which endpoints of the pool may be candidates.

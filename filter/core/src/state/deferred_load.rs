@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use crate::load::{FractionalLoad, Load};
+use crate::pool::load::{FractionalLoad, Load};
 
 /// The time in which the deferred part falls to half. It spans many exchanges of 20 ms.
 const HALF_LIFE: Duration = Duration::from_millis(700);

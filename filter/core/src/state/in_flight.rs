@@ -5,8 +5,8 @@ use core::time::Duration;
 use hashbrown::HashMap;
 
 use super::deferred_load::DeferredLoads;
-use crate::load::{FractionalLoad, Load};
 use crate::pool::Pool;
+use crate::pool::load::{FractionalLoad, Load};
 
 /// Set in the number of a sender that is another proxy.
 const OTHER_PROXY: u64 = 1 << 63;

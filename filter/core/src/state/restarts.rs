@@ -1,6 +1,6 @@
 //! Which endpoints have restarted, and so lost their caches.
 //!
-//! Every replica reads the same marks from the snapshot ([`Reading::cached_since`](crate::reading::Reading::cached_since)), but not at the same
+//! Every replica reads the same marks from the snapshot ([`Reading::cached_since`](crate::pool::reading::Reading::cached_since)), but not at the same
 //! time. What is remembered of an endpoint must go at the same place among all changes, everywhere. So a replica that reads a later mark
 //! than before reports it, once, to all replicas; and all drop what they remember when the first report of that mark reaches them.
 //!

@@ -1,7 +1,7 @@
 //! Anthropic messages.
 
-use endpoint_picker::body::Api;
-use endpoint_picker::prompt::Piece;
+use endpoint_picker::request::body::Api;
+use endpoint_picker::request::prompt::Piece;
 use xxhash_rust::xxh64::xxh64;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

@@ -1,6 +1,6 @@
 //! Tools as the EPP's encoder writes them; the expected texts come from Go's `encoding/json`.
 
-use endpoint_picker::body::Api;
+use endpoint_picker::request::body::Api;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

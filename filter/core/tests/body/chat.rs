@@ -1,6 +1,6 @@
 //! The fields of chat and completions bodies.
 
-use endpoint_picker::body::{Api, Body, Options};
+use endpoint_picker::request::body::{Api, Body, Options};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -75,7 +75,10 @@ fn strings_without_escapes_are_borrowed() {
     assert!(matches!(body.model, Some(std::borrow::Cow::Borrowed("m"))));
     assert!(matches!(body.cache_salt, Some(std::borrow::Cow::Borrowed("s"))));
     let pieces = &body.prompt.lists()[0].pieces[..];
-    assert!(matches!(pieces, [endpoint_picker::prompt::Piece::Text(std::borrow::Cow::Borrowed(b"a"))]));
+    assert!(matches!(
+        pieces,
+        [endpoint_picker::request::prompt::Piece::Text(std::borrow::Cow::Borrowed(b"a"))]
+    ));
 }
 
 #[test]

@@ -5,8 +5,8 @@
 use core::cell::Cell;
 use core::fmt::Write;
 
-use endpoint_picker::body::{Api, Body, Options};
-use endpoint_picker::prompt::block_hashes;
+use endpoint_picker::request::body::{Api, Body, Options};
+use endpoint_picker::request::prompt::block_hashes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

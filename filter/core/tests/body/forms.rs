@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use endpoint_picker::body::{Api, Body, BodyError, Options, complete};
 use endpoint_picker::policy::name_model_in_form;
+use endpoint_picker::request::body::{Api, Body, BodyError, Options, complete};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

@@ -1,7 +1,7 @@
 //! Block hashes, against values computed with an independent XXH64.
 
-use endpoint_picker::body::Api;
-use endpoint_picker::prompt::block_hashes;
+use endpoint_picker::request::body::Api;
+use endpoint_picker::request::prompt::block_hashes;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

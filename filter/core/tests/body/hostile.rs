@@ -1,6 +1,6 @@
 //! Bodies made to break the reader.
 
-use endpoint_picker::body::{Api, Body, BodyError, Options, complete};
+use endpoint_picker::request::body::{Api, Body, BodyError, Options, complete};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

@@ -1,7 +1,7 @@
 //! Completions and embeddings: one string, several, or token ids.
 
-use endpoint_picker::body::Api;
-use endpoint_picker::prompt::Piece;
+use endpoint_picker::request::body::Api;
+use endpoint_picker::request::prompt::Piece;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

@@ -1,6 +1,6 @@
 //! `/invocations`, which is read as what its body is.
 
-use endpoint_picker::body::{Api, Body, Options};
+use endpoint_picker::request::body::{Api, Body, Options};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

@@ -1,6 +1,6 @@
 //! Responses and conversations, whose prompts are JSON.
 
-use endpoint_picker::body::Api;
+use endpoint_picker::request::body::Api;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

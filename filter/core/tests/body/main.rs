@@ -24,8 +24,8 @@ mod syntax;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use endpoint_picker::body::{Api, Body, BodyError, Options};
-use endpoint_picker::prompt::{Piece, Prompt};
+use endpoint_picker::request::body::{Api, Body, BodyError, Options};
+use endpoint_picker::request::prompt::{Piece, Prompt};
 
 pub(crate) fn read(api: Api, json: &str) -> Result<Body<'_>, BodyError> {
     Body::read(json, api, &Options::default())

@@ -1,7 +1,9 @@
 //! Tokens of images, videos and audio.
 
-use endpoint_picker::body::{Api, Body, Options};
-use endpoint_picker::prompt::{Frames, Media, Piece, Resolution, TokensPerImage, VideoEstimate, VideoHints};
+use endpoint_picker::request::body::{Api, Body, Options};
+use endpoint_picker::request::prompt::{
+    Frames, Media, Piece, Resolution, TokensPerImage, VideoEstimate, VideoHints,
+};
 use xxhash_rust::xxh64::xxh64;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

@@ -1,6 +1,6 @@
 //! The span of the model in a body, so that nothing else is replaced.
 
-use endpoint_picker::body::Api;
+use endpoint_picker::request::body::Api;
 
 use crate::read;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

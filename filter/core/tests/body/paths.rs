@@ -1,7 +1,7 @@
 //! From path to API.
 
-use endpoint_picker::body::{Api, Parser, Parsers, opens_tunnel, request_path};
 use endpoint_picker::headers::{HeaderList, Headers};
+use endpoint_picker::request::body::{Api, Parser, Parsers, opens_tunnel, request_path};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

@@ -1,6 +1,6 @@
 //! Bodies that break a rule of their API, with the message, and bodies that break none.
 
-use endpoint_picker::body::Api;
+use endpoint_picker::request::body::Api;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

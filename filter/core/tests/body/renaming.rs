@@ -1,7 +1,7 @@
 //! Another model in a body.
 
-use endpoint_picker::body::Api;
 use endpoint_picker::policy::name_model;
+use endpoint_picker::request::body::Api;
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Bodies that are refused whatever their API reads of them: no JSON object, no JSON, no UTF-8.
 
-use endpoint_picker::body::{Api, Body, BodyError, Options};
+use endpoint_picker::request::body::{Api, Body, BodyError, Options};
 
 use crate::refusal;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

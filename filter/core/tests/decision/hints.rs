@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 use endpoint_picker::decision::Outcome;
+use endpoint_picker::decision::rejection::DroppedReason;
 use endpoint_picker::period::Period;
-use endpoint_picker::rejection::DroppedReason;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 

@@ -9,21 +9,21 @@ mod outages;
 use core::num::NonZeroUsize;
 use core::time::Duration;
 
-use endpoint_picker::body::{Api, Body, Options};
 use endpoint_picker::config::PickerConfig;
+use endpoint_picker::decision::rejection::DroppedReason;
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::Reading;
-use endpoint_picker::rejection::DroppedReason;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body, Options};
+use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::{Change, PluginStates};
-use endpoint_picker::subset::Subset;
-use endpoint_picker::view::View;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 

@@ -1,13 +1,13 @@
 //! Decisions without readings, without a snapshot, and around endpoints that failed.
 
 use core::time::Duration;
-use endpoint_picker::candidates::Exclusion;
+use endpoint_picker::decision::explanation::{Explanation, Verdict};
 use endpoint_picker::decision::{Abstention, FailureMode, Outcome};
-use endpoint_picker::explanation::{Explanation, Verdict};
 use endpoint_picker::period::Period;
+use endpoint_picker::pool::candidates::Exclusion;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::subset::Subset;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;

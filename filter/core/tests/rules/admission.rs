@@ -1,6 +1,6 @@
 //! Requests that are turned away.
 
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker::request::Request;
 use serde_json::json;
 

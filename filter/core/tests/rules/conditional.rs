@@ -1,6 +1,6 @@
 //! Requests that are only wanted where their prompt is cached.
 
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

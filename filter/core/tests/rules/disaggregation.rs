@@ -1,6 +1,6 @@
 //! Serving in stages, and profiles named by the request.
 
-use endpoint_picker::body::Api;
+use endpoint_picker::request::body::Api;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use endpoint_picker::flow_control::StageSaturation;
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker::request::Request;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Lists of all endpoints of a subset hint.
 
 use endpoint_picker::request::Request;
-use endpoint_picker::subset::Subset;
+use endpoint_picker::request::subset::Subset;
 use serde_json::json;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

@@ -1,8 +1,8 @@
 //! What requests add to the load of endpoints, and who reads it.
 
-use endpoint_picker::body::Api;
-use endpoint_picker::load::Load;
-use endpoint_picker::load::Reservation;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::load::Reservation;
+use endpoint_picker::request::body::Api;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

@@ -21,20 +21,20 @@ pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::body::{Api, Body};
 use endpoint_picker::config::{ConfigErrors, FlowControlConfig, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::headers::{HeaderList, Headers};
-use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::{Lora, Reading};
+use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::PluginStates;
-use endpoint_picker::view::View;
 use serde_json::Value;
 
 /// The time of every decision.
@@ -197,7 +197,7 @@ pub(crate) fn destinations(decision: &Decision) -> Vec<usize> {
 pub(crate) fn rejection(decision: &Decision) -> (u16, Option<&'static str>, String) {
     match &decision.outcome {
         Outcome::Reject(rejection) => {
-            let reason = rejection.reason.map(endpoint_picker::rejection::DroppedReason::as_str);
+            let reason = rejection.reason.map(endpoint_picker::decision::rejection::DroppedReason::as_str);
             (rejection.code.status(), reason, rejection.message.to_string())
         }
         other => panic!("not turned away but {other:?}"),

@@ -1,13 +1,13 @@
 //! Decisions beside another picker, which acts.
 
-use endpoint_picker::agreement::Agreement;
-use endpoint_picker::body::{Api, Body};
+use endpoint_picker::decision::agreement::Agreement;
+use endpoint_picker::decision::other_pick::OtherPick;
+use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::headers::Headers;
-use endpoint_picker::load::{Load, Reservation};
-use endpoint_picker::other_pick::OtherPick;
+use endpoint_picker::pool::load::{Load, Reservation};
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::shadow::ShadowDecision;
 use serde_json::json;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

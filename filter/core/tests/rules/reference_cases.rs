@@ -1,9 +1,9 @@
 //! The scheduling cases of the EPP's integration tests: the same pods, metrics and requests, the same best
 //! endpoints. All scorers have weight 1; where several endpoints are equal any of them is right.
 
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
-use endpoint_picker::subset::Subset;
+use endpoint_picker::request::subset::Subset;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

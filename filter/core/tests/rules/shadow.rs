@@ -1,12 +1,12 @@
 //! A shadow configuration beside the acting one.
 
-use endpoint_picker::body::{Api, Body};
 use endpoint_picker::decision::Decision;
+use endpoint_picker::decision::shadow::{Shadow, ShadowDecision};
 use endpoint_picker::headers::Headers;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::shadow::{Shadow, ShadowDecision};
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

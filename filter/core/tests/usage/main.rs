@@ -6,7 +6,7 @@ mod properties;
 
 use core::time::Duration;
 
-use endpoint_picker::usage::{Usage, UsageReader};
+use endpoint_picker::response::usage::{Usage, UsageReader};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 

@@ -1,6 +1,6 @@
 //! Answers made up by chance, and cut by chance.
 
-use endpoint_picker::usage::Usage;
+use endpoint_picker::response::usage::Usage;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@ use core::fmt;
 use core::time::Duration;
 
 use endpoint_picker::flow_control::Waits;
-use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker_wire::report::{self, EndpointReport, FilterForm, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use hashbrown::HashSet;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker::usage::{Usage, UsageReader};
+use endpoint_picker::response::usage::{Usage, UsageReader};
 
 use super::head::AnswerHead;
 use crate::metrics::{AnswerUsage, Labels, MetricSink, Metrics};

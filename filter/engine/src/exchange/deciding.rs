@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use endpoint_picker::body::{Api, Body, BodyError, complete};
 use endpoint_picker::decision::Outcome;
+use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::policy::{ModelResolution, name_model, name_model_in_form};
-use endpoint_picker::rejection::Rejection;
 use endpoint_picker::request::Request;
-use endpoint_picker::restore::Restore;
+use endpoint_picker::request::body::{Api, Body, BodyError, complete};
+use endpoint_picker::response::restore::Restore;
 
 use super::head::RequestHead;
 use super::queue_place::QueuePlace;

@@ -1,6 +1,6 @@
 //! The events of a request, as the proxy reports them.
 
-use endpoint_picker::rejection::Rejection;
+use endpoint_picker::decision::rejection::Rejection;
 
 use super::head::{RequestHead, RequestOwner};
 use super::steps::{Exchange, Flow, Progress};

@@ -1,8 +1,8 @@
 //! The heads of a request and its answer, without the headers that only the picker may set.
 
-use endpoint_picker::body::{Api, BodyError, opens_tunnel, request_path};
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::request::body::{Api, BodyError, opens_tunnel, request_path};
 
 use crate::config::{Explain, Mode};
 use crate::headers::{CONTROL, DESTINATION, OF_ANSWERS};

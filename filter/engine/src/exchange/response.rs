@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use endpoint_picker::flow_control::Tokens;
-use endpoint_picker::restore::Restore;
-use endpoint_picker::usage::{Usage, is_stream};
+use endpoint_picker::response::restore::Restore;
+use endpoint_picker::response::usage::{Usage, is_stream};
 
 use super::answer_tokens::AnswerTokens;
 use super::head::AnswerHead;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker::rejection::Rejection;
+use endpoint_picker::decision::rejection::Rejection;
 
 use super::queue_place::Step;
 use super::steps::{Exchange, Flow};

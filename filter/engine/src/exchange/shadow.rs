@@ -1,8 +1,8 @@
 //! The steps of a request that another picker has routed: it passes unchanged while the own decision is compared.
 
-use endpoint_picker::agreement::Agreement;
-use endpoint_picker::body::{Body, complete};
+use endpoint_picker::decision::agreement::Agreement;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Body, complete};
 
 use super::head::RequestHead;
 use super::pick_headers;

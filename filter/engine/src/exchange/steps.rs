@@ -1,9 +1,9 @@
 //! The steps of a request: decide, carry the decision out, take the answer in.
 
+use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::flow_control::Config;
 use endpoint_picker::pool::Endpoint;
-use endpoint_picker::rejection::Rejection;
 
 use super::answer::Served;
 use super::deciding::{Decided, Decider, Peek, RenamedBody};

@@ -1,7 +1,7 @@
 //! The subset hint that an earlier filter leaves in the request's metadata.
 
-use endpoint_picker::packed;
-use endpoint_picker::subset::Subset;
+use endpoint_picker::request::packed;
+use endpoint_picker::request::subset::Subset;
 
 use crate::proxy::Proxy;
 

@@ -1,6 +1,6 @@
 //! Requests whose bodies the proxy keeps from the filter.
 
-use endpoint_picker::rejection::{Code, Rejection};
+use endpoint_picker::decision::rejection::{Code, Rejection};
 
 use super::steps::{Exchange, Flow};
 use crate::error_body::error_body;

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use endpoint_picker::decision::Decision;
-use endpoint_picker::load::Load;
 use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::{self, Event};
 
 /// One change of the ledger. `Hashes` holds the hashes of a prompt's blocks: a `Vec` of its own, or a slice borrowed from the

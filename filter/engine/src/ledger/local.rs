@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 
 use super::change::Change;
 use super::state::Ledger;
@@ -27,7 +27,7 @@ impl LocalLedger {
     }
 
     /// Replaces everything that is in flight: keys of endpoints with the load there.
-    pub fn set_loads(&mut self, loads: impl IntoIterator<Item = (u64, endpoint_picker::load::Load)>) {
+    pub fn set_loads(&mut self, loads: impl IntoIterator<Item = (u64, endpoint_picker::pool::load::Load)>) {
         self.ledger.set_loads(SENDER, loads);
     }
 }

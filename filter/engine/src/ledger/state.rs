@@ -4,16 +4,16 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::flow_control::Waits;
-use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::pool::view::View;
 use endpoint_picker::state::PluginStates;
 use endpoint_picker::state::avoidance::Avoidance;
 use endpoint_picker::state::in_flight::{InFlight, is_other_proxy};
 use endpoint_picker::state::restarts::Restarts;
-use endpoint_picker::view::View;
 
 use super::change::{Change, ChangeKind};
 use super::responses::{ResponseCounts, Responses};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 
 use super::change::Change;
 use super::state::Ledger;

@@ -9,10 +9,10 @@ mod sink;
 mod tokens;
 mod totals;
 
-use endpoint_picker::agreement::Agreement;
+use endpoint_picker::decision::agreement::Agreement;
+use endpoint_picker::decision::rejection::Code;
 use endpoint_picker::decision::{Abstention, PromptBlocks};
-use endpoint_picker::load::Load;
-use endpoint_picker::rejection::Code;
+use endpoint_picker::pool::load::Load;
 
 use series::{LabelledCounter, LabelledGauge};
 use sharing::SharingMetrics;

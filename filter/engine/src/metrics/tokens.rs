@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker::usage::Usage;
+use endpoint_picker::response::usage::Usage;
 
 use super::MODELS;
 use super::labels::Labels;

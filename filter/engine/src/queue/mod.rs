@@ -13,8 +13,8 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::flow_control::{Arrival, Event, Machine, Ticket, Tokens};
-use endpoint_picker::rejection::Rejection;
 use hashbrown::{HashMap, HashSet};
 
 use self::capacity::Capacity;

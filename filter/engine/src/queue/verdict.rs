@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
+use endpoint_picker::decision::rejection::{Code, Rejection};
 use endpoint_picker::flow_control::{Machine, Outcome, Ticket};
-use endpoint_picker::rejection::{Code, Rejection};
 
 /// What becomes of a request that asks to go on.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker_wire::CHANGES_FORMAT;
 use endpoint_picker_wire::changes::{BoundSession, Changes, EndpointLoad, Failure, SentCold, SentPrompt};
 use hashbrown::HashMap;

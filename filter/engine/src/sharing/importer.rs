@@ -3,8 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
-use endpoint_picker::load::Load;
 use endpoint_picker::period::Period;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::in_flight::{is_other_proxy, sender_of_proxy};
 use endpoint_picker_wire::changes::{Changes, Delivery, EndpointLoad};
 use endpoint_picker_wire::{CHANGES_FORMAT, DecodeError, Message};

@@ -100,7 +100,7 @@ fn weight(change: &Change) -> usize {
 mod tests {
     use core::time::Duration;
 
-    use endpoint_picker::load::Load;
+    use endpoint_picker::pool::load::Load;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! The feedback of answers: failures, recoveries and loads.
 
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker_wire::v1;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::form::Form;

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use endpoint_picker::decision::rejection::DroppedReason;
 use endpoint_picker::decision::{Decision, Outcome};
-use endpoint_picker::rejection::DroppedReason;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
 

@@ -4,18 +4,18 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use endpoint_picker::body::{Api, Body};
 use endpoint_picker::decision::Decision;
 use endpoint_picker::headers::Headers;
-use endpoint_picker::load::Reservation;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::load::Reservation;
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::pool::view::View;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body};
+use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::subset::Subset;
-use endpoint_picker::view::View;
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use endpoint_picker::pool::reading::{Lora, Reading};
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::{Lora, Reading};
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
 use proptest::prelude::*;

@@ -3,13 +3,13 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::body::{Api, Body};
 use endpoint_picker::headers::Headers;
-use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest};
 use endpoint_picker_engine::ledger::changes_of;

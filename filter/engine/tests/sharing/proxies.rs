@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 
 use crate::fixture::{Agent, Decided, NONE, ONE, Proxy, START, TICK, key};

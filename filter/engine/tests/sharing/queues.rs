@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use endpoint_picker::flow_control::{Arrival, Ticket};
-use endpoint_picker::load::Load;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::agent::AgentAnswer;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::PluginState;
 use endpoint_picker_engine::ledger::Ledger;
 use endpoint_picker_wire::changes::{BoundSession, Changes, EndpointLoad, Feed, SentCold, SentPrompt};

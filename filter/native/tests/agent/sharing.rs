@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use endpoint_picker::load::Load;
 use endpoint_picker::pool::Endpoint;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger};
 use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_wire::changes::{Changes, Delivery, EndpointLoad, Exchange, Feed, Position};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore};
 use endpoint_picker_workers::{Replica, SharedData, next_worker_number};

@@ -3,12 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use endpoint_picker::body::{Api, Body};
 use endpoint_picker::headers::Headers;
-use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, changes_of};
 use endpoint_picker_workers::{Replica, SharedData, next_worker_number, words};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use endpoint_picker::load::{FractionalLoad, Load};
+use endpoint_picker::pool::load::{FractionalLoad, Load};
 use endpoint_picker::state::in_flight::sender_of_proxy;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore};
 use endpoint_picker_engine::sharing::{Identity, Imported, PeerLedger, Positions};

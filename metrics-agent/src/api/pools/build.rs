@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
+use endpoint_picker::pool::reading::{Lora, Reading};
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::{Lora, Reading};
 use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
 
 use super::since::StateTimes;

@@ -1,7 +1,7 @@
 //! When an endpoint is saturated, and why an endpoint is in its state.
 
 use endpoint_picker::plugin::UtilizationDetector;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker_wire::v1;
 
 use super::status::{EndpointStatus, State};

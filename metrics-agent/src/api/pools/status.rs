@@ -207,7 +207,7 @@ impl State {
 
 /// LoRA adapters of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "as in `endpoint_picker::reading::Lora`")]
+#[allow(missing_docs, reason = "as in `endpoint_picker::pool::reading::Lora`")]
 pub struct LoraStatus {
     pub running: Vec<String>,
     pub waiting: Vec<String>,

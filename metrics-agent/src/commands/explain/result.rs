@@ -4,10 +4,10 @@ use core::fmt;
 use std::net::SocketAddr;
 
 use endpoint_picker::decision::Outcome;
-use endpoint_picker::explanation::Explanation;
+use endpoint_picker::decision::explanation::Explanation;
+use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::rejection::Rejection;
-use endpoint_picker::subset::Subset;
+use endpoint_picker::request::subset::Subset;
 use endpoint_picker_wire::v1;
 
 /// Number of decisions with different seeds, from which the chances of the endpoints are computed.

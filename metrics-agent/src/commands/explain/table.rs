@@ -3,9 +3,9 @@
 use core::fmt;
 
 use endpoint_picker::decision::Outcome;
-use endpoint_picker::explanation::{Score, Verdict};
+use endpoint_picker::decision::explanation::{Score, Verdict};
+use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::rejection::Rejection;
 use endpoint_picker_wire::v1;
 
 use super::result::{Choice, DRAWS, DecisionReport, ExplainResult, ShadowReport};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use endpoint_picker::reading::Lora;
+use endpoint_picker::pool::reading::Lora;
 
 use super::sample::{Labels, Sample};
 

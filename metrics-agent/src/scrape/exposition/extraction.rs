@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 
 /// The values of one text.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::catalogue::scraping::{Scheme, ScrapeSettings};

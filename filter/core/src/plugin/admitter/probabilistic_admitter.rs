@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Admitter, Plugin, Roles};
 use crate::rng::Rng;
@@ -79,7 +79,7 @@ impl ProbabilisticAdmitter {
 mod tests {
     use super::*;
     use crate::plugin::fixture::Fixture;
-    use crate::reading::Reading;
+    use crate::pool::reading::Reading;
     use crate::rng::SplitMix64;
     use crate::test;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
-use crate::load::Load;
+use crate::decision::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Filter, Need, Plugin, Roles, SaturationDetector};
+use crate::pool::load::Load;
 use crate::rng::Rng;
 
 /// The EPP's: its own count changes at once, but other threads see that a moment later.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Filter, Plugin, Roles, SaturationDetector};
 use crate::rng::Rng;
@@ -27,7 +27,7 @@ pub struct UtilizationDetector {
     /// Share of the KV cache in use at which an endpoint counts as saturated, above 0.
     kv_cache_util_threshold: f64,
     /// Age from which values are not trusted any more.
-    #[serde(deserialize_with = "crate::duration::deserialize")]
+    #[serde(deserialize_with = "crate::config::duration::deserialize")]
     metrics_staleness_threshold: Duration,
 }
 
@@ -122,7 +122,7 @@ impl SaturationDetector for UtilizationDetector {
 mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, NOW};
-    use crate::reading::Reading;
+    use crate::pool::reading::Reading;
     use crate::test;
 
     /// (waiting, KV usage, age in ms).

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
 use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
@@ -145,8 +145,8 @@ impl PrefixCacheAffinityFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Load;
     use crate::plugin::fixture::Fixture;
+    use crate::pool::load::Load;
     use crate::state::prefix::PrefixMatch;
     use crate::test;
 

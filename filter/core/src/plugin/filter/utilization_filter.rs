@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
@@ -104,9 +104,9 @@ impl Filter for UtilizationFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Load;
     use crate::plugin::fixture::Fixture;
-    use crate::reading::Reading;
+    use crate::pool::load::Load;
+    use crate::pool::reading::Reading;
     use crate::test;
     use serde_json::json;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
-use crate::reading::Reading;
+use crate::pool::reading::Reading;
 use crate::state::prefix::PrefixIndex;
 use crate::state::{Change, PluginState};
 

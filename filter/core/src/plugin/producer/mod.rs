@@ -14,7 +14,7 @@ pub use token_producer::TokenProducer;
 use core::fmt::Debug;
 
 use crate::headers::Headers;
-use crate::reading::Reading;
+use crate::pool::reading::Reading;
 
 /// Determines how prompts are cut into blocks.
 pub trait PrefixProducer: Debug + Send + Sync {

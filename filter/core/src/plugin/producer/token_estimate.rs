@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::prompt::{Frames, Media, Resolution, TokensPerImage, VideoEstimate};
+use crate::request::prompt::{Frames, Media, Resolution, TokensPerImage, VideoEstimate};
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]

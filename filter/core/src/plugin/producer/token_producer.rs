@@ -8,9 +8,9 @@ use serde::de::IgnoredAny;
 use super::token_estimate::Estimate;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, Roles};
-use crate::prompt::Media;
+use crate::request::prompt::Media;
 
-/// The `estimate` back end, four bytes to a token ([`crate::prompt`]). Its parameters define the tokens of
+/// The `estimate` back end, four bytes to a token ([`crate::request::prompt`]). Its parameters define the tokens of
 /// images and videos; a number of 0 or less means the default.
 ///
 /// The EPP's other back ends, a model server or a tokenizer process, are not supported.
@@ -51,7 +51,7 @@ impl TokenProducer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::{Resolution, VideoHints};
+    use crate::request::prompt::{Resolution, VideoHints};
     use crate::test;
     use serde_json::json;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow};
 use crate::plugin::{Decider, Plugin, Roles};
-use crate::prompt::Prompt;
+use crate::request::prompt::Prompt;
 
 /// `always-disagg-pd-decider`: every request gets the stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

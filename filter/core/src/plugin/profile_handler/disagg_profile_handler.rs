@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::decision::rejection::Rejection;
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, or_default};
 use crate::plugin::{Need, NeedKind, Plugin, ProfileHandler, Profiles, Roles, Schedule};
-use crate::rejection::Rejection;
 
 /// Runs a profile for each stage. The decode profile names the destination; headers name the other stages' endpoints to it:
 /// `x-prefiller-host-port`, the first endpoint of the prefill profile, and `x-encoder-hosts-ports`, all endpoints of the

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::decision::rejection::Rejection;
 use crate::plugin::parameter::or_default;
 use crate::plugin::{Plugin, ProfileHandler, Profiles, Roles, Schedule};
-use crate::rejection::Rejection;
 
 /// Runs the profile that a header names, or `default_profile` without the header; the only profile, if there is one.
 ///

@@ -13,9 +13,9 @@ pub use single_profile_handler::SingleProfileHandler;
 use core::fmt::Debug;
 use core::num::NonZeroU16;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
+use crate::decision::rejection::Rejection;
 use crate::pool::Endpoint;
-use crate::rejection::Rejection;
 
 /// Decides which profiles run, and which of them names the destination.
 pub trait ProfileHandler: Debug + Send + Sync {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::decision::rejection::Rejection;
 use crate::plugin::{Plugin, ProfileHandler, Profiles, Roles, Schedule};
-use crate::rejection::Rejection;
 
 /// Runs the only profile there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

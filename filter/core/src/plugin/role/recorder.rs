@@ -2,10 +2,10 @@
 
 use core::fmt::Debug;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::parameter::PREFILL;
 use crate::pool::Endpoint;
-use crate::prompt::BlockHashes;
+use crate::request::prompt::BlockHashes;
 use crate::state::{Change, PluginState};
 
 /// Remembers where requests went.

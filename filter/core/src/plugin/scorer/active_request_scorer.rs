@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// 1 for an endpoint with at most `idle_threshold` requests in flight, else (max − c) / max · `max_busy_score`, c the
@@ -61,8 +61,8 @@ impl Scorer for ActiveRequestScorer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{FractionalLoad, Load};
     use crate::plugin::fixture::{Fixture, assert_near};
+    use crate::pool::load::{FractionalLoad, Load};
     use crate::test;
 
     fn score(scorer: &ActiveRequestScorer, requests: &[u64], endpoints: usize) -> Vec<f64> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::parameter::{LOAD_PRODUCER, allow};
 use crate::plugin::{Need, NeedKind, Plugin, Roles, Scorer};
 
@@ -182,9 +182,9 @@ impl Scorer for EndpointAttributeScorer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Load;
     use crate::plugin::fixture::{Fixture, assert_near, waiting};
-    use crate::reading::Reading;
+    use crate::pool::load::Load;
+    use crate::pool::reading::Reading;
     use crate::test;
     use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 1 − the share of the endpoint's KV cache in use.
@@ -40,7 +40,7 @@ impl Scorer for KvCacheUtilizationScorer {
 mod tests {
     use super::*;
     use crate::plugin::fixture::assert_scores;
-    use crate::reading::Reading;
+    use crate::pool::reading::Reading;
     use crate::test;
 
     #[test]

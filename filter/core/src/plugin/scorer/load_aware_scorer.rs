@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 0.5 · (1 − min(q, t) / t), q the requests waiting at the endpoint, t = `threshold`.
@@ -50,7 +50,7 @@ impl Scorer for LoadAwareScorer {
 mod tests {
     use super::*;
     use crate::plugin::fixture::{assert_scores, waiting};
-    use crate::reading::Reading;
+    use crate::pool::reading::Reading;
     use crate::test;
 
     #[test]

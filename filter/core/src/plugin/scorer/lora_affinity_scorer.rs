@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
-use crate::reading::Lora;
+use crate::pool::reading::Lora;
 
 /// 1 if the request's model is among the adapters that run at the endpoint; else 0.8 if fewer adapters run or wait there
 /// than fit; else 0.6 if the model is among those that wait; else 0.
@@ -91,7 +91,7 @@ impl LoraAffinityScorer {
 mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, assert_near};
-    use crate::reading::Reading;
+    use crate::pool::reading::Reading;
     use crate::test;
 
     fn serving(running: &[&str], waiting: &[&str], max: u32) -> Reading {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::score_by_least;
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// (max − q) / (max − min) over the candidates, q the requests waiting at the endpoint; all equal → 1.
@@ -54,6 +54,6 @@ mod tests {
 
     #[test]
     fn a_server_that_did_not_say_counts_as_empty() {
-        assert_scores(&QueueScorer {}, &[waiting(4), crate::reading::Reading::default()], &[0.0, 1.0]);
+        assert_scores(&QueueScorer {}, &[waiting(4), crate::pool::reading::Reading::default()], &[0.0, 1.0]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::score_by_least;
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// (max − r) / (max − min) over the candidates, r the requests running at the endpoint; all equal → 1.
@@ -39,7 +39,7 @@ impl Scorer for RunningRequestsSizeScorer {
 mod tests {
     use super::*;
     use crate::plugin::fixture::assert_scores;
-    use crate::reading::Reading;
+    use crate::pool::reading::Reading;
     use crate::test;
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::cycle::Cycle;
+use crate::decision::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// 1 − min(L, t) / t, L the tokens in flight at the endpoint and those this request would add, t =
@@ -53,8 +53,8 @@ impl Scorer for TokenLoadScorer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{FractionalLoad, Load};
     use crate::plugin::fixture::{Fixture, assert_near, prompt_of};
+    use crate::pool::load::{FractionalLoad, Load};
     use crate::state::prefix::PrefixMatch;
     use crate::test;
 

@@ -8,7 +8,7 @@ use serde::de::{MapAccess, SeqAccess};
 use super::text::json_text::JsonText;
 use super::{Fault, Options};
 use crate::json::{Number, Reader, Str, pass_array, pass_object};
-use crate::prompt::Text;
+use crate::request::prompt::Text;
 
 /// One body while it is read.
 pub(super) struct Scope<'c, 'a> {

@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use serde::de::{MapAccess, SeqAccess};
 
 use crate::json::{self, Number, Reader, Str, key, pass_array, value};
-use crate::prompt::{Media, Prompt, VideoHints};
+use crate::request::prompt::{Media, Prompt, VideoHints};
 pub use api::{Api, Parser, Parsers, opens_tunnel};
 pub use error::{BodyError, Fault};
 use field::{IfString, IsTrue, Scope};
@@ -52,7 +52,7 @@ impl Options<'_> {
 impl Default for Options<'_> {
     /// Keeps 131 072 tokens, the default of the EPP's prefix producer.
     fn default() -> Self {
-        let keep_bytes = 131_072 * crate::prompt::BYTES_PER_TOKEN;
+        let keep_bytes = 131_072 * crate::request::prompt::BYTES_PER_TOKEN;
         Self { keep_bytes, media: Media::default(), video: VideoHints::default(), content_type: None }
     }
 }

@@ -6,8 +6,8 @@ mod tree;
 use core::cell::Cell;
 
 use bodies::{Json, chat, given};
-use endpoint_picker::body::Api;
-use endpoint_picker::prompt::block_hashes;
+use endpoint_picker::request::body::Api;
+use endpoint_picker::request::prompt::block_hashes;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};

@@ -1,6 +1,6 @@
 //! The fields of a body, read in the slow and obvious way.
 
-use endpoint_picker::body::Api;
+use endpoint_picker::request::body::Api;
 use serde_json::Value;
 use xxhash_rust::xxh64::xxh64;
 

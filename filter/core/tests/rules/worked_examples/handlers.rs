@@ -1,6 +1,6 @@
 //! Profile handlers and deciders.
 
-use endpoint_picker::body::Api;
+use endpoint_picker::request::body::Api;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

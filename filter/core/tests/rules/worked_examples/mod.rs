@@ -8,9 +8,9 @@ mod pickers;
 mod producers;
 mod scorers;
 
-use endpoint_picker::load::Load;
 use endpoint_picker::plugin::registry::TYPES;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::Reading;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

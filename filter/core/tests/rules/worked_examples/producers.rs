@@ -1,12 +1,12 @@
 //! Producers and parsers.
 
-use endpoint_picker::body::Api;
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::decision::PromptBlocks;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::request::body::Api;
 use endpoint_picker::state::Change;
 use serde_json::{Value, json};
 

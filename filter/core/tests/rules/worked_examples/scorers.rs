@@ -1,6 +1,6 @@
 //! Scorers.
 
-use endpoint_picker::reading::{Lora, Reading};
+use endpoint_picker::pool::reading::{Lora, Reading};
 use serde_json::{Value, json};
 
 use super::{TOKEN, load, only, plain, scores, waiting};

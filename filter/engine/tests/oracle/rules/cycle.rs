@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use endpoint_picker::load::Load;
-use endpoint_picker::load::Reservation;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::load::Reservation;
+use endpoint_picker::pool::reading::Reading;
 
 use super::engine::Situation;
 use super::handlers::Run;

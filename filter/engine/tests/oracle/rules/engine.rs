@@ -3,10 +3,10 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use endpoint_picker::load::Load;
-use endpoint_picker::load::Reservation;
 use endpoint_picker::pool::Pool;
-use endpoint_picker::reading::Reading;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::load::Reservation;
+use endpoint_picker::pool::reading::Reading;
 use serde_json::Value;
 
 use super::admission::{refusal, saturation};

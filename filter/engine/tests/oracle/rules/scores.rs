@@ -1,6 +1,6 @@
 //! How each scorer rates.
 
-use endpoint_picker::reading::Lora;
+use endpoint_picker::pool::reading::Lora;
 use serde_json::Value;
 
 use super::cycle::Cycle;

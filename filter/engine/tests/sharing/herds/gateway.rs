@@ -6,13 +6,13 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker::view::View;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 use endpoint_picker_engine::sharing::{LocalPeer, SharingClient};
 use endpoint_picker_wire::changes::Feed;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use endpoint_picker::load::FractionalLoad;
+use endpoint_picker::pool::load::FractionalLoad;
 use endpoint_picker_engine::ledger::Ledger;
 
 /// For how long the others have not read of an own pick, at most.

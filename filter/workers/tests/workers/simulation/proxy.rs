@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use endpoint_picker::load::Load;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::load::Load;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::ledger::ChangeKind;
 use endpoint_picker_workers::entry::{self, Content};

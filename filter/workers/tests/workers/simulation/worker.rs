@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use endpoint_picker::body::{Api, Body};
 use endpoint_picker::headers::Headers;
-use endpoint_picker::load::Load;
-use endpoint_picker::load::Reservation;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::load::Reservation;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::reading::Reading;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker::state::PluginState;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, ResponseCounts, changes_of};

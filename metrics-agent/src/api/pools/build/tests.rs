@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use endpoint_picker::reading::Lora;
+use endpoint_picker::pool::reading::Lora;
 use endpoint_picker_wire::Message;
 
 use super::*;

@@ -3,10 +3,10 @@
 use serde::de::MapAccess;
 
 use super::given::{Encoded, Given, GivenReader, Prompts};
-use crate::body::Input;
-use crate::body::field::{IfCount, Kind, Scope, Typed};
 use crate::json::{Pass, value};
-use crate::prompt::Prompt;
+use crate::request::body::Input;
+use crate::request::body::field::{IfCount, Kind, Scope, Typed};
+use crate::request::prompt::Prompt;
 
 #[derive(Default)]
 pub(in crate::request::body) struct Completions<'a> {

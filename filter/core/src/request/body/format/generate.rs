@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use serde::de::{MapAccess, SeqAccess};
 
 use super::given::{Ids, token_id};
-use crate::body::field::{IfCount, Scope};
-use crate::body::{Fault, Input};
 use crate::json::{Number, Pass, Reader, element, key, value};
-use crate::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};
+use crate::request::body::field::{IfCount, Scope};
+use crate::request::body::{Fault, Input};
+use crate::request::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};
 
 impl Ids {
     fn prompt<'a>(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {

@@ -4,8 +4,8 @@
 use serde::de::{MapAccess, SeqAccess};
 
 use super::{chat, completions, model_only};
-use crate::body::{Api, Body, BodyError, Options, read_parts};
 use crate::json::{self, Pass, Reader, Str, key, pass_array, value};
+use crate::request::body::{Api, Body, BodyError, Options, read_parts};
 
 /// Reads a body as that of the API which its fields name. One that breaks a rule of this API may be of another: then it has no prompt.
 pub(in crate::request::body) fn read<'a>(

@@ -2,12 +2,12 @@
 
 use serde::de::{MapAccess, SeqAccess};
 
-use crate::body::field::{IfCount, Kind, Scope, Typed};
-use crate::body::text::canonical;
-use crate::body::text::json_text::JsonText;
-use crate::body::{Fault, Input};
 use crate::json::{Pass, Reader, element, key, value};
-use crate::prompt::{Pieces, Prompt, Text};
+use crate::request::body::field::{IfCount, Kind, Scope, Typed};
+use crate::request::body::text::canonical;
+use crate::request::body::text::json_text::JsonText;
+use crate::request::body::{Fault, Input};
+use crate::request::prompt::{Pieces, Prompt, Text};
 
 /// The prompt is an array of up to three objects, each with one of the fields.
 #[derive(Default)]

@@ -4,10 +4,10 @@ use core::marker::PhantomData;
 
 use serde::de::{MapAccess, SeqAccess};
 
-use crate::body::Fault;
-use crate::body::field::Scope;
 use crate::json::{Reader, element, key, value};
-use crate::prompt::{Pieces, Text};
+use crate::request::body::Fault;
+use crate::request::body::field::Scope;
+use crate::request::prompt::{Pieces, Text};
 
 /// The content of a message, as an API has it.
 pub(super) trait MessageContent<'a>: Default {

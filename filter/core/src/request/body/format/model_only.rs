@@ -2,10 +2,10 @@
 
 use serde::de::MapAccess;
 
-use crate::body::Input;
-use crate::body::field::Scope;
 use crate::json::{Pass, value};
-use crate::prompt::Prompt;
+use crate::request::body::Input;
+use crate::request::body::field::Scope;
+use crate::request::prompt::Prompt;
 
 /// Only the model, which is read for every API.
 #[derive(Default)]

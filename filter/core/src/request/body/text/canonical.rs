@@ -9,9 +9,9 @@ use serde::de::{MapAccess, SeqAccess};
 
 use super::go_number::write_go_number;
 use super::members::Kept;
-use crate::body::field::Scope;
 use crate::json::{LONGEST_NUMBER, Number, Reader, Str, element, key, value};
-use crate::prompt::Text;
+use crate::request::body::field::Scope;
+use crate::request::prompt::Text;
 
 /// Reads the value of the member whose key was just read.
 pub(in crate::request::body) fn member<'a, A: MapAccess<'a>>(

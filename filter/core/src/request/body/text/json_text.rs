@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::prompt::Text;
+use crate::request::prompt::Text;
 
 /// A JSON text that is being written.
 pub(in crate::request::body) struct JsonText {

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use serde::de::{MapAccess, SeqAccess};
 
 use super::source::{Source, SourceReader};
-use crate::body::Fault;
-use crate::body::field::{Scope, StringField};
-use crate::body::format::messages::MessageContent;
 use crate::json::{Pass, Reader, Str, element, key, raw_value, value};
-use crate::prompt::{Pieces, Text};
+use crate::request::body::Fault;
+use crate::request::body::field::{Scope, StringField};
+use crate::request::body::format::messages::MessageContent;
+use crate::request::prompt::{Pieces, Text};
 
 /// The beginning of blocks in the system text that change with every request; model servers drop them.
 const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";

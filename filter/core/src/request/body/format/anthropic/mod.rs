@@ -10,10 +10,10 @@ use content::{Content, ContentReader, Place};
 use tools::Tools;
 
 use super::messages::{MessageContent, MessageList};
-use crate::body::Input;
-use crate::body::field::{IfCount, Scope};
 use crate::json::{Pass, value};
-use crate::prompt::{Pieces, Prompt, Text};
+use crate::request::body::Input;
+use crate::request::body::field::{IfCount, Scope};
+use crate::request::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
 pub(in crate::request::body) struct Messages<'a> {

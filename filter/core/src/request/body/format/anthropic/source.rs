@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use serde::de::MapAccess;
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-use crate::body::Fault;
-use crate::body::field::Scope;
 use crate::json::{Pass, Reader, key, value};
-use crate::prompt::{Pieces, resolution_of_base64, resolution_of_data_url};
+use crate::request::body::Fault;
+use crate::request::body::field::Scope;
+use crate::request::prompt::{Pieces, resolution_of_base64, resolution_of_data_url};
 
 /// The source of an image.
 #[derive(Default)]

@@ -2,11 +2,11 @@
 
 use serde::de::{MapAccess, SeqAccess};
 
-use crate::body::Fault;
-use crate::body::field::Scope;
-use crate::body::text::json_text::JsonText;
 use crate::json::{Pass, Reader, element, key, raw_value, value};
-use crate::prompt::Text;
+use crate::request::body::Fault;
+use crate::request::body::field::Scope;
+use crate::request::body::text::json_text::JsonText;
+use crate::request::prompt::Text;
 
 /// The levels around a member of a tool: the tool, the array of tools, and the body.
 const TOOL_LEVELS: usize = 3;

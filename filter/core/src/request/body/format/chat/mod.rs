@@ -7,11 +7,11 @@ use serde::de::{MapAccess, SeqAccess};
 use block::Block;
 
 use super::messages::{MessageContent, MessageList};
-use crate::body::field::{IfCount, Kind, Scope, Typed};
-use crate::body::text::canonical;
-use crate::body::{Fault, Input};
 use crate::json::{Pass, Reader, Str, element, value};
-use crate::prompt::{Pieces, Prompt, Text};
+use crate::request::body::field::{IfCount, Kind, Scope, Typed};
+use crate::request::body::text::canonical;
+use crate::request::body::{Fault, Input};
+use crate::request::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
 pub(in crate::request::body) struct Chat<'a> {
