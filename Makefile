@@ -187,15 +187,15 @@ check-imports: wasm ## Check the built filter's host calls against filter/wasm/c
 	$(CARGO) test $(programs) --test wasm -- capabilities
 
 .PHONY: check-manifests
-check-manifests: ## Check the manifests of Envoy Gateway and Istio in deploy/ against the definitions of these projects
+check-manifests: ## Check the objects of Envoy Gateway and Istio in deploy/rendered against the definitions of these projects
 	@tools/check-manifests
 
 .PHONY: gen-deploy
-gen-deploy: ## Render the chart into deploy/envoy-gateway and deploy/istio, for an installation without Helm
-	@.tools/deploy/bin/python tools/deploy/gateways.py
+gen-deploy: ## Render the chart into deploy/rendered, for an installation without Helm
+	@tools/gen-deploy
 
 .PHONY: check-deploy
-check-deploy: ## Check the Helm chart, that kustomize gives the same objects, and the Dockerfile; build the images where a builder is
+check-deploy: ## Check the Helm chart, that deploy/rendered is current, and the Dockerfile; build the images where a builder is
 	@tools/check-deploy
 
 .PHONY: images

@@ -1,12 +1,11 @@
-"""The objects of gateways: what the chart renders for each, compared with envoy.yaml; run as a program, it writes the rendered ones into deploy/."""
+"""The objects of gateways: what the chart renders for each, compared with envoy.yaml."""
 
 import itertools
 import json
-import re
 
 import yaml
 
-from run import CHART, NAMESPACE, RELEASE, ROOT, documents, is_hook, run, template
+from run import NAMESPACE, ROOT, is_hook, template
 
 POOLS = [
     {"name": "chat", "selector": {"app": "vllm"}, "targetPorts": [8000, 8001], "failureMode": "FailClose"},
@@ -208,22 +207,3 @@ def check():
         faults = (*faults_of_counts(values, kinds), *faults_of_settings(values, kinds), *faults_of_token(values, kinds), *faults_of_shadow(values))
         yield from (f"{values}: {fault}" for fault in faults)
     print(f"check-deploy: the chart renders {count} gateways, with the settings of envoy.yaml")
-
-
-def write():
-    """Writes gateway.yaml beside each values.yaml of deploy/envoy-gateway and deploy/istio: what the chart renders beyond the agent."""
-    for file in sorted(ROOT.glob("deploy/*/*/values.yaml")):
-        if (file.parent / "gateway.yaml").exists():
-            text = run("helm", "template", RELEASE, CHART, "--namespace", NAMESPACE, "--values", file)
-            kept = []
-            for document in re.split(r"^---\n", text, flags=re.MULTILINE):
-                is_gateways = re.search("^# Source: .*/templates/(gateway|pools)/", document, re.MULTILINE)
-                lines = (line for line in document.splitlines() if not re.search("^# Source|helm.sh/chart|/managed-by", line))
-                if is_gateways and documents(document):
-                    kept.append("\n".join(lines).strip("\n") + "\n")
-            header = "# Rendered by `make gen-deploy` from deploy/chart, with the values beside it.\n"
-            (file.parent / "gateway.yaml").write_text(header + "---\n".join(kept))
-
-
-if __name__ == "__main__":
-    write()

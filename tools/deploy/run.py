@@ -32,12 +32,9 @@ def documents(text):
 
 
 def template(values, chart=CHART):
-    """The objects of the chart with these values: a dictionary, or a file of them."""
-    arguments = ["template", RELEASE, chart, "--namespace", NAMESPACE]
-    if isinstance(values, pathlib.Path):
-        return documents(run("helm", *arguments, "--values", values))
+    """The objects of the chart with these values, by their paths."""
     flags = [flag for path, value in values.items() for flag in ("--set-json", f"{path}={json.dumps(value)}")]
-    return documents(run("helm", *arguments, *flags))
+    return documents(run("helm", "template", RELEASE, chart, "--namespace", NAMESPACE, *flags))
 
 
 def key(item):

@@ -79,7 +79,7 @@ fn every_shipped_listener_removes_from_clients_what_it_copies_into_metadata() {
 fn the_gateways_remove_the_same_headers() {
     for form in ["wasm", "native"] {
         let documents = |gateway: &str| -> Vec<Value> {
-            let file = tools::root().join(format!("deploy/{gateway}/{form}/gateway.yaml"));
+            let file = tools::root().join(format!("deploy/rendered/{gateway}-{form}.yaml"));
             serde_saphyr::from_multiple(&fs::read_to_string(file).unwrap()).unwrap()
         };
         let of_istio = documents("istio");

@@ -5,12 +5,12 @@
 mod changes;
 mod chart;
 mod envoy_gateway;
-mod gateway_objects;
 mod install;
 mod istio;
 mod membership;
 mod node;
 mod readme;
+mod rendered;
 mod shadow;
 
 /// The namespace `inference`, which README and the manifests of deploy/ name: one test at a time uses it.
