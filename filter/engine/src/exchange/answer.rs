@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::pool::Endpoint;
+use endpoint_picker::pool::{Endpoint, Pool};
 
 use crate::directive::Assignment;
 use crate::ledger::{Change, ChangeKind};
@@ -16,16 +16,19 @@ use crate::proxy::{Proxy, Result};
 pub(super) struct Served {
     /// The server that was tried last; `None` if none was.
     pub(super) by: Option<SocketAddr>,
+    /// Its key; `None` if it is not in the pool.
+    pub(super) endpoint: Option<u64>,
     /// No answer came from it, or an error of its own.
     pub(super) is_failure: bool,
 }
 
 impl Served {
     /// Reads the server of the answer with this status.
-    pub(super) fn read(proxy: &impl Proxy, status: u16) -> Result<Self> {
+    pub(super) fn read(proxy: &impl Proxy, view: &PoolView, status: u16) -> Result<Self> {
         let by = proxy.upstream_address()?;
+        let endpoint = by.and_then(|address| view.endpoint_at(address)).map(Endpoint::key);
         let is_failure = by.is_some() && status >= 500 && is_servers_fault(&proxy.response_details()?);
-        Ok(Self { by, is_failure })
+        Ok(Self { by, endpoint, is_failure })
     }
 }
 
@@ -46,19 +49,9 @@ impl Assignment {
     /// Whether the first attempt went to a server that is not among the destinations: the proxy does not follow the pick. A later
     /// attempt may have left the list, because its destinations had failed. While one of them is not in the pool any more, its
     /// address is not known.
-    pub(super) fn is_served_elsewhere(
-        &self,
-        view: &PoolView,
-        proxy: &impl Proxy,
-        served: Option<SocketAddr>,
-    ) -> bool {
-        let Some(address) = served else { return false };
-        let pool = view.pool();
-        let is_at_address =
-            |index: usize| pool.endpoints().get(index).is_some_and(|it| it.address() == address);
-        let is_elsewhere =
-            |&key: &u64| pool.index_of(key).is_some_and(|destination| !is_at_address(destination));
-        self.destinations.iter().all(is_elsewhere) && proxy.attempts() == Some(1)
+    pub(super) fn is_served_elsewhere(&self, pool: &Pool, proxy: &impl Proxy, answer: Served) -> bool {
+        let is_another = |&key: &u64| Some(key) != answer.endpoint && pool.index_of(key).is_some();
+        answer.by.is_some() && self.destinations.iter().all(is_another) && proxy.attempts() == Some(1)
     }
 
     /// The answer has begun, so the prompts are computed and the stages before the answering one are over. The rest of the load is in
@@ -66,13 +59,12 @@ impl Assignment {
     /// it `is_elsewhere`, are not.
     pub(super) fn begin_answer(
         &mut self,
-        view: &PoolView,
         store: &mut impl PoolStore,
         proxy: &impl Proxy,
         answer: Served,
         is_elsewhere: bool,
     ) -> Result<()> {
-        let served = answer.by.and_then(|address| view.endpoint_at(address)).map(Endpoint::key);
+        let served = answer.endpoint;
         let mut changes = Vec::new();
         for load in &mut self.loads {
             changes.extend(Change::ended(load.endpoint, core::mem::take(&mut load.prefill)));

@@ -3,7 +3,6 @@
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::flow_control::Config;
-use endpoint_picker::pool::Endpoint;
 
 use super::answer::Served;
 use super::deciding::{Decided, Decider, Peek, RenamedBody};
@@ -21,9 +20,6 @@ use crate::metrics::MetricSink;
 use crate::pool_in_use::PoolInUse;
 use crate::pool_store::PoolStore;
 use crate::proxy::{Proxy, Result};
-
-/// Envoy's response code details when a body exceeds the buffer limit.
-const BUFFER_OVERFLOW: &[u8] = b"request_payload_too_large";
 
 /// The instruction for the proxy after each event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,14 +248,14 @@ impl Exchange {
         if self.assignment.destinations.is_empty() {
             return Ok(());
         }
-        let served = Served::read(proxy, head.status)?;
         let view = pool.view();
+        let served = Served::read(proxy, &view, head.status)?;
         let is_elsewhere =
-            pool.config.mode == Mode::Pick && self.assignment.is_served_elsewhere(&view, proxy, served.by);
+            pool.config.mode == Mode::Pick && self.assignment.is_served_elsewhere(view.pool(), proxy, served);
         if is_elsewhere {
             pool.metrics.served_elsewhere.increment();
         }
-        self.assignment.begin_answer(&view, &mut pool.store, proxy, served, is_elsewhere)?;
+        self.assignment.begin_answer(&mut pool.store, proxy, served, is_elsewhere)?;
         let pipeline = &view.topology().pipeline;
         if pool.config.mode == Mode::Pick
             && pipeline.marks_responses()
@@ -269,42 +265,10 @@ impl Exchange {
         }
         if served.by.is_some() && !served.is_failure {
             self.response.awaited_since = Some(self.assignment.at);
-            let endpoint = served.by.and_then(|address| view.endpoint_at(address));
-            self.response.served_by = endpoint.map(Endpoint::key);
+            self.response.served_by = served.endpoint;
         }
         self.response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
         self.response.begin(proxy, &head, has_body)
-    }
-
-    /// The proxy answers a held request, because the next chunk of its body did not fit into the proxy's buffer. The client gets the error that
-    /// the filter answers. The filter may have done so already: then its details are those of the answer, but the proxy's answer to the same
-    /// chunk comes first, and is not JSON.
-    pub(super) fn explain_overflow<S, M: MetricSink>(
-        &mut self,
-        pool: &PoolInUse<S, M>,
-        proxy: &mut impl Proxy,
-        has_body: bool,
-    ) -> Result<()> {
-        let (mut is_413, mut is_json) = (false, false);
-        proxy.read_response_headers(|name, value| match name {
-            b":status" => is_413 = value == b"413",
-            b"content-type" => is_json = value == b"application/json",
-            _ => {}
-        })?;
-        let is_overflow = has_body && is_413 && !is_json;
-        if !is_overflow || !self.is_answered() && proxy.response_details()? != BUFFER_OVERFLOW {
-            return Ok(());
-        }
-        let rejection = Rejection::body_too_large(pool.config.limits.max_held_bytes);
-        if !self.is_answered() {
-            self.progress = Progress::Answered;
-            pool.metrics.count_rejected(rejection.code);
-        }
-        let body = error_body(&rejection);
-        proxy.set_response_header("content-type", "application/json")?;
-        proxy.set_response_header(CONTENT_LENGTH, &body.len().to_string())?;
-        self.response.replacement = Some(body);
-        Ok(())
     }
 
     /// Answers the request with an error.
@@ -326,23 +290,21 @@ impl Exchange {
         proxy: &mut impl Proxy,
         result: Result<Flow>,
     ) -> Flow {
-        result
-            .or_else(|error| {
-                log::error!("{error}; the failure mode decides: {:?}", pool.failure_mode());
-                self.act_by_failure_mode(pool, proxy)
-            })
-            .unwrap_or(Flow::Continue)
+        result.unwrap_or_else(|error| {
+            log::error!("{error}; the failure mode decides: {:?}", pool.failure_mode());
+            self.act_by_failure_mode(pool, proxy)
+        })
     }
 
-    /// Carries out what the pool's failure mode decides.
+    /// Carries out what the pool's failure mode decides, as without a snapshot.
     pub(super) fn act_by_failure_mode<S: PoolStore, M: MetricSink>(
         &mut self,
         pool: &mut PoolInUse<S, M>,
         proxy: &mut impl Proxy,
-    ) -> Result<Flow> {
+    ) -> Flow {
         let subset = subset_hint::read(proxy);
         let outcome = pool.failure_mode().without_snapshot(&subset, &mut pool.draws.acting);
-        self.act(pool, proxy, outcome.into())
+        self.act(pool, proxy, outcome.into()).unwrap_or(Flow::Continue)
     }
 }
 
