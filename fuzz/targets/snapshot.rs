@@ -10,7 +10,7 @@ use endpoint_picker::period::Period;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::pool::view::View;
+use endpoint_picker::input::View;
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_wire::decode;

@@ -13,7 +13,7 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::body::{Body, BodyError, request_path};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::{pool::view::View, request};
+use endpoint_picker::{input::View, request};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore, LocalLedger, changes_of};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

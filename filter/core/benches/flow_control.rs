@@ -7,7 +7,8 @@ use core::time::Duration;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use endpoint_picker::flow_control::{Arrival, BandConfig, Config, Machine, Ticket};
+use endpoint_picker::flow_control::{BandConfig, Config, Machine, Ticket};
+use endpoint_picker::plugin::Arrival;
 use endpoint_picker::plugin::registry::read_plugin;
 
 const POLICIES: [(&str, &str); 4] = [

@@ -15,6 +15,7 @@ pub mod decision;
 pub mod few;
 pub mod flow_control;
 pub mod headers;
+pub mod input;
 mod json;
 pub mod period;
 pub mod pipeline;

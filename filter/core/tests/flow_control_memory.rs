@@ -6,7 +6,8 @@
 use core::time::Duration;
 use std::sync::Mutex;
 
-use endpoint_picker::flow_control::{Arrival, BandConfig, Config, Machine, Ticket};
+use endpoint_picker::flow_control::{BandConfig, Config, Machine, Ticket};
+use endpoint_picker::plugin::Arrival;
 use endpoint_picker::plugin::registry::read_plugin;
 use peak_alloc::PeakAlloc;
 

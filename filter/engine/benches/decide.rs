@@ -10,6 +10,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::Decision;
 use endpoint_picker::decision::shadow::{Shadow, ShadowDecision};
+use endpoint_picker::input::View;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::{AnyPlugin, read_plugin};
 use endpoint_picker::plugin::{
@@ -17,7 +18,6 @@ use endpoint_picker::plugin::{
 };
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, Options};

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use endpoint_picker::flow_control::Arrival;
+use endpoint_picker::plugin::Arrival;
 use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_store::{PoolCopy, PoolStore};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};

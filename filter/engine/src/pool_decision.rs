@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use endpoint_picker::decision::Decision;
 use endpoint_picker::decision::shadow::ShadowDecision;
+use endpoint_picker::input::View;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Prepared;
-use endpoint_picker::pool::view::View;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::PluginStates;
@@ -65,13 +65,13 @@ impl PoolView {
             deferred: &[],
             avoided,
             states: &NO_STATES,
-            by_readings: Some(self.by_readings()),
+            precomputed: Some(self.precomputed()),
         }
     }
 
     /// The view with a ledger.
     pub(crate) fn with_ledger<'a>(&'a self, ledger: &'a Ledger) -> View<'a> {
-        View { by_readings: Some(self.by_readings()), ..ledger.view(self.readings(), self.arrived()) }
+        View { precomputed: Some(self.precomputed()), ..ledger.view(self.readings(), self.arrived()) }
     }
 
     /// Prepares the decision for a request with a body; `None` for one without.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use endpoint_picker::config::ConfigErrors;
 use endpoint_picker::decision::shadow::Shadow;
 use endpoint_picker::headers::Headers;
+use endpoint_picker::input::PrecomputedScores;
+use endpoint_picker::input::View;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::Policy;
-use endpoint_picker::pool::by_readings::ByReadings;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::body::Options;
 use endpoint_picker::state::PluginStates;
@@ -26,7 +26,7 @@ const _: () = assert_send_and_sync::<PoolView>();
 pub struct PoolView {
     topology: Arc<Topology>,
     readings: Vec<Reading>,
-    by_readings: ByReadings,
+    precomputed: PrecomputedScores,
     arrived: Duration,
     versions: Option<Versions>,
 }
@@ -128,10 +128,10 @@ impl PoolView {
             deferred: &[],
             avoided: &[],
             states: &PluginStates::none(),
-            by_readings: None,
+            precomputed: None,
         };
         Self {
-            by_readings: ByReadings::new(&view, topology.pipelines()),
+            precomputed: PrecomputedScores::new(&view, topology.pipelines()),
             topology,
             readings,
             arrived,
@@ -168,8 +168,8 @@ impl PoolView {
     }
 
     /// What follows from the readings alone.
-    pub(crate) fn by_readings(&self) -> &ByReadings {
-        &self.by_readings
+    pub(crate) fn precomputed(&self) -> &PrecomputedScores {
+        &self.precomputed
     }
 
     /// Whether these are the endpoints of an older view with the age marks of their caches that they have there: then none of them has

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use endpoint_picker::headers::Headers;
-use endpoint_picker::policy::ModelResolution;
+use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::request::subset::Subset;

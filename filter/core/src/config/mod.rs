@@ -1,7 +1,6 @@
 //! The picker's configuration, and how it becomes a pipeline.
 
 mod compile;
-pub mod duration;
 mod flow_control;
 mod needs;
 mod plugins;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::{ConfigError, ProfileConfig, ProfilePlugin};
+use crate::input::load_estimator::LoadEstimator;
 use crate::pipeline::Slot;
 use crate::plugin::parameter::LOAD_PRODUCER;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{InflightLoadProducer, Instance, Roles, SaturationDetector, UtilizationDetector};
-use crate::pool::load_estimator::LoadEstimator;
 use crate::request::body::{Parser, Parsers};
 
 /// The plugins so far, and the errors. After an error a method returns a stand-in, so that the rest is checked too.

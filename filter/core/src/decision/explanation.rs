@@ -5,10 +5,10 @@ use core::time::Duration;
 
 use crate::decision::ProfileRun;
 use crate::decision::{Decision, Outcome};
+use crate::input::Exclusion;
+use crate::input::View;
+use crate::input::exclusion;
 use crate::pipeline::Pipeline;
-use crate::pool::candidates::Exclusion;
-use crate::pool::candidates::exclusion;
-use crate::pool::view::View;
 use crate::request::Request;
 
 /// A decision, explained endpoint by endpoint.

@@ -1,7 +1,6 @@
 //! The result of a decision.
 
 pub mod agreement;
-pub mod cycle;
 pub mod explanation;
 pub mod other_pick;
 pub mod rejection;

@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use crate::decision::agreement::Agreement;
 use crate::decision::{Decision, Outcome};
+use crate::input::View;
 use crate::pipeline::{Pipeline, Prepared};
 use crate::pool::Pool;
-use crate::pool::view::View;
 use crate::request::Request;
 use crate::rng::Rng;
 

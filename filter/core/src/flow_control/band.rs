@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::arrival::DEFAULT_FLOW;
 use super::config::BandConfig;
 use super::drain::Drain;
 use super::flows::Flows;
@@ -13,6 +12,7 @@ use super::outcome::Outcome;
 use super::time::Nanos;
 use super::waiting::{Slot, Waiting, WaitingList};
 use super::waits::Waits;
+use crate::plugin::DEFAULT_FLOW;
 
 /// The waiting requests of one priority.
 #[derive(Debug)]

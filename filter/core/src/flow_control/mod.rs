@@ -4,7 +4,6 @@
 //! priority. Requests are dispatched by the EPP's rules: the highest band first, unless the pool is too saturated for it; in the band
 //! the flow that the fairness policy chooses; in the flow the request that the ordering policy puts first.
 
-pub mod arrival;
 mod band;
 pub mod config;
 mod drain;
@@ -19,12 +18,11 @@ mod time;
 mod waiting;
 mod waits;
 
-pub use arrival::{Arrival, MAX_FAIRNESS_ID, Ticket};
 pub use band::BandStatus;
 pub use config::{BandConfig, Config, Eviction};
 pub use flows::programs::Tokens;
 pub use machine::Machine;
-pub use outcome::{Event, Outcome};
+pub use outcome::{Event, Outcome, Ticket};
 pub use stages::{StageSaturation, Stages};
 pub use tenants::{MAX_TENANTS, OTHER_TENANTS, TenantStatus};
 pub use waits::{WAIT_BOUNDS, Waits};

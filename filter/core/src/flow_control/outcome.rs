@@ -1,10 +1,13 @@
-//! How a request's wait ends.
+//! Tickets of requests, and how their waits end.
 
 use core::time::Duration;
 
-use super::arrival::Ticket;
 use super::waits::Waits;
 use crate::decision::rejection::{Code, DroppedReason, Rejection};
+
+/// Identifies a request. A caller uses each only once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
 
 /// Something that happened to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

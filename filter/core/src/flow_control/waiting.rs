@@ -4,9 +4,10 @@ use core::num::NonZeroU32;
 
 use slab::Slab;
 
-use super::arrival::{Arrival, Ticket};
+use super::outcome::Ticket;
 use super::tenants::Place;
 use super::time::Nanos;
+use crate::plugin::Arrival;
 
 /// The place of a waiting request, counted from 1. Four bytes, because each request is in several indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

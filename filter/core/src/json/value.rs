@@ -13,13 +13,11 @@ use std::borrow::Cow;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use crate::request::prompt::Text;
-
 /// A string without its quotes and escapes.
 #[derive(Clone, Copy)]
 pub(crate) struct Str<'a, 't> {
     text: &'t str,
-    /// The same text as a part of the body, if the body spells it without escapes.
+    /// The same text as a part of the body; `None` if the body spells it with escapes.
     in_body: Option<&'a str>,
 }
 
@@ -36,9 +34,9 @@ impl<'a> Str<'a, '_> {
         self.in_body.map_or_else(|| Cow::Owned(self.text.to_owned()), Cow::Borrowed)
     }
 
-    /// The text. If it must be copied, only its first `limit` bytes are kept.
-    pub(crate) fn into_text(self, limit: usize) -> Text<'a> {
-        self.in_body.map_or_else(|| Text::copied(self.text, limit), Text::borrowed)
+    /// The text as a part of the body; `None` if the body spells it with escapes.
+    pub(crate) fn in_body(self) -> Option<&'a str> {
+        self.in_body
     }
 }
 

@@ -1,8 +1,8 @@
 //! The first step of a decision: whether the request is scheduled at all.
 
 use super::Pipeline;
-use crate::decision::cycle::Cycle;
 use crate::decision::rejection::Rejection;
+use crate::input::cycle::Cycle;
 use crate::rng::Rng;
 
 impl Pipeline {

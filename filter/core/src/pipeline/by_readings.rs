@@ -1,12 +1,12 @@
 //! Computes what follows from readings alone.
 
 use super::{Pipeline, neutral_score};
-use crate::pool::by_readings::ByReadings;
-use crate::pool::candidates::ready;
-use crate::pool::view::View;
+use crate::input::PrecomputedScores;
+use crate::input::View;
+use crate::input::ready;
 use crate::request::Request;
 
-impl ByReadings {
+impl PrecomputedScores {
     /// Of these endpoints and readings, for the scorers of these pipelines.
     pub fn new<'p>(view: &View<'_>, pipelines: impl IntoIterator<Item = &'p Pipeline>) -> Self {
         let mut known = Self { ready: ready(view), scores: Vec::new() };
@@ -84,14 +84,14 @@ mod tests {
                 deferred: &[],
                 avoided: &avoided,
                 states: &states,
-                by_readings: None,
+                precomputed: None,
             };
             let addresses = hint.as_ref().map(|hosts| hosts.iter().map(|n| format!("10.0.0.{n}:8000")).collect::<Vec<_>>());
             let subset = addresses.as_ref().map_or(Subset::All, |list| Subset::from_items(list.iter().map(String::as_str)));
             let request = Request { subset, ..Request::default() };
-            let known = ByReadings::new(&view, [&pipeline]);
-            let decide = |by_readings| {
-                let view = View { by_readings, ..view };
+            let known = PrecomputedScores::new(&view, [&pipeline]);
+            let decide = |precomputed| {
+                let view = View { precomputed, ..view };
                 let decision = pipeline.decide(&request, &view, now, &mut SplitMix64::new(7));
                 (decision.outcome, decision.runs)
             };
@@ -120,10 +120,10 @@ mod tests {
             deferred: &[],
             avoided: &[],
             states: &PluginStates::none(),
-            by_readings: None,
+            precomputed: None,
         };
         let pipeline = Pipeline::default();
-        let known = ByReadings::new(&view, [&pipeline, &pipeline]);
+        let known = PrecomputedScores::new(&view, [&pipeline, &pipeline]);
         let scores: Vec<&[f64]> = known.scores.iter().map(|(_, scores)| &scores[..]).collect();
         assert_eq!(known.ready, [0, 2]);
         assert_eq!(scores, [[0.0, 1.0], [0.75, 0.75]]);

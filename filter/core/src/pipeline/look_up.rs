@@ -2,8 +2,8 @@
 
 use super::Pipeline;
 use super::prepare::{Prepared, PromptHashes};
-use crate::decision::cycle::{Cycle, Prefix, Session};
 use crate::few::Few;
+use crate::input::cycle::{Cycle, Prefix, Session};
 use crate::request::Request;
 use crate::state::PluginState;
 use crate::state::prefix::PrefixMatch;

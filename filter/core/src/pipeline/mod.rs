@@ -25,18 +25,18 @@ pub(crate) use slot::Slot;
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::decision::cycle::Cycle;
 use crate::decision::{Decision, Outcome, ProfileRun};
 use crate::flow_control;
 use crate::headers::Headers;
+use crate::input::View;
+use crate::input::cycle::Cycle;
+use crate::input::load_estimator::LoadEstimator;
 use crate::plugin::{
     Admitter, Decider, Instance, PrefixProducer, ProfileHandler, Recorder, ResponseMarker,
     SaturationDetector, SessionProducer,
 };
 use crate::pool::Endpoint;
-use crate::pool::load_estimator::LoadEstimator;
 use crate::pool::reading::Reading;
-use crate::pool::view::View;
 use crate::request::Request;
 use crate::request::body::{Api, BodyError, Options, Parsers};
 use crate::request::prompt::{Media, VideoHints};

@@ -1,6 +1,6 @@
 //! Scores of endpoints whose readings are too old to be compared.
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::Scorer;
 
 /// The score where no candidate can be compared: all are equal, and none looks bad beside other scorers' scores.

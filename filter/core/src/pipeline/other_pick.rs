@@ -10,9 +10,9 @@ use crate::decision::agreement::Agreement;
 use crate::decision::other_pick::OtherPick;
 use crate::decision::shadow::ShadowDecision;
 use crate::few::Few;
+use crate::input::View;
 use crate::plugin::Stage;
 use crate::plugin::parameter::PREFILL;
-use crate::pool::view::View;
 use crate::request::Request;
 use crate::rng::Rng;
 

@@ -5,11 +5,11 @@
 use core::time::Duration;
 
 use super::{Pipeline, Slot};
-use crate::decision::cycle::NO_READING;
 use crate::few::Few;
+use crate::input::View;
+use crate::input::candidates;
+use crate::input::cycle::NO_READING;
 use crate::plugin::PrefixProducer;
-use crate::pool::candidates::candidates;
-use crate::pool::view::View;
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
 

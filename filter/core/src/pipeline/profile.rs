@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::neutral_score;
 use super::slot::Slot;
 use crate::decision::ProfileRun;
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Filter, Picker, Scorer};
 use crate::rng::Rng;
 

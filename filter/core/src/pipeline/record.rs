@@ -3,7 +3,7 @@
 use super::Pipeline;
 use super::prepare::Prepared;
 use crate::decision::ProfileRun;
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Routed, Stage};
 use crate::state::Event;
 

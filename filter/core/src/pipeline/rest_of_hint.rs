@@ -8,9 +8,9 @@ use core::num::NonZeroUsize;
 use super::Pipeline;
 use super::profile::without;
 use crate::decision::ProfileRun;
-use crate::decision::cycle::Cycle;
+use crate::input::candidates;
+use crate::input::cycle::Cycle;
 use crate::plugin::{MaxScorePicker, Picker};
-use crate::pool::candidates::candidates;
 use crate::rng::Rng;
 
 impl Pipeline {

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use super::Pipeline;
 use crate::flow_control::{StageSaturation, Stages};
-use crate::pool::candidates::candidates;
-use crate::pool::view::View;
+use crate::input::View;
+use crate::input::candidates;
 use crate::request::Request;
 
 impl Pipeline {

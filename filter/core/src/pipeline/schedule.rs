@@ -5,10 +5,10 @@ use core::num::NonZeroU16;
 use hashbrown::HashSet;
 
 use super::Pipeline;
-use crate::decision::cycle::Cycle;
 use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
 use crate::few::Few;
+use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER};
 use crate::plugin::{Profiles, Schedule, Stage};
 use crate::pool::load::Reservation;

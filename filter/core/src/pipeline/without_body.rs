@@ -7,9 +7,9 @@ use core::time::Duration;
 use super::Pipeline;
 use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome};
-use crate::pool::candidates::candidates;
+use crate::input::View;
+use crate::input::candidates;
 use crate::pool::load::{Load, Reservation};
-use crate::pool::view::View;
 use crate::request::Request;
 use crate::rng::{Rng, shuffle};
 

@@ -4,12 +4,12 @@ use core::time::Duration;
 
 use super::parameter::PREFIX_PRODUCER;
 use super::{Filter, InflightLoadProducer, Scorer};
-use crate::decision::cycle::{Cycle, Prefix, Session};
 use crate::headers::Headers;
+use crate::input::View;
+use crate::input::cycle::{Cycle, Prefix, Session};
+use crate::input::load_estimator::LoadEstimator;
 use crate::pool::load::{FractionalLoad, Load};
-use crate::pool::load_estimator::LoadEstimator;
 use crate::pool::reading::Reading;
-use crate::pool::view::View;
 use crate::pool::{Endpoint, Pool};
 use crate::request::Request;
 use crate::request::prompt::{Pieces, Prompt};
@@ -88,7 +88,7 @@ impl Fixture {
             deferred: &self.deferred,
             avoided: &[],
             states: &self.states,
-            by_readings: None,
+            precomputed: None,
         };
         look(&Cycle {
             request: &self.request,

@@ -10,7 +10,7 @@ mod admitter;
 mod detector;
 mod filter;
 mod flow_control;
-pub(crate) mod parameter;
+pub mod parameter;
 mod parser;
 mod picker;
 mod producer;
@@ -27,6 +27,7 @@ pub use filter::{
     DecodeFilter, EncodeFilter, Filter, LabelSelector, LabelSelectorFilter, PrefillFilter,
     PrefixCacheAffinityFilter, UtilizationFilter,
 };
+pub use flow_control::arrival::{Arrival, DEFAULT_FLOW, MAX_FAIRNESS_ID};
 pub(crate) use flow_control::fairness::Range as FairnessRange;
 pub use flow_control::fairness::{
     Fairness, GlobalStrictFairnessPolicy, ProgramAwareFairness, RoundRobinFairnessPolicy,

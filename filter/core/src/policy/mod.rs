@@ -26,6 +26,7 @@ use core::time::Duration;
 use crate::decision::FailureMode;
 use crate::decision::rejection::Rejection;
 use crate::headers::Headers;
+use crate::request::ModelResolution;
 use crate::request::body::{Api, BodyError};
 use crate::rng::Rng;
 
@@ -44,17 +45,6 @@ pub struct Policy {
     pub emit_endpoint_scores: bool,
     /// For how long an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: not at all.
     pub avoid_failing: Duration,
-}
-
-/// The model and priority that the policy gives a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelResolution<'a> {
-    /// The model that is to serve it, never empty.
-    pub model: &'a str,
-    /// Below zero: sheddable while the pool is saturated.
-    pub priority: i32,
-    /// The object with the [rule](RewriteRule) that named the model, if one did.
-    pub rewrite: Option<&'a str>,
 }
 
 impl Policy {

@@ -1,11 +1,7 @@
 //! The endpoints that serve one pool, as discovery reports them.
 
-pub mod by_readings;
-pub mod candidates;
 pub mod load;
-pub mod load_estimator;
 pub mod reading;
-pub mod view;
 
 use core::fmt;
 use core::net::SocketAddr;

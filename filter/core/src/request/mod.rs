@@ -6,12 +6,22 @@ pub mod prompt;
 pub mod subset;
 
 use crate::headers::Headers;
-use crate::policy::ModelResolution;
 use crate::request::body::Body;
 use crate::request::prompt::Prompt;
 use crate::request::subset::Subset;
 
-/// What a decision needs of a request.
+/// The model and priority that an operator's policy gives a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelResolution<'a> {
+    /// The model that is to serve it, never empty.
+    pub model: &'a str,
+    /// Below zero: sheddable while the pool is saturated.
+    pub priority: i32,
+    /// The object with the [rule](crate::policy::RewriteRule) that named the model, if one did.
+    pub rewrite: Option<&'a str>,
+}
+
+/// A request, as far as a decision depends on it.
 #[derive(Clone, Debug, Default)]
 pub struct Request<'a> {
     /// The model that will serve it, after any rewrite.

@@ -1,7 +1,7 @@
 //! Explanations of decisions.
 
 use endpoint_picker::decision::explanation::{Explanation, Verdict};
-use endpoint_picker::pool::candidates::Exclusion;
+use endpoint_picker::input::Exclusion;
 use endpoint_picker::request::Request;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

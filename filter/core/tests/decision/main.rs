@@ -12,12 +12,12 @@ use core::time::Duration;
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::decision::rejection::DroppedReason;
 use endpoint_picker::decision::{Decision, Outcome};
+use endpoint_picker::input::View;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, Options};
@@ -76,7 +76,7 @@ impl Fixture {
             deferred: &[],
             avoided: &self.avoided,
             states: &self.states,
-            by_readings: None,
+            precomputed: None,
         }
     }
 

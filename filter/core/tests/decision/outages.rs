@@ -3,8 +3,8 @@
 use core::time::Duration;
 use endpoint_picker::decision::explanation::{Explanation, Verdict};
 use endpoint_picker::decision::{Abstention, FailureMode, Outcome};
+use endpoint_picker::input::Exclusion;
 use endpoint_picker::period::Period;
-use endpoint_picker::pool::candidates::Exclusion;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;

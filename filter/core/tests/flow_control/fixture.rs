@@ -2,9 +2,8 @@
 
 use core::time::Duration;
 
-use endpoint_picker::flow_control::{
-    Arrival, BandConfig, Config, Event, Eviction, Machine, Outcome, Ticket, Tokens,
-};
+use endpoint_picker::flow_control::{BandConfig, Config, Event, Eviction, Machine, Outcome, Ticket, Tokens};
+use endpoint_picker::plugin::Arrival;
 use endpoint_picker::plugin::Roles;
 use endpoint_picker::plugin::registry::read_plugin;
 

@@ -1,6 +1,7 @@
 //! The capacity of the queue.
 
-use endpoint_picker::flow_control::{Arrival, Config, Event, Machine, Outcome, Ticket};
+use endpoint_picker::flow_control::{Config, Event, Machine, Outcome, Ticket};
+use endpoint_picker::plugin::Arrival;
 
 use crate::fixture::{Queue, config, default_band, drops};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

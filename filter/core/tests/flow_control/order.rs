@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use endpoint_picker::flow_control::{Arrival, Config, Event, Ticket};
+use endpoint_picker::flow_control::{Config, Event, Ticket};
+use endpoint_picker::plugin::Arrival;
 
 use crate::fixture::{Queue, config, config_of, dispatches, policy};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

@@ -3,7 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use endpoint_picker::flow_control::{Arrival, Event, Machine, Ticket};
+use endpoint_picker::flow_control::{Event, Machine, Ticket};
+use endpoint_picker::plugin::Arrival;
 use proptest::prelude::{Strategy, prop};
 use proptest::test_runner::{Config as Cases, RngAlgorithm, TestCaseResult, TestRng, TestRunner};
 use proptest::{prop_assert, prop_assert_eq};

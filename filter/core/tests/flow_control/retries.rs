@@ -4,7 +4,8 @@ use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::BinaryHeap;
 
-use endpoint_picker::flow_control::{Arrival, Machine, Outcome, Ticket};
+use endpoint_picker::flow_control::{Machine, Outcome, Ticket};
+use endpoint_picker::plugin::Arrival;
 
 use crate::fixture::config;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

@@ -3,7 +3,8 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use endpoint_picker::flow_control::{Arrival, Event, Machine, Ticket, Tokens};
+use endpoint_picker::flow_control::{Event, Machine, Ticket, Tokens};
+use endpoint_picker::plugin::Arrival;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
 use proptest::{prop_assert, prop_assert_eq};
 

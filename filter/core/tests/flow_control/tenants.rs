@@ -4,8 +4,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use endpoint_picker::flow_control::{
-    Arrival, Config, MAX_TENANTS, Machine, OTHER_TENANTS, Outcome, TenantStatus, Ticket,
+    Config, MAX_TENANTS, Machine, OTHER_TENANTS, Outcome, TenantStatus, Ticket,
 };
+use endpoint_picker::plugin::Arrival;
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
 use proptest::test_runner::TestCaseResult;
 use proptest::{prop_assert, prop_assert_eq};

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use endpoint_picker::flow_control::{Arrival, Config, Event, Outcome, Ticket};
+use endpoint_picker::flow_control::{Config, Event, Outcome, Ticket};
+use endpoint_picker::plugin::Arrival;
 
 use crate::fixture::{Queue, config, drops};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

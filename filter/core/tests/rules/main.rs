@@ -24,12 +24,12 @@ use core::time::Duration;
 use endpoint_picker::config::{ConfigErrors, FlowControlConfig, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::headers::{HeaderList, Headers};
+use endpoint_picker::input::View;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::{Lora, Reading};
-use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
@@ -126,7 +126,7 @@ impl Fixture {
             deferred: &[],
             avoided: &[],
             states: &self.states,
-            by_readings: None,
+            precomputed: None,
         }
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::decision::rejection::Rejection;
-use endpoint_picker::policy::{ModelResolution, name_model, name_model_in_form};
+use endpoint_picker::policy::{name_model, name_model_in_form};
+use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, BodyError, complete};
 use endpoint_picker::response::restore::Restore;

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use endpoint_picker::flow_control::Arrival;
-use endpoint_picker::policy::ModelResolution;
+use endpoint_picker::plugin::Arrival;
+use endpoint_picker::request::ModelResolution;
 
 use super::deciding::{Decided, Decider};
 use super::queue_place::Step;

@@ -4,12 +4,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::flow_control::Waits;
+use endpoint_picker::input::View;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::view::View;
 use endpoint_picker::state::PluginStates;
 use endpoint_picker::state::avoidance::Avoidance;
 use endpoint_picker::state::in_flight::{InFlight, is_other_proxy};
@@ -245,7 +245,7 @@ impl Ledger {
             deferred: self.in_flight.deferred(),
             avoided: self.avoided(),
             states: &self.states,
-            by_readings: None,
+            precomputed: None,
         }
     }
 }

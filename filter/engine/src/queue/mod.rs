@@ -14,7 +14,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::decision::rejection::Rejection;
-use endpoint_picker::flow_control::{Arrival, Event, Machine, Ticket, Tokens};
+use endpoint_picker::flow_control::{Event, Machine, Ticket, Tokens};
+use endpoint_picker::plugin::Arrival;
 use hashbrown::{HashMap, HashSet};
 
 use self::capacity::Capacity;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::Decision;
 use endpoint_picker::headers::Headers;
+use endpoint_picker::input::View;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::view::View;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::request::subset::Subset;

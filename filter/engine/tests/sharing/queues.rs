@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use endpoint_picker::flow_control::{Arrival, Ticket};
+use endpoint_picker::flow_control::Ticket;
+use endpoint_picker::plugin::Arrival;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::agent::AgentAnswer;

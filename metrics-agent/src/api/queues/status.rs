@@ -4,7 +4,7 @@ use core::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use endpoint_picker::flow_control::OTHER_TENANTS;
-use endpoint_picker::flow_control::arrival::DEFAULT_FLOW;
+use endpoint_picker::plugin::DEFAULT_FLOW;
 use serde::{Deserialize, Serialize};
 
 use super::earlier::EarlierWaits;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use endpoint_picker::flow_control::{MAX_FAIRNESS_ID, OTHER_TENANTS};
+use endpoint_picker::flow_control::OTHER_TENANTS;
+use endpoint_picker::plugin::MAX_FAIRNESS_ID;
 use endpoint_picker_wire::report::Band;
 
 use super::outcomes::Outcomes;

@@ -2,8 +2,9 @@
 
 use core::fmt;
 
+use endpoint_picker::flow_control::MAX_TENANTS;
 use endpoint_picker::flow_control::config::MAX_BANDS;
-use endpoint_picker::flow_control::{MAX_FAIRNESS_ID, MAX_TENANTS};
+use endpoint_picker::plugin::MAX_FAIRNESS_ID;
 use endpoint_picker_wire::REPORT_FORMAT;
 
 use super::limits::{MAX_NAME_BYTES, MAX_STATUSES, MAX_VERSION_BYTES};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::flow_control::arrival::Ticket;
+use crate::flow_control::outcome::Ticket;
 
 /// Requests in flight, and those among them that may be evicted.
 #[derive(Debug, Default)]

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use crate::flow_control::arrival::Ticket;
 use crate::flow_control::config::Eviction;
+use crate::flow_control::outcome::Ticket;
 use crate::flow_control::time::Nanos;
 
 /// Most requests that one decision evicts: the mean load of a request is only an estimate of the victim's.

@@ -5,11 +5,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::{Config, Machine};
-use crate::flow_control::arrival::DEFAULT_FLOW;
 use crate::flow_control::band::Band;
 use crate::flow_control::config::BandConfig;
 use crate::flow_control::flows::programs::Programs;
 use crate::flow_control::time::Nanos;
+use crate::plugin::DEFAULT_FLOW;
 use crate::plugin::Fairness;
 
 impl Machine {

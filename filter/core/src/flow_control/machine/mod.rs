@@ -10,17 +10,18 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::arrival::{Arrival, Ticket};
 use super::band::{Band, BandStatus};
 use super::config::Config;
 use super::eviction::in_flight::InFlight;
 use super::eviction::reclamation::Reclamation;
 use super::flows::programs::{Programs, Tokens};
+use super::outcome::Ticket;
 use super::outcome::{Event, Outcome};
 use super::pace::Pace;
 use super::tenants::{TenantStatus, Tenants};
 use super::time::Nanos;
 use super::waiting::{Slot, Waiting, WaitingList};
+use crate::plugin::Arrival;
 
 /// The queue in front of a pool: requests wait in it until the pool has capacity for them.
 ///

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::{Machine, State};
-use crate::flow_control::arrival::Ticket;
 use crate::flow_control::config::FALLBACK_PRIORITY;
+use crate::flow_control::outcome::Ticket;
 use crate::flow_control::outcome::{Event, Outcome};
 use crate::flow_control::tenants::Place;
 use crate::flow_control::time::Nanos;

@@ -6,7 +6,7 @@ pub use probabilistic_admitter::ProbabilisticAdmitter;
 
 use core::fmt::Debug;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::rng::Rng;
 
 /// May turn a request away before it is scheduled.

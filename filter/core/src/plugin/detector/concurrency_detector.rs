@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Filter, Need, Plugin, Roles, SaturationDetector};
 use crate::pool::load::Load;

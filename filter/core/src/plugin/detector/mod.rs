@@ -9,7 +9,7 @@ pub use utilization_detector::UtilizationDetector;
 use core::fmt::Debug;
 use core::time::Duration;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 
 /// Measures how close to its limits a set of endpoints is.
 pub trait SaturationDetector: Debug + Send + Sync {

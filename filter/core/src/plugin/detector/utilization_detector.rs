@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Filter, Plugin, Roles, SaturationDetector};
 use crate::rng::Rng;
@@ -27,7 +27,7 @@ pub struct UtilizationDetector {
     /// Share of the KV cache in use at which an endpoint counts as saturated, above 0.
     kv_cache_util_threshold: f64,
     /// Age from which values are not trusted any more.
-    #[serde(deserialize_with = "crate::config::duration::deserialize")]
+    #[serde(deserialize_with = "crate::plugin::parameter::duration::deserialize")]
     metrics_staleness_threshold: Duration,
 }
 

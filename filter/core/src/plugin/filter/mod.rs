@@ -15,7 +15,7 @@ pub use utilization_filter::UtilizationFilter;
 
 use core::fmt::Debug;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::rng::Rng;
 
 /// Drops candidates.

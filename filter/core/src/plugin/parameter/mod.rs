@@ -1,6 +1,7 @@
 //! What parameters of several plugins have in common.
 
 pub(super) mod deserializer;
+pub mod duration;
 
 use core::fmt::Display;
 

@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
+use crate::input::load_estimator::{LoadEstimator, OutputEstimate};
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
 use crate::plugin::{Need, Plugin, Roles};
-use crate::pool::load_estimator::{LoadEstimator, OutputEstimate};
 use std::sync::Arc;
 
 /// A request adds one request, and these tokens, to the first endpoint of every profile that ran:

@@ -13,8 +13,8 @@ pub use single_profile_handler::SingleProfileHandler;
 use core::fmt::Debug;
 use core::num::NonZeroU16;
 
-use crate::decision::cycle::Cycle;
 use crate::decision::rejection::Rejection;
+use crate::input::cycle::Cycle;
 use crate::pool::Endpoint;
 
 /// Decides which profiles run, and which of them names the destination.

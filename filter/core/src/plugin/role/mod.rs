@@ -6,6 +6,7 @@ mod recorder;
 use core::fmt::Debug;
 use std::sync::Arc;
 
+use crate::input::load_estimator::LoadEstimator;
 use crate::plugin::admitter::Admitter;
 use crate::plugin::detector::SaturationDetector;
 use crate::plugin::filter::Filter;
@@ -16,7 +17,6 @@ use crate::plugin::picker::Picker;
 use crate::plugin::producer::{PrefixProducer, SessionProducer};
 use crate::plugin::profile_handler::{Decider, ProfileHandler};
 use crate::plugin::scorer::Scorer;
-use crate::pool::load_estimator::LoadEstimator;
 use crate::request::body::Parser;
 use crate::request::prompt::Media;
 pub use need::{Need, NeedKind};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 1 for an endpoint whose label has the value of the request's header, else 0; 0 for all without the header.

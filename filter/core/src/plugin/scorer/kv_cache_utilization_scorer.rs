@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 1 − the share of the endpoint's KV cache in use.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 0.5 · (1 − min(q, t) / t), q the requests waiting at the endpoint, t = `threshold`.

@@ -28,7 +28,7 @@ pub use token_load_scorer::TokenLoadScorer;
 
 use core::fmt::Debug;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 
 /// Rates candidates.
 pub trait Scorer: Debug + Send + Sync {

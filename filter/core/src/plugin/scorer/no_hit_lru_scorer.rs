@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
 use crate::state::{Change, ColdOrder, PluginState};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// w · min(1, matched tokens / scale)² + (1 − w) · matched / total blocks, w = `match_length_weight`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::score_by_least;
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// (max − q) / (max − min) over the candidates, q the requests waiting at the endpoint; all equal → 1.

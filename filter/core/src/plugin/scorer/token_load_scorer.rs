@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// 1 − min(L, t) / t, L the tokens in flight at the endpoint and those this request would add, t =

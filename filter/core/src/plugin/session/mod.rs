@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use xxhash_rust::xxh64::xxh64;
 
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{allow, or_default};
 use crate::plugin::{Need, NeedKind, Routed};
 use crate::pool::Endpoint;

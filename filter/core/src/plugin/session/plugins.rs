@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::SessionAffinity;
-use crate::decision::cycle::Cycle;
+use crate::input::cycle::Cycle;
 use crate::plugin::{Filter, Need, Plugin, Recorder, ResponseMarker, Roles, Routed, Scorer};
 use crate::pool::Endpoint;
 use crate::rng::Rng;

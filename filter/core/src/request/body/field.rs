@@ -34,7 +34,7 @@ impl<'c, 'a> Scope<'c, 'a> {
     }
 
     pub(super) fn text_of(&self, value: Str<'a, '_>) -> Text<'a> {
-        value.into_text(self.options.keep_bytes)
+        Text::of_string(value, self.options.keep_bytes)
     }
 
     fn json_of(&self, value: Str<'a, '_>) -> Option<Text<'a>> {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::{BYTES_PER_TOKEN, Piece};
+use crate::json::Str;
 
 /// Texts that are together no longer than this become one piece, because a piece takes more memory than a short text.
 const JOINED: usize = 256;
@@ -20,8 +21,11 @@ impl<'a> Text<'a> {
         Self { kept: Cow::Borrowed(text.as_bytes()), bytes: text.len() as u64 }
     }
 
-    /// A copy of at most `limit` bytes of `text`.
-    pub(crate) fn copied(text: &str, limit: usize) -> Self {
+    /// The text of a JSON string. If the body spells it with escapes, at most `limit` bytes are copied.
+    pub(crate) fn of_string(text: Str<'a, '_>, limit: usize) -> Self {
+        if let Some(text) = text.in_body() {
+            return Self::borrowed(text);
+        }
         let kept = text.as_bytes().get(..limit).unwrap_or(text.as_bytes());
         Self { kept: Cow::Owned(kept.to_vec()), bytes: text.len() as u64 }
     }

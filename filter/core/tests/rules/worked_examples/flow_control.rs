@@ -3,8 +3,9 @@
 use core::time::Duration;
 
 use endpoint_picker::config::{FlowControlConfig, PickerConfig, PriorityBand};
-use endpoint_picker::flow_control::{Arrival, Event, Machine, Ticket, Tokens};
+use endpoint_picker::flow_control::{Event, Machine, Ticket, Tokens};
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::plugin::Arrival;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use serde_json::{Value, json};

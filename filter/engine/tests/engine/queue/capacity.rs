@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::flow_control::Arrival;
+use endpoint_picker::plugin::Arrival;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, LocalLedger};

@@ -6,10 +6,10 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use endpoint_picker::input::View;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::view::View;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::{Rng, SplitMix64};

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use deserr::Deserr;
-use endpoint_picker::config::duration;
+use endpoint_picker::plugin::parameter::duration;
 use endpoint_picker_wire::v1;
 
 use super::quantity::Quantity;

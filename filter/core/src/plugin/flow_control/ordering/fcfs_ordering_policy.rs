@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::{OrderingPolicy, Rank};
-use crate::flow_control::arrival::Arrival;
+use crate::plugin::flow_control::arrival::Arrival;
 use crate::plugin::{Plugin, Roles};
 
 /// In the order of arrival at the queue.

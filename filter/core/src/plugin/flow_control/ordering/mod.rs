@@ -11,7 +11,7 @@ pub use slo_deadline_ordering_policy::SloDeadlineOrderingPolicy;
 use core::fmt::Debug;
 use core::time::Duration;
 
-use crate::flow_control::arrival::Arrival;
+use crate::plugin::flow_control::arrival::Arrival;
 
 /// Orders the waiting requests of a flow.
 pub trait OrderingPolicy: Debug + Send + Sync {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::{OrderingPolicy, Rank};
-use crate::flow_control::arrival::Arrival;
+use crate::plugin::flow_control::arrival::Arrival;
 use crate::plugin::{Plugin, Roles};
 
 /// By the time of receipt plus the client's aim for the time to the first token (`x-llm-d-slo-ttft-ms`). Requests without a valid

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::borrow::Cow;
 
-use endpoint_picker::config::duration;
+use endpoint_picker::plugin::parameter::duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 

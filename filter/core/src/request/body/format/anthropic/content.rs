@@ -174,7 +174,7 @@ impl<'a> Block<'a> {
 
 /// The text of a block, of which at least as much is kept as the billing header needs.
 fn block_text<'a>(scope: &Scope<'_, 'a>, text: Str<'a, '_>) -> Text<'a> {
-    text.into_text(scope.options.keep_bytes.max(BILLING_HEADER.len()))
+    Text::of_string(text, scope.options.keep_bytes.max(BILLING_HEADER.len()))
 }
 
 /// Reads a block and adds it to `blocks`: a block is large, and returning it would cost more than reading it.

@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
+use crate::input::View;
+use crate::input::load_estimator::LoadEstimator;
 use crate::pool::load::{FractionalLoad, Load};
-use crate::pool::load_estimator::LoadEstimator;
 use crate::pool::reading::Reading;
-use crate::pool::view::View;
 use crate::pool::{Endpoint, Pool};
 use crate::request::Request;
 use crate::state::PluginState;
@@ -74,7 +74,7 @@ impl<'a> Cycle<'a> {
     /// The scores of these candidates by the plugin at work, if they were computed before.
     pub(crate) fn known_scores(&self, candidates: &[usize]) -> Option<&'a [f64]> {
         let is_current = !self.readings.is_empty() && self.neutral_score_after.is_none();
-        self.view.by_readings.filter(|_| is_current)?.scores(self.plugin, candidates)
+        self.view.precomputed.filter(|_| is_current)?.scores(self.plugin, candidates)
     }
 
     /// Load in flight at the endpoint, to be compared with a limit.

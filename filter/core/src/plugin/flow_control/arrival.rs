@@ -1,4 +1,4 @@
-//! A request that asks to go on, as flow control sees it.
+//! A request that asks to be dispatched, as flow control and its policies see it.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::headers::Headers;
 /// The flow of requests that name none.
 pub const DEFAULT_FLOW: &str = "default-flow";
 
-/// Longest fairness id in bytes; longer ones are cut. Clients choose them.
+/// Maximum length of a fairness id in bytes; longer ones are cut. Clients choose them.
 pub const MAX_FAIRNESS_ID: usize = 256;
 
 /// The header that names a request's flow, and its older spelling.
@@ -16,19 +16,15 @@ const FAIRNESS_ID: [&str; 2] = ["x-llm-d-inference-fairness-id", "x-gateway-infe
 /// The header with the client's aim for the time to the first token in milliseconds, and its older spelling.
 const TTFT_SLO: [&str; 2] = ["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"];
 
-/// Longest aim in milliseconds. Go keeps durations as nanoseconds in 63 bits, and the EPP ignores what does not fit.
+/// Maximum of the aim in milliseconds. Go keeps durations as nanoseconds in 63 bits, and the EPP ignores what does not fit.
 const LONGEST_SLO_MS: u64 = i64::MAX as u64 / 1_000_000;
 
-/// Identifies a request. A caller uses each only once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
-/// What flow control needs of a request.
+/// A request as flow control sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// The flow: requests of one fairness id and one priority.
     pub fairness_id: &'a str,
-    /// Higher ones go first.
+    /// Higher priorities are dispatched first.
     pub priority: i32,
     /// Length of the body.
     pub bytes: u64,
@@ -57,7 +53,7 @@ impl<'a> Arrival<'a> {
     }
 
     /// The beginning of the fairness id, of [`MAX_FAIRNESS_ID`] bytes at most.
-    pub(super) fn bounded_id(&self) -> &'a str {
+    pub(crate) fn bounded_id(&self) -> &'a str {
         let longest = MAX_FAIRNESS_ID.min(self.fairness_id.len());
         (0..=longest).rev().find_map(|end| self.fairness_id.get(..end)).unwrap_or_default()
     }

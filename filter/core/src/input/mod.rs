@@ -1,0 +1,117 @@
+//! What a decision depends on: the state of a pool, the endpoints that a request may be sent to, and both as plugins see them.
+
+pub mod cycle;
+pub mod load_estimator;
+
+use core::time::Duration;
+
+use crate::period::Period;
+use crate::pool::Pool;
+use crate::pool::load::{FractionalLoad, Load};
+use crate::pool::reading::Reading;
+use crate::request::Request;
+use crate::state::PluginStates;
+
+/// The state of a pool at the time of a decision. Slices by endpoint have the pool's order; those missing at the end count
+/// as unknown or idle.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The endpoints.
+    pub pool: &'a Pool,
+    /// Each endpoint's newest reading.
+    pub readings: &'a [Reading],
+    /// When the readings arrived, on the shell's clock.
+    pub readings_arrived: Duration,
+    /// Load in flight at each endpoint.
+    pub in_flight: &'a [Load],
+    /// The part of it that is [deferred](crate::state::deferred_load).
+    pub deferred: &'a [FractionalLoad],
+    /// When each endpoint is [avoided](crate::state::avoidance), on the shell's clock.
+    pub avoided: &'a [Period],
+    /// The state of the pipeline's plugins.
+    pub states: &'a PluginStates,
+    /// Scores that depend on these readings only, if they were computed before.
+    pub precomputed: Option<&'a PrecomputedScores>,
+}
+
+impl View<'_> {
+    /// Whether the endpoint failed recently, so that others are preferred.
+    pub fn avoids(&self, endpoint: usize, now: Duration) -> bool {
+        self.avoided.get(endpoint).is_some_and(|period| period.contains(now))
+    }
+
+    /// The endpoints among these that did not fail recently; `None` if that is all of them, or none.
+    pub(crate) fn unavoided(&self, endpoints: &[usize], now: Duration) -> Option<Vec<usize>> {
+        if self.avoided.is_empty() {
+            return None;
+        }
+        let unavoided: Vec<usize> =
+            endpoints.iter().copied().filter(|&endpoint| !self.avoids(endpoint, now)).collect();
+        (!unavoided.is_empty() && unavoided.len() < endpoints.len()).then_some(unavoided)
+    }
+}
+
+/// Ready endpoints, and scores that depend on readings only: computed once for all requests that are decided by these readings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PrecomputedScores {
+    /// The endpoints that are ready, in the pool's order.
+    pub(crate) ready: Vec<usize>,
+    /// Their scores, 0..=1, by the keys of scorers that need only readings.
+    pub(crate) scores: Vec<(u64, Vec<f64>)>,
+}
+
+impl PrecomputedScores {
+    /// The scores of these candidates by the scorer of this key, if all ready endpoints are candidates.
+    pub(crate) fn scores(&self, scorer: u64, candidates: &[usize]) -> Option<&[f64]> {
+        let (_, scores) = self.scores.iter().find(|(key, _)| *key == scorer)?;
+        (self.ready == candidates).then_some(scores)
+    }
+}
+
+/// Why an endpoint is not a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exclusion {
+    /// It refuses connections, or discovery reports it as not ready.
+    NotReady,
+    /// The subset hint does not name it.
+    OutsideSubset,
+    /// It failed recently, and other endpoints were left.
+    Avoided,
+}
+
+/// Indices of the endpoints that may be picked, in the pool's order.
+pub(crate) fn candidates(request: &Request<'_>, view: &View<'_>) -> Vec<usize> {
+    let mut candidates = view.precomputed.map_or_else(|| ready(view), |known| known.ready.clone());
+    if request.subset.is_hint() {
+        candidates.retain(|&endpoint| request.subset.allows(view.pool.endpoint(endpoint)));
+    }
+    candidates
+}
+
+/// Indices of the endpoints that are ready, in the pool's order.
+pub(crate) fn ready(view: &View<'_>) -> Vec<usize> {
+    let endpoints = view.pool.endpoints().len();
+    let mut ready = Vec::with_capacity(endpoints);
+    for endpoint in 0..endpoints {
+        if is_ready(view, endpoint) {
+            ready.push(endpoint);
+        }
+    }
+    ready
+}
+
+/// Why an endpoint is not a candidate; `None` if it is one.
+pub(crate) fn exclusion(request: &Request<'_>, view: &View<'_>, endpoint: usize) -> Option<Exclusion> {
+    if !is_ready(view, endpoint) {
+        return Some(Exclusion::NotReady);
+    }
+    if !request.subset.allows(view.pool.endpoint(endpoint)) {
+        return Some(Exclusion::OutsideSubset);
+    }
+    None
+}
+
+/// Without a reading, an endpoint counts as ready.
+fn is_ready(view: &View<'_>, endpoint: usize) -> bool {
+    view.readings.get(endpoint).is_none_or(|reading| reading.ready)
+}
