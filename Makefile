@@ -211,9 +211,9 @@ check-gen: gen ## Check that the committed code of the schema is current
 	git diff --exit-code -- filter/wire/src/gen
 
 .PHONY: check-alerts
-check-alerts: test-tools ## Check and test the rules of docs/observability with promtool
-	promtool check rules docs/observability/alerts.yaml docs/observability/epp-names.yaml
-	promtool test rules docs/observability/alerts-test.yaml docs/observability/epp-names-test.yaml
+check-alerts: test-tools ## Check and test the rules of docs/operate/observability with promtool
+	promtool check rules docs/operate/observability/alerts.yaml docs/operate/observability/epp-names.yaml
+	promtool test rules docs/operate/observability/alerts-test.yaml docs/operate/observability/epp-names-test.yaml
 
 .PHONY: bench
 bench: tools wasm native ## Measure what the picker costs: proxies in turns, decision, agent, 20 minutes (WRITE=1 into docs; B=--help)
@@ -241,7 +241,7 @@ bench-intervals: tools wasm ## Compare scrape intervals of 50 to 500 ms and roun
 	@$(target_dir)/release/bench epp --only intervals $(if $(QUICK),--quick)
 
 .PHONY: bench-choosing
-bench-choosing: tools native ## Compare the configurations of examples/choosing, 11 minutes (QUICK=1: 2; WRITE=1 into docs/choosing.md)
+bench-choosing: tools native ## Compare the configurations of examples/choosing, 11 minutes (QUICK=1: 2; WRITE=1 into docs/reference/configurations.md)
 	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
 	@$(target_dir)/release/bench epp --only choosing $(if $(QUICK),--quick) $(if $(WRITE),--write)
 

@@ -203,14 +203,14 @@ def token_faults(kinds, values, name):
 
 
 def check_files():
-    """The dashboard and the alerts are those of docs/observability, whole, in the folder and in the package."""
+    """The dashboard and the alerts are those of docs/operate/observability, whole, in the folder and in the package."""
     kinds = by_kind(template({"metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}))
-    folder = ROOT / "docs/observability"
+    folder = ROOT / "docs/operate/observability"
     if kinds["PrometheusRule"][0]["spec"] != yaml.load((folder / "alerts.yaml").read_text(), Loader):
-        yield "the PrometheusRule is not docs/observability/alerts.yaml"
+        yield "the PrometheusRule is not docs/operate/observability/alerts.yaml"
     dashboard = json.loads(kinds["ConfigMap"][0]["data"]["endpoint-picker.json"])
     if dashboard != json.loads((folder / "dashboard.json").read_text()):
-        yield "the ConfigMap is not docs/observability/dashboard.json"
+        yield "the ConfigMap is not docs/operate/observability/dashboard.json"
 
 
 def check_package(folder):
@@ -253,8 +253,8 @@ def leaves(values, path=""):
 
 
 def check_documentation():
-    """docs/install-kubernetes.md has each value, with its default where it shows one, and no other."""
-    page = (ROOT / "docs/install-kubernetes.md").read_text()
+    """docs/reference/chart.md has each value, with its default where it shows one, and no other."""
+    page = (ROOT / "docs/reference/chart.md").read_text()
     page = page.split("\n## Values\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `([\w.]+)`((?:, `[\w.]+`)*) \|", page, re.MULTILINE)
     documented = {name for first, others in rows for name in [first, *re.findall(r"`([\w.]+)`", others)]}
@@ -263,8 +263,8 @@ def check_documentation():
     # Maps whose fields are the user's: labels, for example.
     existing = {re.sub(r"\.(labels|annotations|requests|limits)\.\S+$", r".\1", name) for name in existing}
     existing = {"agent.resources" if name.startswith("agent.resources.") else name for name in existing}
-    yield from (f"docs/install-kubernetes.md lacks the value {name}" for name in sorted(existing - documented))
-    yield from (f"docs/install-kubernetes.md has an unknown value {name}" for name in sorted(documented - existing))
+    yield from (f"docs/reference/chart.md lacks the value {name}" for name in sorted(existing - documented))
+    yield from (f"docs/reference/chart.md has an unknown value {name}" for name in sorted(documented - existing))
 
 
 def check(folder):

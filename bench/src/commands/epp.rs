@@ -60,7 +60,7 @@ async fn choosing(plan: QualityPlan, write: bool) -> Result<ExitCode> {
     let machine = Machine::read(Vec::new())?;
     let progress = Progress::begin(bench_epp::choosing_expected(&plan));
     let tables = bench_epp::choosing(plan, &progress).await?;
-    let into = write.then_some(("docs/choosing.md", "make bench-choosing"));
+    let into = write.then_some(("docs/reference/configurations.md", "make bench-choosing"));
     finish(&machine, plan.seed, &progress, &tables, into)
 }
 

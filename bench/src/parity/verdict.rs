@@ -11,7 +11,7 @@ use std::ops::AddAssign;
 pub enum Verdict {
     /// The same.
     Agree,
-    /// Not the same, for a known reason; `docs/parity.md` explains it.
+    /// Not the same, for a known reason; `docs/design/parity.md` explains it.
     KnownDifference(Difference),
     /// Not the same.
     Disagree,

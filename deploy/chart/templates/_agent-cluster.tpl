@@ -2,7 +2,7 @@
 Envoy's cluster of the agents. Takes (dict "root" $ "name" "metrics-agent").
 
 All proxies use one agent, because the hash of the constant header is the same everywhere, and the other as soon as that one fails its health check: readings of
-one agent and of another are never mixed. See docs/install-kubernetes.md.
+one agent and of another are never mixed. See docs/reference/chart.md.
 */}}
 {{- define "endpoint-picker.agentCluster" -}}
 name: {{ .name }}

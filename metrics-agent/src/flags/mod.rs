@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_operators_guide_has_every_flag() {
-        let guide = include_str!("../../../docs/operations.md");
+        let guide = include_str!("../../../docs/reference/agent.md");
         let names = names(&Flags::command());
         assert!(names.len() > 40, "{names:?}");
         let is_documented = |name: &&String| {
@@ -301,7 +301,7 @@ mod tests {
             })
         };
         let missing: Vec<_> = names.iter().filter(|name| !is_documented(name)).collect();
-        assert!(missing.is_empty(), "docs/operations.md lacks {missing:?}");
+        assert!(missing.is_empty(), "docs/reference/agent.md lacks {missing:?}");
     }
 
     #[test]

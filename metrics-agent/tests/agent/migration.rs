@@ -1,4 +1,4 @@
-//! docs/migrate-from-epp.md names every flag of the EPP, and only flags that the agent has.
+//! docs/install/from-the-epp.md names every flag of the EPP, and only flags that the agent has.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use metrics_agent::catalogue::differences::{Counterpart, EPP_FLAGS, EppFlag};
 use metrics_agent::flags::Flags;
 
-const GUIDE: &str = include_str!("../../../docs/migrate-from-epp.md");
+const GUIDE: &str = include_str!("../../../docs/install/from-the-epp.md");
 
 /// The flags that `epp --help` of v0.10.0 lists, and those that it refuses with a hint.
 const RECORDED: &str = include_str!("../captures/epp-0.10.0-flags.txt");

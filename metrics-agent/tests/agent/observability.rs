@@ -1,4 +1,4 @@
-//! The files of docs/observability match the agent's and the filter's metrics.
+//! The files of docs/operate/observability match the agent's and the filter's metrics.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::reports::report_once;
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
 fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/observability")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operate/observability")
 }
 
 /// Suffixes of the series of a Prometheus histogram.
@@ -86,11 +86,11 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
     // The rules' sources, and our side of the guide's tables; both name the filter's metrics too.
     let rules = read("epp-names.yaml");
     let sources: String = rules.lines().filter(|line| !line.contains("record:")).collect();
-    let guide = read("../migrate-from-epp.md");
+    let guide = read("../../install/from-the-epp.md");
     let rows = guide.lines().filter_map(|row| row.strip_prefix("| `")?.split_once(" | "));
     let here = rows.map(|(_, here)| here).collect::<Vec<_>>().join("\n");
     let recorded: BTreeSet<&str> = rules.lines().filter_map(|line| line.split("record: ").nth(1)).collect();
-    for (place, text) in [("epp-names.yaml", &sources), ("migrate-from-epp.md", &here)] {
+    for (place, text) in [("epp-names.yaml", &sources), ("from-the-epp.md", &here)] {
         let is_known = |name: &str| known.contains(name) || is_envoys(name) || recorded.contains(name);
         let unknown: Vec<_> = names(text).into_iter().filter(|name| !is_known(name)).collect();
         assert!(unknown.is_empty(), "{place} names {unknown:?}; the metrics are {known:?}");

@@ -302,7 +302,7 @@ fn parameters_of_the_agents_plugins_are_checked() {
 
 #[test]
 fn every_accepted_type_has_a_section_with_an_example() {
-    let page = include_str!("../../../docs/rules.md");
+    let page = include_str!("../../../docs/reference/rules/README.md");
     let refusal = refusal(&config("plugins: [{type: magic}]"));
     let (_, types) = refusal.split_once("allowed: ").unwrap();
     let types: Vec<_> = types.split(", ").collect();

@@ -32,7 +32,9 @@ const STARTED_ELSEWHERE: [&str; 4] = [
 async fn every_configuration_in_a_document_works() {
     let snippets = snippets::of_documents().unwrap();
     let places: Vec<_> = snippets.iter().map(|snippet| snippet.at.as_str()).collect();
-    for document in ["README.md:", "docs/observability/README.md:", "docs/observability/envoy.md:"] {
+    for document in
+        ["README.md:", "docs/operate/observability/README.md:", "docs/operate/observability/envoy.md:"]
+    {
         assert!(places.iter().any(|at| at.starts_with(document)), "{document} has none: {places:?}");
     }
     all_work(snippets).await;

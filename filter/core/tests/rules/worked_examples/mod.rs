@@ -1,4 +1,4 @@
-//! The examples of `docs/rules.md`.
+//! The examples of `docs/reference/rules/README.md`.
 
 mod admission;
 mod filters;
@@ -19,7 +19,7 @@ use crate::{Fixture, pod, totals};
 
 #[test]
 fn every_plugin_has_a_section_with_an_example() {
-    let page = include_str!("../../../../../docs/rules.md");
+    let page = include_str!("../../../../../docs/reference/rules/README.md");
     for name in TYPES {
         let heading = format!("\n### `{name}`\n");
         let (_, section) = page.split_once(&heading).unwrap_or_else(|| panic!("no section on {name}"));

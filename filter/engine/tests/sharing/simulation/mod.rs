@@ -51,7 +51,7 @@ fn a_hundred_proxies_of_ten_thousand_endpoints_agree_when_they_rest() {
     }
 }
 
-/// The figures of docs/scale.md, minutes in a release build: `SCALE=1 cargo test --release -p endpoint-picker-engine --test sharing -- simulation --nocapture`.
+/// The figures of docs/design/scale.md, minutes in a release build: `SCALE=1 cargo test --release -p endpoint-picker-engine --test sharing -- simulation --nocapture`.
 /// Without `SCALE` it simulates the first two rows for a moment.
 #[test]
 fn traffic_grows_with_the_proxies_and_not_with_the_endpoints() {
