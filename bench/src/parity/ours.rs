@@ -3,7 +3,6 @@
 use super::case::{Case, Refusal, Request, ServerState};
 use crate::parity::setup::Setup;
 use anyhow::{Result, ensure};
-use endpoint_picker::decision::explanation::Explanation;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::headers::Headers;
@@ -129,7 +128,7 @@ impl Ours {
             ..request
         };
         let mut decision = self.pipeline.decide(&request, &view, NOW, &mut rng);
-        let explanation = Explanation::of(&decision, &self.pipeline, &request, &view, NOW).to_string();
+        let explanation = self.pipeline.explain(&decision, &request, &view, NOW).to_string();
         Ok(prediction(&mut decision, pool, vec![], explanation))
     }
 

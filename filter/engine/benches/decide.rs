@@ -9,9 +9,10 @@ use core::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::Decision;
-use endpoint_picker::decision::shadow::{Shadow, ShadowDecision};
+use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::input::View;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::plugin::registry::{AnyPlugin, read_plugin};
 use endpoint_picker::plugin::{
     Instance, KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer,

@@ -4,12 +4,12 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::decision::PromptBlocks;
-use endpoint_picker::decision::agreement::Agreement;
-use endpoint_picker::decision::explanation::Explanation;
-use endpoint_picker::decision::other_pick::OtherPick;
+use endpoint_picker::decision::shadow::Agreement;
+use endpoint_picker::decision::shadow::OtherPick;
 use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Prepared;
+use endpoint_picker::pipeline::shadow::Acting;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 
@@ -67,7 +67,7 @@ pub(crate) struct ComparedDecision {
 
 impl PoolView {
     /// Prepares a decision beside another picker.
-    pub(crate) fn prepare_beside_pick(&self, request: &Request<'_>, now: Duration) -> Prepared {
+    pub(crate) fn prepare_beside_pick<'a>(&self, request: &'a Request<'a>, now: Duration) -> Prepared<'a> {
         self.topology().pipeline.prepare(request, &self.without_ledger(&[]), now)
     }
 
@@ -75,16 +75,15 @@ impl PoolView {
     pub(crate) fn decide_beside_pick(
         &self,
         ledger: &Ledger,
-        (prepared, request, pick): (&Prepared, &Request<'_>, &PickAddresses),
+        (prepared, pick): (&Prepared<'_>, &PickAddresses),
         explain: bool,
-        now: Duration,
         draws: &mut Draws,
     ) -> (ComparedDecision, Vec<Change>) {
         let pool = ledger.pool();
         let view = self.with_ledger(ledger);
         let pick = pick.endpoints_in(pool);
         let pipeline = &self.topology().pipeline;
-        let mut shadow = pipeline.decide_beside_pick(&pick, prepared, request, &view, now, &mut draws.shadow);
+        let mut shadow = pipeline.compare(prepared, Acting::Other(&pick), &view, &mut draws.shadow);
         let changes = changes_of(&mut shadow.decision, pool);
         let avoided = if explain { ledger.avoided().to_vec() } else { Vec::new() };
         (ComparedDecision { shadow, pick, avoided }, changes)
@@ -104,7 +103,7 @@ impl PoolView {
         let explanation = explain.then(|| {
             let acting = format!("; the acting picker picks {}: {}", addresses.first, agreement.as_str());
             let view = self.without_ledger(&avoided);
-            let why = Explanation::of(&decision, &self.topology().pipeline, request, &view, now);
+            let why = self.topology().pipeline.explain(&decision, request, &view, now);
             why.within(headers::LONGEST_VALUE.saturating_sub(acting.len())) + &acting
         });
         let destinations = pick.destinations.iter().filter_map(|&index| pool.endpoints().get(index));

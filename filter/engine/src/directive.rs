@@ -3,9 +3,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::decision::agreement::Agreement;
-use endpoint_picker::decision::explanation::Explanation;
 use endpoint_picker::decision::rejection::Rejection;
+use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
 use endpoint_picker::few::Few;
 use endpoint_picker::pool::load::Load;
@@ -123,7 +122,7 @@ impl PoolView {
             let difference = shadow.as_ref().and_then(|shadow| shadow.difference(pool));
             let difference = difference.unwrap_or_default();
             let view = self.without_ledger(&avoided);
-            let why = Explanation::of(&decision, &self.topology().pipeline, request, &view, now);
+            let why = self.topology().pipeline.explain(&decision, request, &view, now);
             why.within(headers::LONGEST_VALUE.saturating_sub(difference.len())) + &difference
         });
         Directive {

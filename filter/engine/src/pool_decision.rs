@@ -7,6 +7,7 @@ use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::input::View;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Prepared;
+use endpoint_picker::pipeline::shadow::Acting;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::PluginStates;
@@ -39,9 +40,9 @@ impl Draws {
 
 /// What a decision takes from the request and the readings alone: it is computed before the ledger is read.
 #[derive(Debug)]
-pub(crate) struct PreparedRequest {
-    acting: Prepared,
-    shadow: Option<Prepared>,
+pub(crate) struct PreparedRequest<'a> {
+    acting: Prepared<'a>,
+    shadow: Option<Prepared<'a>>,
 }
 
 /// A decision before it is written down for the proxy, which needs no ledger any more.
@@ -75,12 +76,12 @@ impl PoolView {
     }
 
     /// Prepares the decision for a request with a body; `None` for one without.
-    pub(crate) fn prepare(
+    pub(crate) fn prepare<'a>(
         &self,
-        request: &Request<'_>,
+        request: &'a Request<'a>,
         kind: DecisionKind,
         now: Duration,
-    ) -> Option<PreparedRequest> {
+    ) -> Option<PreparedRequest<'a>> {
         kind.has_body.then(|| {
             let view = self.without_ledger(&[]);
             let Topology { pipeline, shadow, .. } = &**self.topology();
@@ -93,7 +94,7 @@ impl PoolView {
     pub(crate) fn decide(
         &self,
         ledger: &Ledger,
-        prepared: Option<&PreparedRequest>,
+        prepared: Option<&PreparedRequest<'_>>,
         request: &Request<'_>,
         kind: DecisionKind,
         now: Duration,
@@ -104,12 +105,12 @@ impl PoolView {
         let Topology { pipeline, shadow, .. } = &**self.topology();
         let Draws { acting: rng, shadow: shadow_rng } = draws;
         let mut decision = match prepared {
-            Some(prepared) => pipeline.decide_prepared(&prepared.acting, request, &view, now, rng),
+            Some(prepared) => pipeline.decide_prepared(&prepared.acting, Acting::Own, &view, rng),
             None => pipeline.decide_without_body(request, &view, now, rng),
         };
         let shadow = shadow.as_ref().zip(prepared.and_then(|prepared| prepared.shadow.as_ref()));
         let mut shadow = shadow.map(|(shadow, prepared)| {
-            shadow.decide_prepared((pipeline, &decision), prepared, request, &view, now, shadow_rng)
+            shadow.pipeline().compare(prepared, Acting::Pipeline(pipeline, &decision), &view, shadow_rng)
         });
         let mut changes = changes_of(&mut decision, pool);
         if let Some(shadow) = &mut shadow {

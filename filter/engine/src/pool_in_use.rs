@@ -129,9 +129,7 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
         let (view, decided) = self.decide_by_newest_view(
             view,
             |view| view.prepare_beside_pick(request, now),
-            |view, ledger, prepared, draws| {
-                view.decide_beside_pick(ledger, (prepared, request, pick), explain, now, draws)
-            },
+            |view, ledger, prepared, draws| view.decide_beside_pick(ledger, (prepared, pick), explain, draws),
         )?;
         Some(view.comparison(decided, request, pick, explain, now))
     }

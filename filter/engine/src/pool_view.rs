@@ -6,11 +6,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::config::ConfigErrors;
-use endpoint_picker::decision::shadow::Shadow;
 use endpoint_picker::headers::Headers;
 use endpoint_picker::input::PrecomputedScores;
 use endpoint_picker::input::View;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::policy::Policy;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::pool::{Endpoint, Pool};
@@ -131,7 +131,7 @@ impl PoolView {
             precomputed: None,
         };
         Self {
-            precomputed: PrecomputedScores::new(&view, topology.pipelines()),
+            precomputed: Pipeline::precompute(&view, topology.pipelines()),
             topology,
             readings,
             arrived,

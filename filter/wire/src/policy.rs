@@ -6,8 +6,8 @@ use endpoint_picker::config::{
     ConfigError, ConfigErrors, FlowControlConfig, PickerConfig, PriorityBand, ProfileConfig, ProfilePlugin,
 };
 use endpoint_picker::decision::FailureMode;
-use endpoint_picker::decision::shadow::Shadow;
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::policy::{

@@ -1,15 +1,9 @@
-//! Why an endpoint was picked.
+//! The explanation of a decision, endpoint by endpoint.
 
 use core::fmt;
-use core::time::Duration;
 
-use crate::decision::ProfileRun;
-use crate::decision::{Decision, Outcome};
+use crate::decision::Outcome;
 use crate::input::Exclusion;
-use crate::input::View;
-use crate::input::exclusion;
-use crate::pipeline::Pipeline;
-use crate::request::Request;
 
 /// A decision, explained endpoint by endpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,13 +34,13 @@ pub enum Verdict {
     Excluded(Exclusion),
     /// This filter dropped it.
     Dropped(String),
-    /// It was rated, and came in at this place of the ordered choice if it was picked (0 is the destination).
+    /// It was rated.
     Scored {
-        /// One for each scorer, in the profile's order.
+        /// The ratings of the scorers, in the profile's order.
         scores: Vec<Score>,
         /// The weighted sum.
         total: f64,
-        /// Place in the choice.
+        /// Place in the ordered choice, if it was picked; 0 is the destination.
         place: Option<usize>,
     },
     /// A candidate in a decision without scores.
@@ -65,34 +59,6 @@ pub struct Score {
 }
 
 impl Explanation {
-    /// Explains a decision of `pipeline` for this request and view.
-    pub fn of(
-        decision: &Decision,
-        pipeline: &Pipeline,
-        request: &Request<'_>,
-        view: &View<'_>,
-        now: Duration,
-    ) -> Self {
-        let verdict = |index| match exclusion(request, view, index) {
-            Some(exclusion) => Verdict::Excluded(exclusion),
-            None => match verdict_on_candidate(decision, pipeline, index) {
-                Verdict::Candidate if view.avoids(index, now) => Verdict::Excluded(Exclusion::Avoided),
-                verdict => verdict,
-            },
-        };
-        let endpoints = view.pool.endpoints().iter().enumerate().map(|(index, endpoint)| {
-            EndpointExplanation { address: endpoint.printed_address().to_owned(), verdict: verdict(index) }
-        });
-        Self {
-            endpoints: endpoints.collect(),
-            is_stale: decision.is_stale,
-            picker: explained_run(decision).map(|run| pipeline.profile_of(run).picker.name.to_string()),
-            outcome: decision.outcome.clone(),
-        }
-    }
-}
-
-impl Explanation {
     /// The endpoints with their indices: picked ones first, then by total.
     pub fn ranked(&self) -> impl ExactSizeIterator<Item = (usize, &EndpointExplanation)> {
         let mut ranked: Vec<_> = self.endpoints.iter().enumerate().collect();
@@ -100,9 +66,9 @@ impl Explanation {
         ranked.into_iter()
     }
 
-    /// The explanation as text of at most `most` bytes: the outcome, then as many endpoints as fit, in [ranked](Self::ranked)
+    /// The explanation as text of at most `max_bytes` bytes: the outcome, then the endpoints that fit, in [ranked](Self::ranked)
     /// order.
-    pub fn within(&self, most: usize) -> String {
+    pub fn within(&self, max_bytes: usize) -> String {
         let mut text = match &self.outcome {
             Outcome::Route(_) => "routed".to_owned(),
             Outcome::Reject(rejection) => format!("rejected: {rejection}"),
@@ -114,13 +80,13 @@ impl Explanation {
         for (listed, (_, endpoint)) in self.ranked().enumerate() {
             let more = format!("; {} more", self.endpoints.len() - listed);
             let next = format!("; {} {}", endpoint.address, endpoint.verdict);
-            if text.len() + next.len() + more.len() > most {
+            if text.len() + next.len() + more.len() > max_bytes {
                 text.push_str(&more);
                 break;
             }
             text.push_str(&next);
         }
-        while text.len() > most {
+        while text.len() > max_bytes {
             text.pop();
         }
         text
@@ -139,30 +105,6 @@ impl Verdict {
             Self::Excluded(_) => 3e7,
         }
     }
-}
-
-/// The run that an explanation is about: the one that named the destination, or the one that failed to.
-fn explained_run(decision: &Decision) -> Option<&ProfileRun> {
-    decision.primary_run().or(decision.runs.last())
-}
-
-fn verdict_on_candidate(decision: &Decision, pipeline: &Pipeline, endpoint: usize) -> Verdict {
-    let Some(run) = explained_run(decision) else { return Verdict::Candidate };
-    let profile = pipeline.profile_of(run);
-    let dropped = run.dropped.iter().find(|(dropped, _)| *dropped == endpoint);
-    if let Some(filter) = dropped.and_then(|&(_, filter)| profile.filters.get(filter)) {
-        return Verdict::Dropped(filter.name.to_string());
-    }
-    let scored = run.scored.iter().zip(&run.totals).enumerate();
-    let Some((at, (_, &total))) = scored.into_iter().find(|(_, (scored, _))| **scored == endpoint) else {
-        return Verdict::Candidate;
-    };
-    let rows = run.scores.chunks_exact(run.scored.len());
-    let scores = profile.scorers.iter().zip(rows).filter_map(|((slot, weight), row)| {
-        Some(Score { scorer: slot.name.to_string(), score: *row.get(at)?, weight: *weight })
-    });
-    let place = run.picked.iter().position(|&picked| picked == endpoint);
-    Verdict::Scored { scores: scores.collect(), total, place }
 }
 
 impl fmt::Display for Explanation {

@@ -1,8 +1,6 @@
 //! The result of a decision.
 
-pub mod agreement;
 pub mod explanation;
-pub mod other_pick;
 pub mod rejection;
 pub mod shadow;
 

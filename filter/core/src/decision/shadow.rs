@@ -1,34 +1,32 @@
-//! A second configuration that decides on the same requests without acting, so that it can be compared with the acting one.
+//! The values of decisions that do not act.
 
-use core::time::Duration;
-
-use crate::decision::agreement::Agreement;
 use crate::decision::{Decision, Outcome};
-use crate::input::View;
-use crate::pipeline::{Pipeline, Prepared};
 use crate::pool::Pool;
-use crate::request::Request;
-use crate::rng::Rng;
 
-/// A pipeline beside the acting one.
-///
-/// Both decide by the same readings and loads. Plugins of the same name, type and parameters have one state in common; the
-/// shadow's other plugins remember, too, where requests really went.
-#[derive(Clone, Debug)]
-pub struct Shadow(Pipeline);
+/// The endpoints that another picker has chosen for a request, as indices in the pool. One that the pool lacks is left out, and with
+/// it all destinations behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherPick {
+    /// The endpoints that the request may go to, in the order in which they are tried.
+    pub destinations: Vec<usize>,
+    /// The endpoint that computes the prompt, if it is another one.
+    pub prefill: Option<usize>,
+    /// The endpoints that encode images, video and audio, if they are others.
+    pub encode: Vec<usize>,
+}
 
-/// The decision of a shadow.
+/// A decision that does not act, compared with the decision that does.
 #[derive(Clone, Debug)]
 pub struct ShadowDecision {
-    /// The decision. Its events are about the endpoint to which the request goes, and are to be applied. Beside [another
-    /// picker](Pipeline::decide_beside_pick) its reservations are too; beside a pipeline that one's own are applied.
+    /// The decision. Its events are about the endpoint to which the request goes. The caller applies them. It applies the reservations
+    /// only when another picker routes; otherwise the reservations of the acting decision count.
     pub decision: Decision,
-    /// Whether the one that acts does the same.
+    /// Whether both do the same.
     pub agreement: Agreement,
 }
 
 impl ShadowDecision {
-    /// The shadow's decision if it differs, in words: the end of an [explanation](crate::decision::explanation).
+    /// The decision if it differs, in words: the end of an [explanation](crate::decision::explanation).
     pub fn difference(&self, pool: &Pool) -> Option<String> {
         if self.agreement.agrees() {
             return None;
@@ -44,49 +42,38 @@ impl ShadowDecision {
     }
 }
 
-impl Shadow {
-    /// Puts a pipeline beside the acting one.
-    pub fn new(mut pipeline: Pipeline, acting: &Pipeline) -> Self {
-        for instance in pipeline.plugins.clone() {
-            let key = instance.key();
-            match acting.plugins.iter().find(|other| other.key() == key) {
-                Some(other) if *other == instance => pipeline.leave_state_to_another(key),
-                // With other parameters it remembers other things.
-                Some(_) => pipeline.rekey(key, instance.second_key()),
-                None => {}
-            }
+/// The comparison of a shadow's decision with the acting one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// Both pick the same endpoint first, or reject with the same status and reason.
+    Same,
+    /// The acting pick has the shadow's highest total too: the shadow's picker leaves no more than such ties to chance.
+    EqualScore,
+    /// The shadow picks a better endpoint, rejects for another reason, or routes what is rejected.
+    Different,
+    /// The shadow rejects what is routed.
+    Rejected,
+    /// The acting pick is not an endpoint of the pool.
+    UnknownEndpoint,
+}
+
+impl Agreement {
+    /// Whether both do the same, but for chance.
+    pub fn agrees(self) -> bool {
+        match self {
+            Self::Same | Self::EqualScore => true,
+            Self::Different | Self::Rejected | Self::UnknownEndpoint => false,
         }
-        Self(pipeline)
     }
 
-    /// The pipeline that decides.
-    pub fn pipeline(&self) -> &Pipeline {
-        &self.0
-    }
-
-    /// Decides for a request with a body on which the acting pipeline has decided by the same view.
-    pub fn decide(
-        &self,
-        acting: (&Pipeline, &Decision),
-        request: &Request<'_>,
-        view: &View<'_>,
-        now: Duration,
-        rng: &mut dyn Rng,
-    ) -> ShadowDecision {
-        self.decide_prepared(acting, &self.0.prepare(request, view, now), request, view, now, rng)
-    }
-
-    /// As [`Self::decide`], for a request that the shadow's pipeline has [prepared](Pipeline::prepare).
-    pub fn decide_prepared(
-        &self,
-        acting: (&Pipeline, &Decision),
-        prepared: &Prepared,
-        request: &Request<'_>,
-        view: &View<'_>,
-        now: Duration,
-        rng: &mut dyn Rng,
-    ) -> ShadowDecision {
-        let decision = self.0.decide_beside(Some(acting), prepared, request, view, now, rng);
-        ShadowDecision { agreement: self.0.agreement(&decision, acting.1), decision }
+    /// For explanations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::EqualScore => "equal score",
+            Self::Different => "different",
+            Self::Rejected => "rejected by the shadow",
+            Self::UnknownEndpoint => "not in the pool",
+        }
     }
 }

@@ -1,34 +1,34 @@
 //! From a request and a view of the pool to a decision.
 //!
-//! A decision has four steps: [`admit`](Pipeline::admit), [`look_up`](Pipeline::look_up), [`schedule`](Pipeline::schedule) and
-//! [`record`](Pipeline::record). What these need of the request alone is [prepared](Pipeline::prepare) before. The acting pipeline and its shadow take the same.
+//! A decision is [prepared](Pipeline::prepare) from the request and the readings alone, and has four steps then:
+//! [`admit`](Pipeline::admit), [`look_up`](Pipeline::look_up), [`schedule`](Pipeline::schedule) and [`record`](Pipeline::record). An
+//! acting pipeline and a [shadow] take the same steps.
 
-mod admit;
-mod beside;
-mod by_readings;
-mod look_up;
-mod neutral_score;
-mod other_pick;
-mod prepare;
+mod explanation;
+mod precomputed_scores;
 mod profile;
-mod record;
-mod rest_of_hint;
 mod saturation;
 mod schedule;
-mod slot;
-mod without_body;
+pub mod shadow;
+mod steps;
 
-pub use prepare::Prepared;
 pub(crate) use profile::Profile;
-pub(crate) use slot::Slot;
+pub use steps::Prepared;
 
+use core::fmt::Debug;
 use core::time::Duration;
 use std::sync::Arc;
 
+use smallvec::smallvec;
+
+use self::schedule::prompt_blocks;
+use self::shadow::Acting;
+use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun};
 use crate::flow_control;
 use crate::headers::Headers;
 use crate::input::View;
+use crate::input::candidates;
 use crate::input::cycle::Cycle;
 use crate::input::load_estimator::LoadEstimator;
 use crate::plugin::{
@@ -36,11 +36,12 @@ use crate::plugin::{
     SaturationDetector, SessionProducer,
 };
 use crate::pool::Endpoint;
+use crate::pool::load::{Load, Reservation};
 use crate::pool::reading::Reading;
 use crate::request::Request;
 use crate::request::body::{Api, BodyError, Options, Parsers};
 use crate::request::prompt::{Media, VideoHints};
-use crate::rng::Rng;
+use crate::rng::{Rng, shuffle};
 use crate::state::PluginState;
 
 /// Everything that decides for one pool, ready to run. Compiled from a [`PickerConfig`](crate::config::PickerConfig).
@@ -63,6 +64,23 @@ pub struct Pipeline {
     /// Age of the newest snapshot from which its readings are not used.
     pub(crate) stale_after: Duration,
     pub(crate) neutral_score_after: Option<Duration>,
+}
+
+/// A plugin in the role `T`.
+#[derive(Debug)]
+pub(crate) struct Slot<T: ?Sized> {
+    /// The instance's name in the configuration.
+    pub(crate) name: Arc<str>,
+    /// The [key](crate::plugin::Instance::key) of the instance, under which its state is kept.
+    pub(crate) key: u64,
+    /// The plugin.
+    pub(crate) plugin: Arc<T>,
+}
+
+impl<T: ?Sized> Clone for Slot<T> {
+    fn clone(&self) -> Self {
+        Self { name: self.name.clone(), key: self.key, plugin: self.plugin.clone() }
+    }
 }
 
 impl Pipeline {
@@ -118,72 +136,77 @@ impl Pipeline {
         now: Duration,
         rng: &mut dyn Rng,
     ) -> Decision {
-        self.decide_prepared(&self.prepare(request, view, now), request, view, now, rng)
+        self.decide_prepared(&self.prepare(request, view, now), Acting::Own, view, rng)
     }
 
-    /// Decides for a request with a body that was [prepared](Self::prepare) with the same endpoints and readings.
+    /// Decides for a request with a body that was [prepared](Self::prepare) with the same endpoints and readings. Plugins record where
+    /// the acting decision routes the request. Where another picker acts, reservations and prompt are about its endpoints, too.
     pub fn decide_prepared(
         &self,
-        prepared: &Prepared,
-        request: &Request<'_>,
+        prepared: &Prepared<'_>,
+        acting: Acting<'_>,
         view: &View<'_>,
-        now: Duration,
         rng: &mut dyn Rng,
     ) -> Decision {
-        self.decide_beside(None, prepared, request, view, now, rng)
-    }
-
-    /// Decides for a request with a body. Beside an acting pipeline, plugins remember where that one routed the request.
-    pub(crate) fn decide_beside(
-        &self,
-        acting: Option<(&Self, &Decision)>,
-        prepared: &Prepared,
-        request: &Request<'_>,
-        view: &View<'_>,
-        now: Duration,
-        rng: &mut dyn Rng,
-    ) -> Decision {
-        let cycle = self.cycle(request, view, now);
-        self.decide_and_record(cycle, prepared, rng, acting.is_some(), |cycle, decision| {
-            let (router, routed) = acting.unwrap_or((self, &*decision));
-            let stages = router.stages(&routed.runs);
-            let events = self.record(cycle, prepared, &stages, routed.primary, &decision.runs);
-            drop(stages);
-            decision.events = events;
-        })
-    }
-
-    /// Decides, and has `record` fill in what follows from where the request goes. A request that is turned away, and for which
-    /// nothing else acts, is not recorded.
-    fn decide_and_record(
-        &self,
-        cycle: Cycle<'_>,
-        prepared: &Prepared,
-        rng: &mut dyn Rng,
-        another_acts: bool,
-        record: impl FnOnce(&Cycle<'_>, &mut Decision),
-    ) -> Decision {
-        let admission = self.admit(&cycle, &prepared.candidates, rng);
-        if !another_acts && let Err(rejection) = admission {
-            return Decision::without_run(Outcome::Reject(rejection));
-        }
+        let cycle = self.cycle(prepared.request, view, prepared.now);
+        let admission = match (self.admit(&cycle, &prepared.candidates, rng), acting) {
+            (Err(rejection), Acting::Own) => return Decision::without_run(Outcome::Reject(rejection)),
+            (admission, _) => admission,
+        };
         let lookup = self.look_up(&cycle, prepared);
         let cycle = lookup.seen_by(cycle);
         let mut decision = match admission {
             Ok(()) => self.schedule(cycle, &prepared.candidates, rng),
             Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
         };
-        record(&cycle, &mut decision);
+        let (stages, primary) = self.acting_stages(acting, &decision);
+        let events = self.record(&cycle, prepared, &stages, primary, &decision.runs);
+        let another_picks = matches!(acting, Acting::Other(_));
+        let reservations = another_picks.then(|| self.reservations(&cycle, &stages));
+        drop(stages);
+        decision.events = events;
+        if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
+            decision.reservations = reservations;
+            let first = pick.destinations.first();
+            decision.prompt = first.map(|&first| prompt_blocks(&cycle, first)).unwrap_or_default();
+        }
         decision
     }
 
-    /// Headers that an answer from `endpoint` carries, beyond the decision's own.
+    /// Decides for a request without a body: any candidate, at random. The subset hint is obeyed here too, unlike in the EPP.
+    pub fn decide_without_body(
+        &self,
+        request: &Request<'_>,
+        view: &View<'_>,
+        now: Duration,
+        rng: &mut dyn Rng,
+    ) -> Decision {
+        let mut rest = candidates(request, view);
+        let unavoided = view.unavoided(&rest, now);
+        let first = unavoided.as_deref().unwrap_or(&rest);
+        let drawn = if first.is_empty() { None } else { first.get(rng.below(first.len())) };
+        let Some(&endpoint) = drawn else {
+            return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
+        };
+        let mut endpoints = vec![endpoint];
+        if request.subset.is_hint() {
+            rest.retain(|&other| other != endpoint);
+            shuffle(&mut rest, rng);
+            rest.sort_by_key(|&endpoint| view.avoids(endpoint, now));
+            endpoints.extend(rest);
+        }
+        let response = Load { requests: 1, tokens: 0 };
+        let reservations = smallvec![Reservation { endpoint, prefill: Load::default(), response }];
+        Decision { reservations, ..Decision::without_run(Outcome::Route(endpoints)) }
+    }
+
+    /// Headers that a response from `endpoint` carries, in addition to the decision's own.
     pub fn response_headers(&self, endpoint: &Endpoint) -> impl Iterator<Item = (String, String)> {
         let markers = self.response_markers.iter().filter(|marker| marker.profile().is_empty());
         markers.map(|marker| marker.response_header(endpoint))
     }
 
-    /// Whether any plugin adds headers to answers.
+    /// Whether any plugin adds headers to responses.
     pub fn marks_responses(&self) -> bool {
         !self.response_markers.is_empty()
     }
@@ -228,7 +251,7 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::shadow::Shadow;
+    use crate::pipeline::shadow::Shadow;
     use crate::state::PluginStates;
     use crate::test;
 

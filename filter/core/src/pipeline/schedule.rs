@@ -1,20 +1,22 @@
-//! The third step of a decision: the profiles choose.
+//! The main step of a decision: the profiles choose.
 
-use core::num::NonZeroU16;
+use core::num::{NonZeroU16, NonZeroUsize};
 
 use hashbrown::HashSet;
 
 use super::Pipeline;
+use super::profile::without;
 use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
 use crate::few::Few;
+use crate::input::candidates;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER};
-use crate::plugin::{Profiles, Schedule, Stage};
+use crate::plugin::{MaxScorePicker, Picker, Profiles, Schedule, Stage};
 use crate::pool::load::Reservation;
 use crate::rng::Rng;
 
-/// A `Prefer` value: the client wants an answer only from an endpoint with some of its prompt in the cache.
+/// A `Prefer` value: the client wants a response only from an endpoint with some of its prompt in the cache.
 const IF_AVAILABLE: &str = "if-available";
 
 /// Runs profiles for a profile handler.
@@ -41,7 +43,7 @@ impl Profiles for Runner<'_> {
         self.pipeline.profiles.iter().position(|profile| profile.name == name)
     }
 
-    /// Runs over the candidates that did not fail a moment ago; over all if the filters leave none of these.
+    /// Runs over the candidates that are not avoided; over all if the filters leave none of these.
     fn run(&mut self, index: usize) -> &[usize] {
         let Some(profile) = self.pipeline.profiles.get(index) else { return &[] };
         let first = self
@@ -112,6 +114,25 @@ impl Pipeline {
         Ok(())
     }
 
+    /// The endpoints of a subset hint that this run did not choose: first the candidates that its filters kept, best first, then the
+    /// avoided endpoints that it left out, rated among themselves.
+    ///
+    /// Without a hint the proxy balances over the whole pool when all chosen endpoints fail. With a hint it must not leave the hint,
+    /// so it gets all of the hint's endpoints as a list, in the order in which it tries them.
+    fn rest_of_hint(&self, run: &ProfileRun, cycle: &Cycle<'_>, rng: &mut dyn Rng) -> Vec<usize> {
+        let mut rest = not_picked(run, rng);
+        let dropped = run.dropped.iter().map(|&(endpoint, _)| endpoint);
+        let has_run: Vec<usize> = run.scored.iter().copied().chain(dropped).collect();
+        let endpoints = cycle.pool.endpoints().len();
+        let avoided = without(candidates(cycle.request, cycle.view), &has_run, endpoints);
+        if !avoided.is_empty() {
+            let mut last = self.profile_of(run).run(run.profile, *cycle, avoided, rng);
+            last.picked.clear();
+            rest.extend(not_picked(&last, rng));
+        }
+        rest
+    }
+
     /// The load of a request at the first endpoint of each stage.
     pub(super) fn reservations(&self, cycle: &Cycle<'_>, stages: &[Stage<'_>]) -> Few<Reservation> {
         let reservations = stages.iter().filter_map(|stage| {
@@ -139,8 +160,16 @@ impl Pipeline {
     }
 }
 
-/// The endpoints at this port of the ranks' servers, or the rank where the pool has none. Ranks of one server have one, which is listed
-/// once: another attempt would go to the same server.
+/// The endpoints that a run rated and did not pick, best first, equal ones in random order.
+fn not_picked(run: &ProfileRun, rng: &mut dyn Rng) -> Vec<usize> {
+    let rated = run.scored.iter().zip(&run.totals).filter(|(endpoint, _)| !run.picked.contains(endpoint));
+    let (endpoints, totals): (Vec<usize>, Vec<f64>) =
+        rated.map(|(&endpoint, &total)| (endpoint, total)).unzip();
+    MaxScorePicker::of(NonZeroUsize::MAX).pick(&endpoints, &totals, rng)
+}
+
+/// The endpoints at this port of the ranks' servers, or the rank where the pool has none. All ranks of a server share one endpoint, which
+/// is listed once: another attempt would go to the same server.
 fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> Vec<usize> {
     let mut listed = HashSet::new();
     let endpoints = ranks.iter().map(|&rank| {

@@ -1,7 +1,7 @@
 //! Decisions without readings, without a snapshot, and around endpoints that failed.
 
 use core::time::Duration;
-use endpoint_picker::decision::explanation::{Explanation, Verdict};
+use endpoint_picker::decision::explanation::Verdict;
 use endpoint_picker::decision::{Abstention, FailureMode, Outcome};
 use endpoint_picker::input::Exclusion;
 use endpoint_picker::period::Period;
@@ -38,7 +38,7 @@ fn a_decision_without_readings_is_marked_as_stale() {
     for (age, is_stale) in [(Duration::from_secs(10), false), (Duration::from_millis(10_001), true)] {
         fixture.now = NOW + age;
         let decision = fixture.decide(&request);
-        let text = Explanation::of(&decision, &fixture.pipeline, &request, &fixture.view(), NOW).to_string();
+        let text = fixture.pipeline.explain(&decision, &request, &fixture.view(), NOW).to_string();
         assert_eq!(
             (decision.is_stale, text.starts_with("readings are stale; ")),
             (is_stale, is_stale),
@@ -58,7 +58,7 @@ fn an_endpoint_that_failed_a_moment_ago_is_picked_only_when_nothing_else_is_left
     let explanation = {
         let request = Request::default();
         let decision = fixture.decide(&request);
-        Explanation::of(&decision, &fixture.pipeline, &request, &fixture.view(), NOW)
+        fixture.pipeline.explain(&decision, &request, &fixture.view(), NOW)
     };
     assert_eq!(explanation.endpoints[0].verdict, Verdict::Excluded(Exclusion::Avoided));
     let only = fixture.decide(&subset(&["192.168.1.1:8000"]));

@@ -1,9 +1,10 @@
 //! Decisions beside another picker, which acts.
 
-use endpoint_picker::decision::agreement::Agreement;
-use endpoint_picker::decision::other_pick::OtherPick;
+use endpoint_picker::decision::shadow::Agreement;
+use endpoint_picker::decision::shadow::OtherPick;
 use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::headers::Headers;
+use endpoint_picker::pipeline::shadow::Acting;
 use endpoint_picker::pool::load::{Load, Reservation};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
@@ -25,7 +26,7 @@ fn beside(fixture: &mut Fixture, pick: &OtherPick, prompt: &str, priority: i32) 
     let view = fixture.view(&pool);
     let prepared = fixture.pipeline.prepare(&request, &view, NOW);
     let rng = &mut SplitMix64::new(1);
-    let compared = fixture.pipeline.decide_beside_pick(pick, &prepared, &request, &view, NOW, rng);
+    let compared = fixture.pipeline.compare(&prepared, Acting::Other(pick), &view, rng);
     for event in &compared.decision.events {
         fixture.states.apply(event);
     }

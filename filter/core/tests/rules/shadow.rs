@@ -1,8 +1,9 @@
 //! A shadow configuration beside the acting one.
 
 use endpoint_picker::decision::Decision;
-use endpoint_picker::decision::shadow::{Shadow, ShadowDecision};
+use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::headers::Headers;
+use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};

@@ -1,6 +1,6 @@
 //! The steps of a request that another picker has routed: it passes unchanged while the own decision is compared.
 
-use endpoint_picker::decision::agreement::Agreement;
+use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Body, complete};
 

@@ -9,8 +9,8 @@ mod sink;
 mod tokens;
 mod totals;
 
-use endpoint_picker::decision::agreement::Agreement;
 use endpoint_picker::decision::rejection::Code;
+use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, PromptBlocks};
 use endpoint_picker::pool::load::Load;
 

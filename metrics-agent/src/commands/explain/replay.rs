@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use endpoint_picker::decision::explanation::Explanation;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::decision::{Decision, Outcome};
@@ -108,7 +107,7 @@ impl Replay {
         }
         let decided = Request::new(&parsed.body, resolution, headers, request.subset.clone());
         let choice = |decision: Decision, pipeline: &Pipeline, draws| Choice {
-            explanation: Explanation::of(&decision, pipeline, &decided, &self.view(), NOW),
+            explanation: pipeline.explain(&decision, &decided, &self.view(), NOW),
             headers: decision.headers,
             draws,
         };

@@ -1,28 +1,31 @@
-//! Computes what follows from readings alone.
+//! Computes scores that depend on readings only.
 
-use super::{Pipeline, neutral_score};
-use crate::input::PrecomputedScores;
-use crate::input::View;
-use crate::input::ready;
+use super::Pipeline;
+use super::profile::write_scores;
+use crate::input::{PrecomputedScores, View, ready};
 use crate::request::Request;
 
-impl PrecomputedScores {
-    /// Of these endpoints and readings, for the scorers of these pipelines.
-    pub fn new<'p>(view: &View<'_>, pipelines: impl IntoIterator<Item = &'p Pipeline>) -> Self {
-        let mut known = Self { ready: ready(view), scores: Vec::new() };
+impl Pipeline {
+    /// Finds the ready endpoints of this view, and scores them by those scorers of the pipelines that need only readings.
+    pub fn precompute<'p>(
+        view: &View<'_>,
+        pipelines: impl IntoIterator<Item = &'p Self>,
+    ) -> PrecomputedScores {
+        let ready = ready(view);
+        let mut scores: Vec<(u64, Vec<f64>)> = Vec::new();
         let request = Request::default();
         for pipeline in pipelines {
             let cycle = pipeline.cycle(&request, view, view.readings_arrived);
             for (slot, _) in pipeline.profiles.iter().flat_map(|profile| &profile.scorers) {
-                let is_new = known.scores.iter().all(|(key, _)| *key != slot.key);
+                let is_new = scores.iter().all(|(key, _)| *key != slot.key);
                 if is_new && slot.plugin.needs_only_readings() {
-                    let mut scores = vec![0.0; known.ready.len()];
-                    neutral_score::clamped(&*slot.plugin, &cycle.of(slot.key), &known.ready, &mut scores);
-                    known.scores.push((slot.key, scores));
+                    let mut of_scorer = vec![0.0; ready.len()];
+                    write_scores(&*slot.plugin, &cycle.of(slot.key), &ready, &mut of_scorer);
+                    scores.push((slot.key, of_scorer));
                 }
             }
         }
-        known
+        PrecomputedScores { ready, scores }
     }
 }
 
@@ -89,7 +92,7 @@ mod tests {
             let addresses = hint.as_ref().map(|hosts| hosts.iter().map(|n| format!("10.0.0.{n}:8000")).collect::<Vec<_>>());
             let subset = addresses.as_ref().map_or(Subset::All, |list| Subset::from_items(list.iter().map(String::as_str)));
             let request = Request { subset, ..Request::default() };
-            let known = PrecomputedScores::new(&view, [&pipeline]);
+            let known = Pipeline::precompute(&view, [&pipeline]);
             let decide = |precomputed| {
                 let view = View { precomputed, ..view };
                 let decision = pipeline.decide(&request, &view, now, &mut SplitMix64::new(7));
@@ -123,7 +126,7 @@ mod tests {
             precomputed: None,
         };
         let pipeline = Pipeline::default();
-        let known = PrecomputedScores::new(&view, [&pipeline, &pipeline]);
+        let known = Pipeline::precompute(&view, [&pipeline, &pipeline]);
         let scores: Vec<&[f64]> = known.scores.iter().map(|(_, scores)| &scores[..]).collect();
         assert_eq!(known.ready, [0, 2]);
         assert_eq!(scores, [[0.0, 1.0], [0.75, 0.75]]);

@@ -1,0 +1,59 @@
+//! Explains the decisions of a pipeline.
+
+use core::time::Duration;
+
+use super::Pipeline;
+use crate::decision::explanation::{EndpointExplanation, Explanation, Score, Verdict};
+use crate::decision::{Decision, ProfileRun};
+use crate::input::View;
+use crate::input::{Exclusion, exclusion};
+use crate::request::Request;
+
+impl Pipeline {
+    /// Explains a decision of this pipeline for this request and view.
+    pub fn explain(
+        &self,
+        decision: &Decision,
+        request: &Request<'_>,
+        view: &View<'_>,
+        now: Duration,
+    ) -> Explanation {
+        // Without a primary run, the last one is the one that failed.
+        let run = decision.primary_run().or(decision.runs.last());
+        let verdict = |index| match exclusion(request, view, index) {
+            Some(exclusion) => Verdict::Excluded(exclusion),
+            None => match run.map_or(Verdict::Candidate, |run| self.verdict(run, index)) {
+                Verdict::Candidate if view.avoids(index, now) => Verdict::Excluded(Exclusion::Avoided),
+                verdict => verdict,
+            },
+        };
+        let endpoints = view.pool.endpoints().iter().enumerate().map(|(index, endpoint)| {
+            EndpointExplanation { address: endpoint.printed_address().to_owned(), verdict: verdict(index) }
+        });
+        Explanation {
+            endpoints: endpoints.collect(),
+            is_stale: decision.is_stale,
+            picker: run.map(|run| self.profile_of(run).picker.name.to_string()),
+            outcome: decision.outcome.clone(),
+        }
+    }
+
+    /// A candidate's part in a run.
+    fn verdict(&self, run: &ProfileRun, endpoint: usize) -> Verdict {
+        let profile = self.profile_of(run);
+        let dropped = run.dropped.iter().find(|(dropped, _)| *dropped == endpoint);
+        if let Some(filter) = dropped.and_then(|&(_, filter)| profile.filters.get(filter)) {
+            return Verdict::Dropped(filter.name.to_string());
+        }
+        let scored = run.scored.iter().zip(&run.totals).enumerate();
+        let Some((at, (_, &total))) = scored.into_iter().find(|(_, (scored, _))| **scored == endpoint) else {
+            return Verdict::Candidate;
+        };
+        let rows = run.scores.chunks_exact(run.scored.len());
+        let scores = profile.scorers.iter().zip(rows).filter_map(|((slot, weight), row)| {
+            Some(Score { scorer: slot.name.to_string(), score: *row.get(at)?, weight: *weight })
+        });
+        let place = run.picked.iter().position(|&picked| picked == endpoint);
+        Verdict::Scored { scores: scores.collect(), total, place }
+    }
+}

@@ -1,0 +1,142 @@
+//! The steps of a decision around [scheduling](super::schedule): prepare, admit, look up, record.
+
+use core::time::Duration;
+
+use super::{Pipeline, Slot};
+use crate::decision::ProfileRun;
+use crate::decision::rejection::Rejection;
+use crate::few::Few;
+use crate::input::View;
+use crate::input::candidates;
+use crate::input::cycle::{Cycle, NO_READING, Prefix, Session};
+use crate::plugin::{PrefixProducer, Routed, Stage};
+use crate::request::Request;
+use crate::request::prompt::{BlockHashes, block_hashes};
+use crate::rng::Rng;
+use crate::state::prefix::PrefixMatch;
+use crate::state::{Event, PluginState};
+
+/// The part of a decision that follows from a request and the readings alone.
+#[derive(Clone, Debug)]
+pub struct Prepared<'a> {
+    pub(super) request: &'a Request<'a>,
+    pub(super) now: Duration,
+    /// The endpoints that the request may go to.
+    pub(super) candidates: Vec<usize>,
+    /// The prompt's blocks for each prefix producer; empty without a prompt.
+    prompts: Few<PromptHashes>,
+}
+
+/// The prompt's blocks as one prefix producer cuts them.
+#[derive(Clone, Debug)]
+struct PromptHashes {
+    /// The producer's key.
+    producer: u64,
+    /// Tokens in a block.
+    block_size: u32,
+    hashes: BlockHashes,
+}
+
+/// Prefix matches and sessions of one request.
+pub(super) struct Lookup<'a> {
+    prefixes: Few<Prefix<'a>>,
+    sessions: Vec<Session<'a>>,
+}
+
+impl Lookup<'_> {
+    /// The decision in progress with the results of the lookup.
+    pub(super) fn seen_by<'a>(&'a self, cycle: Cycle<'a>) -> Cycle<'a> {
+        Cycle { prefixes: &self.prefixes, sessions: &self.sessions, ..cycle }
+    }
+}
+
+impl Pipeline {
+    /// Prepares the decision for a request with a body. Of the view, only endpoints and readings count.
+    ///
+    /// This part needs neither loads nor the state of plugins. Where those are locked, it comes before the lock, because hashing a
+    /// prompt is a large part of a decision.
+    pub fn prepare<'a>(&self, request: &'a Request<'a>, view: &View<'_>, now: Duration) -> Prepared<'a> {
+        let candidates = candidates(request, view);
+        let readings = self.usable_readings(view, now);
+        let first = candidates.first().and_then(|&first| readings.get(first)).unwrap_or(&NO_READING);
+        let hash = |slot: &Slot<dyn PrefixProducer>| {
+            let block_size = slot.plugin.block_size(first);
+            let max_blocks = slot.plugin.max_blocks(block_size);
+            let hashes = block_hashes(
+                request.prompt?,
+                request.model,
+                request.cache_salt,
+                block_size as usize,
+                max_blocks,
+            );
+            Some(PromptHashes { producer: slot.key, block_size, hashes })
+        };
+        let prompts = self.prefix_producers.iter().filter_map(hash).collect();
+        Prepared { request, now, candidates, prompts }
+    }
+
+    /// Rejects a request that has no candidate, that is sheddable while the pool is saturated, or that an admitter refuses.
+    /// Saturation is checked before the admitters, as in the EPP. With flow control, the request has waited for its capacity already.
+    pub(super) fn admit(
+        &self,
+        cycle: &Cycle<'_>,
+        candidates: &[usize],
+        rng: &mut dyn Rng,
+    ) -> Result<(), Rejection> {
+        if candidates.is_empty() {
+            return Err(Rejection::no_candidates());
+        }
+        let is_sheddable = cycle.request.priority < 0 && self.flow_control.is_none();
+        if is_sheddable && self.detector.plugin.saturation(cycle, candidates, 0) >= 1.0 {
+            return Err(Rejection::shed());
+        }
+        for slot in &self.admitters {
+            let admission = slot.plugin.admit(&cycle.of(slot.key), candidates, rng);
+            admission.map_err(|reason| Rejection::not_admitted(&reason))?;
+        }
+        Ok(())
+    }
+
+    /// The prompt's matches for each prefix producer, and the request's session for each session producer that finds one.
+    pub(super) fn look_up<'a>(&'a self, cycle: &Cycle<'a>, prepared: &Prepared<'_>) -> Lookup<'a> {
+        let prefixes = self.prefix_producers.iter().zip(&prepared.prompts).map(|(slot, prompt)| {
+            let PromptHashes { producer, block_size, ref hashes } = *prompt;
+            let mut matched = vec![0; cycle.pool.endpoints().len()];
+            if let PluginState::Prefixes(index) = cycle.of(producer).state() {
+                for list in hashes.lists() {
+                    index.count_matches(list, &mut matched);
+                }
+            }
+            let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
+            Prefix { producer: &slot.name, matches: PrefixMatch { matched, total, block_size } }
+        });
+        let sessions = self.session_producers.iter().filter_map(|slot| {
+            let id = slot.plugin.session_id(cycle.request.headers)?;
+            Some(Session { producer: &slot.name, id })
+        });
+        Lookup { prefixes: prefixes.collect(), sessions: sessions.collect() }
+    }
+
+    /// Changes of the plugins' states for a request that was routed by the primary one of these stages. `runs` are this pipeline's
+    /// own.
+    pub(super) fn record(
+        &self,
+        cycle: &Cycle<'_>,
+        prepared: &Prepared<'_>,
+        stages: &[Stage<'_>],
+        primary: Option<usize>,
+        runs: &[ProfileRun],
+    ) -> Vec<Event> {
+        let Some(primary) = primary.and_then(|primary| stages.get(primary)) else { return Vec::new() };
+        let mut events = Vec::new();
+        for slot in &self.recorders {
+            let rated = runs.iter().rev().find_map(|run| self.profile_of(run).rated(slot.key, run));
+            let prompt = prepared.prompts.iter().find(|prompt| prompt.producer == slot.key);
+            let hashes = prompt.map(|prompt| &prompt.hashes);
+            let routed = Routed { stages, primary, rated: rated.as_deref(), hashes };
+            let changes = slot.plugin.record(&cycle.of(slot.key), &routed);
+            events.extend(changes.into_iter().map(|change| Event { plugin: slot.key, change }));
+        }
+        events
+    }
+}
