@@ -1,4 +1,4 @@
-//! The saturation of the whole pool, by which flow control lets requests go on.
+//! The saturation of the whole pool, by which flow control dispatches requests.
 
 use core::time::Duration;
 
@@ -14,8 +14,8 @@ impl Pipeline {
         Stages::new(view.pool, candidates(&Request::default(), view))
     }
 
-    /// How saturated these endpoints are, with `pending` requests that go to one of them and are in no load yet. When the agent's
-    /// readings are too old to be used, nothing is known to be saturated: requests go on as without flow control, so that none waits
+    /// The saturation of these endpoints, with `pending` requests that go to one of them and are in no load yet. When the agent's
+    /// readings are too old to be used, nothing counts as saturated: requests are dispatched as without flow control, so that none waits
     /// for an agent that is gone.
     pub fn saturation(
         &self,
@@ -33,7 +33,7 @@ impl Pipeline {
         stages.measure(|endpoints| detector.saturation(&cycle, endpoints, pending))
     }
 
-    /// Until when, inclusively, [`Self::saturation`] is what it is now if no reading changes; `None`: it changes with every request.
+    /// How long [`Self::saturation`] stays valid while no reading changes (inclusive); `None`: it changes with every request.
     pub fn saturation_holds_until(
         &self,
         stages: &Stages,
