@@ -2,22 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
-use hickory_server::Server;
-use hickory_server::net::runtime::Time;
-use hickory_server::proto::op::{Header, HeaderCounts, Metadata, ResponseCode};
-use hickory_server::proto::rr::{RData, Record, RecordType};
-use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
-use hickory_server::zone_handler::MessageResponseBuilder;
+use endpoint_picker_harness::dns::{self, DnsServer, RecordType, ResponseCode};
 use metrics_agent::sources::names::Resolver;
 use tempfile::TempDir;
 use tokio::net::UdpSocket;
-
-/// Seconds for which an answer holds.
-const TTL: u32 = 1;
 
 /// The answers for a name, by the type of the query. Other names do not exist.
 #[derive(Clone, Debug)]
@@ -44,7 +34,7 @@ pub(crate) struct NameServer {
     zone: Zone,
     address: SocketAddr,
     folder: TempDir,
-    _server: Server<Zone>,
+    _server: DnsServer<Zone>,
 }
 
 impl NameServer {
@@ -53,8 +43,7 @@ impl NameServer {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let zone = Zone::default();
-        let mut server = Server::new(zone.clone());
-        server.register_socket(socket);
+        let server = DnsServer::start(socket, zone.clone());
         let folder = tempfile::tempdir().unwrap();
         let resolv_conf = "search other.test test\nnameserver 127.0.0.1\noptions timeout:1 attempts:1\n";
         std::fs::write(folder.path().join("resolv.conf"), resolv_conf).unwrap();
@@ -94,44 +83,17 @@ impl NameServer {
     }
 }
 
-impl Zone {
-    fn reply(&self, name: &str) -> Option<Reply> {
+impl dns::Zone for Zone {
+    const TTL: u32 = 1;
+
+    fn addresses(&self, name: &str, record_type: RecordType) -> Result<Vec<IpAddr>, ResponseCode> {
         let mut state = self.0.lock().unwrap();
         state.queries += 1;
-        state.replies.get(name).cloned()
-    }
-}
-
-#[async_trait]
-impl RequestHandler for Zone {
-    async fn handle_request<R: ResponseHandler, T: Time>(
-        &self,
-        request: &Request,
-        mut response: R,
-    ) -> ResponseInfo {
-        let mut metadata = Metadata::response_from_request(&request.metadata);
-        let info = request.request_info().unwrap();
-        let (name, record_type) = (info.query.name().to_string(), info.query.query_type());
-        let addresses = match self.reply(name.trim_end_matches('.')) {
-            Some(Reply::Addresses(addresses)) => addresses,
-            Some(Reply::FailsForIpv4(addresses)) if record_type == RecordType::AAAA => addresses,
-            Some(Reply::Fails | Reply::FailsForIpv4(_)) => {
-                metadata.response_code = ResponseCode::ServFail;
-                vec![]
-            }
-            None => {
-                metadata.response_code = ResponseCode::NXDomain;
-                vec![]
-            }
-        };
-        let data = addresses.into_iter().map(RData::from).filter(|data| data.record_type() == record_type);
-        let record = |data| Record::from_rdata(info.query.original().name().clone(), TTL, data);
-        let records: Vec<_> = data.map(record).collect();
-        let message =
-            MessageResponseBuilder::from_message_request(request).build(metadata, &records, [], [], []);
-        match response.send_response(message).await {
-            Ok(sent) => sent,
-            Err(_) => Header { metadata, counts: HeaderCounts::default() }.into(),
+        match state.replies.get(name) {
+            Some(Reply::Addresses(addresses)) => Ok(addresses.clone()),
+            Some(Reply::FailsForIpv4(addresses)) if record_type == RecordType::AAAA => Ok(addresses.clone()),
+            Some(Reply::Fails | Reply::FailsForIpv4(_)) => Err(ResponseCode::ServFail),
+            None => Err(ResponseCode::NXDomain),
         }
     }
 }

@@ -7,7 +7,7 @@
 //!   [`endpoint_files`]: the files that list endpoints.
 //! - [`statistics`]: the filter's statistics. [`scripted_agent`]: an agent that serves the snapshots of a test.
 //! - [`configurations`]: configurations of the picker. [`objectives`]: a manifest of an objective whose requests are shed first.
-//! - [`gate`]: a way to a server that can be cut.
+//! - [`gate`]: a way to a server that can be cut. [`dns`]: a name server.
 //! - [`shipped`]: the built filter, the shipped files, and the configuration in the documents.
 //! - [`client`], [`subset_hint`], [`eventually`]: how a test sends requests and waits for an effect.
 //!
@@ -16,6 +16,7 @@
 pub mod client;
 pub mod config;
 pub mod configurations;
+pub mod dns;
 pub mod endpoint_files;
 pub mod eventually;
 mod filter;

@@ -11,8 +11,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::{Value, json};
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ const ENVOY_VERSION: &str = "1.40.0";
 #[derive(Debug)]
 pub struct EnvoyGateway {
     process: Process,
+    run: PathBuf,
 }
 
 impl EnvoyGateway {
@@ -71,12 +73,24 @@ impl EnvoyGateway {
             anyhow::Ok(Ok(()))
         });
         ready.await.map_err(anyhow::Error::msg).context("Envoy Gateway is not ready")??;
-        Ok(Self { process })
+        Ok(Self { process, run: folder.join("run") })
     }
 
     /// Its log and those of its Envoys.
     pub fn log(&self) -> Result<String> {
         self.process.output()
+    }
+
+    /// The admin interfaces of its Envoys, also of those that have ended.
+    pub fn admins(&self) -> Result<Vec<SocketAddr>> {
+        let mut admins = Vec::new();
+        for entry in fs::read_dir(&self.run)? {
+            let file = entry?.path().join("admin-address.txt");
+            admins.extend(
+                fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<SocketAddr>().ok()),
+            );
+        }
+        Ok(admins)
     }
 
     /// The id of its process; its Envoys are below it.

@@ -5,7 +5,7 @@
 use crate::gateway::EnvoyGateway;
 use crate::ground::Ground;
 use crate::token::ProxyToken;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use endpoint_picker_harness::eventually::{eventually, within};
 use endpoint_picker_harness::{Filter, client, tools};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,6 +14,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::process::Command;
 
 /// The name of the pool, and of the release.
 pub const POOL: &str = "chat";
@@ -202,13 +203,7 @@ impl<'a> Installation<'a> {
 
     /// Waits until an agent has taken a report of the proxy, which only the token allows, and checks that it takes none without.
     pub async fn until_reported(&self) {
-        let agents = ListParams::default().labels("app.kubernetes.io/component=agent");
-        let agents = self.pods().await.list(&agents).await.unwrap().items;
-        let urls: Vec<_> = agents
-            .iter()
-            .filter_map(|pod| pod.status.as_ref()?.pod_ip.as_deref())
-            .map(|ip| format!("http://{ip}:9095"))
-            .collect();
+        let urls = self.agents().await;
         eventually("an agent takes the proxy's reports", async || -> Result<()> {
             let mut metrics = String::new();
             for url in &urls {
@@ -226,6 +221,45 @@ impl<'a> Installation<'a> {
             let report = client::http1().post(format!("{url}/v1/pools/{pool}/report")).send().await.unwrap();
             assert_eq!(report.status(), StatusCode::UNAUTHORIZED, "{url}");
         }
+    }
+
+    /// The URLs of the agents.
+    async fn agents(&self) -> Vec<String> {
+        let agents = ListParams::default().labels("app.kubernetes.io/component=agent");
+        let agents = self.pods().await.list(&agents).await.unwrap().items;
+        let addresses = agents.iter().filter_map(|pod| pod.status.as_ref()?.pod_ip.as_deref());
+        addresses.map(|ip| format!("http://{ip}:9095")).collect()
+    }
+
+    /// Waits until `metrics-agent doctor` finds no mistake in the gateway's Envoy, with any of the agents.
+    pub async fn until_doctor_finds_nothing(&self) {
+        for agent in self.agents().await {
+            eventually("doctor finds nothing", async || -> Result<()> {
+                let admin = self.admin().await?.to_string();
+                let mut command = Command::new(tools::metrics_agent()?);
+                command.args(["doctor", "--envoy-admin", &admin, "--agent", &agent]);
+                let output = command.kill_on_drop(true).output().await?;
+                let [text, errors] =
+                    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+                ensure!(output.status.success() && text.ends_with("\nno mistakes found\n"), "{text}{errors}");
+                Ok(())
+            })
+            .await;
+        }
+    }
+
+    /// The admin interface of the Envoy that listens on its port.
+    async fn admin(&self) -> Result<SocketAddr> {
+        for admin in self.ground.gateway().admins()? {
+            let Ok(response) = client::http1().get(format!("http://{admin}/listeners")).send().await else {
+                continue;
+            };
+            let listeners = response.error_for_status()?.text().await?;
+            if listeners.lines().any(|line| line.ends_with(&format!(":{}", self.port))) {
+                return Ok(admin);
+            }
+        }
+        bail!("no Envoy listens on {}", self.port)
     }
 
     /// The conditions of the gateway's objects that do not hold, one a line.

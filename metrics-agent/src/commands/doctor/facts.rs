@@ -51,7 +51,7 @@ impl Facts {
         Self { dump, hosts, statistics: Statistics::default(), agent: AgentFacts::default(), managers }
     }
 
-    /// All pickers, each with its place: those of listeners, and those that routes have in their stead.
+    /// All pickers, each with its place: of listeners, and of routes that replace them.
     pub(crate) fn pickers(&self) -> Vec<(String, &Picker)> {
         let pickers = self.managers.iter().flat_map(|manager| {
             let own = manager.pickers().map(|(filter, picker)| (manager.place_of(filter), picker));

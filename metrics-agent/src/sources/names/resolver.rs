@@ -83,6 +83,7 @@ impl Resolver {
         let builder = Client::builder_with_config(self.adapted(config), TokioRuntimeProvider::default());
         builder.with_options(options).build().map_err(refused)
     }
+
     /// The configuration with the port of the name servers. The host's own domain counts only without search domains, as in libc.
     fn adapted(&self, config: ResolverConfig) -> ResolverConfig {
         let (domain, search, mut servers) = config.into_parts();

@@ -98,7 +98,7 @@ fn statistics_that_envoy_leaves_out() {
         envoy
     };
     for mut envoy in [without(Recorded::wasm()), without(Recorded::native())] {
-        // As those of Istio and Envoy Gateway.
+        // As Istio has one.
         let inclusions = json!({"patterns": [{"prefix": "server"}]});
         envoy.section("bootstrap")["bootstrap"]["stats_config"] =
             json!({"stats_matcher": {"inclusion_list": inclusions}});

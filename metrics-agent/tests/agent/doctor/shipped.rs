@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use endpoint_picker_harness::Filter;
-use endpoint_picker_harness::config::Config;
+use endpoint_picker_harness::config::{Config, examples};
 use serde_json::{Value, json};
 
 use super::fixture::Recorded;
@@ -41,17 +41,10 @@ fn running(document: &Value) -> Recorded {
 
 #[test]
 fn no_shipped_configuration_has_a_mistake() {
-    for path in [
-        "envoy.yaml",
-        "examples/original-dst",
-        "examples/rate-limit-and-tokens",
-        "examples/secured-agent",
-        "examples/spare-agent",
-        "examples/subset",
-        "examples/two-pools",
-    ] {
+    let examples = examples().unwrap().into_iter().map(|name| format!("examples/{name}"));
+    for path in core::iter::once("envoy.yaml".to_owned()).chain(examples) {
         for filter in [Filter::Wasm, Filter::Native] {
-            let mut config = Config::converted(path, filter).unwrap();
+            let mut config = Config::converted(&path, filter).unwrap();
             let report = running(config.document()).diagnose();
             assert!(report.is_ok(), "{path}, {filter}: {report}");
             let has_listener = report.passed().contains(&"a listener has the endpoint picker");

@@ -2,15 +2,8 @@
 
 use super::scheduling::RETRY;
 use anyhow::{Context, Result};
-use async_trait::async_trait;
+use endpoint_picker_harness::dns::{DnsServer, RecordType, ResponseCode, Zone};
 use futures_util::{StreamExt, pin_mut};
-use hickory_server::Server;
-use hickory_server::net::runtime::Time;
-use hickory_server::proto::op::{Header, HeaderCounts, Metadata, ResponseCode};
-use hickory_server::proto::rr::rdata::A;
-use hickory_server::proto::rr::{RData, Record, RecordType};
-use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
-use hickory_server::zone_handler::MessageResponseBuilder;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::{self, store};
@@ -23,8 +16,6 @@ use tokio::net::UdpSocket;
 
 /// The label with the name of the Service.
 const SERVICE: &str = "kubernetes.io/service-name";
-/// Seconds for which an answer may be kept: the default of `CoreDNS` for a cluster's names.
-const TTL: u32 = 5;
 
 type Addresses = BTreeMap<String, BTreeSet<Ipv4Addr>>;
 
@@ -37,8 +28,7 @@ pub(super) async fn serve(client: Client, api_server: SocketAddr) -> Result<impl
     let socket =
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 53)).await.context("bind the port of the DNS server")?;
     let names = Names(Arc::new(RwLock::new(addresses(&[], api_server))));
-    let mut server = Server::new(names.clone());
-    server.register_socket(socket);
+    let server = DnsServer::start(socket, names.clone());
     Ok(async move {
         let _server = server;
         names.follow(client, api_server).await;
@@ -61,46 +51,14 @@ impl Names {
     }
 }
 
-#[async_trait]
-impl RequestHandler for Names {
-    async fn handle_request<R: ResponseHandler, T: Time>(
-        &self,
-        request: &Request,
-        mut response: R,
-    ) -> ResponseInfo {
-        let mut metadata = Metadata::response_from_request(&request.metadata);
-        let mut records = Vec::new();
-        match request.request_info() {
-            Ok(info) => {
-                let name = info.query.name().to_string();
-                let addresses = self.0.read().unwrap_or_else(PoisonError::into_inner);
-                match addresses.get(name.trim_end_matches('.')) {
-                    Some(addresses) if info.query.query_type() == RecordType::A => {
-                        let record = |address: &Ipv4Addr| {
-                            Record::from_rdata(
-                                info.query.original().name().clone(),
-                                TTL,
-                                RData::A(A(*address)),
-                            )
-                        };
-                        records.extend(addresses.iter().map(record));
-                    }
-                    // The name is there, without a record of this type.
-                    Some(_) => {}
-                    None => metadata.response_code = ResponseCode::NXDomain,
-                }
-            }
-            Err(_) => metadata.response_code = ResponseCode::FormErr,
-        }
-        let message =
-            MessageResponseBuilder::from_message_request(request).build(metadata, &records, [], [], []);
-        match response.send_response(message).await {
-            Ok(sent) => sent,
-            Err(reason) => {
-                eprintln!("answer a DNS query: {reason}");
-                Header { metadata, counts: HeaderCounts::default() }.into()
-            }
-        }
+impl Zone for Names {
+    /// The default of `CoreDNS` for a cluster's names.
+    const TTL: u32 = 5;
+
+    fn addresses(&self, name: &str, _: RecordType) -> Result<Vec<IpAddr>, ResponseCode> {
+        let addresses = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let addresses = addresses.get(name).ok_or(ResponseCode::NXDomain)?;
+        Ok(addresses.iter().copied().map(IpAddr::from).collect())
     }
 }
 

@@ -18,6 +18,7 @@ async fn the_wasm_filter_picks_in_the_envoy_of_envoy_gateway() {
     assert_policies(&installation, 4).await;
     assert_picks(&installation).await;
     installation.until_reported().await;
+    installation.until_doctor_finds_nothing().await;
     installation.remove().await;
 }
 
@@ -27,6 +28,7 @@ async fn the_native_module_picks_in_the_envoy_of_envoy_gateway_without_a_patch()
     assert_policies(&installation, 3).await;
     assert_picks(&installation).await;
     installation.until_reported().await;
+    installation.until_doctor_finds_nothing().await;
     installation.remove().await;
 }
 

@@ -72,7 +72,7 @@ async fn a_processor_behind_the_picker_gets_every_byte_of_a_long_body() {
     let stack = builder.start().await;
     forget_requests(&stack);
     processor.take_body_bytes();
-    // Held at once, held in pieces, and streamed after a part has been held.
+    // Held at once, held in chunks, and streamed after a part has been held.
     for size in [KIB, 40 * KIB, 300 * KIB, 3000 * KIB] {
         for chunk in [KIB, 16 * KIB, 100 * KIB].into_iter().filter(|chunk| *chunk <= size) {
             let body = Bytes::from(body(size));
