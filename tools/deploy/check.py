@@ -1,4 +1,4 @@
-"""Checks deploy/ for tools/check-deploy: the chart, its gateways and the images."""
+"""Checks deploy/ for tools/check/deploy: the chart, its gateways and the images."""
 
 import pathlib
 import sys

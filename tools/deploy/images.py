@@ -86,7 +86,7 @@ def check():
     if list(found)[-1] != "agent":
         yield "the last stage is not agent, which a build without a target makes"
 
-    dist = (ROOT / "tools/dist").read_text()
+    dist = (ROOT / "tools/release/dist").read_text()
     version = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
     pinned = {
         "CARGO_ZIGBUILD_VERSION": re.search(r"^zigbuild_version=(\S+)", dist, re.MULTILINE)[1],
@@ -99,7 +99,7 @@ def check():
     context = {line[1:] for line in IGNORED.read_text().splitlines() if line.startswith("!")}
     if context != needed:
         yield f"{IGNORED} lets {sorted(context)} into a build, which reads {sorted(needed)}"
-    images = re.search(r"^targets='(.+)'$", (ROOT / "tools/images").read_text(), re.MULTILINE)[1]
+    images = re.search(r"^targets='(.+)'$", (ROOT / "tools/release/images").read_text(), re.MULTILINE)[1]
     if {image.split(":")[0] for image in images.split()} != set(IMAGES):
-        yield f"tools/images builds {images}"
+        yield f"tools/release/images builds {images}"
     print(f"check-deploy: the Dockerfile has {len(IMAGES)} images as described")

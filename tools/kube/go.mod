@@ -1,4 +1,4 @@
-// The programs of the tests on Kubernetes, built by tools/kube-tools: one module, so that Go compiles once what they share.
+// The programs of the tests on Kubernetes, built by tools/kube/setup: one module, so that Go compiles once what they share.
 module kube
 
 go 1.26.7

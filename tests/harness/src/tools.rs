@@ -39,7 +39,7 @@ pub fn store() -> Result<PathBuf> {
     let programs = ["valkey-server", "redis-server"].into_iter();
     let mut places = programs.flat_map(|program| folders.iter().map(move |folder| folder.join(program)));
     let found = places.find(|path| path.is_file());
-    found.context("no valkey-server or redis-server on PATH: run `tools/debian redis-server`")
+    found.context("no valkey-server or redis-server on PATH: run `tools/setup/debian redis-server`")
 }
 
 /// The metrics agent, from the same build as this program.

@@ -8,7 +8,7 @@
 //! - [`Load`]: requests without a pause, with the pod that answered each.
 //!
 //! `make test-kube` runs the tests of this crate. It installs the programs with `make kube-tools` and gives each test program a network
-//! namespace of its own with `tools/kube-namespace`.
+//! namespace of its own with `tools/kube/namespace`.
 
 pub mod chart;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! The network namespace that `tools/kube-namespace` gives to a test program.
+//! The network namespace that `tools/kube/namespace` gives to a test program.
 
 use anyhow::{Context, Result};
 use std::env;

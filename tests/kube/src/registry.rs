@@ -60,7 +60,7 @@ impl Registry {
 
 fn crane() -> Result<PathBuf> {
     let path = root().join(".tools/bin/crane");
-    ensure!(path.exists(), "no {}: run `tools/crane`", path.display());
+    ensure!(path.exists(), "no {}: run `tools/kube/crane`", path.display());
     Ok(path)
 }
 

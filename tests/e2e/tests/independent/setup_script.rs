@@ -52,8 +52,8 @@ fn found(program: &str) -> PathBuf {
 /// The set-up's scripts in a folder of their own, which has no `.tools`.
 fn fresh_clone() -> TempDir {
     let clone = tempfile::tempdir().unwrap();
-    fs::create_dir(clone.path().join("tools")).unwrap();
-    for script in ["tools/test-setup", "tools/debian"] {
+    fs::create_dir_all(clone.path().join("tools/setup")).unwrap();
+    for script in ["tools/setup/tests", "tools/setup/debian"] {
         symlink(tools::root().join(script), clone.path().join(script)).unwrap();
     }
     clone
@@ -63,7 +63,7 @@ fn fresh_clone() -> TempDir {
 fn a_user_gets_the_one_command_that_installs_the_missing_packages_and_nothing_is_installed() {
     let (machine, clone) = (Machine::new(1000), fresh_clone());
     machine.add("apt-get", "echo apt-get was called; exit 1");
-    let (output, printed) = machine.run(clone.path(), "tools/test-setup", &[]);
+    let (output, printed) = machine.run(clone.path(), "tools/setup/tests", &[]);
     assert!(!output.status.success(), "{printed}");
     let command = "    sudo apt-get install -y --no-install-recommends nodejs npm chromium chromium-driver redis-server systemd prometheus\n";
     assert!(printed.contains(command), "{printed}");
@@ -79,7 +79,7 @@ fn for_root_the_packages_are_installed() {
     let (machine, clone) = (Machine::new(0), fresh_clone());
     machine.add("apt-get", r#"echo "apt-get $*""#);
     let (output, printed) =
-        machine.run(clone.path(), "tools/debian", &["cc", "chromium", "chromedriver", "wrk"]);
+        machine.run(clone.path(), "tools/setup/debian", &["cc", "chromium", "chromedriver", "wrk"]);
     assert!(output.status.success(), "{printed}");
     assert!(printed.contains("apt-get update"), "{printed}");
     let install = "apt-get install -y -qq --no-install-recommends chromium chromium-driver wrk\n";
@@ -89,7 +89,7 @@ fn for_root_the_packages_are_installed() {
 #[test]
 fn without_apt_the_missing_packages_are_named() {
     let (machine, clone) = (Machine::new(0), fresh_clone());
-    let (output, printed) = machine.run(clone.path(), "tools/test-setup", &[]);
+    let (output, printed) = machine.run(clone.path(), "tools/setup/tests", &[]);
     assert!(!output.status.success(), "{printed}");
     assert!(printed.contains("missing programs"), "{printed}");
     assert!(
@@ -104,6 +104,7 @@ fn a_machine_with_all_programs_needs_nothing() {
     for program in ["chromium", "chromedriver"] {
         machine.add(program, "");
     }
-    let (output, printed) = machine.run(clone.path(), "tools/debian", &["cc", "chromium", "chromedriver"]);
+    let (output, printed) =
+        machine.run(clone.path(), "tools/setup/debian", &["cc", "chromium", "chromedriver"]);
     assert!(output.status.success() && printed.is_empty(), "{printed}");
 }

@@ -27,7 +27,7 @@ async fn the_commands_of_the_readme_lead_to_a_picked_request() {
     let [images, install, request] = commands().unwrap();
 
     let built = cluster.shell(&images.replacen("make ", "make --dry-run ", 1)).await.unwrap();
-    assert!(built.contains("tools/images"), "{built}");
+    assert!(built.contains("tools/release/images"), "{built}");
     let registry = Registry::start(cluster.logs()).await.unwrap();
     let image = concat!("inference/endpoint-picker-wasm:", env!("CARGO_PKG_VERSION"));
     registry.push(image, &Filter::Wasm.module().unwrap(), "plugin.wasm").await.unwrap();
@@ -82,7 +82,7 @@ fn commands() -> Result<[String; 3]> {
 
 /// Checks that `make images` builds each image that runs.
 async fn assert_images_are_built(ground: &Ground) -> Result<()> {
-    let script = fs::read_to_string(tools::root().join("tools/images"))?;
+    let script = fs::read_to_string(tools::root().join("tools/release/images"))?;
     let get =
         ["get", "pods", "--namespace=inference", "--output=jsonpath={.items[*].spec.containers[*].image}"];
     let images = ground.cluster().kubectl(get).await?;

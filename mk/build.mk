@@ -1,0 +1,67 @@
+## Build
+
+# The modules that cargo builds, and the paths at which envoy.yaml and the tests expect them.
+filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
+filter       := target/endpoint_picker.wasm
+native_built := $(target_dir)/native/libendpoint_picker_native.so
+native       := target/libendpoint_picker.so
+# Variants for tests and benches: with a request that traps its VM or panics, and one whose workers share nothing.
+trapping     := target/endpoint_picker_trap.wasm
+panicking    := target/libendpoint_picker_trap.so
+alone        := target/endpoint_picker_alone.wasm
+# Another file under the name: an Envoy that runs keeps the one that it has mapped.
+place_native  = cmp -s $(native_built) $(1) || { cp $(native_built) $(1).new && mv $(1).new $(1); }
+
+.PHONY: build
+build: tools $(FILTER) ## Build the filter, the agent and the demo
+	$(CARGO) build $(programs) --bins
+
+.PHONY: wasm
+wasm: tools ## Build the filter as target/endpoint_picker.wasm
+	$(CARGO) build -p endpoint-picker-wasm --target wasm32-wasip1 --profile wasm
+	@mkdir -p target
+	@cmp -s $(filter_built) $(filter) || cp $(filter_built) $(filter)
+
+.PHONY: native
+native: ## Build the filter as a native module, target/libendpoint_picker.so
+	@# Only as a cdylib: with a Rust library beside it cargo optimizes no further than each crate.
+	$(CARGO) rustc -p endpoint-picker-native --lib --crate-type cdylib --profile native
+	@mkdir -p target
+	@$(call place_native,$(native))
+
+.PHONY: native-trap
+native-trap: ## Build the native module with a request that panics, for tests
+	$(CARGO) rustc -p endpoint-picker-native --lib --crate-type cdylib --profile native --features trap
+	@mkdir -p target
+	@$(call place_native,$(panicking))
+
+.PHONY: wasm-trap
+wasm-trap: tools ## Build the filter with a request that traps it, for tests
+	$(CARGO) build -p endpoint-picker-wasm --features trap --target wasm32-wasip1 --profile wasm
+	@cmp -s $(filter_built) $(trapping) || cp $(filter_built) $(trapping)
+
+.PHONY: wasm-alone
+wasm-alone: tools ## Build the filter whose workers share nothing, to measure what sharing costs
+	$(CARGO) build -p endpoint-picker-wasm --features alone --target wasm32-wasip1 --profile wasm
+	@cmp -s $(filter_built) $(alone) || cp $(filter_built) $(alone)
+
+.PHONY: gen
+gen: ## Generate the Rust code of the agent-to-filter schema
+	$(CARGO) run -p endpoint-picker-wire-codegen
+
+.PHONY: tools
+tools: ## Find or install the wasm targets, Envoy and func-e (into .tools/)
+	@tools/setup/build
+
+.PHONY: test-tools
+test-tools: ## Find or install promtool, Starlette, Node.js and Chromium for the tests, or print at once what is missing
+	@tools/setup/tests
+
+.PHONY: kube-tools
+kube-tools: ## Install the API server, etcd, Envoy Gateway, kubectl and helm for test-kube (into .tools/kube; ten minutes, once)
+	@tools/kube/setup
+
+.PHONY: clean
+clean: ## Remove everything built and the kept logs; .tools/ stays
+	$(CARGO) clean
+	rm -rf dist tests/logs

@@ -1,0 +1,54 @@
+## Check
+
+in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-engine -p endpoint-picker-workers -p endpoint-picker-wasm
+
+.PHONY: lint
+lint: tools ## Check the lock file, the format, clippy for host, wasm and fuzz targets, and the types of the page's scripts
+	$(CARGO) metadata --locked --format-version 1 >/dev/null
+	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
+	@# The agent without its client of Kubernetes.
+	$(CARGO) clippy -p metrics-agent --no-default-features -- -D warnings
+	@# Clippy links nothing, so any path spares the build of libFuzzer.
+	cp Cargo.lock fuzz/Cargo.lock
+	CUSTOM_LIBFUZZER_PATH=none/libfuzzer.a $(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir $(target_dir) -- -D warnings
+	@tools/check/page
+
+.PHONY: doc
+doc: tools ## Build the documentation of all crates, private items included; warnings are errors
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' $(CARGO) doc --workspace --no-deps --document-private-items
+
+.PHONY: msrv
+msrv: ## Check the filter and the agent with the oldest supported Rust, which rustup installs
+	@tools/check/msrv
+
+.PHONY: deny
+deny: ## Check the licences and sources of all packages, and that none is banned
+	@tools/check/deny check licenses bans sources
+
+.PHONY: advisories
+advisories: ## Look up known vulnerabilities of all packages (fetches the database of advisories)
+	@tools/check/deny check advisories
+
+.PHONY: check-gen
+check-gen: gen ## Check that the committed code of the schema is current
+	git diff --exit-code -- filter/wire/src/gen
+
+.PHONY: check-imports
+check-imports: wasm ## Check the built filter's host calls against filter/wasm/capabilities.txt and envoy.yaml
+	$(CARGO) test $(programs) --test wasm -- capabilities
+
+.PHONY: check-manifests
+check-manifests: ## Check the objects of Envoy Gateway and Istio in deploy/rendered against the definitions of these projects
+	@tools/check/manifests
+
+.PHONY: check-deploy
+check-deploy: ## Check the Helm chart, that deploy/rendered is current, and the Dockerfile; build the images where a builder is
+	@tools/check/deploy
+
+.PHONY: check-alerts
+check-alerts: test-tools ## Check and test the rules of docs/operate/observability with promtool
+	promtool check rules docs/operate/observability/alerts.yaml docs/operate/observability/epp-names.yaml
+	promtool test rules docs/operate/observability/alerts-test.yaml docs/operate/observability/epp-names-test.yaml
