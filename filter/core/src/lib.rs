@@ -4,7 +4,7 @@
 //! shell (the proxy-wasm filter, a test, a simulation) owns the state, and passes the time and a random number generator, so the same inputs always give the same [`Decision`](decision::Decision).
 //!
 //! The rules are those of the Kubernetes Gateway API Inference Extension's endpoint picker (the EPP), under
-//! its plugin names and parameters; `docs/reference/rules/README.md` lists every deliberate difference.
+//! its plugin names and parameters; `docs/reference/differences.md` lists every deliberate difference.
 //!
 //! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
 

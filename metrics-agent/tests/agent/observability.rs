@@ -1,4 +1,4 @@
-//! The files of docs/operate/observability match the agent's and the filter's metrics.
+//! The files of docs/operate/observability and docs/reference/metrics.md match the agent's and the filter's metrics.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -64,20 +64,22 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
     let dashboard = queries().join("\n");
     let read = |file: &str| fs::read_to_string(docs().join(file)).unwrap();
     let (alerts, tests, readme) = (read("alerts.yaml"), read("alerts-test.yaml"), read("README.md"));
+    let metrics = read("../../reference/metrics.md");
+    let (agents, envoys) = metrics.split_once("\n## Statistics of the filter\n").unwrap();
     // The filter's metrics, whose presence in Envoy the end-to-end tests check. The dashboard and alerts use them.
-    let envoys = read("envoy.md");
-    let envoys = names(&envoys);
+    let envoys = names(envoys);
     let is_envoys = |name: &str| {
         let whole = HISTOGRAM_SUFFIXES.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);
         envoys.contains(whole)
     };
     for (place, text) in [
-        ("dashboard.json", &dashboard),
+        ("dashboard.json", dashboard.as_str()),
         ("alerts.yaml", &alerts),
         ("alerts-test.yaml", &tests),
         ("README.md", &readme),
+        ("metrics.md", agents),
     ] {
-        let reads_envoy = place != "README.md";
+        let reads_envoy = place != "metrics.md";
         let is_known = |name: &str| known.contains(name) || reads_envoy && is_envoys(name);
         let unknown: Vec<_> = names(text).into_iter().filter(|name| !is_known(name)).collect();
         assert!(unknown.is_empty(), "{place} names {unknown:?}; the metrics are {known:?}");
@@ -96,10 +98,10 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
         assert!(unknown.is_empty(), "{place} names {unknown:?}; the metrics are {known:?}");
         assert!(names(text).len() > 5, "{place} names too few metrics");
     }
-    let documented = names(&readme);
+    let documented = names(agents);
     let is_documented = |name: &String| name.ends_with("_bucket") || documented.contains(name.as_str());
     let lacking: Vec<_> = known.iter().filter(|name| !is_documented(name)).collect();
-    assert!(lacking.is_empty(), "README.md lacks {lacking:?}");
+    assert!(lacking.is_empty(), "docs/reference/metrics.md lacks {lacking:?}");
 }
 
 #[test]

@@ -302,14 +302,16 @@ fn parameters_of_the_agents_plugins_are_checked() {
 
 #[test]
 fn every_accepted_type_has_a_section_with_an_example() {
-    let page = include_str!("../../../docs/reference/rules/README.md");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/rules");
+    let pages = std::fs::read_dir(folder).unwrap().map(|page| page.unwrap().path());
+    let pages: String = pages.map(|page| std::fs::read_to_string(page).unwrap()).collect();
     let refusal = refusal(&config("plugins: [{type: magic}]"));
     let (_, types) = refusal.split_once("allowed: ").unwrap();
     let types: Vec<_> = types.split(", ").collect();
     assert!(types.contains(&"file-discovery") && types.contains(&"by-label-selector"), "{types:?}");
     for name in types {
-        let heading = format!("\n### `{name}`\n");
-        let (_, section) = page.split_once(&heading).unwrap_or_else(|| panic!("no section on {name}"));
+        let heading = format!("\n## `{name}`\n");
+        let (_, section) = pages.split_once(&heading).unwrap_or_else(|| panic!("no section on {name}"));
         let section = section.split("\n##").next().unwrap();
         assert!(section.contains("*Example.*"), "no example of {name}");
     }

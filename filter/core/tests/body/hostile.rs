@@ -68,9 +68,10 @@ fn nesting_is_read_to_exactly_the_level_that_the_documents_name() {
     let completed = complete(beginning(127)).unwrap();
     assert!(Body::read_bytes(&completed, Api::Completions, &Options::default()).is_ok());
     assert_eq!(complete(beginning(128)), None);
-    for document in
-        [include_str!("../../../../README.md"), include_str!("../../../../docs/reference/rules/README.md")]
-    {
+    for document in [
+        include_str!("../../../../docs/reference/filter.md"),
+        include_str!("../../../../docs/reference/differences.md"),
+    ] {
         assert!(document.contains("127 levels"));
     }
 }

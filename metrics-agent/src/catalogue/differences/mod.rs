@@ -1,6 +1,6 @@
 //! What changes for a user who comes from the EPP, as far as it can be seen: in the flags of the EPP's process, and in the manifests.
 //!
-//! `docs/reference/rules/README.md` has all differences, also those that hold for every pool.
+//! `docs/reference/differences.md` has all differences, also those that hold for every pool.
 
 mod flags;
 mod pool;

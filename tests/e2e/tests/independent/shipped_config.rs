@@ -33,7 +33,7 @@ async fn every_configuration_in_a_document_works() {
     let snippets = snippets::of_documents().unwrap();
     let places: Vec<_> = snippets.iter().map(|snippet| snippet.at.as_str()).collect();
     for document in
-        ["README.md:", "docs/operate/observability/README.md:", "docs/operate/observability/envoy.md:"]
+        ["docs/install/envoy.md:", "docs/install/from-the-epp.md:", "docs/operate/observability/README.md:"]
     {
         assert!(places.iter().any(|at| at.starts_with(document)), "{document} has none: {places:?}");
     }

@@ -102,9 +102,9 @@ fn the_gateways_remove_the_same_headers() {
 }
 
 #[test]
-fn the_operations_page_lists_each_header_that_a_shipped_listener_removes() {
-    let page = include_str!("../../../../docs/reference/agent.md");
-    let (_, section) = page.split_once("\n### Headers of clients\n").unwrap();
+fn the_security_page_lists_each_header_that_a_shipped_listener_removes() {
+    let page = include_str!("../../../../docs/operate/security.md");
+    let (_, section) = page.split_once("\n## Headers of clients\n").unwrap();
     let section = section.split("\n#").next().unwrap();
     for (file, manager) in listeners() {
         let early = &manager["early_header_mutation_extensions"];

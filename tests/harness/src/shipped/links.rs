@@ -22,6 +22,16 @@ fn every_relative_link_in_a_document_has_its_target() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+#[test]
+fn the_index_has_every_decision() {
+    let folder = tools::root().join("docs/design/decisions");
+    let index = fs::read_to_string(folder.join("README.md")).unwrap();
+    for decision in fs::read_dir(folder).unwrap() {
+        let name = decision.unwrap().file_name().into_string().unwrap();
+        assert!(name == "README.md" || index.contains(&format!("]({name})")), "README.md lacks {name}");
+    }
+}
+
 /// The relative links and images of a document.
 fn targets(text: &str) -> impl Iterator<Item = &str> {
     let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));

@@ -5,13 +5,13 @@
 mod changes;
 mod chart;
 mod envoy_gateway;
+mod envoy_gateway_page;
 mod install;
 mod istio;
 mod membership;
 mod node;
-mod readme;
 mod rendered;
 mod shadow;
 
-/// The namespace `inference`, which README and the manifests of deploy/ name: one test at a time uses it.
+/// The namespace `inference`, which docs/install/envoy-gateway.md and the manifests of deploy/ name: one test at a time uses it.
 static INFERENCE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -1,4 +1,4 @@
-//! The examples of `docs/reference/rules/README.md`.
+//! The examples of `docs/reference/rules`.
 
 mod admission;
 mod filters;
@@ -17,12 +17,24 @@ use serde_json::{Value, json};
 use crate::test;
 use crate::{Fixture, pod, totals};
 
+/// Pages of the rules, one for each role of plugins that decide.
+const PAGES: [&str; 8] = [
+    include_str!("../../../../../docs/reference/rules/scorers.md"),
+    include_str!("../../../../../docs/reference/rules/filters.md"),
+    include_str!("../../../../../docs/reference/rules/saturation.md"),
+    include_str!("../../../../../docs/reference/rules/flow-control.md"),
+    include_str!("../../../../../docs/reference/rules/pickers.md"),
+    include_str!("../../../../../docs/reference/rules/profile-handlers.md"),
+    include_str!("../../../../../docs/reference/rules/producers.md"),
+    include_str!("../../../../../docs/reference/rules/parsers.md"),
+];
+
 #[test]
 fn every_plugin_has_a_section_with_an_example() {
-    let page = include_str!("../../../../../docs/reference/rules/README.md");
     for name in TYPES {
-        let heading = format!("\n### `{name}`\n");
-        let (_, section) = page.split_once(&heading).unwrap_or_else(|| panic!("no section on {name}"));
+        let heading = format!("\n## `{name}`\n");
+        let section = PAGES.iter().find_map(|page| page.split_once(&heading));
+        let (_, section) = section.unwrap_or_else(|| panic!("no section on {name}"));
         let section = section.split("\n##").next().unwrap();
         assert!(section.contains("*Example.*"), "no example of {name}");
     }

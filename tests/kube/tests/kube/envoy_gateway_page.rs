@@ -1,4 +1,4 @@
-//! README's way from an empty cluster with Envoy Gateway to a picked request, with the commands that are written there.
+//! The way from an empty cluster with Envoy Gateway to a picked request, with the commands of docs/install/envoy-gateway.md.
 //!
 //! What differs here, because the cluster has no containers:
 //! - Nothing builds images. The first command is run with `--dry-run`. Programs of the build stand for the images that it names, and crane puts that of the
@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// The registry in README.
+/// The registry in the page.
 const REGISTRY: &str = "registry.example/inference";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commands_of_the_readme_lead_to_a_picked_request() {
+async fn the_commands_of_the_page_lead_to_a_picked_request() {
     let _namespace = INFERENCE.lock().await;
     let ground = Ground::shared().await;
     let cluster = ground.cluster();
@@ -70,10 +70,10 @@ async fn the_commands_of_the_readme_lead_to_a_picked_request() {
     cluster.shell("helm uninstall endpoint-picker --namespace inference --wait").await.unwrap();
 }
 
-/// The commands of README's section about Kubernetes.
+/// The commands of the page's first section.
 fn commands() -> Result<[String; 3]> {
-    let text = fs::read_to_string(tools::root().join("README.md"))?;
-    let (_, section) = text.split_once("\n## On Kubernetes\n").context("no section")?;
+    let text = fs::read_to_string(tools::root().join("docs/install/envoy-gateway.md"))?;
+    let (_, section) = text.split_once("\n## A picked request in three commands\n").context("no section")?;
     let (_, block) = section.split_once("\n```sh\n").context("no commands")?;
     let (block, _) = block.split_once("\n```\n").context("no end of the commands")?;
     let commands: Vec<_> = block.replace("\\\n", " ").lines().map(str::to_owned).collect();
