@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use criterion::{Criterion, criterion_group, criterion_main};
 use endpoint_picker::plugin::Arrival;
 use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
-use endpoint_picker_engine::pool_store::{PoolCopy, PoolStore};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::queue::{Entry, Queue};
+use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
 use endpoint_picker_wire::{FORMAT, v1};
 
 const NOW: Duration = Duration::from_secs(1_000);
@@ -32,8 +32,8 @@ impl PoolStore for Store {
         self.copy.lock().unwrap_or_else(PoisonError::into_inner).read(read)
     }
 
-    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
-        self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).decide(decide)
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+        self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).transact(decide)
     }
 
     fn apply(&mut self, changes: Vec<Change>) {

@@ -3,7 +3,7 @@
 //! The rules ([`endpoint_picker`]) decide about one request at a time and remember nothing. This crate keeps everything that
 //! they need beside the request. It does no I/O and reads no clock, so its tests need no proxy.
 //!
-//! A worker of a proxy has one [`PoolInUse`](pool_in_use::PoolInUse) for each pool: a [store](pool_store::PoolStore) with the newest
+//! A worker of a proxy has one [`WorkerPool`](worker_pool::WorkerPool) for each pool: a [store](worker_pool::store::PoolStore) with the newest
 //! [view](pool_view::PoolView), which never changes and is replaced as a whole, and the [ledger], which changes with every request;
 //! and its own [metrics] and random numbers. For each request it has an
 //! [`Exchange`](exchange::Exchange), which calls the [proxy](proxy::Proxy). With flow control it waits in a [queue] in front of the pool,
@@ -12,22 +12,13 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod agent;
-mod comparison;
 pub mod config;
-pub mod directive;
-mod elsewhere;
-mod error_body;
 pub mod exchange;
 pub mod form;
-pub mod headers;
 pub mod ledger;
-pub mod metadata;
 pub mod metrics;
-mod pool_decision;
-pub mod pool_in_use;
-pub mod pool_store;
 pub mod pool_view;
 pub mod proxy;
 pub mod queue;
 pub mod sharing;
-pub mod snapshot;
+pub mod worker_pool;

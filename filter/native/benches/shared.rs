@@ -16,13 +16,13 @@ use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker_engine::config::Config;
-use endpoint_picker_engine::directive::{Action, AssignedLoad, DecisionKind};
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
-use endpoint_picker_engine::pool_in_use::PoolInUse;
-use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::worker_pool::WorkerPool;
+use endpoint_picker_engine::worker_pool::directive::{Action, AssignedLoad, DecisionKind};
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_native::shared::{SharedPool, SharedStore};
 use endpoint_picker_wire::v1;
 
@@ -52,9 +52,9 @@ impl PoolStore for TimedStore {
         self.store.read(read)
     }
 
-    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
         let start = Instant::now();
-        let result = self.store.decide(decide);
+        let result = self.store.transact(decide);
         self.decisions.push(nanos(start));
         result
     }
@@ -155,7 +155,7 @@ fn decide_all(pool: &Arc<SharedPool>, chats: &[String], first: usize, start: &Ba
     let config = Config::parse(br#"{"pool": "p"}"#).unwrap();
     let store =
         TimedStore { store: SharedStore::new(pool), decisions: Vec::with_capacity(DECISIONS), changes: 0 };
-    let mut worker = PoolInUse::new(config, store, &NoMetrics, Form::Native, first as u64);
+    let mut worker = WorkerPool::new(config, store, &NoMetrics, Form::Native, first as u64);
     let options = worker.view().topology().pipeline.body_options(Headers::default());
     let bodies: Vec<Body<'_>> =
         chats.iter().map(|chat| Body::read(chat, Api::Chat, &options).unwrap()).collect();
@@ -166,7 +166,7 @@ fn decide_all(pool: &Arc<SharedPool>, chats: &[String], first: usize, start: &Ba
     for body in bodies.iter().cycle().skip(first).take(DECISIONS) {
         let request = Request::new(body, resolution, Headers::default(), Subset::default());
         let view = worker.view();
-        let directive = worker.decide(&view, &request, kind, NOW);
+        let directive = worker.route(&view, &request, kind, NOW);
         let Action::Route(route) = directive.action else { panic!("{directive:?}") };
         let ended =
             route.assignment.loads.iter().filter_map(|&AssignedLoad { endpoint, prefill, response }| {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use endpoint_picker_engine::agent::{AgentAnswer, PollOutcome, PollTimes, SnapshotClient};
+use endpoint_picker_engine::pool_view::snapshot;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
-use endpoint_picker_engine::snapshot;
 use endpoint_picker_native::shared::SharedPool;
 use endpoint_picker_wire::{FORMAT, Message, v1};
 

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker::request::packed;
-use endpoint_picker_engine::headers::{DESTINATION, NO_FALLBACK, SCORES};
-use endpoint_picker_engine::metadata::{FALLBACK_KEY, LB, Metadata};
+use endpoint_picker_engine::proxy::headers::{DESTINATION, NO_FALLBACK, SCORES};
+use endpoint_picker_engine::proxy::metadata::{FALLBACK_KEY, LB, Metadata};
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result, Resume};
 use endpoint_picker_wire::endpoint_scores_field;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger};
-use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_wire::v1;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -49,7 +49,7 @@ fn view(hosts: &[u8]) -> Arc<PoolView> {
 
 /// Sends a request to the last endpoint. Returns the endpoint's key.
 fn start(store: &mut SharedStore) -> u64 {
-    store.decide(|view, ledger| {
+    store.transact(|view, ledger| {
         assert!(Arc::ptr_eq(view.pool(), ledger.pool()), "view and ledger have the same endpoints");
         let endpoint = view.pool().endpoints().last().unwrap().key();
         (endpoint, Change::started(endpoint, ONE).into_iter().collect())

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use endpoint_picker_engine::config::Limits;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics};
-use endpoint_picker_engine::pool_in_use::PoolInUse;
 use endpoint_picker_engine::sharing::SharingClient;
+use endpoint_picker_engine::worker_pool::WorkerPool;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::abi::{LocalReply, RequestHandle};
@@ -21,7 +21,7 @@ use crate::metrics::{self, Flusher, Publisher, Series, Sink};
 use crate::shared::{Polls, SharedStore};
 
 /// One pool as one worker uses it.
-pub(crate) type Pool = PoolInUse<SharedStore, Sink>;
+pub(crate) type Pool = WorkerPool<SharedStore, Sink>;
 
 /// Bytes that Envoy may buffer beyond those that the engine holds: the piece with which a body exceeds the limit.
 const BUFFER_MARGIN: u64 = 1 << 20;
@@ -51,7 +51,7 @@ impl Worker {
             limits: engine.limits,
             steering: SteeringKeys::new(*steering, &engine.pool),
             flusher,
-            pool: Mutex::new(PoolInUse::new(engine.clone(), store, &sink, Form::Native, seed)),
+            pool: Mutex::new(WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed)),
             sink,
         }
     }

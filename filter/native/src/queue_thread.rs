@@ -6,7 +6,7 @@ use std::io;
 use std::panic::catch_unwind;
 use std::thread;
 
-use endpoint_picker_engine::pool_store::PoolStore;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 
 use crate::agent::Thread;
 use crate::clock;

@@ -13,10 +13,10 @@ use endpoint_picker_engine::agent::{
 use endpoint_picker_engine::config::{Config, ConfigError};
 use endpoint_picker_engine::exchange::refuse_withheld_body;
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::pool_in_use::{PoolInUse, TopologyChange};
-use endpoint_picker_engine::pool_store::PoolCopy;
+use endpoint_picker_engine::pool_view::snapshot::{self, ReadError};
 use endpoint_picker_engine::proxy::ProxyError;
-use endpoint_picker_engine::snapshot::{self, ReadError};
+use endpoint_picker_engine::worker_pool::store::PoolCopy;
+use endpoint_picker_engine::worker_pool::{TopologyChange, WorkerPool};
 use endpoint_picker_workers::{Lease, Replica, SharedSnapshot, next_worker_number};
 
 use crate::body_watch::BodyWatch;
@@ -27,7 +27,7 @@ use crate::sharing::Sharing;
 const POLL: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Duration::from_secs(10) };
 
 /// The pool that all streams of a VM use.
-pub(crate) type Pool = PoolInUse<PoolCopy<Replica<Envoy>>, Envoy>;
+pub(crate) type Pool = WorkerPool<PoolCopy<Replica<Envoy>>, Envoy>;
 
 /// One VM as a worker.
 pub(crate) struct Worker {
@@ -88,7 +88,7 @@ impl Worker {
             client: SnapshotClient::new(name, POLL),
             sharing: Sharing::new(name, proxy_name.clone(), seed),
             reporter: Reporter::new(name, proxy_name, Form::Wasm, seed),
-            pool: Rc::new(RefCell::new(PoolInUse::new(
+            pool: Rc::new(RefCell::new(WorkerPool::new(
                 config,
                 PoolCopy::new(replica),
                 &Envoy,

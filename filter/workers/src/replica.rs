@@ -171,7 +171,7 @@ impl<S: SharedData> LedgerStore for Replica<S> {
         read(&self.ledger)
     }
 
-    fn decide<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
         // While no other worker appends, reading the log first would find nothing.
         let reads_first = !(self.log.is_quiet() && self.log.is_flushed());
         if reads_first {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use endpoint_picker::pool::Endpoint;
-use endpoint_picker_engine::headers::DESTINATION;
-use endpoint_picker_engine::metadata::{LB, LB_KEYS};
+use endpoint_picker_engine::proxy::headers::DESTINATION;
+use endpoint_picker_engine::proxy::metadata::{LB, LB_KEYS};
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 

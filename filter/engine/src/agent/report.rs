@@ -15,7 +15,7 @@ use super::recent_errors::RecentErrors;
 use crate::form::{Form, VERSION};
 use crate::ledger::Ledger;
 use crate::metrics::Totals;
-use crate::pool_store::PoolStore;
+use crate::worker_pool::store::PoolStore;
 
 /// Time between two reports.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -5,11 +5,11 @@ use core::time::Duration;
 
 use endpoint_picker::pool::{Endpoint, Pool};
 
-use crate::directive::Assignment;
 use crate::ledger::{Change, ChangeKind};
-use crate::pool_store::PoolStore;
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
+use crate::worker_pool::directive::Assignment;
+use crate::worker_pool::store::PoolStore;
 
 /// The server of an answer that begins.
 #[derive(Clone, Copy, Debug)]

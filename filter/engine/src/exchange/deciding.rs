@@ -13,13 +13,13 @@ use endpoint_picker::response::restore::Restore;
 use super::head::RequestHead;
 use super::queue_place::QueuePlace;
 use super::subset_hint;
-use crate::directive::{Action, DecisionKind, Directive};
 use crate::metrics::{Labels, MetricSink, RequestModels};
-use crate::pool_in_use::PoolInUse;
-use crate::pool_store::PoolStore;
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
 use crate::queue::Refusal;
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::directive::{Action, DecisionKind, Directive};
+use crate::worker_pool::store::PoolStore;
 
 /// What is decided for one request.
 pub(super) enum Decided {
@@ -76,7 +76,7 @@ pub(super) struct RenamedBody {
 
 /// Decides for one request.
 pub(super) struct Decider<'a, S, M: MetricSink, P> {
-    pub(super) pool: &'a mut PoolInUse<S, M>,
+    pub(super) pool: &'a mut WorkerPool<S, M>,
     /// The pool's view when the event came.
     pub(super) view: &'a Arc<PoolView>,
     pub(super) proxy: &'a P,
@@ -200,7 +200,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     fn decide(&mut self, request: &Request<'_>, has_body: bool) -> Result<Directive> {
         let now = self.proxy.now()?;
         let kind = DecisionKind { has_body, explain: self.head.explains };
-        let directive = self.pool.decide(self.view, request, kind, now);
+        let directive = self.pool.route(self.view, request, kind, now);
         let metrics = &mut self.pool.metrics;
         metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
         if let Action::Route(route) = &directive.action {

@@ -8,9 +8,9 @@ use endpoint_picker::request::ModelResolution;
 use super::deciding::{Decided, Decider};
 use super::queue_place::Step;
 use crate::metrics::MetricSink;
-use crate::pool_store::PoolStore;
 use crate::proxy::{Proxy, Result};
 use crate::queue::Entry;
+use crate::worker_pool::store::PoolStore;
 
 impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     /// Answers a request of which only the head has arrived, if the queue would turn it away anyway.

@@ -5,17 +5,17 @@ use endpoint_picker::decision::rejection::Rejection;
 use super::head::{RequestHead, RequestOwner};
 use super::steps::{Exchange, Flow, Progress};
 use crate::config::Mode;
-use crate::headers::CONTROL;
 use crate::metrics::MetricSink;
-use crate::pool_in_use::PoolInUse;
-use crate::pool_store::PoolStore;
+use crate::proxy::headers::CONTROL;
 use crate::proxy::{Proxy, ProxyError};
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::store::PoolStore;
 
 impl Exchange {
     /// The request's head has arrived.
     pub fn request_headers<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         end_of_stream: bool,
     ) -> Flow {
@@ -43,7 +43,7 @@ impl Exchange {
     /// The request's body has grown to this many bytes, or has arrived completely.
     pub fn request_body<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         size: usize,
         end_of_stream: bool,
@@ -69,7 +69,7 @@ impl Exchange {
     /// The request's trailers have arrived, and so has its whole body.
     pub fn request_trailers<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
     ) -> Flow {
         if self.shadowed.is_some() {
@@ -89,7 +89,7 @@ impl Exchange {
     /// The head of the answer has arrived.
     pub fn response_headers<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         end_of_stream: bool,
     ) {
@@ -110,7 +110,7 @@ impl Exchange {
     /// A chunk of the answer's body has arrived.
     pub fn response_body<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         end_of_stream: bool,
     ) {
@@ -123,7 +123,7 @@ impl Exchange {
     /// The answer's trailers have arrived.
     pub fn response_trailers<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &impl Proxy,
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
@@ -134,7 +134,7 @@ impl Exchange {
     /// failure mode decides; it loses the headers that only a picker may set.
     pub fn fail<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         error: ProxyError,
     ) -> Flow {
@@ -150,7 +150,7 @@ impl Exchange {
 
     /// The server is done with the request: nothing of it is in flight any more, also if the client has yet to receive the end of the
     /// answer. A client that sends its next request then meets counts without this one. Later calls change nothing.
-    pub fn end<S: PoolStore, M: MetricSink>(&mut self, pool: &mut PoolInUse<S, M>) {
+    pub fn end<S: PoolStore, M: MetricSink>(&mut self, pool: &mut WorkerPool<S, M>) {
         self.assignment.end(&mut pool.store, self.response.served.take());
         self.leave_queue(&pool.store);
     }

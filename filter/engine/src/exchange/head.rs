@@ -5,7 +5,7 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::request::body::{Api, BodyError, opens_tunnel, request_path};
 
 use crate::config::{Explain, Mode};
-use crate::headers::{CONTROL, DESTINATION, OF_ANSWERS};
+use crate::proxy::headers::{CONTROL, DESTINATION, OF_ANSWERS};
 use crate::proxy::{Proxy, Result};
 
 /// The header with the length of a body.

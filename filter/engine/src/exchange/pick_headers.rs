@@ -4,8 +4,8 @@ use core::net::SocketAddr;
 
 use endpoint_picker::headers::Headers;
 
-use crate::comparison::PickAddresses;
-use crate::headers::{DESTINATION, ENCODERS, PREFILLER, RANK};
+use crate::proxy::headers::{DESTINATION, ENCODERS, PREFILLER, RANK};
+use crate::worker_pool::comparison::PickAddresses;
 
 /// Addresses of a list that are read. Each is searched for in the pool, and a client may have written the list.
 const MOST_ADDRESSES: usize = 16;

@@ -6,18 +6,18 @@ use endpoint_picker::decision::rejection::Rejection;
 
 use super::queue_place::Step;
 use super::steps::{Exchange, Flow};
-use crate::headers;
 use crate::metrics::MetricSink;
-use crate::pool_in_use::PoolInUse;
-use crate::pool_store::PoolStore;
+use crate::proxy::headers;
 use crate::proxy::{Proxy, Result};
 use crate::queue::{Refusal, Verdict};
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::store::PoolStore;
 
 impl Exchange {
     /// The queue has resumed the request. `size` are the bytes of its body that have arrived. `None`: there is nothing to do.
     pub fn resumed<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         size: usize,
     ) -> Option<Flow> {
@@ -34,7 +34,7 @@ impl Exchange {
     fn follow<S: PoolStore, M: MetricSink>(
         &mut self,
         verdict: Verdict,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         size: usize,
     ) -> Result<Flow> {
@@ -63,7 +63,7 @@ impl Exchange {
     /// Answers a request that the queue turns away.
     pub(super) fn refuse<S, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         refusal: Refusal,
     ) -> Result<Flow> {

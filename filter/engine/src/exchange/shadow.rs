@@ -9,13 +9,13 @@ use super::pick_headers;
 use super::shadowed_request::ShadowedRequest;
 use super::steps::{Exchange, Flow, Progress};
 use super::subset_hint;
-use crate::comparison::{Comparison, PickAddresses};
 use crate::config::UnreadBody;
-use crate::metadata::Metadata;
 use crate::metrics::{MetricSink, RequestModels};
-use crate::pool_in_use::PoolInUse;
-use crate::pool_store::PoolStore;
+use crate::proxy::metadata::Metadata;
 use crate::proxy::{Proxy, Result};
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::comparison::{Comparison, PickAddresses};
+use crate::worker_pool::store::PoolStore;
 
 /// How much of a body is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Exchange {
     /// The head of a request has arrived.
     pub(super) fn shadow_head<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         has_body: bool,
     ) -> Flow {
@@ -40,7 +40,7 @@ impl Exchange {
     /// A chunk of its body is passing.
     pub(super) fn shadow_chunk<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         is_last: bool,
     ) -> Flow {
@@ -52,7 +52,7 @@ impl Exchange {
     /// Its trailers have arrived, and so has its whole body.
     pub(super) fn shadow_trailers<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
     ) -> Flow {
         let Some(ShadowedRequest { pick, body, .. }) = self.shadowed.take() else { return Flow::Continue };
@@ -63,7 +63,7 @@ impl Exchange {
     /// Requests without a body are not compared: they go to any endpoint.
     fn begin_shadow<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         has_body: bool,
     ) -> Result<()> {
@@ -94,7 +94,7 @@ impl Exchange {
 
     fn read_chunk<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         mut shadowed: ShadowedRequest,
         is_last: bool,
@@ -129,7 +129,7 @@ impl Exchange {
     /// Compares by a body or its beginning. False: the beginning does not have enough.
     fn compare_body<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         pick: &PickAddresses,
         bytes: &[u8],
@@ -166,7 +166,7 @@ impl Exchange {
     /// Compares the other picker's choice with the own decision, and records where the request goes.
     fn compare<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         pick: &PickAddresses,
         body: &Body<'_>,
@@ -200,7 +200,7 @@ impl Exchange {
 }
 
 /// The request goes on, whatever became of the comparison.
-fn pass<S, M: MetricSink>(pool: &PoolInUse<S, M>, result: Result<()>) -> Flow {
+fn pass<S, M: MetricSink>(pool: &WorkerPool<S, M>, result: Result<()>) -> Flow {
     if let Err(error) = result {
         log::warn!("{error}; the request passes, and another picker's choice is not compared");
         pool.metrics.shadow_not_compared.increment();

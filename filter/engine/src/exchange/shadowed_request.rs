@@ -1,6 +1,6 @@
 //! What is kept of a request that another picker has routed, until its own decision can be made.
 
-use crate::comparison::PickAddresses;
+use crate::worker_pool::comparison::PickAddresses;
 
 /// A request whose body is read as it passes.
 #[derive(Debug)]

@@ -12,14 +12,14 @@ use super::response::Response;
 use super::shadowed_request::ShadowedRequest;
 use super::subset_hint;
 use crate::config::{Limits, Mode, UnreadBody};
-use crate::directive::{Action, Assignment, Directive, Route};
-use crate::error_body::error_body;
-use crate::headers;
-use crate::metadata::Metadata;
 use crate::metrics::MetricSink;
-use crate::pool_in_use::PoolInUse;
-use crate::pool_store::PoolStore;
+use crate::proxy::error_body::error_body;
+use crate::proxy::headers;
+use crate::proxy::metadata::Metadata;
 use crate::proxy::{Proxy, Result};
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::directive::{Action, Assignment, Directive, Route};
+use crate::worker_pool::store::PoolStore;
 
 /// The instruction for the proxy after each event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Exchange {
     /// Decides at once for a request without a body, or with one that the decision does not depend on.
     pub(super) fn decide_by_head<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         has_body: bool,
     ) -> Result<Flow> {
@@ -107,7 +107,7 @@ impl Exchange {
 
     pub(super) fn decide_by_whole_body<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
     ) -> Result<Flow> {
         self.place.has_whole_body = true;
@@ -123,7 +123,7 @@ impl Exchange {
     /// Decides by the part of the body that has arrived, if it has enough.
     pub(super) fn decide_by_beginning<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         size: usize,
     ) -> Result<Flow> {
@@ -161,7 +161,7 @@ impl Exchange {
     /// Carries out a decision.
     fn act<S, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         decided: Decided,
     ) -> Result<Flow> {
@@ -237,7 +237,7 @@ impl Exchange {
 
     pub(super) fn begin_answer<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         has_body: bool,
     ) -> Result<()> {
@@ -286,7 +286,7 @@ impl Exchange {
     /// After a refused call, the pool's failure mode decides.
     pub(super) fn settle<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         result: Result<Flow>,
     ) -> Flow {
@@ -299,7 +299,7 @@ impl Exchange {
     /// Carries out what the pool's failure mode decides, as without a snapshot.
     pub(super) fn act_by_failure_mode<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
     ) -> Flow {
         let subset = subset_hint::read(proxy);

@@ -4,11 +4,11 @@ use endpoint_picker::decision::rejection::{Code, Rejection};
 
 use super::head::CONTENT_LENGTH;
 use super::steps::{Exchange, Flow, Progress};
-use crate::error_body::error_body;
 use crate::metrics::MetricSink;
-use crate::pool_in_use::PoolInUse;
-use crate::pool_store::PoolStore;
+use crate::proxy::error_body::error_body;
 use crate::proxy::{Proxy, Result};
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::store::PoolStore;
 
 /// Envoy's response code details when a body exceeds the buffer limit.
 const BUFFER_OVERFLOW: &[u8] = b"request_payload_too_large";
@@ -17,7 +17,7 @@ impl Exchange {
     /// The body of a held request will not arrive. The pool's failure mode decides, as without a snapshot.
     pub fn decide_without_body<S: PoolStore, M: MetricSink>(
         &mut self,
-        pool: &mut PoolInUse<S, M>,
+        pool: &mut WorkerPool<S, M>,
         proxy: &mut impl Proxy,
     ) -> Flow {
         self.act_by_failure_mode(pool, proxy)
@@ -28,7 +28,7 @@ impl Exchange {
     /// chunk comes first, and is not JSON.
     pub(super) fn explain_overflow<S, M: MetricSink>(
         &mut self,
-        pool: &PoolInUse<S, M>,
+        pool: &WorkerPool<S, M>,
         proxy: &mut impl Proxy,
         has_body: bool,
     ) -> Result<()> {
@@ -57,7 +57,7 @@ impl Exchange {
 
 /// Answers a request that is held in vain, outside of its events: only its head could still pass it on.
 pub fn refuse_withheld_body<S: PoolStore, M: MetricSink>(
-    pool: &PoolInUse<S, M>,
+    pool: &WorkerPool<S, M>,
     proxy: &mut impl Proxy,
 ) -> Result<()> {
     let rejection = Rejection {

@@ -37,7 +37,7 @@ impl LedgerStore for LocalLedger {
         read(&self.ledger)
     }
 
-    fn decide<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
         let (result, changes) = decide(&self.ledger);
         self.apply(changes);
         result

@@ -152,7 +152,7 @@ fn a_restart_drops_the_states_of_its_endpoint_once() {
     };
     store.observe(&[reading(100)]);
     let send = |store: &mut LocalLedger| {
-        store.decide(|ledger| {
+        store.transact(|ledger| {
             let mut decision = decide(&pipeline, ledger);
             let changes = changes_of(&mut decision, ledger.pool());
             (decision.prompt.matched, changes)

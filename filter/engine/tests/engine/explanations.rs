@@ -1,6 +1,6 @@
 //! Explanations of decisions, for the access log and for clients with the secret.
 
-use endpoint_picker_engine::headers::{EXPLANATION, LONGEST_VALUE};
+use endpoint_picker_engine::proxy::headers::{EXPLANATION, LONGEST_VALUE};
 use endpoint_picker_wire::v1;
 use serde_json::{Value, json};
 

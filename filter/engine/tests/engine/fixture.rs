@@ -7,10 +7,10 @@ use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::headers::DESTINATION;
-use endpoint_picker_engine::pool_in_use::PoolInUse;
-use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::proxy::headers::DESTINATION;
+use endpoint_picker_engine::worker_pool::WorkerPool;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_wire::{FORMAT, v1};
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ pub(crate) fn snapshot(waiting: &[u64]) -> v1::Snapshot {
 
 /// A pool in use.
 pub(crate) struct Fixture {
-    pub(crate) pool: PoolInUse<QueueingStore, FakeSink>,
+    pub(crate) pool: WorkerPool<QueueingStore, FakeSink>,
     pub(crate) sink: FakeSink,
     /// The number of calls of [`Self::flush`].
     flushes: u32,
@@ -90,7 +90,7 @@ impl Fixture {
         let config = Config::parse(config.to_string().as_bytes()).unwrap();
         let sink = FakeSink::default();
         Self {
-            pool: PoolInUse::new(config, QueueingStore::default(), &sink, Form::Wasm, 1),
+            pool: WorkerPool::new(config, QueueingStore::default(), &sink, Form::Wasm, 1),
             sink,
             flushes: 0,
         }

@@ -1,7 +1,7 @@
 //! Headers that only the picker may set.
 
 use endpoint_picker_engine::exchange::Flow;
-use endpoint_picker_engine::headers::{DESTINATION, EXPLANATION, FALLBACK, SCORES};
+use endpoint_picker_engine::proxy::headers::{DESTINATION, EXPLANATION, FALLBACK, SCORES};
 
 use crate::fixture::{Fixture, TEXT, address, fewest_waiting};
 

@@ -1,6 +1,6 @@
 //! The subset hint in the request's metadata.
 
-use endpoint_picker_engine::headers::FALLBACK;
+use endpoint_picker_engine::proxy::headers::FALLBACK;
 
 use crate::fixture::{Fixture, Request, TEXT, address};
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use endpoint_picker::request::Request;
 use endpoint_picker_engine::config::Config;
-use endpoint_picker_engine::directive::{Action, DecisionKind};
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
-use endpoint_picker_engine::pool_in_use::PoolInUse;
-use endpoint_picker_engine::pool_store::{PoolCopy, PoolStore};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::worker_pool::WorkerPool;
+use endpoint_picker_engine::worker_pool::directive::{Action, DecisionKind};
+use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
 
 use crate::fixture::{START, address, fewest_waiting, snapshot, topology};
 use crate::sink::FakeSink;
@@ -29,11 +29,11 @@ impl PoolStore for LateStore {
         self.copy.read(read)
     }
 
-    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
         if let Some(newer) = self.newer.take() {
             self.copy.adopt(newer);
         }
-        self.copy.decide(decide)
+        self.copy.transact(decide)
     }
 
     fn apply(&mut self, changes: Vec<Change>) {
@@ -55,10 +55,10 @@ fn a_decision_is_by_the_view_that_belongs_to_the_ledger() {
     let mut store = LateStore { copy: PoolCopy::default(), newer: Some(view(&[3, 4, 5], &[9, 9, 0])) };
     store.adopt(view(&[1, 2], &[0, 9]));
     let config = Config::parse(br#"{"pool": "p"}"#).unwrap();
-    let mut pool = PoolInUse::new(config, store, &FakeSink::default(), Form::Wasm, 1);
+    let mut pool = WorkerPool::new(config, store, &FakeSink::default(), Form::Wasm, 1);
     let kind = DecisionKind { has_body: true, explain: true };
     let before = pool.view();
-    let directive = pool.decide(&before, &Request::default(), kind, START);
+    let directive = pool.route(&before, &Request::default(), kind, START);
     let Action::Route(route) = directive.action else { panic!("{directive:?}") };
     assert_eq!(route.address(), address(5));
     let explanation = directive.explanation.unwrap();

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::headers::HeaderList;
-use endpoint_picker_engine::metadata::Metadata;
+use endpoint_picker_engine::proxy::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result, Resume};
 
 /// An answer that the filter sent instead of a server.

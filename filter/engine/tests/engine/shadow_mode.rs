@@ -3,8 +3,8 @@
 use endpoint_picker_engine::agent::Reporter;
 use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::headers::{DESTINATION, EXPLANATION};
 use endpoint_picker_engine::proxy::ProxyError;
+use endpoint_picker_engine::proxy::headers::{DESTINATION, EXPLANATION};
 use endpoint_picker_wire::report::Report;
 use endpoint_picker_wire::{Message, v1};
 use serde_json::{Value, json};

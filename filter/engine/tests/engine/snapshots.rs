@@ -3,11 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker_engine::pool_in_use::TopologyChange;
-use endpoint_picker_engine::pool_store::PoolStore;
+use endpoint_picker_engine::pool_view::snapshot::{self, ReadError};
 use endpoint_picker_engine::pool_view::{PoolView, Topology, TopologyRefusal, Versions};
 use endpoint_picker_engine::proxy::{ProxyError, Result};
-use endpoint_picker_engine::snapshot::{self, ReadError};
+use endpoint_picker_engine::worker_pool::TopologyChange;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_wire::{Message, v1};
 
 use crate::fixture::{Fixture, START, TEXT, address, fewest_waiting, snapshot, topology};

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
-use endpoint_picker_engine::pool_store::{PoolCopy, PoolStore};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::queue::Queue;
+use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
 
 /// A view and a ledger in one place, with a queue in front of them.
 #[derive(Debug, Default)]
@@ -24,8 +24,8 @@ impl PoolStore for QueueingStore {
         self.copy.read(read)
     }
 
-    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
-        self.copy.decide(decide)
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+        self.copy.transact(decide)
     }
 
     fn apply(&mut self, changes: Vec<Change>) {

@@ -8,8 +8,8 @@ use endpoint_picker_engine::agent::{
     TopologyLog,
 };
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::pool_store::PoolStore;
-use endpoint_picker_engine::snapshot;
+use endpoint_picker_engine::pool_view::snapshot;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 
 use super::adoption::Adoption;
 use crate::shared::SharedStore;

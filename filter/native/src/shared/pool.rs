@@ -188,7 +188,7 @@ impl SharedPool {
     }
 
     /// Decides by a view and a ledger of the same endpoints, and applies the changes that follow before anything else is decided.
-    pub(super) fn decide<T>(
+    pub(super) fn transact<T>(
         &self,
         sender: u64,
         mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>),

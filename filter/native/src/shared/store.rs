@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use endpoint_picker_engine::ledger::{Change, Ledger};
-use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::{Imported, OwnChanges, PeerLedger};
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 
 use super::pool::SharedPool;
 
@@ -38,8 +38,8 @@ impl PoolStore for SharedStore {
         self.pool.read(read)
     }
 
-    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
-        self.pool.decide(self.sender, decide)
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+        self.pool.transact(self.sender, decide)
     }
 
     fn apply(&mut self, changes: Vec<Change>) {

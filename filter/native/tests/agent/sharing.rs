@@ -8,7 +8,7 @@ use std::time::Instant;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger};
-use endpoint_picker_engine::pool_store::PoolStore;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_wire::changes::{Changes, Delivery, EndpointLoad, Exchange, Feed, Position};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
-use endpoint_picker_engine::metadata::Metadata;
+use endpoint_picker_engine::proxy::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, REJECTED_DETAILS, Result};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, Bytes, MapType};

@@ -21,7 +21,7 @@ const TWO: Load = Load { requests: 2, tokens: 200 };
 /// Sends a request to the host with the least load. Returns it and how often the decision was made.
 fn decide<S: SharedData>(replica: &mut Replica<S>) -> (u8, u32) {
     let mut times = 0;
-    let host = replica.decide(|ledger: &Ledger| {
+    let host = replica.transact(|ledger: &Ledger| {
         times += 1;
         let least = ledger.loads().iter().enumerate().min_by_key(|(_, load)| load.requests);
         let host = u8::try_from(least.unwrap().0).unwrap() + 1;
@@ -113,7 +113,7 @@ fn a_refusal_without_reading_the_log_is_checked_too() {
     let mut replica = quiet_worker(&memory);
     // Refuses a request unless another one is in flight, and changes nothing.
     let is_refused =
-        |replica: &mut Replica<Memory>| replica.decide(|ledger| (ledger.requests_in_flight() == 0, vec![]));
+        |replica: &mut Replica<Memory>| replica.transact(|ledger| (ledger.requests_in_flight() == 0, vec![]));
     assert!(is_refused(&mut replica));
     assert_eq!(memory.take_calls(), Calls { gets: 1, sets: 0, swaps: 0 });
     decide(&mut other);
@@ -355,7 +355,7 @@ fn send_prompt<S: SharedData>(replica: &mut Replica<S>, pipeline: &Pipeline) -> 
     let options = pipeline.body_options(Headers::default());
     let body = Body::read(&body, Api::Completions, &options).unwrap();
     let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
-    replica.decide(|ledger: &Ledger| {
+    replica.transact(|ledger: &Ledger| {
         let readings = vec![Reading { ready: true, updated: Some(START), ..Reading::default() }; 2];
         let view = ledger.view(&readings, START);
         let mut decision = pipeline.decide(&request, &view, START, &mut SplitMix64::new(1));

@@ -30,7 +30,8 @@ fn a_sheddable_request_in_flight_is_answered_for_one_that_waits() {
     assert_eq!(queueing.fixture.in_flight().iter().sum::<u64>(), 1);
     queueing.end(&mut urgent);
     let report = queueing.fixture.pool.store();
-    let report = endpoint_picker_engine::pool_store::PoolStore::with_queue(report, |queue| queue.report());
+    let report =
+        endpoint_picker_engine::worker_pool::store::PoolStore::with_queue(report, |queue| queue.report());
     assert_eq!(report.flatten().unwrap().evicted, 1);
 }
 

@@ -13,8 +13,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker_engine::exchange::Flow;
-use endpoint_picker_engine::pool_store::PoolStore;
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_wire::v1;
 use serde_json::json;
 

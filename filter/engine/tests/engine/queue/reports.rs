@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use endpoint_picker_engine::agent::Reporter;
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::pool_store::PoolStore;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl, Report};
 use endpoint_picker_wire::{Message, v1};
 

@@ -175,7 +175,7 @@ impl Worker<'_> {
         let body = Body::read(&body, Api::Completions, &options).unwrap();
         let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
         let readings = vec![Reading { ready: true, updated: Some(now), ..Reading::default() }; 4];
-        let reservations = replica.decide(|ledger: &Ledger| {
+        let reservations = replica.transact(|ledger: &Ledger| {
             let mut decision = world.pipeline.decide(&request, &ledger.view(&readings, now), now, rng);
             let mut changes = changes_of(&mut decision, ledger.pool());
             let endpoint = ledger.pool().endpoints()[decision.destination().unwrap()].key();

@@ -1,7 +1,7 @@
 //! Checks of what clients may send.
 
 use endpoint_picker::policy::REWRITE_HEADERS;
-use endpoint_picker_engine::headers::{DESTINATION, EXPLANATION, FALLBACK, SCORES};
+use endpoint_picker_engine::proxy::headers::{DESTINATION, EXPLANATION, FALLBACK, SCORES};
 
 use super::super::facts::Facts;
 use super::super::managers::Manager;

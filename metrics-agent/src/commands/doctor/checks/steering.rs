@@ -1,6 +1,6 @@
 //! Checks of the way from the picker's choice to the host that Envoy connects to.
 
-use endpoint_picker_engine::headers::DESTINATION;
+use endpoint_picker_engine::proxy::headers::DESTINATION;
 
 use super::super::dump::{Cluster, DestinationSource, LB_METADATA};
 use super::super::facts::{Facts, Picking};

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use endpoint_picker_wire::endpoint_scores;
 
-use crate::headers::{DESTINATION, EXPLANATION, FALLBACK, LONGEST_VALUE, NO_FALLBACK, SCORES, SERVED};
+use crate::proxy::headers::{DESTINATION, EXPLANATION, FALLBACK, LONGEST_VALUE, NO_FALLBACK, SCORES, SERVED};
 
 /// The namespace of the metadata that Envoy's balancers read, of requests and of endpoints.
 pub const LB: &str = "envoy.lb";

@@ -22,7 +22,7 @@ pub trait PoolStore {
     ///
     /// When another worker routed a request at the same time, `decide` may be called a second time, and only its second result
     /// counts.
-    fn decide<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T;
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T;
 
     /// Applies changes; with none it costs nothing.
     fn apply(&mut self, changes: Vec<Change>);
@@ -79,9 +79,9 @@ impl<L: LedgerStore> PoolStore for PoolCopy<L> {
         self.ledger.read(read)
     }
 
-    fn decide<T>(&mut self, mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
         let Self { view, ledger } = self;
-        ledger.decide(|ledger| decide(view, ledger))
+        ledger.transact(|ledger| decide(view, ledger))
     }
 
     fn apply(&mut self, changes: Vec<Change>) {

@@ -1,5 +1,9 @@
 //! What the engine needs of the proxy that it runs in.
 
+pub(crate) mod error_body;
+pub mod headers;
+pub mod metadata;
+
 use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -7,7 +11,7 @@ use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
 
-use crate::metadata::Metadata;
+use crate::proxy::metadata::Metadata;
 
 /// A call that the proxy refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

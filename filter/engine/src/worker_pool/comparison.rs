@@ -13,11 +13,11 @@ use endpoint_picker::pipeline::shadow::Acting;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 
-use crate::directive::{Assignment, assigned_loads};
-use crate::headers;
 use crate::ledger::{Change, Ledger, changes_of};
-use crate::pool_decision::Draws;
 use crate::pool_view::PoolView;
+use crate::proxy::headers;
+use crate::worker_pool::decision::Draws;
+use crate::worker_pool::directive::{Assignment, assigned_loads};
 
 /// The addresses that another picker has chosen for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,11 @@
 //! One pool as a worker of a proxy uses it.
 
+pub(crate) mod comparison;
+pub(crate) mod decision;
+pub mod directive;
+mod elsewhere;
+pub mod store;
+
 use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,23 +15,23 @@ use endpoint_picker::period::Period;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 
-use crate::comparison::{Comparison, PickAddresses};
 use crate::config::{Config, Mode};
-use crate::directive::{DecisionKind, Directive};
-use crate::elsewhere::ElsewhereWatch;
 use crate::form::Form;
 use crate::ledger::{Change, Ledger};
 use crate::metrics::{MetricSink, Metrics, Totals};
-use crate::pool_decision::Draws;
-use crate::pool_store::PoolStore;
 use crate::pool_view::PoolView;
+use crate::worker_pool::comparison::{Comparison, PickAddresses};
+use crate::worker_pool::decision::Draws;
+use crate::worker_pool::directive::{DecisionKind, Directive};
+use crate::worker_pool::elsewhere::ElsewhereWatch;
+use crate::worker_pool::store::PoolStore;
 
 /// Time between two flushes of the metrics.
 const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
 /// One pool as one worker uses it: the view and the ledger, and the worker's own metrics and random numbers.
 #[derive(Debug)]
-pub struct PoolInUse<S, M: MetricSink> {
+pub struct WorkerPool<S, M: MetricSink> {
     /// The filter's configuration.
     pub config: Config,
     /// The worker's metrics.
@@ -48,7 +54,7 @@ pub struct TopologyChange {
     pub endpoints: usize,
 }
 
-impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
+impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
     /// The pool of a configuration, before the first snapshot. `seed` is of this worker alone.
     pub fn new(config: Config, store: S, sink: &M, form: Form, seed: u64) -> Self {
         Self {
@@ -98,7 +104,7 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
     }
 
     /// Decides for a request and applies the changes that follow. `view` was the newest one a moment ago.
-    pub fn decide(
+    pub fn route(
         &mut self,
         view: &Arc<PoolView>,
         request: &Request<'_>,
@@ -145,7 +151,7 @@ impl<S: PoolStore, M: MetricSink> PoolInUse<S, M> {
         let mut view = Cow::Borrowed(view);
         let Self { store, draws, .. } = self;
         let mut prepared = prepare(&view);
-        let decided = store.decide(|newest, ledger| {
+        let decided = store.transact(|newest, ledger| {
             if !Arc::ptr_eq(newest, view.as_ref()) {
                 // A snapshot was adopted meanwhile.
                 view = Cow::Owned(Arc::clone(newest));

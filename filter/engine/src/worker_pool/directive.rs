@@ -12,11 +12,11 @@ use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 
-use crate::headers;
-use crate::pool_decision::PoolDecision;
 use crate::pool_view::PoolView;
+use crate::proxy::headers;
+use crate::worker_pool::decision::PoolDecision;
 
-pub use crate::pool_decision::DecisionKind;
+pub use crate::worker_pool::decision::DecisionKind;
 
 /// A decision as a proxy acts on it.
 #[derive(Debug)]

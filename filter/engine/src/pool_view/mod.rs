@@ -1,5 +1,7 @@
 //! The pool as the newest good snapshot describes it, compiled.
 
+pub mod snapshot;
+
 use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
