@@ -2,6 +2,9 @@
 
 use core::time::Duration;
 
+/// Waits in the queue and responses are recent for one to two of these periods.
+pub(in crate::api) const RECENT: Duration = Duration::from_secs(30);
+
 /// A value at two earlier times: the older one is between one and two periods old, unless it is the first.
 #[derive(Clone, Debug)]
 pub(in crate::api) struct Earlier<T> {

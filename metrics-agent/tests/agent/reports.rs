@@ -140,7 +140,6 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     assert_eq!((&proxy["proxy"], &proxy["routed"]), (&"envoy-1".into(), &41.into()));
     assert_eq!((&proxy["version"], &proxy["form"]), (&"1.2.3".into(), &"wasm".into()));
     assert_eq!(proxy["served_elsewhere"], 5);
-    assert_eq!(proxy["served_elsewhere_per_second"], 0.0);
     assert_eq!(proxy["rejected"], serde_json::json!({"429": 5}));
     assert_eq!(proxy["shadow"], serde_json::json!({"agreed": 30, "disagreed": 11}));
 

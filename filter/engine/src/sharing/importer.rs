@@ -149,7 +149,7 @@ impl Importer {
         let mut imported = Vec::new();
         let sender = self.senders.entry(number).or_default();
         let is_live = age < EXPIRY;
-        if message.epoch > sender.epoch {
+        if message.epoch > sender.epoch || is_live && sender.has_begun_again(&message, now) {
             *sender = Sender { epoch: message.epoch, ..Sender::default() };
             imported.push(Imported::Loads { sender: number, loads: Vec::new() });
         }
@@ -226,6 +226,12 @@ impl Sender {
     /// Whether its loads count.
     fn lives(&self, now: Duration) -> bool {
         Period::new(self.heartbeat, EXPIRY).contains(now)
+    }
+
+    /// Whether a live message has no higher numbers than an earlier one whose heartbeat is over. Then the sender's numbers have begun again,
+    /// or another client has sent the earlier one under its name, which must not silence the sender for good.
+    fn has_begun_again(&self, message: &Changes, now: Duration) -> bool {
+        !self.lives(now) && (message.epoch, message.sequence) <= (self.epoch, self.seen.newest())
     }
 
     fn keep_alive(&mut self, heartbeat: Duration, now: Duration) {

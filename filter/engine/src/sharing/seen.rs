@@ -13,6 +13,11 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// The newest number that has arrived; zero: none.
+    pub(super) fn newest(self) -> u64 {
+        self.newest
+    }
+
     /// Notes that a message arrived. Returns whether it is the first time. One that is too old counts as a repetition.
     pub(super) fn insert(&mut self, sequence: u64) -> bool {
         if self.newest == 0 {

@@ -4,8 +4,10 @@ use core::time::Duration;
 
 use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
+use endpoint_picker_wire::Message;
+use endpoint_picker_wire::changes::{Changes, Exchange};
 
-use crate::fixture::{Agent, Decided, NONE, ONE, Proxy, START, TICK, key};
+use crate::fixture::{Agent, Decided, NONE, ONE, Proxy, START, TICK, key, message};
 
 fn change(host: u8, kind: ChangeKind) -> Change {
     Change { endpoint: key(host), kind }
@@ -130,6 +132,32 @@ fn another_worker_of_the_proxy_that_goes_on_replaces_its_loads() {
     one.peer.apply([change(1, ChangeKind::Ended(ONE)), change(2, ChangeKind::Started(ONE))]);
     agent.round(&mut [&mut one, &mut two], START + TICK);
     assert_eq!(two.loads(), [NONE, ONE, NONE]);
+}
+
+#[test]
+fn a_message_with_the_greatest_numbers_silences_the_proxy_of_that_name_until_its_heartbeat_is_over() {
+    for (epoch, sequence) in [(u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
+        let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+        let mut agent = Agent::new(9);
+        let mut now = START;
+        one.peer.apply([change(1, ChangeKind::Started(ONE))]);
+        let exchange = one.exchange(now).unwrap();
+        let feed = agent.take(&exchange, now);
+        one.answer(&feed, now);
+        agent.round(&mut [&mut two], now);
+        assert_eq!(two.loads(), [ONE, NONE, NONE]);
+        let forged = Changes { epoch, sequence, loads: vec![], ..message(&exchange) };
+        let changes = Some(forged.encode_to_vec().into());
+        agent.take(&Exchange { sender: 3, positions: vec![], changes, ..exchange }, now);
+        let mut silent = 0;
+        for _ in 0..200 {
+            now += TICK;
+            agent.round(&mut [&mut one, &mut two], now);
+            silent += u32::from(two.loads() == [NONE; 3]);
+        }
+        assert_eq!(two.loads(), [ONE, NONE, NONE], "{epoch} {sequence}");
+        assert!((1500..2600).contains(&(silent * TICK).as_millis()), "{silent} ticks");
+    }
 }
 
 #[test]

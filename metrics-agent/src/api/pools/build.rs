@@ -177,7 +177,6 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
         age_ms: milliseconds(now.saturating_sub(report.at)),
         routed: report.routed,
         served_elsewhere: report.served_elsewhere,
-        served_elsewhere_per_second: report.served_elsewhere_per_second,
         version: report.version.clone(),
         form: report.form,
         abstained: report.abstained,

@@ -248,8 +248,6 @@ pub struct ProxyStatus {
     /// Routed requests whose first attempt went to a server that was not picked: Envoy does not follow the picks.
     #[serde(default)]
     pub served_elsewhere: u64,
-    /// The same per second, over the last second; absent until there are two reports.
-    pub served_elsewhere_per_second: Option<f64>,
     /// The filter's version; absent: an older filter does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

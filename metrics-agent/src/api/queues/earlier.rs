@@ -6,10 +6,7 @@ use std::collections::BTreeMap;
 use super::report::QueueReport;
 use super::tenants::TenantReport;
 use super::waits::Waits;
-use crate::api::earlier::Earlier;
-
-/// Recent waits are those of between one and two of these periods.
-const PERIOD: Duration = Duration::from_secs(30);
+use crate::api::earlier::{Earlier, RECENT};
 
 /// The waits of a proxy's dispatched requests at earlier times.
 #[derive(Clone, Debug)]
@@ -31,7 +28,7 @@ impl EarlierWaits {
     /// Those to compare the proxy's next report with.
     #[must_use]
     pub(in crate::api) fn next(self, report: &QueueReport, now: Duration) -> Self {
-        Self(self.0.next(PERIOD, now, || Dispatched::of(report)))
+        Self(self.0.next(RECENT, now, || Dispatched::of(report)))
     }
 
     /// The recent waits of a band.

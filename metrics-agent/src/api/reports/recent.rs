@@ -6,14 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 use endpoint_picker_wire::report::{EndpointReport, Report};
 
 use super::error::ReportError;
-use crate::api::earlier::Earlier;
+use crate::api::earlier::{Earlier, RECENT};
 use crate::api::queues::waits::Waits;
 
 /// Rates of requests are over one to two of these periods.
 const RATE_PERIOD: Duration = Duration::from_secs(5);
-
-/// Responses are recent for one to two of these periods, as waits in the queue are.
-const RESPONSE_PERIOD: Duration = Duration::from_secs(30);
 
 /// The counts of one report that are compared with earlier ones.
 #[derive(Clone, Debug)]
@@ -128,7 +125,7 @@ impl EarlierCounts {
     pub(super) fn next(self, counts: &Counts, now: Duration) -> Self {
         Self {
             requests: self.requests.next(RATE_PERIOD, now, || counts.requests.clone()),
-            responses: self.responses.next(RESPONSE_PERIOD, now, || counts.responses.clone()),
+            responses: self.responses.next(RECENT, now, || counts.responses.clone()),
         }
     }
 

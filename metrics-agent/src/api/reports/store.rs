@@ -47,8 +47,6 @@ pub struct ProxyReport {
     pub routed: u64,
     /// Routed requests that Envoy sent to another server at once.
     pub served_elsewhere: u64,
-    /// The same per second since the report before; `None` for the first report.
-    pub served_elsewhere_per_second: Option<f64>,
     /// The filter's version; `None` if it did not report it.
     pub version: Option<String>,
     /// The filter's form; `None` if it did not report one that is known.
@@ -152,10 +150,6 @@ impl Reports {
             at: now,
             routed: report.routed,
             served_elsewhere: report.served_elsewhere,
-            served_elsewhere_per_second: last
-                .and_then(|last| report.served_elsewhere.checked_sub(last.served_elsewhere))
-                .zip(elapsed)
-                .map(|(more, time)| more as f64 / time.as_secs_f64()),
             form: form(report.form()),
             version: Some(report.version).filter(|version| !version.is_empty()),
             abstained: report.abstained,
