@@ -48,7 +48,7 @@
  * @property {string} proxy its `node.id`
  * @property {number} age_ms of its last report
  * @property {number} routed
- * @property {number} [served_elsewhere] of those, requests that Envoy sent to a server that was not picked
+ * @property {number} [served_elsewhere] routed requests that Envoy sent to a server that was not picked
  * @property {string} [version] of the filter
  * @property {"wasm" | "native"} [form] of the filter
  * @property {number} abstained
@@ -57,7 +57,7 @@
  */
 
 /**
- * What all proxies did lately.
+ * The recent traffic of all proxies.
  * @typedef {object} Traffic
  * @property {number | null} routed_per_second
  * @property {number} [served_elsewhere_per_second]
@@ -114,7 +114,7 @@
  * @typedef {object} Unresolved
  * @property {string} name
  * @property {string} host
- * @property {number} addresses those of the last answer, which stay in use
+ * @property {number} addresses of the last answer, which stay in use
  * @property {string} problem
  */
 
@@ -171,7 +171,7 @@ const SERIES = ["waiting", "running", "kv_usage", "in_flight", "picks_per_second
  * @property {{object: string, reasons: string[], earlier_in_force: boolean}[]} objects the first ones
  */
 
-/** @returns {Promise<{version: string, pools: string[], refused: Refused, unknown_pools?: UnknownPool[]}>} */
+/** @returns {Promise<{version: string, pools: string[], refused: Refused}>} */
 export const listPools = () => request("/v1/pools");
 
 /**
@@ -304,7 +304,7 @@ export class Timeline {
   }
 }
 
-// An endpoint that is not ready keeps its last values, which are not those of this moment.
+// An endpoint that is not ready keeps its last values, which are out of date.
 const isRead = (/** @type {Endpoint} */ { state }) => state !== "not_ready";
 
 /**

@@ -31,20 +31,21 @@ export function formatAdapters(lora) {
  */
 export function formatReason({ state, reason, since_ms }) {
   if (state === "ready") return "";
-  return [reason ?? "", since_ms === undefined ? "" : formatAge(since_ms)].filter(Boolean).join(", ");
+  // A number and its unit stay on one line.
+  return [reason ?? "", since_ms === undefined ? "" : formatAge(since_ms).replace(" ", "\u00a0")].filter(Boolean).join(", ");
 }
 
 /**
- * A column shows either a number, by `format`, or what `fill` puts into its cell.
+ * A column shows either a number, by `format`, or a content that `fill` makes.
  * @typedef {object} Column
  * @property {string} label
- * @property {string} [title] what the column shows
- * @property {(endpoint: Endpoint) => string | number | null | undefined} value what the column is sorted by
+ * @property {string} [title] meaning of the column
+ * @property {(endpoint: Endpoint) => string | number | null | undefined} value the sort key
  * @property {(value: number) => string} [format]
  * @property {(cell: HTMLTableCellElement, endpoint: Endpoint) => void} [fill]
  * @property {"sum" | "mean"} [total] how the numbers of a group are combined
  * @property {boolean} [isAlarm] any number above zero stands out
- * @property {Series} [series] drawn beside the number
+ * @property {Series} [series] drawn next to the number
  * @property {number} [minimum] of the drawing's upper end
  * @property {number} [width] in pixels; the one column without it takes the rest
  */
@@ -87,7 +88,7 @@ export function setText(node, text) {
  * @param {K} tag
  * @returns {HTMLElementTagNameMap[K]}
  */
-const child = (cell, tag) => cell.querySelector(tag) ?? cell.appendChild(document.createElement(tag));
+export const child = (cell, tag) => cell.querySelector(tag) ?? cell.appendChild(document.createElement(tag));
 
 /**
  * @param {HTMLTableCellElement} cell
@@ -138,4 +139,14 @@ export function fillNumber(cell, { format, isAlarm = false }, value) {
   cell.classList.toggle("muted", !isNumber || value === 0);
   if (isAlarm) cell.classList.toggle("alarm", isNumber && value > 0);
   setText(cell, isNumber && format ? format(value) : MISSING);
+}
+
+/**
+ * The text of an endpoint that the filter searches.
+ * @param {Endpoint} endpoint
+ */
+export function searchedText({ name, address, state, reason, labels = {}, lora }) {
+  const labelTexts = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+  const adapters = lora ? [...lora.running, ...lora.waiting] : [];
+  return [name, address, STATE_NAMES[state], reason ?? "", ...labelTexts, ...adapters].join("\n").toLowerCase();
 }

@@ -1,5 +1,6 @@
-// The small tables below the endpoints: proxies, what they share, and what is refused.
+// The small tables below the endpoints: proxies, shared changes, refused objects.
 
+import { child, setText } from "/page/columns.js";
 import { formatAge, formatWhole, MISSING } from "/page/formats.js";
 
 /** @import { Proxy, Refused, Sharing, Status } from "/page/agent.js" */
@@ -7,25 +8,34 @@ import { formatAge, formatWhole, MISSING } from "/page/formats.js";
 /** @typedef {{ texts: string[], className?: string, title?: string }} TextRow */
 
 /**
- * A table of texts, in a frame that scrolls sideways.
+ * Shows a table of texts, in a frame that scrolls sideways. Elements stay, and with them scrolling and what the user has selected.
+ * @param {HTMLElement} place
  * @param {string[]} names of the columns
  * @param {TextRow[]} rows
  */
-export function table(names, rows) {
-  const list = document.createElement("table");
-  const head = list.createTHead().insertRow();
-  for (const name of names) head.append(Object.assign(document.createElement("th"), { textContent: name, scope: "col" }));
-  const body = list.createTBody();
-  for (const { texts, className = "", title = "" } of rows) {
-    const row = body.insertRow();
+export function showRows(place, names, rows) {
+  const body = place.querySelector("tbody") ?? emptyTable(place, names);
+  while (body.rows.length > rows.length) body.deleteRow(-1);
+  for (const [index, { texts, className = "", title = "" }] of rows.entries()) {
+    const row = body.rows[index] ?? body.insertRow();
     row.className = className;
     row.title = title;
-    for (const text of texts) row.insertCell().textContent = text;
+    for (const [column, text] of texts.entries()) setText(row.cells[column] ?? row.insertCell(), text);
   }
-  const frame = document.createElement("div");
-  frame.className = "frame";
-  frame.append(list);
-  return frame;
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {string[]} names of the columns
+ */
+function emptyTable(place, names) {
+  const table = document.createElement("table");
+  const head = table.createTHead().insertRow();
+  for (const name of names) head.append(Object.assign(document.createElement("th"), { textContent: name, scope: "col" }));
+  const frame = Object.assign(document.createElement("div"), { className: "frame" });
+  frame.append(table);
+  place.append(frame);
+  return table.createTBody();
 }
 
 /**
@@ -35,8 +45,8 @@ export function table(names, rows) {
  * @param {string[][]} rows
  */
 function showTable(place, title, names, rows) {
-  const heading = Object.assign(document.createElement("h2"), { textContent: title });
-  place.replaceChildren(heading, table(names, rows.map((texts) => ({ texts }))));
+  setText(child(place, "h2"), title);
+  showRows(place, names, rows.map((texts) => ({ texts })));
 }
 
 /** @param {string} proxy */
@@ -75,7 +85,7 @@ export function showUnresolved(place, { unresolved = [] }) {
 }
 
 /**
- * How far behind each proxy is with the changes of others, and the agent with those of other agents.
+ * How far behind each proxy is with the changes of others, and the agent with the changes of other agents.
  * @param {HTMLElement} place
  * @param {Sharing | undefined} sharing
  */

@@ -107,7 +107,7 @@ const CHARTS = [
     columns: (timeline) => [timeline.total("picks_per_second").sum],
   },
   {
-    title: "Waiting in a server", lines: ["mean", "most"], format: formatCount, minimum: 5,
+    title: "Waiting per server", lines: ["mean", "max"], format: formatCount, minimum: 5,
     columns: (timeline) => [timeline.total("waiting").mean, timeline.total("waiting").most],
   },
   {
@@ -115,7 +115,7 @@ const CHARTS = [
     columns: (timeline) => [timeline.total("running").sum, timeline.total("in_flight").sum],
   },
   {
-    title: "KV cache", lines: ["mean", "most"], format: formatShare,
+    title: "KV cache", lines: ["mean", "max"], format: formatShare,
     columns: (timeline) => [timeline.total("kv_usage").mean, timeline.total("kv_usage").most],
   },
 ];
@@ -240,8 +240,7 @@ async function pollPools() {
   let names = [];
   for (;;) {
     try {
-      const list = await listPools();
-      const { version, pools } = list;
+      const { version, pools, ...list } = await listPools();
       refused = list.refused;
       page.version.textContent = `metrics-agent ${version}`;
       showRefused(page.refused, refused);
@@ -281,7 +280,7 @@ for (const [index, button] of [...page.pager.querySelectorAll("button")].entries
   button.addEventListener("click", () => table.turn(index === 0 ? -1 : 1));
 }
 
-// Says that the table goes on to the right, as long as it does.
+// Tells the user of columns that are outside of the frame.
 function showHint() {
   const { scrollLeft, scrollWidth, clientWidth } = page.frame;
   const isCut = scrollLeft + clientWidth < scrollWidth - 1;

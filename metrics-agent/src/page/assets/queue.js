@@ -2,7 +2,7 @@
 
 import { panel } from "/page/charts.js";
 import { formatCount, formatShare, formatTime, formatWhole, MISSING } from "/page/formats.js";
-import { table } from "/page/lists.js";
+import { showRows } from "/page/lists.js";
 
 /** @import { Band, Status, Tenant, Timeline, Waits } from "/page/agent.js" */
 /** @import { Chart } from "/page/charts.js" */
@@ -10,7 +10,7 @@ import { table } from "/page/lists.js";
 /** The end of most waits; the others are listed. */
 const DISPATCHED = "Dispatched";
 
-/** Priorities that the chart shows: those of which most wait now. */
+/** Priorities that the chart shows: the ones with most requests now. */
 const MAX_LINES = 6;
 
 const HEAD = ["Priority", "Queued", "Full", "Wait p50", "p90", "p99", "Dispatched", "Other ends"];
@@ -62,7 +62,7 @@ export class QueueView {
       { texts: cells(band) },
       ...(band.tenants ?? []).map((tenant) => ({ texts: tenantCells(tenant), className: "tenant", title: tenant.fairness_id })),
     ]);
-    this.#list.replaceChildren(table(HEAD, rows));
+    showRows(this.#list, HEAD, rows);
     this.#draw(queue.bands, timeline);
   }
 

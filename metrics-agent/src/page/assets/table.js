@@ -1,6 +1,6 @@
 // The table of endpoints: sorted, filtered, grouped by a label, in pages.
 
-import { COLUMNS, STATE_NAMES } from "/page/columns.js";
+import { COLUMNS, searchedText } from "/page/columns.js";
 import { formatWhole } from "/page/formats.js";
 import { EndpointRow, GroupRow } from "/page/rows.js";
 
@@ -235,7 +235,7 @@ export class Table {
   #matches(endpoint) {
     if (this.#state !== null && endpoint.state !== this.#state) return false;
     if (this.#words.length === 0) return true;
-    const text = searched(endpoint);
+    const text = searchedText(endpoint);
     return this.#words.every((word) => text.includes(word));
   }
 
@@ -391,14 +391,4 @@ export class Table {
       this.#arrange();
     }
   }
-}
-
-/**
- * The text of an endpoint that the filter searches.
- * @param {Endpoint} endpoint
- */
-function searched({ name, address, state, reason, labels = {}, lora }) {
-  const labelTexts = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
-  const adapters = lora ? [...lora.running, ...lora.waiting] : [];
-  return [name, address, STATE_NAMES[state], reason ?? "", ...labelTexts, ...adapters].join("\n").toLowerCase();
 }

@@ -1,6 +1,7 @@
 // The first line of the page: what clients feel, and what is wrong.
 
 import { sum } from "/page/agent.js";
+import { setText } from "/page/columns.js";
 import { formatAge, formatRate, formatTime, formatWhole, MISSING } from "/page/formats.js";
 import { filterName } from "/page/lists.js";
 
@@ -63,8 +64,8 @@ function responseTiles({ traffic }) {
   const hits = traffic?.prefix_hits;
   return [
     {
-      name: "First token", value: times ? formatTime(times.p50) : MISSING, note: times ? `p95 ${formatTime(times.p95)}` : "",
-      title: "Median of streamed responses in the last minute, from the choice of the endpoint on",
+      name: "First token, p50", value: times ? formatTime(times.p50) : MISSING, note: times ? `p95 ${formatTime(times.p95)}` : "",
+      title: "Streamed responses in the last minute, from the choice of the endpoint on",
     },
     {
       name: "Prefix hits", value: typeof hits === "number" ? formatExactShare(hits) : MISSING,
@@ -123,7 +124,7 @@ function faultTiles({ traffic, proxies, unknown_pools = [] }, refused) {
   }];
   /** @type {Tile[]} */
   const unknown = unknown_pools.map(({ pool, requests, age_ms }) => ({
-    name: "Unknown pool asked for", value: pool, note: `${formatWhole(requests)} requests, ${formatAge(age_ms)} ago`, level: "bad",
+    name: "Unknown pool", value: formatWhole(requests), note: `polls of ${pool}, ${formatAge(age_ms)} ago`, level: "bad",
     title: "The pool in the configuration of a filter is not one of this agent",
   }));
   /** @type {Tile[]} */
@@ -141,13 +142,20 @@ export function showTiles(place, status, refused) {
     ...faultTiles(status, refused), ...requestTiles(status), proxyTile(status.proxies), ...responseTiles(status),
     endpointTile(status), ...queueTile(status), ...shadowTile(status.proxies),
   ];
-  place.replaceChildren(...tiles.map(({ name, value, note, level, title }) => {
-    const tile = document.createElement("div");
-    if (level) tile.dataset.level = level;
-    if (title) tile.title = title;
-    const number = Object.assign(document.createElement("dd"), { textContent: value });
-    if (note) number.append(" ", Object.assign(document.createElement("small"), { textContent: note }));
-    tile.append(Object.assign(document.createElement("dt"), { textContent: name }), number);
-    return tile;
-  }));
+  // The elements stay, because a browser closes the tooltip of a removed one.
+  while (place.children.length > tiles.length) place.lastElementChild?.remove();
+  for (const [index, { name, value, note = "", level = "", title = "" }] of tiles.entries()) {
+    const tile = /** @type {HTMLElement} */ (place.children[index] ?? place.appendChild(emptyTile()));
+    tile.dataset.level = level;
+    tile.title = title;
+    for (const [line, text] of [name, value, note].entries()) setText(/** @type {Element} */ (tile.children[line]), text);
+  }
+}
+
+/** A name, its value and a note. */
+function emptyTile() {
+  const tile = document.createElement("div");
+  const note = Object.assign(document.createElement("dd"), { className: "note" });
+  tile.append(document.createElement("dt"), document.createElement("dd"), note);
+  return tile;
 }

@@ -83,6 +83,12 @@ impl Browser {
         Ok(self.page.goto(&format!("http://{agent}/")).await?)
     }
 
+    /// Runs a script in every page that is opened from now on, before the page's own scripts.
+    pub async fn run_before_scripts(&self, script: &str) -> Result<()> {
+        let parameters = json!({"source": script});
+        self.command("Page.addScriptToEvaluateOnNewDocument", parameters).await.map(drop)
+    }
+
     /// The value of a JavaScript expression.
     pub async fn evaluate<T: serde::de::DeserializeOwned>(&self, expression: &str) -> Result<T> {
         let value = self.page.execute(&format!("return {expression};"), vec![]).await?;

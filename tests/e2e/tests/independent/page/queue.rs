@@ -1,13 +1,11 @@
 //! The queue of flow control.
 
+use super::send_report;
 use anyhow::ensure;
-use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::program::{Agent, Browser, Scheme};
 use endpoint_picker_model_server::ModelServer;
 use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl, Report};
-use endpoint_picker_wire::{Message, REPORT_FORMAT};
-use reqwest::StatusCode;
 use tempfile::TempDir;
 
 fn queue(waiting: u64, dispatched: u64) -> FlowControl {
@@ -55,22 +53,13 @@ async fn the_page_shows_the_queue_of_each_band_and_nothing_without_one() {
     let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
     let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
     browser.open(agent.address()).await.unwrap();
-    // A proxy is forgotten when it has not reported for a while.
     let shows = async |what: &str,
                        flow_control: &dyn Fn() -> Option<FlowControl>,
                        fact: &str,
                        rows: &[&str]| {
         eventually(what, async || {
-            let report = Report {
-                format: REPORT_FORMAT,
-                proxy: "envoy".to_owned(),
-                flow_control: flow_control(),
-                ..Report::default()
-            };
-            let url = format!("http://{}/v1/pools/default/report", agent.address());
-            let report = client::http1().post(url).body(report.encode_to_vec());
-            let answer = report.header("content-type", "application/x-protobuf").send().await?;
-            ensure!(answer.status() == StatusCode::NO_CONTENT, "{}", answer.status());
+            let proxy = "envoy".to_owned();
+            send_report(&agent, Report { proxy, flow_control: flow_control(), ..Report::default() }).await;
             let texts = |selector: &str| format!("[...document.querySelectorAll('{selector}')].map(it => it.innerText.trim().split(/\\s+/).join(' '))");
             let shown = browser.evaluate::<Vec<String>>(&texts("#queue tbody tr")).await?;
             let facts = browser.evaluate::<Vec<String>>(&texts("#summary div")).await?;
