@@ -28,7 +28,7 @@ pub enum Api {
     ModelOnly,
     /// OpenAI audio and edits of images, whose bodies are forms or JSON; only the model is read.
     Upload,
-    /// `/invocations`, as on Amazon's platform for models, whose bodies are those of a chat, of completions, of embeddings, or others.
+    /// `/invocations`, as on Amazon's platform for models, whose bodies are chats, completions, embeddings, or others.
     Invocations,
     /// vLLM's own generation from token ids.
     Generate,

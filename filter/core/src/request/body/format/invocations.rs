@@ -1,10 +1,10 @@
-//! `/invocations`, the one path of a server on Amazon's platform for models: the body is that of a chat, of completions, of embeddings,
-//! or of another API.
+//! `/invocations`, the only path of a server on Amazon's platform for models: its bodies are chats, completions, embeddings, or of another
+//! API.
 
 use serde::de::{MapAccess, SeqAccess};
 
 use super::{chat, completions, model_only};
-use crate::json::{self, Pass, Reader, Str, key, pass_array, value};
+use crate::json::{self, Reader, Str, key, pass_array, value};
 use crate::request::body::{Api, Body, BodyError, Options, read_parts};
 
 /// Reads a body as that of the API which its fields name. One that breaks a rule of this API may be of another: then it has no prompt.
@@ -13,17 +13,19 @@ pub(in crate::request::body) fn read<'a>(
     options: &Options<'_>,
 ) -> Result<Body<'a>, BodyError> {
     let api = Api::Invocations;
-    let (body, prompt) = match json::read(text, Top) {
-        Ok(Kind::Chat) => read_parts::<chat::Chat<'_>>(text, api, options),
-        Ok(Kind::Completions) => read_parts::<completions::Completions<'_>>(text, api, options),
-        Ok(Kind::Embeddings) => read_parts::<completions::Embeddings<'_>>(text, api, options),
-        Ok(Kind::Other) | Err(_) => read_parts::<model_only::ModelOnly>(text, api, options),
+    let kind =
+        json::read(text, Top).map_err(|error| BodyError::NotAnObject { api, cause: error.to_string() })?;
+    let (body, prompt) = match kind {
+        Kind::Chat => read_parts::<chat::Chat<'_>>(text, api, options),
+        Kind::Completions => read_parts::<completions::Completions<'_>>(text, api, options),
+        Kind::Embeddings => read_parts::<completions::Embeddings<'_>>(text, api, options),
+        Kind::Other => read_parts::<model_only::ModelOnly>(text, api, options),
     }?;
     Ok(Body { prompt: prompt.unwrap_or_default(), ..body })
 }
 
 /// The API of a body; of several, that which vLLM tries first.
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Other,
     Embeddings,
@@ -44,32 +46,25 @@ impl<'a> Reader<'a> for Top {
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Kind, A::Error> {
         let mut found = Kind::Other;
         while let Some(name) = key(&mut object)? {
-            let kind = match &*name {
-                "messages" => value(&mut object, Given { string: Kind::Other, array: Kind::Chat })?,
-                "prompt" => {
-                    value(&mut object, Given { string: Kind::Completions, array: Kind::Completions })?
-                }
-                "input" => value(&mut object, Given { string: Kind::Embeddings, array: Kind::Embeddings })?,
-                _ => {
-                    value(&mut object, Pass)?;
-                    continue;
-                }
+            let field = match &*name {
+                "messages" => Field { if_string: Kind::Other, if_array: Kind::Chat },
+                "prompt" => Field { if_string: Kind::Completions, if_array: Kind::Completions },
+                "input" => Field { if_string: Kind::Embeddings, if_array: Kind::Embeddings },
+                _ => Field { if_string: Kind::Other, if_array: Kind::Other },
             };
-            if kind > found {
-                found = kind;
-            }
+            found = found.max(value(&mut object, field)?);
         }
         Ok(found)
     }
 }
 
-/// The kind of a body with this field, by the type of its value.
-struct Given {
-    string: Kind,
-    array: Kind,
+/// The kind of a body with a field, by the type of its value.
+struct Field {
+    if_string: Kind,
+    if_array: Kind,
 }
 
-impl<'a> Reader<'a> for Given {
+impl<'a> Reader<'a> for Field {
     type Value = Kind;
 
     fn other(self) -> Kind {
@@ -77,11 +72,11 @@ impl<'a> Reader<'a> for Given {
     }
 
     fn string(self, _: Str<'a, '_>) -> Kind {
-        self.string
+        self.if_string
     }
 
     fn array<A: SeqAccess<'a>>(self, array: A) -> Result<Kind, A::Error> {
         pass_array(array)?;
-        Ok(self.array)
+        Ok(self.if_array)
     }
 }
