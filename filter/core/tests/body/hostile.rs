@@ -4,19 +4,7 @@ use endpoint_picker::request::body::{Api, Body, BodyError, Options, complete};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{read, refusal, text};
-
-const APIS: [(Api, &str); 9] = [
-    (Api::Chat, r#""messages":[{"role":"user","content":"hi"}]"#),
-    (Api::Completions, r#""prompt":"hi""#),
-    (Api::Embeddings, r#""input":"hi""#),
-    (Api::Responses, r#""input":"hi""#),
-    (Api::Conversations, r#""items":[{"role":"user"}]"#),
-    (Api::Images, r#""prompt":"hi""#),
-    (Api::Messages, r#""messages":[{"role":"user","content":"hi"}]"#),
-    (Api::Generate, r#""token_ids":[1]"#),
-    (Api::SglangGenerate, r#""input_ids":[1]"#),
-];
+use crate::{APIS, read, refusal, text};
 
 fn too_deep(api: Api, json: &str) {
     let message = refusal(api, json);
@@ -44,7 +32,7 @@ fn deep_nesting_is_refused_wherever_it_stands() {
         "documents",
         "instructions",
     ];
-    for (api, required) in APIS {
+    for (api, _, required) in APIS {
         for (open, close) in [("[", "]"), (r#"{"a":"#, "}"), (r#"[{"content":"#, "}]")] {
             let nested = open.repeat(10_000) + "1" + &close.repeat(10_000);
             too_deep(api, &nested);
@@ -105,7 +93,7 @@ fn a_value_that_is_kept_as_it_is_has_the_limits_of_any_other() {
 #[test]
 fn nesting_below_the_limit_is_read() {
     let nested = "[".repeat(120) + &"]".repeat(120);
-    for (api, required) in APIS {
+    for (api, _, required) in APIS {
         assert!(read(api, &format!(r#"{{{required},"unknown":{nested}}}"#)).is_ok(), "{api:?}");
     }
     let json = format!(r#"{{"messages":[{{}}],"tools":[{nested}]}}"#);

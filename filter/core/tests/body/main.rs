@@ -27,6 +27,19 @@ pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 use endpoint_picker::request::body::{Api, Body, BodyError, Options};
 use endpoint_picker::request::prompt::{Piece, Prompt};
 
+/// The APIs with a prompt: each with one of its paths, and the fields that its bodies must have.
+pub(crate) const APIS: [(Api, &str, &str); 9] = [
+    (Api::Chat, "/v1/chat/completions", r#""messages":[{"role":"user","content":"hi"}]"#),
+    (Api::Completions, "/v1/completions", r#""prompt":"hi""#),
+    (Api::Embeddings, "/v1/embeddings", r#""input":"hi""#),
+    (Api::Responses, "/v1/responses", r#""input":"hi""#),
+    (Api::Conversations, "/v1/conversations", r#""items":[{"role":"user"}]"#),
+    (Api::Images, "/v1/images/generations", r#""prompt":"hi""#),
+    (Api::Messages, "/v1/messages", r#""messages":[{"role":"user","content":"hi"}]"#),
+    (Api::Generate, "/inference/v1/generate", r#""token_ids":[1]"#),
+    (Api::SglangGenerate, "/generate", r#""input_ids":[1]"#),
+];
+
 pub(crate) fn read(api: Api, json: &str) -> Result<Body<'_>, BodyError> {
     Body::read(json, api, &Options::default())
 }

@@ -3,27 +3,20 @@
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::request::body::{Api, Parser, Parsers, opens_tunnel, request_path};
 
+use crate::APIS;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
 
 #[test]
 fn each_claimed_path_has_its_api() {
     let parsers = Parsers::new(&[Parser::OpenAi, Parser::Anthropic, Parser::VllmHttp, Parser::SglangHttp]);
-    for (path, api) in [
-        ("/v1/chat/completions", Api::Chat),
+    let others = [
         ("/v1/chat/completions/render", Api::Chat),
-        ("/v1/completions", Api::Completions),
         ("/v1/completions/render", Api::Completions),
-        ("/v1/embeddings", Api::Embeddings),
-        ("/v1/responses", Api::Responses),
-        ("/v1/conversations", Api::Conversations),
-        ("/v1/images/generations", Api::Images),
-        ("/v1/messages", Api::Messages),
         ("/v1/messages/count_tokens", Api::CountTokens),
-        ("/inference/v1/generate", Api::Generate),
-        ("/generate", Api::SglangGenerate),
         ("/projects/p/endpoints/e/chat/completions", Api::Chat),
-    ] {
+    ];
+    for (path, api) in APIS.iter().map(|&(api, path, _)| (path, api)).chain(others) {
         assert_eq!(parsers.api(path), Ok(api), "{path}");
     }
 }

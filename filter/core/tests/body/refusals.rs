@@ -4,7 +4,7 @@ use endpoint_picker::request::body::Api;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{read, refusal};
+use crate::{APIS, read, refusal};
 
 const CHAT: &str = "invalid chat completions request: must have valid messages field";
 const COMPLETIONS: &str = "invalid completions request: must have prompt field";
@@ -209,6 +209,20 @@ fn the_other_parsers_name_the_field_at_fault() {
         ),
     ] {
         assert_eq!(refusal(api, body), message, "{body}");
+    }
+}
+
+#[test]
+fn a_body_without_the_fields_of_its_api_is_refused() {
+    for &api in Api::ALL {
+        let sample = APIS.iter().find(|(sampled, ..)| *sampled == api);
+        match sample {
+            Some((_, _, required)) => {
+                assert!(read(api, &format!("{{{required}}}")).is_ok(), "{api:?}");
+                assert!(read(api, "{}").is_err(), "{api:?}");
+            }
+            None => assert!(read(api, "{}").is_ok(), "{api:?} has no row in the table of APIs"),
+        }
     }
 }
 

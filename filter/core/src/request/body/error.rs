@@ -80,59 +80,17 @@ impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoParser { path } => write!(f, "no parser registered matching path suffix for: {path}"),
-            Self::UnsupportedPath { api: Api::Messages | Api::CountTokens, path } => {
-                write!(f, "unsupported API endpoint: {path}")
-            }
-            Self::UnsupportedPath { path, .. } => write!(f, "unsupported path: {path}"),
+            Self::UnsupportedPath { api, path } => write!(f, "{}: {path}", api.rules().not_served),
             Self::NotUtf8 { offset } => {
                 write!(f, "request body is not UTF-8: invalid byte at offset {offset}")
             }
             Self::NotAForm { cause } => write!(f, "the form cannot be read: {cause}"),
-            Self::NotAnObject { api, cause } => match api {
-                Api::Messages => write!(f, "error unmarshaling request body: {cause}"),
-                Api::Generate => f.write_str(cause),
-                Api::SglangGenerate => write!(f, "invalid generate request: {cause}"),
-                Api::Chat
-                | Api::Completions
-                | Api::Embeddings
-                | Api::Responses
-                | Api::Conversations
-                | Api::Images
-                | Api::CountTokens
-                | Api::ModelOnly
-                | Api::Upload
-                | Api::Invocations
-                | Api::Raw => write!(f, "error unmarshaling request bodyMap: {cause}"),
+            Self::NotAnObject { api, cause } => write!(f, "{}{cause}", api.rules().not_an_object),
+            Self::Invalid { api, fault } => match (api.rules().broken_field, fault) {
+                (Some(broken_field), Some(fault)) => write!(f, "{broken_field}{fault}"),
+                (_, _) => f.write_str(api.rules().incomplete),
             },
-            Self::Invalid { api, fault } => invalid(*api, fault.as_ref(), f),
             Self::NoModel => f.write_str("model not found in request body"),
         }
-    }
-}
-
-fn invalid(api: Api, fault: Option<&Fault>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // The OpenAI parser has one message for each API and any fault; the others name the fault.
-    let (prefix, missing) = match api {
-        Api::Conversations => return f.write_str("invalid conversations request: must have items field"),
-        Api::Responses => return f.write_str("invalid responses request: must have input field"),
-        Api::Chat => {
-            return f.write_str("invalid chat completions request: must have valid messages field");
-        }
-        Api::Completions => return f.write_str("invalid completions request: must have prompt field"),
-        Api::Embeddings => return f.write_str("invalid embeddings request: must have input field"),
-        Api::Images => return f.write_str("invalid images generations request: must have prompt field"),
-        Api::Messages => match fault {
-            Some(fault) => return write!(f, "error parsing messages request: {fault}"),
-            None => ("invalid messages request", "must have at least one message"),
-        },
-        Api::Generate => ("invalid generate request", "must have non-empty token_ids field"),
-        Api::SglangGenerate => ("invalid generate request", "input_ids must be provided"),
-        Api::CountTokens | Api::ModelOnly | Api::Upload | Api::Invocations | Api::Raw => {
-            ("invalid request", "body cannot be read")
-        }
-    };
-    match fault {
-        Some(fault) => write!(f, "{prefix}: {fault}"),
-        None => write!(f, "{prefix}: {missing}"),
     }
 }

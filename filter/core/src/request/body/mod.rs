@@ -4,28 +4,24 @@
 //! borrowed from the body. Rules, field names and messages are the EPP's, with three intended differences: bodies that are not
 //! UTF-8 are refused instead of repaired, nesting is limited to 127 levels, and field names must have the exact spelling.
 
-mod api;
 mod beginning;
 mod error;
 mod field;
 mod form;
 mod format;
-mod path;
+mod object;
+mod parsers;
 mod text;
 
 use core::ops::Range;
 use std::borrow::Cow;
 
-use serde::de::{MapAccess, SeqAccess};
-
-use crate::json::{self, Number, Reader, Str, key, pass_array, value};
+use crate::json;
 use crate::request::prompt::{Media, Prompt, VideoHints};
-pub use api::{Api, Parser, Parsers, opens_tunnel};
 pub use error::{BodyError, Fault};
-use field::{IfString, IsTrue, Scope};
 use form::{Boundary, is_form};
-use format::{anthropic, chat, completions, generate, invocations, items, model_only};
-pub use path::request_path;
+pub use format::Api;
+pub use parsers::{Parser, Parsers, opens_tunnel, request_path};
 
 /// How bodies are read.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +40,7 @@ impl Options<'_> {
     /// The boundary of the parts, if the body of a request to `api` is a form.
     fn boundary(&self, api: Api) -> Option<Result<Boundary<'_>, BodyError>> {
         let content_type =
-            self.content_type.filter(|content_type| api == Api::Upload && is_form(content_type));
+            self.content_type.filter(|content_type| api.rules().may_be_form && is_form(content_type));
         content_type.map(Boundary::of)
     }
 }
@@ -93,12 +89,12 @@ impl<'a> Body<'a> {
     /// Reads the body of a request to `api`, which is JSON. The body of a request to [`Api::Raw`] is not read. Half a surrogate
     /// pair is read as U+FFFD.
     pub fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
-        let mut read = Self::read_text(text, api, options);
+        let mut read = api.read(text, options);
         // Halves of pairs are rare, and `serde_json` refuses them: only a refused body is searched for them.
         if let Err(BodyError::NotAnObject { .. }) = read
             && let Some(text) = json::without_lone_surrogates(text)
         {
-            read = Body::read_text(&text, api, options).map(Body::into_owned);
+            read = api.read(&text, options).map(Body::into_owned);
         }
         read
     }
@@ -113,25 +109,6 @@ impl<'a> Body<'a> {
             max_output_tokens: self.max_output_tokens,
             cache_salt: self.cache_salt.map(owned),
             prompt: self.prompt.into_owned(),
-        }
-    }
-
-    fn read_text(text: &'a str, api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
-        match api {
-            Api::Invocations => invocations::read(text, options),
-            Api::Chat => read::<chat::Chat<'_>>(text, api, options),
-            Api::Completions => read::<completions::Completions<'_>>(text, api, options),
-            Api::Embeddings => read::<completions::Embeddings<'_>>(text, api, options),
-            Api::Images => read::<completions::Images>(text, api, options),
-            Api::Responses => read::<items::Responses<'_>>(text, api, options),
-            Api::Conversations => read::<items::Conversations<'_>>(text, api, options),
-            Api::Messages => read::<anthropic::Messages<'_>>(text, api, options),
-            Api::Generate => read::<generate::Generate>(text, api, options),
-            Api::SglangGenerate => read::<generate::SglangGenerate<'_>>(text, api, options),
-            Api::CountTokens | Api::ModelOnly | Api::Upload => {
-                read::<model_only::ModelOnly>(text, api, options)
-            }
-            Api::Raw => Ok(Self::default()),
         }
     }
 }
@@ -149,128 +126,4 @@ pub fn complete(beginning: Vec<u8>, api: Api, options: &Options<'_>) -> Option<V
 
 fn utf8(body: &[u8]) -> Result<&str, BodyError> {
     core::str::from_utf8(body).map_err(|error| BodyError::NotUtf8 { offset: error.valid_up_to() })
-}
-
-/// The fields of one API while the body is read.
-trait Input<'a>: Default {
-    /// Reads the value of the member `name`, which is not common to all APIs. `name` is borrowed from the body unless it
-    /// is spelled with escapes.
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error>;
-
-    /// The client's limit on generated tokens.
-    fn max_output_tokens(&self) -> Option<u64> {
-        None
-    }
-
-    /// A salt whose field is not `cache_salt`.
-    fn take_salt(&mut self) -> Option<Cow<'a, str>> {
-        None
-    }
-
-    /// The prompt; `None` if a required field is missing.
-    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>>;
-}
-
-fn read<'a, I: Input<'a>>(text: &'a str, api: Api, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
-    let (body, prompt) = read_parts::<I>(text, api, options)?;
-    Ok(Body { prompt: prompt?, ..body })
-}
-
-/// A body without its prompt, and the prompt if the body breaks no rule.
-type Parts<'a> = (Body<'a>, Result<Prompt<'a>, BodyError>);
-
-fn read_parts<'a, I: Input<'a>>(
-    text: &'a str,
-    api: Api,
-    options: &Options<'_>,
-) -> Result<Parts<'a>, BodyError> {
-    let scope = Scope::new(text, options);
-    let top = Top { api, scope: &scope, body: Body::default(), input: I::default() };
-    let read = json::read(text, top).map_err(|error| error.to_string());
-    let (mut body, mut input) =
-        read.and_then(|top| top).map_err(|cause| BodyError::NotAnObject { api, cause })?;
-
-    body.max_output_tokens = input.max_output_tokens();
-    if let Some(salt) = input.take_salt() {
-        body.cache_salt = Some(salt);
-    }
-    let prompt = match (input.prompt(&scope), scope.take_fault()) {
-        (Some(prompt), None) => Ok(prompt),
-        (_, fault) => Err(BodyError::Invalid { api, fault }),
-    };
-    Ok((body, prompt))
-}
-
-/// Reads the object of a body. JSON of another type is refused after reading, with the name of the type.
-struct Top<'s, 'c, 'a, I> {
-    api: Api,
-    scope: &'s Scope<'c, 'a>,
-    body: Body<'a>,
-    input: I,
-}
-
-impl<'a, I: Input<'a>> Top<'_, '_, 'a, I> {
-    fn not(type_name: &str) -> Result<(Body<'a>, I), String> {
-        Err(format!("body must be a JSON object, not {type_name}"))
-    }
-}
-
-impl<'a, I: Input<'a>> Reader<'a> for Top<'_, '_, 'a, I> {
-    type Value = Result<(Body<'a>, I), String>;
-
-    fn other(self) -> Self::Value {
-        Self::not("another value")
-    }
-
-    // For the EPP, null is an object without members.
-    fn null(self) -> Self::Value {
-        Ok((self.body, self.input))
-    }
-
-    fn boolean(self, _: bool) -> Self::Value {
-        Self::not("a boolean")
-    }
-
-    fn number(self, _: Number) -> Self::Value {
-        Self::not("a number")
-    }
-
-    fn string(self, _: Str<'a, '_>) -> Self::Value {
-        Self::not("a string")
-    }
-
-    fn array<A: SeqAccess<'a>>(self, array: A) -> Result<Self::Value, A::Error> {
-        pass_array(array)?;
-        Ok(Self::not("an array"))
-    }
-
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let Self { api, scope, mut body, mut input } = self;
-        while let Some(name) = key(&mut object)? {
-            match &*name {
-                "model" if api.names_model() => {
-                    let model = value(&mut object, IfString)?;
-                    body.model = model.filter(|model| !model.is_empty());
-                    body.model_span = json::span_of_member(scope.text, &name);
-                }
-                "stream" => {
-                    let strict = (api == Api::SglangGenerate).then_some(scope);
-                    body.stream = value(&mut object, IsTrue { strict })?;
-                }
-                "cache_salt"
-                    if !api.reads_only_model() && !matches!(api, Api::Images | Api::SglangGenerate) =>
-                {
-                    let rule = "cache_salt must be a string";
-                    body.cache_salt = value(&mut object, scope.name(rule))?;
-                }
-                _ => input.member(&name, &mut object, scope)?,
-            }
-        }
-        Ok(Ok((body, input)))
-    }
 }

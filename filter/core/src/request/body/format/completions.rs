@@ -3,18 +3,24 @@
 use serde::de::MapAccess;
 
 use super::given::{Encoded, Given, GivenReader, Prompts};
+use super::{Format, Rules};
 use crate::json::{Pass, value};
-use crate::request::body::Input;
+use crate::request::body::Parser;
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
 use crate::request::prompt::Prompt;
 
 #[derive(Default)]
-pub(in crate::request::body) struct Completions<'a> {
+pub(super) struct Completions<'a> {
     prompt: Option<Given<'a>>,
     max_tokens: Option<u64>,
 }
 
-impl<'a> Input<'a> for Completions<'a> {
+impl<'a> Format<'a> for Completions<'a> {
+    const RULES: Rules = Rules {
+        incomplete: "invalid completions request: must have prompt field",
+        ..Rules::new(Parser::OpenAi, &["completions", "completions/render"])
+    };
+
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,
@@ -41,11 +47,16 @@ impl<'a> Input<'a> for Completions<'a> {
 }
 
 #[derive(Default)]
-pub(in crate::request::body) struct Embeddings<'a> {
+pub(super) struct Embeddings<'a> {
     input: Option<Given<'a>>,
 }
 
-impl<'a> Input<'a> for Embeddings<'a> {
+impl<'a> Format<'a> for Embeddings<'a> {
+    const RULES: Rules = Rules {
+        incomplete: "invalid embeddings request: must have input field",
+        ..Rules::new(Parser::OpenAi, &["embeddings"])
+    };
+
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,
@@ -66,11 +77,17 @@ impl<'a> Input<'a> for Embeddings<'a> {
 
 /// Image generation has a prompt, but no tokens.
 #[derive(Default)]
-pub(in crate::request::body) struct Images {
+pub(super) struct Images {
     has_prompt: bool,
 }
 
-impl<'a> Input<'a> for Images {
+impl<'a> Format<'a> for Images {
+    const RULES: Rules = Rules {
+        has_cache_salt: false,
+        incomplete: "invalid images generations request: must have prompt field",
+        ..Rules::new(Parser::OpenAi, &["images/generations"])
+    };
+
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use serde::de::{MapAccess, SeqAccess};
 
 use super::given::{Ids, token_id};
+use super::{Format, Model, Rules};
 use crate::json::{Number, Pass, Reader, element, key, value};
 use crate::request::body::field::{IfCount, Scope};
-use crate::request::body::{Fault, Input};
+use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};
 
 impl Ids {
@@ -20,12 +21,20 @@ impl Ids {
 
 /// vLLM: `token_ids` and `sampling_params.max_tokens`.
 #[derive(Default)]
-pub(in crate::request::body) struct Generate {
+pub(super) struct Generate {
     ids: Ids,
     max_tokens: Option<u64>,
 }
 
-impl<'a> Input<'a> for Generate {
+impl<'a> Format<'a> for Generate {
+    const RULES: Rules = Rules {
+        serves: |path| path.ends_with("inference/v1/generate"),
+        not_an_object: "",
+        incomplete: "invalid generate request: must have non-empty token_ids field",
+        broken_field: Some("invalid generate request: "),
+        ..Rules::new(Parser::VllmHttp, &["inference/v1/generate"])
+    };
+
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,
@@ -51,13 +60,27 @@ impl<'a> Input<'a> for Generate {
 
 /// SGLang: `input_ids`, `sampling_params.max_new_tokens`, and `extra_key` for a salt.
 #[derive(Default)]
-pub(in crate::request::body) struct SglangGenerate<'a> {
+pub(super) struct SglangGenerate<'a> {
     ids: Option<Ids>,
     max_new_tokens: Option<u64>,
     extra_key: Option<Cow<'a, str>>,
 }
 
-impl<'a> Input<'a> for SglangGenerate<'a> {
+impl<'a> Format<'a> for SglangGenerate<'a> {
+    const RULES: Rules = Rules {
+        serves: |path| {
+            let path = path.trim();
+            matches!(path.strip_suffix('/').unwrap_or(path), "generate" | "/generate")
+        },
+        model: Model::Unread,
+        has_cache_salt: false,
+        checks_stream: true,
+        not_an_object: "invalid generate request: ",
+        incomplete: "invalid generate request: input_ids must be provided",
+        broken_field: Some("invalid generate request: "),
+        ..Rules::new(Parser::SglangHttp, &["generate"])
+    };
+
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,

@@ -3,25 +3,30 @@
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::{chat, completions, model_only};
+use super::{Api, Format, Model, Rules, chat, completions};
 use crate::json::{self, Reader, Str, key, pass_array, value};
-use crate::request::body::{Api, Body, BodyError, Options, read_parts};
+use crate::request::body::object::read_parts;
+use crate::request::body::{Body, BodyError, Options, Parser};
 
 /// Reads a body as that of the API which its fields name. One that breaks a rule of this API may be of another: then it has no prompt.
-pub(in crate::request::body) fn read<'a>(
-    text: &'a str,
-    options: &Options<'_>,
-) -> Result<Body<'a>, BodyError> {
-    let api = Api::Invocations;
-    let kind =
-        json::read(text, Top).map_err(|error| BodyError::NotAnObject { api, cause: error.to_string() })?;
-    let (body, prompt) = match kind {
-        Kind::Chat => read_parts::<chat::Chat<'_>>(text, api, options),
-        Kind::Completions => read_parts::<completions::Completions<'_>>(text, api, options),
-        Kind::Embeddings => read_parts::<completions::Embeddings<'_>>(text, api, options),
-        Kind::Other => read_parts::<model_only::ModelOnly>(text, api, options),
-    }?;
-    Ok(Body { prompt: prompt.unwrap_or_default(), ..body })
+#[derive(Default)]
+pub(super) struct Invocations;
+
+impl<'a> Format<'a> for Invocations {
+    const RULES: Rules =
+        Rules { model: Model::Optional, ..Rules::new(Parser::Passthrough, &["invocations"]) };
+
+    fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
+        let kind = json::read(text, Top)
+            .map_err(|error| BodyError::NotAnObject { api, cause: error.to_string() })?;
+        let (body, prompt) = match kind {
+            Kind::Chat => read_parts::<chat::Chat<'_>>(text, api, options),
+            Kind::Completions => read_parts::<completions::Completions<'_>>(text, api, options),
+            Kind::Embeddings => read_parts::<completions::Embeddings<'_>>(text, api, options),
+            Kind::Other => read_parts::<Self>(text, api, options),
+        }?;
+        Ok(Body { prompt: prompt.unwrap_or_default(), ..body })
+    }
 }
 
 /// The API of a body; of several, that which vLLM tries first.

@@ -2,23 +2,29 @@
 
 use serde::de::{MapAccess, SeqAccess};
 
+use super::{Format, Rules};
 use crate::json::{Pass, Reader, element, key, value};
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
 use crate::request::body::text::canonical;
 use crate::request::body::text::json_text::JsonText;
-use crate::request::body::{Fault, Input};
+use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{Pieces, Prompt, Text};
 
 /// The prompt is an array of up to three objects, each with one of the fields.
 #[derive(Default)]
-pub(in crate::request::body) struct Responses<'a> {
+pub(super) struct Responses<'a> {
     instructions: Option<Text<'a>>,
     tools: Option<Text<'a>>,
     input: Option<Text<'a>>,
     max_output_tokens: Option<u64>,
 }
 
-impl<'a> Input<'a> for Responses<'a> {
+impl<'a> Format<'a> for Responses<'a> {
+    const RULES: Rules = Rules {
+        incomplete: "invalid responses request: must have input field",
+        ..Rules::new(Parser::OpenAi, &["responses"])
+    };
+
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,
@@ -68,12 +74,17 @@ impl<'a> Input<'a> for Responses<'a> {
 
 /// The prompt is the array of items, each reduced to its type, role and content.
 #[derive(Default)]
-pub(in crate::request::body) struct Conversations<'a> {
+pub(super) struct Conversations<'a> {
     /// `None` if there are no items.
     items: Option<Text<'a>>,
 }
 
-impl<'a> Input<'a> for Conversations<'a> {
+impl<'a> Format<'a> for Conversations<'a> {
+    const RULES: Rules = Rules {
+        incomplete: "invalid conversations request: must have items field",
+        ..Rules::new(Parser::OpenAi, &["conversations"])
+    };
+
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,

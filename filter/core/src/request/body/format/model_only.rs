@@ -1,27 +1,59 @@
-//! APIs with bodies of which only the model is read.
+//! APIs of whose bodies nothing but the model is read, or nothing at all.
 
-use serde::de::MapAccess;
+use super::{Api, Format, Model, Rules};
+use crate::request::body::{Body, BodyError, Options, Parser};
 
-use crate::json::{Pass, value};
-use crate::request::body::Input;
-use crate::request::body::field::Scope;
-use crate::request::prompt::Prompt;
-
-/// Only the model, which is read for every API.
+/// Paths of inference servers with a model in the body.
 #[derive(Default)]
-pub(in crate::request::body) struct ModelOnly;
+pub(super) struct ModelOnly;
 
-impl<'a> Input<'a> for ModelOnly {
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        _name: &str,
-        object: &mut A,
-        _scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
-        value(object, Pass)
+impl Format<'_> for ModelOnly {
+    const RULES: Rules = Rules::model_only(
+        Parser::Passthrough,
+        &["tokenize", "detokenize", "rerank", "score", "classify", "pooling", "embed"],
+    );
+}
+
+/// Anthropic's count of tokens.
+#[derive(Default)]
+pub(super) struct CountTokens;
+
+impl<'a> Format<'a> for CountTokens {
+    const RULES: Rules = Rules {
+        serves: |path| path.ends_with("/messages/count_tokens"),
+        not_served: "unsupported API endpoint",
+        ..Rules::model_only(Parser::Anthropic, &["messages/count_tokens"])
+    };
+
+    fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
+        ModelOnly::read(text, api, options)
     }
+}
 
-    fn prompt(self, _scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
-        Some(Prompt::default())
+/// OpenAI's uploads of audio and images.
+#[derive(Default)]
+pub(super) struct Upload;
+
+impl<'a> Format<'a> for Upload {
+    const RULES: Rules = Rules {
+        may_be_form: true,
+        ..Rules::model_only(Parser::Passthrough, &["audio/*", "images/edits", "images/variations"])
+    };
+
+    fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
+        ModelOnly::read(text, api, options)
+    }
+}
+
+/// Bodies that are passed on unread.
+#[derive(Default)]
+pub(super) struct Raw;
+
+impl<'a> Format<'a> for Raw {
+    const RULES: Rules =
+        Rules { model: Model::Unread, has_cache_salt: false, ..Rules::new(Parser::Passthrough, &[]) };
+
+    fn read(_: &'a str, _: Api, _: &Options<'_>) -> Result<Body<'a>, BodyError> {
+        Ok(Body::default())
     }
 }

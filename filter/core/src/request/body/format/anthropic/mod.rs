@@ -10,20 +10,30 @@ use content::{Content, ContentReader, Place};
 use tools::Tools;
 
 use super::messages::{MessageContent, MessageList};
+use super::{Format, Rules};
 use crate::json::{Pass, value};
-use crate::request::body::Input;
+use crate::request::body::Parser;
 use crate::request::body::field::{IfCount, Scope};
 use crate::request::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
-pub(in crate::request::body) struct Messages<'a> {
+pub(super) struct Messages<'a> {
     tools: Option<Text<'a>>,
     system: Content<'a>,
     messages: Option<Pieces<'a>>,
     max_tokens: Option<u64>,
 }
 
-impl<'a> Input<'a> for Messages<'a> {
+impl<'a> Format<'a> for Messages<'a> {
+    const RULES: Rules = Rules {
+        serves: |path| path.ends_with("/messages"),
+        not_served: "unsupported API endpoint",
+        not_an_object: "error unmarshaling request body: ",
+        incomplete: "invalid messages request: must have at least one message",
+        broken_field: Some("error parsing messages request: "),
+        ..Rules::new(Parser::Anthropic, &["messages"])
+    };
+
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,

@@ -7,21 +7,27 @@ use serde::de::{MapAccess, SeqAccess};
 use block::Block;
 
 use super::messages::{MessageContent, MessageList};
+use super::{Format, Rules};
 use crate::json::{Pass, Reader, Str, element, value};
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
 use crate::request::body::text::canonical;
-use crate::request::body::{Fault, Input};
+use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
-pub(in crate::request::body) struct Chat<'a> {
+pub(super) struct Chat<'a> {
     tools: Option<Text<'a>>,
     messages: Option<Pieces<'a>>,
     max_tokens: Option<u64>,
     max_completion_tokens: Option<u64>,
 }
 
-impl<'a> Input<'a> for Chat<'a> {
+impl<'a> Format<'a> for Chat<'a> {
+    const RULES: Rules = Rules {
+        incomplete: "invalid chat completions request: must have valid messages field",
+        ..Rules::new(Parser::OpenAi, &["chat/completions", "chat/completions/render"])
+    };
+
     fn member<A: MapAccess<'a>>(
         &mut self,
         name: &str,

@@ -1,0 +1,179 @@
+//! From a request's path to the parser and the API its body belongs to.
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+use percent_encoding::percent_decode_str;
+
+use super::{Api, BodyError};
+use crate::headers::Headers;
+
+/// A request parser of the EPP, under its plugin type's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Parser {
+    /// `openai-parser`
+    OpenAi,
+    /// `anthropic-parser`
+    Anthropic,
+    /// `vllmhttp-parser`
+    VllmHttp,
+    /// `sglanghttp-parser`
+    SglangHttp,
+    /// `passthrough-parser`
+    Passthrough,
+}
+
+impl Parser {
+    /// Every parser.
+    pub const ALL: [Self; 5] =
+        [Self::OpenAi, Self::Anthropic, Self::VllmHttp, Self::SglangHttp, Self::Passthrough];
+
+    /// The plugin type's name in the EPP's configuration.
+    pub fn type_name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai-parser",
+            Self::Anthropic => "anthropic-parser",
+            Self::VllmHttp => "vllmhttp-parser",
+            Self::SglangHttp => "sglanghttp-parser",
+            Self::Passthrough => "passthrough-parser",
+        }
+    }
+
+    /// The parser of a plugin type's name.
+    pub fn from_type_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|parser| parser.type_name() == name)
+    }
+
+    /// The ends of paths that the parser claims, each with its API.
+    fn claims(self) -> impl Iterator<Item = (&'static str, Api)> {
+        let apis = Api::ALL.iter().filter(move |api| api.rules().parser == self);
+        apis.flat_map(|&api| api.rules().paths.iter().map(move |&end| (end, api)))
+    }
+}
+
+/// The parsers in use, in the order they were configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsers {
+    parsers: Vec<Parser>,
+    /// The ends of paths that these parsers claim, each with its API.
+    claims: Vec<(&'static str, Api)>,
+}
+
+impl Default for Parsers {
+    /// The EPP's parsers for a configuration without any.
+    fn default() -> Self {
+        Self::new(&[Parser::OpenAi, Parser::Anthropic, Parser::VllmHttp, Parser::Passthrough])
+    }
+}
+
+impl Parsers {
+    /// The parsers of a configuration; an empty list means the default. A parser that is repeated, or comes after one that
+    /// takes every path, has no effect.
+    pub fn new(configured: &[Parser]) -> Self {
+        if configured.is_empty() {
+            return Self::default();
+        }
+        let mut parsers = Vec::new();
+        for &parser in configured {
+            if !parsers.contains(&parser) {
+                parsers.push(parser);
+            }
+            if parser == Parser::Passthrough {
+                break;
+            }
+        }
+        let claiming = parsers.iter().filter(|parser| **parser != Parser::Passthrough);
+        let claims = claiming.flat_map(|parser| parser.claims()).collect();
+        Self { parsers, claims }
+    }
+
+    /// The API of a path, [as the server reads it](as_served). The longest claimed end decides, also one that does not
+    /// begin at a `/`; among equal ones the parser configured first.
+    pub fn api(&self, path: &str) -> Result<Api, BodyError> {
+        let path = without_query(path);
+        let served_path = as_served(path);
+        let trimmed = served_path.trim();
+        let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+
+        let mut best: Option<(&str, Api)> = None;
+        for &(claim, api) in &self.claims {
+            if trimmed.ends_with(claim) && best.is_none_or(|(longest, _)| claim.len() > longest.len()) {
+                best = Some((claim, api));
+            }
+        }
+        match best {
+            Some((_, api)) if (api.rules().serves)(&served_path) => Ok(api),
+            Some((_, api)) => Err(BodyError::UnsupportedPath { api, path: path.to_owned() }),
+            None if !self.parsers.contains(&Parser::Passthrough) => {
+                Err(BodyError::NoParser { path: path.to_owned() })
+            }
+            None => {
+                let mut claims = Parser::Passthrough.claims();
+                let claim = claims.find(|(claim, _)| ends_with_segments(trimmed, claim));
+                Ok(claim.map_or(Api::Raw, |(_, api)| api))
+            }
+        }
+    }
+}
+
+/// Whether the last segments of `path` are those of `end`, in which `*` stands for any segment.
+fn ends_with_segments(path: &str, end: &str) -> bool {
+    let mut segments = path.rsplit('/');
+    end.rsplit('/')
+        .all(|expected| segments.next().is_some_and(|segment| expected == "*" || segment == expected))
+}
+
+/// Whether a request opens a tunnel: `CONNECT`, or a `GET` with an upgrade such as that to a WebSocket. The data in a tunnel is
+/// not a body, whatever the path, and may go on after the server has answered.
+pub fn opens_tunnel(headers: Headers<'_>) -> bool {
+    match headers.get(":method") {
+        Some("CONNECT") => true,
+        Some("GET") => headers.get("upgrade").is_some(),
+        _ => false,
+    }
+}
+
+/// The path that decides: the first of `path`, which is that of the request's head, and the headers `x-original-path` and
+/// `x-forwarded-path` that is not empty, without its query; completions if there is none.
+pub fn request_path<'h>(path: Option<&'h str>, headers: Headers<'h>) -> &'h str {
+    let path = path.filter(|path| !path.is_empty());
+    let given = path.or_else(|| headers.get_either(["x-original-path", "x-forwarded-path"]));
+    given.map_or("/v1/completions", without_query)
+}
+
+/// Cuts a path before its query or fragment.
+fn without_query(path: &str) -> &str {
+    memchr2(b'?', b'#', path.as_bytes()).map_or(path, |end| &path[..end])
+}
+
+/// The path of a request as the server behind the proxy reads it: decodes `%xx` once, then removes empty segments and resolves `.`
+/// and `..`. `path` has no query.
+///
+/// Servers decode a path before they look up its route: `/v1/chat/completion%73` is served as `/v1/chat/completions`.
+/// A rule that compared the raw text could be evaded by writing one letter differently.
+fn as_served(path: &str) -> Cow<'_, str> {
+    let is_plain = |pair: &[u8]| !matches!(pair, [b'/', b'/' | b'.'] | [b'%', _]);
+    if path.as_bytes().windows(2).all(is_plain) {
+        return Cow::Borrowed(path);
+    }
+    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    if decoded.contains("//") || decoded.contains("/.") { Cow::Owned(resolve(&decoded)) } else { decoded }
+}
+
+fn resolve(path: &str) -> String {
+    let mut kept = String::with_capacity(path.len());
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => kept.truncate(kept.rfind('/').unwrap_or(0)),
+            segment => {
+                kept.push('/');
+                kept.push_str(segment);
+            }
+        }
+    }
+    if path.rsplit('/').next().is_some_and(|last| matches!(last, "" | "." | "..")) {
+        kept.push('/');
+    }
+    kept
+}
