@@ -1,4 +1,4 @@
-//! The parsers: which request bodies are read, and how. What they read is in [`crate::request::body`].
+//! The parsers, each of which reads the bodies of some APIs. The APIs are in [`crate::request::body`].
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ macro_rules! parsers {
 }
 
 parsers! {
-    /// `openai-parser`: chat, completions, embeddings, responses, conversations, images.
+    /// `openai-parser`: OpenAI's APIs.
     OpenaiParser => OpenAi,
-    /// `anthropic-parser`: messages.
+    /// `anthropic-parser`: Anthropic's APIs.
     AnthropicParser => Anthropic,
-    /// `vllmhttp-parser`: vLLM's own generate API, with token ids.
+    /// `vllmhttp-parser`: vLLM's own APIs.
     VllmhttpParser => VllmHttp,
-    /// `sglanghttp-parser`: SGLang's own generate API, with token ids.
+    /// `sglanghttp-parser`: SGLang's own APIs.
     SglanghttpParser => SglangHttp,
     /// `passthrough-parser`: any other path; the body is not read.
     PassthroughParser => Passthrough,
