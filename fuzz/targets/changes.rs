@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     let endpoints = pool(&[0, 1, 2]);
     let keys: Vec<u64> = endpoints.endpoints().iter().map(|endpoint| endpoint.key()).collect();
     let mut peer = LocalPeer::new(endpoints, &pipeline, Duration::from_millis(250));
-    peer.apply([Change { endpoint: keys[0], kind: ChangeKind::Started(OWN) }]);
+    peer.apply([Change::Endpoint { endpoint: keys[0], kind: ChangeKind::Started(OWN) }]);
     let identity = Identity { sender: 1, epoch: 1 };
     let mut client = SharingClient::new("p", "proxy".to_owned(), identity, Positions::default());
     let mut now = NOW;
@@ -58,14 +58,11 @@ fn with_known_keys(input: &[u8], keys: &[u64], plugins: &[u64]) -> Vec<u8> {
         changes.format = CHANGES_FORMAT;
         changes.loads.iter_mut().for_each(|it| it.endpoint = of(keys, it.endpoint));
         changes.failures.iter_mut().for_each(|it| it.endpoint = of(keys, it.endpoint));
-        for it in &mut changes.prompts {
-            (it.endpoint, it.plugin) = (of(keys, it.endpoint), of(plugins, it.plugin));
-        }
-        for it in &mut changes.sessions {
-            (it.endpoint, it.plugin) = (of(keys, it.endpoint), of(plugins, it.plugin));
-        }
-        for it in &mut changes.cold_requests {
-            (it.endpoint, it.plugin) = (of(keys, it.endpoint), of(plugins, it.plugin));
+        changes.plugins = plugins.to_vec();
+        for it in &mut changes.states {
+            it.endpoint = of(keys, it.endpoint);
+            // One more than there are, so that some messages are refused.
+            it.plugin %= plugins.len() as u32 + 1;
         }
         delivery.changes = changes.encode_to_vec().into();
     }

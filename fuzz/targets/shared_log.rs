@@ -8,7 +8,7 @@ use endpoint_picker::headers::Headers;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_engine::ledger::{ChangeKind, Ledger};
+use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger};
 use endpoint_picker_fuzz::{pool, stateful};
 use endpoint_picker_workers::entry::{self, Content};
 use endpoint_picker_workers::words;
@@ -34,8 +34,17 @@ fuzz_target!(|input: &[u8]| {
             let index = usize::try_from(plugin % plugins.len() as u64).expect("few plugins");
             plugins[index]
         };
-        let mut change = match entry.content {
-            Content::Change(change) => change,
+        let change = match entry.content {
+            Content::Change(Change::State(mut change)) => {
+                (change.endpoint, change.plugin) = (key(change.endpoint), plugin_key(change.plugin));
+                Change::State(change)
+            }
+            Content::Change(Change::Endpoint { endpoint, mut kind }) => {
+                if let ChangeKind::Moved { to, .. } = &mut kind {
+                    *to = key(*to);
+                }
+                Change::Endpoint { endpoint: key(endpoint), kind }
+            }
             Content::Loads(loads) => {
                 let load =
                     |&[endpoint, requests, tokens]: &[u64; 3]| (key(endpoint), Load { requests, tokens });
@@ -47,20 +56,6 @@ fuzz_target!(|input: &[u8]| {
                 continue;
             }
         };
-        change.endpoint = key(change.endpoint);
-        match &mut change.kind {
-            ChangeKind::Moved { to, .. } => *to = key(*to),
-            ChangeKind::SentPrompt { plugin, .. }
-            | ChangeKind::SentCold { plugin, .. }
-            | ChangeKind::BoundSession { plugin, .. } => *plugin = plugin_key(*plugin),
-            ChangeKind::Started(_)
-            | ChangeKind::Ended(_)
-            | ChangeKind::InFlight(_)
-            | ChangeKind::Failed { .. }
-            | ChangeKind::Answered { .. }
-            | ChangeKind::Served { .. }
-            | ChangeKind::Restarted { .. } => {}
-        }
         ledger.apply(entry.worker, &change);
     }
     let headers = [("x-session-id", "a")].into_iter().collect();

@@ -201,7 +201,7 @@ fn prediction(decision: &mut Decision, pool: &Pool, unrated: Vec<usize>, explana
         Outcome::Reject(rejection) => Expected::Refused(refusal(rejection)),
         _ => served(decision, unrated),
     };
-    let is_load = |change: &Change| matches!(change.kind, ChangeKind::Started(_));
+    let is_load = |change: &Change| matches!(change, Change::Endpoint { kind: ChangeKind::Started(_), .. });
     let (load, events) = changes_of(decision, pool).into_iter().partition(is_load);
     Prediction { expected, explanation, events, load }
 }

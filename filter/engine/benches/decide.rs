@@ -77,9 +77,8 @@ impl Fixture {
         for json in prompts(prompt_bytes) {
             let body = self.read(&json);
             let decision = self.decide(&body);
-            let events = self.decide_by_shadow(shadow, &decision, &body).decision.events;
-            self.ledger
-                .apply(events.into_iter().filter_map(|event| Change::of_event(event, &pool)).collect());
+            let changes = self.decide_by_shadow(shadow, &decision, &body).decision.changes;
+            self.ledger.apply(changes.into_iter().map(Change::State).collect());
         }
     }
 

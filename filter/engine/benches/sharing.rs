@@ -118,9 +118,9 @@ impl Proxy {
         let mut rng = SplitMix64::new(self.requests as u64);
         let mut decision = self.pipeline.decide(&request, &view, self.now, &mut rng);
         let changes = changes_of(&mut decision, self.peer.ledger().pool());
-        for Change { endpoint, kind } in &changes {
-            if let ChangeKind::Started(load) = kind {
-                self.ends.push_back(Change { endpoint: *endpoint, kind: ChangeKind::Ended(*load) });
+        for change in &changes {
+            if let Change::Endpoint { endpoint, kind: ChangeKind::Started(load) } = change {
+                self.ends.push_back(Change::Endpoint { endpoint: *endpoint, kind: ChangeKind::Ended(*load) });
             }
         }
         self.peer.apply(changes);

@@ -5,34 +5,35 @@
 //!
 //! | words | meaning |
 //! |---|---|
-//! | 1 | its kind (upper half) and the number of words of its content (lower half) |
-//! | 1 | the worker that appended it |
-//! | 1 | the key of the endpoint that it is about |
-//! | any | its content: the numbers of [`ChangeKind`], in their order |
+//! | 1 | its kind (8 bits), the worker that appended it (24 bits), and the number of words behind this one (32 bits) |
+//! | any | its content: the endpoint and the numbers of [`Change`], in their order |
 //!
-//! A log never leaves the process, and all its readers are of one version.
+//! A worker's number that does not fit into 24 bits is a word of its own before the content, and zero in the first word. All numbers of other
+//! proxies are such. A log never leaves the process, and all its readers are of one version.
 
 use core::fmt;
 use core::time::Duration;
 
 use endpoint_picker::pool::load::Load;
+use endpoint_picker::state::StateChange;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 
 use crate::words::nanoseconds;
 
-const STARTED: u32 = 1;
-const ENDED: u32 = 2;
-const MOVED: u32 = 3;
-const LOADS: u32 = 4;
-const FAILED: u32 = 5;
-const ANSWERED: u32 = 6;
-const SENT_PROMPT: u32 = 7;
-const SENT_COLD: u32 = 8;
-const BOUND_SESSION: u32 = 9;
-const RESTARTED: u32 = 10;
-const IN_FLIGHT: u32 = 11;
-const PASSED: u32 = 12;
-const SERVED: u32 = 13;
+const STARTED: u8 = 1;
+const ENDED: u8 = 2;
+const MOVED: u8 = 3;
+const LOADS: u8 = 4;
+const FAILED: u8 = 5;
+const ANSWERED: u8 = 6;
+const STATE: u8 = 7;
+const RESTARTED: u8 = 8;
+const IN_FLIGHT: u8 = 9;
+const PASSED: u8 = 10;
+const SERVED: u8 = 11;
+
+/// The bits of a worker's number in the first word of an entry.
+const WORKER_BITS: u32 = 24;
 
 /// An entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub enum Content<'a> {
 /// An entry that this version cannot read: it was cut off, its kind is unknown, or its content does not fit its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedEntry {
-    kind: u32,
+    kind: u8,
     words: usize,
 }
 
@@ -82,45 +83,46 @@ impl Entry<'_> {
 
 /// Appends a change to a log.
 pub(crate) fn write_change(worker: u64, change: &Change<impl AsRef<[u64]>>, log: &mut Vec<u8>) {
-    let mut put =
-        |kind: u32, numbers: &[u64], list: &[u64]| write(log, [worker, change.endpoint], kind, numbers, list);
-    match &change.kind {
-        ChangeKind::Started(Load { requests, tokens }) => put(STARTED, &[*requests, *tokens], &[]),
-        ChangeKind::Ended(Load { requests, tokens }) => put(ENDED, &[*requests, *tokens], &[]),
+    let mut put = |kind: u8, numbers: &[u64], list: &[u64]| write(log, worker, kind, numbers, list);
+    let (endpoint, kind) = match change {
+        Change::State(StateChange { plugin, endpoint, at, words }) => {
+            return put(STATE, &[*endpoint, *plugin, nanoseconds(*at)], words.as_ref());
+        }
+        Change::Endpoint { endpoint, kind } => (*endpoint, *kind),
+    };
+    match kind {
+        ChangeKind::Started(Load { requests, tokens }) => put(STARTED, &[endpoint, requests, tokens], &[]),
+        ChangeKind::Ended(Load { requests, tokens }) => put(ENDED, &[endpoint, requests, tokens], &[]),
         ChangeKind::Moved { to, load: Load { requests, tokens } } => {
-            put(MOVED, &[*to, *requests, *tokens], &[]);
+            put(MOVED, &[endpoint, to, requests, tokens], &[]);
         }
-        ChangeKind::InFlight(Load { requests, tokens }) => put(IN_FLIGHT, &[*requests, *tokens], &[]),
-        ChangeKind::Failed { at } => put(FAILED, &[nanoseconds(*at)], &[]),
-        ChangeKind::Answered { at } => put(ANSWERED, &[nanoseconds(*at)], &[]),
+        ChangeKind::InFlight(Load { requests, tokens }) => put(IN_FLIGHT, &[endpoint, requests, tokens], &[]),
+        ChangeKind::Failed { at } => put(FAILED, &[endpoint, nanoseconds(at)], &[]),
+        ChangeKind::Answered { at } => put(ANSWERED, &[endpoint, nanoseconds(at)], &[]),
         ChangeKind::Served { first_byte, is_streamed } => {
-            put(SERVED, &[nanoseconds(*first_byte), u64::from(*is_streamed)], &[]);
+            put(SERVED, &[endpoint, nanoseconds(first_byte), u64::from(is_streamed)], &[]);
         }
-        ChangeKind::Restarted { since } => put(RESTARTED, &[nanoseconds(*since)], &[]),
-        ChangeKind::SentPrompt { plugin, capacity, hashes } => {
-            put(SENT_PROMPT, &[*plugin, *capacity], hashes.as_ref());
-        }
-        ChangeKind::SentCold { plugin, at } => put(SENT_COLD, &[*plugin, nanoseconds(*at)], &[]),
-        ChangeKind::BoundSession { plugin, session, at } => {
-            put(BOUND_SESSION, &[*plugin, *session, nanoseconds(*at)], &[]);
-        }
+        ChangeKind::Restarted { since } => put(RESTARTED, &[endpoint, nanoseconds(since)], &[]),
     }
 }
 
 /// Appends everything that the worker has in flight to a log.
 pub(crate) fn write_loads(worker: u64, loads: &[[u64; 3]], log: &mut Vec<u8>) {
-    write(log, [worker, 0], LOADS, &[], loads.as_flattened());
+    write(log, worker, LOADS, &[], loads.as_flattened());
 }
 
 /// Appends the passing of time to a log.
 pub(crate) fn write_passed(worker: u64, time: Duration, log: &mut Vec<u8>) {
-    write(log, [worker, 0], PASSED, &[nanoseconds(time)], &[]);
+    write(log, worker, PASSED, &[nanoseconds(time)], &[]);
 }
 
-fn write(log: &mut Vec<u8>, [worker, endpoint]: [u64; 2], kind: u32, numbers: &[u64], list: &[u64]) {
-    let head = (u64::from(kind) << 32) | (numbers.len() + list.len()) as u64;
-    log.reserve(8 * (3 + numbers.len() + list.len()));
-    for number in [&[head, worker, endpoint], numbers, list].into_iter().flatten() {
+fn write(log: &mut Vec<u8>, worker: u64, kind: u8, numbers: &[u64], list: &[u64]) {
+    let fits = (1..1 << WORKER_BITS).contains(&worker);
+    let (short, long): (u64, &[u64]) = if fits { (worker, &[]) } else { (0, &[worker]) };
+    let length = long.len() + numbers.len() + list.len();
+    let head = u64::from(kind) << 56 | short << 32 | length as u64;
+    log.reserve(8 * (1 + length));
+    for number in [&[head], long, numbers, list].into_iter().flatten() {
         log.extend_from_slice(&number.to_le_bytes());
     }
 }
@@ -141,43 +143,50 @@ impl<'a> Iterator for Entries<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (&head, behind) = core::mem::take(&mut self.words).split_first()?;
-        let (kind, length) = ((head >> 32) as u32, (head & 0xFFFF_FFFF) as usize);
-        let Some((entry, behind)) = behind.split_at_checked(length.saturating_add(2)) else {
+        let (kind, length) = ((head >> 56) as u8, (head & 0xFFFF_FFFF) as usize);
+        let Some((entry, behind)) = behind.split_at_checked(length) else {
             return Some(Err(MalformedEntry { kind, words: behind.len() }));
         };
         self.words = behind;
-        let [worker, endpoint, content @ ..] = entry else { return None };
-        let change = match (kind, content) {
-            (LOADS, loads) if loads.len() % 3 == 0 => {
-                return Some(Ok(Entry { worker: *worker, content: Content::Loads(loads.as_chunks().0) }));
-            }
-            (PASSED, &[time]) => {
-                let content = Content::Passed(Duration::from_nanos(time));
-                return Some(Ok(Entry { worker: *worker, content }));
-            }
-            (STARTED, &[requests, tokens]) => ChangeKind::Started(Load { requests, tokens }),
-            (ENDED, &[requests, tokens]) => ChangeKind::Ended(Load { requests, tokens }),
-            (MOVED, &[to, requests, tokens]) => ChangeKind::Moved { to, load: Load { requests, tokens } },
-            (IN_FLIGHT, &[requests, tokens]) => ChangeKind::InFlight(Load { requests, tokens }),
-            (FAILED, &[at]) => ChangeKind::Failed { at: Duration::from_nanos(at) },
-            (ANSWERED, &[at]) => ChangeKind::Answered { at: Duration::from_nanos(at) },
-            (SERVED, &[first_byte, is_streamed @ 0..=1]) => {
-                let first_byte = Duration::from_nanos(first_byte);
-                ChangeKind::Served { first_byte, is_streamed: is_streamed == 1 }
-            }
-            (RESTARTED, &[since]) => ChangeKind::Restarted { since: Duration::from_nanos(since) },
-            (SENT_PROMPT, &[plugin, capacity, ref hashes @ ..]) => {
-                ChangeKind::SentPrompt { plugin, capacity, hashes }
-            }
-            (SENT_COLD, &[plugin, at]) => ChangeKind::SentCold { plugin, at: Duration::from_nanos(at) },
-            (BOUND_SESSION, &[plugin, session, at]) => {
-                ChangeKind::BoundSession { plugin, session, at: Duration::from_nanos(at) }
-            }
-            _ => return Some(Err(MalformedEntry { kind, words: content.len() })),
+        let (worker, content) = match (head >> 32 & ((1 << WORKER_BITS) - 1), entry) {
+            (0, [worker, content @ ..]) => (*worker, content),
+            (0, []) => return Some(Err(MalformedEntry { kind, words: 0 })),
+            (worker, content) => (worker, content),
         };
-        let change = Change { endpoint: *endpoint, kind: change };
-        Some(Ok(Entry { worker: *worker, content: Content::Change(change) }))
+        let content = read_content(kind, content).ok_or(MalformedEntry { kind, words: content.len() });
+        Some(content.map(|content| Entry { worker, content }))
     }
+}
+
+fn read_content(kind: u8, words: &[u64]) -> Option<Content<'_>> {
+    let load = |requests, tokens| Load { requests, tokens };
+    let (endpoint, kind) = match (kind, words) {
+        (LOADS, loads) if loads.len() % 3 == 0 => return Some(Content::Loads(loads.as_chunks().0)),
+        (PASSED, &[time]) => return Some(Content::Passed(Duration::from_nanos(time))),
+        (STATE, &[endpoint, plugin, at, ref words @ ..]) => {
+            let change = StateChange { plugin, endpoint, at: Duration::from_nanos(at), words };
+            return Some(Content::Change(Change::State(change)));
+        }
+        (STARTED, &[endpoint, requests, tokens]) => (endpoint, ChangeKind::Started(load(requests, tokens))),
+        (ENDED, &[endpoint, requests, tokens]) => (endpoint, ChangeKind::Ended(load(requests, tokens))),
+        (MOVED, &[endpoint, to, requests, tokens]) => {
+            (endpoint, ChangeKind::Moved { to, load: load(requests, tokens) })
+        }
+        (IN_FLIGHT, &[endpoint, requests, tokens]) => {
+            (endpoint, ChangeKind::InFlight(load(requests, tokens)))
+        }
+        (FAILED, &[endpoint, at]) => (endpoint, ChangeKind::Failed { at: Duration::from_nanos(at) }),
+        (ANSWERED, &[endpoint, at]) => (endpoint, ChangeKind::Answered { at: Duration::from_nanos(at) }),
+        (SERVED, &[endpoint, first_byte, is_streamed @ 0..=1]) => {
+            let first_byte = Duration::from_nanos(first_byte);
+            (endpoint, ChangeKind::Served { first_byte, is_streamed: is_streamed == 1 })
+        }
+        (RESTARTED, &[endpoint, since]) => {
+            (endpoint, ChangeKind::Restarted { since: Duration::from_nanos(since) })
+        }
+        _ => return None,
+    };
+    Some(Content::Change(Change::Endpoint { endpoint, kind }))
 }
 
 #[cfg(test)]
@@ -189,27 +198,29 @@ mod tests {
     const LOAD: Load = Load { requests: 1, tokens: 512 };
 
     fn all() -> Vec<Entry<'static>> {
-        let change =
-            |kind| Entry { worker: u64::MAX, content: Content::Change(Change { endpoint: 7, kind }) };
+        let change = |worker, change| Entry { worker, content: Content::Change(change) };
+        let event = |kind| change(u64::MAX, Change::Endpoint { endpoint: 7, kind });
+        let state = |worker, words| {
+            change(worker, Change::State(StateChange { plugin: 3, endpoint: 7, at: AT, words }))
+        };
         let loads = |loads| Entry { worker: 6, content: Content::Loads(loads) };
-        let (plugin, to, session) = (3, 8, 9);
         vec![
-            change(ChangeKind::Started(LOAD)),
-            change(ChangeKind::Ended(LOAD)),
-            change(ChangeKind::Moved { to, load: LOAD }),
-            change(ChangeKind::InFlight(LOAD)),
+            event(ChangeKind::Started(LOAD)),
+            event(ChangeKind::Ended(LOAD)),
+            event(ChangeKind::Moved { to: 8, load: LOAD }),
+            event(ChangeKind::InFlight(LOAD)),
             loads(&[]),
             loads(&[[1, 2, 3], [4, 5, u64::MAX]]),
             Entry { worker: 6, content: Content::Passed(Duration::from_millis(20)) },
-            change(ChangeKind::Failed { at: AT }),
-            change(ChangeKind::Answered { at: Duration::ZERO }),
-            change(ChangeKind::Served { first_byte: Duration::from_nanos(1), is_streamed: true }),
-            change(ChangeKind::Served { first_byte: Duration::from_secs(3), is_streamed: false }),
-            change(ChangeKind::Restarted { since: AT }),
-            change(ChangeKind::SentPrompt { plugin, capacity: 31_250, hashes: &[] }),
-            change(ChangeKind::SentPrompt { plugin, capacity: 1, hashes: &[u64::MAX, 0, 5] }),
-            change(ChangeKind::SentCold { plugin, at: AT }),
-            change(ChangeKind::BoundSession { plugin, session, at: AT }),
+            event(ChangeKind::Failed { at: AT }),
+            event(ChangeKind::Answered { at: Duration::ZERO }),
+            event(ChangeKind::Served { first_byte: Duration::from_nanos(1), is_streamed: true }),
+            event(ChangeKind::Served { first_byte: Duration::from_secs(3), is_streamed: false }),
+            event(ChangeKind::Restarted { since: AT }),
+            state(1, &[]),
+            state((1 << WORKER_BITS) - 1, &[u64::MAX, 0, 5]),
+            state(1 << WORKER_BITS, &[1]),
+            state(0, &[1]),
         ]
     }
 
@@ -237,23 +248,25 @@ mod tests {
             (0, 1),
             (PASSED, 0),
             (SERVED, 1),
-            (14, 0),
-            (u32::MAX, 3),
-            (STARTED, 3),
+            (12, 0),
+            (u8::MAX, 3),
+            (STARTED, 4),
             (LOADS, 2),
-            (SENT_PROMPT, 1),
-            (SENT_COLD, 0_usize),
+            (STATE, 2),
+            (RESTARTED, 0_usize),
         ];
         for (kind, length) in malformed {
-            words.extend([u64::from(kind) << 32 | length as u64, 1, 2]);
+            words.push(u64::from(kind) << 56 | 1 << 32 | length as u64);
             words.extend(vec![3; length]);
         }
         words.extend(written(&[*last]));
         let entries: Vec<_> = read(&words).collect();
         let refused = malformed.map(|(kind, length)| Err(MalformedEntry { kind, words: length }));
         assert_eq!(entries, [&[Ok(*first)][..], &refused, &[Ok(*last)]].concat());
-        let message = MalformedEntry { kind: STARTED, words: 3 }.to_string();
-        assert_eq!(message, "malformed entry of kind 1 with 3 words of content");
+        let message = MalformedEntry { kind: STARTED, words: 4 }.to_string();
+        assert_eq!(message, "malformed entry of kind 1 with 4 words of content");
+        let without_worker = [u64::from(STATE) << 56];
+        assert!(read(&without_worker).eq([Err(MalformedEntry { kind: STATE, words: 0 })]));
     }
 
     #[test]
@@ -267,6 +280,6 @@ mod tests {
         }
         let longest = [u64::MAX, 1, 2];
         let entries: Vec<_> = read(&longest).collect();
-        assert_eq!(entries, [Err(MalformedEntry { kind: u32::MAX, words: 2 })]);
+        assert_eq!(entries, [Err(MalformedEntry { kind: u8::MAX, words: 2 })]);
     }
 }

@@ -274,7 +274,7 @@ fn apply(ledger: &mut Ledger, outbox: &mut Outbox, entry: Entry<'_>) {
     match entry.content {
         Content::Change(change) => {
             ledger.apply(entry.worker, &change);
-            if outbox.is_open() && !is_other_proxy(entry.worker) && Outbox::wants(&change.kind) {
+            if outbox.is_open() && !is_other_proxy(entry.worker) && Outbox::wants(&change) {
                 outbox.push(change.into_owned());
             }
         }

@@ -208,9 +208,9 @@ impl<'a> Gateway<'a> {
         let mut decision = self.pipeline.decide(&wanted, &view, self.now, rng);
         let server = decision.destination().context("a server is picked")?;
         let changes = changes_of(&mut decision, ledger.pool());
-        let end = |change: &Change| match change.kind {
-            ChangeKind::Started(load) => {
-                Some(Change { endpoint: change.endpoint, kind: ChangeKind::Ended(load) })
+        let end = |change: &Change| match *change {
+            Change::Endpoint { endpoint, kind: ChangeKind::Started(load) } => {
+                Some(Change::Endpoint { endpoint, kind: ChangeKind::Ended(load) })
             }
             _ => None,
         };

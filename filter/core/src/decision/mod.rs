@@ -11,7 +11,7 @@ use crate::few::Few;
 use crate::pool::load::Reservation;
 use crate::request::subset::Subset;
 use crate::rng::Rng;
-use crate::state::Event;
+use crate::state::StateChange;
 
 /// The result for the request.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,7 +98,7 @@ pub struct Decision {
     /// made when it does ([`Pipeline::response_headers`](crate::pipeline::Pipeline::response_headers)).
     pub response_headers: Vec<(String, String)>,
     /// Changes of the plugins' states.
-    pub events: Vec<Event>,
+    pub changes: Vec<StateChange>,
     /// Load that the request reserves on each endpoint that will work on it.
     pub reservations: Few<Reservation>,
 }
@@ -140,7 +140,7 @@ impl Decision {
             prompt: PromptBlocks::default(),
             headers: vec![],
             response_headers: vec![],
-            events: vec![],
+            changes: vec![],
             reservations: Few::new(),
         }
     }

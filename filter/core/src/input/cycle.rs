@@ -8,8 +8,8 @@ use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Pool};
 use crate::request::Request;
-use crate::state::PluginState;
 use crate::state::prefix::PrefixMatch;
+use crate::state::{PluginState, StateChange};
 
 /// A decision in progress: everything that plugins decide by.
 #[derive(Clone, Copy, Debug)]
@@ -93,9 +93,14 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// The state of the plugin at work.
-    pub fn state(&self) -> &'a PluginState {
+    /// The state of the plugin at work; `None` if it has none of this type.
+    pub fn state<S: PluginState>(&self) -> Option<&'a S> {
         self.view.states.of(self.plugin)
+    }
+
+    /// A change of the state of the plugin at work, now.
+    pub fn state_change(&self, endpoint: usize, words: Vec<u64>) -> StateChange {
+        StateChange { plugin: self.plugin, endpoint: self.endpoint(endpoint).key(), at: self.now, words }
     }
 
     /// The matches of the prefix producer of this name.

@@ -124,8 +124,8 @@ impl Pipeline {
     }
 
     /// Plugins with state: their keys, and their state before the first request.
-    pub fn initial_states(&self) -> impl Iterator<Item = (u64, PluginState)> {
-        self.recorders.iter().map(|slot| (slot.key, slot.plugin.new_state()))
+    pub fn initial_states(&self) -> impl Iterator<Item = (u64, Box<dyn PluginState>)> {
+        self.recorders.iter().filter_map(|slot| Some((slot.key, slot.plugin.new_state()?)))
     }
 
     /// Decides for a request with a body.
@@ -160,11 +160,11 @@ impl Pipeline {
             Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
         };
         let (stages, primary) = self.acting_stages(acting, &decision);
-        let events = self.record(&cycle, prepared, &stages, primary, &decision.runs);
+        let changes = self.record(&cycle, prepared, &stages, primary, &decision.runs);
         let another_picks = matches!(acting, Acting::Other(_));
         let reservations = another_picks.then(|| self.reservations(&cycle, &stages));
         drop(stages);
-        decision.events = events;
+        decision.changes = changes;
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
             decision.reservations = reservations;
             let first = pick.destinations.first();

@@ -13,8 +13,8 @@ use crate::plugin::{PrefixProducer, Routed, Stage};
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
-use crate::state::prefix::PrefixMatch;
-use crate::state::{Event, PluginState};
+use crate::state::StateChange;
+use crate::state::prefix::{PrefixIndex, PrefixMatch};
 
 /// The part of a decision that follows from a request and the readings alone.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl Pipeline {
         let prefixes = self.prefix_producers.iter().zip(&prepared.prompts).map(|(slot, prompt)| {
             let PromptHashes { producer, block_size, ref hashes } = *prompt;
             let mut matched = vec![0; cycle.pool.endpoints().len()];
-            if let PluginState::Prefixes(index) = cycle.of(producer).state() {
+            if let Some(index) = cycle.of(producer).state::<PrefixIndex>() {
                 for list in hashes.lists() {
                     index.count_matches(list, &mut matched);
                 }
@@ -126,17 +126,16 @@ impl Pipeline {
         stages: &[Stage<'_>],
         primary: Option<usize>,
         runs: &[ProfileRun],
-    ) -> Vec<Event> {
+    ) -> Vec<StateChange> {
         let Some(primary) = primary.and_then(|primary| stages.get(primary)) else { return Vec::new() };
-        let mut events = Vec::new();
+        let mut changes = Vec::new();
         for slot in &self.recorders {
             let rated = runs.iter().rev().find_map(|run| self.profile_of(run).rated(slot.key, run));
             let prompt = prepared.prompts.iter().find(|prompt| prompt.producer == slot.key);
             let hashes = prompt.map(|prompt| &prompt.hashes);
             let routed = Routed { stages, primary, rated: rated.as_deref(), hashes };
-            let changes = slot.plugin.record(&cycle.of(slot.key), &routed);
-            events.extend(changes.into_iter().map(|change| Event { plugin: slot.key, change }));
+            changes.extend(slot.plugin.record(&cycle.of(slot.key), &routed));
         }
-        events
+        changes
     }
 }

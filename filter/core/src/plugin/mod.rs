@@ -1,8 +1,8 @@
 //! Plugins: the pieces a scheduling profile is put together from, under the EPP's type names.
 //!
 //! To add one: a file of its own with the parameters as a struct, its rule, and `impl Plugin` with the [`Roles`] it can play; a
-//! line in [`registry`]; a section in `docs/reference/rules`. A plugin that remembers something from request to request also has a
-//! [`PluginState`](crate::state::PluginState) and a [`Change`](crate::state::Change) of its own.
+//! line in [`registry`]; a section in `docs/reference/rules`. A plugin that remembers something from request to request also is a
+//! [`Recorder`] and has a [`PluginState`](crate::state::PluginState) of its own.
 //!
 //! A parameter out of range falls back to its default where the EPP does so, and is refused otherwise.
 

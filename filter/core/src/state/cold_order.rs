@@ -3,7 +3,9 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// Endpoints in the order of their last cold request.
+use super::PluginState;
+
+/// Endpoints in the order of their last cold request. A change of it has no words.
 #[derive(Debug)]
 pub struct ColdOrder {
     /// Oldest first: endpoints, and when the request was sent, on the shell's clock.
@@ -27,16 +29,27 @@ impl ColdOrder {
         positions
     }
 
+    fn bound(&mut self) {
+        if self.order.len() > self.size {
+            self.order.pop_front();
+        }
+    }
+}
+
+impl PluginState for ColdOrder {
+    fn can_read(&self, words: &[u64]) -> bool {
+        words.is_empty()
+    }
+
     /// Makes the endpoint the most recent, at this time.
-    pub(crate) fn touch(&mut self, endpoint: usize, at: Duration) {
+    fn apply(&mut self, endpoint: usize, at: Duration, _: &[u64]) {
         self.order.retain(|&(known, _)| known != endpoint);
         self.order.push_back((endpoint, at));
         self.bound();
     }
 
-    /// Takes in a cold request that another proxy sent at this time: the endpoint gets the place of that time, unless it has a later
-    /// one.
-    pub(crate) fn merge(&mut self, endpoint: usize, at: Duration) {
+    /// Gives the endpoint the place of that time, unless it has a later one.
+    fn merge(&mut self, endpoint: usize, at: Duration, _: &[u64]) {
         if self.order.iter().any(|&(known, last)| known == endpoint && last >= at) {
             return;
         }
@@ -46,14 +59,7 @@ impl ColdOrder {
         self.bound();
     }
 
-    fn bound(&mut self) {
-        if self.order.len() > self.size {
-            self.order.pop_front();
-        }
-    }
-
-    /// Follows a change of the pool.
-    pub(crate) fn remap(&mut self, moves: &[Option<usize>]) {
+    fn remap(&mut self, moves: &[Option<usize>]) {
         let moved = |&(old, at): &(usize, Duration)| Some((moves.get(old).copied().flatten()?, at));
         self.order = self.order.iter().filter_map(moved).collect();
     }
@@ -72,7 +78,7 @@ mod tests {
     fn the_order_is_bounded_and_follows_the_pool() {
         let mut order = ColdOrder::new(2);
         for endpoint in [0, 1, 2, 1] {
-            order.touch(endpoint, at(9));
+            order.apply(endpoint, at(9), &[]);
         }
         assert_eq!(order.order, [(2, at(9)), (1, at(9))]);
         order.remap(&[None, Some(0), None]);
@@ -85,8 +91,8 @@ mod tests {
         for arrival in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1]] {
             let mut order = ColdOrder::new(3);
             for (endpoint, at) in arrival.map(|index| requests[index]) {
-                order.merge(endpoint, at);
-                order.merge(endpoint, at);
+                order.merge(endpoint, at, &[]);
+                order.merge(endpoint, at, &[]);
             }
             assert_eq!(order.order, [(2, at(3)), (0, at(4)), (1, at(4))], "{arrival:?}");
         }
@@ -95,8 +101,8 @@ mod tests {
     #[test]
     fn an_own_cold_request_is_the_most_recent_also_after_the_clock_was_set_back() {
         let mut order = ColdOrder::new(3);
-        order.merge(0, at(100));
-        order.touch(1, at(5));
+        order.merge(0, at(100), &[]);
+        order.apply(1, at(5), &[]);
         assert_eq!(order.order, [(0, at(100)), (1, at(5))]);
     }
 }

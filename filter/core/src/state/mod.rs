@@ -1,10 +1,10 @@
 //! The state of a pool that changes with requests.
 //!
-//! A plugin's state changes only by a [`Change`] that is recorded when a request is routed. Changes are values: a shell that decides
-//! in several places passes them on, and all places have the same state.
+//! A plugin's state changes only by a [`StateChange`] that is recorded when a request is routed. Changes are values: a shell that
+//! decides in several places passes them on, and all places have the same state. Only the plugin knows what the words of its changes
+//! mean: it encodes them when it [records](crate::plugin::Recorder::record) a request, and its [`PluginState`] applies them.
 
 pub mod avoidance;
-mod change;
 mod cold_order;
 #[expect(clippy::indexing_slicing, reason = "the place that is read was just made")]
 pub mod deferred_load;
@@ -14,85 +14,61 @@ pub mod prefix;
 pub mod restarts;
 mod session_bindings;
 
-pub use change::{Change, Event};
 pub use cold_order::ColdOrder;
 pub use session_bindings::SessionBindings;
 
-use core::mem::discriminant;
+use core::any::Any;
+use core::fmt::Debug;
+use core::time::Duration;
 
-use prefix::PrefixIndex;
+use crate::pool::Pool;
 
-/// The state of one plugin. Endpoints are given by their index in the pool.
-#[derive(Debug, Default)]
-pub enum PluginState {
-    /// The plugin has no state.
-    #[default]
-    None,
-    /// Prompts sent.
-    Prefixes(PrefixIndex),
-    /// Endpoints in the order of their last cold request.
-    ColdOrder(ColdOrder),
-    /// Which endpoint each session is bound to.
-    Sessions(SessionBindings),
+/// A change of the state of one plugin: something about an endpoint, which only the plugin can read. `Words` is a `Vec` of its own, or a
+/// slice borrowed from the bytes that the change was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateChange<Words = Vec<u64>> {
+    /// The plugin's [key](crate::plugin::Instance::key).
+    pub plugin: u64,
+    /// The endpoint's [key](crate::pool::Endpoint::key).
+    pub endpoint: u64,
+    /// The time of the request that it follows from, on the shell's clock.
+    pub at: Duration,
+    /// The rest, as the plugin encodes it.
+    pub words: Words,
 }
 
-impl PluginState {
-    /// Applies a change. One of another kind has no effect.
-    pub fn apply(&mut self, change: &Change<impl AsRef<[u64]>>) {
-        match change {
-            Change::SentPrompt { endpoint, capacity, chain } => {
-                if let Self::Prefixes(index) = self {
-                    index.add(*endpoint, chain.as_ref(), *capacity);
-                }
-            }
-            Change::SentCold { endpoint, at } => {
-                if let Self::ColdOrder(order) = self {
-                    order.touch(*endpoint, *at);
-                }
-            }
-            Change::BoundSession { session, endpoint, at } => {
-                if let Self::Sessions(bindings) = self {
-                    bindings.bind(*session, *endpoint, *at);
-                }
-            }
-        }
+impl<Words: AsRef<[u64]>> StateChange<Words> {
+    /// The same change with words of its own.
+    pub fn into_owned(self) -> StateChange {
+        let Self { plugin, endpoint, at, words } = self;
+        StateChange { plugin, endpoint, at, words: words.as_ref().to_vec() }
     }
+}
 
-    /// Applies a change that another proxy made. It may arrive late, twice, or behind a later one of the same endpoint or session, which
-    /// then stays in force.
-    pub fn merge(&mut self, change: &Change<impl AsRef<[u64]>>) {
-        match (change, self) {
-            (Change::SentCold { endpoint, at }, Self::ColdOrder(order)) => order.merge(*endpoint, *at),
-            (Change::BoundSession { session, endpoint, at }, Self::Sessions(bindings)) => {
-                bindings.merge(*session, *endpoint, *at);
-            }
-            // The blocks of a prompt are a set: adding them late or twice only makes them more recent.
-            (change @ Change::SentPrompt { .. }, state) => state.apply(change),
-            (Change::SentCold { .. } | Change::BoundSession { .. }, _) => {}
-        }
-    }
+/// The state of one plugin. Endpoints are given by their index in the pool.
+///
+/// The words of a change may come from another proxy, so no words do harm: those that the state does not [read](Self::can_read) have no
+/// effect.
+pub trait PluginState: Any + Debug + Send + Sync {
+    /// Whether a change of this state has such words.
+    fn can_read(&self, words: &[u64]) -> bool;
 
-    /// A replica has missed changes: recently sent blocks are sent again on next use.
-    pub fn resend(&mut self) {
-        if let Self::Prefixes(index) = self {
-            index.let_nothing_be_fresh();
-        }
-    }
+    /// Applies a change of this proxy, which is the newest.
+    fn apply(&mut self, endpoint: usize, at: Duration, words: &[u64]);
+
+    /// Applies a change of another proxy. It may arrive late, twice, or behind a later one, which then stays in force.
+    fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]);
 
     /// Follows a change of the pool: `moves[old index]` is the endpoint's new index, or `None` if it left.
-    pub fn remap(&mut self, moves: &[Option<usize>]) {
-        match self {
-            Self::None => {}
-            Self::Prefixes(index) => index.remap(moves),
-            Self::ColdOrder(order) => order.remap(moves),
-            Self::Sessions(bindings) => bindings.remap(moves),
-        }
-    }
+    fn remap(&mut self, moves: &[Option<usize>]);
+
+    /// A replica has missed changes: those that would be left out, because others have them already, are recorded again.
+    fn resend(&mut self) {}
 }
 
 /// The states of plugins, by their [keys](crate::plugin::Instance::key): pipelines that have a plugin in common share its state.
 #[derive(Debug, Default)]
-pub struct PluginStates(Vec<(u64, PluginState)>);
+pub struct PluginStates(Vec<(u64, Box<dyn PluginState>)>);
 
 impl PluginStates {
     /// No plugins.
@@ -100,38 +76,54 @@ impl PluginStates {
         Self(Vec::new())
     }
 
-    /// The state of this plugin.
-    pub fn of(&self, plugin: u64) -> &PluginState {
-        self.0.iter().find(|(key, _)| *key == plugin).map_or(&PluginState::None, |(_, state)| state)
+    /// The state of this plugin; `None` if it has no state, or one of another type.
+    pub fn of<S: PluginState>(&self, plugin: u64) -> Option<&S> {
+        let (_, state) = self.0.iter().find(|(key, _)| *key == plugin)?;
+        (&**state as &dyn Any).downcast_ref()
     }
 
     /// Replaces the plugins whose state is kept by these, given with their [initial
     /// states](crate::pipeline::Pipeline::initial_states). Those that were there before keep their state.
-    pub fn adopt(&mut self, plugins: impl IntoIterator<Item = (u64, PluginState)>) {
+    pub fn adopt(&mut self, plugins: impl IntoIterator<Item = (u64, Box<dyn PluginState>)>) {
         let mut older = core::mem::take(&mut self.0);
         for (key, new) in plugins {
             if self.0.iter().all(|(other, _)| *other != key) {
-                // With other parameters a plugin may have a state of another kind.
-                let fits = |older: &PluginState| discriminant(older) == discriminant(&new);
-                let kept = older.iter().position(|(other, state)| *other == key && fits(state));
+                // With other parameters a plugin may have a state of another type.
+                let fits = |older: &dyn PluginState| older.type_id() == (*new).type_id();
+                let kept = older.iter().position(|(other, state)| *other == key && fits(&**state));
                 let state = kept.map_or(new, |at| older.swap_remove(at).1);
                 self.0.push((key, state));
             }
         }
     }
 
-    /// Applies an event. One of a plugin without state here has no effect.
-    pub fn apply(&mut self, event: &Event<impl AsRef<[u64]>>) {
-        if let Some((_, state)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
-            state.apply(&event.change);
+    /// Whether the plugin of this change can read its words. A plugin without state here reads any.
+    pub fn can_read(&self, change: &StateChange<impl AsRef<[u64]>>) -> bool {
+        let state = self.0.iter().find(|(key, _)| *key == change.plugin);
+        state.is_none_or(|(_, state)| state.can_read(change.words.as_ref()))
+    }
+
+    /// Applies a change of this proxy. One of a plugin without state here, or about an endpoint that the pool lacks, has no effect.
+    pub fn apply(&mut self, change: &StateChange<impl AsRef<[u64]>>, pool: &Pool) {
+        if let Some((state, endpoint)) = self.find(change, pool) {
+            state.apply(endpoint, change.at, change.words.as_ref());
         }
     }
 
-    /// As [`Self::apply`], for an event of another proxy: see [`PluginState::merge`].
-    pub fn merge(&mut self, event: &Event<impl AsRef<[u64]>>) {
-        if let Some((_, state)) = self.0.iter_mut().find(|(key, _)| *key == event.plugin) {
-            state.merge(&event.change);
+    /// As [`Self::apply`], for a change of another proxy: see [`PluginState::merge`].
+    pub fn merge(&mut self, change: &StateChange<impl AsRef<[u64]>>, pool: &Pool) {
+        if let Some((state, endpoint)) = self.find(change, pool) {
+            state.merge(endpoint, change.at, change.words.as_ref());
         }
+    }
+
+    fn find<Words>(
+        &mut self,
+        change: &StateChange<Words>,
+        pool: &Pool,
+    ) -> Option<(&mut dyn PluginState, usize)> {
+        let (_, state) = self.0.iter_mut().find(|(key, _)| *key == change.plugin)?;
+        Some((&mut **state, pool.index_of(change.endpoint)?))
     }
 
     /// As [`PluginState::resend`], for all plugins.
@@ -152,27 +144,31 @@ impl PluginStates {
 
     /// The state of a plugin that is tested alone.
     #[cfg(test)]
-    pub(crate) fn only(state: PluginState) -> Self {
+    pub(crate) fn only(state: Box<dyn PluginState>) -> Self {
         Self(vec![(0, state)])
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::prefix::PrefixIndex;
     use super::*;
+    use crate::pool::Endpoint;
     use crate::test;
 
     #[test]
     fn state_about_a_restarted_endpoint_is_dropped_and_the_rest_stays() {
-        let mut states = PluginStates::only(PluginState::Prefixes(PrefixIndex::default()));
+        let endpoint = |n| Endpoint::new(format!("{n}"), ([10, 0, 0, n], 8000).into(), vec![]);
+        let pool = Pool::new("p".to_owned(), (0..4).map(endpoint).collect()).unwrap();
+        let mut states = PluginStates::only(Box::new(PrefixIndex::default()));
         for endpoint in [1, 2] {
-            let change = Change::SentPrompt { endpoint, capacity: 9, chain: vec![7, 8] };
-            states.apply(&Event { plugin: 0, change });
+            let words = PrefixIndex::words(9, &[7, 8]);
+            let endpoint = pool.endpoints()[endpoint].key();
+            states.apply(&StateChange { plugin: 0, endpoint, at: Duration::ZERO, words }, &pool);
         }
         states.forget(1, 4);
-        let PluginState::Prefixes(index) = states.of(0) else { panic!("the index of prompts") };
         let mut matched = [0; 4];
-        index.count_matches(&[7, 8], &mut matched);
+        states.of::<PrefixIndex>(0).unwrap().count_matches(&[7, 8], &mut matched);
         assert_eq!(matched, [0, 0, 2, 0]);
     }
 }

@@ -4,10 +4,13 @@ use core::time::Duration;
 
 use hashbrown::HashMap;
 
+use super::PluginState;
+
 /// Sessions remembered at least; up to twice as many are held.
 const SESSIONS: usize = 65_536;
 
 /// Bindings of sessions to endpoints. A session is given by the hash of its name, an endpoint by its index.
+/// The only word of a change is the session.
 ///
 /// There are two generations. A session that is bound, or bound again, goes into the young one; when that is full or as
 /// old as bindings live, it becomes the old one and what was old is forgotten. So memory is bounded without a sweep, and no binding in use is lost before `SESSIONS` others were used.
@@ -39,7 +42,7 @@ impl SessionBindings {
     }
 
     /// Binds the session to an endpoint, or keeps it bound.
-    pub(crate) fn bind(&mut self, session: u64, endpoint: usize, at: Duration) {
+    fn bind(&mut self, session: u64, endpoint: usize, at: Duration) {
         let is_past = at.abs_diff(self.since) > self.lifetime;
         if is_past || self.young.len() >= SESSIONS && !self.young.contains_key(&session) {
             self.old = core::mem::take(&mut self.young);
@@ -47,9 +50,22 @@ impl SessionBindings {
         }
         self.young.insert(session, Binding { endpoint, used: at });
     }
+}
 
-    /// Takes in that another proxy bound the session at this time, unless it is bound since a later one.
-    pub(crate) fn merge(&mut self, session: u64, endpoint: usize, at: Duration) {
+impl PluginState for SessionBindings {
+    fn can_read(&self, words: &[u64]) -> bool {
+        matches!(words, [_])
+    }
+
+    fn apply(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
+        if let &[session] = words {
+            self.bind(session, endpoint, at);
+        }
+    }
+
+    /// Binds the session, unless it was bound at a later time.
+    fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
+        let &[session] = words else { return };
         let binding = self.young.get(&session).or_else(|| self.old.get(&session));
         // Two proxies that bind a session at the same time have to agree, whichever change arrives first.
         if binding.is_none_or(|known| (known.used, known.endpoint) < (at, endpoint)) {
@@ -57,8 +73,7 @@ impl SessionBindings {
         }
     }
 
-    /// Follows a change of the pool.
-    pub(crate) fn remap(&mut self, moves: &[Option<usize>]) {
+    fn remap(&mut self, moves: &[Option<usize>]) {
         for generation in [&mut self.young, &mut self.old] {
             generation.retain(|_, binding| match moves.get(binding.endpoint).copied().flatten() {
                 Some(moved) => {
@@ -133,7 +148,7 @@ mod tests {
         {
             let mut bindings = SessionBindings::new(LIFETIME);
             for (endpoint, seconds) in arrival {
-                bindings.merge(7, endpoint, at(seconds));
+                bindings.merge(endpoint, at(seconds), &[7]);
             }
             assert_eq!(bindings.endpoint(7, at(30)), Some(3), "{arrival:?}");
         }

@@ -23,7 +23,7 @@ use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, Options};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::state::{Change, PluginStates};
+use endpoint_picker::state::PluginStates;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 pub(crate) use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -84,8 +84,8 @@ impl Fixture {
         let mut rng = self.rng.clone();
         let decision = self.pipeline.decide(request, &self.view(), self.now, &mut rng);
         self.rng = rng;
-        for event in &decision.events {
-            self.states.apply(event);
+        for change in &decision.changes {
+            self.states.apply(change, &self.pool);
         }
         decision
     }
@@ -146,12 +146,9 @@ fn a_full_prefix_outweighs_the_whole_queue_term() {
 fn blocks_that_were_sent_a_moment_ago_are_not_recorded_again() {
     let mut fixture = Fixture::new(&[(0, 0.0)]);
     let recorded_blocks = |fixture: &mut Fixture, blocks: usize| -> Vec<usize> {
-        let events = fixture.complete(&"x".repeat(256 * blocks)).events;
-        let lengths = events.into_iter().map(|event| match event.change {
-            Change::SentPrompt { chain, .. } => chain.len(),
-            other => panic!("{other:?}"),
-        });
-        lengths.collect()
+        let changes = fixture.complete(&"x".repeat(256 * blocks)).changes;
+        // The first word is the capacity.
+        changes.iter().map(|change| change.words.len() - 1).collect()
     };
     assert_eq!(recorded_blocks(&mut fixture, 4), [4]);
     assert_eq!(recorded_blocks(&mut fixture, 4), [0; 0], "nothing is new");

@@ -133,8 +133,8 @@ impl Fixture {
     pub(crate) fn decide(&mut self, request: &Request<'_>, seed: u64) -> Decision {
         let pool = self.pool();
         let decision = self.pipeline.decide(request, &self.view(&pool), NOW, &mut SplitMix64::new(seed));
-        for event in &decision.events {
-            self.states.apply(event);
+        for change in &decision.changes {
+            self.states.apply(change, &pool);
         }
         decision
     }

@@ -27,8 +27,8 @@ fn beside(fixture: &mut Fixture, pick: &OtherPick, prompt: &str, priority: i32) 
     let prepared = fixture.pipeline.prepare(&request, &view, NOW);
     let rng = &mut SplitMix64::new(1);
     let compared = fixture.pipeline.compare(&prepared, Acting::Other(pick), &view, rng);
-    for event in &compared.decision.events {
-        fixture.states.apply(event);
+    for change in &compared.decision.changes {
+        fixture.states.apply(change, &pool);
     }
     compared
 }
@@ -100,5 +100,5 @@ fn an_endpoint_that_the_pool_lacks_changes_nothing() {
     let mut fixture = Fixture::new(&json!({}), vec![pod(0, 0.1, &[]); 2]);
     let compared = beside(&mut fixture, &OtherPick::default(), &long(), 0);
     assert_eq!(compared.agreement, Agreement::UnknownEndpoint);
-    assert!(compared.decision.events.is_empty() && compared.decision.reservations.is_empty());
+    assert!(compared.decision.changes.is_empty() && compared.decision.reservations.is_empty());
 }

@@ -48,8 +48,8 @@ impl ShadowFixture {
         let acted = self.fixture.pipeline.decide(&request, &view, NOW, &mut SplitMix64::new(self.seed));
         let rng = &mut SplitMix64::new(!self.seed);
         let shadowed = self.shadow.decide((&self.fixture.pipeline, &acted), &request, &view, NOW, rng);
-        for event in acted.events.iter().chain(&shadowed.decision.events) {
-            self.fixture.states.apply(event);
+        for change in acted.changes.iter().chain(&shadowed.decision.changes) {
+            self.fixture.states.apply(change, &pool);
         }
         (acted, shadowed)
     }
@@ -151,7 +151,7 @@ fn what_is_done_is_the_same_with_and_without_a_shadow() {
         let request = Request { model: "m", prompt: Some(&body.prompt), ..Request::default() };
         let decision = alone.decide(&request, seed);
         assert_eq!(decision.runs, acted.runs, "request {n}");
-        assert_eq!((decision.outcome, decision.events), (acted.outcome, acted.events), "request {n}");
+        assert_eq!((decision.outcome, decision.changes), (acted.outcome, acted.changes), "request {n}");
     }
 }
 
@@ -208,7 +208,7 @@ fn a_session_scorer_that_does_not_act_binds_sessions_to_where_they_went() {
 fn a_plugin_that_both_have_remembers_once() {
     let mut both = ShadowFixture::new(&json!({}), &json!({}), vec![fresh(); 3]);
     let (acted, shadowed) = both.send(&long(), &[], 0);
-    assert_eq!((acted.events.len(), shadowed.decision.events.len()), (1, 0));
+    assert_eq!((acted.changes.len(), shadowed.decision.changes.len()), (1, 0));
     let (acted, shadowed) = both.send(&long(), &[], 0);
     assert_eq!(best(&shadowed.decision), destinations(&acted), "the shadow looks at the same state");
 }

@@ -73,7 +73,7 @@ impl Assignment {
                 && to != load.endpoint
             {
                 let kind = ChangeKind::Moved { to, load: load.response };
-                changes.push(Change { endpoint: load.endpoint, kind });
+                changes.push(Change::Endpoint { endpoint: load.endpoint, kind });
                 load.endpoint = to;
             }
         }
@@ -127,8 +127,10 @@ impl Failures {
 
     fn changes(self, at: Duration) -> impl Iterator<Item = Change> {
         let recovered = self.recovered.into_iter();
-        let recovered = recovered.map(move |endpoint| Change { endpoint, kind: ChangeKind::Answered { at } });
+        let recovered =
+            recovered.map(move |endpoint| Change::Endpoint { endpoint, kind: ChangeKind::Answered { at } });
         let failed = self.failed.into_iter();
-        recovered.chain(failed.map(move |endpoint| Change { endpoint, kind: ChangeKind::Failed { at } }))
+        recovered
+            .chain(failed.map(move |endpoint| Change::Endpoint { endpoint, kind: ChangeKind::Failed { at } }))
     }
 }

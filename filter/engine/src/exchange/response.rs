@@ -81,7 +81,7 @@ impl Response {
             let first_byte = now.saturating_sub(since);
             metrics.first_byte.record(first_byte.as_millis());
             let kind = ChangeKind::Served { first_byte, is_streamed: self.is_streamed };
-            self.served = self.served_by.map(|endpoint| Change { endpoint, kind });
+            self.served = self.served_by.map(|endpoint| Change::Endpoint { endpoint, kind });
             if let Some(tokens) = &mut self.tokens {
                 tokens.note_first_byte(now);
             }

@@ -57,8 +57,12 @@ impl Ledger {
 
     /// Applies a change that a sender made.
     pub fn apply(&mut self, sender: u64, change: &Change<impl AsRef<[u64]>>) {
-        let endpoint = change.endpoint;
-        match change.kind {
+        let (endpoint, kind) = match change {
+            Change::State(change) if is_other_proxy(sender) => return self.states.merge(change, &self.pool),
+            Change::State(change) => return self.states.apply(change, &self.pool),
+            Change::Endpoint { endpoint, kind } => (*endpoint, *kind),
+        };
+        match kind {
             ChangeKind::Started(load) => {
                 self.in_flight.start(sender, endpoint, load);
                 self.routed += 1;
@@ -88,13 +92,6 @@ impl Ledger {
                     self.states.forget(index, self.pool.endpoints().len());
                 }
             }
-            ChangeKind::SentPrompt { .. } | ChangeKind::SentCold { .. } | ChangeKind::BoundSession { .. } => {
-                match change.event(&self.pool) {
-                    Some(event) if is_other_proxy(sender) => self.states.merge(&event),
-                    Some(event) => self.states.apply(&event),
-                    None => {}
-                }
-            }
         }
     }
 
@@ -106,7 +103,7 @@ impl Ledger {
             if self.restarts.read(endpoint, mark, reading.updated.is_some())
                 && let Some(since) = mark
             {
-                restarted.push(Change { endpoint, kind: ChangeKind::Restarted { since } });
+                restarted.push(Change::Endpoint { endpoint, kind: ChangeKind::Restarted { since } });
             }
         }
         self.keep_unapplied_restarts(&mut restarted);
@@ -115,18 +112,11 @@ impl Ledger {
 
     /// Removes restarts that were applied since [`Self::restarts_in`] returned them: another sender found them too.
     pub fn keep_unapplied_restarts(&self, changes: &mut Vec<Change>) {
-        changes.retain(|change| match change.kind {
-            ChangeKind::Restarted { since } => self.restarts.is_unreported(change.endpoint, since),
-            ChangeKind::Started(_)
-            | ChangeKind::Ended(_)
-            | ChangeKind::Moved { .. }
-            | ChangeKind::InFlight(_)
-            | ChangeKind::Failed { .. }
-            | ChangeKind::Answered { .. }
-            | ChangeKind::Served { .. }
-            | ChangeKind::SentPrompt { .. }
-            | ChangeKind::SentCold { .. }
-            | ChangeKind::BoundSession { .. } => true,
+        changes.retain(|change| match *change {
+            Change::Endpoint { endpoint, kind: ChangeKind::Restarted { since } } => {
+                self.restarts.is_unreported(endpoint, since)
+            }
+            Change::Endpoint { .. } | Change::State(_) => true,
         });
     }
 

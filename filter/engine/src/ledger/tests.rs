@@ -50,7 +50,7 @@ fn decide(pipeline: &Pipeline, ledger: &Ledger) -> Decision {
 }
 
 fn change(host: u8, kind: ChangeKind) -> Change {
-    Change { endpoint: key(host), kind }
+    Change::Endpoint { endpoint: key(host), kind }
 }
 
 /// How many of the prompt's blocks each endpoint has, by the states of a ledger.
@@ -66,13 +66,12 @@ fn a_decision_becomes_its_events_and_its_load() {
     let mut decision = decide(&pipeline, &ledger);
     let destination = decision.destination().unwrap();
     let changes = changes_of(&mut decision, ledger.pool());
-    assert!(decision.events.is_empty(), "moved, not copied");
+    assert!(decision.changes.is_empty(), "moved, not copied");
     assert_eq!(decision.reservations.len(), 1, "the caller releases them later");
-    let is_prompt =
-        |change: &Change| matches!(&change.kind, ChangeKind::SentPrompt { hashes, .. } if !hashes.is_empty());
+    let is_prompt = |change: &Change| matches!(change, Change::State(prompt) if prompt.words.len() > 1);
     assert!(changes.iter().any(is_prompt), "{changes:?}");
     for change in &changes {
-        assert_eq!(change.endpoint, ledger.pool().endpoints()[destination].key());
+        assert_eq!(change.endpoint(), ledger.pool().endpoints()[destination].key());
         ledger.apply(7, change);
     }
     assert_eq!((ledger.routed(), ledger.requests_in_flight()), (1, 1));
@@ -108,8 +107,11 @@ fn a_change_means_the_same_to_a_copy_with_another_list_of_endpoints() {
 #[test]
 fn no_load_is_no_change() {
     assert_eq!((Change::started(1, NONE), Change::ended(1, NONE)), (None, None));
-    assert_eq!(Change::started(1, ONE), Some(Change { endpoint: 1, kind: ChangeKind::Started(ONE) }));
-    assert_eq!(Change::ended(1, ONE), Some(Change { endpoint: 1, kind: ChangeKind::Ended(ONE) }));
+    assert_eq!(
+        Change::started(1, ONE),
+        Some(Change::Endpoint { endpoint: 1, kind: ChangeKind::Started(ONE) })
+    );
+    assert_eq!(Change::ended(1, ONE), Some(Change::Endpoint { endpoint: 1, kind: ChangeKind::Ended(ONE) }));
 }
 
 #[test]

@@ -4,8 +4,9 @@ use core::time::Duration;
 
 use endpoint_picker::period::Period;
 use endpoint_picker::pool::load::Load;
+use endpoint_picker::state::StateChange;
 use endpoint_picker_wire::CHANGES_FORMAT;
-use endpoint_picker_wire::changes::{BoundSession, Changes, EndpointLoad, Failure, SentCold, SentPrompt};
+use endpoint_picker_wire::changes::{self, Changes, EndpointLoad, Failure};
 use hashbrown::HashMap;
 
 use super::identity::Identity;
@@ -113,32 +114,29 @@ fn wire_load(endpoint: u64, Load { requests, tokens }: Load) -> EndpointLoad {
 }
 
 /// Adds a change to a message. Loads are not added: the message has their sums.
-fn add(message: &mut Changes, Change { endpoint, kind }: Change, now: Duration) {
+fn add(message: &mut Changes, change: Change, now: Duration) {
     let age = |at: Duration| now.saturating_sub(at);
     let age_ms = |at| u64::try_from(age(at).as_millis()).unwrap_or(u64::MAX);
-    match kind {
-        ChangeKind::SentPrompt { plugin, capacity, hashes } => {
-            message.prompts.push(SentPrompt { endpoint, plugin, capacity, hashes });
+    match change {
+        Change::State(StateChange { plugin, endpoint, at, words }) => {
+            let plugin = place(&mut message.plugins, plugin);
+            message.states.push(changes::StateChange { endpoint, plugin, age_ms: age_ms(at), words });
         }
-        ChangeKind::SentCold { plugin, at } => {
-            message.cold_requests.push(SentCold { endpoint, plugin, age_ms: age_ms(at) });
+        Change::Endpoint { endpoint, kind: ChangeKind::Failed { at } } if age(at) <= MAX_FAILURE_AGE => {
+            message.failures.push(Failure { endpoint, age_ms: age_ms(at) });
         }
-        ChangeKind::BoundSession { plugin, session, at } => {
-            message.sessions.push(BoundSession { endpoint, plugin, session, age_ms: age_ms(at) });
-        }
-        ChangeKind::Failed { at } => {
-            if age(at) <= MAX_FAILURE_AGE {
-                message.failures.push(Failure { endpoint, age_ms: age_ms(at) });
-            }
-        }
-        ChangeKind::Started(_)
-        | ChangeKind::Ended(_)
-        | ChangeKind::Moved { .. }
-        | ChangeKind::InFlight(_)
-        | ChangeKind::Answered { .. }
-        | ChangeKind::Served { .. }
-        | ChangeKind::Restarted { .. } => {}
+        Change::Endpoint { .. } => {}
     }
+}
+
+/// The place of a plugin in a message's list, which it is added to.
+fn place(plugins: &mut Vec<u64>, plugin: u64) -> u32 {
+    let known = plugins.iter().position(|&known| known == plugin);
+    let place = known.unwrap_or_else(|| {
+        plugins.push(plugin);
+        plugins.len() - 1
+    });
+    u32::try_from(place).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -193,18 +191,19 @@ mod tests {
 
     #[test]
     fn changes_have_their_ages_and_old_failures_are_left_out() {
-        let kinds = [
-            ChangeKind::SentPrompt { plugin: 4, capacity: 9, hashes: vec![1, 2] },
-            ChangeKind::SentCold { plugin: 5, at: at(7) },
-            ChangeKind::BoundSession { plugin: 6, session: 8, at: at(0) },
-            ChangeKind::Failed { at: at(9) },
-            ChangeKind::Failed { at: at(0).saturating_sub(MAX_FAILURE_AGE) },
+        let state = |plugin, at, words| Change::State(StateChange { plugin, endpoint: 1, at, words });
+        let failed = |at| Change::Endpoint { endpoint: 1, kind: ChangeKind::Failed { at } };
+        let changes = vec![
+            state(4, at(7), vec![1, 2]),
+            state(5, at(0), vec![]),
+            state(4, at(10), vec![3]),
+            failed(at(9)),
+            failed(at(0).saturating_sub(MAX_FAILURE_AGE)),
         ];
-        let changes = kinds.map(|kind| Change { endpoint: 1, kind }).into();
         let message = exporter().next(changes, [].into_iter(), at(10)).unwrap();
-        assert_eq!(message.prompts, [SentPrompt { endpoint: 1, plugin: 4, capacity: 9, hashes: vec![1, 2] }]);
-        assert_eq!(message.cold_requests, [SentCold { endpoint: 1, plugin: 5, age_ms: 3 }]);
-        assert_eq!(message.sessions, [BoundSession { endpoint: 1, plugin: 6, session: 8, age_ms: 10 }]);
+        let state = |plugin, age_ms, words| changes::StateChange { endpoint: 1, plugin, age_ms, words };
+        assert_eq!(message.plugins, [4, 5]);
+        assert_eq!(message.states, [state(0, 3, vec![1, 2]), state(1, 10, vec![]), state(0, 0, vec![3])]);
         assert_eq!(message.failures, [Failure { endpoint: 1, age_ms: 1 }]);
     }
 }

@@ -5,8 +5,9 @@ use core::time::Duration;
 
 use endpoint_picker::period::Period;
 use endpoint_picker::pool::load::Load;
+use endpoint_picker::state::StateChange;
 use endpoint_picker::state::in_flight::{is_other_proxy, sender_of_proxy};
-use endpoint_picker_wire::changes::{Changes, Delivery, EndpointLoad};
+use endpoint_picker_wire::changes::{self, Changes, Delivery, EndpointLoad, Failure};
 use endpoint_picker_wire::{CHANGES_FORMAT, DecodeError, Message};
 use hashbrown::HashMap;
 
@@ -67,6 +68,13 @@ pub(super) enum Unreadable {
     Malformed(DecodeError),
     Format(u32),
     TooManySenders,
+    /// A change names a plugin by a place at which the message lists none.
+    NoPlugin(u32),
+    /// A plugin's state cannot read the words of a change.
+    Words {
+        plugin: u64,
+        words: usize,
+    },
 }
 
 impl fmt::Display for Unreadable {
@@ -76,6 +84,13 @@ impl fmt::Display for Unreadable {
             Self::Format(found) => write!(
                 f,
                 "changes of another proxy have format {found}, this one reads format {CHANGES_FORMAT}: update the older side"
+            ),
+            Self::NoPlugin(place) => {
+                write!(f, "changes of another proxy are of a plugin at place {place}, which they do not list")
+            }
+            Self::Words { plugin, words } => write!(
+                f,
+                "another proxy has changed the state of plugin {plugin:016x} by {words} words that this one cannot read: update the older side"
             ),
             Self::TooManySenders => write!(f, "more than {MAX_SENDERS} proxies share changes"),
         }
@@ -135,7 +150,7 @@ impl Importer {
     /// Takes a message in. Returns what it changes in the ledger.
     pub(super) fn take(
         &mut self,
-        message: Changes,
+        mut message: Changes,
         made: Made,
         ledger: &Ledger,
         now: Duration,
@@ -146,6 +161,8 @@ impl Importer {
             return Ok(Vec::new());
         }
         self.make_room(number, now)?;
+        // Read before anything is taken in: of a message that is refused, nothing is.
+        let changes = events(&mut message, made, ledger, now)?;
         let mut imported = Vec::new();
         let sender = self.senders.entry(number).or_default();
         let is_live = age < EXPIRY;
@@ -165,7 +182,6 @@ impl Importer {
             }
             imported.extend(sender.take_loads(number, &message, ledger));
         }
-        let changes = events(message, made, ledger, now);
         if !changes.is_empty() {
             imported.push(Imported::Changes { sender: number, changes });
         }
@@ -262,7 +278,7 @@ impl Sender {
             let known = self.loads.get(&endpoint).map_or(self.all_loads, |(later, _)| *later);
             if sequence > known.max(self.all_loads) {
                 self.loads.insert(endpoint, (sequence, load));
-                changes.push(Change { endpoint, kind: ChangeKind::InFlight(load) });
+                changes.push(Change::Endpoint { endpoint, kind: ChangeKind::InFlight(load) });
             }
         }
         (!changes.is_empty()).then_some(Imported::Changes { sender: number, changes })
@@ -273,40 +289,39 @@ fn bounded(load: &EndpointLoad) -> Load {
     Load { requests: load.requests.min(MAX_LOAD), tokens: load.tokens.min(MAX_LOAD) }
 }
 
-/// The changes of a message beside its loads. What an endpoint was sent before its caches were empty does not count.
-fn events(message: Changes, made: Made, ledger: &Ledger, now: Duration) -> Vec<Change> {
+/// Takes the changes of states and the failures out of a message. Changes of an endpoint's state before its caches were empty do not
+/// count.
+fn events(
+    message: &mut Changes,
+    made: Made,
+    ledger: &Ledger,
+    now: Duration,
+) -> Result<Vec<Change>, Unreadable> {
     let at = |age: Duration| now.saturating_sub(made.age).saturating_sub(age);
     let mut changes = Vec::new();
-    let mut add = |endpoint: u64, age: Duration, kind| {
-        let sent = made.at.saturating_sub(age);
+    let mut add = |age: Duration, change: Change| {
+        let (endpoint, sent) = (change.endpoint(), made.at.saturating_sub(age));
         let is_cached = ledger.cached_since(endpoint).is_none_or(|since| sent >= since);
         if is_cached && ledger.pool().index_of(endpoint).is_some() {
-            changes.push(Change { endpoint, kind });
+            changes.push(change);
         }
     };
-    for prompt in message.prompts {
-        let kind = ChangeKind::SentPrompt {
-            plugin: prompt.plugin,
-            capacity: prompt.capacity,
-            hashes: prompt.hashes,
-        };
-        add(prompt.endpoint, Duration::ZERO, kind);
+    for changes::StateChange { endpoint, plugin: place, age_ms, words } in message.states.drain(..) {
+        let plugin = usize::try_from(place).ok().and_then(|place| message.plugins.get(place));
+        let &plugin = plugin.ok_or(Unreadable::NoPlugin(place))?;
+        let age = Duration::from_millis(age_ms);
+        let change = StateChange { plugin, endpoint, at: at(age), words };
+        if !ledger.states().can_read(&change) {
+            return Err(Unreadable::Words { plugin, words: change.words.len() });
+        }
+        add(age, Change::State(change));
     }
-    for session in message.sessions {
-        let age = Duration::from_millis(session.age_ms);
-        let (plugin, at) = (session.plugin, at(age));
-        add(session.endpoint, age, ChangeKind::BoundSession { plugin, session: session.session, at });
-    }
-    for cold in message.cold_requests {
-        let age = Duration::from_millis(cold.age_ms);
-        add(cold.endpoint, age, ChangeKind::SentCold { plugin: cold.plugin, at: at(age) });
-    }
-    for failure in message.failures {
-        let age = Duration::from_millis(failure.age_ms);
+    for &Failure { endpoint, age_ms } in &message.failures {
+        let age = Duration::from_millis(age_ms);
         let at = at(age);
         if now.saturating_sub(at) <= MAX_FAILURE_AGE {
-            add(failure.endpoint, age, ChangeKind::Failed { at });
+            add(age, Change::Endpoint { endpoint, kind: ChangeKind::Failed { at } });
         }
     }
-    changes
+    Ok(changes)
 }

@@ -39,14 +39,11 @@ impl Outbox {
         self.is_open
     }
 
-    /// Whether changes of this kind are collected, or drop others that wait.
-    pub fn wants<Hashes>(kind: &ChangeKind<Hashes>) -> bool {
+    /// Whether such a change is collected, or drops others that wait.
+    pub fn wants<Words>(change: &Change<Words>) -> bool {
+        let Change::Endpoint { kind, .. } = change else { return true };
         match kind {
-            ChangeKind::SentPrompt { .. }
-            | ChangeKind::SentCold { .. }
-            | ChangeKind::BoundSession { .. }
-            | ChangeKind::Failed { .. }
-            | ChangeKind::Restarted { .. } => true,
+            ChangeKind::Failed { .. } | ChangeKind::Restarted { .. } => true,
             // Another proxy avoids an endpoint for a moment, or until it has an answer of its own.
             ChangeKind::Answered { .. }
             | ChangeKind::Served { .. }
@@ -59,12 +56,12 @@ impl Outbox {
 
     /// Adds a change that this proxy made. The oldest are dropped when there are too many.
     pub fn push(&mut self, change: Change) {
-        if !self.is_open || !Self::wants(&change.kind) {
+        if !self.is_open || !Self::wants(&change) {
             return;
         }
-        if let ChangeKind::Restarted { .. } = change.kind {
+        if let Change::Endpoint { endpoint, kind: ChangeKind::Restarted { .. } } = change {
             // What the endpoint was sent before is not in its caches any more. Every proxy finds the restart itself.
-            self.changes.retain(|other| other.endpoint != change.endpoint);
+            self.changes.retain(|other| other.endpoint() != endpoint);
             self.words = self.changes.iter().map(weight).sum();
             return;
         }
@@ -90,9 +87,9 @@ impl Outbox {
 /// The words of 64 bits that a change takes, about.
 fn weight(change: &Change) -> usize {
     const HEAD: usize = 4;
-    match &change.kind {
-        ChangeKind::SentPrompt { hashes, .. } => HEAD + hashes.len(),
-        _ => HEAD,
+    match change {
+        Change::State(change) => HEAD + change.words.len(),
+        Change::Endpoint { .. } => HEAD,
     }
 }
 
@@ -101,11 +98,12 @@ mod tests {
     use core::time::Duration;
 
     use endpoint_picker::pool::load::Load;
+    use endpoint_picker::state::StateChange;
 
     use super::*;
 
     fn prompt(endpoint: u64, hashes: usize) -> Change {
-        Change { endpoint, kind: ChangeKind::SentPrompt { plugin: 1, capacity: 9, hashes: vec![7; hashes] } }
+        Change::State(StateChange { plugin: 1, endpoint, at: Duration::ZERO, words: vec![7; hashes] })
     }
 
     fn open() -> Outbox {
@@ -121,7 +119,10 @@ mod tests {
         assert!(outbox.take().changes.is_empty());
         outbox.open(true);
         outbox.push(prompt(1, 2));
-        outbox.push(Change { endpoint: 1, kind: ChangeKind::Started(Load { requests: 1, tokens: 1 }) });
+        outbox.push(Change::Endpoint {
+            endpoint: 1,
+            kind: ChangeKind::Started(Load { requests: 1, tokens: 1 }),
+        });
         assert_eq!(outbox.take().changes, [prompt(1, 2)], "without loads");
         assert!(outbox.take().changes.is_empty(), "once");
         outbox.push(prompt(1, 2));
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(outbox.changes.len(), 2);
         outbox.push(prompt(3, 10));
         let OwnChanges { changes, has_lost } = outbox.take();
-        let endpoints: Vec<_> = changes.iter().map(|change| change.endpoint).collect();
+        let endpoints: Vec<_> = changes.iter().map(Change::endpoint).collect();
         assert_eq!((endpoints, has_lost), (vec![2, 3], true));
         outbox.push(prompt(4, 10));
         assert!(!outbox.take().has_lost);
@@ -151,7 +152,7 @@ mod tests {
         outbox.push(prompt(1, 10));
         outbox.push(prompt(2, 10));
         let since = Duration::from_secs(9);
-        outbox.push(Change { endpoint: 1, kind: ChangeKind::Restarted { since } });
+        outbox.push(Change::Endpoint { endpoint: 1, kind: ChangeKind::Restarted { since } });
         assert_eq!(outbox.take().changes, [prompt(2, 10)]);
     }
 }

@@ -114,8 +114,8 @@ impl PoolView {
         });
         let mut changes = changes_of(&mut decision, pool);
         if let Some(shadow) = &mut shadow {
-            let events = core::mem::take(&mut shadow.decision.events);
-            changes.extend(events.into_iter().filter_map(|event| Change::of_event(event, pool)));
+            let states = core::mem::take(&mut shadow.decision.changes);
+            changes.extend(states.into_iter().map(Change::State));
         }
         let avoided = if kind.explain { ledger.avoided().to_vec() } else { Vec::new() };
         (PoolDecision { decision, shadow, avoided }, changes)

@@ -9,7 +9,7 @@ use endpoint_picker_engine::sharing::{ExchangeOutcome, LocalPeer, SharingError};
 use endpoint_picker_wire::changes::{Changes, Feed, Position};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
-use crate::fixture::{Agent, ONE, Proxy, START, TICK, client, delivery, key, message};
+use crate::fixture::{Agent, NONE, ONE, Proxy, START, TICK, client, delivery, key, message};
 
 fn status(proxy: &mut Proxy, status: u16, now: Duration) -> ExchangeOutcome {
     let answer = AgentAnswer { status, body: b"reason".to_vec() };
@@ -17,7 +17,7 @@ fn status(proxy: &mut Proxy, status: u16, now: Duration) -> ExchangeOutcome {
 }
 
 fn started(host: u8) -> Change {
-    Change { endpoint: key(host), kind: ChangeKind::Started(ONE) }
+    Change::Endpoint { endpoint: key(host), kind: ChangeKind::Started(ONE) }
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn an_agent_that_does_not_share_is_asked_again_after_five_seconds() {
     proxy.answer(&feed, now);
     let decided = proxy.decide("a long prompt ", now);
     let next = message(&proxy.exchange(now + TICK).unwrap());
-    assert_eq!(next.prompts.len(), 1);
+    assert_eq!(next.states.len(), 1);
     assert_eq!(
-        next.prompts[0].hashes.len(),
+        next.states[0].words.len() - 1,
         usize::try_from(decided.matched).unwrap(),
         "in full, also fresh blocks"
     );
@@ -152,6 +152,33 @@ fn changes_of_other_versions_are_passed_over_and_the_rest_is_applied() {
     two.exchange(now).unwrap();
     let again = ExchangeOutcome::Exchanged { passed_over: None };
     assert_eq!(two.answer(&feed, now), again, "each reason is returned once");
+}
+
+#[test]
+fn a_message_with_a_change_that_its_plugin_cannot_read_changes_nothing() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    Agent::new(9).round(&mut [&mut one], START);
+    one.decide("a prompt", START);
+    let good = Changes::decode(one.exchange(START + TICK).unwrap().changes.unwrap()).unwrap();
+    assert_eq!((good.plugins.len(), good.states.len()), (1, 1));
+    let mut without_words = good.clone();
+    without_words.states[0].words.clear();
+    let without_plugin = Changes { plugins: vec![], ..good.clone() };
+    let mut now = START;
+    for (message, text) in [(without_words, "cannot read"), (without_plugin, "at place 0")] {
+        let deliveries = vec![delivery(message.encode_to_vec().into(), TICK)];
+        let feed = Feed { format: CHANGES_FORMAT, deliveries, ..Feed::default() };
+        let ExchangeOutcome::Exchanged { passed_over: Some(reason) } = two.answer(&feed, now) else {
+            panic!("{text}");
+        };
+        assert!(reason.contains(text), "{reason}");
+        assert_eq!(two.loads(), [NONE; 3]);
+        now += TICK;
+    }
+    let deliveries = vec![delivery(good.encode_to_vec().into(), TICK)];
+    two.answer(&Feed { format: CHANGES_FORMAT, deliveries, ..Feed::default() }, now);
+    assert_eq!(two.peer.ledger().requests_in_flight(), 1, "it was not taken for a repetition");
+    assert!(two.decide("a prompt", now).matched > 0);
 }
 
 #[test]

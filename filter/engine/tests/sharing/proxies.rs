@@ -10,7 +10,7 @@ use endpoint_picker_wire::changes::{Changes, Exchange};
 use crate::fixture::{Agent, Decided, NONE, ONE, Proxy, START, TICK, key, message};
 
 fn change(host: u8, kind: ChangeKind) -> Change {
-    Change { endpoint: key(host), kind }
+    Change::Endpoint { endpoint: key(host), kind }
 }
 
 #[test]

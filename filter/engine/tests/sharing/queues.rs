@@ -252,7 +252,7 @@ impl Simulation {
         let ledger = peer.ledger();
         let servers = ledger.pool().endpoints().iter().zip(ledger.loads());
         let server = servers.min_by_key(|(_, load)| load.requests).unwrap().0.key();
-        peer.apply([Change { endpoint: server, kind: ChangeKind::Started(LOAD) }]);
+        peer.apply([Change::Endpoint { endpoint: server, kind: ChangeKind::Started(LOAD) }]);
         queue.decided(ticket);
         self.in_flight += 1;
         self.ends.entry(end).or_default().push((number, ticket, server));
@@ -266,7 +266,7 @@ impl Simulation {
         while let Some(entry) = self.ends.first_entry().filter(|entry| *entry.key() <= now) {
             for (number, ticket, endpoint) in entry.remove() {
                 let Proxy { peer, queue, .. } = &mut self.proxies[number];
-                peer.apply([Change { endpoint, kind: ChangeKind::Ended(LOAD) }]);
+                peer.apply([Change::Endpoint { endpoint, kind: ChangeKind::Ended(LOAD) }]);
                 queue.leave(ticket, None);
                 self.in_flight -= 1;
             }

@@ -5,9 +5,10 @@ use core::time::Duration;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::pool::load::Load;
-use endpoint_picker::state::PluginState;
+use endpoint_picker::state::prefix::PrefixIndex;
+use endpoint_picker::state::{ColdOrder, PluginState, SessionBindings};
 use endpoint_picker_engine::ledger::Ledger;
-use endpoint_picker_wire::changes::{BoundSession, Changes, EndpointLoad, Feed, SentCold, SentPrompt};
+use endpoint_picker_wire::changes::{Changes, EndpointLoad, Feed, StateChange};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message, pipeline_into_core, v1};
 use proptest::collection::vec;
 use proptest::option::of;
@@ -78,17 +79,17 @@ fn pipeline() -> Pipeline {
 
 /// The keys of the plugins with prefixes, cold order and sessions.
 fn state_keys(pipeline: &Pipeline) -> [u64; 3] {
-    let peer = peer(&[1], pipeline);
-    let ledger = peer.ledger();
-    let of = |is_kind: fn(&PluginState) -> bool| {
-        let mut keys = pipeline.plugins().iter().map(Instance::key);
-        keys.find(|key| is_kind(ledger.states().of(*key))).unwrap()
-    };
     [
-        of(|state| matches!(state, PluginState::Prefixes(_))),
-        of(|state| matches!(state, PluginState::ColdOrder(_))),
-        of(|state| matches!(state, PluginState::Sessions(_))),
+        state_key::<PrefixIndex>(pipeline),
+        state_key::<ColdOrder>(pipeline),
+        state_key::<SessionBindings>(pipeline),
     ]
+}
+
+fn state_key<S: PluginState>(pipeline: &Pipeline) -> u64 {
+    let peer = peer(&[1], pipeline);
+    let mut keys = pipeline.plugins().iter().map(Instance::key);
+    keys.find(|key| peer.ledger().states().of::<S>(*key).is_some()).unwrap()
 }
 
 fn host(index: usize) -> u64 {
@@ -101,7 +102,7 @@ fn chain(prompt: u64, length: usize) -> Vec<u64> {
 }
 
 /// The messages that the senders send, with their ages at the end.
-fn messages(steps: &[Step], [prefixes, cold, sessions]: [u64; 3]) -> Vec<(Changes, Duration)> {
+fn messages(steps: &[Step], keys: [u64; 3]) -> Vec<(Changes, Duration)> {
     let mut steps: Vec<&Step> = steps.iter().collect();
     steps.sort_by_key(|step| step.at_ms);
     let mut sequences = [0; SENDERS];
@@ -122,6 +123,13 @@ fn messages(steps: &[Step], [prefixes, cold, sessions]: [u64; 3]) -> Vec<(Change
                 });
             }
         }
+        let state = |plugin, endpoint, age_ms, words| StateChange { endpoint, plugin, age_ms, words };
+        let prompt = step.prompt.map(|(prompt, length, index)| {
+            state(0, host(index), 0, PrefixIndex::words(10_000, &chain(prompt, length)))
+        });
+        let cold = step.cold.map(|(index, age_ms)| state(1, host(index), age_ms, vec![]));
+        let session =
+            step.session.map(|(session, index, age_ms)| state(2, host(index), age_ms, vec![session]));
         let changes = Changes {
             format: CHANGES_FORMAT,
             sender: step.sender as u64 + 10,
@@ -130,16 +138,8 @@ fn messages(steps: &[Step], [prefixes, cold, sessions]: [u64; 3]) -> Vec<(Change
             resyncs: 1,
             has_all_loads: step.sends_all_loads,
             loads: changed,
-            prompts: step.prompt.map_or(vec![], |(prompt, length, index)| {
-                let hashes = chain(prompt, length);
-                vec![SentPrompt { endpoint: host(index), plugin: prefixes, capacity: 10_000, hashes }]
-            }),
-            sessions: step.session.map_or(vec![], |(session, index, age_ms)| {
-                vec![BoundSession { endpoint: host(index), plugin: sessions, session, age_ms }]
-            }),
-            cold_requests: step.cold.map_or(vec![], |(index, age_ms)| {
-                vec![SentCold { endpoint: host(index), plugin: cold, age_ms }]
-            }),
+            plugins: keys.to_vec(),
+            states: [prompt, session, cold].into_iter().flatten().collect(),
             failures: vec![],
         };
         (changes, Duration::from_millis(END_MS - step.at_ms))
@@ -157,9 +157,9 @@ struct Known {
 }
 
 fn known(ledger: &Ledger, [prefixes, cold, sessions]: [u64; 3]) -> Known {
-    let PluginState::Prefixes(index) = ledger.states().of(prefixes) else { panic!("prefixes") };
-    let PluginState::ColdOrder(order) = ledger.states().of(cold) else { panic!("cold order") };
-    let PluginState::Sessions(bindings) = ledger.states().of(sessions) else { panic!("sessions") };
+    let index = ledger.states().of::<PrefixIndex>(prefixes).unwrap();
+    let order = ledger.states().of::<ColdOrder>(cold).unwrap();
+    let bindings = ledger.states().of::<SessionBindings>(sessions).unwrap();
     let matched = |prompt| {
         let mut matched = vec![0; HOSTS];
         index.count_matches(&chain(prompt, 5), &mut matched);

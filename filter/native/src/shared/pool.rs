@@ -211,7 +211,7 @@ impl SharedPool {
 
     /// Keeps changes of this proxy for others.
     fn collect(&self, changes: Vec<Change>) {
-        if self.collects.load(Ordering::Relaxed) && changes.iter().any(|change| Outbox::wants(&change.kind)) {
+        if self.collects.load(Ordering::Relaxed) && changes.iter().any(Outbox::wants) {
             let mut outbox = self.outbox.lock();
             for change in changes {
                 outbox.push(change);

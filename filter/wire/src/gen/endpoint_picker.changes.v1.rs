@@ -79,14 +79,13 @@ pub struct Changes {
     pub has_all_loads: bool,
     #[prost(message, repeated, tag = "7")]
     pub loads: ::prost::alloc::vec::Vec<EndpointLoad>,
-    #[prost(message, repeated, tag = "8")]
-    pub prompts: ::prost::alloc::vec::Vec<SentPrompt>,
-    #[prost(message, repeated, tag = "9")]
-    pub sessions: ::prost::alloc::vec::Vec<BoundSession>,
-    #[prost(message, repeated, tag = "10")]
-    pub cold_requests: ::prost::alloc::vec::Vec<SentCold>,
     #[prost(message, repeated, tag = "11")]
     pub failures: ::prost::alloc::vec::Vec<Failure>,
+    /// Plugins whose states change: hashes of their names and types.
+    #[prost(fixed64, repeated, tag = "12")]
+    pub plugins: ::prost::alloc::vec::Vec<u64>,
+    #[prost(message, repeated, tag = "13")]
+    pub states: ::prost::alloc::vec::Vec<StateChange>,
 }
 /// All that the sender has in flight at an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -99,43 +98,19 @@ pub struct EndpointLoad {
     #[prost(uint64, tag = "3")]
     pub tokens: u64,
 }
-/// An endpoint was sent a prompt.
+/// A change of a plugin's state: something about an endpoint, which only the plugin can read.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SentPrompt {
+pub struct StateChange {
     #[prost(fixed64, tag = "1")]
     pub endpoint: u64,
-    /// A hash of the name and type of the plugin that records it.
-    #[prost(fixed64, tag = "2")]
-    pub plugin: u64,
-    /// The number of blocks that the endpoint's cache holds.
+    /// The plugin's place in `plugins`. Most changes are of the first, which takes no byte.
+    #[prost(uint32, tag = "2")]
+    pub plugin: u32,
     #[prost(uint64, tag = "3")]
-    pub capacity: u64,
-    /// The hashes of the prompt's blocks, each of the prompt up to its end, without those at the beginning that were sent a moment ago.
+    pub age_ms: u64,
+    /// As the plugin encodes them.
     #[prost(fixed64, repeated, tag = "4")]
-    pub hashes: ::prost::alloc::vec::Vec<u64>,
-}
-/// An endpoint serves a session from now on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct BoundSession {
-    #[prost(fixed64, tag = "1")]
-    pub endpoint: u64,
-    #[prost(fixed64, tag = "2")]
-    pub plugin: u64,
-    /// A hash of the session's name.
-    #[prost(fixed64, tag = "3")]
-    pub session: u64,
-    #[prost(uint64, tag = "4")]
-    pub age_ms: u64,
-}
-/// An endpoint was sent a request that no endpoint had a prefix of.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SentCold {
-    #[prost(fixed64, tag = "1")]
-    pub endpoint: u64,
-    #[prost(fixed64, tag = "2")]
-    pub plugin: u64,
-    #[prost(uint64, tag = "3")]
-    pub age_ms: u64,
+    pub words: ::prost::alloc::vec::Vec<u64>,
 }
 /// A request to the endpoint failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -25,11 +25,11 @@ pub(crate) fn key(host: u8) -> u64 {
 }
 
 pub(crate) fn started(host: u8) -> Change {
-    Change { endpoint: key(host), kind: ChangeKind::Started(ONE) }
+    Change::Endpoint { endpoint: key(host), kind: ChangeKind::Started(ONE) }
 }
 
 pub(crate) fn ended(host: u8) -> Change {
-    Change { endpoint: key(host), kind: ChangeKind::Ended(ONE) }
+    Change::Endpoint { endpoint: key(host), kind: ChangeKind::Ended(ONE) }
 }
 
 /// A worker that has the pool of hosts 1 and 2.

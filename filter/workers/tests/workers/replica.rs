@@ -10,6 +10,7 @@ use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::StateChange;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, changes_of};
 use endpoint_picker_workers::{Replica, SharedData, next_worker_number, words};
 
@@ -60,8 +61,11 @@ fn calls_of_a_request(replica: &mut Replica<Memory>, memory: &Memory) -> Calls {
     let (host, times) = decide(replica);
     assert_eq!(times, 1);
     let half = Load { requests: 0, tokens: 50 };
-    replica.apply(vec![Change { endpoint: key(host), kind: ChangeKind::Ended(half) }]);
-    replica.apply(vec![Change { endpoint: key(host), kind: ChangeKind::Ended(Load { tokens: 50, ..ONE }) }]);
+    replica.apply(vec![Change::Endpoint { endpoint: key(host), kind: ChangeKind::Ended(half) }]);
+    replica.apply(vec![Change::Endpoint {
+        endpoint: key(host),
+        kind: ChangeKind::Ended(Load { tokens: 50, ..ONE }),
+    }]);
     replica.apply(vec![]);
     memory.take_calls()
 }
@@ -247,7 +251,7 @@ fn malformed_entries_are_left_out() {
     let mut replica = worker(memory.clone());
     decide(&mut replica);
     let mut tail = memory.value("/log").unwrap();
-    tail.extend([99_u64 << 32 | 1, 1, 2, 3].into_iter().flat_map(u64::to_le_bytes));
+    tail.extend([99_u64 << 56 | 1 << 32 | 2, 2, 3].into_iter().flat_map(u64::to_le_bytes));
     memory.set(&memory.key("/log"), &tail).unwrap();
     assert_eq!(decide(&mut replica), (2, 1));
     assert_eq!(loads(&replica), [ONE, ONE]);
@@ -264,9 +268,8 @@ fn a_worker_that_missed_entries_gets_the_loads_of_all() {
         away.keep_up(now).unwrap();
     }
     decide(&mut away);
-    let hashes: Vec<u64> = (0..1000).collect();
-    let padding =
-        Change { endpoint: key(1), kind: ChangeKind::SentPrompt { plugin: 0, capacity: 1, hashes } };
+    let words: Vec<u64> = (0..1000).collect();
+    let padding = Change::State(StateChange { plugin: 0, endpoint: key(1), at: START, words });
     decide(&mut one);
     for _ in 0..200 {
         one.apply(vec![padding.clone()]);
@@ -342,7 +345,7 @@ fn a_restart_is_reported_by_the_first_worker_that_reads_it() {
     assert_eq!(entries(), 0, "the first marks are not restarts");
     one.observe(&[reading(200), reading(100)]);
     let reported = entries();
-    assert_eq!(reported, 4);
+    assert_eq!(reported, 3);
     other.observe(&[reading(200), reading(100)]);
     assert_eq!(entries(), reported);
     other.observe(&[reading(200), reading(200)]);
@@ -360,9 +363,10 @@ fn send_prompt<S: SharedData>(replica: &mut Replica<S>, pipeline: &Pipeline) -> 
         let view = ledger.view(&readings, START);
         let mut decision = pipeline.decide(&request, &view, START, &mut SplitMix64::new(1));
         let changes = changes_of(&mut decision, ledger.pool());
-        let sent = |change: &Change| match &change.kind {
-            ChangeKind::SentPrompt { hashes, .. } => hashes.len(),
-            _ => 0,
+        // The first word of a prompt is the endpoint's capacity.
+        let sent = |change: &Change| match change {
+            Change::State(prompt) => prompt.words.len() - 1,
+            Change::Endpoint { .. } => 0,
         };
         (changes.iter().map(sent).sum(), changes)
     })

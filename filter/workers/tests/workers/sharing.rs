@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use endpoint_picker::pool::load::{FractionalLoad, Load};
+use endpoint_picker::state::StateChange;
 use endpoint_picker::state::in_flight::sender_of_proxy;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore};
 use endpoint_picker_engine::sharing::{Identity, Imported, PeerLedger, Positions};
@@ -13,13 +14,16 @@ use crate::memory::Memory;
 
 const OTHER: u64 = sender_of_proxy(7);
 
+fn state_change(host: u8, words: Vec<u64>) -> Change {
+    Change::State(StateChange { plugin: 3, endpoint: key(host), at: START, words })
+}
+
 fn prompt(host: u8) -> Change {
-    let kind = ChangeKind::SentPrompt { plugin: 3, capacity: 9, hashes: vec![1, 2, 3] };
-    Change { endpoint: key(host), kind }
+    state_change(host, vec![9, 1, 2, 3])
 }
 
 fn in_flight(host: u8) -> Imported {
-    let changes = vec![Change { endpoint: key(host), kind: ChangeKind::InFlight(ONE) }];
+    let changes = vec![Change::Endpoint { endpoint: key(host), kind: ChangeKind::InFlight(ONE) }];
     Imported::Changes { sender: OTHER, changes }
 }
 
@@ -57,8 +61,7 @@ fn the_worker_that_sends_has_the_changes_of_all_workers_and_none_of_other_proxie
 fn changes_of_another_proxy_reach_every_worker_also_many_at_once() {
     let memory = Memory::default();
     let (mut one, mut two) = (worker(memory.clone()), worker(memory));
-    let kind = ChangeKind::SentPrompt { plugin: 3, capacity: 9, hashes: vec![5; 3_000] };
-    let large = vec![Change { endpoint: key(1), kind }; 20];
+    let large = vec![state_change(1, vec![5; 3_000]); 20];
     one.import(|_| vec![Imported::Changes { sender: OTHER, changes: large }, in_flight(1)]);
     settle(&mut [&mut one, &mut two], START);
     for worker in [&one, &two] {
@@ -98,7 +101,7 @@ fn every_worker_defers_the_same_of_another_proxys_loads() {
     let (mut one, mut two) = (worker(memory.clone()), worker(memory));
     let of_other = |requests| {
         let load = Load { requests, tokens: 0 };
-        let changes = vec![Change { endpoint: key(2), kind: ChangeKind::InFlight(load) }];
+        let changes = vec![Change::Endpoint { endpoint: key(2), kind: ChangeKind::InFlight(load) }];
         vec![Imported::Changes { sender: OTHER, changes }]
     };
     one.import(|_| of_other(10));

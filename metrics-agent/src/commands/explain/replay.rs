@@ -80,8 +80,7 @@ impl Replay {
         }
         acting.reservations.clear();
         let mut changes = changes_of(&mut acting, &pool);
-        let shadow_events = shadow.into_iter().flat_map(|shadow| shadow.decision.events);
-        changes.extend(shadow_events.filter_map(|event| Change::of_event(event, &pool)));
+        changes.extend(shadow.into_iter().flat_map(|shadow| shadow.decision.changes).map(Change::State));
         self.ledger.apply(changes);
         Ok(())
     }

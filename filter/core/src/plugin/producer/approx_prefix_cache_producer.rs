@@ -9,7 +9,7 @@ use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::state::prefix::PrefixIndex;
-use crate::state::{Change, PluginState};
+use crate::state::{PluginState, StateChange};
 
 /// Tokens per block never go below this: smaller blocks make an index of many times the size and no better choice.
 /// The EPP's floor.
@@ -60,20 +60,20 @@ impl Plugin for ApproxPrefixCacheProducer {
 }
 
 impl Recorder for ApproxPrefixCacheProducer {
-    fn new_state(&self) -> PluginState {
-        PluginState::Prefixes(PrefixIndex::default())
+    fn new_state(&self) -> Option<Box<dyn PluginState>> {
+        Some(Box::new(PrefixIndex::default()))
     }
 
     /// Remembers the prompt when it is routed, before the server answers, as in the EPP.
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
-        let (Some(hashes), PluginState::Prefixes(index)) = (routed.hashes, cycle.state()) else {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
+        let Some((hashes, index)) = routed.hashes.zip(cycle.state::<PrefixIndex>()) else {
             return Vec::new();
         };
         let sent = |endpoint| {
             let capacity = self.capacity(cycle.reading(endpoint));
             hashes.lists().filter_map(move |list| {
-                let chain = list.get(index.fresh(endpoint, list)..).unwrap_or_default().to_vec();
-                (!chain.is_empty()).then_some(Change::SentPrompt { endpoint, capacity, chain })
+                let chain = list.get(index.fresh(endpoint, list)..).unwrap_or_default();
+                (!chain.is_empty()).then(|| cycle.state_change(endpoint, PrefixIndex::words(capacity, chain)))
             })
         };
         routed.endpoints().flat_map(sent).collect()

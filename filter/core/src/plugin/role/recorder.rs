@@ -6,15 +6,15 @@ use crate::input::cycle::Cycle;
 use crate::plugin::parameter::PREFILL;
 use crate::pool::Endpoint;
 use crate::request::prompt::BlockHashes;
-use crate::state::{Change, PluginState};
+use crate::state::{PluginState, StateChange};
 
 /// Remembers where requests went.
 pub trait Recorder: Debug + Send + Sync {
-    /// The state of a new instance.
-    fn new_state(&self) -> PluginState;
+    /// The state of a new instance; `None`: with its parameters it has none.
+    fn new_state(&self) -> Option<Box<dyn PluginState>>;
 
-    /// Changes of the plugin's state that follow from a routed request.
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change>;
+    /// [Changes](Cycle::state_change) of the plugin's state that follow from a routed request.
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange>;
 }
 
 /// Names an endpoint to the client in the answer's headers.

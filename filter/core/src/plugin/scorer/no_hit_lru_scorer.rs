@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
-use crate::state::{Change, ColdOrder, PluginState};
+use crate::state::{ColdOrder, PluginState, StateChange};
 
 /// Spreads cold requests: no candidate was sent a block of their prompt before.
 ///
@@ -66,7 +66,7 @@ impl Scorer for NoHitLruScorer {
             scores.fill(1.0);
             return;
         };
-        let PluginState::ColdOrder(order) = cycle.state() else { return };
+        let Some(order) = cycle.state::<ColdOrder>() else { return };
         let last = (candidates.len() - 1) as f64;
         let by_rank = |rank: usize| (1.0 - rank as f64 / last).max(0.0);
         let positions = order.positions(cycle.pool.endpoints().len());
@@ -87,13 +87,13 @@ impl Scorer for NoHitLruScorer {
 }
 
 impl Recorder for NoHitLruScorer {
-    fn new_state(&self) -> PluginState {
-        PluginState::ColdOrder(ColdOrder::new(if self.lru_size == 0 { DEFAULT_SIZE } else { self.lru_size }))
+    fn new_state(&self) -> Option<Box<dyn PluginState>> {
+        Some(Box::new(ColdOrder::new(if self.lru_size == 0 { DEFAULT_SIZE } else { self.lru_size })))
     }
 
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
         if routed.rated.is_some_and(|rated| self.is_cold(cycle, rated.iter().copied())) {
-            routed.endpoints().map(|endpoint| Change::SentCold { endpoint, at: cycle.now }).collect()
+            routed.endpoints().map(|endpoint| cycle.state_change(endpoint, vec![])).collect()
         } else {
             Vec::new()
         }
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::plugin::Stage;
-    use crate::plugin::fixture::{Fixture, NOW};
+    use crate::plugin::fixture::Fixture;
     use crate::state::PluginStates;
     use crate::state::prefix::PrefixMatch;
     use crate::test;
@@ -114,10 +114,10 @@ mod tests {
     fn scores(used: &[usize], matched: &[u32]) -> Vec<f64> {
         let mut order = ColdOrder::new(9);
         for &endpoint in used {
-            order.touch(endpoint, Duration::ZERO);
+            order.apply(endpoint, Duration::ZERO, &[]);
         }
         let mut fixture = Fixture::of(matched.len());
-        fixture.states = PluginStates::only(PluginState::ColdOrder(order));
+        fixture.states = PluginStates::only(Box::new(order));
         fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
         fixture.scores(&NoHitLruScorer::default())
     }
@@ -149,7 +149,8 @@ mod tests {
             fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
             fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))
         };
-        let both = [1, 0].map(|endpoint| Change::SentCold { endpoint, at: NOW });
+        let both =
+            [1, 0].map(|endpoint| Fixture::of(2).with_cycle(|cycle| cycle.state_change(endpoint, vec![])));
         assert_eq!(record(&[0, 0], Some(&[0, 1])), both);
         assert_eq!(record(&[1, 0], Some(&[0, 1])), []);
         assert_eq!(record(&[1, 0], Some(&[1])), both, "only the endpoints that were scored count");

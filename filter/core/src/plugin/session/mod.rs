@@ -16,7 +16,7 @@ use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{allow, or_default};
 use crate::plugin::{Need, NeedKind, Routed};
 use crate::pool::Endpoint;
-use crate::state::{Change, PluginState, SessionBindings};
+use crate::state::{PluginState, SessionBindings, StateChange};
 
 /// How the endpoint of a session is found.
 ///
@@ -125,31 +125,31 @@ impl SessionAffinity {
                 candidates.iter().copied().find(is_named)
             }
             Strategy::SessionId => {
-                let PluginState::Sessions(bindings) = cycle.state() else { return None };
+                let bindings = cycle.state::<SessionBindings>()?;
                 let bound = bindings.endpoint(self.session(cycle)?, cycle.now)?;
                 candidates.contains(&bound).then_some(bound)
             }
         }
     }
 
-    pub(crate) fn new_state(&self) -> PluginState {
+    pub(crate) fn new_state(&self) -> Option<Box<dyn PluginState>> {
         match self.strategy {
-            Strategy::EncodedEndpointHeader => PluginState::None,
-            Strategy::SessionId => PluginState::Sessions(SessionBindings::new(self.lifetime())),
+            Strategy::EncodedEndpointHeader => None,
+            Strategy::SessionId => Some(Box::new(SessionBindings::new(self.lifetime()))),
         }
     }
 
     /// Binds the session to where its request went, unless it is bound to another endpoint that was there to be chosen, and
     /// was passed over this once, or that was not looked for.
-    pub(crate) fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
+    pub(crate) fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
         let binding = || {
-            let PluginState::Sessions(bindings) = cycle.state() else { return None };
+            let bindings = cycle.state::<SessionBindings>()?;
             let session = self.session(cycle)?;
             let stage = routed.stage(&self.profile_name)?;
             let &endpoint = stage.picked.first()?;
             let bound = bindings.endpoint(session, cycle.now).filter(|&bound| bound != endpoint);
             let is_gone = |bound| routed.rated.is_some_and(|rated| !rated.contains(&bound));
-            bound.is_none_or(is_gone).then_some(Change::BoundSession { session, endpoint, at: cycle.now })
+            bound.is_none_or(is_gone).then(|| cycle.state_change(endpoint, vec![session]))
         };
         binding().into_iter().collect()
     }

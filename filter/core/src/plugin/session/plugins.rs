@@ -9,7 +9,7 @@ use crate::input::cycle::Cycle;
 use crate::plugin::{Filter, Need, Plugin, Recorder, ResponseMarker, Roles, Routed, Scorer};
 use crate::pool::Endpoint;
 use crate::rng::Rng;
-use crate::state::{Change, PluginState};
+use crate::state::{PluginState, StateChange};
 
 macro_rules! session_affinity_plugins {
     ($($(#[$doc:meta])* $name:ident is a $role:ident;)*) => {$(
@@ -43,11 +43,11 @@ macro_rules! session_affinity_plugins {
         }
 
         impl Recorder for $name {
-            fn new_state(&self) -> PluginState {
+            fn new_state(&self) -> Option<Box<dyn PluginState>> {
                 self.0.new_state()
             }
 
-            fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<Change> {
+            fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
                 self.0.record(cycle, routed)
             }
         }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::plugin::Stage;
     use crate::plugin::fixture::{Fixture, headers};
-    use crate::state::{Event, PluginStates};
+    use crate::state::PluginStates;
     use crate::test;
     use serde_json::json;
 
@@ -154,11 +154,12 @@ mod tests {
         let mut fixture = sent(&[("x-session-id", "abc")]);
         fixture.now += core::time::Duration::from_secs(later);
         fixture.states = core::mem::take(state);
-        let changes =
-            routed(picked, candidates, |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)));
+        let (changes, pool) = routed(picked, candidates, |routed| {
+            fixture.with_cycle(|cycle| (scorer.record(cycle, routed), cycle.pool.clone()))
+        });
         *state = fixture.states;
         for change in changes {
-            state.apply(&Event { plugin: 0, change });
+            state.apply(&change, &pool);
         }
     }
 
@@ -172,7 +173,7 @@ mod tests {
     }
 
     fn new_state() -> PluginStates {
-        PluginStates::only(scorer(json!({"strategy": "session_id"})).new_state())
+        PluginStates::only(scorer(json!({"strategy": "session_id"})).new_state().unwrap())
     }
 
     #[test]
@@ -205,7 +206,7 @@ mod tests {
         let record = |fixture: &Fixture| {
             routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
         };
-        fixture.states = PluginStates::only(scorer.new_state());
+        fixture.states = PluginStates::only(scorer.new_state().unwrap());
         assert_eq!(record(&fixture), []);
         fixture.session("cookies", "abc");
         let by_cookie = record(&fixture);

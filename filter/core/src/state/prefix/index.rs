@@ -7,10 +7,13 @@
 //! to a quarter more for places vacated since the last rewrite, and, for each run, 4.6 to 9.2 bytes in the table.
 
 use core::fmt;
+use core::iter::once;
+use core::time::Duration;
 
 use hashbrown::HashTable;
 
 use super::log::{Arena, Log, Slot, stored};
+use crate::state::PluginState;
 
 /// The highest capacity of an endpoint, in blocks, whatever its server reports.
 pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
@@ -38,6 +41,11 @@ struct EndpointLog {
 }
 
 impl PrefixIndex {
+    /// The words of a change: an endpoint that holds `capacity` blocks was sent a prompt with these block hashes.
+    pub fn words(capacity: usize, chain: &[u64]) -> Vec<u64> {
+        once(capacity as u64).chain(chain.iter().copied()).collect()
+    }
+
     /// Remembers that `endpoint` was sent a prompt with these block hashes.
     ///
     /// `chain` has the blocks of one list of tokens in order, each hash standing for the list up to there. `capacity` bounds
@@ -80,11 +88,6 @@ impl PrefixIndex {
             }
         }
         known
-    }
-
-    /// Makes no block fresh until it is added again: a replica has missed additions.
-    pub fn let_nothing_be_fresh(&mut self) {
-        self.logs.iter_mut().for_each(|entry| entry.fresh = 0);
     }
 
     /// Takes the blocks of a prompt out of an endpoint's log, up to the first that is not there.
@@ -157,29 +160,6 @@ impl PrefixIndex {
         }
     }
 
-    /// Follows a change of the pool: `moves[old index]` is the endpoint's new index, or `None` if it left and is to
-    /// be forgotten.
-    pub fn remap(&mut self, moves: &[Option<usize>]) {
-        let mut remapped: Vec<EndpointLog> = Vec::new();
-        for (old, mut entry) in core::mem::take(&mut self.logs).into_iter().enumerate() {
-            let new = moves.get(old).copied().flatten().and_then(|new| u16::try_from(new).ok());
-            if let Some(new) = new {
-                entry.log.rename(&mut self.arena, new);
-                let new = usize::from(new);
-                if remapped.len() <= new {
-                    remapped.resize_with(new + 1, EndpointLog::default);
-                }
-                remapped[new] = entry;
-            } else {
-                while let Some(head) = entry.log.oldest(&mut self.arena) {
-                    forget(&mut self.heads, &self.arena, head);
-                    entry.log.remove(&mut self.arena, head, usize::MAX);
-                }
-            }
-        }
-        self.logs = remapped;
-    }
-
     /// Rewrites an endpoint's log without vacant places.
     fn rewrite(&mut self, endpoint: u16) {
         let Self { heads, arena, logs } = self;
@@ -215,6 +195,49 @@ impl PrefixIndex {
     /// Heap bytes held.
     pub fn bytes(&self) -> usize {
         self.heads.allocation_size() + self.arena.bytes()
+    }
+}
+
+impl PluginState for PrefixIndex {
+    fn can_read(&self, words: &[u64]) -> bool {
+        !words.is_empty()
+    }
+
+    fn apply(&mut self, endpoint: usize, _: Duration, words: &[u64]) {
+        if let [capacity, chain @ ..] = words {
+            self.add(endpoint, chain, usize::try_from(*capacity).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// The blocks of a prompt are a set: adding them late or twice only makes them more recent.
+    fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
+        self.apply(endpoint, at, words);
+    }
+
+    /// Makes no block fresh until it is added again.
+    fn resend(&mut self) {
+        self.logs.iter_mut().for_each(|entry| entry.fresh = 0);
+    }
+
+    fn remap(&mut self, moves: &[Option<usize>]) {
+        let mut remapped: Vec<EndpointLog> = Vec::new();
+        for (old, mut entry) in core::mem::take(&mut self.logs).into_iter().enumerate() {
+            let new = moves.get(old).copied().flatten().and_then(|new| u16::try_from(new).ok());
+            if let Some(new) = new {
+                entry.log.rename(&mut self.arena, new);
+                let new = usize::from(new);
+                if remapped.len() <= new {
+                    remapped.resize_with(new + 1, EndpointLog::default);
+                }
+                remapped[new] = entry;
+            } else {
+                while let Some(head) = entry.log.oldest(&mut self.arena) {
+                    forget(&mut self.heads, &self.arena, head);
+                    entry.log.remove(&mut self.arena, head, usize::MAX);
+                }
+            }
+        }
+        self.logs = remapped;
     }
 }
 

@@ -7,7 +7,6 @@ use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::body::Api;
-use endpoint_picker::state::Change;
 use serde_json::{Value, json};
 
 use super::{kept, load, plain};
@@ -39,10 +38,8 @@ fn approx_prefix_cache_producer() {
     let blocks = |block_size| {
         let reading = Reading { block_size, ..fresh() };
         let decision = Fixture::new(&plain("prefix-cache-scorer"), vec![reading]).send(&"x".repeat(360), &[]);
-        match &decision.events[0].change {
-            Change::SentPrompt { chain, .. } => chain.len(),
-            other => panic!("{other:?}"),
-        }
+        // The first word is the capacity.
+        decision.changes[0].words.len() - 1
     };
     assert_eq!(blocks(None), 2);
     assert_eq!(blocks(Some(128)), 1);

@@ -226,7 +226,7 @@ impl Gateway {
 
     fn apply(&mut self, proxy: usize, server: usize, kind: ChangeKind) {
         let endpoint = self.pool.endpoints()[server].key();
-        self.proxies[proxy].peer.apply([Change { endpoint, kind }]);
+        self.proxies[proxy].peer.apply([Change::Endpoint { endpoint, kind }]);
     }
 
     fn begin(&mut self, server: usize, proxy: usize) {

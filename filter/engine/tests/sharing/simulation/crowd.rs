@@ -14,7 +14,7 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::state::{self, PluginState};
+use endpoint_picker::state::prefix::PrefixIndex;
 use endpoint_picker_engine::agent::AgentAnswer;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, changes_of};
 use endpoint_picker_engine::sharing::{ExchangeOutcome, LocalPeer, SharingClient};
@@ -198,8 +198,8 @@ impl Crowd {
         *found_by_one += u64::from(matched[by_one.endpoint]);
         *to_busier += usize::from(loads[choice.endpoint].requests > loads[by_one.endpoint].requests);
         let end = self.now + self.workload.service_time();
-        for Change { endpoint, kind } in &choice.changes {
-            if let ChangeKind::Started(load) = kind {
+        for change in &choice.changes {
+            if let Change::Endpoint { endpoint, kind: ChangeKind::Started(load) } = change {
                 self.ends.entry(end).or_default().push((number, *endpoint, *load));
             }
         }
@@ -210,7 +210,7 @@ impl Crowd {
     fn end_requests(&mut self) {
         let later = self.ends.split_off(&(self.now + Duration::from_nanos(1)));
         for (number, endpoint, load) in core::mem::replace(&mut self.ends, later).into_values().flatten() {
-            let change = Change { endpoint, kind: ChangeKind::Ended(load) };
+            let change = Change::Endpoint { endpoint, kind: ChangeKind::Ended(load) };
             self.reference.apply([change.clone()]);
             self.proxies[number].peer.apply([change]);
         }
@@ -232,16 +232,11 @@ impl Crowd {
         let chain = self.with_body(prompt, |request| {
             let view = self.without_prompts.ledger().view(&self.readings[..1], self.now);
             let decision = self.pipeline.decide(request, &view, self.now, &mut SplitMix64::new(0));
-            decision.events.into_iter().find_map(|event| match event.change {
-                state::Change::SentPrompt { chain, .. } => Some(chain),
-                state::Change::SentCold { .. } | state::Change::BoundSession { .. } => None,
-            })
+            // The first word is the endpoint's capacity.
+            decision.changes.into_iter().next().map(|prompt| prompt.words[1..].to_vec())
         });
         let mut keys = self.pipeline.plugins().iter().map(Instance::key);
-        let index = keys.find_map(|key| match ledger.states().of(key) {
-            PluginState::Prefixes(index) => Some(index),
-            _ => None,
-        });
+        let index = keys.find_map(|key| ledger.states().of::<PrefixIndex>(key));
         let mut matched = vec![0; ledger.pool().endpoints().len()];
         index.unwrap().count_matches(&chain.unwrap(), &mut matched);
         matched

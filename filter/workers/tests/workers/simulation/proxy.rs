@@ -10,7 +10,7 @@ use std::time::Duration;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker_engine::ledger::ChangeKind;
+use endpoint_picker_engine::ledger::Change;
 use endpoint_picker_workers::entry::{self, Content};
 
 use super::turn::{End, Fault, Go, Order, Turn, Wait};
@@ -279,10 +279,11 @@ impl Proxy {
         let mut times: HashMap<u64, u32> = HashMap::new();
         for entry in entry::read(&log) {
             let entry = entry.expect("only whole entries");
-            if let Content::Change(change) = entry.content
-                && let ChangeKind::BoundSession { session, .. } = change.kind
+            // A request's mark is alone in its change; the padding repeats it.
+            if let Content::Change(Change::State(change)) = entry.content
+                && let (0, &[mark]) = (change.plugin, change.words)
             {
-                *times.entry(session).or_default() += 1;
+                *times.entry(mark).or_default() += 1;
             }
         }
         assert!(times.values().all(|&times| times == 1), "sent twice: {times:?}");

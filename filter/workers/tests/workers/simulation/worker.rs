@@ -14,7 +14,8 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker::state::PluginState;
+use endpoint_picker::state::StateChange;
+use endpoint_picker::state::prefix::PrefixIndex;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, ResponseCounts, changes_of};
 use endpoint_picker_workers::{Lease, Replica, next_worker_number, words};
 
@@ -180,11 +181,10 @@ impl Worker<'_> {
             let mut changes = changes_of(&mut decision, ledger.pool());
             let endpoint = ledger.pool().endpoints()[decision.destination().unwrap()].key();
             // No plugin has this key, so these change no ledger.
-            let session = ChangeKind::BoundSession { plugin: 0, session: mark, at: now };
-            changes.push(Change { endpoint, kind: session });
+            let state = |words| Change::State(StateChange { plugin: 0, endpoint, at: now, words });
+            changes.push(state(vec![mark]));
             if pads {
-                let kind = ChangeKind::SentPrompt { plugin: 0, capacity: 1, hashes: vec![mark; 2_000] };
-                changes.push(Change { endpoint, kind });
+                changes.push(state(vec![mark; 2_000]));
             }
             let reserved = |&Reservation { endpoint, prefill, response }: &Reservation| {
                 let endpoint = ledger.pool().endpoints()[endpoint].key();
@@ -214,7 +214,7 @@ impl Worker<'_> {
             let Reserved { endpoint, response, .. } = *reserved;
             changes.extend(Change::ended(endpoint, core::mem::take(&mut reserved.prefill)));
             if let Some(to) = to.filter(|to| *to != endpoint) {
-                changes.push(Change { endpoint, kind: ChangeKind::Moved { to, load: response } });
+                changes.push(Change::Endpoint { endpoint, kind: ChangeKind::Moved { to, load: response } });
                 reserved.endpoint = to;
             }
         }
@@ -247,7 +247,7 @@ impl Worker<'_> {
                 return;
             }
         };
-        self.replica.apply(vec![Change { endpoint: self.key(endpoint), kind }]);
+        self.replica.apply(vec![Change::Endpoint { endpoint: self.key(endpoint), kind }]);
     }
 
     fn report(&self) -> Report {
@@ -292,11 +292,7 @@ fn prompt(number: usize) -> String {
 /// For each prompt, the blocks of it that each endpoint has.
 fn matched(pipeline: &Pipeline, ledger: &Ledger) -> Vec<Vec<u32>> {
     let keys = pipeline.plugins().iter().map(Instance::key);
-    let indices = keys.filter_map(|key| match ledger.states().of(key) {
-        PluginState::Prefixes(index) => Some(index),
-        _ => None,
-    });
-    let indices: Vec<_> = indices.collect();
+    let indices: Vec<&PrefixIndex> = keys.filter_map(|key| ledger.states().of(key)).collect();
     assert!(!indices.is_empty(), "the default pipeline has a prefix index");
     let chains: Vec<_> = (0..PROMPTS).map(|number| chain(pipeline, number)).collect();
     let mut matched = Vec::new();
@@ -320,9 +316,10 @@ fn chain(pipeline: &Pipeline, number: usize) -> Vec<u64> {
     let view = ledger.view(&readings, AVOID);
     let mut decision = pipeline.decide(&request, &view, AVOID, &mut SplitMix64::new(1));
     let changes = changes_of(&mut decision, ledger.pool());
-    let hashes = changes.into_iter().find_map(|change| match change.kind {
-        ChangeKind::SentPrompt { hashes, .. } => Some(hashes),
-        _ => None,
+    let prompt = changes.into_iter().find_map(|change| match change {
+        Change::State(prompt) => Some(prompt),
+        Change::Endpoint { .. } => None,
     });
-    hashes.unwrap_or_default()
+    // The first word is the endpoint's capacity.
+    prompt.map(|prompt| prompt.words[1..].to_vec()).unwrap_or_default()
 }

@@ -115,7 +115,7 @@ fn a_prompt_is_fresh_until_many_others_were_sent() {
 fn nothing_is_fresh_for_one_who_missed_it() {
     let mut index = PrefixIndex::default();
     index.add(0, &[1, 2], 160);
-    index.let_nothing_be_fresh();
+    index.resend();
     assert_eq!(index.fresh(0, &[1, 2]), 0);
     index.add(0, &[3], 160);
     assert_eq!((index.fresh(0, &[1, 2]), index.fresh(0, &[3])), (0, 1));
