@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::text::json_text::JsonText;
+use super::json_text::JsonText;
 use super::{Fault, Options};
 use crate::json::{Number, Reader, Str, pass_array, pass_object};
 use crate::request::prompt::Text;

@@ -5,13 +5,14 @@
 //! UTF-8 are refused instead of repaired, nesting is limited to 127 levels, and field names must have the exact spelling.
 
 mod beginning;
+mod canonical;
 mod error;
 mod field;
 mod form;
 mod format;
+mod json_text;
 mod object;
 mod parsers;
-mod text;
 
 use core::ops::Range;
 use std::borrow::Cow;

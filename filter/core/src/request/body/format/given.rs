@@ -5,7 +5,7 @@ use serde::de::SeqAccess;
 use crate::json::{Number, Reader, Str, element, pass_array};
 use crate::request::body::Fault;
 use crate::request::body::field::Scope;
-use crate::request::body::text::json_text::JsonText;
+use crate::request::body::json_text::JsonText;
 use crate::request::prompt::{BYTES_PER_TOKEN, LEAST_PROMPT, Part, Pieces, Prompt, Text, WHOLE_PROMPTS};
 
 /// The kept ones of `count` token ids.

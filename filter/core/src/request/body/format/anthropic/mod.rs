@@ -1,19 +1,16 @@
 //! Anthropic messages: tools, the system text, then role and content of every message, without separators.
 
 mod content;
-mod source;
-mod tools;
-
-use serde::de::MapAccess;
 
 use content::{Content, ContentReader, Place};
-use tools::Tools;
+use serde::de::{MapAccess, SeqAccess};
 
 use super::messages::{MessageContent, MessageList};
 use super::{Format, Rules};
-use crate::json::{Pass, value};
-use crate::request::body::Parser;
+use crate::json::{Pass, Reader, element, key, raw_value, value};
 use crate::request::body::field::{IfCount, Scope};
+use crate::request::body::json_text::JsonText;
+use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{Pieces, Prompt, Text};
 
 #[derive(Default)]
@@ -63,5 +60,136 @@ impl<'a> Format<'a> for Messages<'a> {
         self.system.append_to(&mut pieces);
         pieces.append(messages);
         Some(Prompt::one(pieces))
+    }
+}
+
+/// The levels around a member of a tool: the tool, the array of tools, and the body.
+const TOOL_LEVELS: usize = 3;
+
+/// An array of tools; its JSON, or `None` if it is empty.
+struct Tools<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+}
+
+impl<'a> Reader<'a> for Tools<'_, '_, 'a> {
+    type Value = Option<Text<'a>>;
+
+    fn other(self) -> Self::Value {
+        self.scope.fault(Fault::Field("tools must be an array"));
+        None
+    }
+
+    fn null(self) -> Self::Value {
+        None
+    }
+
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let scope = self.scope;
+        let mut json = JsonText::new(scope.options.keep_bytes);
+        let mut start = r#"[{"name":"#;
+        while element(&mut array, Tool { scope, json: &mut json, start })?.is_some() {
+            start = r#",{"name":"#;
+        }
+        if json.is_empty() {
+            return Ok(None);
+        }
+        json.json("]");
+        Ok(Some(json.finish()))
+    }
+}
+
+/// Appends a tool to `json`, after `start`.
+struct Tool<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+    json: &'s mut JsonText,
+    start: &'static str,
+}
+
+impl<'a> Reader<'a> for Tool<'_, '_, 'a> {
+    type Value = ();
+
+    fn other(self) {
+        self.scope.fault(Fault::Field("a tool must be an object"));
+        self.null();
+    }
+
+    fn null(self) {
+        Fields::default().write(self.start, self.json);
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+        let scope = self.scope;
+        let mut tool = Fields::default();
+        while let Some(name) = key(&mut object)? {
+            match &*name {
+                "name" => tool.name = value(&mut object, scope.json("a tool's name must be a string"))?,
+                "description" => {
+                    tool.description =
+                        value(&mut object, scope.json("a tool's description must be a string"))?;
+                }
+                "input_schema" => tool.input_schema = Some(raw_value(&mut object, TOOL_LEVELS)?),
+                "strict" => tool.strict = value(&mut object, Flag { scope })?,
+                "defer_loading" => tool.defer_loading = value(&mut object, Flag { scope })?,
+                _ => value(&mut object, Pass)?,
+            }
+        }
+        tool.write(self.start, self.json);
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Fields<'a> {
+    name: Option<Text<'a>>,
+    description: Option<Text<'a>>,
+    input_schema: Option<&'a str>,
+    strict: Option<bool>,
+    defer_loading: Option<bool>,
+}
+
+impl Fields<'_> {
+    fn write(&self, start: &str, json: &mut JsonText) {
+        json.json(start);
+        match &self.name {
+            Some(name) => json.part(name),
+            None => json.json(r#""""#),
+        }
+        if let Some(description) = &self.description {
+            json.json(r#","description":"#);
+            json.part(description);
+        }
+        if let Some(schema) = self.input_schema {
+            json.json(r#","input_schema":"#);
+            json.compact(schema);
+        }
+        for (name, flag) in [(r#","strict":"#, self.strict), (r#","defer_loading":"#, self.defer_loading)] {
+            if let Some(flag) = flag {
+                json.json(name);
+                json.json(if flag { "true" } else { "false" });
+            }
+        }
+        json.json("}");
+    }
+}
+
+/// A boolean, or null for none.
+struct Flag<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+}
+
+impl Reader<'_> for Flag<'_, '_, '_> {
+    type Value = Option<bool>;
+
+    fn other(self) -> Self::Value {
+        self.scope.fault(Fault::Field("a tool's strict and defer_loading must be true or false"));
+        None
+    }
+
+    fn null(self) -> Self::Value {
+        None
+    }
+
+    fn boolean(self, value: bool) -> Self::Value {
+        Some(value)
     }
 }
