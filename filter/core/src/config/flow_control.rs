@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::plugins::{Plugins, wrong_role};
 use super::{FlowControlConfig, PriorityBand};
-use crate::flow_control::config::MAX_BANDS;
-use crate::flow_control::{BandConfig, Config, Eviction};
+use crate::flow_control::{BandConfig, Config, Eviction, MAX_BANDS};
 use crate::plugin::parameter::or_default;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{FcfsOrderingPolicy, GlobalStrictFairnessPolicy, Roles, StaticUsageLimitPolicy};

@@ -2,9 +2,7 @@
 
 mod compile;
 mod flow_control;
-mod needs;
 mod plugins;
-mod profiles;
 
 use core::fmt;
 use core::time::Duration;

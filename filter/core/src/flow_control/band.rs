@@ -4,14 +4,12 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::config::BandConfig;
+use super::BandConfig;
 use super::drain::Drain;
-use super::flows::Flows;
-use super::flows::programs::Programs;
+use super::flows::{Flows, Programs};
 use super::outcome::Outcome;
-use super::time::Nanos;
-use super::waiting::{Slot, Waiting, WaitingList};
-use super::waits::Waits;
+use super::status::{BandStatus, Waits};
+use super::waiting::{Nanos, Slot, Waiting, WaitingList};
 use crate::plugin::DEFAULT_FLOW;
 
 /// The waiting requests of one priority.
@@ -148,21 +146,4 @@ impl Band {
         let (place, slot) = self.queue.range((before, Slot::FIRST)..).next()?;
         (place.flow == flow).then_some(*slot)
     }
-}
-
-/// What waits in a band, and how waits have ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BandStatus {
-    /// Its priority.
-    pub priority: i32,
-    /// Waiting requests.
-    pub requests: u64,
-    /// The lengths of their bodies.
-    pub bytes: u64,
-    /// Most requests that may wait.
-    pub max_requests: u64,
-    /// Most bytes that may wait.
-    pub max_bytes: u64,
-    /// Waits that have ended, in the order of [`Outcome::ALL`].
-    pub ends: [Waits; Outcome::ALL.len()],
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::time::Nanos;
+use super::waiting::Nanos;
 
 /// Intervals in the mean; the newest has this part of the weight.
 const MEMORY: u64 = 16;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::waits::Waits;
+use super::status::Waits;
 use crate::decision::rejection::{Code, DroppedReason, Rejection};
 
 /// Identifies a request. A caller uses each only once.

@@ -9,19 +9,12 @@
 //! - **Priority.** That of the objective that the header `x-llm-d-inference-objective` names; else that of the
 //!   [`InferenceModel`]; else 0.
 
-mod inference_models;
-mod model_in_body;
-mod objectives;
-mod rewrites;
+mod models;
 mod split;
 
-pub use inference_models::{InferenceModel, InferenceModels};
-pub use model_in_body::{name_model, name_model_in_form};
-pub use objectives::Objectives;
-pub use rewrites::{REWRITE_HEADERS, RewriteRule, Rewrites};
-pub use split::Target;
-
 use core::time::Duration;
+
+use hashbrown::HashMap;
 
 use crate::decision::FailureMode;
 use crate::decision::rejection::Rejection;
@@ -29,6 +22,10 @@ use crate::headers::Headers;
 use crate::request::ModelResolution;
 use crate::request::body::{Api, BodyError};
 use crate::rng::Rng;
+pub use models::{
+    InferenceModel, InferenceModels, REWRITE_HEADERS, RewriteRule, Rewrites, name_model, name_model_in_form,
+};
+pub use split::Target;
 
 /// The operator's settings for a pool beside the picker's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,7 +94,7 @@ impl Policy {
     /// are not refused.
     pub fn resolve_routed<'a>(&'a self, headers: Headers<'a>, model: Option<&'a str>) -> ModelResolution<'a> {
         let model = model.unwrap_or_default();
-        let of_model = || self.inference_models.get(model).map(inference_models::Entry::priority);
+        let of_model = || self.inference_models.get(model).map(models::Entry::priority);
         let priority = self.objectives.priority(headers).or_else(of_model).unwrap_or(0);
         ModelResolution { model, priority, rewrite: None }
     }
@@ -141,6 +138,37 @@ impl Policy {
     /// Whether the model `asked` in a body may be replaced.
     pub fn may_rename(&self, headers: Headers<'_>, asked: &str) -> bool {
         self.rewrites.applies(headers, asked) || self.inference_models.may_rename(asked)
+    }
+}
+
+/// The header that names an objective, and its older spelling.
+const HEADERS: [&str; 2] = ["x-llm-d-inference-objective", "x-gateway-inference-objective"];
+
+/// The `InferenceObjective`s of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Objectives(HashMap<String, i32>);
+
+impl Objectives {
+    /// From names and priorities; the first of several with one name counts.
+    pub fn new(objectives: impl IntoIterator<Item = (String, i32)>) -> Self {
+        let mut by_name = HashMap::new();
+        for (name, priority) in objectives {
+            by_name.entry(name).or_insert(priority);
+        }
+        Self(by_name)
+    }
+
+    /// The priorities of all objectives.
+    fn priorities(&self) -> impl Iterator<Item = i32> {
+        self.0.values().copied()
+    }
+
+    /// The priority of the objective that the headers name; `None` if they name none, or an unknown one.
+    fn priority(&self, headers: Headers<'_>) -> Option<i32> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.get(headers.get_either(HEADERS)?).copied()
     }
 }
 

@@ -1,16 +1,17 @@
 //! The flows of a band that have waiting requests, and which of them goes next.
 
 mod program_aware;
-pub(super) mod programs;
-mod round_robin;
-mod table;
 
+use core::ops::Bound;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use slab::Slab;
+
 use self::program_aware::ProgramAware;
-use self::programs::Programs;
-use self::round_robin::RoundRobin;
-use super::time::Nanos;
+pub(super) use self::program_aware::Programs;
+pub use self::program_aware::Tokens;
+use super::waiting::Nanos;
 use crate::plugin::Fairness;
 
 /// The flows of a band.
@@ -89,5 +90,88 @@ impl Flows {
             Self::GlobalStrict { .. } | Self::RoundRobin(_) => {}
             Self::ProgramAware(flows) => flows.serve(programs, id, service),
         }
+    }
+}
+
+/// The flows of a band, and the one that was served last.
+#[derive(Debug, Default)]
+pub(in crate::flow_control) struct RoundRobin {
+    flows: FlowTable<()>,
+    last: Option<Arc<str>>,
+}
+
+impl RoundRobin {
+    fn join(&mut self, id: &str) -> u32 {
+        self.flows.number(id).unwrap_or_else(|| self.flows.add(Arc::from(id), ()))
+    }
+
+    fn id(&self, flow: u32) -> Option<&Arc<str>> {
+        self.flows.id(flow)
+    }
+
+    fn leave(&mut self, flow: u32) {
+        self.flows.remove(flow);
+    }
+
+    /// The flow after the one served last. When no request waits, the next turn begins with the first flow.
+    fn pick(&mut self) -> Option<u32> {
+        let by_id = self.flows.by_id();
+        let after = self
+            .last
+            .as_deref()
+            .and_then(|last| by_id.range::<str, _>((Bound::Excluded(last), Bound::Unbounded)).next());
+        let next = after.or_else(|| by_id.first_key_value());
+        let (id, flow) = next.map(|(id, &flow)| (Arc::clone(id), flow)).unzip();
+        self.last = id;
+        flow
+    }
+}
+
+/// Flows by number and by id.
+#[derive(Debug)]
+struct FlowTable<T> {
+    flows: Slab<(Arc<str>, T)>,
+    by_id: BTreeMap<Arc<str>, u32>,
+}
+
+impl<T> Default for FlowTable<T> {
+    fn default() -> Self {
+        Self { flows: Slab::new(), by_id: BTreeMap::new() }
+    }
+}
+
+impl<T> FlowTable<T> {
+    /// Adds a flow that is not there, and returns its number. Flows are at most as many as waiting requests, whose numbers have 32
+    /// bits too.
+    fn add(&mut self, id: Arc<str>, value: T) -> u32 {
+        let flow = u32::try_from(self.flows.insert((Arc::clone(&id), value))).unwrap_or(u32::MAX);
+        self.by_id.insert(id, flow);
+        flow
+    }
+
+    fn remove(&mut self, flow: u32) -> Option<(Arc<str>, T)> {
+        let (id, value) = self.flows.try_remove(flow as usize)?;
+        self.by_id.remove(&id);
+        Some((id, value))
+    }
+
+    fn get_mut(&mut self, flow: u32) -> Option<&mut T> {
+        self.flows.get_mut(flow as usize).map(|(_, value)| value)
+    }
+
+    fn get(&self, flow: u32) -> Option<&T> {
+        self.flows.get(flow as usize).map(|(_, value)| value)
+    }
+
+    fn id(&self, flow: u32) -> Option<&Arc<str>> {
+        self.flows.get(flow as usize).map(|(id, _)| id)
+    }
+
+    fn number(&self, id: &str) -> Option<u32> {
+        self.by_id.get(id).copied()
+    }
+
+    fn by_id(&self) -> &BTreeMap<Arc<str>, u32> {
+        &self.by_id
     }
 }

@@ -1,26 +1,22 @@
 //! The queue in front of a pool.
 
-mod configure;
-mod cycle;
+mod dispatch;
 mod queue;
 
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use dispatch::Pace;
 use hashbrown::HashMap;
 
-use super::band::{Band, BandStatus};
-use super::config::Config;
-use super::eviction::in_flight::InFlight;
-use super::eviction::reclamation::Reclamation;
-use super::flows::programs::{Programs, Tokens};
-use super::outcome::Ticket;
-use super::outcome::{Event, Outcome};
-use super::pace::Pace;
-use super::tenants::{TenantStatus, Tenants};
-use super::time::Nanos;
-use super::waiting::{Slot, Waiting, WaitingList};
+use super::Config;
+use super::band::Band;
+use super::eviction::{InFlight, Reclamation};
+use super::flows::{Programs, Tokens};
+use super::outcome::{Event, Outcome, Ticket};
+use super::status::{BandStatus, TenantStatus, Tenants};
+use super::waiting::{Nanos, Slot, Waiting, WaitingList};
 use crate::plugin::Arrival;
 
 /// The queue in front of a pool: requests wait in it until the pool has capacity for them.

@@ -1,6 +1,6 @@
 //! Finds usage in a JSON text that comes in pieces, and keeps nothing else of it.
 
-use super::{Usage, fields};
+use super::{Usage, read_usage};
 use crate::json::OpenString;
 
 /// A longer `usage` is not read. OpenAI's, with all details, takes 400 bytes.
@@ -103,7 +103,7 @@ impl Scanner {
             return;
         }
         if text.len() <= LONGEST_USAGE {
-            self.usage.get_or_insert_default().merge(fields::read(text));
+            self.usage.get_or_insert_default().merge(read_usage(text));
         }
         self.usage_text = None;
     }

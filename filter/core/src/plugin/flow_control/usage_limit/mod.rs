@@ -2,13 +2,16 @@
 
 mod priority_holdback_policy;
 mod soft_reflective_ceiling_policy;
-mod static_usage_limit_policy;
-
-pub use priority_holdback_policy::PriorityHoldbackPolicy;
-pub use soft_reflective_ceiling_policy::SoftReflectiveCeilingPolicy;
-pub use static_usage_limit_policy::StaticUsageLimitPolicy;
 
 use core::fmt::Debug;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::plugin::parameter::allow;
+use crate::plugin::{Plugin, Roles};
+pub use priority_holdback_policy::PriorityHoldbackPolicy;
+pub use soft_reflective_ceiling_policy::SoftReflectiveCeilingPolicy;
 
 /// Limits the share of the pool that each priority may use.
 pub trait UsageLimitPolicy: Debug + Send + Sync {
@@ -28,4 +31,49 @@ fn ceilings(
     let mut ceilings = Vec::new();
     policy.ceilings(saturation, priorities, counter, &mut ceilings);
     ceilings
+}
+
+/// `static-usage-limit-policy`: `threshold` for every priority.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct StaticUsageLimitPolicy {
+    /// Saturation from which requests wait, 0 or more; 1: the pool is saturated.
+    threshold: f64,
+}
+
+impl Default for StaticUsageLimitPolicy {
+    fn default() -> Self {
+        Self { threshold: 1.0 }
+    }
+}
+
+impl Plugin for StaticUsageLimitPolicy {
+    fn check(&self) -> Result<(), String> {
+        let threshold = self.threshold;
+        allow(threshold >= 0.0 && threshold.is_finite(), "threshold", threshold, "0 and above")
+    }
+
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { usage_limit: Some(self), ..Roles::default() }
+    }
+}
+
+impl UsageLimitPolicy for StaticUsageLimitPolicy {
+    fn ceilings(&self, _: f64, priorities: &[i32], _: &mut u64, ceilings: &mut Vec<f64>) {
+        ceilings.clear();
+        ceilings.resize(priorities.len(), self.threshold);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    #[test]
+    fn all_priorities_have_the_threshold() {
+        assert_eq!(ceilings(&StaticUsageLimitPolicy::default(), 0.3, &[5, 0, -1], &mut 0), [1.0; 3]);
+        assert!(StaticUsageLimitPolicy { threshold: f64::NAN }.check().is_err());
+        assert!(StaticUsageLimitPolicy { threshold: -0.5 }.check().is_err());
+    }
 }

@@ -1,6 +1,29 @@
-//! How long requests waited.
+//! Figures of a queue that metrics show.
+
+mod tenants;
 
 use core::time::Duration;
+
+use super::outcome::Outcome;
+pub use tenants::{MAX_TENANTS, OTHER_TENANTS, TenantStatus};
+pub(super) use tenants::{Place, Tenants};
+
+/// Requests that wait in a band, and how waits have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BandStatus {
+    /// Its priority.
+    pub priority: i32,
+    /// Waiting requests.
+    pub requests: u64,
+    /// The lengths of their bodies.
+    pub bytes: u64,
+    /// Most requests that may wait.
+    pub max_requests: u64,
+    /// Most bytes that may wait.
+    pub max_bytes: u64,
+    /// Waits that have ended, in the order of [`Outcome::ALL`].
+    pub ends: [Waits; Outcome::ALL.len()],
+}
 
 /// Upper bounds of the EPP's histogram of waits.
 pub const WAIT_BOUNDS: [Duration; 16] = [
@@ -42,7 +65,7 @@ impl Waits {
         self.longest = self.longest.max(waited);
     }
 
-    /// Requests that waited up to each of [`WAIT_BOUNDS`], and longer than the bound before; last those that waited longer than all.
+    /// Counts of requests by their wait: up to each of [`WAIT_BOUNDS`] and longer than the bound before; the last longer than all bounds.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use hashbrown::{Equivalent, HashMap};
 use slab::Slab;
 
-use super::outcome::Outcome;
-use super::time::Nanos;
-use super::waits::Waits;
+use super::Waits;
+use crate::flow_control::outcome::Outcome;
+use crate::flow_control::waiting::Nanos;
 
 /// Most tenants of all bands with figures of their own.
 pub const MAX_TENANTS: usize = 100;
@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_secs(600);
 ///
 /// Each call takes O(1): all places are looked at only when one may have become free, and they are few.
 #[derive(Debug, Default)]
-pub(super) struct Tenants {
+pub(in crate::flow_control) struct Tenants {
     tenants: Slab<Tenant>,
     by_name: HashMap<Name<Arc<str>>, Place>,
     /// Tenants without [`OTHER_TENANTS`].
@@ -45,7 +45,7 @@ pub(super) struct Tenants {
 
 /// Where a tenant has its figures, counted from 1. As it is small and never zero, the list of waiting requests takes no more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(NonZeroU16);
+pub(in crate::flow_control) struct Place(NonZeroU16);
 
 #[derive(Debug)]
 struct Tenant {
@@ -73,7 +73,7 @@ impl Equivalent<Name<Arc<str>>> for Name<&str> {
 
 impl Tenants {
     /// The place of the tenant with this id in the band of this priority. A request of it arrives now.
-    pub(super) fn join(&mut self, priority: i32, id: &str, now: Nanos) -> Place {
+    pub(in crate::flow_control) fn join(&mut self, priority: i32, id: &str, now: Nanos) -> Place {
         let place = self.find(priority, id).unwrap_or_else(|| {
             let id = if id != OTHER_TENANTS && self.has_room(now) { id } else { OTHER_TENANTS };
             self.find(priority, id).unwrap_or_else(|| self.add(priority, id))
@@ -85,12 +85,12 @@ impl Tenants {
     }
 
     /// The id of a tenant.
-    pub(super) fn id(&self, place: Place) -> Option<&Arc<str>> {
+    pub(in crate::flow_control) fn id(&self, place: Place) -> Option<&Arc<str>> {
         self.tenants.get(place.key()).map(|tenant| &tenant.name.id)
     }
 
     /// A request begins to wait.
-    pub(super) fn begin(&mut self, place: Place, bytes: u64) {
+    pub(in crate::flow_control) fn begin(&mut self, place: Place, bytes: u64) {
         if let Some(tenant) = self.tenants.get_mut(place.key()) {
             tenant.requests += 1;
             tenant.bytes = tenant.bytes.saturating_add(bytes);
@@ -98,7 +98,7 @@ impl Tenants {
     }
 
     /// A request waits no more.
-    pub(super) fn end(&mut self, place: Place, bytes: u64, now: Nanos) {
+    pub(in crate::flow_control) fn end(&mut self, place: Place, bytes: u64, now: Nanos) {
         if let Some(tenant) = self.tenants.get_mut(place.key()) {
             tenant.requests = tenant.requests.saturating_sub(1);
             tenant.bytes = tenant.bytes.saturating_sub(bytes);
@@ -107,14 +107,14 @@ impl Tenants {
     }
 
     /// Counts the end of a wait.
-    pub(super) fn count(&mut self, place: Place, outcome: Outcome, waited: Duration) {
+    pub(in crate::flow_control) fn count(&mut self, place: Place, outcome: Outcome, waited: Duration) {
         if let Some(tenant) = self.tenants.get_mut(place.key()) {
             outcome.count(&mut tenant.ends, waited);
         }
     }
 
     /// Forgets the tenants of bands that are gone. Nothing waits.
-    pub(super) fn retain_bands(&mut self, is_band: impl Fn(i32) -> bool) {
+    pub(in crate::flow_control) fn retain_bands(&mut self, is_band: impl Fn(i32) -> bool) {
         let gone = self.by_name.extract_if(|name, _| !is_band(name.priority));
         for (name, place) in gone {
             self.tenants.try_remove(place.key());
@@ -124,7 +124,7 @@ impl Tenants {
     }
 
     /// The tenants of a band, in no order, and [`OTHER_TENANTS`] if there are any.
-    pub(super) fn of_band(&self, priority: i32) -> impl Iterator<Item = TenantStatus<'_>> {
+    pub(in crate::flow_control) fn of_band(&self, priority: i32) -> impl Iterator<Item = TenantStatus<'_>> {
         let tenants = self.tenants.iter().map(|(_, tenant)| tenant);
         tenants.filter(move |tenant| tenant.name.priority == priority).map(|tenant| TenantStatus {
             fairness_id: &tenant.name.id,

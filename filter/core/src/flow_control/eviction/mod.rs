@@ -1,4 +1,0 @@
-//! Eviction of requests in flight.
-
-pub(super) mod in_flight;
-pub(super) mod reclamation;
