@@ -21,7 +21,8 @@ use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::worker_pool::WorkerPool;
-use endpoint_picker_engine::worker_pool::directive::{Action, AssignedLoad, DecisionKind};
+use endpoint_picker_engine::worker_pool::decision::Routing;
+use endpoint_picker_engine::worker_pool::directive::{Action, AssignedLoad};
 use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_native::shared::{SharedPool, SharedStore};
 use endpoint_picker_wire::v1;
@@ -159,14 +160,14 @@ fn decide_all(pool: &Arc<SharedPool>, chats: &[String], first: usize, start: &Ba
     let options = worker.view().topology().pipeline.body_options(Headers::default());
     let bodies: Vec<Body<'_>> =
         chats.iter().map(|chat| Body::read(chat, Api::Chat, &options).unwrap()).collect();
-    let kind = DecisionKind { has_body: true, explain: false };
     let resolution = ModelResolution { model: "m", priority: 0, rewrite: None };
     start.wait();
     let begin = Instant::now();
     for body in bodies.iter().cycle().skip(first).take(DECISIONS) {
         let request = Request::new(body, resolution, Headers::default(), Subset::default());
         let view = worker.view();
-        let directive = worker.route(&view, &request, kind, NOW);
+        let routing = Routing { request: &request, has_body: true, other: None, explain: false, now: NOW };
+        let directive = worker.route(&view, &routing);
         let Action::Route(route) = directive.action else { panic!("{directive:?}") };
         let ended =
             route.assignment.loads.iter().filter_map(|&AssignedLoad { endpoint, prefill, response }| {

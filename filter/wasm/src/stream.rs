@@ -44,7 +44,7 @@ impl HttpContext for Stream {
         }
         let mut bodies = self.bodies.borrow_mut();
         if bodies.is_withheld() {
-            return action(self.exchange.decide_without_body(pool, &mut Envoy));
+            return action(self.exchange.request_body_withheld(pool, &mut Envoy));
         }
         bodies.hold(self.context);
         Action::Pause

@@ -1,8 +1,10 @@
-//! The heads of a request and its answer, without the headers that only the picker may set.
+//! The heads of a request and its response, without the headers that only the picker may set.
 
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::request::body::{Api, BodyError, opens_tunnel, request_path};
+use endpoint_picker::request::packed;
+use endpoint_picker::request::subset::Subset;
 
 use crate::config::{Explain, Mode};
 use crate::proxy::headers::{CONTROL, DESTINATION, OF_ANSWERS};
@@ -11,6 +13,11 @@ use crate::proxy::{Proxy, Result};
 /// The header with the length of a body.
 pub(super) const CONTENT_LENGTH: &str = "content-length";
 
+/// The metadata namespace of the subset hint, which an earlier filter sets.
+const HINT_NAMESPACE: &str = "envoy.lb.subset_hint";
+/// The key of the hint.
+const HINT_KEY: &str = "x-gateway-destination-endpoint-subset";
+
 /// The head of a request.
 #[derive(Debug)]
 pub(super) struct RequestHead {
@@ -18,7 +25,7 @@ pub(super) struct RequestHead {
     pub(super) api: Api,
     /// All headers as the client sent them.
     pub(super) all: HeaderList,
-    /// The client has sent the secret, so the answer carries an explanation.
+    /// The client has sent the secret, so the response carries an explanation.
     pub(super) explains_to_client: bool,
     /// The decision is explained, to the client or the access log.
     pub(super) explains: bool,
@@ -98,17 +105,17 @@ impl RequestHead {
     }
 }
 
-/// The head of an answer.
+/// The head of a response.
 #[derive(Debug)]
-pub(super) struct AnswerHead {
+pub(super) struct ResponseHead {
     /// 0 if it cannot be read.
     pub(super) status: u16,
     pub(super) content_type: Vec<u8>,
     pub(super) content_encoding: Option<Vec<u8>>,
 }
 
-impl AnswerHead {
-    /// Reads the answer's headers, and where the filter picks removes those that a server must not set.
+impl ResponseHead {
+    /// Reads the response's headers, and where the filter picks removes those that a server must not set.
     pub(super) fn take(proxy: &mut impl Proxy, mode: Mode) -> Result<Self> {
         let mut head = Self { status: 0, content_type: Vec::new(), content_encoding: None };
         let mut reserved = Vec::new();
@@ -127,6 +134,29 @@ impl AnswerHead {
             }
         }
         Ok(head)
+    }
+}
+
+/// Reads the subset hint: a list, or a comma-separated string. Any other value names no endpoint, and neither does one that the proxy
+/// cannot return, such as a list with `null` in it.
+pub(super) fn subset_hint(proxy: &impl Proxy) -> Subset {
+    // Most requests have no metadata in this namespace, and reading it costs half as much as reading the key.
+    let namespace = match proxy.metadata_namespace(HINT_NAMESPACE) {
+        Ok(None) => return Subset::All,
+        Ok(namespace) => namespace,
+        Err(_) => None,
+    };
+    match proxy.metadata(HINT_NAMESPACE, HINT_KEY) {
+        Ok(Some(value)) => Subset::from_metadata(&value),
+        // Envoy returns an empty string like an absent value. The namespace's keys distinguish the two, if they can be read.
+        Ok(None) => match namespace.as_deref().and_then(packed::strings) {
+            Some(keys) if !keys.contains(&HINT_KEY) => Subset::All,
+            _ => Subset::from_items([]),
+        },
+        Err(error) => {
+            log::debug!("{error}; the subset hint names no endpoint");
+            Subset::from_items([])
+        }
     }
 }
 

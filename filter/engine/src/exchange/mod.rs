@@ -1,20 +1,348 @@
-//! One request on its way through the filter, from its head to the end of its answer.
+//! One request on its way through the filter, from its head to the end of its response.
+//!
+//! The proxy calls a method of the [`Exchange`] for each event. An event reads what has arrived of the request ([`decider`]), and
+//! [acts](acting) on the decision. Where [another picker](other_picker) has routed the request, the events are the same, and
+//! only the acting differs.
 
-mod answer;
-mod answer_tokens;
-mod deciding;
-mod entering;
-mod events;
+mod acting;
+mod decider;
 mod head;
-mod pick_headers;
-mod queue_place;
+mod other_picker;
+mod queueing;
 mod response;
-mod resuming;
-mod shadow;
-mod shadowed_request;
-mod steps;
-mod subset_hint;
-mod withheld_body;
+mod served;
+mod tokens;
 
-pub use steps::{Exchange, Flow};
-pub use withheld_body::refuse_withheld_body;
+pub use acting::refuse_withheld_body;
+
+use std::sync::Arc;
+
+use endpoint_picker::decision::rejection::Rejection;
+use endpoint_picker::decision::{Abstention, Outcome};
+use endpoint_picker::request::subset::Subset;
+
+use self::decider::{Decider, Peek};
+use self::head::{RequestHead, RequestOwner, subset_hint};
+use self::other_picker::RoutedRequest;
+use self::queueing::QueuePlace;
+use self::response::Response;
+use crate::config::{Limits, Mode, UnreadBody};
+use crate::metrics::MetricSink;
+use crate::pool_view::PoolView;
+use crate::proxy::headers::CONTROL;
+use crate::proxy::{Proxy, ProxyError, Result};
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::directive::Assignment;
+use crate::worker_pool::store::PoolStore;
+
+/// The instruction for the proxy after each event of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Hold the request, and keep the part of its body that has arrived.
+    Hold,
+    /// Hold the request until it is [resumed](Exchange::resumed). What arrives of its body may slow the client down, but must not fail
+    /// the request.
+    Wait,
+    /// Let the request pass, with all of its body that has arrived.
+    Continue,
+}
+
+/// One request on its way through the filter.
+///
+/// The proxy calls a method for each event, in their order, and [`Self::end`] when the request is over in any way.
+#[derive(Debug)]
+pub struct Exchange {
+    head: RequestHead,
+    progress: Progress,
+    place: QueuePlace,
+    /// The choice of another picker; `None`: this picker acts.
+    other: Option<Box<RoutedRequest>>,
+    assignment: Assignment,
+    response: Response,
+}
+
+/// How far the request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Its body is read, or it waits in the queue. The next look at the body is when this many bytes have arrived.
+    Reading { until: usize },
+    /// The whole body has to arrive, because the model is to be replaced in it.
+    NeedsWhole,
+    /// Decided, or not the filter's to decide.
+    Decided,
+    /// Rejected by the filter.
+    Rejected,
+}
+
+/// One event of a request, with everything that it reads and changes.
+struct Turn<'a, S, M: MetricSink, P> {
+    exchange: &'a mut Exchange,
+    pool: &'a mut WorkerPool<S, M>,
+    proxy: &'a mut P,
+}
+
+impl Exchange {
+    /// A request whose head has not arrived yet.
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            head: RequestHead::default(),
+            progress: Progress::Reading { until: limits.peek_bytes },
+            place: QueuePlace::default(),
+            other: None,
+            assignment: Assignment::default(),
+            response: Response::default(),
+        }
+    }
+
+    /// Whether the proxy holds the request, for its body or in the queue.
+    pub fn is_held(&self) -> bool {
+        self.is_undecided() && self.other.is_none()
+    }
+
+    fn is_undecided(&self) -> bool {
+        match self.progress {
+            Progress::Reading { .. } | Progress::NeedsWhole => true,
+            Progress::Decided | Progress::Rejected => false,
+        }
+    }
+
+    fn is_rejected(&self) -> bool {
+        self.progress == Progress::Rejected
+    }
+
+    /// The request's head has arrived.
+    pub fn request_headers(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+        end_of_stream: bool,
+    ) -> Flow {
+        let mut turn = Turn { exchange: self, pool, proxy };
+        let result = match turn.pool.config.mode {
+            Mode::Pick => {
+                match RequestHead::take(turn.proxy, &turn.pool.config.pool, &turn.pool.config.explain) {
+                    Ok(RequestOwner::Own(head)) => {
+                        turn.exchange.head = head;
+                        turn.decide_by_head(!end_of_stream)
+                    }
+                    Ok(RequestOwner::AnotherPicker) => {
+                        turn.exchange.progress = Progress::Decided;
+                        Ok(Flow::Continue)
+                    }
+                    Err(error) => {
+                        // Control headers may still be there, so the request must not pass.
+                        log::error!("{error}; the request is refused");
+                        turn.reject(&Rejection::bad_request("the request's headers cannot be read"))
+                    }
+                }
+            }
+            Mode::Shadow => turn.begin_to_compare(!end_of_stream),
+        };
+        turn.settle(result)
+    }
+
+    /// The request's body has grown to this many bytes, or has arrived completely.
+    pub fn request_body(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+        size: usize,
+        end_of_stream: bool,
+    ) -> Flow {
+        if self.place.waits() {
+            self.place.has_whole_body |= end_of_stream;
+            return Flow::Wait;
+        }
+        if !self.is_undecided() {
+            return Flow::Continue;
+        }
+        let max_bytes = pool.config.limits.max_held_bytes;
+        let mut turn = Turn { exchange: self, pool, proxy };
+        let arrived = match &mut turn.exchange.other {
+            None => Ok((size, end_of_stream)),
+            Some(other) => {
+                other.keep_chunk(turn.proxy, max_bytes).map(|fits| (other.body.len(), end_of_stream && fits))
+            }
+        };
+        let result = arrived.and_then(|(size, is_whole)| {
+            if is_whole { turn.decide_by_whole_body() } else { turn.decide_by_beginning(size) }
+        });
+        turn.settle(result)
+    }
+
+    /// The request's trailers have arrived, and so has its whole body.
+    pub fn request_trailers(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+    ) -> Flow {
+        if self.place.waits() {
+            self.place.has_whole_body = true;
+            return Flow::Wait;
+        }
+        if !self.is_undecided() {
+            return Flow::Continue;
+        }
+        let mut turn = Turn { exchange: self, pool, proxy };
+        let result = turn.decide_by_whole_body();
+        turn.settle(result)
+    }
+
+    /// The queue has resumed the request. `size` are the bytes of its body that have arrived. `None`: there is nothing to do.
+    pub fn resumed(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+        size: usize,
+    ) -> Option<Flow> {
+        let mut turn = Turn { exchange: self, pool, proxy };
+        let verdict = turn.take_verdict()?;
+        let result = turn.follow(verdict, size);
+        Some(turn.settle(result))
+    }
+
+    /// The body of a held request will not arrive. The pool's failure mode decides, as without a snapshot.
+    pub fn request_body_withheld(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+    ) -> Flow {
+        Turn { exchange: self, pool, proxy }.act_by_failure_mode()
+    }
+
+    /// The head of the response has arrived.
+    pub fn response_headers(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+        end_of_stream: bool,
+    ) {
+        let mut turn = Turn { exchange: self, pool, proxy };
+        let begun = if turn.exchange.is_rejected() {
+            turn.explain_overflow(!end_of_stream)
+        } else {
+            turn.begin_response(!end_of_stream)
+        };
+        if let Err(error) = begun {
+            log::error!("{error}; the response passes unchanged");
+            self.response.restore = None;
+        }
+        if end_of_stream {
+            self.end(pool);
+        }
+    }
+
+    /// A chunk of the response's body has arrived.
+    pub fn response_body(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+        end_of_stream: bool,
+    ) {
+        self.response.read_chunk(proxy, &mut pool.metrics, end_of_stream);
+        if end_of_stream {
+            self.end(pool);
+        }
+    }
+
+    /// The response's trailers have arrived.
+    pub fn response_trailers(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+    ) {
+        self.response.end_with_trailers(proxy, &mut pool.metrics);
+        self.end(pool);
+    }
+
+    /// The shell failed in the middle of an event, with the engine in any state. A request that is still held gets what the pool's
+    /// failure mode decides; it loses the headers that only a picker may set.
+    pub fn fail(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+        error: ProxyError,
+    ) -> Flow {
+        if pool.config.mode == Mode::Shadow || !self.is_held() {
+            return Flow::Continue;
+        }
+        for name in CONTROL {
+            let _ = proxy.remove_request_header(name);
+        }
+        self.leave_queue(&pool.store);
+        Turn { exchange: self, pool, proxy }.settle(Err(error))
+    }
+
+    /// The server is done with the request: nothing of it is in flight any more, also if the client has yet to receive the end of the
+    /// response. A client that sends its next request then meets counts without this request. Later calls change nothing.
+    pub fn end(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>) {
+        self.assignment.end(&mut pool.store, self.response.served.take());
+        self.leave_queue(&pool.store);
+    }
+}
+
+impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
+    fn decider<'a>(&'a mut self, view: &'a Arc<PoolView>) -> Decider<'a, S, M, P> {
+        let Exchange { head, place, other, .. } = &mut *self.exchange;
+        Decider { pool: self.pool, view, proxy: self.proxy, head, place, other: other.as_deref() }
+    }
+
+    /// Decides at once for a request without a body, or with one that the decision does not depend on.
+    fn decide_by_head(&mut self, has_body: bool) -> Result<Flow> {
+        let view = &self.pool.view();
+        let api = self.exchange.head.find_api(&view.topology().pipeline);
+        let mut decider = self.decider(view);
+        let decided = if has_body {
+            decider
+                .without_reading_body(api)?
+                .map_or_else(|| decider.turn_away(), |decided| Ok(Some(decided)))?
+        } else {
+            Some(decider.without_body()?)
+        };
+        decided.map_or(Ok(Flow::Hold), |decided| self.act(decided))
+    }
+
+    fn decide_by_whole_body(&mut self) -> Result<Flow> {
+        self.exchange.place.has_whole_body = true;
+        let view = &self.pool.view();
+        let (decided, renamed) = self.decider(view).by_whole_body()?;
+        if let Some(renamed) = renamed {
+            self.rename(renamed)?;
+        }
+        self.act(decided)
+    }
+
+    /// Decides by the part of the body that has arrived, if it has enough.
+    fn decide_by_beginning(&mut self, size: usize) -> Result<Flow> {
+        let Limits { max_held_bytes, unread_body, .. } = self.pool.config.limits;
+        while let Progress::Reading { until } = self.exchange.progress
+            && until <= size
+        {
+            let view = &self.pool.view();
+            match self.decider(view).by_beginning(until)? {
+                Peek::Decided(decided) => return self.act(decided),
+                Peek::TooShort if until < max_held_bytes => {
+                    // Each look is at twice as many bytes, so that all looks together cost no more than two at the whole.
+                    let until = until.saturating_mul(2).min(max_held_bytes);
+                    self.exchange.progress = Progress::Reading { until };
+                }
+                Peek::TooShort => match unread_body {
+                    UnreadBody::Reject => break,
+                    UnreadBody::Abstain => {
+                        // Another picker has obeyed the hint.
+                        let is_own = self.exchange.other.is_none();
+                        let subset = if is_own { subset_hint(self.proxy) } else { Subset::All };
+                        let rng = &mut self.pool.draws.acting;
+                        let outcome = Outcome::abstain(Abstention::BodyTooLarge, &subset, rng);
+                        return self.act(outcome.into());
+                    }
+                },
+                Peek::NeedsWhole => self.exchange.progress = Progress::NeedsWhole,
+            }
+        }
+        if size < max_held_bytes {
+            return Ok(Flow::Hold);
+        }
+        self.act(Rejection::body_too_large(max_held_bytes).into())
+    }
+}

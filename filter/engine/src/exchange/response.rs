@@ -1,4 +1,4 @@
-//! The answer to a routed request, on its way to the client.
+//! The response to a routed request, on its way to the client.
 
 use core::time::Duration;
 
@@ -6,20 +6,20 @@ use endpoint_picker::flow_control::Tokens;
 use endpoint_picker::response::restore::Restore;
 use endpoint_picker::response::usage::{Usage, is_stream};
 
-use super::answer_tokens::AnswerTokens;
-use super::head::AnswerHead;
+use super::head::ResponseHead;
+use super::tokens::ResponseTokens;
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::{Labels, MetricSink, Metrics};
 use crate::proxy::{Proxy, Result};
 
-/// The state of an answer on its way to the client.
+/// The state of a response on its way to the client.
 #[derive(Debug, Default)]
 pub(super) struct Response {
     /// Headers to set on it.
     pub(super) headers: Vec<(String, String)>,
     /// Replaces the name of the model that served by the client's.
     pub(super) restore: Option<Restore>,
-    /// When its endpoint was chosen; `None` once the first byte of its body has come.
+    /// The time at which its endpoint was chosen; `None` once the first byte of its body has come.
     pub(super) awaited_since: Option<Duration>,
     /// The endpoint that sends it, by its key; `None` if that is not in the pool.
     pub(super) served_by: Option<u64>,
@@ -33,21 +33,26 @@ pub(super) struct Response {
     pub(super) replacement: Option<Vec<u8>>,
     /// Its tokens are read for the queue's policies, too.
     pub(super) counts_service: bool,
-    tokens: Option<AnswerTokens>,
-    /// The tokens, once the answer has ended.
+    tokens: Option<ResponseTokens>,
+    /// The tokens, once the response has ended.
     served_tokens: Option<Tokens>,
 }
 
 impl Response {
-    /// Makes the answer's headers fit the body that follows them.
-    pub(super) fn begin(&mut self, proxy: &mut impl Proxy, head: &AnswerHead, has_body: bool) -> Result<()> {
+    /// Makes the response's headers fit the body that follows them.
+    pub(super) fn begin(
+        &mut self,
+        proxy: &mut impl Proxy,
+        head: &ResponseHead,
+        has_body: bool,
+    ) -> Result<()> {
         for (name, value) in self.headers.drain(..) {
             proxy.set_response_header(&name, &value)?;
         }
         self.is_streamed = is_stream(&head.content_type);
         let models = self.models.take();
         if let Some(chosen) = self.awaited_since.filter(|_| models.is_some() || self.counts_service) {
-            self.tokens = AnswerTokens::begin(models, head, chosen);
+            self.tokens = ResponseTokens::begin(models, head, chosen);
         }
         if self.restore.is_some() {
             let encoding = head.content_encoding.as_deref();
@@ -88,7 +93,7 @@ impl Response {
         }
         if self.restore.is_some() || self.tokens.is_some() {
             if let Err(error) = self.pass_chunk(proxy, is_last) {
-                log::error!("{error}; a part of the answer passes unchanged");
+                log::error!("{error}; a chunk of the response passes unchanged");
                 self.tokens = None;
             }
             if is_last {
@@ -106,11 +111,11 @@ impl Response {
         replacement.map_or(Ok(()), |bytes| proxy.replace_response_chunk(&bytes))
     }
 
-    /// The answer ends with trailers.
+    /// The response ends with trailers.
     pub(super) fn end_with_trailers<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
         if self.restore.as_ref().is_some_and(Restore::is_holding) {
             // Envoy accepts no more bytes of the body when trailers have arrived.
-            log::warn!("an answer ended within the name of its model; its last bytes are lost");
+            log::warn!("a response ended within the name of its model; its last bytes are lost");
         }
         self.count_tokens(proxy, metrics);
     }
@@ -127,7 +132,7 @@ impl Response {
                     let Usage { input, output, .. } = tokens.count(metrics, now);
                     self.served_tokens = Some(Tokens { input, output });
                 }
-                Err(error) => log::error!("{error}; an answer's tokens are not counted"),
+                Err(error) => log::error!("{error}; a response's tokens are not counted"),
             }
         }
     }

@@ -1,13 +1,15 @@
-//! A decision for a pool: what is computed before the ledger is read, and what while it is.
+//! A decision for a pool: the part before the ledger is read, and the part that reads it.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::decision::Decision;
-use endpoint_picker::decision::shadow::ShadowDecision;
+use endpoint_picker::decision::shadow::{Agreement, OtherPick, ShadowDecision};
 use endpoint_picker::input::View;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Prepared;
 use endpoint_picker::pipeline::shadow::Acting;
+use endpoint_picker::pool::Pool;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::PluginStates;
@@ -15,16 +17,47 @@ use endpoint_picker::state::PluginStates;
 use crate::ledger::{Change, Ledger, changes_of};
 use crate::pool_view::{PoolView, Topology};
 
-/// The kind of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecisionKind {
-    /// Without a body, an endpoint is drawn at random, and the shadow does not decide.
+/// A request that is to be routed.
+#[derive(Clone, Copy, Debug)]
+pub struct Routing<'a> {
+    /// The request.
+    pub request: &'a Request<'a>,
+    /// Without a body, an endpoint is drawn at random, and no shadow decides.
     pub has_body: bool,
+    /// The choice of another picker, which acts; `None`: this picker acts.
+    pub other: Option<&'a PickAddresses>,
     /// Whether the decision is explained.
     pub explain: bool,
+    /// The time of the decision.
+    pub now: Duration,
 }
 
-/// A worker's random numbers. Those of the shadow are its own, so that it changes nothing in what the acting rules draw.
+/// The addresses that another picker has chosen for a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PickAddresses {
+    /// The first destination as the picker has written it.
+    pub(crate) first: String,
+    /// The destinations, in the order in which they are tried, up to the first that is not an `ip:port`.
+    pub(crate) destinations: Vec<SocketAddr>,
+    /// The endpoint that computes the prompt.
+    pub(crate) prefill: Option<SocketAddr>,
+    /// The endpoints that encode images, video and audio.
+    pub(crate) encode: Vec<SocketAddr>,
+}
+
+impl PickAddresses {
+    /// The endpoints of this pool at the addresses.
+    fn endpoints_in(&self, pool: &Pool) -> OtherPick {
+        let index = |address: &SocketAddr| pool.index_at(*address);
+        OtherPick {
+            destinations: self.destinations.iter().map_while(index).collect(),
+            prefill: self.prefill.as_ref().and_then(index),
+            encode: self.encode.iter().filter_map(index).collect(),
+        }
+    }
+}
+
+/// The random numbers of a worker. A shadow draws its own, so that it does not change the draws of the acting rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Draws {
     pub(crate) acting: SplitMix64,
@@ -38,10 +71,10 @@ impl Draws {
     }
 }
 
-/// What a decision takes from the request and the readings alone: it is computed before the ledger is read.
+/// The part of a decision that follows from the request and the readings alone: it is computed before the ledger is read.
 #[derive(Debug)]
 pub(crate) struct PreparedRequest<'a> {
-    acting: Prepared<'a>,
+    own: Prepared<'a>,
     shadow: Option<Prepared<'a>>,
 }
 
@@ -49,13 +82,16 @@ pub(crate) struct PreparedRequest<'a> {
 #[derive(Debug)]
 pub(crate) struct PoolDecision {
     pub(crate) decision: Decision,
+    /// The decision of the pool's shadow configuration.
     pub(crate) shadow: Option<ShadowDecision>,
+    /// The choice of another picker, which acts.
+    pub(crate) other: Option<(OtherPick, Agreement)>,
     /// When each endpoint was avoided, for an explanation.
     pub(crate) avoided: Vec<Period>,
 }
 
 impl PoolView {
-    /// The view without a ledger: for what needs endpoints and readings only.
+    /// The view without a ledger, for uses of endpoints and readings only.
     pub(crate) fn without_ledger<'a>(&'a self, avoided: &'a [Period]) -> View<'a> {
         static NO_STATES: PluginStates = PluginStates::none();
         View {
@@ -70,54 +106,54 @@ impl PoolView {
         }
     }
 
-    /// The view with a ledger.
-    pub(crate) fn with_ledger<'a>(&'a self, ledger: &'a Ledger) -> View<'a> {
-        View { precomputed: Some(self.precomputed()), ..ledger.view(self.readings(), self.arrived()) }
-    }
-
     /// Prepares the decision for a request with a body; `None` for one without.
-    pub(crate) fn prepare<'a>(
-        &self,
-        request: &'a Request<'a>,
-        kind: DecisionKind,
-        now: Duration,
-    ) -> Option<PreparedRequest<'a>> {
-        kind.has_body.then(|| {
+    pub(crate) fn prepare<'a>(&self, routing: &Routing<'a>) -> Option<PreparedRequest<'a>> {
+        let Routing { request, has_body, other, now, .. } = *routing;
+        has_body.then(|| {
             let view = self.without_ledger(&[]);
             let Topology { pipeline, shadow, .. } = &**self.topology();
-            let shadow = shadow.as_ref().map(|shadow| shadow.pipeline().prepare(request, &view, now));
-            PreparedRequest { acting: pipeline.prepare(request, &view, now), shadow }
+            let shadow = shadow.as_ref().filter(|_| other.is_none());
+            let shadow = shadow.map(|shadow| shadow.pipeline().prepare(request, &view, now));
+            PreparedRequest { own: pipeline.prepare(request, &view, now), shadow }
         })
     }
 
     /// Decides for a request that this view has prepared. Returns the changes of the ledger that follow.
-    pub(crate) fn decide(
+    pub(crate) fn evaluate(
         &self,
         ledger: &Ledger,
         prepared: Option<&PreparedRequest<'_>>,
-        request: &Request<'_>,
-        kind: DecisionKind,
-        now: Duration,
+        routing: &Routing<'_>,
         draws: &mut Draws,
     ) -> (PoolDecision, Vec<Change>) {
+        let Routing { request, explain, now, .. } = *routing;
         let pool = ledger.pool();
-        let view = self.with_ledger(ledger);
+        let view =
+            View { precomputed: Some(self.precomputed()), ..ledger.view(self.readings(), self.arrived()) };
         let Topology { pipeline, shadow, .. } = &**self.topology();
         let Draws { acting: rng, shadow: shadow_rng } = draws;
-        let mut decision = match prepared {
-            Some(prepared) => pipeline.decide_prepared(&prepared.acting, Acting::Own, &view, rng),
-            None => pipeline.decide_without_body(request, &view, now, rng),
+        let other = routing.other.map(|addresses| addresses.endpoints_in(pool));
+        let mut agreement_with_other = None;
+        let mut decision = match (prepared, &other) {
+            (None, _) => pipeline.decide_without_body(request, &view, now, rng),
+            (Some(prepared), None) => pipeline.decide_prepared(&prepared.own, Acting::Own, &view, rng),
+            (Some(prepared), Some(pick)) => {
+                let compared = pipeline.compare(&prepared.own, Acting::Other(pick), &view, shadow_rng);
+                agreement_with_other = Some(compared.agreement);
+                compared.decision
+            }
         };
         let shadow = shadow.as_ref().zip(prepared.and_then(|prepared| prepared.shadow.as_ref()));
         let mut shadow = shadow.map(|(shadow, prepared)| {
-            shadow.pipeline().compare(prepared, Acting::Pipeline(pipeline, &decision), &view, shadow_rng)
+            let acting = Acting::Pipeline(pipeline, &decision);
+            shadow.pipeline().compare(prepared, acting, &view, shadow_rng)
         });
         let mut changes = changes_of(&mut decision, pool);
         if let Some(shadow) = &mut shadow {
             let states = core::mem::take(&mut shadow.decision.changes);
             changes.extend(states.into_iter().map(Change::State));
         }
-        let avoided = if kind.explain { ledger.avoided().to_vec() } else { Vec::new() };
-        (PoolDecision { decision, shadow, avoided }, changes)
+        let avoided = if explain { ledger.avoided().to_vec() } else { Vec::new() };
+        (PoolDecision { decision, shadow, other: other.zip(agreement_with_other), avoided }, changes)
     }
 }

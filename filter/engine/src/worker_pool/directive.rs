@@ -10,13 +10,10 @@ use endpoint_picker::few::Few;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::request::Request;
 
 use crate::pool_view::PoolView;
 use crate::proxy::headers;
-use crate::worker_pool::decision::PoolDecision;
-
-pub use crate::worker_pool::decision::DecisionKind;
+use crate::worker_pool::decision::{PoolDecision, Routing};
 
 /// A decision as a proxy acts on it.
 #[derive(Debug)]
@@ -25,8 +22,8 @@ pub struct Directive {
     pub action: Action,
     /// The explanation, if there is to be one.
     pub explanation: Option<String>,
-    /// How the shadow's decision compares; `None` without a shadow.
-    pub shadow: Option<Agreement>,
+    /// The comparison of the acting decision with one that does not act; `None` without a shadow.
+    pub agreement: Option<Agreement>,
 }
 
 impl From<Outcome> for Directive {
@@ -37,7 +34,7 @@ impl From<Outcome> for Directive {
             Outcome::Abstain { reason, within } => Action::Abstain { reason, within },
             Outcome::Route(_) => Action::Reject(Rejection::no_candidates()),
         };
-        Self { action, explanation: None, shadow: None }
+        Self { action, explanation: None, agreement: None }
     }
 }
 
@@ -46,6 +43,8 @@ impl From<Outcome> for Directive {
 pub enum Action {
     /// It goes to an endpoint.
     Route(Box<Route>),
+    /// It goes where another picker has sent it.
+    Pass(Box<Passed>),
     /// The proxy answers it.
     Reject(Rejection),
     /// The proxy balances it.
@@ -55,6 +54,15 @@ pub enum Action {
         /// The addresses of the subset hint, in the order in which they are tried; `None` without a hint.
         within: Option<Vec<SocketAddr>>,
     },
+}
+
+/// A request that another picker has routed.
+#[derive(Debug)]
+pub struct Passed {
+    /// The endpoints of the other picker, and the request's load there.
+    pub assignment: Assignment,
+    /// The blocks of the prompt, and those that the other picker's endpoint had been sent before.
+    pub prompt: PromptBlocks,
 }
 
 /// The way of a request to an endpoint.
@@ -68,7 +76,7 @@ pub struct Route {
     pub scores: Option<Vec<(String, f64)>>,
     /// Further headers to set on the request.
     pub request_headers: Vec<(&'static str, String)>,
-    /// Headers to set on the answer.
+    /// Headers to set on the response.
     pub response_headers: Vec<(String, String)>,
     /// The endpoints that the request may go to, and its load there.
     pub assignment: Assignment,
@@ -101,35 +109,56 @@ pub struct Assignment {
 pub struct AssignedLoad {
     /// The endpoint's key.
     pub endpoint: u64,
-    /// Ends when the answer begins.
+    /// Ends when the response begins.
     pub prefill: Load,
-    /// Ends with the answer.
+    /// Ends with the response.
     pub response: Load,
+}
+
+impl Assignment {
+    /// The endpoints of a request by their indices in the pool, and its reservations there.
+    fn new(destinations: &[usize], reservations: Few<Reservation>, pool: &Pool, at: Duration) -> Self {
+        let key = |index: usize| pool.endpoints().get(index).map(Endpoint::key);
+        let load = |Reservation { endpoint, prefill, response }| {
+            Some(AssignedLoad { endpoint: key(endpoint)?, prefill, response })
+        };
+        Self {
+            destinations: destinations.iter().filter_map(|&index| key(index)).collect(),
+            loads: reservations.into_iter().filter_map(load).collect(),
+            at,
+        }
+    }
 }
 
 impl PoolView {
     /// Writes a decision of this view down for the proxy.
-    pub(crate) fn directive(
-        &self,
-        decided: PoolDecision,
-        request: &Request<'_>,
-        kind: DecisionKind,
-        now: Duration,
-    ) -> Directive {
-        let PoolDecision { decision, shadow, avoided } = decided;
+    pub(crate) fn directive(&self, decided: PoolDecision, routing: &Routing<'_>) -> Directive {
+        let Routing { request, explain, now, .. } = *routing;
+        let PoolDecision { decision, shadow, other, avoided } = decided;
         let pool = self.pool();
-        let explanation = kind.explain.then(|| {
-            let difference = shadow.as_ref().and_then(|shadow| shadow.difference(pool));
-            let difference = difference.unwrap_or_default();
+        let explanation = explain.then(|| {
+            let comparison = match (routing.other, &other, &shadow) {
+                (Some(addresses), Some((_, agreement)), _) => {
+                    Some(format!("; the acting picker picks {}: {}", addresses.first, agreement.as_str()))
+                }
+                (_, _, shadow) => shadow.as_ref().and_then(|shadow| shadow.difference(pool)),
+            };
+            let comparison = comparison.unwrap_or_default();
             let view = self.without_ledger(&avoided);
             let why = self.topology().pipeline.explain(&decision, request, &view, now);
-            why.within(headers::LONGEST_VALUE.saturating_sub(difference.len())) + &difference
+            why.within(headers::LONGEST_VALUE.saturating_sub(comparison.len())) + &comparison
         });
-        Directive {
-            action: self.action(decision, pool, request.subset.is_hint(), now),
-            explanation,
-            shadow: shadow.map(|shadow| shadow.agreement),
-        }
+        let (action, agreement) = match other {
+            Some((pick, agreement)) => {
+                let assignment = Assignment::new(&pick.destinations, decision.reservations, pool, now);
+                (Action::Pass(Box::new(Passed { assignment, prompt: decision.prompt })), Some(agreement))
+            }
+            None => (
+                self.action(decision, pool, request.subset.is_hint(), now),
+                shadow.map(|shadow| shadow.agreement),
+            ),
+        };
+        Directive { action, explanation, agreement }
     }
 
     fn action(&self, decision: Decision, pool: &Pool, is_hint: bool, now: Duration) -> Action {
@@ -147,24 +176,11 @@ impl PoolView {
             scores,
             request_headers: decision.headers,
             response_headers: decision.response_headers,
-            assignment: Assignment {
-                destinations: endpoints().map(Endpoint::key).collect(),
-                loads: assigned_loads(decision.reservations, pool),
-                at: now,
-            },
+            assignment: Assignment::new(&destinations, decision.reservations, pool, now),
             prompt: decision.prompt,
             is_stale: decision.is_stale,
         }))
     }
-}
-
-/// The load that reservations put on endpoints of the pool.
-pub(crate) fn assigned_loads(reservations: Few<Reservation>, pool: &Pool) -> Few<AssignedLoad> {
-    let loads = reservations.into_iter().filter_map(|reservation| {
-        let Reservation { endpoint, prefill, response } = reservation;
-        Some(AssignedLoad { endpoint: pool.endpoints().get(endpoint)?.key(), prefill, response })
-    });
-    loads.collect()
 }
 
 /// The weighted total of every endpoint that the primary profile rated; `None` if no endpoint was rated.

@@ -1,7 +1,6 @@
 //! One pool as a worker of a proxy uses it.
 
-pub(crate) mod comparison;
-pub(crate) mod decision;
+pub mod decision;
 pub mod directive;
 mod elsewhere;
 pub mod store;
@@ -10,19 +9,17 @@ use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use endpoint_picker::decision::FailureMode;
+use endpoint_picker::decision::{Abstention, FailureMode, Outcome};
 use endpoint_picker::period::Period;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker::request::Request;
+use endpoint_picker::request::subset::Subset;
 
 use crate::config::{Config, Mode};
 use crate::form::Form;
-use crate::ledger::{Change, Ledger};
 use crate::metrics::{MetricSink, Metrics, Totals};
 use crate::pool_view::PoolView;
-use crate::worker_pool::comparison::{Comparison, PickAddresses};
-use crate::worker_pool::decision::Draws;
-use crate::worker_pool::directive::{DecisionKind, Directive};
+use crate::worker_pool::decision::{Draws, Routing};
+use crate::worker_pool::directive::Directive;
 use crate::worker_pool::elsewhere::ElsewhereWatch;
 use crate::worker_pool::store::PoolStore;
 
@@ -103,63 +100,33 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         self.view().policy().failure_mode.unwrap_or(self.config.failure_mode)
     }
 
-    /// Decides for a request and applies the changes that follow. `view` was the newest one a moment ago.
-    pub fn route(
-        &mut self,
-        view: &Arc<PoolView>,
-        request: &Request<'_>,
-        kind: DecisionKind,
-        now: Duration,
-    ) -> Directive {
-        let decided = self.decide_by_newest_view(
-            view,
-            |view| view.prepare(request, kind, now),
-            |view, ledger, prepared, draws| view.decide(ledger, prepared.as_ref(), request, kind, now, draws),
-        );
-        match decided {
-            Some((view, decided)) => view.directive(decided, request, kind, now),
-            None => self.failure_mode().without_snapshot(&request.subset, &mut self.draws.acting).into(),
+    /// Decides for a request, and applies the changes of the ledger that follow from where it goes. `view` was the newest one when the
+    /// request's event came.
+    pub fn route(&mut self, view: &Arc<PoolView>, routing: &Routing<'_>) -> Directive {
+        if view.versions().is_none() {
+            return match routing.other {
+                None => self.decide_without_snapshot(&routing.request.subset),
+                Some(_) => Outcome::Abstain { reason: Abstention::NoSnapshot, within: None },
+            }
+            .into();
         }
-    }
-
-    /// Decides for a request with a body that another picker has routed, compares both, and applies the changes that follow from where
-    /// it goes. `None`: no snapshot has arrived yet.
-    pub(crate) fn compare(
-        &mut self,
-        view: &Arc<PoolView>,
-        request: &Request<'_>,
-        pick: &PickAddresses,
-        explain: bool,
-        now: Duration,
-    ) -> Option<Comparison> {
-        let (view, decided) = self.decide_by_newest_view(
-            view,
-            |view| view.prepare_beside_pick(request, now),
-            |view, ledger, prepared, draws| view.decide_beside_pick(ledger, (prepared, pick), explain, draws),
-        )?;
-        Some(view.comparison(decided, request, pick, explain, now))
-    }
-
-    /// Prepares and makes a decision by this view, or by the newest one if that is another by now; `None` without a snapshot.
-    fn decide_by_newest_view<'v, P, T>(
-        &mut self,
-        view: &'v Arc<PoolView>,
-        prepare: impl Fn(&PoolView) -> P,
-        mut decide: impl FnMut(&PoolView, &Ledger, &P, &mut Draws) -> (T, Vec<Change>),
-    ) -> Option<(Cow<'v, Arc<PoolView>>, T)> {
-        view.versions()?;
         let mut view = Cow::Borrowed(view);
         let Self { store, draws, .. } = self;
-        let mut prepared = prepare(&view);
+        let mut prepared = view.prepare(routing);
         let decided = store.transact(|newest, ledger| {
             if !Arc::ptr_eq(newest, view.as_ref()) {
                 // A snapshot was adopted meanwhile.
                 view = Cow::Owned(Arc::clone(newest));
-                prepared = prepare(&view);
+                prepared = view.prepare(routing);
             }
-            decide(&view, ledger, &prepared, draws)
+            view.evaluate(ledger, prepared.as_ref(), routing, draws)
         });
-        Some((view, decided))
+        view.directive(decided, routing)
+    }
+
+    /// The outcome of the failure mode, inside the request's subset hint.
+    pub(crate) fn decide_without_snapshot(&mut self, subset: &Subset) -> Outcome {
+        self.failure_mode().without_snapshot(subset, &mut self.draws.acting)
     }
 
     /// The counts of all workers, for a report to the agent.

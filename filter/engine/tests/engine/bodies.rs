@@ -259,7 +259,7 @@ fn without_its_body_a_held_request_gets_what_the_failure_mode_decides() {
         let mut request = fixture.request(CHAT, &[]);
         assert_eq!(request.head(&mut fixture), Flow::Hold);
         assert!(request.exchange.is_held());
-        assert_eq!(request.exchange.decide_without_body(&mut fixture.pool, &mut request.proxy), flow);
+        assert_eq!(request.exchange.request_body_withheld(&mut fixture.pool, &mut request.proxy), flow);
         assert!(!request.exchange.is_held());
         let is_rejected = mode == "FailClose";
         assert_eq!(request.proxy.local_answer.is_some(), is_rejected);

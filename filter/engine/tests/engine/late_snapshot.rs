@@ -8,7 +8,8 @@ use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::worker_pool::WorkerPool;
-use endpoint_picker_engine::worker_pool::directive::{Action, DecisionKind};
+use endpoint_picker_engine::worker_pool::decision::Routing;
+use endpoint_picker_engine::worker_pool::directive::Action;
 use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
 
 use crate::fixture::{START, address, fewest_waiting, snapshot, topology};
@@ -56,9 +57,10 @@ fn a_decision_is_by_the_view_that_belongs_to_the_ledger() {
     store.adopt(view(&[1, 2], &[0, 9]));
     let config = Config::parse(br#"{"pool": "p"}"#).unwrap();
     let mut pool = WorkerPool::new(config, store, &FakeSink::default(), Form::Wasm, 1);
-    let kind = DecisionKind { has_body: true, explain: true };
     let before = pool.view();
-    let directive = pool.route(&before, &Request::default(), kind, START);
+    let request = Request::default();
+    let routing = Routing { request: &request, has_body: true, other: None, explain: true, now: START };
+    let directive = pool.route(&before, &routing);
     let Action::Route(route) = directive.action else { panic!("{directive:?}") };
     assert_eq!(route.address(), address(5));
     let explanation = directive.explanation.unwrap();

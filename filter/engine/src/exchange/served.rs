@@ -1,4 +1,4 @@
-//! The feedback of an answer: its load, and the endpoints that failed.
+//! The feedback of a response: its load, and the endpoints that failed.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,19 +11,19 @@ use crate::proxy::{Proxy, Result};
 use crate::worker_pool::directive::Assignment;
 use crate::worker_pool::store::PoolStore;
 
-/// The server of an answer that begins.
+/// The server of a response that begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Served {
     /// The server that was tried last; `None` if none was.
     pub(super) by: Option<SocketAddr>,
     /// Its key; `None` if it is not in the pool.
     pub(super) endpoint: Option<u64>,
-    /// No answer came from it, or an error of its own.
+    /// The server sent no response, or an error of its own.
     pub(super) is_failure: bool,
 }
 
 impl Served {
-    /// Reads the server of the answer with this status.
+    /// Reads the server of the response with this status.
     pub(super) fn read(proxy: &impl Proxy, view: &PoolView, status: u16) -> Result<Self> {
         let by = proxy.upstream_address()?;
         let endpoint = by.and_then(|address| view.endpoint_at(address)).map(Endpoint::key);
@@ -33,7 +33,7 @@ impl Served {
 }
 
 /// Whether an error is the server's. It is not when Envoy's circuit breakers kept the request from the server, or when a filter
-/// answered.
+/// responded.
 fn is_servers_fault(details: &[u8]) -> bool {
     let of_server: [&[u8]; 4] = [
         b"via_upstream",
@@ -49,26 +49,25 @@ impl Assignment {
     /// Whether the first attempt went to a server that is not among the destinations: the proxy does not follow the pick. A later
     /// attempt may have left the list, because its destinations had failed. While one of them is not in the pool any more, its
     /// address is not known.
-    pub(super) fn is_served_elsewhere(&self, pool: &Pool, proxy: &impl Proxy, answer: Served) -> bool {
-        let is_another = |&key: &u64| Some(key) != answer.endpoint && pool.index_of(key).is_some();
-        answer.by.is_some() && self.destinations.iter().all(is_another) && proxy.attempts() == Some(1)
+    pub(super) fn is_served_elsewhere(&self, pool: &Pool, proxy: &impl Proxy, served: Served) -> bool {
+        let is_another = |&key: &u64| Some(key) != served.endpoint && pool.index_of(key).is_some();
+        served.by.is_some() && self.destinations.iter().all(is_another) && proxy.attempts() == Some(1)
     }
 
-    /// The answer has begun, so the prompts are computed and the stages before the answering one are over. The rest of the load is in
-    /// flight at the endpoint that answers. Endpoints that failed the request are avoided from now on; those that it never went to, because
+    /// The response has begun, so the prompts are computed and the stages before the one that responds are over. The rest of the load is in
+    /// flight at the endpoint that responds. Endpoints that failed the request are avoided from now on; those that it never went to, because
     /// it `is_elsewhere`, are not.
-    pub(super) fn begin_answer(
+    pub(super) fn begin_response(
         &mut self,
         store: &mut impl PoolStore,
         proxy: &impl Proxy,
-        answer: Served,
+        served: Served,
         is_elsewhere: bool,
     ) -> Result<()> {
-        let served = answer.endpoint;
         let mut changes = Vec::new();
         for load in &mut self.loads {
             changes.extend(Change::ended(load.endpoint, core::mem::take(&mut load.prefill)));
-            if let Some(to) = served
+            if let Some(to) = served.endpoint
                 && self.destinations.first() == Some(&load.endpoint)
                 && to != load.endpoint
             {
@@ -77,10 +76,10 @@ impl Assignment {
                 load.endpoint = to;
             }
         }
-        let failures = served.map_or(Failures::default(), |served| {
-            let is_failing = store.read(|ledger| ledger.is_failing(served));
+        let failures = served.endpoint.map_or(Failures::default(), |endpoint| {
+            let is_failing = store.read(|ledger| ledger.is_failing(endpoint));
             let tried = if is_elsewhere { &[][..] } else { &self.destinations };
-            Failures::of(tried, served, answer.is_failure, is_failing)
+            Failures::of(tried, endpoint, served.is_failure, is_failing)
         });
         // The time is read only for the few answers that need it.
         let learned = if failures.is_empty() {
@@ -92,7 +91,7 @@ impl Assignment {
         learned
     }
 
-    /// The request is over, however it ended: nothing of it is in flight any more. `served` is what its answer adds to the counts of
+    /// The request is over, however it ended: nothing of it is in flight any more. `served` is the change that its response makes to the counts of
     /// the endpoint.
     pub(super) fn end(&mut self, store: &mut impl PoolStore, served: Option<Change>) {
         let changes = self.loads.drain(..).filter_map(|load| {
@@ -112,7 +111,7 @@ struct Failures {
 }
 
 impl Failures {
-    /// The destinations before the one that served have failed, and that one too if its answer is a failure.
+    /// The destinations before the one that served have failed, and that endpoint too if its response is a failure.
     fn of(destinations: &[u64], served: u64, is_failure: bool, is_failing: bool) -> Self {
         let tried_before = destinations.iter().take_while(|&&destination| destination != served);
         Self {

@@ -1,0 +1,244 @@
+//! Acts on a decision: sends the request to its endpoint, answers it, or lets it pass.
+
+use endpoint_picker::decision::rejection::{Code, Rejection};
+use endpoint_picker::decision::shadow::Agreement;
+use endpoint_picker::flow_control::Config;
+
+use super::decider::{Decided, RenamedBody};
+use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
+use super::served::Served;
+use super::{Flow, Progress, Turn};
+use crate::config::Mode;
+use crate::metrics::{Labels, MetricSink};
+use crate::proxy::error_body::error_body;
+use crate::proxy::metadata::Metadata;
+use crate::proxy::{Proxy, Result, headers};
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::directive::{Action, Directive, Route};
+use crate::worker_pool::store::PoolStore;
+
+/// Envoy's response code details when a body exceeds the buffer limit.
+const BUFFER_OVERFLOW: &[u8] = b"request_payload_too_large";
+
+impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
+    /// Acts on a decision.
+    pub(super) fn act(&mut self, decided: Decided) -> Result<Flow> {
+        let (directive, models) = match decided {
+            Decided::Made { directive, models } => (directive, models),
+            Decided::Waits => return Ok(Flow::Wait),
+            Decided::Refused(refusal) => return self.refuse(refusal),
+        };
+        self.show_wait();
+        let Self { exchange, pool, proxy } = self;
+        exchange.progress = Progress::Decided;
+        let other = exchange.other.take();
+        let Directive { action, explanation, agreement } = directive;
+        if let Some(agreement) = agreement {
+            pool.metrics.count_shadow(agreement);
+        }
+        if let Some(explanation) = explanation {
+            if pool.config.explain.access_log {
+                // Where another picker acts, the request's head may have passed already.
+                let logged = match other {
+                    None => Metadata::Explanation(&explanation),
+                    Some(_) => Metadata::ShadowExplanation(&explanation),
+                };
+                proxy.set_metadata(&logged)?;
+            }
+            if exchange.head.explains_to_client {
+                exchange.response.headers.push((headers::EXPLANATION.to_owned(), explanation));
+            }
+        }
+        match (action, other) {
+            (Action::Route(route), _) => self.send(*route, models),
+            (Action::Pass(passed), _) => {
+                exchange.response.models = models;
+                exchange.assignment = passed.assignment;
+                Ok(Flow::Continue)
+            }
+            (Action::Reject(_), Some(_)) => {
+                pool.metrics.count_shadow(Agreement::Rejected);
+                Ok(Flow::Continue)
+            }
+            (Action::Abstain { .. }, Some(_)) => {
+                pool.metrics.shadow_not_compared.increment();
+                Ok(Flow::Continue)
+            }
+            (Action::Reject(rejection), None) => {
+                pool.metrics.count_rejected(rejection.code);
+                self.reject(&rejection)
+            }
+            (Action::Abstain { reason, within }, None) => {
+                pool.metrics.count_abstained(reason);
+                if let Some(addresses) = within {
+                    let list = headers::destination_list(addresses.iter().map(ToString::to_string));
+                    self.direct(&list, true)?;
+                }
+                Ok(Flow::Continue)
+            }
+        }
+    }
+
+    /// Sends the request to its endpoint.
+    fn send(&mut self, route: Route, models: Option<Labels>) -> Result<Flow> {
+        let Self { exchange, proxy, .. } = self;
+        exchange.response.headers.extend(route.response_headers);
+        exchange.response.models = models;
+        exchange.assignment = route.assignment;
+        for (name, value) in route.request_headers {
+            proxy.set_request_header(name, &value)?;
+        }
+        if let Some(scores) = route.scores {
+            let scores: Vec<_> = scores.iter().map(|(address, score)| (address.as_str(), *score)).collect();
+            proxy.set_metadata(&Metadata::Scores(&scores))?;
+        }
+        self.direct(&route.destinations, route.is_hint)?;
+        self.pool.metrics.routed.increment();
+        if route.is_stale {
+            self.pool.metrics.routed_stale.increment();
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// Sends a request to these destinations, and with `is_hint` to no other. Marks it, so that no picker behind this one picks again.
+    fn direct(&mut self, destinations: &str, is_hint: bool) -> Result<()> {
+        let Self { pool, proxy, .. } = self;
+        proxy.set_request_header(headers::DESTINATION, destinations)?;
+        proxy.set_metadata(&Metadata::Destination(destinations))?;
+        if is_hint {
+            proxy.set_metadata(&Metadata::NoFallback)?;
+        }
+        // An operator may not have allowed this call yet. Without it, only a second picker is not recognized.
+        let _ = proxy.mark_picked(&pool.config.pool);
+        Ok(())
+    }
+
+    /// Replaces the body. A body with a length gets the new one; a chunked body has none.
+    pub(super) fn rename(&mut self, renamed: RenamedBody) -> Result<()> {
+        let RenamedBody { body, restore } = renamed;
+        self.proxy.replace_request_body(&body)?;
+        if self.exchange.head.has(CONTENT_LENGTH) {
+            self.proxy.set_request_header(CONTENT_LENGTH, &body.len().to_string())?;
+        }
+        self.exchange.response.restore = restore;
+        Ok(())
+    }
+
+    /// Answers the request with an error.
+    pub(super) fn reject(&mut self, rejection: &Rejection) -> Result<Flow> {
+        self.exchange.progress = Progress::Rejected;
+        let mut headers = vec![("content-type", "application/json")];
+        if let Some(reason) = rejection.reason {
+            headers.push((headers::DROPPED_REASON, reason.as_str()));
+        }
+        let of_response = &self.exchange.response.headers;
+        headers.extend(of_response.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        self.proxy.send_response(rejection.code.status(), &headers, &error_body(rejection))?;
+        Ok(Flow::Hold)
+    }
+
+    /// The flow after an event. After a refused call, the pool's failure mode decides. A request that another picker has routed
+    /// passes in any case.
+    pub(super) fn settle(&mut self, result: Result<Flow>) -> Flow {
+        match result {
+            _ if self.pool.config.mode == Mode::Shadow => {
+                if let Err(error) = result {
+                    log::warn!("{error}; the request passes, and another picker's choice is not compared");
+                    self.exchange.progress = Progress::Decided;
+                    self.exchange.other = None;
+                    self.pool.metrics.shadow_not_compared.increment();
+                }
+                Flow::Continue
+            }
+            Ok(flow) => flow,
+            Err(error) => {
+                log::error!("{error}; the failure mode decides: {:?}", self.pool.failure_mode());
+                self.act_by_failure_mode()
+            }
+        }
+    }
+
+    /// Acts on the decision of the pool's failure mode, as without a snapshot.
+    pub(super) fn act_by_failure_mode(&mut self) -> Flow {
+        let subset = subset_hint(self.proxy);
+        let outcome = self.pool.decide_without_snapshot(&subset);
+        self.act(outcome.into()).unwrap_or(Flow::Continue)
+    }
+
+    /// Takes the head of a response in: its load, the endpoints that failed before it, and the changes of its headers.
+    pub(super) fn begin_response(&mut self, has_body: bool) -> Result<()> {
+        let Self { exchange, pool, proxy } = self;
+        let mode = pool.config.mode;
+        let head = ResponseHead::take(*proxy, mode)?;
+        if exchange.is_held() && head.status == 413 {
+            return self.explain_overflow(has_body);
+        }
+        if exchange.assignment.destinations.is_empty() {
+            return Ok(());
+        }
+        let view = pool.view();
+        let served = Served::read(*proxy, &view, head.status)?;
+        let is_elsewhere =
+            mode == Mode::Pick && exchange.assignment.is_served_elsewhere(view.pool(), *proxy, served);
+        if is_elsewhere {
+            pool.metrics.served_elsewhere.increment();
+        }
+        exchange.assignment.begin_response(&mut pool.store, *proxy, served, is_elsewhere)?;
+        let pipeline = &view.topology().pipeline;
+        let response = &mut exchange.response;
+        if mode == Mode::Pick
+            && pipeline.marks_responses()
+            && let Some(endpoint) = served.by.and_then(|address| view.endpoint_at(address))
+        {
+            response.headers.extend(pipeline.response_headers(endpoint));
+        }
+        if served.by.is_some() && !served.is_failure {
+            response.awaited_since = Some(exchange.assignment.at);
+            response.served_by = served.endpoint;
+        }
+        response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
+        response.begin(*proxy, &head, has_body)
+    }
+
+    /// The proxy answers a held request, because the next chunk of its body did not fit into the proxy's buffer. The client gets the error
+    /// with which the filter rejects such a body. The filter may have done so already: then its details are those of the rejection, but
+    /// the proxy's response to the same chunk comes first, and is not JSON.
+    pub(super) fn explain_overflow(&mut self, has_body: bool) -> Result<()> {
+        let Self { exchange, pool, proxy } = self;
+        let (mut is_413, mut is_json) = (false, false);
+        proxy.read_response_headers(|name, value| match name {
+            b":status" => is_413 = value == b"413",
+            b"content-type" => is_json = value == b"application/json",
+            _ => {}
+        })?;
+        let is_overflow = has_body && is_413 && !is_json;
+        if !is_overflow || !exchange.is_rejected() && proxy.response_details()? != BUFFER_OVERFLOW {
+            return Ok(());
+        }
+        let rejection = Rejection::body_too_large(pool.config.limits.max_held_bytes);
+        if !exchange.is_rejected() {
+            exchange.progress = Progress::Rejected;
+            pool.metrics.count_rejected(rejection.code);
+        }
+        let body = error_body(&rejection);
+        proxy.set_response_header("content-type", "application/json")?;
+        proxy.set_response_header(CONTENT_LENGTH, &body.len().to_string())?;
+        exchange.response.replacement = Some(body);
+        Ok(())
+    }
+}
+
+/// Answers a request that is held in vain, outside of its events: only its head could still pass it on.
+pub fn refuse_withheld_body<S: PoolStore, M: MetricSink>(
+    pool: &WorkerPool<S, M>,
+    proxy: &mut impl Proxy,
+) -> Result<()> {
+    let rejection = Rejection {
+        code: Code::ServiceUnavailable,
+        reason: None,
+        message: "the proxy does not pass the request's body on to the endpoint picker".into(),
+    };
+    pool.metrics.count_rejected(rejection.code);
+    let headers = [("content-type", "application/json")];
+    proxy.send_response(rejection.code.status(), &headers, &error_body(&rejection))
+}

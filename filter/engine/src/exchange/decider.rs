@@ -1,0 +1,308 @@
+//! Decides for a request by its headers, its body or the beginning of its body.
+
+use core::time::Duration;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use endpoint_picker::decision::Outcome;
+use endpoint_picker::decision::rejection::Rejection;
+use endpoint_picker::plugin::Arrival;
+use endpoint_picker::policy::{name_model, name_model_in_form};
+use endpoint_picker::request::ModelResolution;
+use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body, BodyError, complete};
+use endpoint_picker::response::restore::Restore;
+
+use super::head::{RequestHead, subset_hint};
+use super::other_picker::RoutedRequest;
+use super::queueing::{QueuePlace, Step};
+use crate::metrics::{Labels, MetricSink, RequestModels};
+use crate::pool_view::PoolView;
+use crate::proxy::{Proxy, Result};
+use crate::queue::{Entry, Refusal};
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::decision::Routing;
+use crate::worker_pool::directive::{Action, Directive};
+use crate::worker_pool::store::PoolStore;
+
+/// The decision for one request.
+pub(super) enum Decided {
+    /// It is decided.
+    Made {
+        directive: Directive,
+        /// The labels of the response's tokens, if those are counted.
+        models: Option<Labels>,
+    },
+    /// It waits in the queue.
+    Waits,
+    /// The queue turns it away.
+    Refused(Refusal),
+}
+
+impl From<Directive> for Decided {
+    fn from(directive: Directive) -> Self {
+        Self::Made { directive, models: None }
+    }
+}
+
+impl From<Outcome> for Decided {
+    fn from(outcome: Outcome) -> Self {
+        Directive::from(outcome).into()
+    }
+}
+
+impl From<Rejection> for Decided {
+    fn from(rejection: Rejection) -> Self {
+        Outcome::Reject(rejection).into()
+    }
+}
+
+impl From<BodyError> for Decided {
+    fn from(error: BodyError) -> Self {
+        Rejection::from(error).into()
+    }
+}
+
+/// The outcome of reading the beginning of a body.
+pub(super) enum Peek {
+    Decided(Decided),
+    /// The beginning does not have enough.
+    TooShort,
+    /// The model has to be replaced in the body.
+    NeedsWhole,
+}
+
+/// A body with another model.
+pub(super) struct RenamedBody {
+    pub(super) body: Vec<u8>,
+    pub(super) restore: Option<Restore>,
+}
+
+/// Decides for one request.
+pub(super) struct Decider<'a, S, M: MetricSink, P> {
+    pub(super) pool: &'a mut WorkerPool<S, M>,
+    /// The pool's view when the event came.
+    pub(super) view: &'a Arc<PoolView>,
+    pub(super) proxy: &'a P,
+    pub(super) head: &'a RequestHead,
+    pub(super) place: &'a mut QueuePlace,
+    /// The choice of another picker, and the body that has passed.
+    pub(super) other: Option<&'a RoutedRequest>,
+}
+
+impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
+    /// Decides for a request without a body.
+    pub(super) fn without_body(&mut self) -> Result<Decided> {
+        let subset = subset_hint(self.proxy);
+        let request = Request { headers: self.head.headers(), subset, ..Request::default() };
+        self.route(&request, false).map(Decided::from)
+    }
+
+    /// Decides for a request to this API with a body that need not be read. `None`: it has to be read.
+    pub(super) fn without_reading_body(
+        &mut self,
+        api: core::result::Result<Api, BodyError>,
+    ) -> Result<Option<Decided>> {
+        let view = self.view;
+        if view.versions().is_none() {
+            // Before the first snapshot no body changes the outcome.
+            return self.without_body().map(Some);
+        }
+        let api = match api {
+            Ok(api) if view.policy().needs_body(api, self.head.headers()) => return Ok(None),
+            Ok(api) => api,
+            Err(error) => return Ok(Some(error.into())),
+        };
+        match self.resolve(api, None) {
+            Ok(resolution) => self.route_or_wait(&Body::default(), resolution, 0).map(Some),
+            Err(rejection) => Ok(Some(rejection.into())),
+        }
+    }
+
+    /// Decides for a request whose body has arrived completely.
+    pub(super) fn by_whole_body(&mut self) -> Result<(Decided, Option<RenamedBody>)> {
+        let bytes = self.body(usize::MAX)?;
+        let api = self.head.api;
+        let options = self.view.body_options(self.head.headers());
+        let body = match Body::read_bytes(&bytes, api, &options) {
+            Ok(body) => body,
+            Err(error) if self.passes_unread(api, &error) => Body::default(),
+            Err(error) => return Ok((error.into(), None)),
+        };
+        let asked = body.model.as_deref();
+        let resolution = match self.resolve(api, asked) {
+            Ok(resolution) => resolution,
+            Err(rejection) => return Ok((rejection.into(), None)),
+        };
+        let decided = self.route_or_wait(&body, resolution, bytes.len())?;
+        let is_renamed = api.names_model()
+            && asked.unwrap_or_default() != resolution.model
+            && matches!(decided, Decided::Made { directive: Directive { action: Action::Route(_), .. }, .. });
+        let name = if body.is_form { name_model_in_form } else { name_model };
+        let renamed = is_renamed.then(|| RenamedBody {
+            restore: Restore::new(resolution.model, asked.unwrap_or_default()),
+            body: name(&bytes, body.model_span.clone(), resolution.model),
+        });
+        Ok((decided, renamed))
+    }
+
+    /// Decides by the first `length` bytes of the body, if they have enough. A malformed body is refused when it has arrived
+    /// completely, if it is held that long.
+    pub(super) fn by_beginning(&mut self, length: usize) -> Result<Peek> {
+        let api = self.head.api;
+        let headers = self.head.headers();
+        let needs_model = match self.other {
+            None => self.view.policy().needs_model(api, headers),
+            Some(_) => api.names_model() && !api.may_lack_model(),
+        };
+        let options = self.view.body_options(headers);
+        let completed = complete(self.body(length)?.into_owned(), api, &options);
+        let read = |bytes| Body::read_bytes(bytes, api, &options).ok();
+        let body = match completed.as_deref().and_then(read) {
+            Some(body) => body,
+            None if api.may_lack_model() && !needs_model => Body::default(),
+            None => return Ok(Peek::TooShort),
+        };
+        let asked = body.model.as_deref();
+        match asked.filter(|_| api.names_model()) {
+            None if needs_model => return Ok(Peek::TooShort),
+            // Another picker has renamed the model already.
+            Some(asked) if self.other.is_none() && self.view.policy().may_rename(headers, asked) => {
+                return Ok(Peek::NeedsWhole);
+            }
+            Some(_) | None => {}
+        }
+        Ok(Peek::Decided(match self.resolve(api, asked) {
+            Ok(resolution) => self.route_or_wait(&body, resolution, length)?,
+            Err(rejection) => rejection.into(),
+        }))
+    }
+
+    /// The body, or its first `max_bytes` bytes.
+    fn body(&self, max_bytes: usize) -> Result<Cow<'a, [u8]>> {
+        match self.other {
+            None => self.proxy.request_body(max_bytes),
+            Some(RoutedRequest { body, .. }) => Ok(body.get(..max_bytes).unwrap_or(body).into()),
+        }
+    }
+
+    /// Whether a body that cannot be read is one without a model. The server may read what the picker cannot.
+    fn passes_unread(&self, api: Api, error: &BodyError) -> bool {
+        match self.other {
+            None => self.view.policy().passes_unread(api, error),
+            Some(_) => api.may_lack_model(),
+        }
+    }
+
+    /// The model that serves, which another picker has named already, and the request's priority.
+    fn resolve<'b>(
+        &mut self,
+        api: Api,
+        asked: Option<&'b str>,
+    ) -> core::result::Result<ModelResolution<'b>, Rejection>
+    where
+        'a: 'b,
+    {
+        let (policy, headers) = (self.view.policy(), self.head.headers());
+        match self.other {
+            None => policy.resolve_at(api, headers, asked, &mut self.pool.draws.acting),
+            Some(_) if asked.is_none() && api.names_model() && !api.may_lack_model() => {
+                Err(BodyError::NoModel.into())
+            }
+            Some(_) => Ok(policy.resolve_routed(headers, asked)),
+        }
+    }
+
+    /// Has the request wait, or decides for it. `arrived` bytes of its body have arrived.
+    fn route_or_wait(
+        &mut self,
+        body: &Body<'_>,
+        resolution: ModelResolution<'_>,
+        arrived: usize,
+    ) -> Result<Decided> {
+        if let Some(decided) = self.enter_queue(resolution, arrived)? {
+            return Ok(decided);
+        }
+        let subset = subset_hint(self.proxy);
+        let request = Request::new(body, resolution, self.head.headers(), subset);
+        let directive = self.route(&request, true)?;
+        if let Some(ticket) = self.place.ticket {
+            self.pool.store.with_queue(|queue| queue.decided(ticket));
+        }
+        let prompt = match &directive.action {
+            Action::Route(route) => Some(route.prompt),
+            Action::Pass(passed) => Some(passed.prompt),
+            Action::Reject(_) | Action::Abstain { .. } => None,
+        };
+        let models = prompt.and_then(|prompt| {
+            let ModelResolution { model, rewrite, .. } = resolution;
+            self.pool.metrics.count_prompt(prompt);
+            let asked = body.model.as_deref();
+            self.pool.metrics.count_models(&RequestModels { asked, model, rewrite })
+        });
+        Ok(Decided::Made { directive, models })
+    }
+
+    /// Decides, and measures the time that it takes.
+    fn route(&mut self, request: &Request<'_>, has_body: bool) -> Result<Directive> {
+        let now = self.proxy.now()?;
+        let other = self.other.map(|other| &other.pick);
+        let routing = Routing { request, has_body, other, explain: self.head.explains, now };
+        let directive = self.pool.route(self.view, &routing);
+        let metrics = &mut self.pool.metrics;
+        metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
+        if let Action::Route(route) = &directive.action {
+            metrics.count_pick(route.address());
+        }
+        Ok(directive)
+    }
+
+    /// Whether the queue has yet to decide about the request. Requests of another picker do not wait.
+    fn may_wait(&self) -> bool {
+        self.place.is_before()
+            && self.other.is_none()
+            && self.view.topology().pipeline.flow_control().is_some()
+    }
+
+    /// Rejects a request of which only the head has arrived, if the queue would reject it anyway.
+    pub(super) fn turn_away(&mut self) -> Result<Option<Decided>> {
+        let view = self.view;
+        if !self.may_wait() {
+            return Ok(None);
+        }
+        let now = self.proxy.now()?;
+        self.place.received = Some(now);
+        let Some(priority) = view.policy().early_priority(self.head.headers()) else { return Ok(None) };
+        let bytes = self.head.content_length().unwrap_or(0);
+        let headers = self.head.headers();
+        let refusal = self.pool.store.with_queue(|queue| {
+            // Its other headers are read only if the queue would refuse it.
+            let is_refused = queue.refuses(priority, bytes);
+            is_refused.then(|| queue.turn_away(&Arrival::new(headers, priority, bytes, now), now)).flatten()
+        });
+        Ok(refusal.flatten().map(Decided::Refused))
+    }
+
+    /// Has the request wait for its turn. `bytes` of its body have arrived. `None`: it is decided now.
+    fn enter_queue(&mut self, resolution: ModelResolution<'_>, bytes: usize) -> Result<Option<Decided>> {
+        if !self.may_wait() {
+            return Ok(None);
+        }
+        let now = self.proxy.now()?;
+        let bytes = self.head.content_length().unwrap_or(bytes as u64);
+        let received = self.place.received.unwrap_or(now);
+        let arrival = Arrival::new(self.head.headers(), resolution.priority, bytes, received);
+        let (store, proxy) = (&self.pool.store, self.proxy);
+        let entry = store.with_current_queue(now, |queue| queue.enter(&arrival, now, || proxy.resume()));
+        let (ticket, step, decided) = match entry.transpose()? {
+            None | Some(Entry::Open) => return Ok(None),
+            Some(Entry::Admitted(ticket)) => (Some(ticket), Step::Over(Duration::ZERO), None),
+            Some(Entry::Waits(ticket)) => (Some(ticket), Step::Waits { since: now }, Some(Decided::Waits)),
+            Some(Entry::Refused(refusal)) => {
+                (None, Step::Over(Duration::ZERO), Some(Decided::Refused(refusal)))
+            }
+        };
+        (self.place.ticket, self.place.step) = (ticket, step);
+        Ok(decided)
+    }
+}
