@@ -18,14 +18,14 @@ mod profile_handler;
 pub mod registry;
 mod role;
 mod scorer;
-mod session;
+mod session_affinity;
 
 pub use admitter::{Admitter, ProbabilisticAdmitter};
 pub use detector::{ConcurrencyDetector, SaturationDetector, UtilizationDetector};
 pub(crate) use filter::role_label;
 pub use filter::{
     DecodeFilter, EncodeFilter, Filter, LabelSelector, LabelSelectorFilter, PrefillFilter,
-    PrefixCacheAffinityFilter, UtilizationFilter,
+    PrefixCacheAffinityFilter, SessionAffinityFilter, UtilizationFilter,
 };
 pub use flow_control::arrival::{Arrival, DEFAULT_FLOW, MAX_FAIRNESS_ID};
 pub(crate) use flow_control::fairness::Range as FairnessRange;
@@ -54,9 +54,8 @@ pub use role::{Need, NeedKind, Plugin, Recorder, ResponseMarker, Roles, Routed, 
 pub use scorer::{
     ActiveRequestScorer, ContextLengthAware, EndpointAttributeScorer, HeaderLabelAffinityScorer,
     KvCacheUtilizationScorer, LoadAwareScorer, LoraAffinityScorer, NoHitLruScorer, PrefixCacheScorer,
-    QueueScorer, RunningRequestsSizeScorer, Scorer, TokenLoadScorer,
+    QueueScorer, RunningRequestsSizeScorer, Scorer, SessionAffinityScorer, TokenLoadScorer,
 };
-pub use session::{SessionAffinityFilter, SessionAffinityScorer};
 
 #[cfg(test)]
 pub(crate) mod fixture;

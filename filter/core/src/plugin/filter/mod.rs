@@ -4,6 +4,7 @@ mod label_selector;
 mod label_selector_filter;
 mod prefix_cache_affinity_filter;
 mod role_filters;
+mod session_affinity_filter;
 mod utilization_filter;
 
 pub use label_selector::LabelSelector;
@@ -11,6 +12,7 @@ pub use label_selector_filter::LabelSelectorFilter;
 pub use prefix_cache_affinity_filter::PrefixCacheAffinityFilter;
 pub(crate) use role_filters::role_label;
 pub use role_filters::{DecodeFilter, EncodeFilter, PrefillFilter};
+pub use session_affinity_filter::SessionAffinityFilter;
 pub use utilization_filter::UtilizationFilter;
 
 use core::fmt::Debug;

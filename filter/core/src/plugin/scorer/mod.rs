@@ -11,6 +11,7 @@ mod no_hit_lru_scorer;
 mod prefix_cache_scorer;
 mod queue_scorer;
 mod running_requests_size_scorer;
+mod session_affinity_scorer;
 mod token_load_scorer;
 
 pub use active_request_scorer::ActiveRequestScorer;
@@ -24,6 +25,7 @@ pub use no_hit_lru_scorer::NoHitLruScorer;
 pub use prefix_cache_scorer::PrefixCacheScorer;
 pub use queue_scorer::QueueScorer;
 pub use running_requests_size_scorer::RunningRequestsSizeScorer;
+pub use session_affinity_scorer::SessionAffinityScorer;
 pub use token_load_scorer::TokenLoadScorer;
 
 use core::fmt::Debug;
