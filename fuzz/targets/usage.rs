@@ -44,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn in_pieces(mut reader: UsageReader, pieces: &[&[u8]]) -> Usage {
     for piece in pieces {
-        reader.piece(piece);
+        reader.read_chunk(piece);
     }
     reader.finish()
 }

@@ -1,4 +1,4 @@
-//! The headers of a request or an answer.
+//! The headers of a request or a response.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use core::fmt;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HeaderList {
     bytes: Vec<u8>,
-    /// Of each header, the lengths of its name and its value.
+    /// The lengths of the name and the value of each header.
     lengths: Vec<(usize, usize)>,
 }
 

@@ -3,7 +3,7 @@
 //! Everything here is a function of its arguments: no I/O, no clock, no random numbers of its own, no Envoy. A
 //! shell (the proxy-wasm filter, a test, a simulation) owns the state, and passes the time and a random number generator, so the same inputs always give the same [`Decision`](decision::Decision).
 //!
-//! The rules are those of the Kubernetes Gateway API Inference Extension's endpoint picker (the EPP), under
+//! The rules are the same as in the Kubernetes Gateway API Inference Extension's endpoint picker (the EPP), under
 //! its plugin names and parameters; `docs/reference/differences.md` lists every deliberate difference.
 //!
 //! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
@@ -30,7 +30,7 @@ pub mod state;
 #[cfg(test)]
 pub(crate) use marks::test;
 
-/// What marks a test: the wasm target without an operating system needs a mark of its own.
+/// The attribute of a test: the wasm target without an operating system needs one of its own.
 #[cfg(test)]
 mod marks {
     #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]

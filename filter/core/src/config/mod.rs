@@ -27,13 +27,13 @@ pub struct PickerConfig {
 /// `flowControl`. The default is the EPP's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowControlConfig {
-    /// Most bytes that may wait in all bands together; 0: unlimited.
+    /// Maximum number of bytes that may wait in all bands together; 0: unlimited.
     pub max_bytes: u64,
-    /// Most requests that may wait in all bands together; 0: unlimited.
+    /// Maximum number of requests that may wait in all bands together; 0: unlimited.
     pub max_requests: u64,
-    /// Longest wait; zero: unlimited. `None`: 60 s.
+    /// Maximum wait; zero: unlimited. `None`: 60 s.
     pub default_request_ttl: Option<Duration>,
-    /// Longest wait while the pool has no endpoints; zero: unlimited. `None`: as `default_request_ttl`.
+    /// Maximum wait while the pool has no endpoints; zero: unlimited. `None`: as `default_request_ttl`.
     pub no_endpoint_request_ttl: Option<Duration>,
     /// The bands of priorities without one of their own. `None`: the EPP's defaults.
     pub default_priority_band: Option<PriorityBand>,
@@ -50,9 +50,9 @@ pub struct FlowControlConfig {
 /// One of `flowControl.priorityBands`, without its priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriorityBand {
-    /// Most bytes that may wait; 0: 1 000 000 000.
+    /// Maximum number of bytes that may wait; 0: 1 000 000 000.
     pub max_bytes: u64,
-    /// Most requests that may wait; 0: 5000.
+    /// Maximum number of requests that may wait; 0: 5000.
     pub max_requests: u64,
     /// `fairnessPolicyRef`. Empty: `global-strict-fairness-policy`.
     pub fairness_policy: String,
@@ -74,16 +74,16 @@ pub struct ProfileConfig {
 pub struct ProfilePlugin {
     /// The instance's name.
     pub name: String,
-    /// What its score counts; 1 if not given.
+    /// The factor of its score; 1 if not given.
     pub weight: Option<f64>,
 }
 
-/// What is wrong with a configuration.
+/// A mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// Where, as a path in the EPP's document: `schedulingProfiles[0].plugins[2].pluginRef`.
     pub at: String,
-    /// What is there and what is allowed.
+    /// The value that is there, and the allowed values.
     pub problem: String,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Band {
     queue: BTreeSet<(Place, Slot)>,
     flows: Flows,
     bytes: u64,
-    /// Longest wait while the pool has endpoints; `MAX`: unlimited.
+    /// Maximum wait while the pool has endpoints; `MAX`: unlimited.
     ttl: Nanos,
     drain: Drain,
     /// Waits that have ended, in the order of [`Outcome::ALL`].
@@ -45,7 +45,7 @@ impl Band {
         Self { priority, config, queue, flows, bytes: 0, ttl, drain, ends }
     }
 
-    /// Continues the counts of the band that this one replaces.
+    /// Continues the counts of the band that it replaces.
     pub(super) fn continue_from(&mut self, older: &Self) {
         (self.drain, self.ends) = (older.drain, older.ends);
     }
@@ -110,12 +110,12 @@ impl Band {
         outcome.count(&mut self.ends, waited);
     }
 
-    /// A request that had waited since `enqueued` has gone on.
-    pub(super) fn drained(&mut self, enqueued: Nanos, now: Nanos) {
+    /// A request that had waited since `enqueued` is dispatched.
+    pub(super) fn count_dispatch(&mut self, enqueued: Nanos, now: Nanos) {
         self.drain.dispatch(enqueued, now);
     }
 
-    /// When a client that is turned away now may come again; `None`: not known yet.
+    /// `Retry-After` for a client that is rejected now; `None`: not known yet.
     pub(super) fn retry_after(&mut self, now: Nanos) -> Option<Duration> {
         self.drain.retry_after(self.queue.len() as u64, now)
     }

@@ -1,4 +1,4 @@
-//! How fast the requests of a band go on, and when those that it turned away may come again.
+//! The rate at which the requests of a band are dispatched, and the estimate of `Retry-After` that follows from it.
 
 use core::time::Duration;
 
@@ -10,13 +10,13 @@ const MEMORY: u64 = 16;
 /// Clients that were turned away get one place in this number: other clients come meanwhile.
 const SHARE: u64 = 2;
 
-/// Longest time after which a client is asked to come again: a forecast beyond is worth little.
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// Maximum time after which a client is asked to come again: a forecast beyond is worth little.
+const MAX_RETRY: Duration = Duration::from_secs(60);
 
 /// The intervals between dispatches of a band while requests waited in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drain {
-    /// Mean interval; `None`: no request that waited has gone on yet.
+    /// Mean interval; `None`: no request that waited was dispatched yet.
     interval: Option<Nanos>,
     /// Intervals so far, up to [`MEMORY`].
     measured: u64,
@@ -26,7 +26,7 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// A request that had waited since `enqueued` has gone on.
+    /// A request that had waited since `enqueued` is dispatched.
     pub(super) fn dispatch(&mut self, enqueued: Nanos, now: Nanos) {
         if enqueued < now {
             let newest = now.0.saturating_sub(enqueued.max(self.last).0);
@@ -37,17 +37,17 @@ impl Drain {
         self.last = now;
     }
 
-    /// When a client may come again that is turned away while this many requests wait: behind them, and behind the clients that were
-    /// turned away before. `None`: not known yet.
+    /// `Retry-After` for a client that is rejected while `waiting` requests wait: their time, and the time of the clients that were
+    /// rejected before. `None`: the rate is not known yet.
     pub(super) fn retry_after(&mut self, waiting: u64, now: Nanos) -> Option<Duration> {
-        let interval = self.interval?;
-        // If the band stands still, the mean is too short.
-        let stands = if waiting > 0 { now.0.saturating_sub(self.last.0) } else { 0 };
-        let interval = interval.0.max(stands);
+        let mean = self.interval?;
+        // If nothing is dispatched any more, the mean of the past is too short.
+        let since_last = if waiting > 0 { now.0.saturating_sub(self.last.0) } else { 0 };
+        let interval = mean.0.max(since_last);
         let behind_queue = Nanos(now.0.saturating_add(interval.saturating_mul(waiting)));
         let next = Nanos(self.promised.0.saturating_add(interval.saturating_mul(SHARE)));
         let behind_others = if self.promised > now { next } else { now };
-        let latest = now.saturating_add(LONGEST_RETRY.into());
+        let latest = now.saturating_add(MAX_RETRY.into());
         self.promised = behind_queue.max(behind_others).min(latest);
         Some(self.promised.since(now))
     }
@@ -62,7 +62,7 @@ mod tests {
         Duration::from_millis(milliseconds).into()
     }
 
-    /// A band that lets a request go on every 100 ms, from 1 s to 5 s.
+    /// A band that dispatches a request every 100 ms, from 1 s to 5 s.
     fn steady() -> Drain {
         let mut drain = Drain::default();
         (10..=50).for_each(|n| drain.dispatch(at(900), at(n * 100)));

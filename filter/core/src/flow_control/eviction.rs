@@ -88,8 +88,8 @@ impl InFlight {
     }
 }
 
-/// Most requests that one decision evicts: the mean load of a request is only an estimate of the victim's.
-const MOST_AT_ONCE: usize = 2;
+/// Maximum number of requests that one decision evicts: the mean load of a request is only an estimate of the victim's.
+const MAX_AT_ONCE: usize = 2;
 
 /// After this time an evicted request counts as ended, so that one stream that hangs does not stop evictions.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,9 +98,9 @@ const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(in crate::flow_control) struct Reclamation {
     grace: Nanos,
-    /// Evicted requests that have not ended, at most [`MOST_AT_ONCE`].
+    /// Evicted requests that have not ended, at most [`MAX_AT_ONCE`].
     outstanding: Vec<(Ticket, Credit, Nanos)>,
-    /// What ended requests have freed, and until when that may not show.
+    /// Load that ended requests have freed, and the time up to which the saturation may not show it.
     cooling: Vec<(Credit, Nanos)>,
 }
 
@@ -142,9 +142,9 @@ impl Reclamation {
         if target < 0.0 || (target == 0.0 && pending > 0.0) {
             return 0;
         }
-        let most = MOST_AT_ONCE.min(evictable);
+        let max = MAX_AT_ONCE.min(evictable);
         // A band is blocked at its ceiling too, where the deficit is 0: then one has to go.
-        (1..most).find(|&requests| requests as f64 * credit >= target).unwrap_or(most)
+        (1..max).find(|&requests| requests as f64 * credit >= target).unwrap_or(max)
     }
 
     /// A request was evicted.

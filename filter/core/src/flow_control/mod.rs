@@ -24,7 +24,7 @@ pub use outcome::{Event, Outcome, Ticket};
 pub use stages::{StageSaturation, Stages};
 pub use status::{BandStatus, MAX_TENANTS, OTHER_TENANTS, TenantStatus, WAIT_BOUNDS, Waits};
 
-/// Most bands of a pool. A dispatch cycle looks at each.
+/// Maximum number of bands of a pool. A dispatch cycle looks at each.
 pub const MAX_BANDS: usize = 256;
 
 /// The priority of the band for requests whose priority has no band of its own.
@@ -33,13 +33,13 @@ pub const FALLBACK_PRIORITY: i32 = 0;
 /// The rules of a [`Machine`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Most bytes that may wait in all bands together; `None`: unlimited.
+    /// Maximum number of bytes that may wait in all bands together; `None`: unlimited.
     pub max_bytes: Option<u64>,
-    /// Most requests that may wait in all bands together; `None`: unlimited.
+    /// Maximum number of requests that may wait in all bands together; `None`: unlimited.
     pub max_requests: Option<u64>,
-    /// Longest wait while the pool has endpoints; `None`: unlimited.
+    /// Maximum wait while the pool has endpoints; `None`: unlimited.
     pub request_ttl: Option<Duration>,
-    /// Longest wait while the pool has none; `None`: unlimited.
+    /// Maximum wait while the pool has none; `None`: unlimited.
     pub no_endpoint_request_ttl: Option<Duration>,
     /// The bands and their priorities.
     pub bands: Vec<(i32, BandConfig)>,
@@ -47,7 +47,7 @@ pub struct Config {
     pub default_band: BandConfig,
     /// The same for priorities below 0.
     pub default_negative_band: BandConfig,
-    /// The saturation up to which each band goes on.
+    /// The saturation up to which each band is served.
     pub usage_limit: Arc<dyn UsageLimitPolicy>,
     /// Whether and how requests in flight make room; `None`: they do not.
     pub eviction: Option<Eviction>,
@@ -56,9 +56,9 @@ pub struct Config {
 /// The rules of one band.
 #[derive(Clone, Debug)]
 pub struct BandConfig {
-    /// Most bytes that may wait in the band.
+    /// Maximum number of bytes that may wait in the band.
     pub max_bytes: u64,
-    /// Most requests that may wait in the band.
+    /// Maximum number of requests that may wait in the band.
     pub max_requests: u64,
     /// Orders the requests of a flow.
     pub ordering: Arc<dyn OrderingPolicy>,

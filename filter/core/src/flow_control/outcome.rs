@@ -12,7 +12,7 @@ pub struct Ticket(pub u64);
 /// Something that happened to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The request goes on to the choice of an endpoint. It counts as in flight until
+    /// The request is dispatched to the choice of an endpoint. It counts as in flight until
     /// [`finish`](super::Machine::finish).
     Dispatch {
         /// The request.
@@ -46,7 +46,7 @@ pub enum Event {
 /// The end of a request's wait, by the EPP's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It went on.
+    /// It was dispatched.
     Dispatched,
     /// The queue was full.
     RejectedCapacity,
@@ -90,7 +90,7 @@ impl Outcome {
         }
     }
 
-    /// The answer to the request; `None` if it went on.
+    /// The response to the request; `None` if it was dispatched.
     pub fn rejection(self) -> Option<Rejection> {
         let (code, reason, message) = match self {
             Self::Dispatched => return None,

@@ -6,16 +6,16 @@ use crate::pool::Pool;
 /// The saturation of each stage of disaggregated serving.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StageSaturation {
-    /// Of the endpoints that compute prompts for others, or do both; `None`: there are none.
+    /// Saturation of the endpoints that compute prompts for others, or do both; `None`: there are none.
     pub prefill: Option<f64>,
-    /// Of the endpoints that generate, or do both; `None`: there are none.
+    /// Saturation of the endpoints that generate, or do both; `None`: there are none.
     pub decode: Option<f64>,
     /// The greater of both; without either that of all endpoints.
     pub effective: f64,
 }
 
 impl StageSaturation {
-    /// Of a pool of which nothing is known to be saturated.
+    /// The saturation of a pool of which nothing is known to be saturated.
     pub const NONE: Self = Self { prefill: None, decode: None, effective: 0.0 };
 }
 

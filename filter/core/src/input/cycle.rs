@@ -83,7 +83,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// Load in flight at the endpoint without what is [deferred](crate::state::deferred_load), to be compared with that of other endpoints.
-    /// Whole numbers as long as no other proxy shares its changes.
+    /// Whole numbers unless other proxies share their changes.
     pub fn comparable_load(&self, endpoint: usize) -> FractionalLoad {
         let load = FractionalLoad::from(self.load(endpoint));
         let Some(deferred) = self.view.deferred.get(endpoint) else { return load };

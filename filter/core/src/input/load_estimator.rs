@@ -9,22 +9,22 @@ use crate::state::prefix::PrefixMatch;
 pub struct LoadEstimator {
     /// The prefix producer whose matches are not counted.
     pub(crate) prefix_producer: String,
-    /// Tokens of the answer; `None`: not counted.
+    /// Tokens of the response; `None`: not counted.
     pub(crate) output: Option<OutputEstimate>,
 }
 
-/// Tokens of an answer: min(round(prompt · `ratio`), the client's limit, `max`).
+/// Tokens of a response: min(round(prompt · `ratio`), the client's limit, `max`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OutputEstimate {
-    /// Tokens of the answer for one of the prompt, 0 or more.
+    /// Tokens of the response for one of the prompt, 0 or more.
     pub(crate) ratio: f64,
-    /// The most tokens of an answer that are counted.
+    /// Maximum number of tokens of a response that are counted.
     pub(crate) max: u64,
 }
 
 impl LoadEstimator {
     /// Tokens that the request adds to the endpoint's load: (total − matched blocks) · block size, the prompt's tokens beyond the
-    /// last block, and the answer's tokens.
+    /// last block, and the response's tokens.
     pub(crate) fn tokens(&self, request: &Request<'_>, prefix: &PrefixMatch, endpoint: usize) -> u64 {
         let input = request.input_tokens();
         let block = u64::from(prefix.block_size);
@@ -34,7 +34,7 @@ impl LoadEstimator {
         missing.saturating_mul(block).saturating_add(beyond).saturating_add(output)
     }
 
-    /// The reservation on the endpoint of a stage; a prefill stage ends when the answer begins.
+    /// The reservation on the endpoint of a stage; a prefill stage ends when the response begins.
     pub(crate) fn reservation(&self, endpoint: usize, tokens: u64, is_prefill: bool) -> Reservation {
         let all = Load { requests: 1, tokens };
         let (prefill, response) = if is_prefill {

@@ -1,4 +1,4 @@
-//! What a decision depends on: the state of a pool, the endpoints that a request may be sent to, and both as plugins see them.
+//! The input of a decision: the state of a pool, the endpoints that a request may be sent to, and both as plugins see them.
 
 pub mod cycle;
 pub mod load_estimator;

@@ -1,4 +1,4 @@
-//! Reading and writing JSON text: the one module that calls `serde_json` for request bodies and answers.
+//! Reading and writing JSON text: the one module that calls `serde_json` for request bodies and responses.
 
 mod string;
 mod value;
@@ -13,11 +13,11 @@ pub(crate) use string::{
 };
 pub(crate) use value::{Number, Pass, Reader, Str, element, key, pass_array, pass_object, raw_value, value};
 
-/// The most levels of arrays and objects in each other: the limit of `serde_json`.
-pub(crate) const MOST_NESTED: usize = 127;
+/// Maximum number of levels of arrays and objects in each other: the limit of `serde_json`.
+pub(crate) const MAX_NESTED: usize = 127;
 
 /// Reads the whole of `text`. Refuses text that is not JSON, anything but blanks after the value, and nesting deeper than
-/// [`MOST_NESTED`].
+/// [`MAX_NESTED`].
 pub(crate) fn read<'a, R: Reader<'a>>(text: &'a str, reader: R) -> serde_json::Result<R::Value> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = Read(reader).deserialize(&mut deserializer)?;
@@ -25,11 +25,11 @@ pub(crate) fn read<'a, R: Reader<'a>>(text: &'a str, reader: R) -> serde_json::R
     Ok(value)
 }
 
-/// The longest number that is written: it has a sign, 17 digits, a point, and five zeros behind it or an exponent of three digits.
-pub(crate) const LONGEST_NUMBER: usize = 32;
+/// Maximum length of a number that is written: it has a sign, 17 digits, a point, and five zeros behind it or an exponent of three digits.
+pub(crate) const MAX_NUMBER_LENGTH: usize = 32;
 
 /// Writes a finite number into `buffer` with the fewest digits; returns the part that it takes.
-pub(crate) fn write_number(number: Number, buffer: &mut [u8; LONGEST_NUMBER]) -> &[u8] {
+pub(crate) fn write_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGTH]) -> &[u8] {
     let mut left = &mut buffer[..];
     let written = match number {
         Number::Unsigned(number) => serde_json::to_writer(&mut left, &number),
@@ -37,7 +37,7 @@ pub(crate) fn write_number(number: Number, buffer: &mut [u8; LONGEST_NUMBER]) ->
         Number::Float(number) => serde_json::to_writer(&mut left, &number),
     };
     debug_assert!(written.is_ok(), "{number:?}");
-    let length = LONGEST_NUMBER - left.len();
+    let length = MAX_NUMBER_LENGTH - left.len();
     buffer.get(..length).unwrap_or_default()
 }
 

@@ -2,26 +2,26 @@
 
 use memchr::{memchr, memchr2};
 
-/// A string whose text may come in pieces.
+/// A string whose text may come in chunks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OpenString {
     after_backslash: bool,
 }
 
 impl OpenString {
-    /// Reads the next piece. Returns the offset behind the closing quote; `None` if the string goes on behind the piece.
-    pub(crate) fn end(&mut self, piece: &[u8]) -> Option<usize> {
-        if piece.is_empty() {
+    /// Reads the next chunk. Returns the offset behind the closing quote; `None` if the string continues in the next chunk.
+    pub(crate) fn end(&mut self, chunk: &[u8]) -> Option<usize> {
+        if chunk.is_empty() {
             return None;
         }
         let mut at = usize::from(core::mem::take(&mut self.after_backslash));
         loop {
-            at += memchr2(b'"', b'\\', piece.get(at..)?)?;
-            if piece.get(at) == Some(&b'"') {
+            at += memchr2(b'"', b'\\', chunk.get(at..)?)?;
+            if chunk.get(at) == Some(&b'"') {
                 return Some(at + 1);
             }
             at += 2;
-            self.after_backslash = at > piece.len();
+            self.after_backslash = at > chunk.len();
         }
     }
 }
@@ -38,7 +38,7 @@ pub(crate) fn escaped_unit(text: &[u8]) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok()
 }
 
-/// The text with every escape of half a surrogate pair replaced by that of U+FFFD, which is as long; `None` if there is none.
+/// Replaces each unpaired surrogate escape by `\ufffd`, which has the same length. `None` if there are none.
 pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
     let bytes = json.as_bytes();
     let unit = |at: usize| escaped_unit(bytes.get(at..)?);
@@ -79,8 +79,7 @@ pub(crate) enum Match {
 
 /// Whether `json`, which begins with a quote, begins with a JSON string that spells `text`.
 ///
-/// Reads no further than the first difference, so the part of `json` that is a [`Match::Beginning`] is at most six times as long
-/// as `text`, and a quote.
+/// Reads no further than the first difference, so a [`Match::Beginning`] has at most six times the length of `text`, and a quote.
 pub(crate) fn match_literal(json: &[u8], text: &str) -> Match {
     let mut left = text.chars();
     let mut at = 1;

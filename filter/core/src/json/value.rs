@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{MOST_NESTED, read};
+use super::{MAX_NESTED, read};
 
 /// A string without its quotes and escapes.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ impl Number {
     }
 }
 
-/// What to do with a value, by its type.
+/// A reader of a value of any type.
 pub(crate) trait Reader<'a>: Sized {
     type Value;
 
@@ -221,7 +221,7 @@ impl<'a, R: Reader<'a>> Visitor<'a> for Read<R> {
 pub(crate) fn raw_value<'a, A: MapAccess<'a>>(object: &mut A, levels: usize) -> Result<&'a str, A::Error> {
     let text = object.next_value::<&'a RawValue>()?.get();
     // `serde_json` takes more for a raw value than for a value that is read: any depth, and numbers and escapes out of range.
-    if levels + read(text, Levels).map_err(A::Error::custom)? > MOST_NESTED {
+    if levels + read(text, Levels).map_err(A::Error::custom)? > MAX_NESTED {
         return Err(A::Error::custom("recursion limit exceeded"));
     }
     Ok(text)

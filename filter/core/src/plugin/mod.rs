@@ -1,4 +1,4 @@
-//! Plugins: the pieces a scheduling profile is put together from, under the EPP's type names.
+//! Plugins: the parts that a scheduling profile consists of, under the EPP's type names.
 //!
 //! To add one: a file of its own with the parameters as a struct, its rule, and `impl Plugin` with the [`Roles`] it can play; a
 //! line in [`registry`]; a section in `docs/reference/rules`. A plugin that remembers something from request to request also is a

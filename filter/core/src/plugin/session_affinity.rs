@@ -1,5 +1,5 @@
-//! What `session-affinity-scorer` and `session-affinity-filter` have in common: a session's requests go to the endpoint
-//! that its earlier ones went to.
+//! The affinity of sessions, for `session-affinity-scorer` and `session-affinity-filter`: a session's requests go to the endpoint
+//! that its earlier requests went to.
 
 use core::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::state::{PluginState, SessionBindings, StateChange};
 
 /// How the endpoint of a session is found.
 ///
-/// - `encoded_endpoint_header`: the answer carries the endpoint's name in a header, in base64, and the client sends it
+/// - `encoded_endpoint_header`: the response carries the endpoint's name in a header, in base64, and the client sends it
 ///   back with its next request.
 /// - `session_id`: the client names its session, and the endpoint is remembered here. The session is bound to the endpoint
-///   that its first request went to, and to another when that one is not a candidate any more, or the session was not used
+///   that its first request went to, and to another when that endpoint is not a candidate any more, or the session was not used
 ///   for `evictionTtlSeconds`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -42,7 +42,7 @@ enum Strategy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct TokenConfig {
-    /// The header, in request and answer; empty: `x-session-token`.
+    /// The header, in request and response; empty: `x-session-token`.
     header: String,
 }
 
@@ -150,7 +150,7 @@ impl SessionAffinity {
         binding().into_iter().collect()
     }
 
-    /// Whether answers name their endpoint to the client.
+    /// Whether responses name their endpoint to the client.
     pub(crate) fn marks_responses(&self) -> bool {
         self.strategy == Strategy::EncodedEndpointHeader
     }

@@ -6,7 +6,7 @@
 //!   `x-llm-d-model-name-rewrite` names; else a target of the client's [`InferenceModel`]; else the client's model.
 //! - **Existence.** With any [`InferenceModel`], the client's model or the one it became by rule or header must be one
 //!   of them, otherwise the request is answered 404. Without any, every model exists.
-//! - **Priority.** That of the objective that the header `x-llm-d-inference-objective` names; else that of the
+//! - **Priority.** The priority of the objective that the header `x-llm-d-inference-objective` names; else the priority of the
 //!   [`InferenceModel`]; else 0.
 
 mod models;
@@ -27,10 +27,10 @@ pub use models::{
 };
 pub use split::Target;
 
-/// The operator's settings for a pool beside the picker's configuration.
+/// The operator's settings for a pool, in addition to the picker's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// What happens to requests without the data for a decision; `None`: as the proxy is configured.
+    /// The treatment of requests without the data for a decision; `None`: as the proxy is configured.
     pub failure_mode: Option<FailureMode>,
     /// Priorities by name.
     pub objectives: Objectives,
@@ -40,7 +40,7 @@ pub struct Policy {
     pub inference_models: InferenceModels,
     /// Write the endpoints' scores to the request's metadata, for later filters.
     pub emit_endpoint_scores: bool,
-    /// For how long an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: not at all.
+    /// The time for which an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: it is not avoided.
     pub avoid_failing: Duration,
 }
 
@@ -90,7 +90,7 @@ impl Policy {
         Ok(ModelResolution { model: asked.unwrap_or_default(), priority, rewrite: None })
     }
 
-    /// The resolution of a request that another picker has routed: that one has named the model that serves. Models that do not exist
+    /// The resolution of a request that another picker has routed, and whose model it has named. Models that do not exist
     /// are not refused.
     pub fn resolve_routed<'a>(&'a self, headers: Headers<'a>, model: Option<&'a str>) -> ModelResolution<'a> {
         let model = model.unwrap_or_default();

@@ -75,7 +75,7 @@ impl Rewrites {
             || headers.get_either(REWRITE_HEADERS).is_some_and(|named| named != asked)
     }
 
-    /// The model in the place of the client's model `asked`: by the rule for it, else by the rule for every model, else by
+    /// The model that takes the place of the client's model `asked`: by the rule for it, else by the rule for every model, else by
     /// header.
     pub(super) fn target<'a>(
         &'a self,

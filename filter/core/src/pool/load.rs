@@ -52,8 +52,8 @@ impl From<Load> for FractionalLoad {
 pub struct Reservation {
     /// The endpoint's index in the pool.
     pub endpoint: usize,
-    /// Released when the answer begins, such as the computing of the prompt.
+    /// Released when the response begins, such as the computing of the prompt.
     pub prefill: Load,
-    /// Released when the answer ends.
+    /// Released when the response ends.
     pub response: Load,
 }

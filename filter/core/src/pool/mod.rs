@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use hashbrown::{HashMap, HashSet};
 use xxhash_rust::xxh64::xxh64;
 
-/// Most endpoints one pool may have. State that is kept per endpoint stores its index in two bytes.
+/// Maximum number of endpoints one pool may have. State that is kept per endpoint stores its index in two bytes.
 pub const MAX_ENDPOINTS: usize = u16::MAX as usize;
 
 /// One model-server rank that can be sent a request.

@@ -1,4 +1,4 @@
-//! What is read of, and replaced in, the answer's body.
+//! Reading token counts of a response's body, and replacing a model's name in it.
 
 pub mod restore;
 pub mod usage;

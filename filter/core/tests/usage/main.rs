@@ -42,7 +42,7 @@ fn usage(input: u64, output: u64, cached: Option<u64>) -> Usage {
 fn of_pieces<'p>(content_type: &str, pieces: impl IntoIterator<Item = &'p [u8]>) -> Usage {
     let mut reader = UsageReader::new(content_type.as_bytes(), None).unwrap();
     for piece in pieces {
-        reader.piece(piece);
+        reader.read_chunk(piece);
     }
     reader.finish()
 }

@@ -32,7 +32,7 @@ impl ResponseTokens {
 
     /// Reads a chunk of the body.
     pub(super) fn read(&mut self, chunk: &[u8]) {
-        self.reader.piece(chunk);
+        self.reader.read_chunk(chunk);
     }
 
     /// Counts the tokens of the response, which ends now. Returns them.

@@ -26,7 +26,7 @@ pub(super) enum Flows {
 }
 
 impl Flows {
-    /// `programs` is the place of the policy's memory, for policies that have one.
+    /// `programs` is the index of the policy's state, for policies that keep state.
     pub(super) fn new(fairness: &Fairness, programs: Option<usize>) -> Self {
         match (fairness, programs) {
             (Fairness::RoundRobin, _) => Self::RoundRobin(RoundRobin::default()),
@@ -84,7 +84,7 @@ impl Flows {
         }
     }
 
-    /// A program has attained more service, by the memory at this place.
+    /// A program has attained more service, in the policy's state at this index.
     pub(super) fn serve(&mut self, programs: usize, id: &str, service: f64) {
         match self {
             Self::GlobalStrict { .. } | Self::RoundRobin(_) => {}
@@ -141,7 +141,7 @@ impl<T> Default for FlowTable<T> {
 }
 
 impl<T> FlowTable<T> {
-    /// Adds a flow that is not there, and returns its number. Flows are at most as many as waiting requests, whose numbers have 32
+    /// Adds a flow that is not there, and returns its number. There are no more flows than waiting requests, whose numbers have 32
     /// bits too.
     fn add(&mut self, id: Arc<str>, value: T) -> u32 {
         let flow = u32::try_from(self.flows.insert((Arc::clone(&id), value))).unwrap_or(u32::MAX);

@@ -15,12 +15,12 @@ const COMPARED: usize = 128;
 /// The flows of a band in the two orders of which the score consists.
 #[derive(Debug)]
 pub(in crate::flow_control) struct ProgramAware {
-    /// The place of the policy's memory.
+    /// The index of the policy's state.
     programs: usize,
     flows: FlowTable<Flow>,
-    /// By the attained service, least first.
+    /// Flows by the attained service, the least first.
     by_service: BTreeSet<(Service, u32)>,
-    /// By the time from which on the first request waits.
+    /// Flows by the time since which their first request waits.
     by_head: BTreeSet<(Nanos, u32)>,
 }
 
@@ -116,10 +116,10 @@ impl ProgramAware {
     }
 }
 
-/// Most idle programs that are remembered. Clients choose the names.
+/// Maximum number of idle programs that are remembered. Clients choose the names.
 const MAX_IDLE: usize = 10_000;
 
-/// What one policy remembers of all programs.
+/// The state of one policy: the service of all programs.
 #[derive(Debug)]
 pub(in crate::flow_control) struct Programs {
     pub(in crate::flow_control) name: Arc<str>,
@@ -201,8 +201,8 @@ impl Programs {
 /// The tokens of a request that was served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// Of the prompt.
+    /// Tokens of the prompt.
     pub input: u64,
-    /// Of the completion.
+    /// Tokens of the completion.
     pub output: u64,
 }

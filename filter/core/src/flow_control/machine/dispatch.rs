@@ -78,12 +78,12 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn arrive(&mut self) {
+    pub(super) fn add_arrival(&mut self) {
         self.arrivals = self.arrivals.saturating_add(1);
     }
 
-    /// Whether a cycle runs now.
-    pub(super) fn take(&mut self, now: Nanos) -> bool {
+    /// Whether a cycle runs now; counts it.
+    pub(super) fn starts_cycle(&mut self, now: Nanos) -> bool {
         if self.arrivals > 0 {
             self.arrivals -= 1;
             return true;
@@ -92,8 +92,8 @@ impl Pace {
         core::mem::replace(&mut self.tick, tick) < tick
     }
 
-    /// When the next cycle without an arrival runs.
-    pub(super) fn next(&self) -> Duration {
+    /// The time of the next cycle without an arrival.
+    pub(super) fn next_cycle(&self) -> Duration {
         Nanos(self.tick.saturating_mul(Nanos::from(TICK).0)).get()
     }
 }

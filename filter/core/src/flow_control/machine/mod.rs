@@ -25,7 +25,7 @@ use crate::plugin::Arrival;
 /// there are no more events, and again at [`wake_at`](Self::wake_at). A ticket ends its wait once: by an event, or by
 /// [`cancel`](Self::cancel). After a dispatch it is in flight until [`finish`](Self::finish). Equal calls give equal events.
 ///
-/// A time before that of an earlier call counts as that. Each call takes O(log n) for n waiting requests, beside the number of
+/// A time before the time of an earlier call counts as the latter. Each call takes O(log n) for n waiting requests, and O(b) for b
 /// bands; [`configure`](Self::configure) takes O(n log n).
 #[derive(Debug)]
 pub struct Machine {
@@ -42,7 +42,7 @@ pub struct Machine {
     /// Fairness ids of requests in bands without flows, where programs are counted.
     flow_ids: HashMap<Slot, Arc<str>>,
     tenants: Tenants,
-    /// A memory for each policy that has one.
+    /// State of the fairness policies that keep state.
     programs: Vec<Programs>,
     in_flight: InFlight,
     reclamation: Option<Reclamation>,
@@ -50,9 +50,9 @@ pub struct Machine {
     evicted: VecDeque<Ticket>,
     pool: PoolState,
     pace: Pace,
-    /// Of the bands, in this cycle.
+    /// Ceilings of the bands, in this cycle.
     ceilings: Vec<f64>,
-    /// For the usage limit policy.
+    /// Counter of the usage limit policy.
     counter: u64,
     /// Arrivals so far.
     sequence: u64,
@@ -69,7 +69,7 @@ enum State {
 struct PoolState {
     saturation: f64,
     has_endpoints: bool,
-    /// Since when it has endpoints, or has none.
+    /// The time since which it has endpoints, or has none.
     since: Nanos,
 }
 
@@ -101,13 +101,13 @@ impl Machine {
         machine
     }
 
-    /// A request asks to go on. A ticket that is waiting already is ignored.
+    /// Takes a request that asks to be dispatched. A ticket that is waiting already is ignored.
     pub fn offer(&mut self, ticket: Ticket, arrival: &Arrival<'_>, now: Duration) {
         self.advance(now);
         if self.tickets.contains_key(&ticket) {
             return;
         }
-        self.pace.arrive();
+        self.pace.add_arrival();
         let id = arrival.bounded_id();
         let tenant = self.join_tenant(arrival.priority, id);
         if let Some(outcome) = self.refusal(arrival.priority, arrival.bytes) {
@@ -194,7 +194,7 @@ impl Machine {
                 if self.in_flight.contains(ticket) {
                     return Some(Event::Evict { ticket });
                 }
-            } else if !self.pace.take(self.now) {
+            } else if !self.pace.starts_cycle(self.now) {
                 return None;
             } else if let Some(event) = self.cycle() {
                 return Some(event);
@@ -204,11 +204,11 @@ impl Machine {
 
     /// When to poll again, if nothing happens before; `None`: nothing waits.
     pub fn wake_at(&self) -> Option<Duration> {
-        (self.waiting.len() > 0).then(|| self.pace.next())
+        (self.waiting.len() > 0).then(|| self.pace.next_cycle())
     }
 
-    /// When a client of this priority that is turned away now may come again: when the requests in front of it have gone on, at the
-    /// pace of its band so far. Clients that are turned away together get times one after another. `None`: the pace is not known yet.
+    /// `Retry-After` for a rejected client of this priority: the estimated time until the requests ahead of it are dispatched, at the
+    /// band's recent rate. Clients that are rejected together get times one after another. `None`: the rate is not known yet.
     pub fn retry_after(&mut self, priority: i32, now: Duration) -> Option<Duration> {
         self.advance(now);
         let band = self.band(priority).and_then(|band| self.bands.get_mut(band))?;

@@ -1,4 +1,4 @@
-//! Beginnings and ends of waits.
+//! Beginnings and ends of waits, and adopting a configuration while requests wait.
 
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -26,7 +26,7 @@ impl Machine {
         self.tenants.join(band.copied().unwrap_or(FALLBACK_PRIORITY), id, self.now)
     }
 
-    /// Puts a request into the queue, without a look at limits.
+    /// Puts a request into the queue; limits have been checked.
     pub(super) fn insert(&mut self, mut waiting: Waiting, id: &str) {
         let Some(band) = self.band(waiting.priority).and_then(|band| self.bands.get_mut(band)) else {
             return;
@@ -78,7 +78,7 @@ impl Machine {
         if outcome == Outcome::Dispatched
             && let Some(band) = self.band(waiting.priority).and_then(|band| self.bands.get_mut(band))
         {
-            band.drained(waiting.enqueued, self.now);
+            band.count_dispatch(waiting.enqueued, self.now);
         }
         Some((waiting.ticket, waited))
     }
@@ -99,8 +99,8 @@ impl Machine {
         None
     }
 
-    /// Ends the wait of a request whose time is over: of the oldest, as all have one time to live, which begins again when the pool
-    /// gets its first endpoint or loses its last one; or of one whose stream ends.
+    /// Expires one request. All share a time to live, so only the oldest can be due; it restarts when the pool gets its first endpoint
+    /// or loses its last. A request whose stream ends is due too.
     pub(super) fn next_expired(&mut self) -> Option<Event> {
         let (ttl, outcome) = if self.pool.has_endpoints {
             (self.config.request_ttl, Outcome::EvictedTtl)
@@ -156,8 +156,8 @@ impl Machine {
         let mut programs = Vec::new();
         let mut bands: Vec<Band> = Vec::with_capacity(config.bands.len());
         for (priority, band) in &config.bands {
-            let memory = self.memory(band, &mut programs);
-            let mut new = Band::new(*priority, band.clone(), ttl, memory);
+            let index = self.programs_of(band, &mut programs);
+            let mut new = Band::new(*priority, band.clone(), ttl, index);
             if let Some(older) = self.bands.iter().find(|older| older.priority == *priority) {
                 new.continue_from(older);
             }
@@ -174,22 +174,22 @@ impl Machine {
         self.config = config;
     }
 
-    /// The place in `programs` of what a band's policy remembers, added to it where it is not there.
-    fn memory(&mut self, band: &BandConfig, programs: &mut Vec<Programs>) -> Option<usize> {
+    /// The index in `programs` of the state of a band's policy, which is added if it is not there.
+    fn programs_of(&mut self, band: &BandConfig, programs: &mut Vec<Programs>) -> Option<usize> {
         let Fairness::ProgramAware(policy) = &band.fairness else { return None };
         let is_same = |programs: &Programs| programs.name == band.fairness_name;
         if let Some(place) = programs.iter().position(is_same) {
             return Some(place);
         }
-        let mut memory = if let Some(place) = self.programs.iter().position(is_same) {
+        let mut state = if let Some(place) = self.programs.iter().position(is_same) {
             self.programs.swap_remove(place)
         } else {
-            let mut memory = Programs::new(Arc::clone(&band.fairness_name), Arc::clone(policy));
-            self.in_flight.programs().for_each(|id| memory.begin(id, self.now));
-            memory
+            let mut state = Programs::new(Arc::clone(&band.fairness_name), Arc::clone(policy));
+            self.in_flight.programs().for_each(|id| state.begin(id, self.now));
+            state
         };
-        memory.adopt(Arc::clone(policy));
-        programs.push(memory);
+        state.adopt(Arc::clone(policy));
+        programs.push(state);
         Some(programs.len() - 1)
     }
 }

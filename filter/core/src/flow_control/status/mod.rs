@@ -17,9 +17,9 @@ pub struct BandStatus {
     pub requests: u64,
     /// The lengths of their bodies.
     pub bytes: u64,
-    /// Most requests that may wait.
+    /// Maximum number of requests that may wait.
     pub max_requests: u64,
-    /// Most bytes that may wait.
+    /// Maximum number of bytes that may wait.
     pub max_bytes: u64,
     /// Waits that have ended, in the order of [`Outcome::ALL`].
     pub ends: [Waits; Outcome::ALL.len()],

@@ -1,4 +1,4 @@
-//! What waits and how waits have ended, by tenant.
+//! Waiting requests and ends of waits, by tenant.
 
 use core::num::NonZeroU16;
 use core::time::Duration;
@@ -11,7 +11,7 @@ use super::Waits;
 use crate::flow_control::outcome::Outcome;
 use crate::flow_control::waiting::Nanos;
 
-/// Most tenants of all bands with figures of their own.
+/// Maximum number of tenants of all bands with figures of their own.
 pub const MAX_TENANTS: usize = 100;
 
 /// The name of all other tenants of a band together, as in the EPP's metrics. A tenant with this name is one of them.
@@ -24,13 +24,12 @@ const IDLE: Duration = Duration::from_secs(600);
 /// The figures of tenants: requests of one fairness id in one band.
 ///
 /// The first [`MAX_TENANTS`] have figures of their own, all others of a band have one [together](OTHER_TENANTS). When there is no
-/// place for a new tenant, it gets that of the tenant that has been idle the longest, if nothing of that one has waited or ended for
-/// [ten minutes](IDLE). A tenant with waiting requests keeps its place, so the requests and bytes of a band's tenants always add up to the band's.
+/// place left, a new tenant replaces the longest-idle one, if that has been idle for [ten minutes](IDLE). A tenant with waiting requests keeps its place, so the requests and bytes of a band's tenants always add up to the band's.
 ///
 /// No count of a series decreases: a replaced tenant's series ends, and if the tenant comes back, another one begins at 0, which
 /// Prometheus takes for the restart of a counter. What the replaced tenant had counted is added to no other series: `rate` and
 /// `increase` would take it for requests of that moment, a second time. So the ends of a band's tenants add up to those of the band
-/// until the first tenant is replaced, and the sum of their rates always does.
+/// until the first tenant is replaced, and the sum of their rates always equals its rate.
 ///
 /// Each call takes O(1): all places are looked at only when one may have become free, and they are few.
 #[derive(Debug, Default)]
@@ -191,7 +190,7 @@ impl<S: AsRef<str>> Name<S> {
     }
 }
 
-/// What waits of a tenant in a band, and how waits have ended.
+/// Waiting requests of a tenant in a band, and how its waits have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantStatus<'a> {
     /// Its fairness id, or [`OTHER_TENANTS`].

@@ -25,11 +25,11 @@ pub struct ConcurrencyDetector {
     max_concurrency: i64,
     /// Tokens in flight at which an endpoint counts as saturated, above 0.
     max_token_concurrency: i64,
-    /// What counts.
+    /// The unit of load.
     concurrency_mode: Mode,
     /// Share by which the filter lets an endpoint exceed its limits, 0 or more.
     headroom: f64,
-    /// Whose counts are read; empty: those of the only producer there is.
+    /// Name of the `inflight-load-producer`; empty: the only one configured.
     in_flight_load_producer_name: String,
 }
 

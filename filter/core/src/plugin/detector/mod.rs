@@ -16,7 +16,7 @@ pub trait SaturationDetector: Debug + Send + Sync {
     /// 0 when idle, 1 and above when saturated; 1 for no endpoints. `pending` requests go to one of the candidates and are in no load yet.
     fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize], pending: u64) -> f64;
 
-    /// Until when, inclusively, the saturation is what it is now if no reading changes; `None`: it changes with every request.
+    /// The time up to which, inclusively, the saturation stays valid while no reading changes; `None`: it changes with every request.
     fn holds_until(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Duration>;
 
     /// Whether the saturation depends on what servers report, so that nothing is known without it.

@@ -29,11 +29,11 @@ pub struct PrefixCacheAffinityFilter {
     ttft_source: TtftSource,
     /// Prompt tokens that an endpoint computes in a second, above 0.
     peak_prefill_throughput: f64,
-    /// Whose matches count; empty: the approximate producer's.
+    /// Name of the prefix producer; empty: `approx-prefix-cache-producer`.
     prefix_match_info_producer_name: String,
-    /// Whose counts are read; empty: those of the only producer there is.
+    /// Name of the `inflight-load-producer`; empty: the only one configured.
     in_flight_load_producer_name: String,
-    /// Of the EPP's latency predictor; accepted empty only.
+    /// A parameter of the EPP's latency predictor; only the empty value is accepted.
     latency_prediction_info_producer_name: String,
 }
 

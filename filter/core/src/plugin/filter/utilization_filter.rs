@@ -19,7 +19,7 @@ pub struct UtilizationFilter {
     conditions: Vec<Condition>,
     /// Keeps all rather than none.
     fallback_on_empty: bool,
-    /// Whose counts `active-requests` reads; empty: those of the only producer there is.
+    /// Name of the `inflight-load-producer` that `active-requests` reads; empty: the only one configured.
     in_flight_load_producer_name: String,
 }
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// For `#[serde(deserialize_with)]`.
+/// Reads a parameter, for `#[serde(deserialize_with)]`.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
     parse(&text).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What parameters of several plugins have in common.
+//! Parameters that several plugins have in common.
 
 pub(super) mod deserializer;
 pub mod duration;

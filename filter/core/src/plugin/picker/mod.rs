@@ -18,7 +18,7 @@ pub trait Picker: Debug + Send + Sync {
     /// weighted score of `candidates[i]`, never NaN.
     fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Vec<usize>;
 
-    /// The most endpoints that it chooses.
+    /// Maximum number of endpoints that it chooses.
     fn max_endpoints(&self) -> usize;
 
     /// Whether the first endpoint always has the highest total, so that chance decides only among equals.

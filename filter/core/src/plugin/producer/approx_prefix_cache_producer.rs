@@ -25,9 +25,9 @@ pub struct ApproxPrefixCacheProducer {
     block_size_tokens: u32,
     /// Accepted, without effect: the former size in characters.
     block_size: u32,
-    /// Most tokens of a prompt that are looked up; 0: `max_prefix_blocks_to_match` decides.
+    /// Maximum number of tokens of a prompt that are looked up; 0: `max_prefix_blocks_to_match` decides.
     max_prefix_tokens_to_match: u32,
-    /// Most blocks of a prompt that are looked up when the token bound is 0; both 0: no bound.
+    /// Maximum number of blocks of a prompt that are looked up when the token bound is 0; both 0: no bound.
     max_prefix_blocks_to_match: u32,
     /// Blocks remembered per endpoint where the servers do not report them; 0 counts as 31 250.
     lru_capacity_per_server: u32,

@@ -13,17 +13,17 @@ use std::sync::Arc;
 /// matches. With `add_estimated_output_tokens` also
 /// min(round(prompt · `output_ratio`), what the client allows, `max_estimated_output_tokens`).
 ///
-/// The prompt's tokens, and everything that the profile named `prefill` added, are released when the answer begins; the rest
-/// when it ends, including all tokens if those of the answer are counted. The EPP releases abandoned requests after five
+/// The prompt's tokens, and everything that the profile named `prefill` added, are released when the response begins; the rest
+/// when it ends, including all tokens if those of the response are counted. The EPP releases abandoned requests after five
 /// minutes; here every stream has an end.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct InflightLoadProducer {
-    /// Whether the answer's tokens are counted.
+    /// Whether the response's tokens are counted.
     add_estimated_output_tokens: bool,
-    /// Tokens of the answer for one of the prompt, 0 or more; 1.5 if not given.
+    /// Tokens of the response for one of the prompt, 0 or more; 1.5 if not given.
     output_ratio: Option<f64>,
-    /// Most tokens of an answer that are counted, 0 or more; no bound if not given.
+    /// Maximum number of tokens of a response that are counted, 0 or more; no bound if not given.
     max_estimated_output_tokens: Option<i64>,
     /// The prefix producer whose matches count as cached; empty: the approximate one.
     prefix_match_info_producer_name: String,

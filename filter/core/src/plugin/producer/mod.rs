@@ -21,7 +21,7 @@ pub trait PrefixProducer: Debug + Send + Sync {
     /// Tokens per block for the whole pool. `first` is the reading of the first candidate: the EPP lets it decide for all.
     fn block_size(&self, first: &Reading) -> u32;
 
-    /// The most blocks of one prompt that are looked up.
+    /// Maximum number of blocks of one prompt that are looked up.
     fn max_blocks(&self, block_size: u32) -> usize;
 
     /// Bytes of one prompt that can matter, at four bytes a token.

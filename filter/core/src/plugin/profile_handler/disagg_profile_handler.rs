@@ -16,7 +16,7 @@ use crate::plugin::{Need, NeedKind, Plugin, ProfileHandler, Profiles, Roles, Sch
 /// - `decode-first`: decode; then encode and prefill, each if its decider agrees for the endpoint picked.
 /// - `prefill-first`: prefill; encode if its decider agrees; decode.
 ///
-/// A stage without a profile, or whose filters leave nothing, is left out; without a decode endpoint the answer is 429.
+/// A stage without a profile, or whose filters leave nothing, is left out; without a decode endpoint the response is 429.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct DisaggProfileHandler {

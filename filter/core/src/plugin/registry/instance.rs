@@ -25,7 +25,7 @@ impl Instance {
         self.seeded_key(0)
     }
 
-    /// Identifies it beside another instance of its name and type.
+    /// Identifies it where another instance has the same name and type.
     pub(crate) fn second_key(&self) -> u64 {
         self.seeded_key(1)
     }

@@ -72,7 +72,7 @@ pub struct Roles {
     pub media: Option<Media>,
     /// Remembers where requests went.
     pub recorder: Option<Arc<dyn Recorder>>,
-    /// Adds to the answer's headers.
+    /// Adds to the response's headers.
     pub response_marker: Option<Arc<dyn ResponseMarker>>,
     /// Orders the waiting requests of a flow.
     pub ordering: Option<Arc<dyn OrderingPolicy>>,

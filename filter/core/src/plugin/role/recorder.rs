@@ -17,7 +17,7 @@ pub trait Recorder: Debug + Send + Sync {
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange>;
 }
 
-/// Names an endpoint to the client in the answer's headers.
+/// Names an endpoint to the client in the response's headers.
 pub trait ResponseMarker: Debug + Send + Sync {
     /// The profile whose endpoint is named; empty: the endpoint that answers.
     fn profile(&self) -> &str;
@@ -49,7 +49,7 @@ pub struct Routed<'a> {
 }
 
 impl<'a> Routed<'a> {
-    /// Where the request goes: the first endpoint of the primary profile, then that of the profile named `prefill` if it
+    /// The endpoints that get the request: the first of the primary profile, then the first of the profile named `prefill` if it
     /// ran and is another one.
     pub fn endpoints(&self) -> impl Iterator<Item = usize> {
         let destination = self.primary.picked.first().copied();

@@ -17,9 +17,9 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 pub struct ActiveRequestScorer {
     /// Requests with which an endpoint still counts as idle; less than 0 counts as 0.
     idle_threshold: i64,
-    /// What the score of a busy endpoint comes close to, 0..=1; anything else counts as 1.
+    /// The limit of the scores of busy endpoints, 0..=1; anything else counts as 1.
     max_busy_score: f64,
-    /// Whose counts are read; empty: those of the only producer there is.
+    /// Name of the `inflight-load-producer`; empty: the only one configured.
     in_flight_load_producer_name: String,
     /// Accepted, without effect, as in the EPP.
     request_timeout: String,

@@ -13,7 +13,7 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrefixCacheScorer {
-    /// Whose matches count.
+    /// Name of the prefix producer.
     prefix_match_info_producer_name: String,
     /// How much the length of the match counts against its share of the prompt, 0..=1.
     match_length_weight: f64,

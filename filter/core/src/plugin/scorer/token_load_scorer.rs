@@ -16,7 +16,7 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 pub struct TokenLoadScorer {
     /// Tokens from which the score is 0; 0 and less count as 4 194 304.
     queue_threshold_tokens: i64,
-    /// Whose counts are read; empty: those of the only producer there is.
+    /// Name of the `inflight-load-producer`; empty: the only one configured.
     in_flight_load_producer_name: String,
 }
 

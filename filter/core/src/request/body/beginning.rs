@@ -2,7 +2,7 @@
 
 use memchr::memchr;
 
-use crate::json::{MOST_NESTED, end_of_string, escaped_unit};
+use crate::json::{MAX_NESTED, end_of_string, escaped_unit};
 
 /// Completes the beginning of a JSON text: closes its open strings, arrays and objects, and leaves out a member or number that
 /// has just begun. `None` if there is nothing to read yet, or if the bytes are not text or nested too deep.
@@ -30,7 +30,7 @@ fn last_whole_value(text: &str) -> Option<(usize, Vec<u8>)> {
         match byte {
             b'{' | b'[' => {
                 open.push(byte);
-                if open.len() > MOST_NESTED {
+                if open.len() > MAX_NESTED {
                     return None;
                 }
                 wants_key = byte == b'{';

@@ -1,8 +1,8 @@
 //! JSON as the EPP's encoder writes it: without blanks, members sorted by key and the last of equal ones kept, `<`, `>`,
 //! `&`, U+2028 and U+2029 escaped, every number as a 64-bit float.
 //!
-//! A beginning of the text is kept, the rest is counted. The members of an object may still change places, so as many bytes of
-//! each are kept as of the whole object, [in a bounded buffer](Kept). Behind the kept part, members with equal keys
+//! A beginning of the text is kept, the rest is counted. The members of an object may still change places, so the limit of the whole
+//! object holds for each member, [in a bounded buffer](Kept). Behind the kept part, members with equal keys
 //! are all counted: to recognize them, their names would have to be kept.
 
 use core::ops::Range;
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use serde::de::{MapAccess, SeqAccess};
 
 use super::json_text::{self, write_go_number};
-use crate::json::{LONGEST_NUMBER, Number, Reader, Str, element, key, value};
+use crate::json::{MAX_NUMBER_LENGTH, Number, Reader, Str, element, key, value};
 use crate::request::body::field::Scope;
 use crate::request::prompt::Text;
 
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
         if let Number::Unsigned(digit @ 0..10) = value {
             return self.kept.put(&[b'0' + digit as u8]);
         }
-        self.kept.put(write_go_number(value, &mut [0; LONGEST_NUMBER]))
+        self.kept.put(write_go_number(value, &mut [0; MAX_NUMBER_LENGTH]))
     }
 
     fn string(self, value: Str<'a, '_>) -> u64 {
@@ -99,14 +99,14 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
     }
 }
 
-/// The most members of all open objects together.
-const MOST_MEMBERS: usize = 8_192;
+/// Maximum number of members of all open objects together.
+const MAX_MEMBERS: usize = 8_192;
 
-/// The most memory of the members that may still change places, as a multiple of the kept part of the text.
-const MOST_TIMES: usize = 4;
+/// Maximum memory of the members that may still change places, as a multiple of the kept part of the text.
+const MAX_BUFFER_RATIO: usize = 4;
 
 /// An object with less than this in its buffer is not put in order before its end.
-const LEAST_BUFFER: usize = 4_096;
+const MIN_BUFFER: usize = 4_096;
 
 /// The beginning of a JSON text that is being written, whose objects have their members in order.
 ///
@@ -115,10 +115,10 @@ const LEAST_BUFFER: usize = 4_096;
 /// last in order are left out, and the text is cut where they would begin.
 struct Kept<'a> {
     bytes: Vec<u8>,
-    /// The most bytes of the text up to the end of the value that is being written.
+    /// Limit of the text up to the end of the value that is being written.
     end: usize,
-    /// The most bytes of the text.
-    most: usize,
+    /// Limit of the whole buffer.
+    max: usize,
     /// The members of the objects that are open, outermost first.
     members: Vec<Member<'a>>,
 }
@@ -146,7 +146,7 @@ pub(super) struct Open<'a> {
     /// The index of its first member in the list of members.
     first: usize,
     is_sorted: bool,
-    /// The least name of a member that was left out: this and greater names are not written.
+    /// The smallest name of a member that was left out: it and greater names are not written.
     left_out: Option<Cow<'a, str>>,
     length: u64,
 }
@@ -162,8 +162,8 @@ pub(super) struct Begun<'a> {
 impl<'a> Kept<'a> {
     /// A text of which `limit` bytes will be kept.
     pub(super) fn new(limit: usize) -> Self {
-        let most = limit.saturating_mul(MOST_TIMES).saturating_add(LEAST_BUFFER);
-        Self { bytes: Vec::new(), end: limit, most, members: Vec::new() }
+        let max = limit.saturating_mul(MAX_BUFFER_RATIO).saturating_add(MIN_BUFFER);
+        Self { bytes: Vec::new(), end: limit, max, members: Vec::new() }
     }
 
     pub(super) fn finish(self) -> Vec<u8> {
@@ -180,12 +180,12 @@ impl<'a> Kept<'a> {
 
     /// Appends the part of `bytes` for which there is room; returns the length of all of `bytes`.
     pub(super) fn put(&mut self, bytes: &[u8]) -> u64 {
-        json_text::put(&mut self.bytes, self.end, bytes)
+        json_text::push_up_to(&mut self.bytes, self.end, bytes)
     }
 
     /// Appends a string with its quotes, as `put` does.
     pub(super) fn string(&mut self, text: &str) -> u64 {
-        json_text::string(&mut self.bytes, self.end, text.as_bytes())
+        json_text::push_string_up_to(&mut self.bytes, self.end, text.as_bytes())
     }
 
     pub(super) fn open_object(&mut self) -> Open<'a> {
@@ -196,15 +196,16 @@ impl<'a> Kept<'a> {
 
     pub(super) fn begin_member(&mut self, open: &mut Open<'a>, name: Cow<'a, str>) -> Begun<'a> {
         let room = open.room();
+        // A member behind one that was left out would leave a gap in the kept part.
         let mut is_kept = room > 0 && open.left_out.as_ref().is_none_or(|least| name < *least);
-        if is_kept && self.members.len() >= MOST_MEMBERS {
+        if is_kept && self.members.len() >= MAX_MEMBERS {
             is_kept = self.make_room(open, &name);
         }
         if is_kept && open.length > 1 {
             self.bytes.push(b',');
         }
         let from = self.bytes.len();
-        self.end = if is_kept { from.saturating_add(room).min(self.most.max(from)) } else { from };
+        self.end = if is_kept { from.saturating_add(room).min(self.max.max(from)) } else { from };
         let bytes = self.string(&name) + self.put(b":");
         Begun { name: is_kept.then_some(name), from, bytes }
     }
@@ -220,7 +221,9 @@ impl<'a> Kept<'a> {
         let Some(name) = name else { return };
         let kept = from..self.bytes.len();
         if let Some(last) = self.members.get_mut(open.first..).and_then(<[_]>::last_mut) {
+            // Behind a member that is cut, only an earlier name can still be kept: then the object has to be put in order.
             open.is_sorted &= last.name < name && !last.is_cut();
+            // The last of equal keys counts. Equal keys that are not neighbours are found when the members are sorted.
             if last.name == name {
                 open.length -= last.bytes + 1;
                 *last = Member { name, kept, bytes };
@@ -235,7 +238,7 @@ impl<'a> Kept<'a> {
     /// Makes room when members behind the kept part take most of the buffer.
     fn keep_within_buffer(&mut self, open: &mut Open<'a>) {
         let buffer = self.bytes.len() - open.start;
-        if buffer > LEAST_BUFFER && buffer / 2 > open.room() {
+        if buffer > MIN_BUFFER && buffer / 2 > open.room() {
             self.put_in_order(open);
         }
     }
@@ -263,10 +266,11 @@ impl<'a> Kept<'a> {
 
     /// Leaves members out until there is room for one called `name`; returns whether it can be kept.
     fn make_room(&mut self, open: &mut Open<'a>, name: &str) -> bool {
-        // Where other objects hold most of the members, making room would cost each member of this one too much.
-        if self.members.len() - open.first >= MOST_MEMBERS / 2 {
+        // Sorting is amortized only over many members of this object: if other objects hold most of the places, its next member is left
+        // out instead.
+        if self.members.len() - open.first >= MAX_MEMBERS / 2 {
             self.sort(open);
-            let half = open.first + MOST_MEMBERS / 4;
+            let half = open.first + MAX_MEMBERS / 4;
             self.leave_out_from(open, half);
         } else {
             open.left_out = Some(Cow::Owned(name.to_owned()));

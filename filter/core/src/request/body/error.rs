@@ -27,7 +27,7 @@ pub enum BodyError {
     },
     /// The body is not a form that can be read.
     NotAForm {
-        /// The rule that it breaks.
+        /// The rule that the form breaks.
         cause: &'static str,
     },
     /// The body is not one JSON object.
@@ -51,7 +51,7 @@ pub enum BodyError {
 /// A field of the wrong type or out of range.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// What the field must be.
+    /// The rule that the field breaks.
     Field(&'static str),
     /// A token id that is not an integer from 0 to 2³²−1.
     TokenId {

@@ -72,7 +72,7 @@ fn read_parts<'a>(
     }
 }
 
-/// The most bytes of a boundary (RFC 2046).
+/// Maximum number of bytes of a boundary (RFC 2046).
 const LONGEST: usize = 70;
 
 /// The text between two parts.

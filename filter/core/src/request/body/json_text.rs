@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::json::{LONGEST_NUMBER, Number, write_number};
+use crate::json::{MAX_NUMBER_LENGTH, Number, write_number};
 use crate::request::prompt::Text;
 
 /// A JSON text that is being written.
@@ -20,12 +20,12 @@ impl JsonText {
 
     /// Appends JSON as it is.
     pub(super) fn json(&mut self, json: &str) {
-        self.bytes += put(&mut self.out, self.end, json.as_bytes());
+        self.bytes += push_up_to(&mut self.out, self.end, json.as_bytes());
     }
 
     /// Appends JSON of which only a beginning may have been kept. Behind one that is cut, nothing more is kept.
     pub(super) fn part(&mut self, json: &Text<'_>) {
-        put(&mut self.out, self.end, &json.kept);
+        push_up_to(&mut self.out, self.end, &json.kept);
         if (json.kept.len() as u64) < json.bytes {
             self.end = self.out.len();
         }
@@ -34,7 +34,7 @@ impl JsonText {
 
     /// Appends a string.
     pub(super) fn string(&mut self, text: &str) {
-        self.bytes += string(&mut self.out, self.end, text.as_bytes());
+        self.bytes += push_string_up_to(&mut self.out, self.end, text.as_bytes());
     }
 
     /// Whether nothing has been appended.
@@ -76,15 +76,15 @@ impl JsonText {
 }
 
 /// Appends the part of `bytes` that fits before `end`; returns the length of all of `bytes`.
-pub(super) fn put(out: &mut Vec<u8>, end: usize, bytes: &[u8]) -> u64 {
+pub(super) fn push_up_to(out: &mut Vec<u8>, end: usize, bytes: &[u8]) -> u64 {
     let room = end.saturating_sub(out.len());
     out.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     bytes.len() as u64
 }
 
-/// Appends a string with its quotes, as `put` does; returns its length with quotes and escapes.
-pub(super) fn string(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u64 {
-    let mut length = put(out, end, b"\"");
+/// Appends a string with its quotes, as [`push_up_to`] does; returns its length with quotes and escapes.
+pub(super) fn push_string_up_to(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u64 {
+    let mut length = push_up_to(out, end, b"\"");
     let mut rest = text;
     let mut plain = 0;
     while let Some(from_here @ [first, ..]) = rest.get(plain..) {
@@ -92,19 +92,19 @@ pub(super) fn string(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u64 {
             plain += 1;
             continue;
         };
-        length += put(out, end, rest.get(..plain).unwrap_or_default());
+        length += push_up_to(out, end, rest.get(..plain).unwrap_or_default());
         length += match escape {
-            Escape::Short(letter) => put(out, end, &[b'\\', letter]),
+            Escape::Short(letter) => push_up_to(out, end, &[b'\\', letter]),
             Escape::Unit(unit) => {
                 let [a, b, c, d] = [12, 8, 4, 0].map(|shift| hexadecimal(unit >> shift & 0xf));
-                put(out, end, &[b'\\', b'u', a, b, c, d])
+                push_up_to(out, end, &[b'\\', b'u', a, b, c, d])
             }
         };
         rest = from_here.get(escaped..).unwrap_or_default();
         plain = 0;
     }
-    length += put(out, end, rest);
-    length + put(out, end, b"\"")
+    length += push_up_to(out, end, rest);
+    length + push_up_to(out, end, b"\"")
 }
 
 /// How a character is escaped.
@@ -144,7 +144,7 @@ fn hexadecimal(digit: u16) -> u8 {
 const EXACT: u64 = 1 << 53;
 
 /// Writes a number into `buffer`; returns the part that it takes.
-pub(super) fn write_go_number(number: Number, buffer: &mut [u8; LONGEST_NUMBER]) -> &[u8] {
+pub(super) fn write_go_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGTH]) -> &[u8] {
     let number = match number {
         Number::Unsigned(0..=EXACT) => number,
         Number::Negative(integer) if integer.unsigned_abs() <= EXACT => number,
@@ -167,7 +167,7 @@ pub(super) fn write_go_number(number: Number, buffer: &mut [u8; LONGEST_NUMBER])
 
 /// Writes the number in the first `length` bytes, one digit of it before the point and 16 at most behind, times ten to the power of
 /// `exponent`, which is at least 16; returns the new length.
-fn in_full(buffer: &mut [u8; LONGEST_NUMBER], length: usize, exponent: usize) -> usize {
+fn in_full(buffer: &mut [u8; MAX_NUMBER_LENGTH], length: usize, exponent: usize) -> usize {
     let first = usize::from(buffer.first() == Some(&b'-'));
     let end = first + 1 + exponent;
     if let Some(fraction) = buffer.get_mut(first + 1..=end) {
@@ -179,7 +179,7 @@ fn in_full(buffer: &mut [u8; LONGEST_NUMBER], length: usize, exponent: usize) ->
 }
 
 /// Writes the number in the first `length` bytes, one digit of it before the point, divided by a million; returns the new length.
-fn in_full_below_one(buffer: &mut [u8; LONGEST_NUMBER], length: usize) -> usize {
+fn in_full_below_one(buffer: &mut [u8; MAX_NUMBER_LENGTH], length: usize) -> usize {
     const ZEROS: &[u8] = b"0.00000";
     let mut number = *buffer;
     let digits = number.get_mut(..length).unwrap_or_default();
@@ -216,7 +216,7 @@ mod tests {
                 for sign in ["", "-"] {
                     let number: f64 = format!("{sign}{digits}e{exponent}").parse().unwrap();
                     if number.is_finite() {
-                        let mut buffer = [0; LONGEST_NUMBER];
+                        let mut buffer = [0; MAX_NUMBER_LENGTH];
                         let written = write_go_number(Number::Float(number), &mut buffer);
                         assert_eq!(core::str::from_utf8(written), Ok(&*plain(number)));
                     }
@@ -236,7 +236,7 @@ mod tests {
             (Number::Negative(-9_007_199_254_740_993), "-9007199254740992"),
             (Number::Negative(i64::MIN), "-9223372036854776000"),
         ] {
-            let mut buffer = [0; LONGEST_NUMBER];
+            let mut buffer = [0; MAX_NUMBER_LENGTH];
             let written = write_go_number(number, &mut buffer);
             assert_eq!(core::str::from_utf8(written), Ok(expected), "{number:?}");
         }

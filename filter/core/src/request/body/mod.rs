@@ -65,7 +65,7 @@ pub struct Body<'a> {
     pub model_span: Option<Range<usize>>,
     /// Whether the body is a form and not JSON.
     pub is_form: bool,
-    /// Whether the client requests a streamed answer.
+    /// Whether the client requests a streamed response.
     pub stream: bool,
     /// The client's limit on generated tokens.
     pub max_output_tokens: Option<u64>,

@@ -124,7 +124,7 @@ fn ends_with_segments(path: &str, end: &str) -> bool {
 }
 
 /// Whether a request opens a tunnel: `CONNECT`, or a `GET` with an upgrade such as that to a WebSocket. The data in a tunnel is
-/// not a body, whatever the path, and may go on after the server has answered.
+/// not a body, whatever the path, and may continue after the response has ended.
 pub fn opens_tunnel(headers: Headers<'_>) -> bool {
     match headers.get(":method") {
         Some("CONNECT") => true,
@@ -133,8 +133,8 @@ pub fn opens_tunnel(headers: Headers<'_>) -> bool {
     }
 }
 
-/// The path that decides: the first of `path`, which is that of the request's head, and the headers `x-original-path` and
-/// `x-forwarded-path` that is not empty, without its query; completions if there is none.
+/// The path that decides, without its query: `path`, from the request's head, or, if that is empty, the header `x-original-path` or
+/// `x-forwarded-path`; the path of completions without any of them.
 pub fn request_path<'h>(path: Option<&'h str>, headers: Headers<'h>) -> &'h str {
     let path = path.filter(|path| !path.is_empty());
     let given = path.or_else(|| headers.get_either(["x-original-path", "x-forwarded-path"]));

@@ -31,7 +31,7 @@ impl BlockHashes {
 ///
 /// XXH64 with seed 0 throughout, as in the EPP: a chain starts from the hash of `model` followed by `salt`; a link is the hash
 /// of the hash of the block's bytes followed by the previous link, both as little-endian 64-bit numbers. A shorter last block
-/// is hashed too, unless the list was [cut](super::List::is_cut): then the block may go on in the part that was not kept. A
+/// is hashed too, unless the list was [cut](super::List::is_cut): then the block may continue in the part that was not kept. A
 /// `block_size` of 0 gives no blocks.
 pub fn block_hashes(
     prompt: &Prompt<'_>,
@@ -60,10 +60,10 @@ pub fn block_hashes(
         let end = start.saturating_add(max_blocks);
         let mut chain = Chain::new(&mut chains.hashes, seed, block_bytes, end);
         for piece in &list.pieces {
-            chain.piece(piece);
+            chain.add_piece(piece);
         }
         if !list.is_cut {
-            chain.last_block();
+            chain.close_last_block();
         }
         if chains.hashes.len() > start {
             chains.ends.push(chains.hashes.len());
@@ -86,7 +86,7 @@ struct Chain<'h> {
     hashes: &'h mut Vec<u64>,
     previous: u64,
     block_bytes: usize,
-    /// The length of `hashes` with the most blocks of the list.
+    /// Maximum length of `hashes` at the end of the list.
     end: usize,
     /// The beginning of a block that is spread over several pieces.
     open: Xxh64,
@@ -102,19 +102,19 @@ impl<'h> Chain<'h> {
         self.hashes.len() >= self.end
     }
 
-    fn piece(&mut self, piece: &Piece<'_>) {
+    fn add_piece(&mut self, piece: &Piece<'_>) {
         // The number of tokens in the buffer through which tokens become bytes.
         const BATCH: usize = 64;
         let mut bytes = [0; BATCH * BYTES_PER_TOKEN];
         match piece {
-            Piece::Text(text) => self.bytes(text),
+            Piece::Text(text) => self.add_bytes(text),
             Piece::Media { token, count } => {
-                self.pad();
+                self.pad_token();
                 bytes.as_chunks_mut().0.fill(token.to_le_bytes());
                 let mut left = *count;
                 while left > 0 && !self.is_full() {
                     let batch = usize::try_from(left).unwrap_or(BATCH).min(BATCH);
-                    self.bytes(bytes.get(..batch * BYTES_PER_TOKEN).unwrap_or_default());
+                    self.add_bytes(bytes.get(..batch * BYTES_PER_TOKEN).unwrap_or_default());
                     left -= batch as u64;
                 }
             }
@@ -123,16 +123,17 @@ impl<'h> Chain<'h> {
                     for (token, id) in bytes.as_chunks_mut().0.iter_mut().zip(batch) {
                         *token = id.to_le_bytes();
                     }
-                    self.bytes(bytes.get(..batch.len() * BYTES_PER_TOKEN).unwrap_or_default());
+                    self.add_bytes(bytes.get(..batch.len() * BYTES_PER_TOKEN).unwrap_or_default());
                 }
             }
         }
     }
 
-    fn bytes(&mut self, mut bytes: &[u8]) {
+    fn add_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.is_full() {
             let (block, rest) = bytes.split_at(bytes.len().min(self.block_bytes - self.open_bytes));
             bytes = rest;
+            // A block that lies in one piece is hashed where it is, without the streaming state.
             if block.len() == self.block_bytes {
                 self.link(xxh64(block, 0));
                 continue;
@@ -140,25 +141,25 @@ impl<'h> Chain<'h> {
             self.open.update(block);
             self.open_bytes += block.len();
             if self.open_bytes == self.block_bytes {
-                self.close();
+                self.close_block();
             }
         }
     }
 
     /// Fills the last token with zeros.
-    fn pad(&mut self) {
+    fn pad_token(&mut self) {
         let missing = self.open_bytes.next_multiple_of(BYTES_PER_TOKEN) - self.open_bytes;
-        self.bytes([0; BYTES_PER_TOKEN].get(..missing).unwrap_or_default());
+        self.add_bytes([0; BYTES_PER_TOKEN].get(..missing).unwrap_or_default());
     }
 
-    fn last_block(&mut self) {
-        self.pad();
+    fn close_last_block(&mut self) {
+        self.pad_token();
         if self.open_bytes > 0 && !self.is_full() {
-            self.close();
+            self.close_block();
         }
     }
 
-    fn close(&mut self) {
+    fn close_block(&mut self) {
         let block = self.open.digest();
         self.open.reset(0);
         self.open_bytes = 0;

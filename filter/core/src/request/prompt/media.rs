@@ -1,6 +1,6 @@
 //! The tokens of an image, a video or audio.
 //!
-//! The formulas and defaults are those of the EPP's `estimate` tokenizer.
+//! Formulas and defaults are the same as in the EPP's `estimate` tokenizer.
 
 use super::BYTES_PER_TOKEN;
 
@@ -88,13 +88,13 @@ pub struct VideoEstimate {
     pub per_frame: TokensPerImage,
     /// Which frames count.
     pub frames: Frames,
-    /// Fewest frames, before merging.
+    /// Minimum number of frames, before merging.
     pub min_frames: Option<u64>,
-    /// Most frames, before merging.
+    /// Maximum number of frames, before merging.
     pub max_frames: Option<u64>,
     /// Seconds of a video whose duration the request does not name.
     pub default_duration: f64,
-    /// Most tokens of one video.
+    /// Maximum number of tokens of one video.
     pub max_tokens: Option<u64>,
 }
 

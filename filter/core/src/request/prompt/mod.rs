@@ -46,7 +46,7 @@ pub enum Piece<'a> {
 pub struct List<'a> {
     /// The kept part; not empty.
     pub pieces: Vec<Piece<'a>>,
-    /// Whether the list goes on behind the kept part.
+    /// Whether the list is longer than the kept part.
     pub is_cut: bool,
 }
 
@@ -59,11 +59,11 @@ pub struct Prompt<'a> {
     has_media: bool,
 }
 
-/// Of several prompts in one request, as many bytes are kept together as of this many long ones.
+/// Byte limit of all prompts of a request, as a multiple of the limit of one.
 pub(crate) const WHOLE_PROMPTS: usize = 4;
 
-/// The bytes that each of several prompts uses up at least: those of the smallest block.
-pub(crate) const LEAST_PROMPT: usize = 64 * BYTES_PER_TOKEN;
+/// Minimum that each of several prompts takes of this limit: the bytes of the smallest block.
+pub(crate) const MIN_PROMPT: usize = 64 * BYTES_PER_TOKEN;
 
 impl<'a> Prompt<'a> {
     /// A prompt of one list of tokens.
@@ -75,27 +75,27 @@ impl<'a> Prompt<'a> {
         Self { lists, tokens, is_cut, has_media }
     }
 
-    /// Independent prompts with `tokens` together, of which the first are `parts`. Empty prompts are left out. Of each, `limit`
-    /// bytes are kept, within the [bound for all](WHOLE_PROMPTS).
+    /// Independent prompts, with `tokens` in all; `parts` are the first. Empty prompts are left out. Up to `limit` bytes of each are
+    /// kept, within the [limit of all](WHOLE_PROMPTS).
     pub(crate) fn several(parts: Vec<Part<'a>>, limit: usize, tokens: u64) -> Self {
         let mut room = limit.saturating_mul(WHOLE_PROMPTS);
         let mut lists = Vec::with_capacity(parts.len());
-        let (mut seen, mut cut) = (0, false);
+        let (mut seen, mut is_any_cut) = (0, false);
         for part in parts {
             let mut list = Pieces::new(limit.min(room));
-            room = room.saturating_sub(part.kept_bytes().min(limit).max(LEAST_PROMPT));
+            room = room.saturating_sub(part.kept_bytes().min(limit).max(MIN_PROMPT));
             match part {
                 Part::Text(text) => list.text(text),
                 Part::Ids { ids, count } => list.ids(ids, count),
             }
             seen += list.tokens();
             let (pieces, is_cut) = list.into_parts();
-            cut |= is_cut;
+            is_any_cut |= is_cut;
             if !pieces.is_empty() {
                 lists.push(List { pieces, is_cut });
             }
         }
-        Self { lists, tokens, is_cut: cut || seen < tokens, has_media: false }
+        Self { lists, tokens, is_cut: is_any_cut || seen < tokens, has_media: false }
     }
 
     /// The same prompt, which borrows nothing.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{BYTES_PER_TOKEN, Piece};
 use crate::json::Str;
 
-/// Texts that are together no longer than this become one piece, because a piece takes more memory than a short text.
+/// Maximum length of texts that are joined to one piece: a piece takes more memory than a short text.
 const JOINED: usize = 256;
 
 /// A text, or its beginning if the rest was not kept.
@@ -69,6 +69,7 @@ impl Extent {
     }
 
     fn add_aligned(&mut self, bytes: u64) {
+        // Only the first token boundary is unknown until the sequence is appended: from there on, padding depends on the tail alone.
         let aligned = self.tail.map_or(0, align);
         self.tail = Some(aligned.saturating_add(bytes));
     }
@@ -88,13 +89,13 @@ pub(crate) struct Pieces<'a> {
     pieces: Vec<Piece<'a>>,
     extent: Extent,
     room: usize,
-    cut: bool,
+    is_cut: bool,
     has_media: bool,
 }
 
 impl<'a> Pieces<'a> {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { pieces: Vec::new(), extent: Extent::default(), room: limit, cut: false, has_media: false }
+        Self { pieces: Vec::new(), extent: Extent::default(), room: limit, is_cut: false, has_media: false }
     }
 
     pub(crate) fn text(&mut self, text: Text<'a>) {
@@ -102,9 +103,9 @@ impl<'a> Pieces<'a> {
             return;
         }
         self.extent.add_bytes(text.bytes);
-        let whole = text.kept.len() as u64 == text.bytes;
-        self.keep(Piece::Text(text.kept));
-        self.cut |= !whole;
+        let is_whole = text.kept.len() as u64 == text.bytes;
+        self.push_within_limit(Piece::Text(text.kept));
+        self.is_cut |= !is_whole;
     }
 
     pub(crate) fn media(&mut self, content_hash: u64, count: u64) {
@@ -112,7 +113,7 @@ impl<'a> Pieces<'a> {
         self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
         // The EPP's placeholder is the low half of the hash.
         #[expect(clippy::cast_possible_truncation, reason = "the placeholder is the low half")]
-        self.keep(Piece::Media { token: content_hash as u32, count });
+        self.push_within_limit(Piece::Media { token: content_hash as u32, count });
     }
 
     /// `ids` are the first of `count` token ids.
@@ -121,9 +122,9 @@ impl<'a> Pieces<'a> {
             return;
         }
         self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
-        let whole = ids.len() as u64 == count;
-        self.keep(Piece::Ids(ids));
-        self.cut |= !whole;
+        let is_whole = ids.len() as u64 == count;
+        self.push_within_limit(Piece::Ids(ids));
+        self.is_cut |= !is_whole;
     }
 
     pub(crate) fn append(&mut self, other: Self) {
@@ -133,9 +134,9 @@ impl<'a> Pieces<'a> {
         }
         self.pieces.reserve(other.pieces.len());
         for piece in other.pieces {
-            self.keep(piece);
+            self.push_within_limit(piece);
         }
-        self.cut |= other.cut;
+        self.is_cut |= other.is_cut;
         self.has_media |= other.has_media;
     }
 
@@ -148,11 +149,11 @@ impl<'a> Pieces<'a> {
     }
 
     pub(super) fn into_parts(self) -> (Vec<Piece<'a>>, bool) {
-        (self.pieces, self.cut)
+        (self.pieces, self.is_cut)
     }
 
-    fn keep(&mut self, mut piece: Piece<'a>) {
-        if self.cut {
+    fn push_within_limit(&mut self, mut piece: Piece<'a>) {
+        if self.is_cut {
             return;
         }
         let bytes = match &piece {
@@ -170,14 +171,15 @@ impl<'a> Pieces<'a> {
                 Piece::Media { count, .. } => *count = tokens as u64,
                 Piece::Ids(ids) => ids.truncate(tokens),
             }
-            self.cut = true;
+            self.is_cut = true;
+            // Less than a token of media or ids would be an empty piece.
             if self.room < BYTES_PER_TOKEN && !matches!(piece, Piece::Text(_)) || self.room == 0 {
                 return;
             }
         }
         match (self.pieces.last_mut(), &piece) {
             (Some(Piece::Text(last)), Piece::Text(text)) if last.len() + text.len() <= JOINED => {
-                join(last, text);
+                append_text(last, text);
             }
             _ => self.pieces.push(piece),
         }
@@ -185,7 +187,7 @@ impl<'a> Pieces<'a> {
 }
 
 /// Appends `text` to `joined`.
-fn join(joined: &mut Cow<'_, [u8]>, text: &[u8]) {
+fn append_text(joined: &mut Cow<'_, [u8]>, text: &[u8]) {
     if let Cow::Owned(joined) = joined {
         joined.extend_from_slice(text);
         return;

@@ -1,8 +1,8 @@
-//! The client's model name, put back into answers of a model that took its place.
+//! The client's model name, put back into responses of a model that took its place.
 //!
-//! As in the EPP, bytes are replaced: `"model":"TARGET"` by `"model":"CLIENT'S"`, anywhere in plain and in streamed answers.
+//! As in the EPP, bytes are replaced: `"model":"TARGET"` by `"model":"CLIENT'S"`, anywhere in plain and in streamed responses.
 //! Unlike in the EPP, there may be blanks around the colon, the server may spell its name with any escapes of JSON, the name is
-//! found however the answer is cut into chunks, and the client's name is escaped as JSON requires.
+//! found however the response is cut into chunks, and the client's name is escaped as JSON requires.
 
 use memchr::memchr;
 
@@ -11,16 +11,16 @@ use crate::json::{Match, match_literal, quoted};
 /// The key before the colon.
 const KEY: &[u8] = br#""model""#;
 
-/// The longest name that is put back, in bytes: a client's name of megabytes must not be repeated in every event of a stream.
-const LONGEST_NAME: usize = 4096;
+/// Maximum length of a name that is put back, in bytes: a client's name of megabytes must not be repeated in every event of a stream.
+const MAX_NAME_LENGTH: usize = 4096;
 
-/// Puts the client's name back into one answer, chunk by chunk.
+/// Puts the client's name back into one response, chunk by chunk.
 #[derive(Clone, Debug)]
 pub struct Restore {
     target: String,
     /// The client's name, with quotes.
     name: Vec<u8>,
-    place: Place,
+    position: Position,
     /// The end of the last chunk, if it is the beginning of the target's name. Never longer than the longest spelling of that
     /// name.
     held: Vec<u8>,
@@ -28,7 +28,7 @@ pub struct Restore {
 
 /// The part of the pattern that ends before the next byte.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Position {
     /// This many bytes of the key.
     Key(usize),
     /// The key and some blanks.
@@ -37,8 +37,8 @@ enum Place {
     Colon,
 }
 
-impl Place {
-    /// The place behind `byte`, which does not begin the value of the key.
+impl Position {
+    /// The position behind `byte`, which does not begin the value of the key.
     fn after(self, byte: u8) -> Self {
         match (self, byte) {
             (Self::Key(matched), _) if KEY.get(matched) == Some(&byte) => Self::Key(matched + 1),
@@ -55,14 +55,14 @@ impl Place {
 }
 
 impl Restore {
-    /// Replaces `target` by `name` in an answer. `None` if the names are equal, one is empty, or `name` is longer than 4096
+    /// Replaces `target` by `name` in a response. `None` if the names are equal, one is empty, or `name` is longer than 4096
     /// bytes.
     pub fn new(target: &str, name: &str) -> Option<Self> {
         let is_needed = target != name && !target.is_empty() && !name.is_empty();
-        (is_needed && name.len() <= LONGEST_NAME).then(|| Self {
+        (is_needed && name.len() <= MAX_NAME_LENGTH).then(|| Self {
             target: target.to_owned(),
             name: quoted(name),
-            place: Place::Key(0),
+            position: Position::Key(0),
             held: Vec::new(),
         })
     }
@@ -86,34 +86,38 @@ impl Restore {
         let (mut done, mut end) = (0, text.len());
         let mut at = 0;
         while let Some(&byte) = text.get(at) {
-            match (self.place, byte) {
-                (Place::Key(0), _) => {
+            match (self.position, byte) {
+                // Outside of a key, only a quote matters: the bytes before it are skipped at once.
+                (Position::Key(0), _) => {
                     let Some(quote) = text.get(at..).and_then(|rest| memchr(b'"', rest)) else { break };
                     at += quote + 1;
-                    self.place = Place::Key(1);
+                    self.position = Position::Key(1);
                     continue;
                 }
-                (Place::Colon, b'"') => match match_literal(text.get(at..).unwrap_or_default(), &self.target)
-                {
-                    Match::Whole(length) => {
-                        out.extend_from_slice(text.get(done..at).unwrap_or_default());
-                        out.extend_from_slice(&self.name);
-                        at += length;
-                        done = at;
-                        self.place = Place::Key(0);
-                        continue;
+                (Position::Colon, b'"') => {
+                    match match_literal(text.get(at..).unwrap_or_default(), &self.target) {
+                        Match::Whole(length) => {
+                            out.extend_from_slice(text.get(done..at).unwrap_or_default());
+                            out.extend_from_slice(&self.name);
+                            at += length;
+                            done = at;
+                            self.position = Position::Key(0);
+                            continue;
+                        }
+                        // The name may end in the next chunk: until then it is not known whether these bytes are replaced.
+                        Match::Beginning if !is_last => {
+                            end = at;
+                            break;
+                        }
+                        Match::Beginning | Match::None => {}
                     }
-                    Match::Beginning if !is_last => {
-                        end = at;
-                        break;
-                    }
-                    Match::Beginning | Match::None => {}
-                },
+                }
                 _ => {}
             }
-            self.place = self.place.after(byte);
+            self.position = self.position.after(byte);
             at += 1;
         }
+        // Most chunks are passed on as they are, without a copy.
         if !was_holding && done == 0 && end == text.len() {
             return None;
         }

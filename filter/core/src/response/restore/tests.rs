@@ -7,7 +7,7 @@ fn restore() -> Restore {
     Restore::new("llama-canary", "llama").unwrap()
 }
 
-/// The bytes that are sent for each of these chunks of one answer.
+/// The bytes that are sent for each of these chunks of one response.
 fn sent(mut restore: Restore, chunks: &[&[u8]]) -> Vec<Vec<u8>> {
     let last = chunks.len() - 1;
     let send = |(index, &chunk): (usize, &&[u8])| {
@@ -18,7 +18,7 @@ fn sent(mut restore: Restore, chunks: &[&[u8]]) -> Vec<Vec<u8>> {
     sent
 }
 
-/// The same answer by the rule in its simplest form: at every offset, search for the key, a colon among blanks, and a JSON string
+/// The same response by the rule in its simplest form: at every offset, search for the key, a colon among blanks, and a JSON string
 /// that is the target's name.
 fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
     let mut out = Vec::new();

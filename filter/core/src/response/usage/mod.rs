@@ -1,11 +1,11 @@
-//! The token counts in an answer, read while the answer passes through the proxy.
+//! The token counts in a response, read while the response passes through the proxy.
 //!
-//! As in the EPP: `usage` of a plain answer, and of each event of a streamed one, with the names of chat, completions and
+//! As in the EPP: `usage` of a plain response, and of each event of a streamed one, with the names of chat, completions and
 //! responses (`prompt_tokens` or `input_tokens`, `completion_tokens` or `output_tokens`, `cached_tokens` of their details) or of
 //! Anthropic's messages (`cache_read_input_tokens`); in events also the usage of `response` and of `message`. Later numbers that
-//! are not zero replace earlier ones. Unlike in the EPP, usage is found however the answer is cut into chunks.
+//! are not zero replace earlier ones. Unlike in the EPP, usage is found wherever the response is cut into chunks.
 //!
-//! Only usage is kept of an answer, so an answer or a line of it may have any length.
+//! Only usage is kept of a response, so a response or a line of it may have any length.
 
 mod scanner;
 
@@ -20,12 +20,12 @@ use crate::json::{self, Number, Pass, Reader, Str, key, value};
 /// The beginning of a line with data in a stream of events.
 const DATA: &[u8] = b"data:";
 
-/// The token counts of an answer.
+/// The token counts of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens of the request; 0 if the answer has no such number.
+    /// Tokens of the request; 0 if the response has no such number.
     pub input: u64,
-    /// Tokens of the answer; 0 if it has no such number.
+    /// Tokens of the response; 0 if it has no such number.
     pub output: u64,
     /// Tokens of the request that the server took from its prefix cache. In Anthropic's messages, `input` does not include them.
     pub cached: Option<u64>,
@@ -59,11 +59,11 @@ fn mean(time: Duration, tokens: u64) -> Option<Duration> {
     time.checked_div(u32::try_from(tokens).ok()?)
 }
 
-/// Reads the usage of one answer.
+/// Reads the usage of one response.
 #[derive(Clone, Debug)]
 pub struct UsageReader {
     scanner: Scanner,
-    /// `None` for a plain answer, which is one JSON text.
+    /// `None` for a plain response, which is one JSON text.
     line: Option<Line>,
     usage: Usage,
 }
@@ -88,7 +88,7 @@ fn media_type(content_type: &[u8]) -> &[u8] {
 }
 
 impl UsageReader {
-    /// A reader for an answer of this `content-type` and `content-encoding`. `None` if the answer is neither JSON nor a stream of
+    /// A reader for a response of this `content-type` and `content-encoding`. `None` if the response is neither JSON nor a stream of
     /// events, or is compressed.
     pub fn new(content_type: &[u8], content_encoding: Option<&[u8]>) -> Option<Self> {
         let is_plain = content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
@@ -102,32 +102,32 @@ impl UsageReader {
         is_plain.then(|| Self { scanner: Scanner::default(), line, usage: Usage::default() })
     }
 
-    /// Whether the answer is a stream of events.
+    /// Whether the response is a stream of events.
     pub fn is_streamed(&self) -> bool {
         self.line.is_some()
     }
 
-    /// Reads the next chunk of the answer.
-    pub fn piece(&mut self, mut piece: &[u8]) {
+    /// Reads the next chunk of the response.
+    pub fn read_chunk(&mut self, mut chunk: &[u8]) {
         if !self.is_streamed() {
-            return self.scanner.read(piece);
+            return self.scanner.read(chunk);
         }
-        while let Some(line) = memchr(b'\n', piece).and_then(|end| piece.get(..end)) {
-            self.part_of_line(line);
+        while let Some(line) = memchr(b'\n', chunk).and_then(|end| chunk.get(..end)) {
+            self.read_part_of_line(line);
             self.end_text();
             self.line = Some(Line::Begins(0));
-            piece = piece.get(line.len() + 1..).unwrap_or_default();
+            chunk = chunk.get(line.len() + 1..).unwrap_or_default();
         }
-        self.part_of_line(piece);
+        self.read_part_of_line(chunk);
     }
 
-    /// Ends the answer and returns its usage.
+    /// Ends the response and returns its usage.
     pub fn finish(mut self) -> Usage {
         self.end_text();
         self.usage
     }
 
-    fn part_of_line(&mut self, mut part: &[u8]) {
+    fn read_part_of_line(&mut self, mut part: &[u8]) {
         if let Some(Line::Begins(received)) = self.line {
             let missing = DATA.get(received..).unwrap_or_default();
             self.line = Some(if let Some(text) = part.strip_prefix(missing) {
@@ -153,7 +153,7 @@ impl UsageReader {
 }
 
 /// A thousand times the longest context of any model: a larger number is not a number of tokens.
-const MOST_TOKENS: u64 = 1_000_000_000;
+const MAX_TOKENS: u64 = 1_000_000_000;
 
 /// Reads the object. Text that is not JSON has no usage.
 fn read_usage(object: &[u8]) -> Usage {
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> for Tokens {
     fn number(self, number: Number) -> Self::Value {
         let number = number.as_f64();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the range")]
-        (0.0..=MOST_TOKENS as f64).contains(&number).then_some(number as u64)
+        (0.0..=MAX_TOKENS as f64).contains(&number).then_some(number as u64)
     }
 
     fn string(self, text: Str<'a, '_>) -> Self::Value {

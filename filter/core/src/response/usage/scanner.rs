@@ -1,13 +1,13 @@
-//! Finds usage in a JSON text that comes in pieces, and keeps nothing else of it.
+//! Finds usage in a JSON text that comes in chunks, and keeps nothing else of it.
 
 use super::{Usage, read_usage};
 use crate::json::OpenString;
 
 /// A longer `usage` is not read. OpenAI's, with all details, takes 400 bytes.
-const LONGEST_USAGE: usize = 8192;
+const MAX_USAGE_LENGTH: usize = 8192;
 
 /// The longest key that matters.
-const LONGEST_KEY: usize = "response".len();
+const MAX_KEY_LENGTH: usize = "response".len();
 
 /// One JSON text as far as it was received. The text is not validated: for text that is not JSON the result is unspecified.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub(super) struct Scanner {
     depth: usize,
     /// The string that is open.
     string: Option<OpenString>,
-    /// The last string as it is spelled; of a longer one than [`LONGEST_KEY`], the beginning.
+    /// The last string as it is spelled; of a longer one than [`MAX_KEY_LENGTH`], the beginning.
     word: Word,
     /// The key of the value that comes next.
     key: Key,
@@ -30,7 +30,7 @@ pub(super) struct Scanner {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Key {
     Usage,
-    /// Of an object that may have usage: in the last event of a response, the first of a message.
+    /// The key of an object that may have usage: in the last event of a response, the first of a message.
     Inner,
     #[default]
     Other,
@@ -45,7 +45,7 @@ struct UsageText {
 }
 
 impl Scanner {
-    /// Reads the next piece of the text.
+    /// Reads the next chunk of the text.
     pub(super) fn read(&mut self, mut text: &[u8]) {
         while let Some((&byte, rest)) = text.split_first() {
             let (part, after) = if let Some(string) = &mut self.string {
@@ -98,21 +98,21 @@ impl Scanner {
     fn keep(&mut self, bytes: &[u8]) {
         let Some(UsageText { depth, bytes: text }) = &mut self.usage_text else { return };
         // One byte more shows that the text is too long.
-        text.extend(bytes.iter().take((LONGEST_USAGE + 1).saturating_sub(text.len())));
+        text.extend(bytes.iter().take((MAX_USAGE_LENGTH + 1).saturating_sub(text.len())));
         if self.depth > *depth {
             return;
         }
-        if text.len() <= LONGEST_USAGE {
+        if text.len() <= MAX_USAGE_LENGTH {
             self.usage.get_or_insert_default().merge(read_usage(text));
         }
         self.usage_text = None;
     }
 }
 
-/// The beginning of a string: as many bytes as the longest key that matters, and the closing quote.
+/// The beginning of a string, long enough for the longest key that matters and the closing quote.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
-    bytes: [u8; LONGEST_KEY + 1],
+    bytes: [u8; MAX_KEY_LENGTH + 1],
     length: usize,
 }
 

@@ -34,7 +34,7 @@ pub struct ProgramAwareFairness {
     las_half_life_seconds: f64,
 }
 
-/// Least attained service is the only strategy.
+/// The only strategy is the least attained service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Strategy {
@@ -87,7 +87,7 @@ impl ProgramAwareFairness {
         INPUT_TOKEN * input_tokens as f64 + OUTPUT_TOKEN * output_tokens as f64
     }
 
-    /// What is left of a program's service after it was idle for this long.
+    /// The rest of a program's service after it was idle for this time.
     pub(crate) fn decayed(&self, service: f64, idle: Duration) -> f64 {
         let seconds = idle.as_secs_f64();
         let exponent = if self.las_half_life_seconds > 0.0 {

@@ -1,4 +1,4 @@
-//! Usage limit policies: the saturation up to which requests of a priority go on.
+//! Usage limit policies: the saturation up to which requests of a priority are dispatched.
 
 mod priority_holdback_policy;
 mod soft_reflective_ceiling_policy;
@@ -15,7 +15,7 @@ pub use soft_reflective_ceiling_policy::SoftReflectiveCeilingPolicy;
 
 /// Limits the share of the pool that each priority may use.
 pub trait UsageLimitPolicy: Debug + Send + Sync {
-    /// Fills in a ceiling for each of the priorities, which descend: a band goes on while the saturation is below its ceiling.
+    /// Fills in a ceiling for each of the priorities, which descend: a band is served while the saturation is below its ceiling.
     /// Called once for each dispatch cycle, with the same `counter`, which the policy may use.
     fn ceilings(&self, saturation: f64, priorities: &[i32], counter: &mut u64, ceilings: &mut Vec<f64>);
 }

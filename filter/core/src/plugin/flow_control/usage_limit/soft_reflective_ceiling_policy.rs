@@ -1,4 +1,4 @@
-//! `soft-reflective-ceiling-policy`: lower priorities go on in a part of the cycles.
+//! `soft-reflective-ceiling-policy`: lower priorities are dispatched in a part of the cycles.
 
 use std::sync::Arc;
 

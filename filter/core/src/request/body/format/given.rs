@@ -6,9 +6,9 @@ use crate::json::{Number, Reader, Str, element, pass_array};
 use crate::request::body::Fault;
 use crate::request::body::field::Scope;
 use crate::request::body::json_text::JsonText;
-use crate::request::prompt::{BYTES_PER_TOKEN, LEAST_PROMPT, Part, Pieces, Prompt, Text, WHOLE_PROMPTS};
+use crate::request::prompt::{BYTES_PER_TOKEN, MIN_PROMPT, Part, Pieces, Prompt, Text, WHOLE_PROMPTS};
 
-/// The kept ones of `count` token ids.
+/// The first of `count` token ids.
 #[derive(Default)]
 pub(super) struct Ids {
     pub(super) ids: Vec<u32>,
@@ -25,11 +25,11 @@ impl Ids {
     }
 }
 
-/// The client's prompt; never empty.
+/// The prompt that the client sent; never empty.
 pub(super) enum Given<'a> {
     Text(Text<'a>),
     Ids(Ids),
-    /// The kept ones of several prompts, and the tokens of all.
+    /// The kept prompts, and the tokens of all prompts.
     Several {
         parts: Vec<Part<'a>>,
         tokens: u64,
@@ -49,7 +49,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// What to do with the strings of a prompt.
+/// Use of the strings of a prompt.
 pub(super) trait Strings<'a>: Default {
     /// Reads the only string, which is not in an array.
     fn only(text: Str<'a, '_>, scope: &Scope<'_, 'a>) -> Text<'a>;
@@ -113,7 +113,7 @@ impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
     }
 }
 
-/// Several prompts, of which as many are kept as fit in the bound for all.
+/// Several prompts. The first are kept, within the bound for all.
 pub(super) struct Several<'a> {
     parts: Vec<Part<'a>>,
     count: u64,
@@ -132,7 +132,7 @@ impl<'a> Several<'a> {
         self.count += 1;
         self.tokens += tokens;
         if self.room > 0 {
-            self.room = self.room.saturating_sub(part.kept_bytes().min(self.limit).max(LEAST_PROMPT));
+            self.room = self.room.saturating_sub(part.kept_bytes().min(self.limit).max(MIN_PROMPT));
             self.parts.push(part);
         }
     }

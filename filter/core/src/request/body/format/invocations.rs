@@ -8,7 +8,8 @@ use crate::json::{self, Reader, Str, key, pass_array, value};
 use crate::request::body::object::read_parts;
 use crate::request::body::{Body, BodyError, Options, Parser};
 
-/// Reads a body as that of the API which its fields name. One that breaks a rule of this API may be of another: then it has no prompt.
+/// Reads a body as the API that its fields name does. A body that breaks a rule of this API may be of another API: then it has no
+/// prompt.
 #[derive(Default)]
 pub(super) struct Invocations;
 
@@ -29,7 +30,7 @@ impl<'a> Format<'a> for Invocations {
     }
 }
 
-/// The API of a body; of several, that which vLLM tries first.
+/// The API of a body; if the fields of several are there, the API that vLLM tries first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Other,

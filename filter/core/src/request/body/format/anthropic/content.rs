@@ -28,7 +28,7 @@ pub(super) enum Place {
 /// A string, or blocks.
 pub(super) enum Content<'a> {
     Text(Text<'a>),
-    /// The blocks' pieces, and those that come after all of them.
+    /// The pieces of the blocks, and pieces that follow all of them.
     Blocks {
         pieces: Pieces<'a>,
         after: Option<Pieces<'a>>,
@@ -172,7 +172,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The text of a block, of which at least as much is kept as the billing header needs.
+/// The text of a block. The kept part is long enough for the billing header to be recognized.
 fn block_text<'a>(scope: &Scope<'_, 'a>, text: Str<'a, '_>) -> Text<'a> {
     Text::of_string(text, scope.options.keep_bytes.max(BILLING_HEADER.len()))
 }
