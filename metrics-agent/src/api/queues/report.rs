@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use endpoint_picker::flow_control::config::MAX_BANDS;
+use endpoint_picker::flow_control::MAX_BANDS;
 use endpoint_picker::flow_control::{MAX_TENANTS, OTHER_TENANTS};
 use endpoint_picker_wire::report::{Band, FlowControl};
 

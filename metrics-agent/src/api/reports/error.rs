@@ -2,8 +2,8 @@
 
 use core::fmt;
 
+use endpoint_picker::flow_control::MAX_BANDS;
 use endpoint_picker::flow_control::MAX_TENANTS;
-use endpoint_picker::flow_control::config::MAX_BANDS;
 use endpoint_picker::plugin::MAX_FAIRNESS_ID;
 use endpoint_picker_wire::REPORT_FORMAT;
 

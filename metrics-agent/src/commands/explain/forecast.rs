@@ -1,6 +1,6 @@
 //! What a request would meet in the queues of the proxies.
 
-use endpoint_picker::flow_control::config::FALLBACK_PRIORITY;
+use endpoint_picker::flow_control::FALLBACK_PRIORITY;
 
 use crate::api::queues::status::{BandStatus, QueueStatus};
 
