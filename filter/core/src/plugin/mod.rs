@@ -1,8 +1,6 @@
 //! Plugins: the parts that a scheduling profile consists of, under the EPP's type names.
 //!
-//! To add one: a file of its own with the parameters as a struct, its rule, and `impl Plugin` with the [`Roles`] it can play; a
-//! line in [`registry`]; a section in `docs/reference/rules`. A plugin that remembers something from request to request also is a
-//! [`Recorder`] and has a [`PluginState`](crate::state::PluginState) of its own.
+//! How to add one: `docs/design/adding-a-scorer.md`.
 //!
 //! A parameter out of range falls back to its default where the EPP does so, and is refused otherwise.
 
@@ -20,42 +18,22 @@ mod role;
 mod scorer;
 mod session_affinity;
 
-pub use admitter::{Admitter, ProbabilisticAdmitter};
-pub use detector::{ConcurrencyDetector, SaturationDetector, UtilizationDetector};
-pub(crate) use filter::role_label;
-pub use filter::{
-    DecodeFilter, EncodeFilter, Filter, LabelSelector, LabelSelectorFilter, PrefillFilter,
-    PrefixCacheAffinityFilter, SessionAffinityFilter, UtilizationFilter,
-};
-pub use flow_control::arrival::{Arrival, DEFAULT_FLOW, MAX_FAIRNESS_ID};
+pub use admitter::*;
+pub use detector::*;
+pub use filter::*;
+pub use flow_control::arrival::*;
 pub(crate) use flow_control::fairness::Range as FairnessRange;
-pub use flow_control::fairness::{
-    Fairness, GlobalStrictFairnessPolicy, ProgramAwareFairness, RoundRobinFairnessPolicy,
-};
-pub use flow_control::ordering::{
-    EdfOrderingPolicy, FcfsOrderingPolicy, OrderingPolicy, Rank, SloDeadlineOrderingPolicy,
-};
-pub use flow_control::usage_limit::{
-    PriorityHoldbackPolicy, SoftReflectiveCeilingPolicy, StaticUsageLimitPolicy, UsageLimitPolicy,
-};
+pub use flow_control::fairness::*;
+pub use flow_control::ordering::*;
+pub use flow_control::usage_limit::*;
 pub use parameter::deserializer::Parameters;
-pub use parser::{AnthropicParser, OpenaiParser, PassthroughParser, SglanghttpParser, VllmhttpParser};
-pub use picker::{MaxScorePicker, Picker, RandomPicker, WeightedRandomPicker};
-pub use producer::{
-    ApproxPrefixCacheProducer, InflightLoadProducer, PrefixProducer, SessionIdProducer, SessionProducer,
-    TokenProducer,
-};
-pub use profile_handler::{
-    AlwaysDisaggMultimodalDecider, AlwaysDisaggPdDecider, Decider, DisaggProfileHandler,
-    HeaderProfileHandler, PrefixBasedPdDecider, ProfileHandler, Profiles, Schedule, SingleProfileHandler,
-};
+pub use parser::*;
+pub use picker::*;
+pub use producer::*;
+pub use profile_handler::*;
 pub use registry::Instance;
-pub use role::{Need, NeedKind, Plugin, Recorder, ResponseMarker, Roles, Routed, Stage};
-pub use scorer::{
-    ActiveRequestScorer, ContextLengthAware, EndpointAttributeScorer, HeaderLabelAffinityScorer,
-    KvCacheUtilizationScorer, LoadAwareScorer, LoraAffinityScorer, NoHitLruScorer, PrefixCacheScorer,
-    QueueScorer, RunningRequestsSizeScorer, Scorer, SessionAffinityScorer, TokenLoadScorer,
-};
+pub use role::*;
+pub use scorer::*;
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -1,63 +1,6 @@
-//! Plugins as configurations declare them: each type with parameters that change what it does.
+//! Plugins as configurations declare them: each type with parameters that change what it does. Those of scorers are next to their rules.
 
 use serde_json::{Value, json};
-
-pub(crate) fn scorers() -> Vec<Value> {
-    let attribute = |key: &str, by: &str, kind: &str, range: Value| {
-        let algorithm = json!({"type": kind, "normalization": range});
-        let parameters = json!({"attributeKey": key, "producer": by, "algorithm": algorithm});
-        json!({"type": "endpoint-attribute-scorer", "parameters": parameters})
-    };
-    let (extractor, load) = ("core-metrics-extractor", "inflight-load-producer");
-    let (lower, higher) = ("linear_lower_is_better", "linear_higher_is_better");
-    let by_id = |sources: Value, seconds: u32| {
-        json!({"type": "session-affinity-scorer", "parameters": {
-            "strategy": "session_id",
-            "sessionIdConfig": {"sources": sources, "evictionTtlSeconds": seconds},
-        }})
-    };
-    vec![
-        json!({"type": "queue-scorer"}),
-        json!({"type": "queue-scorer"}),
-        json!({"type": "kv-cache-utilization-scorer"}),
-        json!({"type": "kv-cache-utilization-scorer"}),
-        json!({"type": "running-requests-size-scorer"}),
-        json!({"type": "load-aware-scorer"}),
-        json!({"type": "load-aware-scorer", "parameters": {"threshold": 4}}),
-        json!({"type": "load-aware-scorer", "parameters": {"threshold": -1}}),
-        json!({"type": "active-request-scorer"}),
-        json!({"type": "active-request-scorer", "parameters": {"idleThreshold": 1, "maxBusyScore": 0.5}}),
-        json!({"type": "active-request-scorer", "parameters": {"idleThreshold": -3, "maxBusyScore": 7}}),
-        json!({"type": "token-load-scorer"}),
-        json!({"type": "token-load-scorer", "parameters": {"queueThresholdTokens": 900}}),
-        json!({"type": "token-load-scorer", "parameters": {"queueThresholdTokens": 0}}),
-        json!({"type": "prefix-cache-scorer"}),
-        json!({"type": "prefix-cache-scorer", "parameters": {
-            "matchLengthWeight": 0.5, "matchLengthScaleTokens": 300}}),
-        json!({"type": "prefix-cache-scorer", "parameters": {
-            "matchLengthWeight": 1, "prefixMatchInfoProducerName": OWN_PREFIXES}}),
-        json!({"type": "no-hit-lru-scorer"}),
-        json!({"type": "no-hit-lru-scorer", "parameters": {"lruSize": 2}}),
-        json!({"type": "no-hit-lru-scorer", "parameters": {"prefixMatchInfoProducerName": OWN_PREFIXES}}),
-        json!({"type": "lora-affinity-scorer"}),
-        json!({"type": "lora-affinity-scorer", "parameters": {"countTwice": true}}),
-        json!({"type": "lora-affinity-scorer", "parameters": {"unreportedAsEmpty": false}}),
-        json!({"type": "context-length-aware"}),
-        json!({"type": "context-length-aware", "parameters": {"label": "range", "enableFiltering": true}}),
-        json!({"type": "header-label-affinity-scorer", "parameters": {
-            "headerName": "X-Zone", "labelKey": "zone"}}),
-        json!({"type": "session-affinity-scorer"}),
-        json!({"type": "session-affinity-scorer", "parameters": {
-            "encodedEndpointHeaderConfig": {"header": "x-mine"}}}),
-        by_id(json!([]), 0),
-        by_id(json!([{"header": "x-other"}, {"attribute": "SessionIDDataKey", "producer": SESSIONS}]), 8),
-        attribute("WaitingQueueSize", extractor, lower, json!({})),
-        attribute("RunningRequestsSize", extractor, higher, json!({"adaptiveRange": {}})),
-        attribute("KVCacheUsagePercent", extractor, lower, json!({"fixedRange": {"min": 0.2, "max": 0.7}})),
-        attribute("InFlightRequests", load, lower, json!({})),
-        attribute("InFlightTokens", load, higher, json!({"fixedRange": {"min": 0, "max": 500}})),
-    ]
-}
 
 pub(crate) fn filters() -> Vec<Value> {
     let limits = |conditions: Value, fallback: bool| {

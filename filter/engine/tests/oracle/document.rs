@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::catalog::{OWN_PREFIXES, SESSIONS, detectors, filters, pickers, producers, scorers, spoken_of};
+use crate::catalog::{OWN_PREFIXES, SESSIONS, detectors, filters, pickers, producers, spoken_of};
+use crate::rules::scorers::scorers;
 
 /// The profile handler.
 #[derive(Clone, Copy, Debug, PartialEq)]

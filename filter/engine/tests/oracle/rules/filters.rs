@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::admission::utilization;
 use super::cycle::Cycle;
 use super::plan::Plugin;
-use super::scores::range_of;
+use super::scorers::range_of;
 
 pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<usize> {
     let all = candidates.to_vec();

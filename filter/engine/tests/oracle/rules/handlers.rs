@@ -7,7 +7,7 @@ use super::engine::Rejection;
 use super::filters::filter;
 use super::pickers;
 use super::plan::{Plan, Plugin, Profile};
-use super::scores::shares;
+use super::scorers::shares;
 
 /// A profile that ran.
 #[derive(Debug)]

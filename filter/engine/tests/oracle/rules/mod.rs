@@ -9,6 +9,6 @@ mod pickers;
 mod plan;
 mod plugin_state;
 mod prompts;
-mod scores;
+pub(crate) mod scorers;
 
 pub(crate) use engine::{Expected, Oracle, Situation};

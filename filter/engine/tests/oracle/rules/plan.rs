@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::scorers::{BY_PREFIXES, BY_READINGS, scorers};
 use crate::document::neutral_score_after;
 
 #[derive(Clone, Debug)]
@@ -49,19 +50,12 @@ impl Plugin {
     }
 
     pub(super) fn is_scorer(&self) -> bool {
-        self.kind.ends_with("-scorer") || self.kind == "context-length-aware"
+        scorers().iter().any(|scorer| scorer["type"] == self.kind)
     }
 
     /// Whether it scores by readings.
     pub(super) fn goes_by_readings(&self) -> bool {
-        let always = [
-            "queue-scorer",
-            "running-requests-size-scorer",
-            "kv-cache-utilization-scorer",
-            "load-aware-scorer",
-            "lora-affinity-scorer",
-        ];
-        always.contains(&self.kind.as_str())
+        BY_READINGS.contains(&self.kind.as_str())
             || self.kind == "endpoint-attribute-scorer"
                 && self.text("producer", "core-metrics-extractor") == "core-metrics-extractor"
     }
@@ -75,13 +69,8 @@ impl Plugin {
     }
 
     fn reads_prefixes(&self) -> bool {
-        let readers = [
-            "prefix-cache-scorer",
-            "no-hit-lru-scorer",
-            "prefix-cache-affinity-filter",
-            "disagg-profile-handler",
-        ];
-        readers.contains(&self.kind.as_str())
+        let others = ["prefix-cache-affinity-filter", "disagg-profile-handler"];
+        BY_PREFIXES.iter().chain(&others).any(|reader| self.kind == *reader)
     }
 }
 
