@@ -39,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(peer.ledger().own_loads().eq([OWN, Load::default(), Load::default()]));
         let headers = [("x-session-id", "a")].into_iter().collect();
         let request = Request { headers: Headers(&headers), ..Request::default() };
-        let view = peer.ledger().view(&[], now);
+        let view = peer.ledger().input(&[], now);
         let decision = pipeline.decide(&request, &view, now, &mut SplitMix64::new(1));
         assert!(decision.destination().is_some_and(|endpoint| endpoint < 3));
         now += SILENCE;

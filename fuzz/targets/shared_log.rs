@@ -60,7 +60,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let headers = [("x-session-id", "a")].into_iter().collect();
     let request = Request { headers: Headers(&headers), ..Request::default() };
-    let view = ledger.view(&[], Duration::ZERO);
+    let view = ledger.input(&[], Duration::ZERO);
     let decision = pipeline.decide(&request, &view, Duration::from_secs(1), &mut SplitMix64::new(1));
     assert!(decision.destination().is_some_and(|endpoint| endpoint < 3));
     ledger.adopt(pool(&[2, 0]), [&pipeline], AVOID);

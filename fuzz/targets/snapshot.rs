@@ -10,7 +10,7 @@ use endpoint_picker::period::Period;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::input::View;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_wire::decode;
@@ -46,7 +46,7 @@ fuzz_target!(|input: &[u8]| {
             ..Request::default()
         };
         let avoided = [Period::new(NOW, Duration::MAX)];
-        let view = View { avoided: &avoided, ..ledger.ledger().view(pool_view.readings(), NOW) };
+        let view = DecisionInput { avoided: &avoided, ..ledger.ledger().input(pool_view.readings(), NOW) };
         is_sound(&pipeline.decide_without_body(&request, &view, NOW, &mut rng), pool);
         let mut decision = pipeline.decide(&request, &view, NOW, &mut rng);
         is_sound(&decision, pool);

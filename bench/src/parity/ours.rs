@@ -12,7 +12,7 @@ use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::body::{Body, BodyError, request_path};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::{input::View, request};
+use endpoint_picker::{input::DecisionInput, request};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore, LocalLedger, changes_of};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -90,7 +90,7 @@ impl Ours {
         let pool = self.ledger.ledger().pool();
         ensure!(case.servers.len() == pool.endpoints().len(), "every server has a state");
         let readings: Vec<Reading> = case.servers.iter().map(reading).collect();
-        let view: View<'_> = self.ledger.ledger().view(&readings, NOW);
+        let view: DecisionInput<'_> = self.ledger.ledger().input(&readings, NOW);
         let path = (":path", case.request.path.as_str());
         let sent = case.request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let headers = core::iter::once(path).chain(sent).collect();

@@ -10,7 +10,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::Decision;
 use endpoint_picker::decision::shadow::ShadowDecision;
-use endpoint_picker::input::View;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::plugin::registry::{AnyPlugin, read_plugin};
@@ -87,8 +87,8 @@ impl Fixture {
         Body::read(json, Api::Chat, &options).unwrap()
     }
 
-    fn view(&self) -> View<'_> {
-        self.ledger.ledger().view(&self.readings, NOW)
+    fn view(&self) -> DecisionInput<'_> {
+        self.ledger.ledger().input(&self.readings, NOW)
     }
 
     fn decide(&mut self, body: &Body<'_>) -> Decision {

@@ -114,7 +114,7 @@ impl Proxy {
         let body =
             Body::read(json, Api::Completions, &self.pipeline.body_options(Headers::default())).unwrap();
         let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
-        let view = self.peer.ledger().view(&self.readings, self.now);
+        let view = self.peer.ledger().input(&self.readings, self.now);
         let mut rng = SplitMix64::new(self.requests as u64);
         let mut decision = self.pipeline.decide(&request, &view, self.now, &mut rng);
         let changes = changes_of(&mut decision, self.peer.ledger().pool());

@@ -204,7 +204,7 @@ impl<'a> Gateway<'a> {
             ..Request::default()
         };
         let ledger = peer.ledger();
-        let view = ledger.view(&self.readings[agent], self.now);
+        let view = ledger.input(&self.readings[agent], self.now);
         let mut decision = self.pipeline.decide(&wanted, &view, self.now, rng);
         let server = decision.destination().context("a server is picked")?;
         let changes = changes_of(&mut decision, ledger.pool());

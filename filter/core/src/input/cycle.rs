@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::input::View;
+use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
@@ -20,7 +20,7 @@ pub struct Cycle<'a> {
     pub pool: &'a Pool,
     /// The time, on the shell's clock.
     pub now: Duration,
-    pub(crate) view: &'a View<'a>,
+    pub(crate) input: &'a DecisionInput<'a>,
     /// Empty while the agent's readings are too old to be used.
     pub(crate) readings: &'a [Reading],
     pub(crate) prefixes: &'a [Prefix<'a>],
@@ -74,19 +74,19 @@ impl<'a> Cycle<'a> {
     /// The scores of these candidates by the plugin at work, if they were computed before.
     pub(crate) fn known_scores(&self, candidates: &[usize]) -> Option<&'a [f64]> {
         let is_current = !self.readings.is_empty() && self.neutral_score_after.is_none();
-        self.view.precomputed.filter(|_| is_current)?.scores(self.plugin, candidates)
+        self.input.precomputed.filter(|_| is_current)?.scores(self.plugin, candidates)
     }
 
     /// Load in flight at the endpoint, to be compared with a limit.
     pub fn load(&self, endpoint: usize) -> Load {
-        self.view.in_flight.get(endpoint).copied().unwrap_or_default()
+        self.input.in_flight.get(endpoint).copied().unwrap_or_default()
     }
 
     /// Load in flight at the endpoint without what is [deferred](crate::state::deferred_load), to be compared with that of other endpoints.
     /// Whole numbers unless other proxies share their changes.
     pub fn comparable_load(&self, endpoint: usize) -> FractionalLoad {
         let load = FractionalLoad::from(self.load(endpoint));
-        let Some(deferred) = self.view.deferred.get(endpoint) else { return load };
+        let Some(deferred) = self.input.deferred.get(endpoint) else { return load };
         FractionalLoad {
             requests: (load.requests - deferred.requests).max(0.0),
             tokens: (load.tokens - deferred.tokens).max(0.0),
@@ -95,7 +95,7 @@ impl<'a> Cycle<'a> {
 
     /// The state of the plugin at work; `None` if it has none of this type.
     pub fn state<S: PluginState>(&self) -> Option<&'a S> {
-        self.view.states.of(self.plugin)
+        self.input.states.of(self.plugin)
     }
 
     /// A change of the state of the plugin at work, now.

@@ -15,7 +15,7 @@ use crate::state::PluginStates;
 /// The state of a pool at the time of a decision. Slices by endpoint have the pool's order; those missing at the end count
 /// as unknown or idle.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct DecisionInput<'a> {
     /// The endpoints.
     pub pool: &'a Pool,
     /// Each endpoint's newest reading.
@@ -34,7 +34,7 @@ pub struct View<'a> {
     pub precomputed: Option<&'a PrecomputedScores>,
 }
 
-impl View<'_> {
+impl DecisionInput<'_> {
     /// Whether the endpoint failed recently, so that others are preferred.
     pub fn avoids(&self, endpoint: usize, now: Duration) -> bool {
         self.avoided.get(endpoint).is_some_and(|period| period.contains(now))
@@ -80,20 +80,20 @@ pub enum Exclusion {
 }
 
 /// Indices of the endpoints that may be picked, in the pool's order.
-pub(crate) fn candidates(request: &Request<'_>, view: &View<'_>) -> Vec<usize> {
-    let mut candidates = view.precomputed.map_or_else(|| ready(view), |known| known.ready.clone());
+pub(crate) fn candidates(request: &Request<'_>, input: &DecisionInput<'_>) -> Vec<usize> {
+    let mut candidates = input.precomputed.map_or_else(|| ready(input), |known| known.ready.clone());
     if request.subset.is_hint() {
-        candidates.retain(|&endpoint| request.subset.allows(view.pool.endpoint(endpoint)));
+        candidates.retain(|&endpoint| request.subset.allows(input.pool.endpoint(endpoint)));
     }
     candidates
 }
 
 /// Indices of the endpoints that are ready, in the pool's order.
-pub(crate) fn ready(view: &View<'_>) -> Vec<usize> {
-    let endpoints = view.pool.endpoints().len();
+pub(crate) fn ready(input: &DecisionInput<'_>) -> Vec<usize> {
+    let endpoints = input.pool.endpoints().len();
     let mut ready = Vec::with_capacity(endpoints);
     for endpoint in 0..endpoints {
-        if is_ready(view, endpoint) {
+        if is_ready(input, endpoint) {
             ready.push(endpoint);
         }
     }
@@ -101,17 +101,21 @@ pub(crate) fn ready(view: &View<'_>) -> Vec<usize> {
 }
 
 /// Why an endpoint is not a candidate; `None` if it is one.
-pub(crate) fn exclusion(request: &Request<'_>, view: &View<'_>, endpoint: usize) -> Option<Exclusion> {
-    if !is_ready(view, endpoint) {
+pub(crate) fn exclusion(
+    request: &Request<'_>,
+    input: &DecisionInput<'_>,
+    endpoint: usize,
+) -> Option<Exclusion> {
+    if !is_ready(input, endpoint) {
         return Some(Exclusion::NotReady);
     }
-    if !request.subset.allows(view.pool.endpoint(endpoint)) {
+    if !request.subset.allows(input.pool.endpoint(endpoint)) {
         return Some(Exclusion::OutsideSubset);
     }
     None
 }
 
 /// Without a reading, an endpoint counts as ready.
-fn is_ready(view: &View<'_>, endpoint: usize) -> bool {
-    view.readings.get(endpoint).is_none_or(|reading| reading.ready)
+fn is_ready(input: &DecisionInput<'_>, endpoint: usize) -> bool {
+    input.readings.get(endpoint).is_none_or(|reading| reading.ready)
 }

@@ -5,29 +5,29 @@ use core::time::Duration;
 use super::Pipeline;
 use crate::decision::explanation::{EndpointExplanation, Explanation, Score, Verdict};
 use crate::decision::{Decision, ProfileRun};
-use crate::input::View;
+use crate::input::DecisionInput;
 use crate::input::{Exclusion, exclusion};
 use crate::request::Request;
 
 impl Pipeline {
-    /// Explains a decision of this pipeline for this request and view.
+    /// Explains a decision of this pipeline for this request and input.
     pub fn explain(
         &self,
         decision: &Decision,
         request: &Request<'_>,
-        view: &View<'_>,
+        input: &DecisionInput<'_>,
         now: Duration,
     ) -> Explanation {
         // Without a primary run, the last one is the one that failed.
         let run = decision.primary_run().or(decision.runs.last());
-        let verdict = |index| match exclusion(request, view, index) {
+        let verdict = |index| match exclusion(request, input, index) {
             Some(exclusion) => Verdict::Excluded(exclusion),
             None => match run.map_or(Verdict::Candidate, |run| self.verdict(run, index)) {
-                Verdict::Candidate if view.avoids(index, now) => Verdict::Excluded(Exclusion::Avoided),
+                Verdict::Candidate if input.avoids(index, now) => Verdict::Excluded(Exclusion::Avoided),
                 verdict => verdict,
             },
         };
-        let endpoints = view.pool.endpoints().iter().enumerate().map(|(index, endpoint)| {
+        let endpoints = input.pool.endpoints().iter().enumerate().map(|(index, endpoint)| {
             EndpointExplanation { address: endpoint.printed_address().to_owned(), verdict: verdict(index) }
         });
         Explanation {

@@ -1,4 +1,4 @@
-//! From a request and a view of the pool to a decision.
+//! From a request and the state of a pool to a decision.
 //!
 //! A decision is [prepared](Pipeline::prepare) from the request and the readings alone, and has four steps then:
 //! [`admit`](Pipeline::admit), [`look_up`](Pipeline::look_up), [`schedule`](Pipeline::schedule) and [`record`](Pipeline::record). An
@@ -27,7 +27,7 @@ use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun};
 use crate::flow_control;
 use crate::headers::Headers;
-use crate::input::View;
+use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::input::cycle::Cycle;
 use crate::input::load_estimator::LoadEstimator;
@@ -132,11 +132,11 @@ impl Pipeline {
     pub fn decide(
         &self,
         request: &Request<'_>,
-        view: &View<'_>,
+        input: &DecisionInput<'_>,
         now: Duration,
         rng: &mut dyn Rng,
     ) -> Decision {
-        self.decide_prepared(&self.prepare(request, view, now), Acting::Own, view, rng)
+        self.decide_prepared(&self.prepare(request, input, now), Acting::Own, input, rng)
     }
 
     /// Decides for a request with a body that was [prepared](Self::prepare) with the same endpoints and readings. Plugins record where
@@ -145,10 +145,10 @@ impl Pipeline {
         &self,
         prepared: &Prepared<'_>,
         acting: Acting<'_>,
-        view: &View<'_>,
+        input: &DecisionInput<'_>,
         rng: &mut dyn Rng,
     ) -> Decision {
-        let cycle = self.cycle(prepared.request, view, prepared.now);
+        let cycle = self.cycle(prepared.request, input, prepared.now);
         let admission = match (self.admit(&cycle, &prepared.candidates, rng), acting) {
             (Err(rejection), Acting::Own) => return Decision::without_run(Outcome::Reject(rejection)),
             (admission, _) => admission,
@@ -177,12 +177,12 @@ impl Pipeline {
     pub fn decide_without_body(
         &self,
         request: &Request<'_>,
-        view: &View<'_>,
+        input: &DecisionInput<'_>,
         now: Duration,
         rng: &mut dyn Rng,
     ) -> Decision {
-        let mut rest = candidates(request, view);
-        let unavoided = view.unavoided(&rest, now);
+        let mut rest = candidates(request, input);
+        let unavoided = input.unavoided(&rest, now);
         let first = unavoided.as_deref().unwrap_or(&rest);
         let drawn = if first.is_empty() { None } else { first.get(rng.below(first.len())) };
         let Some(&endpoint) = drawn else {
@@ -192,7 +192,7 @@ impl Pipeline {
         if request.subset.is_hint() {
             rest.retain(|&other| other != endpoint);
             shuffle(&mut rest, rng);
-            rest.sort_by_key(|&endpoint| view.avoids(endpoint, now));
+            rest.sort_by_key(|&endpoint| input.avoids(endpoint, now));
             endpoints.extend(rest);
         }
         let response = Load { requests: 1, tokens: 0 };
@@ -212,13 +212,18 @@ impl Pipeline {
     }
 
     /// The decision before anything is looked up.
-    fn cycle<'a>(&'a self, request: &'a Request<'a>, view: &'a View<'a>, now: Duration) -> Cycle<'a> {
+    fn cycle<'a>(
+        &'a self,
+        request: &'a Request<'a>,
+        input: &'a DecisionInput<'a>,
+        now: Duration,
+    ) -> Cycle<'a> {
         Cycle {
             request,
-            pool: view.pool,
+            pool: input.pool,
             now,
-            view,
-            readings: self.usable_readings(view, now),
+            input,
+            readings: self.usable_readings(input, now),
             prefixes: &[],
             sessions: &[],
             load_estimator: &self.load_estimator,
@@ -228,13 +233,13 @@ impl Pipeline {
     }
 
     /// The readings; none if they are too old to be used.
-    fn usable_readings<'a>(&self, view: &View<'a>, now: Duration) -> &'a [Reading] {
-        if self.is_stale(view, now) { &[] } else { view.readings }
+    fn usable_readings<'a>(&self, input: &DecisionInput<'a>, now: Duration) -> &'a [Reading] {
+        if self.is_stale(input, now) { &[] } else { input.readings }
     }
 
     /// Whether the readings are so old that they would mislead.
-    fn is_stale(&self, view: &View<'_>, now: Duration) -> bool {
-        now.saturating_sub(view.readings_arrived) > self.stale_after
+    fn is_stale(&self, input: &DecisionInput<'_>, now: Duration) -> bool {
+        now.saturating_sub(input.readings_arrived) > self.stale_after
     }
 
     /// The profile of a run.
@@ -261,7 +266,7 @@ mod tests {
         is_shared::<Pipeline>();
         is_shared::<Shadow>();
         is_shared::<PluginStates>();
-        is_shared::<View<'_>>();
+        is_shared::<DecisionInput<'_>>();
         is_shared::<Cycle<'_>>();
         is_shared::<Decision>();
     }

@@ -2,20 +2,20 @@
 
 use super::Pipeline;
 use super::profile::write_scores;
-use crate::input::{PrecomputedScores, View, ready};
+use crate::input::{DecisionInput, PrecomputedScores, ready};
 use crate::request::Request;
 
 impl Pipeline {
-    /// Finds the ready endpoints of this view, and scores them by those scorers of the pipelines that need only readings.
+    /// Finds the ready endpoints of this input, and scores them by those scorers of the pipelines that need only readings.
     pub fn precompute<'p>(
-        view: &View<'_>,
+        input: &DecisionInput<'_>,
         pipelines: impl IntoIterator<Item = &'p Self>,
     ) -> PrecomputedScores {
-        let ready = ready(view);
+        let ready = ready(input);
         let mut scores: Vec<(u64, Vec<f64>)> = Vec::new();
         let request = Request::default();
         for pipeline in pipelines {
-            let cycle = pipeline.cycle(&request, view, view.readings_arrived);
+            let cycle = pipeline.cycle(&request, input, input.readings_arrived);
             for (slot, _) in pipeline.profiles.iter().flat_map(|profile| &profile.scorers) {
                 let is_new = scores.iter().all(|(key, _)| *key != slot.key);
                 if is_new && slot.plugin.needs_only_readings() {
@@ -79,7 +79,7 @@ mod tests {
             let avoids = |n| if failed == Some(n) { Period::new(now, Duration::from_secs(1)) } else { Period::default() };
             let avoided: Vec<Period> = (0..readings.len()).map(avoids).collect();
             let states = PluginStates::none();
-            let view = View {
+            let input = DecisionInput {
                 pool: &pool,
                 readings: &readings,
                 readings_arrived: NOW,
@@ -92,10 +92,10 @@ mod tests {
             let addresses = hint.as_ref().map(|hosts| hosts.iter().map(|n| format!("10.0.0.{n}:8000")).collect::<Vec<_>>());
             let subset = addresses.as_ref().map_or(Subset::All, |list| Subset::from_items(list.iter().map(String::as_str)));
             let request = Request { subset, ..Request::default() };
-            let known = Pipeline::precompute(&view, [&pipeline]);
+            let known = Pipeline::precompute(&input, [&pipeline]);
             let decide = |precomputed| {
-                let view = View { precomputed, ..view };
-                let decision = pipeline.decide(&request, &view, now, &mut SplitMix64::new(7));
+                let input = DecisionInput { precomputed, ..input };
+                let decision = pipeline.decide(&request, &input, now, &mut SplitMix64::new(7));
                 (decision.outcome, decision.runs)
             };
             prop_assert_eq!(decide(Some(&known)), decide(None));
@@ -115,7 +115,7 @@ mod tests {
             kv_usage: Some(0.25),
             ..Reading::default()
         });
-        let view = View {
+        let input = DecisionInput {
             pool: &pool,
             readings: &readings,
             readings_arrived: NOW,
@@ -126,7 +126,7 @@ mod tests {
             precomputed: None,
         };
         let pipeline = Pipeline::default();
-        let known = Pipeline::precompute(&view, [&pipeline, &pipeline]);
+        let known = Pipeline::precompute(&input, [&pipeline, &pipeline]);
         let scores: Vec<&[f64]> = known.scores.iter().map(|(_, scores)| &scores[..]).collect();
         assert_eq!(known.ready, [0, 2]);
         assert_eq!(scores, [[0.0, 1.0], [0.75, 0.75]]);

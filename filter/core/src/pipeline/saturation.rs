@@ -4,14 +4,14 @@ use core::time::Duration;
 
 use super::Pipeline;
 use crate::flow_control::{StageSaturation, Stages};
-use crate::input::View;
+use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::request::Request;
 
 impl Pipeline {
-    /// The endpoints that a request may go to, by stage. Of the view, only endpoints and readings count.
-    pub fn endpoints_by_stage(&self, view: &View<'_>) -> Stages {
-        Stages::new(view.pool, candidates(&Request::default(), view))
+    /// The endpoints that a request may go to, by stage. Of the input, only endpoints and readings count.
+    pub fn endpoints_by_stage(&self, input: &DecisionInput<'_>) -> Stages {
+        Stages::new(input.pool, candidates(&Request::default(), input))
     }
 
     /// The saturation of these endpoints, with `pending` requests that go to one of them and are in no load yet. When the agent's
@@ -20,16 +20,16 @@ impl Pipeline {
     pub fn saturation(
         &self,
         stages: &Stages,
-        view: &View<'_>,
+        input: &DecisionInput<'_>,
         pending: u64,
         now: Duration,
     ) -> StageSaturation {
         let detector = &self.detector.plugin;
-        if detector.needs_readings() && self.is_stale(view, now) {
+        if detector.needs_readings() && self.is_stale(input, now) {
             return StageSaturation::NONE;
         }
         let request = Request::default();
-        let cycle = self.cycle(&request, view, now);
+        let cycle = self.cycle(&request, input, now);
         stages.measure(|endpoints| detector.saturation(&cycle, endpoints, pending))
     }
 
@@ -37,14 +37,14 @@ impl Pipeline {
     pub fn saturation_holds_until(
         &self,
         stages: &Stages,
-        view: &View<'_>,
+        input: &DecisionInput<'_>,
         now: Duration,
     ) -> Option<Duration> {
         let request = Request::default();
-        let holds = self.detector.plugin.holds_until(&self.cycle(&request, view, now), stages.all())?;
-        if self.is_stale(view, now) {
+        let holds = self.detector.plugin.holds_until(&self.cycle(&request, input, now), stages.all())?;
+        if self.is_stale(input, now) {
             return Some(Duration::MAX);
         }
-        Some(holds.min(view.readings_arrived.saturating_add(self.stale_after)))
+        Some(holds.min(input.readings_arrived.saturating_add(self.stale_after)))
     }
 }

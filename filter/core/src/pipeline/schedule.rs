@@ -66,13 +66,13 @@ impl Profiles for Runner<'_> {
 impl Pipeline {
     /// Lets the profiles choose. The events of the decision are left out.
     pub(super) fn schedule(&self, cycle: Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Decision {
-        let unavoided = cycle.view.unavoided(candidates, cycle.now);
+        let unavoided = cycle.input.unavoided(candidates, cycle.now);
         let mut runner = Runner { pipeline: self, cycle, candidates, unavoided, rng, runs: Vec::new() };
         let schedule = self.handler.schedule(&mut runner);
         let Runner { runs, rng, .. } = runner;
         let mut decision = Decision {
             runs,
-            is_stale: self.is_stale(cycle.view, cycle.now),
+            is_stale: self.is_stale(cycle.input, cycle.now),
             ..Decision::without_run(Outcome::Route(vec![]))
         };
         let routed = schedule.and_then(|schedule| self.route(schedule, &cycle, rng, &mut decision));
@@ -124,7 +124,7 @@ impl Pipeline {
         let dropped = run.dropped.iter().map(|&(endpoint, _)| endpoint);
         let has_run: Vec<usize> = run.scored.iter().copied().chain(dropped).collect();
         let endpoints = cycle.pool.endpoints().len();
-        let avoided = without(candidates(cycle.request, cycle.view), &has_run, endpoints);
+        let avoided = without(candidates(cycle.request, cycle.input), &has_run, endpoints);
         if !avoided.is_empty() {
             let mut last = self.profile_of(run).run(run.profile, *cycle, avoided, rng);
             last.picked.clear();

@@ -6,7 +6,7 @@ use super::{Pipeline, Prepared, Slot};
 use crate::decision::shadow::{Agreement, OtherPick, ShadowDecision};
 use crate::decision::{Decision, Outcome};
 use crate::few::Few;
-use crate::input::View;
+use crate::input::DecisionInput;
 use crate::plugin::parameter::PREFILL;
 use crate::plugin::{Instance, Stage};
 use crate::request::Request;
@@ -20,7 +20,7 @@ const ENCODE: &str = "encode";
 pub enum Acting<'a> {
     /// The decision that is made.
     Own,
-    /// A decision of another pipeline by the same view.
+    /// A decision of another pipeline by the same input.
     Pipeline(&'a Pipeline, &'a Decision),
     /// The choice of another picker.
     Other(&'a OtherPick),
@@ -54,17 +54,17 @@ impl Shadow {
         &self.0
     }
 
-    /// Decides for a request with a body on which the acting pipeline has decided by the same view.
+    /// Decides for a request with a body on which the acting pipeline has decided by the same input.
     pub fn decide(
         &self,
         (pipeline, decision): (&Pipeline, &Decision),
         request: &Request<'_>,
-        view: &View<'_>,
+        input: &DecisionInput<'_>,
         now: Duration,
         rng: &mut dyn Rng,
     ) -> ShadowDecision {
         let Self(own) = self;
-        own.compare(&own.prepare(request, view, now), Acting::Pipeline(pipeline, decision), view, rng)
+        own.compare(&own.prepare(request, input, now), Acting::Pipeline(pipeline, decision), input, rng)
     }
 }
 
@@ -85,10 +85,10 @@ impl Pipeline {
         &self,
         prepared: &Prepared<'_>,
         acting: Acting<'_>,
-        view: &View<'_>,
+        input: &DecisionInput<'_>,
         rng: &mut dyn Rng,
     ) -> ShadowDecision {
-        let decision = self.decide_prepared(prepared, acting, view, rng);
+        let decision = self.decide_prepared(prepared, acting, input, rng);
         ShadowDecision { agreement: self.agreement(&decision, acting), decision }
     }
 

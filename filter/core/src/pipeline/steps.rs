@@ -6,7 +6,7 @@ use super::{Pipeline, Slot};
 use crate::decision::ProfileRun;
 use crate::decision::rejection::Rejection;
 use crate::few::Few;
-use crate::input::View;
+use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::input::cycle::{Cycle, NO_READING, Prefix, Session};
 use crate::plugin::{PrefixProducer, Routed, Stage};
@@ -51,13 +51,18 @@ impl Lookup<'_> {
 }
 
 impl Pipeline {
-    /// Prepares the decision for a request with a body. Of the view, only endpoints and readings count.
+    /// Prepares the decision for a request with a body. Of the input, only endpoints and readings count.
     ///
     /// This part needs neither loads nor the state of plugins. Where those are locked, it comes before the lock, because hashing a
     /// prompt is a large part of a decision.
-    pub fn prepare<'a>(&self, request: &'a Request<'a>, view: &View<'_>, now: Duration) -> Prepared<'a> {
-        let candidates = candidates(request, view);
-        let readings = self.usable_readings(view, now);
+    pub fn prepare<'a>(
+        &self,
+        request: &'a Request<'a>,
+        input: &DecisionInput<'_>,
+        now: Duration,
+    ) -> Prepared<'a> {
+        let candidates = candidates(request, input);
+        let readings = self.usable_readings(input, now);
         let first = candidates.first().and_then(|&first| readings.get(first)).unwrap_or(&NO_READING);
         let hash = |slot: &Slot<dyn PrefixProducer>| {
             let block_size = slot.plugin.block_size(first);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::parameter::PREFIX_PRODUCER;
 use super::{Filter, InflightLoadProducer, Scorer};
 use crate::headers::Headers;
-use crate::input::View;
+use crate::input::DecisionInput;
 use crate::input::cycle::{Cycle, Prefix, Session};
 use crate::input::load_estimator::LoadEstimator;
 use crate::pool::load::{FractionalLoad, Load};
@@ -80,7 +80,7 @@ impl Fixture {
         let pool = Pool::new("default".to_owned(), endpoints.collect()).unwrap();
         let sessions: Vec<Session<'_>> =
             self.sessions.iter().map(|&(producer, id)| Session { producer, id }).collect();
-        let view = View {
+        let input = DecisionInput {
             pool: &pool,
             readings: &self.readings,
             readings_arrived: self.now,
@@ -94,7 +94,7 @@ impl Fixture {
             request: &self.request,
             pool: &pool,
             now: self.now,
-            view: &view,
+            input: &input,
             readings: &self.readings,
             prefixes: &self.prefixes,
             sessions: &sessions,

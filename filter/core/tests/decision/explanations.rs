@@ -14,7 +14,7 @@ fn a_short_explanation_lists_the_best_first() {
     fixture.readings[2].ready = false;
     let request = Request::default();
     let decision = fixture.decide(&request);
-    let explanation = fixture.pipeline.explain(&decision, &request, &fixture.view(), NOW);
+    let explanation = fixture.pipeline.explain(&decision, &request, &fixture.input(), NOW);
     let text = explanation.within(8_000);
     let order = [".2:8000 queue", "picked 1", ".4:8000 queue", ".1:8000 queue", ".3:8000 not ready"];
     let places: Vec<usize> = order.iter().map(|part| text.find(part).expect(&text)).collect();
@@ -30,7 +30,7 @@ fn a_decision_explains_every_endpoint() {
     fixture.readings[2].ready = false;
     let request = subset(&["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000"]);
     let decision = fixture.decide(&request);
-    let explanation = fixture.pipeline.explain(&decision, &request, &fixture.view(), NOW);
+    let explanation = fixture.pipeline.explain(&decision, &request, &fixture.input(), NOW);
     let verdicts: Vec<&Verdict> = explanation.endpoints.iter().map(|endpoint| &endpoint.verdict).collect();
     assert_eq!(verdicts[2], &Verdict::Excluded(Exclusion::NotReady));
     assert_eq!(verdicts[3], &Verdict::Excluded(Exclusion::OutsideSubset));

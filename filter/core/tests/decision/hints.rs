@@ -39,7 +39,7 @@ fn without_a_body_a_hint_gives_all_of_its_endpoints_in_random_order() {
     let mut first = [0; 4];
     for seed in 0..200 {
         let rng = &mut SplitMix64::new(seed);
-        let decision = fixture.pipeline.decide_without_body(&hint, &fixture.view(), NOW, rng);
+        let decision = fixture.pipeline.decide_without_body(&hint, &fixture.input(), NOW, rng);
         let Outcome::Route(endpoints) = &decision.outcome else { panic!("{decision:?}") };
         assert!(endpoints.len() == 3 && endpoints.ends_with(&[0]), "{endpoints:?}");
         first[endpoints[0]] += 1;

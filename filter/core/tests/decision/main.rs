@@ -12,7 +12,7 @@ use core::time::Duration;
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::decision::rejection::DroppedReason;
 use endpoint_picker::decision::{Decision, Outcome};
-use endpoint_picker::input::View;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
@@ -67,8 +67,8 @@ impl Fixture {
         }
     }
 
-    fn view(&self) -> View<'_> {
-        View {
+    fn input(&self) -> DecisionInput<'_> {
+        DecisionInput {
             pool: &self.pool,
             readings: &self.readings,
             readings_arrived: NOW,
@@ -82,7 +82,7 @@ impl Fixture {
 
     fn decide(&mut self, request: &Request<'_>) -> Decision {
         let mut rng = self.rng.clone();
-        let decision = self.pipeline.decide(request, &self.view(), self.now, &mut rng);
+        let decision = self.pipeline.decide(request, &self.input(), self.now, &mut rng);
         self.rng = rng;
         for change in &decision.changes {
             self.states.apply(change, &self.pool);
@@ -213,7 +213,7 @@ fn without_a_body_any_candidate_may_be_picked() {
     for _ in 0..200 {
         let decision = fixture.pipeline.decide_without_body(
             &Request::default(),
-            &fixture.view(),
+            &fixture.input(),
             NOW,
             &mut fixture.rng.clone(),
         );
@@ -222,6 +222,6 @@ fn without_a_body_any_candidate_may_be_picked() {
     }
     assert!(seen[0] > 50 && seen[1] > 50 && seen[2] == 0, "{seen:?}");
     let nothing =
-        fixture.pipeline.decide_without_body(&subset(&[]), &fixture.view(), NOW, &mut fixture.rng.clone());
+        fixture.pipeline.decide_without_body(&subset(&[]), &fixture.input(), NOW, &mut fixture.rng.clone());
     assert_eq!(rejection(nothing), (503, Some(DroppedReason::NoEndpoints)));
 }

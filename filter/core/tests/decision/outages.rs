@@ -38,7 +38,7 @@ fn a_decision_without_readings_is_marked_as_stale() {
     for (age, is_stale) in [(Duration::from_secs(10), false), (Duration::from_millis(10_001), true)] {
         fixture.now = NOW + age;
         let decision = fixture.decide(&request);
-        let text = fixture.pipeline.explain(&decision, &request, &fixture.view(), NOW).to_string();
+        let text = fixture.pipeline.explain(&decision, &request, &fixture.input(), NOW).to_string();
         assert_eq!(
             (decision.is_stale, text.starts_with("readings are stale; ")),
             (is_stale, is_stale),
@@ -58,7 +58,7 @@ fn an_endpoint_that_failed_a_moment_ago_is_picked_only_when_nothing_else_is_left
     let explanation = {
         let request = Request::default();
         let decision = fixture.decide(&request);
-        fixture.pipeline.explain(&decision, &request, &fixture.view(), NOW)
+        fixture.pipeline.explain(&decision, &request, &fixture.input(), NOW)
     };
     assert_eq!(explanation.endpoints[0].verdict, Verdict::Excluded(Exclusion::Avoided));
     let only = fixture.decide(&subset(&["192.168.1.1:8000"]));

@@ -26,9 +26,9 @@ fn by_utilization() -> Value {
 /// The saturation when the readings have this age.
 fn saturation(fixture: &Fixture, age: Duration) -> StageSaturation {
     let pool = fixture.pool();
-    let view = fixture.view(&pool);
-    let stages = fixture.pipeline.endpoints_by_stage(&view);
-    fixture.pipeline.saturation(&stages, &view, 0, NOW + age)
+    let input = fixture.input(&pool);
+    let stages = fixture.pipeline.endpoints_by_stage(&input);
+    fixture.pipeline.saturation(&stages, &input, 0, NOW + age)
 }
 
 #[test]

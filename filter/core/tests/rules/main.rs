@@ -24,7 +24,7 @@ use core::time::Duration;
 use endpoint_picker::config::{ConfigErrors, FlowControlConfig, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::headers::{HeaderList, Headers};
-use endpoint_picker::input::View;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
@@ -117,8 +117,8 @@ impl Fixture {
         Pool::new("default".to_owned(), endpoints.collect()).unwrap()
     }
 
-    pub(crate) fn view<'a>(&'a self, pool: &'a Pool) -> View<'a> {
-        View {
+    pub(crate) fn input<'a>(&'a self, pool: &'a Pool) -> DecisionInput<'a> {
+        DecisionInput {
             pool,
             readings: &self.readings,
             readings_arrived: NOW,
@@ -132,7 +132,7 @@ impl Fixture {
 
     pub(crate) fn decide(&mut self, request: &Request<'_>, seed: u64) -> Decision {
         let pool = self.pool();
-        let decision = self.pipeline.decide(request, &self.view(&pool), NOW, &mut SplitMix64::new(seed));
+        let decision = self.pipeline.decide(request, &self.input(&pool), NOW, &mut SplitMix64::new(seed));
         for change in &decision.changes {
             self.states.apply(change, &pool);
         }

@@ -23,10 +23,10 @@ fn beside(fixture: &mut Fixture, pick: &OtherPick, prompt: &str, priority: i32) 
     let body = Body::read(&json, Api::Completions, &options).unwrap();
     let request = Request { model: "m", prompt: Some(&body.prompt), priority, ..Request::default() };
     let pool = fixture.pool();
-    let view = fixture.view(&pool);
-    let prepared = fixture.pipeline.prepare(&request, &view, NOW);
+    let input = fixture.input(&pool);
+    let prepared = fixture.pipeline.prepare(&request, &input, NOW);
     let rng = &mut SplitMix64::new(1);
-    let compared = fixture.pipeline.compare(&prepared, Acting::Other(pick), &view, rng);
+    let compared = fixture.pipeline.compare(&prepared, Acting::Other(pick), &input, rng);
     for change in &compared.decision.changes {
         fixture.states.apply(change, &pool);
     }

@@ -43,11 +43,11 @@ impl ShadowFixture {
             ..Request::default()
         };
         let pool = self.fixture.pool();
-        let view = self.fixture.view(&pool);
+        let input = self.fixture.input(&pool);
         self.seed += 1;
-        let acted = self.fixture.pipeline.decide(&request, &view, NOW, &mut SplitMix64::new(self.seed));
+        let acted = self.fixture.pipeline.decide(&request, &input, NOW, &mut SplitMix64::new(self.seed));
         let rng = &mut SplitMix64::new(!self.seed);
-        let shadowed = self.shadow.decide((&self.fixture.pipeline, &acted), &request, &view, NOW, rng);
+        let shadowed = self.shadow.decide((&self.fixture.pipeline, &acted), &request, &input, NOW, rng);
         for change in acted.changes.iter().chain(&shadowed.decision.changes) {
             self.fixture.states.apply(change, &pool);
         }

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::flow_control::Waits;
-use endpoint_picker::input::View;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
@@ -226,8 +226,8 @@ impl Ledger {
     }
 
     /// All that a decision borrows: the ledger, and readings in the pool's order with the time of their arrival.
-    pub fn view<'a>(&'a self, readings: &'a [Reading], readings_arrived: Duration) -> View<'a> {
-        View {
+    pub fn input<'a>(&'a self, readings: &'a [Reading], readings_arrived: Duration) -> DecisionInput<'a> {
+        DecisionInput {
             pool: &self.pool,
             readings,
             readings_arrived,

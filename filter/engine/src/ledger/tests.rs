@@ -46,7 +46,7 @@ fn decide(pipeline: &Pipeline, ledger: &Ledger) -> Decision {
     let body = Body::read(&body, Api::Completions, &options).unwrap();
     let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
     let readings = vec![Reading { ready: true, updated: Some(NOW), ..Reading::default() }; 3];
-    pipeline.decide(&request, &ledger.view(&readings, NOW), NOW, &mut SplitMix64::new(1))
+    pipeline.decide(&request, &ledger.input(&readings, NOW), NOW, &mut SplitMix64::new(1))
 }
 
 fn change(host: u8, kind: ChangeKind) -> Change {

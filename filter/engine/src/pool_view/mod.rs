@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use endpoint_picker::config::ConfigErrors;
 use endpoint_picker::headers::Headers;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::input::PrecomputedScores;
-use endpoint_picker::input::View;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::policy::Policy;
@@ -122,7 +122,7 @@ impl PoolView {
         let readings = snapshot.readings.into_iter();
         let readings: Vec<Reading> =
             readings.map(|reading| wire::reading_into_core(reading, arrived)).collect();
-        let view = View {
+        let view = DecisionInput {
             pool: &topology.pool,
             readings: &readings,
             readings_arrived: arrived,

@@ -46,7 +46,7 @@ impl Capacity {
             return self.saturation;
         }
         let view = self.view.as_ref().filter(|view| Arc::ptr_eq(ledger.pool(), view.pool()))?;
-        let pool = ledger.view(view.readings(), view.arrived());
+        let pool = ledger.input(view.readings(), view.arrived());
         let pipeline = &view.topology().pipeline;
         self.saturation = Some(pipeline.saturation(&self.stages, &pool, pending, now));
         self.holds = pipeline.saturation_holds_until(&self.stages, &pool, now).map(|until| now..=until);

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use endpoint_picker::decision::Decision;
 use endpoint_picker::decision::shadow::{Agreement, OtherPick, ShadowDecision};
-use endpoint_picker::input::View;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Prepared;
 use endpoint_picker::pipeline::shadow::Acting;
@@ -92,9 +92,9 @@ pub(crate) struct PoolDecision {
 
 impl PoolView {
     /// The view without a ledger, for uses of endpoints and readings only.
-    pub(crate) fn without_ledger<'a>(&'a self, avoided: &'a [Period]) -> View<'a> {
+    pub(crate) fn without_ledger<'a>(&'a self, avoided: &'a [Period]) -> DecisionInput<'a> {
         static NO_STATES: PluginStates = PluginStates::none();
-        View {
+        DecisionInput {
             pool: self.pool(),
             readings: self.readings(),
             readings_arrived: self.arrived(),
@@ -128,8 +128,10 @@ impl PoolView {
     ) -> (PoolDecision, Vec<Change>) {
         let Routing { request, explain, now, .. } = *routing;
         let pool = ledger.pool();
-        let view =
-            View { precomputed: Some(self.precomputed()), ..ledger.view(self.readings(), self.arrived()) };
+        let view = DecisionInput {
+            precomputed: Some(self.precomputed()),
+            ..ledger.input(self.readings(), self.arrived())
+        };
         let Topology { pipeline, shadow, .. } = &**self.topology();
         let Draws { acting: rng, shadow: shadow_rng } = draws;
         let other = routing.other.map(|addresses| addresses.endpoints_in(pool));

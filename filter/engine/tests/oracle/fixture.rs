@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::Decision;
 use endpoint_picker::headers::Headers;
-use endpoint_picker::input::View;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Pool;
@@ -133,7 +133,11 @@ impl Fixture {
         self.ledger.apply(changes);
     }
 
-    fn with_request<T>(&self, spec: &RequestSpec, use_it: impl FnOnce(&Request<'_>, &View<'_>) -> T) -> T {
+    fn with_request<T>(
+        &self,
+        spec: &RequestSpec,
+        use_it: impl FnOnce(&Request<'_>, &DecisionInput<'_>) -> T,
+    ) -> T {
         let body = json_body(&spec.prompt);
         let headers = spec.headers.iter().cloned().collect();
         let options = self.pipeline.body_options(Headers(&headers));
@@ -152,8 +156,8 @@ impl Fixture {
         };
         let period = |&avoided: &bool| Period::new(self.now, Duration::from_nanos(avoided.into()));
         let avoided: Vec<Period> = self.avoided.iter().map(period).collect();
-        let view = self.ledger.ledger().view(&self.readings, self.readings_arrived);
-        let view = View { avoided: &avoided, ..view };
+        let view = self.ledger.ledger().input(&self.readings, self.readings_arrived);
+        let view = DecisionInput { avoided: &avoided, ..view };
         use_it(&request, &view)
     }
 }

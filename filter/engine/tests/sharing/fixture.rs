@@ -61,7 +61,7 @@ impl Proxy {
         let readings = vec![Reading { ready: true, updated: Some(now), ..Reading::default() }; 3];
         let ledger = self.peer.ledger();
         let mut decision =
-            self.pipeline.decide(&request, &ledger.view(&readings, now), now, &mut SplitMix64::new(1));
+            self.pipeline.decide(&request, &ledger.input(&readings, now), now, &mut SplitMix64::new(1));
         let destination = decision.destination().unwrap();
         let matched = decision.prompt.matched;
         let changes = changes_of(&mut decision, ledger.pool());

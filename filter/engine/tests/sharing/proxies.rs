@@ -222,7 +222,7 @@ fn changes_of_another_proxys_loads_are_deferred_for_a_while_and_none_is_without_
         now
     };
     let deferred = |proxy: &Proxy| {
-        let view = proxy.peer.ledger().view(&[], START);
+        let view = proxy.peer.ledger().input(&[], START);
         view.deferred.iter().map(|load| load.requests).collect::<Vec<_>>()
     };
     one.peer.apply([change(1, ChangeKind::Started(started(10)))]);

@@ -360,7 +360,7 @@ fn send_prompt<S: SharedData>(replica: &mut Replica<S>, pipeline: &Pipeline) -> 
     let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
     replica.transact(|ledger: &Ledger| {
         let readings = vec![Reading { ready: true, updated: Some(START), ..Reading::default() }; 2];
-        let view = ledger.view(&readings, START);
+        let view = ledger.input(&readings, START);
         let mut decision = pipeline.decide(&request, &view, START, &mut SplitMix64::new(1));
         let changes = changes_of(&mut decision, ledger.pool());
         // The first word of a prompt is the endpoint's capacity.

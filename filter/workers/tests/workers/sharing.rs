@@ -106,7 +106,7 @@ fn every_worker_defers_the_same_of_another_proxys_loads() {
     };
     one.import(|_| of_other(10));
     one.import(|_| of_other(20));
-    let deferred = |worker: &Replica<Memory>| worker.ledger().view(&[], START).deferred.to_vec();
+    let deferred = |worker: &Replica<Memory>| worker.ledger().input(&[], START).deferred.to_vec();
     let before = deferred(&one)[1].requests;
     assert!(before > 5.0, "{before}");
     one.import(|_| vec![Imported::Passed(Duration::from_millis(700))]);

@@ -8,7 +8,7 @@ use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::shadow::ShadowDecision;
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::headers::Headers;
-use endpoint_picker::input::View;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::ModelResolution;
@@ -165,8 +165,8 @@ impl Replay {
         Ok(Decisions { resolution, acting, shadow })
     }
 
-    fn view(&self) -> View<'_> {
-        self.ledger.ledger().view(self.view.readings(), NOW)
+    fn view(&self) -> DecisionInput<'_> {
+        self.ledger.ledger().input(self.view.readings(), NOW)
     }
 }
 

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use endpoint_picker::input::View;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
@@ -198,7 +198,7 @@ impl Gateway {
         let Proxy { peer, memory, rng, .. } = &mut self.proxies[number];
         let ledger = peer.ledger();
         let deferred = memory.deferred(ledger, self.now);
-        let view = View { deferred: &deferred, ..ledger.view(&self.readings, self.now) };
+        let view = DecisionInput { deferred: &deferred, ..ledger.input(&self.readings, self.now) };
         let request = Request { model: "llama", ..Request::default() };
         let server = self.pipeline.decide(&request, &view, self.now, rng).destination().unwrap();
         memory.picked(server, self.now);

@@ -71,7 +71,7 @@ impl Memory {
                 let deferred = others(ledger).zip(&self.average).map(|(others, average)| others - average);
                 deferred.map(requests).collect()
             }
-            Rule::Deferred => ledger.view(&[], now).deferred.to_vec(),
+            Rule::Deferred => ledger.input(&[], now).deferred.to_vec(),
         }
     }
 }

@@ -220,7 +220,7 @@ impl Crowd {
         self.with_body(prompt, |request| {
             // Ties are broken alike.
             let mut rng = SplitMix64::new(self.seed ^ self.tally.requests as u64);
-            let view = ledger.view(&self.readings, self.now);
+            let view = ledger.input(&self.readings, self.now);
             let mut decision = self.pipeline.decide(request, &view, self.now, &mut rng);
             let endpoint = decision.destination().unwrap();
             Choice { endpoint, changes: changes_of(&mut decision, ledger.pool()) }
@@ -230,7 +230,7 @@ impl Crowd {
     /// The blocks of a prompt that each endpoint has by a ledger.
     fn matched(&self, ledger: &Ledger, prompt: &str) -> Vec<u32> {
         let chain = self.with_body(prompt, |request| {
-            let view = self.without_prompts.ledger().view(&self.readings[..1], self.now);
+            let view = self.without_prompts.ledger().input(&self.readings[..1], self.now);
             let decision = self.pipeline.decide(request, &view, self.now, &mut SplitMix64::new(0));
             // The first word is the endpoint's capacity.
             decision.changes.into_iter().next().map(|prompt| prompt.words[1..].to_vec())

@@ -177,7 +177,7 @@ impl Worker<'_> {
         let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
         let readings = vec![Reading { ready: true, updated: Some(now), ..Reading::default() }; 4];
         let reservations = replica.transact(|ledger: &Ledger| {
-            let mut decision = world.pipeline.decide(&request, &ledger.view(&readings, now), now, rng);
+            let mut decision = world.pipeline.decide(&request, &ledger.input(&readings, now), now, rng);
             let mut changes = changes_of(&mut decision, ledger.pool());
             let endpoint = ledger.pool().endpoints()[decision.destination().unwrap()].key();
             // No plugin has this key, so these change no ledger.
@@ -313,7 +313,7 @@ fn chain(pipeline: &Pipeline, number: usize) -> Vec<u64> {
     let body = Body::read(&body, Api::Completions, &options).unwrap();
     let request = Request { model: "llama", prompt: Some(&body.prompt), ..Request::default() };
     let readings = [Reading { ready: true, updated: Some(AVOID), ..Reading::default() }];
-    let view = ledger.view(&readings, AVOID);
+    let view = ledger.input(&readings, AVOID);
     let mut decision = pipeline.decide(&request, &view, AVOID, &mut SplitMix64::new(1));
     let changes = changes_of(&mut decision, ledger.pool());
     let prompt = changes.into_iter().find_map(|change| match change {
