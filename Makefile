@@ -6,7 +6,7 @@
 CARGO        ?= cargo
 target_dir   := $(or $(CARGO_TARGET_DIR),target)
 # Always the same packages together, so that cargo builds their shared dependencies once.
-test_packages := endpoint-picker-model-server endpoint-picker-harness endpoint-picker-e2e endpoint-picker-kube endpoint-picker-bench
+test_packages := endpoint-picker-model-server endpoint-picker-harness endpoint-picker-simulation endpoint-picker-e2e endpoint-picker-kube endpoint-picker-bench
 programs     := -p metrics-agent $(addprefix -p ,$(test_packages))
 # The form of the filter that is run, tested and measured.
 FILTER       ?= wasm

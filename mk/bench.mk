@@ -20,26 +20,30 @@ bench: tools wasm native ## Measure what the picker costs: proxies in turns, dec
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench cost $(if $(WRITE),--write) $(B)
 
+# The studies are a workspace of their own, with the packages of the other lock file.
+studies       = cp Cargo.lock studies/Cargo.lock && $(CARGO) $(1) --manifest-path studies/Cargo.toml
+study         = $(target_dir)/release/studies $(1) $(if $(QUICK),--quick) $(if $(WRITE),--write)
+
+.PHONY: build-studies
+build-studies:
+	$(CARGO) build --release -p metrics-agent
+	$(call studies,build) --target-dir $(target_dir) --release
+
+.PHONY: check-studies
+check-studies: ## Check that the studies compile: format and clippy
+	$(call studies,fmt --check)
+	$(call studies,clippy) --target-dir $(target_dir) --all-targets -- -D warnings
+
 .PHONY: bench-epp
-bench-epp: tools wasm native ## Compare with the EPP and with round robin, 30 minutes (QUICK=1: 5; ONLY=cost: a part; WRITE=1 into docs)
+bench-epp: tools wasm native build-studies ## Compare with the EPP and with round robin, 25 minutes (QUICK=1: 5; ONLY=cost: a part; WRITE=1 into docs)
 	@tools/setup/debian wrk
-	@$(if $(filter flow-control,$(ONLY)),tools/kube/setup,:)
-	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
-	@epp=$$(tools/setup/epp) && EPP=$$epp $(target_dir)/release/bench epp $(if $(QUICK),--quick) $(addprefix --only ,$(ONLY)) $(if $(WRITE),--write)
+	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,epp) $(addprefix --only ,$(ONLY))
 
 .PHONY: bench-proxies
-bench-proxies: tools native ## Compare proxies that share with one, with such that do not and with the EPP, 33 minutes (QUICK=1: 10; ONLY=choices: a part; WRITE=1 into docs)
-	@tools/setup/debian wrk redis-server
-	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
-	@$(if $(filter-out choices,$(ONLY)),,epp=$$(tools/setup/epp) && EPP=$$epp) $(target_dir)/release/bench proxies $(if $(QUICK),--quick) \
-		$(addprefix --only ,$(ONLY)) $(if $(WRITE),--write) $(B)
-
-.PHONY: bench-intervals
-bench-intervals: tools wasm ## Compare scrape intervals of 50 to 500 ms and round robin, without an EPP (QUICK=1: shorter)
-	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
-	@$(target_dir)/release/bench epp --only intervals $(if $(QUICK),--quick)
+bench-proxies: tools native build-studies ## Compare sharing proxies with a single one, with non-sharing ones and with the EPP, 20 minutes (QUICK=1: 4; WRITE=1 into docs)
+	@tools/setup/debian redis-server
+	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,proxies)
 
 .PHONY: bench-choosing
-bench-choosing: tools native ## Compare the configurations of examples/choosing, 11 minutes (QUICK=1: 2; WRITE=1 into docs/reference/configurations.md)
-	$(CARGO) build --release $(programs) --bin metrics-agent --bin bench
-	@$(target_dir)/release/bench epp --only choosing $(if $(QUICK),--quick) $(if $(WRITE),--write)
+bench-choosing: tools native build-studies ## Compare the configurations of examples/choosing, 11 minutes (QUICK=1: 2; WRITE=1 into docs/reference/configurations.md)
+	@$(call study,choosing)

@@ -5,10 +5,9 @@ filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
 filter       := target/endpoint_picker.wasm
 native_built := $(target_dir)/native/libendpoint_picker_native.so
 native       := target/libendpoint_picker.so
-# Variants for tests and benches: with a request that traps its VM or panics, and one whose workers share nothing.
+# Variants for tests, with a request that traps its VM or panics.
 trapping     := target/endpoint_picker_trap.wasm
 panicking    := target/libendpoint_picker_trap.so
-alone        := target/endpoint_picker_alone.wasm
 # Another file under the name: an Envoy that runs keeps the one that it has mapped.
 place_native  = cmp -s $(native_built) $(1) || { cp $(native_built) $(1).new && mv $(1).new $(1); }
 
@@ -39,11 +38,6 @@ native-trap: ## Build the native module with a request that panics, for tests
 wasm-trap: tools ## Build the filter with a request that traps it, for tests
 	$(CARGO) build -p endpoint-picker-wasm --features trap --target wasm32-wasip1 --profile wasm
 	@cmp -s $(filter_built) $(trapping) || cp $(filter_built) $(trapping)
-
-.PHONY: wasm-alone
-wasm-alone: tools ## Build the filter whose workers share nothing, to measure what sharing costs
-	$(CARGO) build -p endpoint-picker-wasm --features alone --target wasm32-wasip1 --profile wasm
-	@cmp -s $(filter_built) $(alone) || cp $(filter_built) $(alone)
 
 .PHONY: gen
 gen: ## Generate the Rust code of the agent-to-filter schema

@@ -9,7 +9,7 @@ test: test-tools test-unit test-independent ## Run all tests but those of test-k
 test-unit: test-tools tools ## Run the tests that need no Envoy
 	$(CARGO) test --workspace $(addprefix --exclude ,metrics-agent $(test_packages))
 	$(CARGO) test -p endpoint-picker-native --features loom --lib -- interleavings
-	$(CARGO) test $(programs) --lib --test agent --test manifests --test parity
+	$(CARGO) test $(programs) --lib --test agent --test manifests --test parity --test simulation
 
 .PHONY: test-e2e
 test-e2e: test-tools build $(FILTER)-trap ## Run the end-to-end tests in a real Envoy (FILTER=native; some of them: T=name)

@@ -1,7 +1,7 @@
 //! The order of measurements: one at a time, and another one first in each round.
 
 /// The items of one round. What is measured first may find the machine in another state than what follows.
-pub(crate) fn in_turns<T: Copy>(items: &[T], round: u32) -> impl Iterator<Item = T> + use<'_, T> {
+pub fn in_turns<T: Copy>(items: &[T], round: u32) -> impl Iterator<Item = T> + use<'_, T> {
     items.iter().copied().cycle().skip(round as usize % items.len().max(1)).take(items.len())
 }
 

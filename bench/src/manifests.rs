@@ -5,15 +5,16 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// The configuration of a pool, and the objects beside it.
+/// The configuration of a pool, and other objects.
 #[derive(Clone, Debug)]
-pub(crate) struct Manifests {
+pub struct Manifests {
     config: Value,
     others: Vec<Value>,
 }
 
 impl Manifests {
-    pub(crate) fn read(path: &Path) -> Result<Self> {
+    /// Reads a file with an `EndpointPickerConfig` and other objects.
+    pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
         let mut others: Vec<Value> =
             serde_saphyr::from_multiple(&text).with_context(|| format!("parse {}", path.display()))?;
@@ -23,7 +24,7 @@ impl Manifests {
     }
 
     /// The place of the endpoints in it: a file.
-    pub(crate) fn with_endpoints(mut self, endpoints: &Path) -> Result<Self> {
+    pub fn with_endpoints(mut self, endpoints: &Path) -> Result<Self> {
         let discovery =
             json!({"name": "endpoints", "type": "file-discovery", "parameters": {"path": endpoints}});
         self.config["plugins"].as_array_mut().context("plugins")?.push(discovery);
@@ -31,19 +32,14 @@ impl Manifests {
         Ok(self)
     }
 
-    /// The objects beside the configuration.
-    pub(crate) fn others(&self) -> &[Value] {
-        &self.others
-    }
-
     /// Writes all documents, as the agent reads them. JSON is YAML too.
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+    pub fn write(&self, path: &Path) -> Result<()> {
         let all = std::iter::once(&self.config).chain(&self.others);
         write(path, &all.map(Value::to_string).collect::<Vec<_>>().join("\n---\n"))
     }
 
     /// Writes the configuration only, as the EPP reads it.
-    pub(crate) fn write_config(&self, path: &Path) -> Result<()> {
+    pub fn write_config(&self, path: &Path) -> Result<()> {
         write(path, &self.config.to_string())
     }
 }

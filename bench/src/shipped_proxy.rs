@@ -14,11 +14,11 @@ use std::time::Duration;
 
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 /// The copy of the picker's header in metadata, which only our filter needs.
-pub(crate) const COPY: &str = "destination-metadata";
+pub const COPY: &str = "destination-metadata";
 const ROUTED: &str = r#"routed{pool="default"}"#;
 
 /// The shipped configuration without an access log, which would cost all proxies the same and hide the difference.
-pub(crate) fn config(filter: Filter, folder: &Path, agent_port: u16) -> Result<Config> {
+pub fn config(filter: Filter, folder: &Path, agent_port: u16) -> Result<Config> {
     let mut config =
         Config::shipped("envoy.yaml", filter, Places { port: 0, admin_port: 0, agent_port, folder })?;
     config.remove_access_log()?;
@@ -26,7 +26,7 @@ pub(crate) fn config(filter: Filter, folder: &Path, agent_port: u16) -> Result<C
 }
 
 /// The shipped proxy with the EPP in place of our filter. The EPP writes the metadata itself.
-pub(crate) fn with_epp(folder: &Path, port: u16) -> Result<Config> {
+pub fn with_epp(folder: &Path, port: u16) -> Result<Config> {
     let mut config = config(Filter::Wasm, folder, 1)?;
     let filters = http_filters(&mut config)?;
     filters.retain(|filter| filter["name"] != COPY);
@@ -37,13 +37,13 @@ pub(crate) fn with_epp(folder: &Path, port: u16) -> Result<Config> {
 }
 
 /// The HTTP filters of its listener.
-pub(crate) fn http_filters(config: &mut Config) -> Result<&mut Vec<Value>> {
+pub fn http_filters(config: &mut Config) -> Result<&mut Vec<Value>> {
     let filters = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
     config.document().pointer_mut(filters).and_then(|filters| filters.as_array_mut()).context("HTTP filters")
 }
 
 /// Waits until the picker has routed a request.
-pub(crate) async fn wait_until_picking(envoy: &Envoy) -> Result<()> {
+pub async fn wait_until_picking(envoy: &Envoy) -> Result<()> {
     let client = client::http1();
     let url = format!("http://{}/v1/chat/completions", envoy.listener());
     let picking = within(READY_DEADLINE, async || {
@@ -55,7 +55,7 @@ pub(crate) async fn wait_until_picking(envoy: &Envoy) -> Result<()> {
 }
 
 /// Waits until eight new connections for each worker are served.
-pub(crate) async fn wait_until_serving(envoy: &Envoy, workers: u32) -> Result<()> {
+pub async fn wait_until_serving(envoy: &Envoy, workers: u32) -> Result<()> {
     let client = client::http1();
     let url = format!("http://{}/v1/chat/completions", envoy.listener());
     let serving = within(READY_DEADLINE, async || {

@@ -2,9 +2,7 @@
 
 mod chaos;
 mod cost;
-mod epp;
 mod parity;
-mod proxies;
 mod soak;
 
 use clap::{Parser, Subcommand};
@@ -20,8 +18,6 @@ struct Options {
 #[derive(Debug, Subcommand)]
 enum Command {
     Cost(cost::Flags),
-    Epp(epp::Flags),
-    Proxies(proxies::Flags),
     Chaos(chaos::Flags),
     Soak(soak::Flags),
     Parity(parity::Flags),
@@ -31,8 +27,6 @@ enum Command {
 pub async fn run() -> ExitCode {
     let result = match Options::parse().command {
         Command::Cost(flags) => cost::run(flags).await,
-        Command::Epp(flags) => epp::run(flags).await,
-        Command::Proxies(flags) => proxies::run(flags).await,
         Command::Chaos(flags) => chaos::run(flags).await,
         Command::Soak(flags) => soak::run(flags).await,
         Command::Parity(flags) => parity::run(&flags).await,

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 /// Name of the EPP's cluster.
-pub(crate) const CLUSTER: &str = "epp";
+pub const CLUSTER: &str = "epp";
 
 /// The filter as the EPP recommends it without Kubernetes, with the metadata that carries the subset hint and the choice.
-pub(crate) fn filter() -> Value {
+pub fn filter() -> Value {
     json!({
         "name": "envoy.filters.http.ext_proc",
         "typed_config": {
@@ -30,7 +30,7 @@ pub(crate) fn filter() -> Value {
 }
 
 /// The cluster of an EPP that listens on this port.
-pub(crate) fn cluster(port: u16) -> Value {
+pub fn cluster(port: u16) -> Value {
     let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
     json!({
         "name": CLUSTER,

@@ -15,29 +15,20 @@ use tokio::net::TcpStream;
 pub const VERSION: &str = "v0.10.0";
 
 /// How the EPP's scrapes call themselves: it leaves that to Go.
-pub(crate) const USER_AGENT: &str = "Go-http-client";
+pub const USER_AGENT: &str = "Go-http-client";
 
 const READY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Where the EPP reads its pool.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum PoolSource<'a> {
-    /// A file of endpoints that its configuration names. Then it reads no objectives.
-    File,
-    /// The objects of an API server.
-    Kubernetes { kubeconfig: &'a Path, namespace: &'a str, pool: &'a str },
-}
-
 /// A running EPP; it ends when dropped.
 #[derive(Debug)]
-pub(crate) struct Epp {
+pub struct Epp {
     process: Process,
     port: u16,
     metrics: u16,
 }
 
 /// The EPP's binary: this path, or this name in one of the folders of `PATH`.
-pub(crate) fn binary(name: &Path) -> Result<PathBuf> {
+pub fn binary(name: &Path) -> Result<PathBuf> {
     let folders = env::var_os("PATH").unwrap_or_default();
     let found = if name.components().count() > 1 {
         Some(name.to_owned()).filter(|path| path.is_file())
@@ -55,23 +46,11 @@ pub(crate) fn binary(name: &Path) -> Result<PathBuf> {
 
 impl Epp {
     /// Starts it with a configuration, and with these further flags.
-    pub(crate) async fn start(
-        binary: &Path,
-        config: &Path,
-        folder: &Path,
-        source: PoolSource<'_>,
-        more: &[&str],
-    ) -> Result<Self> {
+    pub async fn start(binary: &Path, config: &Path, folder: &Path, more: &[&str]) -> Result<Self> {
         let [port, health, metrics] = free_ports()?;
         let mut command = Command::new(binary);
         command.arg("--config-file").arg(config);
-        match source {
-            PoolSource::File => command.args(["--pool-name=parity", "--pool-namespace=default"]),
-            PoolSource::Kubernetes { kubeconfig, namespace, pool } => command
-                .env("KUBECONFIG", kubeconfig)
-                .arg(format!("--pool-name={pool}"))
-                .arg(format!("--pool-namespace={namespace}")),
-        };
+        command.args(["--pool-name=parity", "--pool-namespace=default"]);
         command.arg(format!("--grpc-port={port}"));
         command.arg(format!("--grpc-health-port={health}"));
         command.arg(format!("--metrics-port={metrics}"));
@@ -105,23 +84,23 @@ impl Epp {
     }
 
     /// Where its `ext_proc` service listens.
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Its metrics in Prometheus' format.
-    pub(crate) async fn metrics(&self) -> Result<String> {
+    pub async fn metrics(&self) -> Result<String> {
         let url = format!("http://{}:{}/metrics", Ipv4Addr::LOCALHOST, self.metrics);
         Ok(client::http1().get(url).send().await?.error_for_status()?.text().await?)
     }
 
     /// The id of its process.
-    pub(crate) fn process_id(&self) -> u32 {
+    pub fn process_id(&self) -> u32 {
         self.process.id()
     }
 
     /// An error when it has ended.
-    pub(crate) fn check_running(&mut self) -> Result<()> {
+    pub fn check_running(&mut self) -> Result<()> {
         self.process.check_running()
     }
 }

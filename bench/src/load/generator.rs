@@ -1,14 +1,14 @@
-//! The load generator: requests at times that do not depend on the answers.
+//! The load generator: requests at times that do not depend on the responses.
 
 use super::request::{FailureKind, RequestSpec};
 use std::time::Instant;
 use tokio::task::JoinSet;
 
-/// Requests in flight at once. Above it the generator waits for an answer, which shows as a lower rate.
+/// Requests in flight at once. Above it the generator waits for a response, which shows as a lower rate.
 const MOST_IN_FLIGHT: usize = 2000;
 
 /// The requests of a load, each at its time.
-pub(crate) trait Arrivals {
+pub trait Arrivals {
     /// Identifies a request in the record.
     type Tag: Send + 'static;
 
@@ -16,9 +16,9 @@ pub(crate) trait Arrivals {
     fn next(&mut self) -> impl Future<Output = Option<(Self::Tag, RequestSpec)>> + Send;
 }
 
-/// Sends every request in a task of its own, and passes the result of each to `record`: the moment of the first byte of an
-/// answer that came whole. Returns when all have ended.
-pub(crate) async fn send_all<A: Arrivals>(
+/// Sends every request in a task of its own, and passes the result of each to `record`: the moment of the first byte of a
+/// complete response. Returns when all have ended.
+pub async fn send_all<A: Arrivals>(
     mut arrivals: A,
     record: impl Fn(A::Tag, Result<Instant, FailureKind>) + Clone + Send + 'static,
 ) {

@@ -1,6 +1,6 @@
 //! Requests of every kind that clients send: the mix of `make chaos` and `make soak`.
 
-use super::request::{AnswerKind, Elsewhere, RequestSpec};
+use super::request::{Elsewhere, RequestSpec, ResponseKind};
 use super::senders::Sender;
 use bytes::Bytes;
 use endpoint_picker::rng::{Rng, SplitMix64};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The header that identifies a request to the servers.
 pub(crate) const ID: &str = "x-test-id";
-/// No client waits longer for a whole answer.
+/// No client waits longer for a complete response.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// More than the mebibyte of a body that the picker waits for.
@@ -37,7 +37,7 @@ pub(crate) struct RequestMix {
 pub(crate) struct MixedProxy {
     /// Without a path.
     pub(crate) url: String,
-    /// While it is, requests to it that get no answer are sent to another proxy.
+    /// While it is, requests to it that get no response are sent to another proxy.
     pub(crate) is_killed: Arc<AtomicBool>,
 }
 
@@ -73,7 +73,7 @@ impl RequestMix {
         let client = &self.clients[rng.below(self.clients.len())];
         let proxy = rng.below(self.proxies.len());
         let sender = self.senders.map(|draw| draw(rng));
-        let (body, answer) = self.draw_body(id, rng);
+        let (body, response) = self.draw_body(id, rng);
         let to = |proxy: &MixedProxy| {
             let builder = body.request(client, &proxy.url).header(ID, id);
             let headers = sender.iter().flat_map(|sender| sender.headers());
@@ -83,13 +83,13 @@ impl RequestMix {
         let elsewhere = others.take(self.proxies.len() - 1).next();
         let elsewhere =
             elsewhere.map(|other| Elsewhere { builder: to(other), is_killed: Arc::clone(&first.is_killed) });
-        RequestSpec { builder: to(first), elsewhere, answer, deadline: DEADLINE }
+        RequestSpec { builder: to(first), elsewhere, response, deadline: DEADLINE }
     }
 
-    fn draw_body(&self, id: u64, rng: &mut SplitMix64) -> (MixedBody, AnswerKind) {
+    fn draw_body(&self, id: u64, rng: &mut SplitMix64) -> (MixedBody, ResponseKind) {
         let kind = rng.below(40);
         if kind == 0 {
-            return (MixedBody::Models, AnswerKind::Models);
+            return (MixedBody::Models, ResponseKind::Models);
         }
         let is_streamed = kind < 12;
         // Half belong to a conversation that some server has cached, half are new to all.
@@ -99,8 +99,8 @@ impl RequestMix {
         let prompt = format!("{} And {id}?", sentence.repeat(bytes / sentence.len()));
         let mut body = client::chat(&prompt);
         body["stream"] = json!(is_streamed);
-        let answer = if is_streamed { AnswerKind::Stream } else { AnswerKind::Completion };
-        (if kind == 39 { MixedBody::Slow(body) } else { MixedBody::Whole(body) }, answer)
+        let response = if is_streamed { ResponseKind::Stream } else { ResponseKind::Completion };
+        (if kind == 39 { MixedBody::Slow(body) } else { MixedBody::Whole(body) }, response)
     }
 }
 

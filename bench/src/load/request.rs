@@ -1,4 +1,4 @@
-//! One request of a load, and how its answer is checked.
+//! One request of a load, and the check of its response.
 
 use endpoint_picker_model_server::SERVED_BY;
 use reqwest::{RequestBuilder, Response, StatusCode};
@@ -12,25 +12,29 @@ use std::time::{Duration, Instant};
 /// The header with the reason why the picker answered a request itself.
 const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
-/// A request, the answer that it should get, and how long that may take.
-pub(crate) struct RequestSpec {
-    pub(crate) builder: RequestBuilder,
-    /// Where it is sent again when its proxy was killed before an answer began, as by a load balancer in front of the proxies.
-    pub(crate) elsewhere: Option<Elsewhere>,
-    pub(crate) answer: AnswerKind,
-    pub(crate) deadline: Duration,
+/// A request, and the response that it should get.
+pub struct RequestSpec {
+    /// The request.
+    pub builder: RequestBuilder,
+    /// Where it is sent again when its proxy was killed before a response began, as by a load balancer in front of the proxies.
+    pub elsewhere: Option<Elsewhere>,
+    /// The kind of response that it should get.
+    pub response: ResponseKind,
+    /// Time limit of the whole response.
+    pub deadline: Duration,
 }
 
 /// The same request to another proxy.
-pub(crate) struct Elsewhere {
-    pub(crate) builder: RequestBuilder,
+pub struct Elsewhere {
+    /// The request.
+    pub builder: RequestBuilder,
     /// Whether the first proxy is killed.
-    pub(crate) is_killed: Arc<AtomicBool>,
+    pub is_killed: Arc<AtomicBool>,
 }
 
-/// How a whole answer looks.
+/// Form of a complete response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum AnswerKind {
+pub enum ResponseKind {
     /// One JSON object with `choices`.
     Completion,
     /// Server-sent events that end with `[DONE]`.
@@ -41,29 +45,45 @@ pub(crate) enum AnswerKind {
 
 /// Why a request was not served, as the client saw it.
 #[derive(Clone, Debug)]
-pub(crate) enum FailureKind {
-    /// Another status than 200. Without a server it is Envoy's. `dropped` is the picker's reason, if it names one.
-    Status { status: u16, server: Option<String>, dropped: Option<String>, text: String },
-    /// The answer began and broke off.
-    CutOff { server: Option<String>, proxy: Option<SocketAddr>, reason: String },
-    /// There was no answer.
-    NoAnswer(String),
-    /// The answer was not there within this time.
+pub enum FailureKind {
+    /// Another status than 200.
+    Status {
+        /// The status.
+        status: u16,
+        /// The server that sent it; `None`: Envoy.
+        server: Option<String>,
+        /// The picker's reason, if it names one.
+        dropped: Option<String>,
+        /// The body.
+        text: String,
+    },
+    /// The response broke off.
+    CutOff {
+        /// The server that sent it; `None`: Envoy.
+        server: Option<String>,
+        /// The proxy's address.
+        proxy: Option<SocketAddr>,
+        /// The client's error.
+        reason: String,
+    },
+    /// No response began.
+    NoResponse(String),
+    /// The response was not complete within this time.
     Timeout(Duration),
-    /// The answer has another form than the one that was requested.
+    /// The response has another form than the one that was requested.
     Malformed(String),
 }
 
 impl RequestSpec {
-    /// Sends it and checks the whole answer; returns the moment at which the first byte of its body came.
-    pub(crate) async fn send(self) -> Result<Instant, FailureKind> {
-        let Self { builder, elsewhere, answer, deadline } = self;
+    /// Sends it and checks the whole response. Returns the time of the first byte of its body.
+    pub async fn send(self) -> Result<Instant, FailureKind> {
+        let Self { builder, elsewhere, response, deadline } = self;
         let exchange = async {
-            match (attempt(builder, answer).await, elsewhere) {
-                (Err(FailureKind::NoAnswer(_)), Some(Elsewhere { builder, is_killed }))
+            match (attempt(builder, response).await, elsewhere) {
+                (Err(FailureKind::NoResponse(_)), Some(Elsewhere { builder, is_killed }))
                     if is_killed.load(Ordering::Relaxed) =>
                 {
-                    attempt(builder, answer).await
+                    attempt(builder, response).await
                 }
                 (result, _) => result,
             }
@@ -73,8 +93,8 @@ impl RequestSpec {
 }
 
 /// Sends a request once.
-async fn attempt(builder: RequestBuilder, answer: AnswerKind) -> Result<Instant, FailureKind> {
-    let mut response = builder.send().await.map_err(|error| FailureKind::NoAnswer(format!("{error:?}")))?;
+async fn attempt(builder: RequestBuilder, kind: ResponseKind) -> Result<Instant, FailureKind> {
+    let mut response = builder.send().await.map_err(|error| FailureKind::NoResponse(format!("{error:?}")))?;
     let (status, proxy) = (response.status(), response.remote_addr());
     let server = header(&response, SERVED_BY);
     let (mut first_byte, mut body) = (None, Vec::new());
@@ -94,14 +114,15 @@ async fn attempt(builder: RequestBuilder, answer: AnswerKind) -> Result<Instant,
         return Err(FailureKind::Status { status: status.as_u16(), server, dropped, text });
     }
     first_byte
-        .filter(|_| answer.is_whole(&body))
+        .filter(|_| kind.is_whole(&body))
         .ok_or_else(|| FailureKind::Malformed(String::from_utf8_lossy(&body).into_owned()))
 }
 
-impl AnswerKind {
+impl ResponseKind {
     fn is_whole(self, body: &[u8]) -> bool {
-        let has_list =
-            |field: &str| serde_json::from_slice::<Value>(body).is_ok_and(|answer| answer[field].is_array());
+        let has_list = |field: &str| {
+            serde_json::from_slice::<Value>(body).is_ok_and(|response| response[field].is_array())
+        };
         match self {
             Self::Completion => has_list("choices"),
             Self::Stream => body.ends_with(b"data: [DONE]\n\n"),
@@ -116,11 +137,11 @@ impl fmt::Display for FailureKind {
         match self {
             Self::Status { status, server, text, .. } => write!(f, "{status} from {}: {text}", by(server)),
             Self::CutOff { server, reason, .. } => {
-                write!(f, "the answer of {} broke off: {reason}", by(server))
+                write!(f, "the response of {} broke off: {reason}", by(server))
             }
-            Self::NoAnswer(reason) => write!(f, "no answer: {reason}"),
-            Self::Timeout(deadline) => write!(f, "no whole answer within {deadline:?}"),
-            Self::Malformed(text) => write!(f, "malformed answer: {text}"),
+            Self::NoResponse(reason) => write!(f, "no response: {reason}"),
+            Self::Timeout(deadline) => write!(f, "no complete response within {deadline:?}"),
+            Self::Malformed(text) => write!(f, "malformed response: {text}"),
         }
     }
 }

@@ -10,39 +10,49 @@ use std::time::Duration;
 
 /// When requests are sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum WrkLoad {
-    /// Each of this many connections sends its next request as soon as it has its answer.
-    Saturating { connections: u32 },
-    /// This many requests a second at independent moments, as long as answers take far less than [`PAUSE`].
-    Steady { per_second: u32 },
+pub enum WrkLoad {
+    /// Each connection sends its next request as soon as it has a response.
+    Saturating {
+        /// Number of connections.
+        connections: u32,
+    },
+    /// Requests come at independent times, if responses take far less than [`PAUSE`].
+    Steady {
+        /// Requests per second.
+        per_second: u32,
+    },
 }
 
 /// Mean pause of a connection between its requests under steady load, in milliseconds.
 const PAUSE: u32 = 100;
 
-/// An answer that takes longer has failed.
+/// A response that takes longer has failed.
 const TIMEOUT: &str = "10s";
 
 /// The figures of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Figures {
-    pub(crate) requests: u64,
-    /// Requests among them without a good answer.
-    pub(crate) failed: u64,
-    pub(crate) took: Duration,
-    pub(crate) p50: Duration,
-    pub(crate) p99: Duration,
+pub struct Figures {
+    /// Requests sent.
+    pub requests: u64,
+    /// Requests among them without a good response.
+    pub failed: u64,
+    /// Time of the run.
+    pub took: Duration,
+    /// Median latency.
+    pub p50: Duration,
+    /// 99th percentile of the latency.
+    pub p99: Duration,
 }
 
 impl Figures {
     /// Requests per second.
-    pub(crate) fn rate(&self) -> f64 {
+    pub fn rate(&self) -> f64 {
         self.requests as f64 / self.took.as_secs_f64()
     }
 }
 
 /// The version of the `wrk` on PATH.
-pub(crate) fn version() -> Result<String> {
+pub fn version() -> Result<String> {
     // It prints its version and then complains that it was given no URL.
     let output = Command::new("wrk").arg("--version").output();
     let output = match output {
@@ -59,7 +69,7 @@ pub(crate) fn version() -> Result<String> {
 
 /// Puts a proxy under load. `bodies` has one request body in each line; `destinations`, where given, one value of the
 /// destination header in each line.
-pub(crate) fn run(
+pub fn run(
     proxy: SocketAddr,
     load: WrkLoad,
     lasting: Duration,

@@ -152,7 +152,7 @@ impl Setup {
     }
 
     /// Writes the document for both pickers, with the place of their endpoints in it.
-    pub(crate) fn write_config(&self, path: &Path, endpoints: &Path) -> Result<()> {
+    pub fn write_config(&self, path: &Path, endpoints: &Path) -> Result<()> {
         Manifests::read(&self.path())?.with_endpoints(endpoints)?.write_config(path)
     }
 
@@ -162,7 +162,7 @@ impl Setup {
 }
 
 /// Where configurations are.
-pub(crate) fn configs() -> PathBuf {
+pub fn configs() -> PathBuf {
     folder().join("configs")
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Writes a part of this file, between two comments with the part's name. A part that the file has is replaced, a new one follows the others.
-pub(crate) fn write(path: &Path, part: &str, text: &str) -> Result<()> {
+pub fn write(path: &Path, part: &str, text: &str) -> Result<()> {
     let before = if path.exists() {
         fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?
     } else {

@@ -1,13 +1,13 @@
 //! Figures that are shown and compared.
 
 /// Three digits that matter.
-pub(crate) fn rounded(figure: f64) -> String {
+pub fn rounded(figure: f64) -> String {
     let decimals = [100.0, 10.0, 1.0].iter().position(|&least| figure.abs() >= least).unwrap_or(3);
     format!("{figure:.decimals$}")
 }
 
 /// The median; 0 of nothing.
-pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_unstable_by(f64::total_cmp);
     let (low, high) = (figures.len().saturating_sub(1) / 2, figures.len() / 2);
     figures.get(low).zip(figures.get(high)).map_or(0.0, |(low, high)| f64::midpoint(*low, *high))

@@ -11,7 +11,7 @@ use std::thread::available_parallelism;
 
 /// The machine and the versions.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     date: String,
     processors: String,
     memory: String,
@@ -23,7 +23,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Reads them from this machine. `more` are versions of further programs that the run needs.
-    pub(crate) fn read(more: Vec<String>) -> Result<Self> {
+    pub fn read(more: Vec<String>) -> Result<Self> {
         let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
         let field = |text: &str, name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -65,13 +65,13 @@ fn envoy_version() -> Result<String> {
 }
 
 /// The load average of the last minute; above the number of processors, something has to wait.
-pub(crate) fn load_average() -> Result<String> {
+pub fn load_average() -> Result<String> {
     let text = fs::read_to_string("/proc/loadavg")?;
     Ok(text.split(' ').next().unwrap_or_default().to_owned())
 }
 
 /// The EPP with its version. Go wrote it into the binary, unless it was built from a checkout.
-pub(crate) fn epp_version(epp: &Path) -> String {
+pub fn epp_version(epp: &Path) -> String {
     let output = Command::new("go").args(["version", "-m"]).arg(epp).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let built_with = text.lines().next().and_then(|line| line.rsplit_once(": ")).map(|(_, go)| go.trim());

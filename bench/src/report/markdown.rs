@@ -3,7 +3,7 @@
 use std::fmt::{Result, Write};
 
 /// Writes a table; every row has as many cells as the head.
-pub(crate) fn table<R: AsRef<[String]>>(
+pub fn table<R: AsRef<[String]>>(
     out: &mut impl Write,
     head: &[impl AsRef<str>],
     rows: impl IntoIterator<Item = R>,
@@ -18,6 +18,6 @@ pub(crate) fn table<R: AsRef<[String]>>(
 }
 
 /// Whether an aim was met.
-pub(crate) fn met(is_met: bool) -> &'static str {
+pub fn met(is_met: bool) -> &'static str {
     if is_met { "met" } else { "**missed**" }
 }

@@ -1,14 +1,13 @@
 //! Tables for the terminal and for documents, and where their figures were measured.
 
-pub(crate) mod chart;
-pub(crate) mod document;
+pub mod document;
 mod figures;
 mod machine;
-pub(crate) mod markdown;
+pub mod markdown;
 mod own_figures;
 mod progress;
 
-pub(crate) use figures::{median, rounded};
-pub(crate) use machine::{Machine, epp_version, load_average};
+pub use figures::{median, rounded};
+pub use machine::{Machine, epp_version, load_average};
 pub(crate) use own_figures::{OwnFigure, OwnFigureTable};
-pub(crate) use progress::Progress;
+pub use progress::Progress;

@@ -3,5 +3,5 @@
 mod request;
 mod server;
 
-pub(crate) use request::PACED;
-pub(crate) use server::Upstreams;
+pub use request::PACED;
+pub use server::Upstreams;

@@ -14,7 +14,7 @@ pub(super) enum RequestKind {
 /// In a body: the answer is to be streamed.
 const STREAM: &[u8] = br#""stream":true"#;
 /// In a body besides: its chunks come one at a time, as from a model that takes time for each.
-pub(crate) const PACED: &str = "one at a time";
+pub const PACED: &str = "one at a time";
 /// Both are among the last bytes of a body; the others are not searched.
 const TAIL: usize = 64;
 /// Whether a body's end contains this.

@@ -27,7 +27,7 @@ const METRICS: &str = include_str!("../../../metrics-agent/benches/short.prom");
 
 /// Model servers on ports of their own, in one thread; they end when dropped.
 #[derive(Debug)]
-pub(crate) struct Upstreams {
+pub struct Upstreams {
     addresses: Vec<SocketAddr>,
     answers: Arc<Answers>,
     _stop: DropGuard,
@@ -35,7 +35,7 @@ pub(crate) struct Upstreams {
 
 impl Upstreams {
     /// Starts this many.
-    pub(crate) async fn start(count: usize) -> Result<Self> {
+    pub async fn start(count: usize) -> Result<Self> {
         let mut listeners = Vec::new();
         for _ in 0..count {
             listeners.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?.into_std()?);
@@ -64,22 +64,22 @@ impl Upstreams {
     }
 
     /// Where they listen.
-    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+    pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
     /// Serves this text as `/metrics` from now on; `None` for the few lines that a picker reads.
-    pub(crate) fn set_metrics_text(&self, text: Option<&str>) {
+    pub fn set_metrics_text(&self, text: Option<&str>) {
         *self.answers.metrics() = metrics(text.unwrap_or(METRICS));
     }
 
     /// How many chunks were written one at a time.
-    pub(crate) fn paced_chunks(&self) -> u64 {
+    pub fn paced_chunks(&self) -> u64 {
         self.answers.paced_chunks.load(Ordering::Relaxed)
     }
 
     /// How often `/metrics` was read.
-    pub(crate) fn scrapes(&self) -> u64 {
+    pub fn scrapes(&self) -> u64 {
         self.answers.scrapes.load(Ordering::Relaxed)
     }
 }

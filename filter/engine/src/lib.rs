@@ -21,4 +21,6 @@ pub mod pool_view;
 pub mod proxy;
 pub mod queue;
 pub mod sharing;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod worker_pool;

@@ -136,10 +136,6 @@ impl SharedLog {
     }
 
     fn fetch_tail<S: SharedData>(&mut self, data: &S) -> Result<(), S::Error> {
-        if cfg!(feature = "alone") {
-            self.tail.resize(HEADER, 0);
-            return Ok(());
-        }
         let Versioned { bytes: tail, version } = data.get(&self.key)?;
         let older = (self.tail_chunk(), self.tail.len());
         (self.tail, self.version) = (tail, version);
@@ -158,12 +154,6 @@ impl SharedLog {
 
     /// Appends the pending entries, unless the tail has changed since it was read. Unless it succeeds, it changes nothing here.
     fn append<S: SharedData>(&mut self, data: &S) -> Result<bool, S::Error> {
-        if cfg!(feature = "alone") {
-            self.tail.truncate(HEADER);
-            self.tail.append(&mut self.pending);
-            self.read = 0;
-            return Ok(true);
-        }
         // A swap without a version would succeed whatever the tail has become.
         let Some(version) = self.version else { return Ok(false) };
         if self.tail.len() > CHUNK {

@@ -6,7 +6,7 @@ mod answer;
 use super::case::{Answer, Case, Request};
 use super::listeners;
 use super::setup::Setup;
-use crate::epp::{Epp, PoolSource, USER_AGENT, ext_proc};
+use crate::epp::{Epp, USER_AGENT, ext_proc};
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::config::EDS_FOLDER;
 use endpoint_picker_harness::eventually::within;
@@ -75,7 +75,7 @@ impl LiveStack {
 
         let config = dir.path().join("config.yaml");
         setup.write_config(&config, &endpoints)?;
-        let epp = Epp::start(binary, &config, dir.path(), PoolSource::File, &["--emit-endpoint-scores"]);
+        let epp = Epp::start(binary, &config, dir.path(), &["--emit-endpoint-scores"]);
         let agent = agent::start(setup, dir.path(), &config, &endpoints);
         let (epp, agent) = tokio::join!(epp, agent);
         let (epp, agent) = (epp?, agent?);

@@ -88,7 +88,7 @@ impl FaultLog {
                     return Some(Unservable::ProxyDied);
                 }
                 // An Envoy that another has replaced ends what is left after some seconds.
-                (Fault::ServerHangs, FailureKind::Timeout(_) | FailureKind::NoAnswer(_))
+                (Fault::ServerHangs, FailureKind::Timeout(_) | FailureKind::NoResponse(_))
                     if self.received.get(address).is_some_and(|ids| ids.contains(&failure.id)) =>
                 {
                     return Some(Unservable::NeverAnswered);

@@ -16,7 +16,7 @@ const HALF_LIFE: Duration = Duration::from_millis(700);
 const AGE: f64 = 0.04 / 0.7;
 
 /// Requests by which the load of an endpoint changes unread with which half of a change is deferred. The simulation in
-/// `filter/engine/tests/sharing/herds` has few herds with it where much changes, and current loads where little does.
+/// `tests/simulation/tests/simulation/herds` has few herds with it where much changes, and current loads where little does.
 const HALF_DEFERRED: f64 = 0.05;
 
 /// Fewer requests and tokens are nothing.

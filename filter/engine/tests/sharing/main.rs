@@ -5,14 +5,8 @@
 
 mod exchanges;
 mod fixture;
-#[cfg(not(target_family = "wasm"))]
-mod herds;
 mod proxies;
-#[cfg(not(target_family = "wasm"))]
-mod queues;
 mod shuffled;
-#[cfg(not(target_family = "wasm"))]
-mod simulation;
 
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner};

@@ -1,0 +1,71 @@
+//! A variant that runs, and its figures.
+
+use anyhow::Result;
+use endpoint_picker_bench::epp::Epp;
+use endpoint_picker_harness::program::process_tree::cpu_time;
+use endpoint_picker_harness::program::{Agent, Envoy};
+use endpoint_picker_harness::run_dir::RunDir;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A proxy and its picker; they end when dropped.
+#[derive(Debug)]
+pub(crate) struct RunningVariant {
+    // In the order of their end.
+    pub(super) envoy: Envoy,
+    pub(super) picker: Option<Picker>,
+    pub(super) _dir: RunDir,
+}
+
+/// The process of a picker.
+#[derive(Debug)]
+pub(super) enum Picker {
+    Agent(Agent),
+    Epp(Epp),
+}
+
+/// Processor time of Envoy and of the picker's process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cpu {
+    pub(crate) envoy: Duration,
+    pub(crate) picker: Duration,
+}
+
+impl RunningVariant {
+    /// Where clients connect.
+    pub(crate) fn listener(&self) -> SocketAddr {
+        self.envoy.listener()
+    }
+
+    pub(crate) fn cpu(&self) -> Result<Cpu> {
+        let picker = match &self.picker {
+            None => Duration::ZERO,
+            Some(Picker::Agent(agent)) => cpu_time(agent.process_id())?,
+            Some(Picker::Epp(epp)) => cpu_time(epp.process_id())?,
+        };
+        Ok(Cpu { envoy: cpu_time(self.envoy.process_id())?, picker })
+    }
+
+    /// An error when one of its processes has ended.
+    pub(crate) fn check_running(&mut self) -> Result<()> {
+        match &mut self.picker {
+            Some(Picker::Agent(agent)) => agent.check_running()?,
+            Some(Picker::Epp(epp)) => epp.check_running()?,
+            None => {}
+        }
+        self.envoy.check_running()
+    }
+}
+
+impl Cpu {
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            envoy: self.envoy.saturating_sub(before.envoy),
+            picker: self.picker.saturating_sub(before.picker),
+        }
+    }
+
+    pub(crate) fn total(self) -> Duration {
+        self.envoy + self.picker
+    }
+}

@@ -1,0 +1,105 @@
+//! Model servers.
+
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker_model_server::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, ServiceTimes};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Server with a batch and a prefix cache, as the model server has them. `T` is the client of a request.
+#[derive(Debug)]
+pub struct BatchServer<T> {
+    batch: Batch<T>,
+    times: ServiceTimes,
+    is_working: bool,
+}
+
+impl<T> BatchServer<T> {
+    /// An idle server with an empty cache.
+    pub fn new(times: ServiceTimes) -> Self {
+        Self { batch: Batch::new(times), times, is_working: false }
+    }
+
+    /// Takes a request. Returns the time of the step that begins with it, if the server was idle.
+    pub fn add(&mut self, request: BatchRequest, client: T) -> Option<Duration> {
+        self.batch.add(request, client);
+        if self.is_working { None } else { self.begin_step() }
+    }
+
+    fn begin_step(&mut self) -> Option<Duration> {
+        let step = self.batch.begin_step();
+        self.is_working = step.is_some();
+        step
+    }
+
+    /// Ends a step. `report` gets each client, the number of tokens that its response has now, and whether these are all. Returns the time of
+    /// the next step, if there is one.
+    pub fn end_step(&mut self, mut report: impl FnMut(&mut T, u64, bool)) -> Option<Duration> {
+        self.batch.end_step(|client, made, is_all| {
+            report(client, made, is_all);
+            true
+        });
+        self.begin_step()
+    }
+
+    /// Prompt tokens that it has looked up and found.
+    pub fn prefix_cache(&self) -> PrefixCacheCounts {
+        self.batch.prefix_cache()
+    }
+
+    /// The reading of a scrape.
+    pub fn reading(&self, now: Duration) -> Reading {
+        Reading {
+            ready: true,
+            updated: Some(now),
+            waiting: Some(self.batch.waiting() as u64),
+            running: Some(self.batch.running() as u64),
+            kv_usage: Some(self.batch.cache_usage().min(1.0)),
+            block_size: Some(BLOCK_TOKENS),
+            num_blocks: Some(self.times.kv_blocks),
+            ..Reading::default()
+        }
+    }
+}
+
+/// Servers that work on [`PLACES`](Self::PLACES) requests at a time, for a time that the simulation determines.
+#[derive(Debug)]
+pub struct PlaceServers<T> {
+    working: Vec<usize>,
+    waiting: Vec<VecDeque<T>>,
+}
+
+impl<T> PlaceServers<T> {
+    /// Requests that a server works on at a time. With this number it is busy.
+    pub const PLACES: usize = 4;
+
+    /// Idle servers.
+    pub fn new(number: usize) -> Self {
+        Self { working: vec![0; number], waiting: (0..number).map(|_| VecDeque::new()).collect() }
+    }
+
+    fn is_busy(&self, server: usize) -> bool {
+        self.working[server] == Self::PLACES
+    }
+
+    /// Whether a request for a server would wait, while another has a free place.
+    pub fn would_be_herded(&self, server: usize) -> bool {
+        self.is_busy(server) && (0..self.working.len()).any(|other| !self.is_busy(other))
+    }
+
+    /// Takes a request. Returns it if the server begins with it.
+    pub fn add(&mut self, server: usize, request: T) -> Option<T> {
+        if self.is_busy(server) {
+            self.waiting[server].push_back(request);
+            return None;
+        }
+        self.working[server] += 1;
+        Some(request)
+    }
+
+    /// Ends a request. Returns the request that the server begins with.
+    pub fn end(&mut self, server: usize) -> Option<T> {
+        let next = self.waiting[server].pop_front();
+        self.working[server] -= usize::from(next.is_none());
+        next
+    }
+}
