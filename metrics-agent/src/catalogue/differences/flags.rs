@@ -125,7 +125,7 @@ pub const EPP_FLAGS: &[EppFlag] = &[
     flag(
         "tls-cipher-suites",
         Counterpart::Missing,
-        "those of TLS 1.3, and the ones of TLS 1.2 with forward secrecy",
+        "the suites of TLS 1.3, and of TLS 1.2 with forward secrecy",
     ),
     flag("tls-min-version", Counterpart::Missing, "TLS 1.2"),
     flag("tracing", Counterpart::Elsewhere, "Envoy's own tracing, with the pick as a tag"),
