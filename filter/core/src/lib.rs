@@ -12,7 +12,6 @@
 
 pub mod config;
 pub mod decision;
-pub mod few;
 pub mod flow_control;
 pub mod headers;
 pub mod input;
@@ -26,6 +25,9 @@ pub mod request;
 pub mod response;
 pub mod rng;
 pub mod state;
+
+/// A list that nearly always has one item, which then takes no allocation.
+pub type Few<T> = smallvec::SmallVec<[T; 1]>;
 
 #[cfg(test)]
 pub(crate) use marks::test;

@@ -32,11 +32,11 @@ impl Pipeline {
         let is_empty = config.plugins.is_empty() && config.profiles.is_empty();
         let config = if is_empty { with_defaults(config) } else { config };
         let mut plugins = Plugins::new(config.plugins);
-        let profiles =
+        let configured =
             if config.profiles.is_empty() { vec![plugins.profile_of_all()] } else { config.profiles };
-        let handler = plugins.handler(&profiles);
+        let handler = plugins.handler(&configured);
         let parsers = plugins.parsers(&config.parsers);
-        let profiles = plugins.profiles(&profiles);
+        let profiles = plugins.profiles(&configured);
         let detector = plugins.detector(config.saturation_detector.as_deref());
         let lag = detector.as_ref().map(|detector| detector.plugin.lag()).unwrap_or_default();
         let flow_control = config.flow_control.and_then(|config| plugins.flow_control(&config, lag));

@@ -53,7 +53,7 @@ impl Plugins {
         let limited = |limit: u64| (limit > 0).then_some(limit);
         let ending = |ttl: Duration| (!ttl.is_zero()).then_some(ttl);
         let (_, usage_limit) = usage_limit?;
-        let config = Config {
+        let rules = Config {
             max_bytes: limited(config.max_bytes),
             max_requests: limited(config.max_requests),
             request_ttl: ending(request_ttl),
@@ -64,7 +64,7 @@ impl Plugins {
             usage_limit,
             eviction: config.enable_eviction.then_some(Eviction { grace: lag }),
         };
-        Some(config.with_priorities([]))
+        Some(rules.with_priorities([]))
     }
 
     fn band(&mut self, band: &PriorityBand, at: &str) -> Option<BandConfig> {
@@ -81,10 +81,10 @@ impl Plugins {
                 roles.fairness.clone()
             });
         let ((_, ordering), (fairness_name, fairness)) = ordering.zip(fairness)?;
-        let or = |limit: u64, default| if limit > 0 { limit } else { default };
+        let limit_or = |limit: u64, default| if limit > 0 { limit } else { default };
         Some(BandConfig {
-            max_bytes: or(band.max_bytes, DEFAULT_MAX_BYTES),
-            max_requests: or(band.max_requests, DEFAULT_MAX_REQUESTS),
+            max_bytes: limit_or(band.max_bytes, DEFAULT_MAX_BYTES),
+            max_requests: limit_or(band.max_requests, DEFAULT_MAX_REQUESTS),
             ordering,
             fairness_name,
             fairness,

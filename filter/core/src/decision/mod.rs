@@ -6,8 +6,8 @@ pub mod shadow;
 
 use core::net::SocketAddr;
 
+use crate::Few;
 use crate::decision::rejection::Rejection;
-use crate::few::Few;
 use crate::pool::load::Reservation;
 use crate::request::subset::Subset;
 use crate::rng::Rng;

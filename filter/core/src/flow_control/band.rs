@@ -18,7 +18,7 @@ pub(super) struct Band {
     pub(super) priority: i32,
     pub(super) config: BandConfig,
     /// Flow by flow, and each in the order of its policy.
-    queue: BTreeSet<(Place, Slot)>,
+    queue: BTreeSet<(Position, Slot)>,
     flows: Flows,
     bytes: u64,
     /// Maximum wait while the pool has endpoints; `MAX`: unlimited.
@@ -28,9 +28,9 @@ pub(super) struct Band {
     ends: [Waits; Outcome::ALL.len()],
 }
 
-/// A request's place in its band.
+/// A request's position in its band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Position {
     flow: u32,
     rank: (Nanos, Nanos),
     sequence: u64,
@@ -71,7 +71,7 @@ impl Band {
     }
 
     pub(super) fn insert(&mut self, waiting: &Waiting, slot: Slot) {
-        self.queue.insert((self.place(waiting), slot));
+        self.queue.insert((self.position(waiting), slot));
         self.bytes = self.bytes.saturating_add(waiting.bytes);
         if self.head(waiting.flow) == Some(slot) {
             self.flows.set_head(waiting.flow, waiting.enqueued);
@@ -87,7 +87,7 @@ impl Band {
         programs: &mut [Programs],
         now: Nanos,
     ) {
-        self.queue.remove(&(self.place(waiting), slot));
+        self.queue.remove(&(self.position(waiting), slot));
         self.bytes = self.bytes.saturating_sub(waiting.bytes);
         match self.head(waiting.flow).and_then(|head| list.get(head)) {
             Some(head) => self.flows.set_head(waiting.flow, head.enqueued),
@@ -131,18 +131,18 @@ impl Band {
         }
     }
 
-    fn place(&self, waiting: &Waiting) -> Place {
-        let expires = waiting.enqueued.saturating_add(self.ttl).min(waiting.deadline);
-        let expires = (expires != Nanos::MAX).then(|| expires.get());
+    fn position(&self, waiting: &Waiting) -> Position {
+        let end = waiting.enqueued.saturating_add(self.ttl).min(waiting.deadline);
+        let expires = (end != Nanos::MAX).then(|| end.get());
         let rank = self
             .config
             .ordering
             .rank(&waiting.arrival(self.flow_id(waiting.flow).map_or(DEFAULT_FLOW, |id| id)), expires);
-        Place { flow: waiting.flow, rank: (rank.time.into(), rank.tie.into()), sequence: waiting.sequence }
+        Position { flow: waiting.flow, rank: (rank.time.into(), rank.tie.into()), sequence: waiting.sequence }
     }
 
     fn head(&self, flow: u32) -> Option<Slot> {
-        let before = Place { flow, rank: (Nanos(0), Nanos(0)), sequence: 0 };
+        let before = Position { flow, rank: (Nanos(0), Nanos(0)), sequence: 0 };
         let (place, slot) = self.queue.range((before, Slot::FIRST)..).next()?;
         (place.flow == flow).then_some(*slot)
     }

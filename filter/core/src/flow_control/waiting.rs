@@ -6,7 +6,7 @@ use core::time::Duration;
 use slab::Slab;
 
 use super::outcome::Ticket;
-use super::status::Place;
+use super::status::TenantSlot;
 use crate::plugin::Arrival;
 
 /// The place of a waiting request, counted from 1. Four bytes, because each request is in several indexes.
@@ -41,7 +41,7 @@ pub(super) struct Waiting {
     pub(super) priority: i32,
     /// The number of its flow in the band.
     pub(super) flow: u32,
-    pub(super) tenant: Place,
+    pub(super) tenant: TenantSlot,
 }
 
 impl Waiting {
@@ -50,7 +50,7 @@ impl Waiting {
         ticket: Ticket,
         sequence: u64,
         arrival: &Arrival<'_>,
-        tenant: Place,
+        tenant: TenantSlot,
         now: Nanos,
     ) -> Self {
         Self {

@@ -6,9 +6,9 @@ use hashbrown::HashSet;
 
 use super::Pipeline;
 use super::profile::without;
+use crate::Few;
 use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
-use crate::few::Few;
 use crate::input::candidates;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER};

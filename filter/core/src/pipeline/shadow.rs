@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use super::{Pipeline, Prepared, Slot};
+use crate::Few;
 use crate::decision::shadow::{Agreement, OtherPick, ShadowDecision};
 use crate::decision::{Decision, Outcome};
-use crate::few::Few;
 use crate::input::DecisionInput;
 use crate::plugin::parameter::PREFILL;
 use crate::plugin::{Instance, Stage};

@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use super::{Pipeline, Slot};
+use crate::Few;
 use crate::decision::ProfileRun;
 use crate::decision::rejection::Rejection;
-use crate::few::Few;
 use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::input::cycle::{Cycle, NO_READING, Prefix, Session};

@@ -81,8 +81,7 @@ impl SessionAffinity {
             if source.header.is_empty() == source.attribute.is_empty() {
                 return Err(format!("{at} needs either a header or an attribute"));
             }
-            let is_known = source.header.is_empty().then_some(&source.attribute);
-            let is_known = is_known.is_none_or(|attribute| attribute == ID_ATTRIBUTE);
+            let is_known = !source.header.is_empty() || source.attribute == ID_ATTRIBUTE;
             allow(is_known, &format!("{at}.attribute"), &source.attribute, ID_ATTRIBUTE)?;
             if source.header.is_empty() && source.producer.is_empty() {
                 return Err(format!("{at}.producer is empty; the name of a session-id-producer is needed"));

@@ -3,10 +3,10 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use endpoint_picker::Few;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
-use endpoint_picker::few::Few;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Pool};

@@ -34,7 +34,7 @@ pub struct Machine {
     bands: Vec<Band>,
     priorities: Vec<i32>,
     waiting: WaitingList,
-    tickets: HashMap<Ticket, State>,
+    tickets: HashMap<Ticket, TicketState>,
     /// Tickets whose rejection has not been returned.
     rejected: VecDeque<Ticket>,
     /// Ends of streams.
@@ -60,7 +60,7 @@ pub struct Machine {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum TicketState {
     Waiting(Slot),
     Rejected(Outcome),
 }
@@ -145,10 +145,10 @@ impl Machine {
     pub fn cancel(&mut self, ticket: Ticket, now: Duration) {
         self.advance(now);
         match self.tickets.get(&ticket) {
-            Some(&State::Waiting(slot)) => {
+            Some(&TicketState::Waiting(slot)) => {
                 self.end(slot, Outcome::EvictedContextCancelled);
             }
-            Some(State::Rejected(_)) => {
+            Some(TicketState::Rejected(_)) => {
                 self.tickets.remove(&ticket);
             }
             None => {}

@@ -4,11 +4,11 @@ use core::cmp::Reverse;
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::{Config, Machine, State};
+use super::{Config, Machine, TicketState};
 use crate::flow_control::band::Band;
 use crate::flow_control::flows::Programs;
 use crate::flow_control::outcome::{Event, Outcome, Ticket};
-use crate::flow_control::status::Place;
+use crate::flow_control::status::TenantSlot;
 use crate::flow_control::waiting::{Nanos, Slot, Waiting};
 use crate::flow_control::{BandConfig, FALLBACK_PRIORITY};
 use crate::plugin::{DEFAULT_FLOW, Fairness};
@@ -21,7 +21,7 @@ impl Machine {
     }
 
     /// The place of the figures of a tenant, of which a request arrives now.
-    pub(super) fn join_tenant(&mut self, priority: i32, id: &str) -> Place {
+    pub(super) fn join_tenant(&mut self, priority: i32, id: &str) -> TenantSlot {
         let band = self.band(priority).and_then(|band| self.priorities.get(band));
         self.tenants.join(band.copied().unwrap_or(FALLBACK_PRIORITY), id, self.now)
     }
@@ -41,7 +41,7 @@ impl Machine {
                 self.flow_ids.insert(slot, Arc::from(id));
             }
         }
-        self.tickets.insert(ticket, State::Waiting(slot));
+        self.tickets.insert(ticket, TicketState::Waiting(slot));
         if deadline != Nanos::MAX {
             self.deadlines.insert((deadline, slot));
         }
@@ -83,15 +83,15 @@ impl Machine {
         Some((waiting.ticket, waited))
     }
 
-    pub(super) fn reject(&mut self, ticket: Ticket, priority: i32, tenant: Place, outcome: Outcome) {
-        self.tickets.insert(ticket, State::Rejected(outcome));
+    pub(super) fn reject(&mut self, ticket: Ticket, priority: i32, tenant: TenantSlot, outcome: Outcome) {
+        self.tickets.insert(ticket, TicketState::Rejected(outcome));
         self.rejected.push_back(ticket);
         self.count(priority, tenant, outcome, Duration::ZERO);
     }
 
     pub(super) fn next_rejected(&mut self) -> Option<Event> {
         while let Some(ticket) = self.rejected.pop_front() {
-            if let Some(&State::Rejected(outcome)) = self.tickets.get(&ticket) {
+            if let Some(&TicketState::Rejected(outcome)) = self.tickets.get(&ticket) {
                 self.tickets.remove(&ticket);
                 return Some(Event::Reject { ticket, outcome });
             }
@@ -118,7 +118,7 @@ impl Machine {
         Some(Event::Expire { ticket, outcome, waited })
     }
 
-    pub(super) fn count(&mut self, priority: i32, tenant: Place, outcome: Outcome, waited: Duration) {
+    pub(super) fn count(&mut self, priority: i32, tenant: TenantSlot, outcome: Outcome, waited: Duration) {
         self.tenants.count(tenant, outcome, waited);
         if let Some(band) = self.band(priority).and_then(|band| self.bands.get_mut(band)) {
             band.count(outcome, waited);

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use super::outcome::Outcome;
 pub use tenants::{MAX_TENANTS, OTHER_TENANTS, TenantStatus};
-pub(super) use tenants::{Place, Tenants};
+pub(super) use tenants::{TenantSlot, Tenants};
 
 /// Requests that wait in a band, and how waits have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,7 +35,7 @@ const IDLE: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(in crate::flow_control) struct Tenants {
     tenants: Slab<Tenant>,
-    by_name: HashMap<Name<Arc<str>>, Place>,
+    by_name: HashMap<Name<Arc<str>>, TenantSlot>,
     /// Tenants without [`OTHER_TENANTS`].
     named: usize,
     /// No place can be taken before this time.
@@ -44,7 +44,7 @@ pub(in crate::flow_control) struct Tenants {
 
 /// Where a tenant has its figures, counted from 1. As it is small and never zero, the list of waiting requests takes no more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::flow_control) struct Place(NonZeroU16);
+pub(in crate::flow_control) struct TenantSlot(NonZeroU16);
 
 #[derive(Debug)]
 struct Tenant {
@@ -72,7 +72,7 @@ impl Equivalent<Name<Arc<str>>> for Name<&str> {
 
 impl Tenants {
     /// The place of the tenant with this id in the band of this priority. A request of it arrives now.
-    pub(in crate::flow_control) fn join(&mut self, priority: i32, id: &str, now: Nanos) -> Place {
+    pub(in crate::flow_control) fn join(&mut self, priority: i32, id: &str, now: Nanos) -> TenantSlot {
         let place = self.find(priority, id).unwrap_or_else(|| {
             let id = if id != OTHER_TENANTS && self.has_room(now) { id } else { OTHER_TENANTS };
             self.find(priority, id).unwrap_or_else(|| self.add(priority, id))
@@ -84,12 +84,12 @@ impl Tenants {
     }
 
     /// The id of a tenant.
-    pub(in crate::flow_control) fn id(&self, place: Place) -> Option<&Arc<str>> {
+    pub(in crate::flow_control) fn id(&self, place: TenantSlot) -> Option<&Arc<str>> {
         self.tenants.get(place.key()).map(|tenant| &tenant.name.id)
     }
 
     /// A request begins to wait.
-    pub(in crate::flow_control) fn begin(&mut self, place: Place, bytes: u64) {
+    pub(in crate::flow_control) fn begin(&mut self, place: TenantSlot, bytes: u64) {
         if let Some(tenant) = self.tenants.get_mut(place.key()) {
             tenant.requests += 1;
             tenant.bytes = tenant.bytes.saturating_add(bytes);
@@ -97,7 +97,7 @@ impl Tenants {
     }
 
     /// A request waits no more.
-    pub(in crate::flow_control) fn end(&mut self, place: Place, bytes: u64, now: Nanos) {
+    pub(in crate::flow_control) fn end(&mut self, place: TenantSlot, bytes: u64, now: Nanos) {
         if let Some(tenant) = self.tenants.get_mut(place.key()) {
             tenant.requests = tenant.requests.saturating_sub(1);
             tenant.bytes = tenant.bytes.saturating_sub(bytes);
@@ -106,7 +106,7 @@ impl Tenants {
     }
 
     /// Counts the end of a wait.
-    pub(in crate::flow_control) fn count(&mut self, place: Place, outcome: Outcome, waited: Duration) {
+    pub(in crate::flow_control) fn count(&mut self, place: TenantSlot, outcome: Outcome, waited: Duration) {
         if let Some(tenant) = self.tenants.get_mut(place.key()) {
             outcome.count(&mut tenant.ends, waited);
         }
@@ -133,7 +133,7 @@ impl Tenants {
         })
     }
 
-    fn find(&self, priority: i32, id: &str) -> Option<Place> {
+    fn find(&self, priority: i32, id: &str) -> Option<TenantSlot> {
         self.by_name.get(&Name { priority, id }).copied()
     }
 
@@ -162,18 +162,18 @@ impl Tenants {
         true
     }
 
-    fn add(&mut self, priority: i32, id: &str) -> Place {
+    fn add(&mut self, priority: i32, id: &str) -> TenantSlot {
         let name = Name { priority, id: Arc::from(id) };
         self.named += usize::from(!name.is_of_others());
         let (ends, last) = ([Waits::default(); Outcome::ALL.len()], Nanos(0));
         let key = self.tenants.insert(Tenant { name: name.clone(), requests: 0, bytes: 0, ends, last });
-        let place = Place::new(key);
+        let place = TenantSlot::new(key);
         self.by_name.insert(name, place);
         place
     }
 }
 
-impl Place {
+impl TenantSlot {
     /// There are fewer than 400: the named ones, and one for each band.
     fn new(key: usize) -> Self {
         Self(u16::try_from(key + 1).ok().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MAX))

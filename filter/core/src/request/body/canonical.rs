@@ -216,8 +216,8 @@ impl<'a> Kept<'a> {
         Begun { name, from, bytes }: Begun<'a>,
         value: u64,
     ) {
-        let bytes = bytes + value;
-        open.length += bytes + 1;
+        let total = bytes + value;
+        open.length += total + 1;
         let Some(name) = name else { return };
         let kept = from..self.bytes.len();
         if let Some(last) = self.members.get_mut(open.first..).and_then(<[_]>::last_mut) {
@@ -226,12 +226,12 @@ impl<'a> Kept<'a> {
             // The last of equal keys counts. Equal keys that are not neighbours are found when the members are sorted.
             if last.name == name {
                 open.length -= last.bytes + 1;
-                *last = Member { name, kept, bytes };
+                *last = Member { name, kept, bytes: total };
                 self.keep_within_buffer(open);
                 return;
             }
         }
-        self.members.push(Member { name, kept, bytes });
+        self.members.push(Member { name, kept, bytes: total });
         self.keep_within_buffer(open);
     }
 

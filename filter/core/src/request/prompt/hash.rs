@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-use crate::few::Few;
+use crate::Few;
 
 use super::{BYTES_PER_TOKEN, List, Piece, Prompt};
 
