@@ -11,7 +11,6 @@ mod other_picker;
 mod queueing;
 mod response;
 mod served;
-mod tokens;
 
 pub use acting::refuse_withheld_body;
 

@@ -2,17 +2,16 @@
 //!
 //! Counts are kept in the worker and flushed once a second, so that they cost a request no call to the proxy.
 
-mod labels;
 mod series;
 mod sharing;
 mod sink;
 mod tokens;
-mod totals;
 
 use endpoint_picker::decision::rejection::Code;
 use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, PromptBlocks};
 use endpoint_picker::pool::load::Load;
+use endpoint_picker_wire::report;
 
 use series::{LabelledCounter, LabelledGauge};
 use sharing::SharingMetrics;
@@ -20,13 +19,11 @@ use tokens::TokenMetrics;
 
 use crate::form::{Form, VERSION};
 
-pub use labels::{Labels, OTHER};
-pub use series::MAX_SERIES;
+pub use series::{Labels, MAX_SERIES, OTHER};
 pub use sharing::SharingCounts;
 pub(crate) use sink::{Counter, Gauge, Histogram};
 pub use sink::{Metric, MetricKind, MetricSink};
-pub(crate) use tokens::AnswerUsage;
-pub use totals::Totals;
+pub(crate) use tokens::ResponseUsage;
 
 /// The label with an endpoint's `ip:port`.
 pub const ENDPOINT: &str = "endpoint";
@@ -57,12 +54,12 @@ pub struct Metrics<M: MetricSink> {
     /// Changes of the pool's endpoints or policy.
     topology_changes: Counter<M>,
     pub(crate) shadow_agreed: Counter<M>,
-    /// Those of them with another pick of the same score.
+    /// Agreements with another pick of the same score.
     shadow_equal_score: Counter<M>,
     pub(crate) shadow_disagreed: Counter<M>,
-    /// Those of them that the shadow rejects.
+    /// Disagreements in which the shadow rejects.
     shadow_rejected: Counter<M>,
-    /// Those of them whose endpoint the pool lacks.
+    /// Disagreements on an endpoint that the pool lacks.
     shadow_unknown_endpoint: Counter<M>,
     /// Requests that could not be compared with another picker's choice.
     pub(crate) shadow_not_compared: Counter<M>,
@@ -74,7 +71,7 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) snapshot_age: Gauge<M>,
     /// Microseconds that a decision took.
     pub(crate) decision: Histogram<M>,
-    /// Milliseconds from the decision to the first byte of the answer's body.
+    /// Milliseconds from the decision to the first byte of the response's body.
     pub(crate) first_byte: Histogram<M>,
     /// Requests and stages of them, by endpoint.
     picks: LabelledCounter<M>,
@@ -89,8 +86,31 @@ pub struct Metrics<M: MetricSink> {
     prompt_blocks: Counter<M>,
     prompt_blocks_matched: Counter<M>,
     sharing: SharingMetrics<M>,
-    /// `None` if tokens of answers are not counted.
+    /// `None` if tokens of responses are not counted.
     tokens: Option<TokenMetrics<M>>,
+}
+
+/// Counts of requests, of all workers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// The requests that were routed.
+    pub routed: u64,
+    /// The routed requests whose first attempt went to a server that is not among their destinations.
+    pub served_elsewhere: u64,
+    /// The requests that were left to the proxy.
+    pub abstained: u64,
+    /// The requests that were rejected, by status, without statuses that never occurred.
+    pub rejected: Vec<report::Rejected>,
+    /// The blocks of the prompts of routed requests.
+    pub prompt_blocks: u64,
+    /// Blocks of them that the endpoint had been sent before.
+    pub prompt_blocks_matched: u64,
+    /// The filter is itself the shadow of another picker.
+    pub is_shadow: bool,
+    /// The decisions with which the shadow agreed.
+    pub shadow_agreed: u64,
+    /// The decisions with which the shadow did not agree.
+    pub shadow_disagreed: u64,
 }
 
 /// The models of a routed request.
@@ -210,7 +230,7 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// Counts a routed request by its models. Returns the labels of its answer's tokens, if those are counted.
+    /// Counts a routed request by its models. Returns the labels of its response's tokens, if those are counted.
     pub(crate) fn count_models(&mut self, request: &RequestModels<'_>) -> Option<Labels> {
         let model = if request.model.is_empty() { NO_MODEL } else { request.model };
         let models = [request.asked.unwrap_or(NO_MODEL), model];
@@ -221,10 +241,10 @@ impl<M: MetricSink> Metrics<M> {
         self.tokens.is_some().then(|| Labels::new(&models))
     }
 
-    /// Counts the tokens of an answer.
-    pub(crate) fn count_tokens(&mut self, models: &Labels, answer: &AnswerUsage) {
+    /// Counts the tokens of a response.
+    pub(crate) fn count_tokens(&mut self, models: &Labels, response: &ResponseUsage) {
         if let Some(tokens) = &mut self.tokens {
-            tokens.count(models, answer);
+            tokens.count(models, response);
         }
     }
 
@@ -285,5 +305,24 @@ impl<M: MetricSink> Metrics<M> {
     pub(crate) fn set_loads<'a>(&mut self, loads: impl Iterator<Item = (&'a str, Load)> + Clone) {
         self.in_flight_requests.set_all(loads.clone().map(|(endpoint, load)| (endpoint, load.requests)));
         self.in_flight_tokens.set_all(loads.map(|(endpoint, load)| (endpoint, load.tokens)));
+    }
+
+    /// The counts that all workers have flushed, of a filter that picks.
+    pub(crate) fn totals(&self) -> Totals {
+        let rejected = self.rejected.iter().map(|(code, counter)| (code.status(), counter.value()));
+        let rejected = rejected.filter(|&(_, requests)| requests > 0);
+        Totals {
+            routed: self.routed.value(),
+            served_elsewhere: self.served_elsewhere.value(),
+            abstained: self.abstained_no_snapshot.value() + self.abstained_body_too_large.value(),
+            rejected: rejected
+                .map(|(status, requests)| report::Rejected { status: status.into(), requests })
+                .collect(),
+            prompt_blocks: self.prompt_blocks.value(),
+            prompt_blocks_matched: self.prompt_blocks_matched.value(),
+            is_shadow: false,
+            shadow_agreed: self.shadow_agreed.value(),
+            shadow_disagreed: self.shadow_disagreed.value(),
+        }
     }
 }

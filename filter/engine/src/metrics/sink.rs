@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::fmt::Debug;
 
-use super::labels::Labels;
+use super::series::Labels;
 
 /// The kinds of metrics that a proxy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,23 +1,22 @@
-//! Metrics of the tokens that answers report.
+//! Metrics of the tokens that responses report.
 
 use core::time::Duration;
 
 use endpoint_picker::response::usage::Usage;
 
 use super::MODELS;
-use super::labels::Labels;
-use super::series::{LabelledCounter, LabelledHistogram};
+use super::series::{LabelledCounter, LabelledHistogram, Labels};
 use super::sink::{Metric, MetricKind, MetricSink};
 
-/// Metrics of the tokens that answers report, by the client's model and the one that serves.
+/// Metrics of the tokens that responses report, by the client's model and the one that serves.
 #[derive(Debug)]
 pub(crate) struct TokenMetrics<M: MetricSink> {
     input: Amounts<M>,
     output: Amounts<M>,
     cached: Amounts<M>,
-    /// Microseconds for each token of an answer.
+    /// Microseconds for each token of a response.
     time_per_token: LabelledHistogram<M>,
-    /// Microseconds for each token of a streamed answer after the first.
+    /// Microseconds for each token of a streamed response after the first.
     time_per_further_token: LabelledHistogram<M>,
 }
 
@@ -28,13 +27,13 @@ struct Amounts<M: MetricSink> {
     total: LabelledCounter<M>,
 }
 
-/// A complete answer.
+/// The usage of a complete response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AnswerUsage {
+pub(crate) struct ResponseUsage {
     pub(crate) usage: Usage,
-    /// Time from the choice of the endpoint to the end of the answer.
+    /// Time from the choice of the endpoint to the end of the response.
     pub(crate) whole: Duration,
-    /// Time from the answer's first byte to its end, if it was streamed.
+    /// Time from the response's first byte to its end, if it was streamed.
     pub(crate) since_first: Option<Duration>,
 }
 
@@ -55,8 +54,8 @@ impl<M: MetricSink> TokenMetrics<M> {
         }
     }
 
-    pub(crate) fn count(&mut self, models: &Labels, answer: &AnswerUsage) {
-        let AnswerUsage { usage, whole, since_first } = answer;
+    pub(crate) fn count(&mut self, models: &Labels, response: &ResponseUsage) {
+        let ResponseUsage { usage, whole, since_first } = response;
         for (amounts, count) in [
             (&mut self.input, Some(usage.input).filter(|&input| input > 0)),
             (&mut self.output, Some(usage.output).filter(|&output| output > 0)),

@@ -5,37 +5,65 @@
 //! A request's body stays with the proxy while it waits.
 
 mod capacity;
-mod entrant;
 mod report;
-mod verdict;
 
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::decision::rejection::Rejection;
-use endpoint_picker::flow_control::{Event, Machine, Ticket, Tokens};
+use endpoint_picker::decision::rejection::{Code, Rejection};
+use endpoint_picker::flow_control::{Event, Machine, Outcome, Ticket, Tokens};
 use endpoint_picker::plugin::Arrival;
 use hashbrown::{HashMap, HashSet};
 
 use self::capacity::Capacity;
-use self::entrant::{Entrant, State};
-use self::verdict::refusal;
-pub use self::verdict::{Entry, Refusal, Verdict};
 use crate::ledger::Ledger;
 use crate::pool_view::PoolView;
 use crate::proxy::{Result, Resume};
+
+/// The result of a request's entry into the queue.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Flow control is off.
+    Open,
+    /// It is dispatched. It is in flight until it [leaves](Queue::leave).
+    Admitted(Ticket),
+    /// It waits until it is resumed.
+    Waits(Ticket),
+    /// It is rejected.
+    Refused(Refusal),
+}
+
+/// The reason why a request is resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is dispatched.
+    Admitted,
+    /// It is rejected.
+    Refused(Refusal),
+    /// It was dispatched, and is aborted to make room for another one.
+    Evicted,
+}
+
+/// The response to a request that is not dispatched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Status, reason and message.
+    pub rejection: Rejection,
+    /// Time after which the client may retry; `None`: not known.
+    pub retry_after: Option<Duration>,
+}
 
 /// The queue of one pool.
 #[derive(Default)]
 pub struct Queue {
     /// `None` while flow control is off.
     machine: Option<Machine>,
-    /// Of the pool by the view that the machine follows.
+    /// The pool by the view that the machine follows.
     capacity: Capacity,
     /// The requests that can be resumed.
     entrants: HashMap<Ticket, Entrant>,
-    /// Requests that go on and whose endpoint is not chosen yet, so that no load shows them.
+    /// Requests that are dispatched and whose endpoint is not chosen yet, so that no load shows them.
     pending: HashSet<Ticket>,
     /// The last ticket.
     tickets: u64,
@@ -71,7 +99,7 @@ impl Queue {
         }
     }
 
-    /// Flow control is off: all that wait go on.
+    /// Flow control is off: all requests that wait are dispatched.
     fn open(&mut self) {
         self.machine = None;
         self.entrants
@@ -85,14 +113,14 @@ impl Queue {
         self.machine.as_ref().is_some_and(|machine| machine.refusal(priority, bytes).is_some())
     }
 
-    /// The answer to a request of which only the head has arrived, if it would be rejected anyway.
+    /// The response to a request of which only the head has arrived, if it would be rejected anyway.
     pub fn turn_away(&mut self, arrival: &Arrival<'_>, now: Duration) -> Option<Refusal> {
         let machine = self.machine.as_mut()?;
         let outcome = machine.turn_away(arrival, now)?;
         refusal(machine, outcome, arrival.priority, now)
     }
 
-    /// A request asks to go on. `resume` makes the way to resume it, if it needs one; the error is that one's.
+    /// A request asks to be dispatched. `resume` makes the way to resume it, if it needs one, or returns an error.
     pub fn enter(
         &mut self,
         arrival: &Arrival<'_>,
@@ -112,8 +140,8 @@ impl Queue {
             Some(Verdict::Admitted) if !self.may_evict(arrival.priority) => {
                 return Ok(Entry::Admitted(ticket));
             }
-            Some(Verdict::Admitted) => (Entry::Admitted(ticket), State::InFlight),
-            None => (Entry::Waits(ticket), State::Waiting),
+            Some(Verdict::Admitted) => (Entry::Admitted(ticket), EntrantState::InFlight),
+            None => (Entry::Waits(ticket), EntrantState::Waiting),
         };
         match resume() {
             Ok(resume) => {
@@ -132,18 +160,18 @@ impl Queue {
         priority < 0 && self.machine.as_ref().is_some_and(|machine| machine.config().eviction.is_some())
     }
 
-    /// Lets a request go on if there is capacity, and answers those that have waited for too long.
+    /// Dispatches a request if there is capacity, and rejects requests that have waited for too long.
     pub fn tick(&mut self, now: Duration) {
         self.poll(None, now);
     }
 
-    /// Takes events up to the first request that goes on, and resumes their requests: the saturation is measured again before another one
+    /// Takes events up to the first dispatched request, and resumes their requests: the saturation is measured again before another one
     /// does. Returns the event of `own`, a ticket and its priority, which cannot be resumed yet.
     fn poll(&mut self, own: Option<(Ticket, i32)>, now: Duration) -> Option<Verdict> {
         let Self { machine: Some(machine), entrants, pending, evicted, .. } = self else { return None };
         let mut of_own = None;
-        let mut goes_on = false;
-        while !goes_on && let Some(event) = machine.poll(now) {
+        let mut has_dispatched = false;
+        while !has_dispatched && let Some(event) = machine.poll(now) {
             let (Event::Dispatch { ticket, .. }
             | Event::Reject { ticket, .. }
             | Event::Expire { ticket, .. }
@@ -154,7 +182,7 @@ impl Queue {
                 own.map(|(_, priority)| priority).or(entrant.as_ref().map(|entrant| entrant.priority()));
             let verdict = match event {
                 Event::Dispatch { .. } => {
-                    goes_on = true;
+                    has_dispatched = true;
                     pending.insert(ticket);
                     Some(Verdict::Admitted)
                 }
@@ -175,7 +203,7 @@ impl Queue {
         of_own
     }
 
-    /// Why a request was resumed; `None`: nothing has changed for it since the last call.
+    /// The reason why a request was resumed; `None`: nothing has changed for it since the last call.
     pub fn take_verdict(&mut self, ticket: Ticket) -> Option<Verdict> {
         let entrant = self.entrants.get_mut(&ticket)?;
         let verdict = entrant.take_verdict()?;
@@ -186,14 +214,14 @@ impl Queue {
         Some(verdict)
     }
 
-    /// The endpoint of a request that goes on is chosen, and its load counts.
+    /// The endpoint of a dispatched request is chosen, and its load counts.
     pub fn decided(&mut self, ticket: Ticket) {
         self.pending.remove(&ticket);
     }
 
-    /// A request is over, however it ended, and is never resumed after this. `tokens` are those that it was served, as far as they are known.
+    /// A request is over, however it ended, and is never resumed after this. `tokens` were served to it, as far as they are known.
     pub fn leave(&mut self, ticket: Ticket, tokens: Option<Tokens>) {
-        // The end of a stream has no time of its own: it counts as that of the last call, which is the newest that the machine has.
+        // Envoy gives no time here; zero makes the machine use that of its last call.
         const LAST: Duration = Duration::ZERO;
         self.entrants.remove(&ticket);
         self.pending.remove(&ticket);
@@ -213,7 +241,7 @@ impl Queue {
         self.machine.iter().flat_map(Machine::bands).map(|band| band.requests).sum()
     }
 
-    /// The number of requests that went on and have not left.
+    /// The number of dispatched requests that have not left.
     pub fn in_flight(&self) -> usize {
         self.machine.as_ref().map_or(0, Machine::in_flight)
     }
@@ -222,4 +250,61 @@ impl Queue {
     pub fn resumable(&self) -> usize {
         self.entrants.len()
     }
+}
+
+/// A request that can be resumed.
+struct Entrant {
+    resume: Resume,
+    priority: i32,
+    state: EntrantState,
+}
+
+/// The progress of a request that can be resumed.
+#[derive(Debug)]
+enum EntrantState {
+    Waiting,
+    /// It is resumed, and has not taken the verdict yet.
+    Resumed(Verdict),
+    /// It was dispatched, and may be evicted.
+    InFlight,
+}
+
+impl Entrant {
+    fn new(resume: Resume, priority: i32, state: EntrantState) -> Self {
+        Self { resume, priority, state }
+    }
+
+    fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.state, EntrantState::Waiting)
+    }
+
+    /// Resumes the request, which takes the verdict then.
+    fn resume(&mut self, verdict: Verdict) {
+        self.state = EntrantState::Resumed(verdict);
+        (self.resume)();
+    }
+
+    /// The verdict, once. After it the request is in flight.
+    fn take_verdict(&mut self) -> Option<Verdict> {
+        match core::mem::replace(&mut self.state, EntrantState::InFlight) {
+            EntrantState::Resumed(verdict) => Some(verdict),
+            state @ (EntrantState::Waiting | EntrantState::InFlight) => {
+                self.state = state;
+                None
+            }
+        }
+    }
+}
+
+/// The response to a request that is not dispatched. While the pool has no endpoints, the pace so far says nothing about the future, and the client gets
+/// no time to retry.
+fn refusal(machine: &mut Machine, outcome: Outcome, priority: i32, now: Duration) -> Option<Refusal> {
+    let rejection = outcome.rejection()?;
+    let is_known = rejection.code == Code::ResourceExhausted;
+    let retry_after = is_known.then(|| machine.retry_after(priority, now)).flatten();
+    Some(Refusal { rejection, retry_after })
 }
