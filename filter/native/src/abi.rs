@@ -19,7 +19,7 @@ mod scheduler;
 mod types;
 
 pub(crate) use cluster::{BalancerHandle, ClusterHandle, Host};
-pub(crate) use config::{CalloutAnswer, CalloutRefused, ConfigHandle, DefinedMetric, MetricWriter};
+pub(crate) use config::{ConfigHandle, DefinedMetric, MetricWriter};
 pub(crate) use request::LocalReply;
 pub use request::{Attribute, BodyPart, HeaderMap, RequestHandle};
 

@@ -5,11 +5,10 @@ use std::hash::RandomState;
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest, CallError, CallId};
 use endpoint_picker_engine::sharing::{Identity, Positions, SharingClient};
 use parking_lot::Mutex;
 
-use crate::agent::{Callouts, Sharer, Thread, Updater, poll_thread, share_thread, ticker};
+use crate::agent::{Sharer, Thread, Updater, poll_thread, share_thread};
 use crate::clock;
 use crate::config::AgentAccess;
 use crate::queue_thread;
@@ -59,49 +58,33 @@ fn sharing(pool: &str, proxy: &str) -> SharingClient {
 pub struct Attachment {
     running: Arc<Running>,
     number: u64,
-    /// `None` if a thread sends the requests.
-    callouts: Option<Callouts>,
 }
 
 impl Attachment {
-    /// Attaches a filter configuration to its pool. `proxy` is the proxy's name in reports; `wake` has Envoy's main thread call
-    /// [`Self::tick`] soon. The error is one of the system: no thread can be started.
+    /// Attaches a filter configuration to its pool. `proxy` is the proxy's name in reports; `wake` is called once a second. The error is
+    /// one of the system: no thread can be started.
     pub fn new(name: &str, access: &AgentAccess, proxy: &str, wake: Wake) -> io::Result<Self> {
-        let updater = |pool: &Arc<SharedPool>| {
-            // Reports of one proxy with another generation replace those before.
-            let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
-            Updater::new(name, SharedStore::new(pool), proxy.to_owned(), generation)
-        };
         let mut is_new = false;
         let running = POOLS.get_or_make((name.to_owned(), access.clone()), || {
             is_new = true;
             let pool = Arc::<SharedPool>::default();
             let users = Arc::<Users>::default();
             let sharing = Arc::new(Mutex::new(sharing(name, proxy)));
-            let mut threads = match access {
-                AgentAccess::Direct(access) => {
-                    let sharer = Sharer::new(SharedStore::new(&pool), Arc::clone(&sharing));
-                    vec![
-                        poll_thread::start(updater(&pool), access, Arc::clone(&users))?,
-                        share_thread::start(sharer, access)?,
-                    ]
-                }
-                AgentAccess::Cluster(_) => vec![ticker::start(Arc::clone(&users))?],
-            };
-            threads.push(queue_thread::start(SharedStore::new(&pool))?);
+            let sharer = Sharer::new(SharedStore::new(&pool), Arc::clone(&sharing));
+            // Reports of one proxy with another generation replace those before.
+            let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
+            let updater = Updater::new(name, SharedStore::new(&pool), proxy.to_owned(), generation);
+            let threads = vec![
+                poll_thread::start(updater, access, Arc::clone(&users))?,
+                share_thread::start(sharer, access)?,
+                queue_thread::start(SharedStore::new(&pool))?,
+            ];
             Ok::<_, io::Error>(Running { name: name.to_owned(), pool, users, sharing, _threads: threads })
         })?;
         if is_new {
             watchers::notify(name);
         }
-        let callouts = match access {
-            AgentAccess::Direct(_) => None,
-            AgentAccess::Cluster(cluster) => {
-                let sharer = Sharer::new(SharedStore::new(&running.pool), Arc::clone(&running.sharing));
-                Some(Callouts::new(cluster, updater(&running.pool), sharer))
-            }
-        };
-        Ok(Self { number: running.users.add(wake), running, callouts })
+        Ok(Self { number: running.users.add(wake), running })
     }
 
     /// The store of one more worker.
@@ -117,27 +100,6 @@ impl Attachment {
     /// The exchange of the pool's changes with other proxies.
     pub(crate) fn sharing(&self) -> Arc<Mutex<SharingClient>> {
         Arc::clone(&self.running.sharing)
-    }
-
-    /// Whether this configuration sends the requests to the agent for all of the same pool.
-    pub fn is_first(&self) -> bool {
-        self.running.users.is_first(self.number)
-    }
-
-    /// Sends the requests to the agent that are due, if this configuration acts and Envoy sends them. `call` starts a call of Envoy to a
-    /// cluster and returns its number.
-    pub fn tick(&mut self, call: impl FnMut(&str, &AgentRequest) -> Result<CallId, CallError>) {
-        let is_first = self.is_first();
-        if let Some(callouts) = self.callouts.as_mut().filter(|_| is_first) {
-            callouts.tick(clock::now(), call);
-        }
-    }
-
-    /// Takes the answer to a call that [`Self::tick`] started.
-    pub fn take_answer(&mut self, call: CallId, answer: Result<AgentAnswer, CallError>) {
-        if let Some(callouts) = &mut self.callouts {
-            callouts.take_answer(call, answer, clock::now());
-        }
     }
 }
 

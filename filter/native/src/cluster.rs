@@ -59,7 +59,7 @@ impl ClusterConfig {
         }
         let Fields { pool, agent } = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let agent = agent.map(AgentFields::checked).transpose().map_err(|error| error.to_string())?;
-        Ok(Self { pool, agent: agent.map(AgentAccess::Direct) })
+        Ok(Self { pool, agent })
     }
 }
 

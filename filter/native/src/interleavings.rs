@@ -156,7 +156,7 @@ fn a_user_is_not_woken_after_its_end() {
         let ticker = {
             let users = Arc::clone(&users);
             thread::spawn(move || {
-                users.wake_first();
+                users.wake_all();
                 users.wake_all();
             })
         };

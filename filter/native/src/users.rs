@@ -7,7 +7,7 @@ use crate::shared::sync::Mutex;
 /// Has Envoy's main thread call the configuration's scheduled hook soon. It is called from threads of the module.
 pub type Wake = Box<dyn Fn() + Send>;
 
-/// The filter configurations that use a pool, in the order in which they came. The first one acts for all of them.
+/// The filter configurations that use a pool.
 #[derive(Default)]
 pub(crate) struct Users(Mutex<List>);
 
@@ -36,17 +36,6 @@ impl Users {
     /// Removes a user. Its `wake` is not called any more when this returns.
     pub(crate) fn remove(&self, number: u64) {
         self.0.lock().users.retain(|(other, _)| *other != number);
-    }
-
-    /// Whether this user acts for all of them.
-    pub(crate) fn is_first(&self, number: u64) -> bool {
-        self.0.lock().users.first().is_some_and(|(first, _)| *first == number)
-    }
-
-    pub(crate) fn wake_first(&self) {
-        if let Some((_, wake)) = self.0.lock().users.first() {
-            wake();
-        }
     }
 
     pub(crate) fn wake_all(&self) {

@@ -186,15 +186,4 @@ callbacks! {
     fn http_filter_config_scheduler_commit(scheduler: EnvoyPtr, event: u64);
     /// Deletes a scheduler. Any thread.
     fn http_filter_config_scheduler_delete(scheduler: EnvoyPtr);
-    /// Sends a request to a cluster; `on_http_filter_config_http_callout_done` has the answer, and may be called inside this call.
-    /// Main thread only. 0 is success.
-    fn http_filter_config_http_callout(
-        config: EnvoyPtr,
-        id: *mut u64,
-        cluster: Buffer,
-        headers: *const Header,
-        headers_count: usize,
-        body: Buffer,
-        timeout_ms: u64,
-    ) -> u32;
 }

@@ -2,7 +2,6 @@
 
 use core::ffi::c_void;
 use core::marker::PhantomData;
-use core::time::Duration;
 
 use endpoint_picker_engine::metrics::MetricKind;
 
@@ -10,7 +9,7 @@ use super::callbacks;
 use super::late::{self, ChangeMetric};
 use super::request::RequestHandle;
 use super::scheduler::{Kind, Scheduler};
-use super::types::{Buffer, EnvoyPtr, Header};
+use super::types::{Buffer, EnvoyPtr};
 
 /// Envoy's result of a call that succeeded.
 const SUCCESS: u32 = 0;
@@ -27,24 +26,6 @@ pub(crate) trait MetricWriter {
     /// Adds to a counter, sets a gauge, or adds a value to a histogram. `values` has one for each label of the metric. False if Envoy
     /// refuses.
     fn change(&mut self, metric: DefinedMetric, values: &[&str], amount: u64) -> bool;
-}
-
-/// Why Envoy does not send a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CalloutRefused {
-    /// The cluster does not exist (yet).
-    ClusterNotFound,
-    /// Another reason, by Envoy's number: 1 a header is missing, 3 the identifier is in use, 4 no healthy host or the like.
-    Other(u32),
-}
-
-/// The answer to a request that the configuration has sent.
-#[derive(Debug)]
-pub(crate) struct CalloutAnswer {
-    pub(crate) status: u16,
-    /// It has the header `date`.
-    pub(crate) is_dated: bool,
-    pub(crate) body: Vec<u8>,
 }
 
 /// A filter configuration during one hook on the main thread.
@@ -81,37 +62,6 @@ impl ConfigHandle<'_> {
     pub(crate) fn scheduler(&self) -> Option<Scheduler> {
         // SAFETY: the pointer is valid during the hook, which runs on the main thread.
         unsafe { Scheduler::new(Kind::FilterConfig, self.config) }
-    }
-
-    /// Sends a request to a cluster. Returns the identifier of its answer, which never comes inside this call: Envoy refuses what it
-    /// cannot send.
-    pub(crate) fn call(
-        &mut self,
-        cluster: &str,
-        headers: &[(&str, &str)],
-        body: &[u8],
-        timeout: Duration,
-    ) -> Result<u64, CalloutRefused> {
-        let headers: Vec<Header> = headers.iter().map(|(name, value)| Header::of(name, value)).collect();
-        let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let mut id = 0;
-        // SAFETY: the pointer is valid during the hook, the buffers and the result's place during the call.
-        let result = unsafe {
-            callbacks::http_filter_config_http_callout(
-                self.config,
-                &raw mut id,
-                Buffer::of(cluster.as_bytes()),
-                headers.as_ptr(),
-                headers.len(),
-                Buffer::of(body),
-                timeout,
-            )
-        };
-        match result {
-            SUCCESS => Ok(id),
-            2 => Err(CalloutRefused::ClusterNotFound),
-            other => Err(CalloutRefused::Other(other)),
-        }
     }
 
     /// Whether metrics can be changed outside of requests: not before Envoy 1.39.

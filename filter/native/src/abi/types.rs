@@ -64,15 +64,3 @@ impl Header {
         unsafe { (self.name.bytes(), self.value.bytes()) }
     }
 }
-
-/// `count` values of Envoy, which may give a null pointer in the place of none.
-///
-/// # Safety
-/// Envoy keeps the values for `'a`.
-pub(super) unsafe fn values<'a, T>(first: *const T, count: usize) -> &'a [T] {
-    if first.is_null() || count == 0 {
-        return &[];
-    }
-    // SAFETY: Envoy gives `count` initialized values at `first`, and keeps them as the caller promises.
-    unsafe { slice::from_raw_parts(first, count) }
-}

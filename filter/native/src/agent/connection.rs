@@ -12,7 +12,7 @@ use super::resolver::CachedResolver;
 use super::stop::Stop;
 use super::tls_advice::Explained;
 use super::updater::POLL;
-use crate::config::{AgentAddress, DirectAccess};
+use crate::config::{AgentAccess, AgentAddress};
 
 /// Most bytes of an answer. A snapshot of 5 000 endpoints has about one million.
 const MAX_ANSWER: u64 = 16 << 20;
@@ -43,7 +43,7 @@ struct Client {
 
 impl Connection {
     /// Connections that `stop` interrupts.
-    pub(super) fn new(access: &DirectAccess, stop: Arc<Stop>) -> Self {
+    pub(super) fn new(access: &AgentAccess, stop: Arc<Stop>) -> Self {
         Self {
             addresses: access.addresses.clone(),
             current: 0,

@@ -12,7 +12,7 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 
 use endpoint_picker::period::Period;
 
-use crate::config::{DirectAccess, TlsFiles};
+use crate::config::{AgentAccess, TlsFiles};
 
 /// Time between two reads of the files.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -76,8 +76,8 @@ impl fmt::Debug for Contents {
 }
 
 impl CredentialFiles {
-    pub(super) fn new(access: &DirectAccess) -> Self {
-        let DirectAccess { tls, token, .. } = access;
+    pub(super) fn new(access: &AgentAccess) -> Self {
+        let AgentAccess { tls, token, .. } = access;
         Self { tls: tls.clone(), token: token.clone(), pause: Period::default(), contents: None }
     }
 

@@ -1,12 +1,10 @@
 //! The way to the metrics agent: snapshots come from it, reports go to it.
 //!
-//! An [`Updater`] knows when a request to the agent is due and takes its answer. It sends nothing itself: either a
-//! [thread](poll_thread) of the module does so over connections of its own, or Envoy does over a cluster, through [`Callouts`]. Both
-//! run beside the workers, and snapshots are decoded and compiled there. Changes are exchanged with other proxies in the same two ways, by
-//! a [`Sharer`] on a [thread](share_thread) of its own or through the same callouts.
+//! An [`Updater`] knows when a request to the agent is due and takes its response; a [thread](poll_thread) of the module sends it over
+//! connections of its own. Snapshots are decoded and compiled there, not by workers. Changes are exchanged with other proxies in the same
+//! way, by a [`Sharer`] on a second [thread](share_thread).
 
 mod adoption;
-mod callouts;
 mod connection;
 mod credentials;
 pub(crate) mod poll_thread;
@@ -15,11 +13,9 @@ pub(crate) mod share_thread;
 mod sharer;
 mod stop;
 mod thread;
-pub(crate) mod ticker;
 mod tls_advice;
 mod updater;
 
-pub(crate) use callouts::Callouts;
 pub(crate) use sharer::Sharer;
 pub(crate) use thread::Thread;
 pub(crate) use updater::Updater;

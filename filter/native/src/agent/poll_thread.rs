@@ -1,31 +1,35 @@
 //! A thread that polls the agent over connections of its own.
 
 use core::panic::AssertUnwindSafe;
+use core::time::Duration;
 use std::io;
 use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::time::Instant;
 
 use endpoint_picker_engine::agent::{CallError, CallId};
 
 use super::connection::Connection;
 use super::stop::Stop;
 use super::thread::Thread;
-use super::ticker::Seconds;
 use super::updater::Updater;
 use crate::clock;
-use crate::config::DirectAccess;
+use crate::config::AgentAccess;
 use crate::users::Users;
 
 /// The number of every request: there is never more than one.
 const CALL: CallId = 0;
 
+/// Time between two wakes of every filter configuration.
+const SECOND: Duration = Duration::from_secs(1);
+
 /// Starts a thread that keeps a pool up to date, and wakes its users once a second. Its end takes up to a second if it is connecting
 /// to an agent; anything else is interrupted.
-pub(crate) fn start(mut updater: Updater, access: &DirectAccess, users: Arc<Users>) -> io::Result<Thread> {
+pub(crate) fn start(mut updater: Updater, access: &AgentAccess, users: Arc<Users>) -> io::Result<Thread> {
     let access = access.clone();
     Thread::start("epp-agent", move |stop| {
         let mut connection = Connection::new(&access, Arc::clone(stop));
-        let mut seconds = Seconds::default();
+        let mut last_wake: Option<Instant> = None;
         while !stop.is_stopped() {
             let round = catch_unwind(AssertUnwindSafe(|| round(&mut updater, &mut connection, stop)));
             if round.is_err() {
@@ -36,7 +40,10 @@ pub(crate) fn start(mut updater: Updater, access: &DirectAccess, users: Arc<User
                 }
                 updater.finish_poll(failed(), clock::now());
             }
-            seconds.wake(&users);
+            if last_wake.is_none_or(|last| last.elapsed() >= SECOND) {
+                last_wake = Some(Instant::now());
+                users.wake_all();
+            }
             stop.wait(updater.pause(clock::now()));
         }
     })

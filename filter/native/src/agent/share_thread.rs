@@ -14,7 +14,7 @@ use super::sharer::Sharer;
 use super::stop::Stop;
 use super::thread::Thread;
 use crate::clock;
-use crate::config::DirectAccess;
+use crate::config::AgentAccess;
 
 /// The number of every request: there is never more than one.
 const CALL: CallId = 0;
@@ -30,7 +30,7 @@ const IDLE_PAUSE: Duration = Duration::from_millis(20);
 const FIRST_AGENT_AFTER: Duration = Duration::from_secs(5);
 
 /// Starts a thread that exchanges a pool's changes.
-pub(crate) fn start(mut sharer: Sharer, access: &DirectAccess) -> io::Result<Thread> {
+pub(crate) fn start(mut sharer: Sharer, access: &AgentAccess) -> io::Result<Thread> {
     let access = access.clone();
     Thread::start("epp-share", move |stop| {
         let mut connection = Connection::new(&access, Arc::clone(stop));

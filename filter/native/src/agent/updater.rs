@@ -57,11 +57,6 @@ impl Updater {
         self.client.sent(call);
     }
 
-    /// Whether the answer under this number is to the poll.
-    pub(super) fn awaits_poll(&self, call: CallId) -> bool {
-        self.client.awaits(call)
-    }
-
     /// The time until the next poll is due.
     pub(super) fn pause(&self, now: Duration) -> Duration {
         if self.adoption.is_pending() { ADOPTION_PAUSE } else { self.client.pause(now) }

@@ -8,9 +8,10 @@ use endpoint_picker_engine::config::{self, Config, Explain, Limits, Mode};
 use http::Uri;
 use http::uri::Scheme;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-/// Most addresses of agents.
-const MOST_ADDRESSES: usize = 8;
+/// Maximum number of agents.
+const MAX_ADDRESSES: usize = 8;
 
 /// The JSON of the module's configuration, read and checked.
 #[derive(Clone, Debug)]
@@ -23,18 +24,9 @@ pub struct ModuleConfig {
     pub steering: Steering,
 }
 
-/// The way to the agent.
+/// The way to the agent: the module's own connections to one of several equal agents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum AgentAccess {
-    /// The module's own connections to one of several equal agents.
-    Direct(DirectAccess),
-    /// Calls of Envoy to this cluster.
-    Cluster(String),
-}
-
-/// The module's own connections to the agent.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct DirectAccess {
+pub struct AgentAccess {
     /// `http://host:port` or `https://host:port` of each agent, in the order in which they are tried; at least one.
     pub addresses: Vec<AgentAddress>,
     /// The files for TLS; present if an address begins with `https`.
@@ -87,8 +79,10 @@ pub enum Steering {
 pub enum ConfigError {
     /// A field of every shell.
     Engine(config::ConfigError),
-    /// Not exactly one of `agent` and `agentCluster` is there.
-    Access,
+    /// `agent` is missing.
+    NoAgent,
+    /// `agentCluster` is there, which only the wasm filter has.
+    AgentCluster,
     /// `agent.addresses` has none, or too many.
     Addresses(usize),
     /// One of `agent.addresses` has this value.
@@ -103,12 +97,13 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Engine(error) => error.fmt(f),
-            Self::Access => f.write_str(
-                "exactly one of agent and agentCluster is required: the addresses of the metrics agent, or the Envoy cluster \
-                 that reaches it",
+            Self::NoAgent => f.write_str("agent is missing; its addresses are those of the metrics agent"),
+            Self::AgentCluster => f.write_str(
+                "agentCluster is a field of the wasm filter; the native module connects to the metrics agent itself: name it in \
+                 agent.addresses, such as \"agent\": {\"addresses\": [\"http://127.0.0.1:9095\"]}",
             ),
             Self::Addresses(count) => {
-                write!(f, "agent.addresses has {count} entries; allowed are 1 to {MOST_ADDRESSES}")
+                write!(f, "agent.addresses has {count} entries; allowed are 1 to {MAX_ADDRESSES}")
             }
             Self::Address(address) => write!(
                 f,
@@ -129,9 +124,12 @@ impl core::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Engine(error) => Some(error),
-            Self::Access | Self::Addresses(_) | Self::Address(_) | Self::Tls | Self::CertificateAndKey => {
-                None
-            }
+            Self::NoAgent
+            | Self::AgentCluster
+            | Self::Addresses(_)
+            | Self::Address(_)
+            | Self::Tls
+            | Self::CertificateAndKey => None,
         }
     }
 }
@@ -142,13 +140,19 @@ impl From<config::ConfigError> for ConfigError {
     }
 }
 
+/// A field that earlier versions of the module had.
+#[derive(Deserialize)]
+struct RemovedFields {
+    #[serde(rename = "agentCluster")]
+    agent_cluster: Option<IgnoredAny>,
+}
+
 /// All fields, as they are written.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Fields {
     pool: String,
     agent: Option<AgentFields>,
-    agent_cluster: Option<String>,
     #[serde(default)]
     mode: Mode,
     #[serde(default)]
@@ -183,34 +187,23 @@ struct TlsFields {
 impl ModuleConfig {
     /// Reads and checks a configuration. Files that it names are read later.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        if serde_json::from_slice(json).is_ok_and(|RemovedFields { agent_cluster }| agent_cluster.is_some()) {
+            return Err(ConfigError::AgentCluster);
+        }
         let fields: Fields = serde_json::from_slice(json).map_err(config::ConfigError::Json)?;
-        let Fields {
-            pool,
-            agent,
-            agent_cluster,
-            mode,
-            failure_mode,
-            limits,
-            explain,
-            count_tokens,
-            steering,
-        } = fields;
-        let engine =
-            Config { pool, agent_cluster, mode, failure_mode, limits, explain, count_tokens }.checked()?;
-        let agent = match (agent, &engine.agent_cluster) {
-            (Some(agent), None) => AgentAccess::Direct(agent.checked()?),
-            (None, Some(cluster)) => AgentAccess::Cluster(cluster.clone()),
-            (Some(_), Some(_)) | (None, None) => return Err(ConfigError::Access),
-        };
+        let Fields { pool, agent, mode, failure_mode, limits, explain, count_tokens, steering } = fields;
+        let engine = Config { pool, agent_cluster: None, mode, failure_mode, limits, explain, count_tokens }
+            .checked()?;
+        let agent = agent.ok_or(ConfigError::NoAgent)?.checked()?;
         Ok(Self { engine, agent, steering })
     }
 }
 
 impl AgentFields {
     /// The way to the agent that the fields describe.
-    pub(crate) fn checked(self) -> Result<DirectAccess, ConfigError> {
+    pub(crate) fn checked(self) -> Result<AgentAccess, ConfigError> {
         let Self { addresses, tls, token_file } = self;
-        if !(1..=MOST_ADDRESSES).contains(&addresses.len()) {
+        if !(1..=MAX_ADDRESSES).contains(&addresses.len()) {
             return Err(ConfigError::Addresses(addresses.len()));
         }
         let addresses: Vec<(AgentAddress, Scheme)> =
@@ -218,7 +211,7 @@ impl AgentFields {
         if tls.is_some() != addresses.iter().any(|(_, scheme)| *scheme == Scheme::HTTPS) {
             return Err(ConfigError::Tls);
         }
-        Ok(DirectAccess {
+        Ok(AgentAccess {
             addresses: addresses.into_iter().map(|(address, _)| address).collect(),
             tls: tls.map(TlsFields::checked).transpose()?,
             token: token_file,

@@ -15,7 +15,7 @@ fn a_pool_and_an_address_are_enough() {
         ModuleConfig::parse(br#"{"pool": "p", "agent": {"addresses": ["http://127.0.0.1:9095"]}}"#).unwrap();
     assert_eq!(config.engine.pool, "p");
     assert_eq!(config.steering, Steering::Metadata);
-    let AgentAccess::Direct(DirectAccess { addresses, tls: None, token: None }) = config.agent else {
+    let AgentAccess { addresses, tls: None, token: None } = config.agent else {
         panic!("{:?}", config.agent)
     };
     assert_eq!(addresses[0].to_string(), "http://127.0.0.1:9095");
@@ -35,7 +35,7 @@ fn every_field_is_read() {
     assert_eq!(config.engine.limits.peek_bytes, 2048);
     assert!(config.engine.count_tokens && config.engine.explain.access_log);
     assert_eq!(config.steering, Steering::OverrideHost);
-    let AgentAccess::Direct(agent) = config.agent else { panic!("{:?}", config.agent) };
+    let agent = config.agent;
     let addresses: Vec<String> = agent.addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["https://agent-0.agents:9095", "https://[::1]:9095"]);
     assert_eq!(agent.token, Some("/t".into()));
@@ -45,18 +45,13 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn a_cluster_takes_the_place_of_addresses() {
-    let config =
-        ModuleConfig::parse(br#"{"pool": "p", "agentCluster": "agent", "steering": "cluster"}"#).unwrap();
-    assert_eq!(config.agent, AgentAccess::Cluster("agent".to_owned()));
-    assert_eq!(config.steering, Steering::Cluster);
-}
-
-#[test]
-fn exactly_one_way_to_the_agent_is_allowed() {
+fn the_wasm_filters_cluster_of_the_agent_is_refused_with_the_field_that_takes_its_place() {
+    assert!(refusal(r#"{"pool": "p"}"#).starts_with("agent is missing"));
     let both = r#"{"pool": "p", "agentCluster": "a", "agent": {"addresses": ["http://h:1"]}}"#;
-    for json in [r#"{"pool": "p"}"#, both] {
-        assert!(refusal(json).starts_with("exactly one of agent and agentCluster is required"), "{json}");
+    for json in [r#"{"pool": "p", "agentCluster": "a"}"#, both] {
+        let error = refusal(json);
+        assert!(error.starts_with("agentCluster is a field of the wasm filter"), "{error}");
+        assert!(error.contains("agent.addresses"), "{error}");
     }
 }
 
@@ -102,9 +97,9 @@ fn a_refusal_names_the_field_and_what_is_allowed() {
         let error = access(agent).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let with = |field: &str| format!(r#"{{"pool": "p", "agentCluster": "a", {field}}}"#);
+    let with = |field: &str| format!(r#"{{"pool": "p", "agent": {{"addresses": ["http://h:1"]}}, {field}}}"#);
     for (field, expected) in [
-        (r#""magic": 1"#, "unknown field `magic`, expected one of `pool`, `agent`, `agentCluster`"),
+        (r#""magic": 1"#, "unknown field `magic`, expected one of `pool`, `agent`, `mode`"),
         (
             r#""steering": "magic""#,
             "unknown variant `magic`, expected one of `metadata`, `overrideHost`, `cluster`",
@@ -115,6 +110,5 @@ fn a_refusal_names_the_field_and_what_is_allowed() {
         let error = refusal(&with(field));
         assert!(error.contains(expected), "{error}");
     }
-    assert!(refusal(r#"{"pool": "a b", "agentCluster": "a"}"#).starts_with("pool is"));
-    assert!(refusal(r#"{"pool": "p", "agentCluster": ""}"#).starts_with("agentCluster is missing or empty"));
+    assert!(refusal(r#"{"pool": "a b", "agent": {"addresses": ["http://h:1"]}}"#).starts_with("pool is"));
 }

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod authority;
-mod callouts;
 mod failover;
 mod faults;
 mod fixture;

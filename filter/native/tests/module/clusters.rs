@@ -6,7 +6,9 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use crate::envoy::{Cluster, Config, Next, Request, Value};
-use crate::pool::{address, fewest_waiting, ready, snapshot, snapshot_from, turn, unready, with_policy};
+use crate::pool::{
+    Pool, address, fewest_waiting, ready, snapshot, snapshot_from, turn, unready, with_agent, with_policy,
+};
 
 const CHAT: &[u8] = br#"{"model": "n", "messages": [{"role": "user", "content": "hi"}]}"#;
 
@@ -26,10 +28,10 @@ fn thread_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }
 
-/// Answers the next poll of a pool.
-fn answer_poll(config: &Config, pool: &str, snapshot: &[u8]) {
-    let poll = config.callout(&format!("/v1/pools/{pool}/snapshot"));
-    config.answer(&poll, Some(200), snapshot);
+/// Gives a pool its first snapshot.
+fn begin(config: &Pool, snapshot: Vec<u8>) {
+    config.agent.publish(snapshot);
+    config.agent.wait_until_taken();
 }
 
 #[test]
@@ -40,7 +42,7 @@ fn its_hosts_are_the_pools_endpoints_from_the_first_snapshot_on_and_envoy_waits_
     let config = unready("clusters-1", &json!({"steering": "cluster"}));
     cluster.run();
     assert!(!cluster.is_ready());
-    answer_poll(&config, "clusters-1", &snapshot("clusters-1", fewest_waiting(), &[1, 0]));
+    begin(&config, snapshot("clusters-1", fewest_waiting(), &[1, 0]));
     cluster.run();
     assert!(cluster.is_ready());
     assert_eq!(cluster.hosts(), [address(1), address(2)]);
@@ -81,11 +83,11 @@ fn another_way_to_the_agent_replaces_the_hosts_when_its_snapshot_is_there() {
     let cluster = Cluster::new(&json!({"pool": "clusters-7"})).unwrap();
     let older = with_policy("clusters-7", &json!({"steering": "cluster"}), fewest_waiting(), &[0]);
     cluster.run();
-    let newer = unready("clusters-7", &json!({"steering": "cluster", "agentCluster": "other"}));
+    let newer = unready("clusters-7", &json!({"steering": "cluster"}));
     drop(older);
     cluster.run();
     assert_eq!(cluster.choose(None), Some(address(1)), "the last known host");
-    answer_poll(&newer, "clusters-7", &snapshot_from("clusters-7", fewest_waiting(), 5, &[9, 0]));
+    begin(&newer, snapshot_from("clusters-7", fewest_waiting(), 5, &[9, 0]));
     cluster.run();
     let request = routed(&newer, None);
     assert_eq!(request.destinations(), Some(address(6)));
@@ -98,8 +100,8 @@ fn both_pools_have_hosts_while_an_older_way_to_the_agent_is_still_in_use() {
     let _turn = turn();
     let cluster = Cluster::new(&json!({"pool": "clusters-9"})).unwrap();
     let older = with_policy("clusters-9", &json!({"steering": "cluster"}), fewest_waiting(), &[0]);
-    let newer = unready("clusters-9", &json!({"steering": "cluster", "agentCluster": "other"}));
-    answer_poll(&newer, "clusters-9", &snapshot_from("clusters-9", fewest_waiting(), 5, &[0]));
+    let newer = unready("clusters-9", &json!({"steering": "cluster"}));
+    begin(&newer, snapshot_from("clusters-9", fewest_waiting(), 5, &[0]));
     cluster.run();
     for (config, endpoint) in [(&older, 1), (&newer, 5)] {
         assert_eq!(cluster.choose(Some(&routed(config, None))), Some(address(endpoint)));
@@ -112,7 +114,7 @@ fn a_pool_that_is_configured_without_its_namespace_has_hosts_too() {
     let _turn = turn();
     let cluster = Cluster::new(&json!({"pool": "clusters-10"})).unwrap();
     let config = unready("clusters-10", &json!({"steering": "cluster"}));
-    answer_poll(&config, "clusters-10", &snapshot("default/clusters-10", fewest_waiting(), &[1, 0]));
+    begin(&config, snapshot("default/clusters-10", fewest_waiting(), &[1, 0]));
     cluster.run();
     assert_eq!(cluster.hosts(), [address(1), address(2)]);
     assert_eq!(cluster.choose(Some(&routed(&config, None))), Some(address(2)));
@@ -135,7 +137,7 @@ fn one_more_configuration_of_a_pool_costs_its_clusters_nothing() {
     let cluster = Cluster::new(&json!({"pool": "clusters-15"})).unwrap();
     let first = ready("clusters-15", &json!({"steering": "cluster"}));
     cluster.run();
-    let second = unready("clusters-15", &json!({"steering": "cluster"}));
+    let second = with_agent("clusters-15", &json!({"steering": "cluster"}), &first.agent);
     assert!(!cluster.is_woken());
     drop(first);
     assert!(!cluster.is_woken());
@@ -149,7 +151,7 @@ fn decisions_use_new_endpoints_when_they_are_hosts() {
     let cluster = Cluster::new(&json!({"pool": "clusters-11"})).unwrap();
     let config = with_policy("clusters-11", &json!({"steering": "cluster"}), fewest_waiting(), &[0, 1]);
     cluster.run();
-    answer_poll(&config, "clusters-11", &snapshot_from("clusters-11", fewest_waiting(), 5, &[0, 1]));
+    config.agent.publish(snapshot_from("clusters-11", fewest_waiting(), 5, &[0, 1]));
     until_picked(&config, &cluster, 5);
 }
 
@@ -159,8 +161,8 @@ fn a_request_is_served_by_any_host_while_the_picked_endpoint_is_none_yet() {
     let cluster = Cluster::new(&json!({"pool": "clusters-14"})).unwrap();
     let _older = with_policy("clusters-14", &json!({"steering": "cluster"}), fewest_waiting(), &[0]);
     cluster.run();
-    let newer = unready("clusters-14", &json!({"steering": "cluster", "agentCluster": "other"}));
-    answer_poll(&newer, "clusters-14", &snapshot_from("clusters-14", fewest_waiting(), 5, &[0]));
+    let newer = unready("clusters-14", &json!({"steering": "cluster"}));
+    begin(&newer, snapshot_from("clusters-14", fewest_waiting(), 5, &[0]));
     let request = routed(&newer, None);
     assert_eq!(request.destinations(), Some(address(5)));
     assert_eq!(cluster.choose(Some(&request)), Some(address(1)));
@@ -177,9 +179,8 @@ fn an_address_that_envoy_refuses_keeps_no_other_out() {
     cluster.run();
     let expected: Vec<_> = (1..=9).map(address).filter(|address| !refused.contains(address)).collect();
     assert_eq!(cluster.hosts(), expected);
-    answer_poll(&config, "clusters-12", &snapshot("clusters-12", fewest_waiting(), &[0; 10]));
-    cluster.run();
-    assert_eq!(cluster.hosts().len(), 8, "a later one");
+    config.agent.publish(snapshot("clusters-12", fewest_waiting(), &[0; 10]));
+    cluster.run_until("a later host", |cluster| cluster.hosts().len() == 8);
 }
 
 #[test]
@@ -192,7 +193,12 @@ fn replacing_the_endpoints_of_a_large_pool_takes_no_second_of_the_main_thread() 
     cluster.run();
     assert_eq!(cluster.hosts().len(), ENDPOINTS);
     let others = snapshot_from("clusters-13", fewest_waiting(), ENDPOINTS + 1, &idle);
-    answer_poll(&config, "clusters-13", &others);
+    config.agent.publish(others);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !cluster.is_woken() {
+        assert!(Instant::now() < deadline, "the cluster is not woken");
+        std::thread::yield_now();
+    }
     let run = || {
         let start = thread_time();
         cluster.run();
@@ -200,7 +206,7 @@ fn replacing_the_endpoints_of_a_large_pool_takes_no_second_of_the_main_thread() 
     };
     let mut took = run();
     // The next poll follows the adoption, after which the older hosts have left.
-    config.callout("/v1/pools/clusters-13/snapshot");
+    config.agent.wait_until_taken();
     took += run();
     assert!(took < Duration::from_secs(1), "{took:?}");
 }

@@ -1,11 +1,20 @@
 //! A pool whose agent is the test.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use core::ops::Deref;
+use core::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use endpoint_picker_wire::report::Report;
 use endpoint_picker_wire::{FORMAT, Message, v1};
 use serde_json::{Value, json};
 
+use self::server::{Reply, Request as AgentRequest, Server};
 use crate::envoy::Config;
+
+#[allow(dead_code, reason = "the tests of the way to the agent use the rest")]
+#[path = "../agent/server.rs"]
+mod server;
 
 /// The right to be the process's only test: the oldest configuration of a process writes the metrics of all.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
@@ -78,24 +87,118 @@ pub(crate) fn snapshot_from(pool: &str, policy: v1::Policy, first: usize, waitin
     snapshot.encode_to_vec()
 }
 
+/// The agent of one pool.
+pub(crate) struct Agent {
+    server: Server,
+    state: Arc<State>,
+}
+
+/// The snapshot that the agent has, and the requests that it has got.
+#[derive(Default)]
+struct State {
+    snapshot: Mutex<Vec<u8>>,
+    /// The paths of polls.
+    polls: Mutex<Vec<String>>,
+    reports: Mutex<Vec<Report>>,
+}
+
+impl Agent {
+    /// An agent before its first snapshot. It does not share changes.
+    fn start() -> Self {
+        let state = Arc::<State>::default();
+        let server = {
+            let state = Arc::clone(&state);
+            Server::start(move |request| state.reply(request))
+        };
+        Self { server, state }
+    }
+
+    /// Has the next polls get this snapshot.
+    pub(crate) fn publish(&self, snapshot: Vec<u8>) {
+        *self.state.snapshot.lock().unwrap() = snapshot;
+    }
+
+    /// The number of polls.
+    pub(crate) fn polls(&self) -> usize {
+        self.state.polls.lock().unwrap().len()
+    }
+
+    /// Waits until the module polls for a newer snapshot than the agent's: it decides by that one.
+    pub(crate) fn wait_until_taken(&self) {
+        let start = Instant::now();
+        let version = topology_parameter(&self.state.snapshot.lock().unwrap());
+        while !self.state.polls.lock().unwrap().iter().any(|poll| poll.contains(&version)) {
+            assert!(start.elapsed() < Duration::from_secs(20), "no poll with {version} within 20 s");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Takes the reports since the last call.
+    pub(crate) fn take_reports(&self) -> Vec<Report> {
+        core::mem::take(&mut *self.state.reports.lock().unwrap())
+    }
+}
+
+/// The parameter by which a poll names the endpoints of this snapshot.
+fn topology_parameter(snapshot: &[u8]) -> String {
+    format!("&topology={}&", v1::Snapshot::decode(snapshot).unwrap().topology_version)
+}
+
+impl State {
+    fn reply(&self, request: &AgentRequest) -> Reply {
+        if request.path.ends_with("/changes") {
+            return Reply::Answer(404, vec![]);
+        }
+        if request.is_report() {
+            self.reports.lock().unwrap().push(Report::decode(request.body.as_slice()).unwrap());
+            return Reply::Answer(204, vec![]);
+        }
+        assert!(request.path.contains("/snapshot"), "{request:?}");
+        let snapshot = self.snapshot.lock().unwrap().clone();
+        self.polls.lock().unwrap().push(request.path.clone());
+        if snapshot.is_empty() || request.path.contains(&topology_parameter(&snapshot)) {
+            return Reply::Answer(204, vec![]);
+        }
+        Reply::Answer(200, snapshot)
+    }
+}
+
+/// A configuration of a pool, and the agent that it polls.
+pub(crate) struct Pool {
+    config: Config,
+    pub(crate) agent: Arc<Agent>,
+}
+
+impl Deref for Pool {
+    type Target = Config;
+
+    fn deref(&self) -> &Config {
+        &self.config
+    }
+}
+
 /// A configuration of a pool before its first snapshot. `fields` is added to it.
-pub(crate) fn unready(pool: &str, fields: &Value) -> Config {
-    let mut config = json!({"pool": pool, "agentCluster": "agent"});
+pub(crate) fn unready(pool: &str, fields: &Value) -> Pool {
+    with_agent(pool, fields, &Arc::new(Agent::start()))
+}
+
+/// A configuration of a pool with the agent of another one.
+pub(crate) fn with_agent(pool: &str, fields: &Value, agent: &Arc<Agent>) -> Pool {
+    let address = format!("http://{}", agent.server.address());
+    let mut config = json!({"pool": pool, "agent": {"addresses": [address]}});
     config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    Config::new(&config).unwrap()
+    Pool { config: Config::new(&config).unwrap(), agent: Arc::clone(agent) }
 }
 
 /// A pool with a policy, and this many waiting requests at its endpoints.
-pub(crate) fn with_policy(pool: &str, fields: &Value, policy: v1::Policy, waiting: &[u64]) -> Config {
+pub(crate) fn with_policy(pool: &str, fields: &Value, policy: v1::Policy, waiting: &[u64]) -> Pool {
     let config = unready(pool, fields);
-    let poll = config.callout(&format!("/v1/pools/{pool}/snapshot"));
-    assert_eq!(poll.cluster, "agent");
-    assert_eq!(poll.headers[":method"], "GET");
-    config.answer(&poll, Some(200), &snapshot(pool, policy, waiting));
+    config.agent.publish(snapshot(pool, policy, waiting));
+    config.agent.wait_until_taken();
     config
 }
 
 /// A pool of three endpoints, of which the second is picked.
-pub(crate) fn ready(pool: &str, fields: &Value) -> Config {
+pub(crate) fn ready(pool: &str, fields: &Value) -> Pool {
     with_policy(pool, fields, fewest_waiting(), &[10, 0, 20])
 }

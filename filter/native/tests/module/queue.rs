@@ -7,13 +7,13 @@ use endpoint_picker_wire::v1;
 use serde_json::json;
 
 use crate::envoy::{Config, Next, Panic, Request, late_commits, live_schedulers};
-use crate::pool::{address, fewest_waiting, turn, with_policy};
+use crate::pool::{Pool, address, fewest_waiting, turn, with_policy};
 
 const CHAT: &[u8] = br#"{"model": "n", "messages": [{"role": "user", "content": "hi"}]}"#;
 const RENAMED: &[u8] = br#"{"model": "m", "messages": [{"role": "user", "content": "hi"}]}"#;
 
 /// A pool of two servers that take one request each.
-fn two_at_once(pool: &str, flow_control: v1::FlowControl) -> Config {
+fn two_at_once(pool: &str, flow_control: v1::FlowControl) -> Pool {
     let mut policy = fewest_waiting();
     let picker = policy.picker_config.as_mut().unwrap();
     let detector = "concurrency-detector".to_owned();

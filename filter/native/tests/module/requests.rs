@@ -153,11 +153,15 @@ fn a_route_takes_a_pool_of_its_own() {
 #[test]
 fn configurations_that_cannot_be_used_are_refused() {
     let _turn = turn();
-    for refused in
-        [json!({}), json!({"pool": "p"}), json!([]), json!({"pool": "p", "agentCluster": "a", "x": 1})]
-    {
+    let agent = json!({"addresses": ["http://127.0.0.1:9"]});
+    for refused in [
+        json!({}),
+        json!({"pool": "p"}),
+        json!([]),
+        json!({"pool": "p", "agent": agent, "x": 1}),
+        json!({"pool": "p", "agentCluster": "a"}),
+    ] {
         assert!(crate::envoy::Config::new(&refused).is_none(), "{refused}");
         assert!(crate::envoy::Route::new(&refused).is_none(), "{refused}");
     }
-    assert!(crate::envoy::Route::new(&json!({"pool": "p", "agentCluster": "a"})).is_none());
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::envoy::{Next, Request, WORKERS};
-use crate::pool::{address, ready, turn, unready};
+use crate::pool::{address, ready, turn, with_agent};
 
 /// Requests of each worker.
 const EACH: u64 = 300;
@@ -40,7 +40,7 @@ fn workers_decide_at_the_same_time_and_every_request_is_counted_once() {
 fn a_second_configuration_has_the_snapshot_of_the_first_and_keeps_it() {
     let _turn = turn();
     let first = ready("sharing-2", &json!({}));
-    let second = unready("sharing-2", &json!({}));
+    let second = with_agent("sharing-2", &json!({}), &first.agent);
     for config in [&first, &second] {
         let request = Request::chat(config, 0);
         request.headers(false);
@@ -52,10 +52,8 @@ fn a_second_configuration_has_the_snapshot_of_the_first_and_keeps_it() {
     request.headers(false);
     assert_eq!(request.body(CHAT, true), Next::Continue);
     assert_eq!(request.destinations(), Some(address(2)));
-    // Now it polls.
-    let poll = second.callout("/v1/pools/sharing-2/snapshot");
-    second.answer(&poll, None, b"");
-    second.wait_for("endpoint_picker.snapshot_failures", &[("pool", "sharing-2")], 1);
+    let polls = second.agent.polls();
+    second.run_until("another poll", |_| (second.agent.polls() > polls).then_some(()));
 }
 
 #[test]
@@ -68,15 +66,8 @@ fn reports_have_the_counts_of_all_workers() {
         assert_eq!(request.body(CHAT, true), Next::Continue);
     }
     config.wait_for("endpoint_picker.routed", &[("pool", "sharing-3")], u64::from(WORKERS));
-    let routed = |body: &[u8]| {
-        let report: endpoint_picker_wire::report::Report =
-            endpoint_picker_wire::Message::decode(body).unwrap();
-        report.routed
-    };
-    config.run_until("report of all requests", |config| {
-        let report = config.callout("/v1/pools/sharing-3/report");
-        config.answer(&report, Some(204), b"");
-        assert_eq!(report.headers[":method"], "POST");
-        (routed(&report.body) == u64::from(WORKERS)).then_some(())
+    config.run_until("report of all requests", |_| {
+        let reports = config.agent.take_reports();
+        reports.iter().any(|report| report.routed == u64::from(WORKERS)).then_some(())
     });
 }

@@ -1,4 +1,5 @@
-//! End-to-end tests of what only the wasm filter has: VMs that can trap, changes that they share, and the functions that they may call.
+//! End-to-end tests of what only the wasm filter has: VMs that can trap, changes that they share, the functions that they may call, and an
+//! Envoy cluster that reaches the agent.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,6 +7,8 @@ mod capabilities;
 mod cut_off_answers;
 mod refused_calls;
 mod resync;
+mod secured_agent;
+mod spare_agent;
 mod traps;
 mod withheld_bodies;
 mod without_answers;

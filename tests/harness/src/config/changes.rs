@@ -123,11 +123,10 @@ impl Config {
         set_field(&mut self.http_filters()?[at], field, value)
     }
 
-    /// Lets the pickers reach the agent through this cluster, in place of the shipped way.
+    /// Lets the wasm pickers reach the agent through this cluster, in place of the shipped way.
     pub fn replace_agent_cluster(&mut self, cluster: Value) -> Result<()> {
         let name = cluster["name"].clone();
         for picker in picker::all_of(self.http_filters()?) {
-            picker::remove_field(picker, "agent")?;
             set_field(picker, "agentCluster", name.clone())?;
         }
         let clusters = self.document["static_resources"]["clusters"].as_array_mut();

@@ -1,7 +1,7 @@
 //! The native form of a configuration that is written for the wasm filter.
 //!
 //! The module needs fewer settings: it labels its statistics, raises its buffer limit, writes the metadata that `header_to_metadata`
-//! copies for the wasm filter, and polls the agent itself unless the agent's cluster has more than addresses.
+//! copies for the wasm filter, and polls the agent itself.
 
 use super::file::http_filters;
 use super::picker;
@@ -16,9 +16,6 @@ const STEERING_NAMESPACE: &str = "envoy.lb";
 /// Headers in which only the wasm filter passes metadata on.
 const HELPER_HEADERS: [&str; 3] =
     ["x-gateway-destination-endpoint-scores", "x-endpoint-picker-explanation", "x-endpoint-picker-fallback"];
-
-/// The fields of a cluster that the module can do without: it connects to the addresses itself.
-const ADDRESSES_ONLY: [&str; 4] = ["name", "type", "connect_timeout", "load_assignment"];
 
 /// Converts a whole configuration.
 pub(super) fn to_native(document: &mut Value) -> Result<()> {
@@ -42,11 +39,11 @@ pub(super) fn to_native(document: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Converts the pickers among these HTTP filters, and what copies their headers; removes the agent's cluster if no picker needs it.
+/// Converts the pickers among these HTTP filters, and what copies their headers; removes the agent's cluster.
 fn convert_filters(filters: &mut Vec<Value>, clusters: &mut Value) -> Result<()> {
     let mut agents = Vec::new();
     for picker in filters.iter_mut().filter(|filter| picker::is_wasm(filter)) {
-        agents.extend(convert_picker(picker, clusters)?);
+        agents.push(convert_picker(picker, clusters)?);
     }
     let clusters = clusters.as_array_mut().context("clusters")?;
     clusters.retain(|cluster| !agents.contains(&cluster["name"]));
@@ -71,20 +68,16 @@ fn convert_filters(filters: &mut Vec<Value>, clusters: &mut Value) -> Result<()>
     Ok(())
 }
 
-/// Converts a picker; returns the name of the agent's cluster if the picker no longer needs it.
-fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Option<Value>> {
+/// Converts a picker; returns the name of the agent's cluster, which it no longer needs.
+fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Value> {
     let mut fields = picker::fields(picker)?;
     let name =
         fields.get("agentCluster").context("the endpoint picker names no cluster of the agent")?.clone();
     let cluster = clusters.as_array().into_iter().flatten().find(|cluster| cluster["name"] == name);
-    let cluster = cluster.and_then(Value::as_object).context("no cluster of the agent")?;
-    let polls_itself = cluster.keys().all(|field| ADDRESSES_ONLY.contains(&field.as_str()));
-    if polls_itself {
-        let addresses = addresses_of(&cluster["load_assignment"])?;
-        let fields = fields.as_object_mut().context("a configuration of the picker")?;
-        fields.remove("agentCluster");
-        fields.insert("agent".into(), json!({"addresses": addresses}));
-    }
+    let agent = agent_of(cluster.context("no cluster of the agent")?)?;
+    let by_name = fields.as_object_mut().context("a configuration of the picker")?;
+    by_name.remove("agentCluster");
+    by_name.insert("agent".into(), agent);
     picker["typed_config"] = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter",
         "dynamic_module_config": {
@@ -97,19 +90,37 @@ fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Option<Value>>
             "value": fields.to_string(),
         },
     });
-    Ok(polls_itself.then_some(name))
+    Ok(name)
 }
 
-/// The URLs of a cluster without TLS.
-fn addresses_of(assignment: &Value) -> Result<Vec<String>> {
-    let localities = assignment["endpoints"].as_array();
+/// The field `agent` that takes the place of a cluster: its addresses, and the files of its TLS. The file of the token has another format
+/// than Envoy's.
+fn agent_of(cluster: &Value) -> Result<Value> {
+    let tls = cluster.pointer("/transport_socket/typed_config/common_tls_context");
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let mut agent = json!({"addresses": addresses_of(cluster, scheme)?});
+    if let Some(tls) = tls {
+        let file = |pointer: &str| tls.pointer(pointer).cloned().with_context(|| format!("no {pointer}"));
+        agent["tls"] = json!({
+            "caFile": file("/validation_context/trusted_ca/filename")?,
+            "certFile": file("/tls_certificates/0/certificate_chain/filename")?,
+            "keyFile": file("/tls_certificates/0/private_key/filename")?,
+        });
+        agent["tokenFile"] = "/etc/endpoint-picker/token".into();
+    }
+    Ok(agent)
+}
+
+/// The URLs of a cluster's addresses.
+fn addresses_of(cluster: &Value, scheme: &str) -> Result<Vec<String>> {
+    let localities = cluster["load_assignment"]["endpoints"].as_array();
     let endpoints =
         localities.into_iter().flatten().filter_map(|locality| locality["lb_endpoints"].as_array());
     let addresses = endpoints.flatten().map(|endpoint| {
         let address = endpoint.pointer("/endpoint/address/socket_address").context("an address")?;
         let (ip, port) = (address["address"].as_str(), address["port_value"].as_u64());
         let (ip, port) = ip.zip(port).context("an address and a port")?;
-        Ok(format!("http://{ip}:{port}"))
+        Ok(format!("{scheme}://{ip}:{port}"))
     });
     addresses.collect()
 }
@@ -189,11 +200,18 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_needs_more_than_addresses_keeps_its_cluster() {
-        for (name, keeps) in [("secured-agent", true), ("spare-agent", true), ("subset", false)] {
+    fn addresses_and_files_take_the_place_of_the_agents_cluster() {
+        for (name, agent) in [
+            ("subset", r#""agent":{"addresses":["http://127.0.0.1:9095"]}"#),
+            ("spare-agent", r#""agent":{"addresses":["http://127.0.0.1:9095","http://127.0.0.1:9096"]}"#),
+            (
+                "secured-agent",
+                r#""agent":{"addresses":["https://127.0.0.1:9095"],"tls":{"caFile":"/etc/endpoint-picker/ca.pem","certFile":"/etc/endpoint-picker/envoy.pem","keyFile":"/etc/endpoint-picker/envoy.key"},"tokenFile":"/etc/endpoint-picker/token"}"#,
+            ),
+        ] {
             let text = converted(&format!("examples/{name}")).to_string();
-            assert_eq!(text.contains(r#""agentCluster":"metrics-agent""#), keeps, "{name}: {text}");
-            assert_eq!(text.contains(r#""name":"metrics-agent""#), keeps, "{name}: {text}");
+            assert!(text.contains(agent), "{name}: {text}");
+            assert!(!text.contains("agentCluster") && !text.contains(r#""name":"metrics-agent""#), "{text}");
         }
     }
 

@@ -46,13 +46,6 @@ pub(super) fn poll_agents(filters: &mut [Value], agent: &Value) -> Result<bool> 
     Ok(some_do)
 }
 
-/// Removes a field of it, if it is there.
-pub(super) fn remove_field(picker: &mut Value, field: &str) -> Result<()> {
-    let mut fields = fields(picker)?;
-    fields.as_object_mut().context("the configuration has no fields")?.remove(field);
-    set_fields(picker, &fields)
-}
-
 fn set_fields(picker: &mut Value, fields: &Value) -> Result<()> {
     let place = if is_wasm(picker) { WASM_CONFIGURATION } else { NATIVE_CONFIGURATION };
     *picker.pointer_mut(place).context("the endpoint picker has no configuration")? =

@@ -251,7 +251,7 @@ impl Builder {
         self
     }
 
-    /// The cluster through which the picker reaches the agent, in place of the shipped way.
+    /// The cluster through which the wasm filter reaches the agent, in place of the shipped one.
     pub fn agent_cluster(mut self, cluster: Value) -> Self {
         self.agent_cluster = Some(cluster);
         self

@@ -3,8 +3,8 @@
 use core::ptr;
 
 use super::caught;
-use crate::abi::config::{CalloutAnswer, ConfigHandle};
-use crate::abi::types::{Buffer, EnvoyPtr, Header, ModulePtr, values};
+use crate::abi::config::ConfigHandle;
+use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
 use crate::filter_config::{FilterConfig, RouteConfig};
 
 /// A filter configuration arrived. A null pointer refuses it.
@@ -68,41 +68,4 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
     // SAFETY: Envoy gives its pointer for this hook, and the module's came from `accepted` as this type.
     let (mut handle, module) = unsafe { (ConfigHandle::new(config), &*module.cast::<FilterConfig>()) };
     caught(|| module.on_scheduled(&mut handle));
-}
-
-/// The answer to a request that the configuration has sent.
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
-    config: EnvoyPtr,
-    module: ModulePtr,
-    id: u64,
-    _result: u32,
-    headers: *const Header,
-    headers_count: usize,
-    chunks: *const Buffer,
-    chunks_count: usize,
-) {
-    // SAFETY: as above; headers and chunks are Envoy's during this hook.
-    let (mut handle, module, headers, chunks) = unsafe {
-        (
-            ConfigHandle::new(config),
-            &*module.cast::<FilterConfig>(),
-            values(headers, headers_count),
-            values(chunks, chunks_count),
-        )
-    };
-    caught(|| {
-        // SAFETY: as above. Without headers there was no answer.
-        let value = |wanted: &[u8]| {
-            let mut headers = headers.iter().map(|header| unsafe { header.bytes() });
-            headers.find(|(name, _)| *name == wanted).map(|(_, value)| value)
-        };
-        let answer = value(b":status").map(|status| CalloutAnswer {
-            status: core::str::from_utf8(status).ok().and_then(|status| status.parse().ok()).unwrap_or(0),
-            is_dated: value(b"date").is_some(),
-            // SAFETY: as above.
-            body: chunks.iter().flat_map(|chunk| unsafe { chunk.bytes() }).copied().collect(),
-        });
-        module.on_answer(&mut handle, id, answer);
-    });
 }

@@ -1,9 +1,9 @@
 //! Envoy's callbacks.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
-use super::config::{Callout, EnvoyConfig};
+use super::config::EnvoyConfig;
 use super::request::{Panic, Reply, Value, of_pointer as request};
 use super::{Buffer, Header, WORKERS, list, scheduler, write};
 
@@ -253,24 +253,6 @@ callbacks! {
     }
     fn http_filter_config_scheduler_delete(scheduler: *mut c_void) {
         config(scheduler).schedulers.fetch_sub(1, Ordering::SeqCst);
-    }
-    fn http_filter_config_http_callout(
-        envoy: *mut c_void,
-        id: *mut u64,
-        cluster: Buffer,
-        headers: *const Header,
-        headers_count: usize,
-        body: Buffer,
-        _timeout_ms: u64,
-    ) -> u32 {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let next = LAST.fetch_add(1, Ordering::SeqCst) + 1;
-        let headers = list(headers, headers_count).iter();
-        let headers = headers.map(|header| (header.name.text(), header.value.text())).collect();
-        let callout = Callout { id: next, cluster: cluster.text(), headers, body: body.bytes().to_vec() };
-        config(envoy).callouts.lock().unwrap().push(callout);
-        write(id, next);
-        0
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::{Buffer, Header};
+use super::Buffer;
 
 unsafe extern "C" {
     fn envoy_dynamic_module_on_http_filter_config_new(
@@ -20,27 +20,8 @@ unsafe extern "C" {
         module: *const c_void,
         event: u64,
     );
-    fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
-        envoy: *mut c_void,
-        module: *const c_void,
-        id: u64,
-        result: u32,
-        headers: *const Header,
-        headers_count: usize,
-        chunks: *const Buffer,
-        chunks_count: usize,
-    );
     fn envoy_dynamic_module_on_http_filter_per_route_config_new(name: Buffer, text: Buffer) -> *const c_void;
     fn envoy_dynamic_module_on_http_filter_per_route_config_destroy(module: *const c_void);
-}
-
-/// A request that the module sends to a cluster.
-#[derive(Clone, Debug)]
-pub(crate) struct Callout {
-    pub(crate) id: u64,
-    pub(crate) cluster: String,
-    pub(crate) headers: HashMap<String, String>,
-    pub(crate) body: Vec<u8>,
 }
 
 /// A metric's name and values of its labels.
@@ -54,7 +35,6 @@ pub(crate) struct EnvoyConfig {
     /// Schedulers that are not deleted.
     pub(super) schedulers: AtomicUsize,
     pub(super) events: Mutex<Vec<u64>>,
-    pub(super) callouts: Mutex<Vec<Callout>>,
 }
 
 /// A filter configuration in use.
@@ -104,40 +84,6 @@ impl Config {
             }
             assert!(Instant::now() < deadline, "no {what} within 20 s");
             std::thread::yield_now();
-        }
-    }
-
-    /// The next request to the agent whose path begins so.
-    pub(crate) fn callout(&self, path: &str) -> Callout {
-        self.run_until(path, |config| {
-            let mut callouts = config.envoy.callouts.lock().unwrap();
-            let index = callouts.iter().position(|callout| callout.headers[":path"].starts_with(path))?;
-            Some(callouts.remove(index))
-        })
-    }
-
-    /// Answers a request of the module; without a status, there is no answer.
-    pub(crate) fn answer(&self, callout: &Callout, status: Option<u16>, body: &[u8]) {
-        let status = status.map(|status| status.to_string());
-        let headers: Vec<Header> = status
-            .iter()
-            .map(|status| Header { name: Buffer::of(b":status"), value: Buffer::of(status.as_bytes()) })
-            .collect();
-        let (first, rest) = body.split_at(body.len() / 2);
-        let chunks = [Buffer::of(first), Buffer::of(rest)];
-        let pointer = if headers.is_empty() { core::ptr::null() } else { headers.as_ptr() };
-        // SAFETY: the pointers are of live objects.
-        unsafe {
-            envoy_dynamic_module_on_http_filter_config_http_callout_done(
-                self.pointer(),
-                self.module,
-                callout.id,
-                u32::from(headers.is_empty()),
-                pointer,
-                headers.len(),
-                chunks.as_ptr(),
-                chunks.len(),
-            );
         }
     }
 

@@ -3,5 +3,3 @@
 mod agent_lifecycle;
 mod membership;
 mod refused_snapshots;
-mod secured_agent;
-mod spare_agent;
