@@ -24,7 +24,8 @@ use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::decision::Routing;
 use endpoint_picker_engine::worker_pool::directive::{Action, AssignedLoad};
 use endpoint_picker_engine::worker_pool::store::PoolStore;
-use endpoint_picker_native::shared::{SharedPool, SharedStore};
+use endpoint_picker_native::pool::SharedPool;
+use endpoint_picker_native::pool::store::SharedStore;
 use endpoint_picker_wire::v1;
 
 const NOW: Duration = Duration::from_secs(1_000);

@@ -10,7 +10,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use endpoint_picker_engine::agent::{AgentAnswer, PollOutcome, PollTimes, SnapshotClient};
 use endpoint_picker_engine::pool_view::snapshot;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
-use endpoint_picker_native::shared::SharedPool;
+use endpoint_picker_native::pool::SharedPool;
 use endpoint_picker_wire::{FORMAT, Message, v1};
 
 const NOW: Duration = Duration::from_secs(1_000);

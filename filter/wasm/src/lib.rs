@@ -11,8 +11,8 @@
 
 mod body_watch;
 mod host;
+mod pool;
 mod root;
-mod sharing;
 mod stream;
 mod worker;
 

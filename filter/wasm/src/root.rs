@@ -20,7 +20,7 @@ pub(crate) struct Root {
 impl Context for Root {
     fn on_http_call_response(&mut self, call: u32, headers: usize, _body_size: usize, _trailers: usize) {
         if let Some(worker) = &mut self.worker {
-            worker.take_answer(call.into(), headers);
+            worker.take_response(call, headers);
         }
     }
 }

@@ -9,7 +9,7 @@ use proxy_wasm::types::Action;
 
 use crate::body_watch::BodyWatch;
 use crate::host::Envoy;
-use crate::worker::Pool;
+use crate::pool::Pool;
 
 pub(crate) struct Stream {
     context: u32,

@@ -1,4 +1,4 @@
-//! A VM as a worker: its pool, its part in polling the agent for all VMs, and what it does at every tick.
+//! A VM as a worker: its pool, its part in the requests to the agent for all VMs, and what it does at every tick.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -7,27 +7,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use endpoint_picker_engine::agent::{
-    AgentAnswer, CallError, CallId, PollOutcome, PollTimes, RecentErrors, Reporter, SnapshotClient,
-    TopologyLog,
+    CallError, CallId, Link, PollTimes, RecentErrors, Reporter, SnapshotClient, TopologyLog,
 };
 use endpoint_picker_engine::config::{Config, ConfigError};
 use endpoint_picker_engine::exchange::refuse_withheld_body;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::pool_view::snapshot::{self, ReadError};
 use endpoint_picker_engine::proxy::ProxyError;
+use endpoint_picker_engine::sharing::SharingClient;
+use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::store::PoolCopy;
-use endpoint_picker_engine::worker_pool::{TopologyChange, WorkerPool};
-use endpoint_picker_workers::{Lease, Replica, SharedSnapshot, next_worker_number};
+use endpoint_picker_workers::{Lease, Replica, SharedSender, SharedSnapshot, next_worker_number};
 
 use crate::body_watch::BodyWatch;
 use crate::host::{self, Envoy};
-use crate::sharing::Sharing;
+use crate::pool::{LinkedVms, Pool};
 
 /// Times of a poll. A long wait keeps polls few while nothing changes.
 const POLL: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Duration::from_secs(10) };
-
-/// The pool that all streams of a VM use.
-pub(crate) type Pool = WorkerPool<PoolCopy<Replica<Envoy>>, Envoy>;
 
 /// One VM as a worker.
 pub(crate) struct Worker {
@@ -36,9 +33,14 @@ pub(crate) struct Worker {
     agent_cluster: String,
     snapshot: SharedSnapshot,
     lease: Lease,
-    client: SnapshotClient,
-    reporter: Reporter,
-    sharing: Sharing,
+    link: Link,
+    /// The link's number of each call in flight, by Envoy's.
+    calls: Vec<(u32, CallId)>,
+    /// While this VM exchanges changes for all.
+    sender: Option<SharedSender>,
+    proxy_name: String,
+    /// Number that no other VM has.
+    seed: u64,
     errors: RecentErrors,
     topology_log: TopologyLog,
 }
@@ -81,13 +83,18 @@ impl Worker {
         let name = &config.pool;
         let proxy_name = proxy_name.unwrap_or_default();
         let replica = Replica::new(Envoy, name, number)?;
+        let mut link = Link::new(1);
+        let reporter = Reporter::new(name, proxy_name.clone(), Form::Wasm, seed);
+        link.start_polls(SnapshotClient::new(name, POLL), reporter);
         let mut worker = Self {
             agent_cluster: config.required_agent_cluster().map_err(StartError::Config)?.to_owned(),
             snapshot: SharedSnapshot::new(name),
             lease: Lease::new(&Envoy, name, number)?,
-            client: SnapshotClient::new(name, POLL),
-            sharing: Sharing::new(name, proxy_name.clone(), seed),
-            reporter: Reporter::new(name, proxy_name, Form::Wasm, seed),
+            link,
+            calls: Vec::new(),
+            sender: None,
+            proxy_name,
+            seed,
             pool: Rc::new(RefCell::new(WorkerPool::new(
                 config,
                 PoolCopy::new(replica),
@@ -122,14 +129,16 @@ impl Worker {
                 let text = |error: ProxyError| error.to_string();
                 let adopted = self.adopt_newest(now).map_err(|error| error.to_string());
                 let kept_up = self.pool.borrow_mut().store_mut().ledger_mut().keep_up(now).map_err(text);
-                let polled = self.poll(now).map_err(text);
+                let kept = self.lease.keep(&Envoy, now).map_err(text);
                 let is_leader = self.lease.is_held(now);
-                if is_leader {
-                    self.report(now);
-                }
-                let shared = self.share(is_leader, now).map_err(text);
+                let led = if is_leader {
+                    self.lead(now).map_err(text)
+                } else {
+                    self.follow();
+                    Ok(())
+                };
                 self.pool.borrow_mut().publish_metrics(is_leader, now);
-                vec![adopted, kept_up, polled, shared]
+                vec![adopted, kept_up, kept, led]
             }
             Err(error) => vec![Err(error.to_string())],
         };
@@ -159,15 +168,12 @@ impl Worker {
         let topology = || self.snapshot.topology(&Envoy);
         match snapshot::read(&view, &newer.bytes, newer.arrived, topology) {
             Ok(None) => {}
-            Ok(Some(view)) => {
-                let version = view.versions().map_or(0, |versions| versions.topology);
-                let change = pool.adopt(Arc::new(view));
+            Ok(Some(newer)) => {
+                let newer = Arc::new(newer);
                 // All VMs adopt it; one logs it.
-                if let Some(TopologyChange { pool: name, endpoints }) = change
-                    && self.lease.is_held(now)
-                {
+                if pool.adopt(Arc::clone(&newer)) && self.lease.is_held(now) {
                     pool.metrics.count_topology_changes(1);
-                    self.topology_log.log(&name, endpoints, version, now);
+                    self.topology_log.log(&newer, now);
                 }
             }
             Err(error) => {
@@ -178,92 +184,59 @@ impl Worker {
         Ok(())
     }
 
-    /// Keeps the lease, and with it polls the agent.
-    fn poll(&mut self, now: Duration) -> Result<(), ProxyError> {
-        self.lease.keep(&Envoy, now)?;
-        if !self.lease.is_held(now) {
-            return Ok(());
-        }
-        let have = self.pool.borrow().view().versions();
-        if let Some(request) = self.client.next_poll(have, now) {
-            match host::call_agent(&self.agent_cluster, &request) {
-                Ok(call) => self.client.sent(call),
-                Err(error) => self.finish_poll(Err(error), now),
+    /// Sends the requests to the agent that are due for all VMs.
+    fn lead(&mut self, now: Duration) -> Result<(), ProxyError> {
+        let taken_over = self.take_over_sharing();
+        let Self { pool, snapshot, link, calls, agent_cluster, .. } = self;
+        let mut linked = LinkedVms { pool: &mut pool.borrow_mut(), snapshot };
+        while let Some(call) = link.due(&mut linked, now) {
+            match host::call_agent(agent_cluster, &call.request) {
+                Ok(number) => calls.push((number, call.id)),
+                Err(error) => {
+                    link.finish(call.id, Err(error), &mut linked, now);
+                }
             }
+        }
+        if let (Some(sender), Some(sync)) = (&mut self.sender, link.sync()) {
+            sender.store(&Envoy, sync.positions())?;
+        }
+        taken_over
+    }
+
+    /// Leaves the requests to the agent to another VM.
+    fn follow(&mut self) {
+        if self.sender.take().is_some() {
+            let Self { pool, snapshot, link, .. } = self;
+            link.stop_sync(&mut LinkedVms { pool: &mut pool.borrow_mut(), snapshot });
+        }
+    }
+
+    /// Begins to exchange changes with other proxies, where the VM before has ended.
+    fn take_over_sharing(&mut self) -> Result<(), ProxyError> {
+        if self.sender.is_none() {
+            let name = &self.pool.borrow().config.pool;
+            let sender = SharedSender::take_over(&Envoy, name, self.seed)?;
+            let positions = sender.positions().clone();
+            let client = SharingClient::new(name, self.proxy_name.clone(), sender.identity(), positions);
+            self.link.start_sync(client);
+            self.sender = Some(sender);
         }
         Ok(())
     }
 
-    fn report(&mut self, now: Duration) {
-        let report = {
-            let pool = self.pool.borrow();
-            self.reporter.next_report(pool.store(), || pool.totals(), now)
-        };
-        if let Some(request) = report {
-            match host::call_agent(&self.agent_cluster, &request) {
-                Ok(call) => self.reporter.sent(call),
-                Err(error) => self.finish_report(Err(error), now),
-            }
-        }
-    }
-
-    /// Exchanges changes with other proxies for all VMs, in the VM that polls.
-    fn share(&mut self, is_leader: bool, now: Duration) -> Result<(), ProxyError> {
-        let Self { pool, sharing, agent_cluster, .. } = self;
-        let mut pool = pool.borrow_mut();
-        let replica = pool.store_mut().ledger_mut();
-        if !is_leader {
-            sharing.stop(replica);
-            return Ok(());
-        }
-        let result = sharing.tick(replica, agent_cluster, now);
-        let (counts, proxies) = sharing.take_counts(now);
-        pool.metrics.count_sharing(counts, proxies);
-        result
-    }
-
-    /// Takes the answer of the agent that is being delivered. `headers` is their number as Envoy reports it.
-    pub(crate) fn take_answer(&mut self, call: CallId, headers: usize) {
+    /// Takes the response of the agent that is being delivered. `headers` is their number as Envoy reports it.
+    pub(crate) fn take_response(&mut self, number: u32, headers: usize) {
+        let Some(index) = self.calls.iter().position(|(other, _)| *other == number) else { return };
+        let (_, call) = self.calls.swap_remove(index);
         let now = host::now();
-        let answer = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
-        let now = now.unwrap_or_default();
-        if self.reporter.awaits(call) {
-            self.finish_report(answer.map(|answer| answer.status), now);
-        } else if self.client.awaits(call) {
-            self.finish_poll(answer, now);
-        } else if self.sharing.awaits(call) {
-            let mut pool = self.pool.borrow_mut();
-            self.sharing.finish(pool.store_mut().ledger_mut(), answer, now);
-        }
-    }
-
-    fn finish_report(&mut self, status: Result<u16, CallError>, now: Duration) {
-        if let Some(problem) = self.reporter.finish(status, now) {
-            log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
-        }
-    }
-
-    fn finish_poll(&mut self, answer: Result<AgentAnswer, CallError>, now: Duration) {
-        let Self { pool, snapshot, client, .. } = self;
-        let have = pool.borrow().view().versions();
-        let outcome = client.finish(answer, have, now, |newer| {
-            snapshot.publish(&Envoy, newer.bytes, newer.readings.readings_version, newer.has_topology, now)
-        });
-        match outcome {
-            PollOutcome::Published => {
-                pool.borrow().metrics.count_snapshots(1);
-                self.tick();
-            }
-            PollOutcome::Unchanged => self.tick(),
-            PollOutcome::Failed { error, is_new } => {
-                pool.borrow().metrics.count_failed_polls(1);
-                if is_new {
-                    log::warn!(
-                        "no snapshot: {error}; the last one stays in use. Polls continue, and further failures are only counted, in \
-                         snapshot_failures"
-                    );
-                }
-            }
+        let response = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
+        let is_next_due = {
+            let Self { pool, snapshot, link, .. } = &mut *self;
+            let mut linked = LinkedVms { pool: &mut pool.borrow_mut(), snapshot };
+            link.finish(call, response, &mut linked, now.unwrap_or_default())
+        };
+        if is_next_due {
+            self.tick();
         }
     }
 

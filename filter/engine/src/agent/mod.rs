@@ -1,6 +1,7 @@
-//! The requests to the metrics agent: polls for snapshots, and reports.
+//! The [link](Link) to the metrics agent: polls for snapshots, reports, and the exchange of changes with other proxies.
 
 mod call;
+mod link;
 mod recent_errors;
 mod report;
 mod snapshot_client;
@@ -9,6 +10,7 @@ mod topology_log;
 pub(crate) use call::path_of_pool;
 
 pub use call::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError, CallId};
+pub use link::{Call, Link, LinkedPool};
 pub use recent_errors::RecentErrors;
 pub use report::{ReportProblem, Reporter};
 pub use snapshot_client::{NewSnapshot, PollError, PollOutcome, PollTimes, SnapshotClient};

@@ -4,6 +4,8 @@ use core::time::Duration;
 
 use endpoint_picker::period::Period;
 
+use crate::pool_view::PoolView;
+
 /// A version that was replaced longer ago is a new one.
 const RECENT: Duration = Duration::from_secs(60);
 
@@ -34,8 +36,10 @@ enum Change {
 }
 
 impl TopologyLog {
-    /// Logs that the pool now has this version, with this number of endpoints.
-    pub fn log(&mut self, pool: &str, endpoints: usize, version: u64, now: Duration) {
+    /// Logs that a view has another version of endpoints and policy than the view before.
+    pub fn log(&mut self, view: &PoolView, now: Duration) {
+        let version = view.versions().map_or(0, |versions| versions.topology);
+        let (pool, endpoints) = (view.pool().name(), view.pool().endpoints().len());
         match self.classify(version, now) {
             Change::Usual => log::info!("pool {pool} has {endpoints} endpoints"),
             Change::Alternating => log::warn!(

@@ -1,5 +1,7 @@
 //! Metrics of the changes that proxies share.
 
+use core::ops::AddAssign;
+
 use super::Labels;
 use super::sink::{Counter, Gauge, Metric, MetricKind, MetricSink};
 
@@ -14,6 +16,16 @@ pub struct SharingCounts {
     pub unreadable: u64,
     /// Exchanges that failed.
     pub failed: u64,
+}
+
+impl AddAssign for SharingCounts {
+    fn add_assign(&mut self, other: Self) {
+        let Self { sent, received, unreadable, failed } = other;
+        self.sent += sent;
+        self.received += received;
+        self.unreadable += unreadable;
+        self.failed += failed;
+    }
 }
 
 /// Metrics of the changes that proxies share.

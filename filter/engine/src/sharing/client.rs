@@ -146,11 +146,6 @@ impl SharingClient {
         self.call == Some(call)
     }
 
-    /// The answer to the exchange in flight will not come.
-    pub fn abandon(&mut self) {
-        self.call = None;
-    }
-
     /// The time until the next exchange may begin, if none is in flight.
     pub fn pause(&self, now: Duration) -> Duration {
         self.pause.left(now)

@@ -42,15 +42,6 @@ pub struct WorkerPool<S, M: MetricSink> {
     flush_pause: Period,
 }
 
-/// What a newer snapshot changed in the list of endpoints or the policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TopologyChange {
-    /// The pool's name.
-    pub pool: String,
-    /// The number of endpoints that it has now.
-    pub endpoints: usize,
-}
-
 impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
     /// The pool of a configuration, before the first snapshot. `seed` is of this worker alone.
     pub fn new(config: Config, store: S, sink: &M, form: Form, seed: u64) -> Self {
@@ -80,19 +71,19 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         &mut self.store
     }
 
-    /// Decides by another view from now on. Returns the change of endpoints or policy, if there is one. The state of endpoints and
+    /// Decides by another view from now on. Returns whether it has other endpoints or another policy. The state of endpoints and
     /// plugins that stay is kept.
-    pub fn adopt(&mut self, newer: Arc<PoolView>) -> Option<TopologyChange> {
+    pub fn adopt(&mut self, newer: Arc<PoolView>) -> bool {
         let topology = Arc::clone(newer.topology());
         let older = self.store.adopt(newer);
         if Arc::ptr_eq(older.topology(), &topology) {
-            return None;
+            return false;
         }
         let pool = &topology.pool;
         let left = older.pool().endpoints().iter();
         let left = left.filter(|endpoint| pool.index_at(endpoint.address()).is_none());
         self.metrics.remove_endpoints(left.map(Endpoint::printed_address));
-        Some(TopologyChange { pool: pool.name().to_owned(), endpoints: pool.endpoints().len() })
+        true
     }
 
     /// The treatment of requests while there is nothing to decide by.

@@ -9,6 +9,7 @@ mod fixture;
 mod heads;
 mod hints;
 mod late_snapshot;
+mod link;
 mod metrics;
 mod model_paths;
 mod models;

@@ -7,27 +7,25 @@ use endpoint_picker_engine::agent::{AUTHORITY, AgentAnswer, AgentRequest, CONTEN
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE as CONTENT_TYPE_HEADER, HOST};
 use ureq::unversioned::transport::DefaultConnector;
 
+use super::POLL;
 use super::credentials::{CredentialFiles, Credentials};
 use super::resolver::CachedResolver;
-use super::stop::Stop;
 use super::tls_advice::Explained;
-use super::updater::POLL;
 use crate::config::{AgentAccess, AgentAddress};
+use crate::process::thread::Stop;
 
-/// Most bytes of an answer. A snapshot of 5 000 endpoints has about one million.
-const MAX_ANSWER: u64 = 16 << 20;
+/// Maximum bytes of a response. A snapshot of 5 000 endpoints has about one million.
+const MAX_RESPONSE: u64 = 16 << 20;
 
-/// Most bytes of an answer's head.
+/// Maximum bytes of a response's head.
 const MAX_HEAD: usize = 16 << 10;
 
 /// The time to find and reach an agent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Connections to several equal agents, of which one is in use.
+/// Connections to several equal agents.
 pub(super) struct Connection {
     addresses: Vec<AgentAddress>,
-    /// Of `addresses`.
-    current: usize,
     files: CredentialFiles,
     /// `None` until the credentials can be read.
     client: Option<Client>,
@@ -46,7 +44,6 @@ impl Connection {
     pub(super) fn new(access: &AgentAccess, stop: Arc<Stop>) -> Self {
         Self {
             addresses: access.addresses.clone(),
-            current: 0,
             files: CredentialFiles::new(access),
             client: None,
             refusal: None,
@@ -54,29 +51,24 @@ impl Connection {
         }
     }
 
-    /// Sends a request to the agent in use and waits for the answer, for as long as the request or a poll may take: a longer wait would
-    /// keep the next poll back.
-    pub(super) fn send(&mut self, request: &AgentRequest, now: Duration) -> Result<AgentAnswer, CallError> {
+    /// Sends a request to the agent of this index and waits for the response, for the time that the request and a poll may take: a longer
+    /// wait would keep the next poll back.
+    pub(super) fn send(
+        &mut self,
+        agent: usize,
+        request: &AgentRequest,
+        now: Duration,
+    ) -> Result<AgentAnswer, CallError> {
         self.read_credentials(now);
-        let Self { addresses, current, client, refusal, .. } = self;
+        let Self { addresses, client, refusal, .. } = self;
         let Some(client) = client else {
             return Err(CallError::NoAnswer(refusal.clone().unwrap_or_default()));
         };
         // There is always one: a configuration without addresses is refused.
-        let address = addresses.get(*current).ok_or_else(|| CallError::NoAnswer("no address".to_owned()))?;
+        let address = addresses.get(agent).ok_or_else(|| CallError::NoAnswer("no address".to_owned()))?;
         client
             .send(&address.url(&request.path), request)
             .map_err(|error| CallError::NoAnswer(format!("{address}: {}", Explained(error))))
-    }
-
-    /// Uses the next agent from now on.
-    pub(super) fn use_next(&mut self) {
-        self.current = (self.current + 1) % self.addresses.len().max(1);
-    }
-
-    /// Uses the first agent from now on.
-    pub(super) fn use_first(&mut self) {
-        self.current = 0;
     }
 
     /// Takes in the credentials if their files have changed. Unusable ones leave the last good ones in use.
@@ -127,7 +119,7 @@ impl Client {
                 self.with_headers(post).config().timeout_global(timeout).build().send(body.as_slice())
             }
         }?;
-        let body = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec()?;
+        let body = answer.body_mut().with_config().limit(MAX_RESPONSE).read_to_vec()?;
         Ok(AgentAnswer { status: answer.status().as_u16(), body })
     }
 

@@ -2,13 +2,14 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::registry::{Definition, REGISTRY};
 use crate::abi::{ConfigHandle, DefinedMetric, MetricWriter};
+use crate::process::subscribers::{Subscribers, Subscription};
 
 /// Stands before each metric's name.
 const PREFIX: &str = "endpoint_picker.";
@@ -16,22 +17,17 @@ const PREFIX: &str = "endpoint_picker.";
 /// Time between two flushes at least. The wakes of a configuration are a second apart, not exactly.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The flushers and pools of the process.
-static PROCESS: Mutex<Process> =
-    Mutex::new(Process { last_number: 0, flushers: Vec::new(), publishers: Vec::new() });
+/// The filter configurations of the process that have a flusher.
+static FLUSHERS: LazyLock<Arc<Subscribers<()>>> = LazyLock::new(Arc::default);
+
+/// The pools of the process.
+static PUBLISHERS: LazyLock<Arc<Subscribers<Weak<dyn Publisher>>>> = LazyLock::new(Arc::default);
 
 /// The last flush. Held while one runs, so that flushes follow one another.
 static LAST: Mutex<Option<Flush>> = Mutex::new(None);
 
 /// A flush is due that only a request can do.
 static IS_DUE: AtomicBool = AtomicBool::new(false);
-
-struct Process {
-    last_number: u64,
-    /// The numbers of all flushers, the oldest first.
-    flushers: Vec<u64>,
-    publishers: Vec<Weak<dyn Publisher>>,
-}
 
 struct Flush {
     by: u64,
@@ -44,18 +40,16 @@ pub(crate) trait Publisher: Send + Sync {
     fn publish(&self);
 }
 
-/// Has a publisher called before every flush.
-pub(crate) fn register(publisher: Weak<dyn Publisher>) {
-    let publishers = &mut PROCESS.lock().publishers;
-    publishers.retain(|publisher| publisher.strong_count() > 0);
-    publishers.push(publisher);
+/// Has a publisher called before every flush, until the subscription is dropped.
+pub(crate) fn register(publisher: Weak<dyn Publisher>) -> Subscription<Weak<dyn Publisher>> {
+    PUBLISHERS.add(publisher)
 }
 
 /// The metrics as one filter configuration has defined them. Any configuration can write those of the whole process: Envoy adds up
 /// metrics of the same name and labels.
 #[derive(Debug)]
 pub(crate) struct Flusher {
-    number: u64,
+    subscription: Subscription<()>,
     /// By the place in the registry; `None` if Envoy refused the metric.
     defined: Vec<Option<DefinedMetric>>,
 }
@@ -72,16 +66,12 @@ impl Flusher {
             defined
         };
         let defined = REGISTRY.definitions().into_iter().map(define).collect();
-        let process = &mut *PROCESS.lock();
-        process.last_number += 1;
-        process.flushers.push(process.last_number);
-        Arc::new(Self { number: process.last_number, defined })
+        Arc::new(Self { subscription: FLUSHERS.add(()), defined })
     }
 
     /// Flushes if it is time to and this configuration is the oldest: newer ones find nothing to write.
     pub(crate) fn tick(&self, config: &mut ConfigHandle<'_>) {
-        let is_oldest = PROCESS.lock().flushers.first() == Some(&self.number);
-        if !is_oldest {
+        if !self.subscription.is_oldest() {
             return;
         }
         if ConfigHandle::changes_metrics() {
@@ -104,9 +94,11 @@ impl Flusher {
             return;
         }
         // Envoy drops a metric with the last configuration that wrote it, so another one writes all.
-        let is_full = last.as_ref().is_none_or(|last| last.by != self.number);
-        *last = Some(Flush { by: self.number, at: Instant::now() });
-        let publishers: Vec<_> = PROCESS.lock().publishers.iter().filter_map(Weak::upgrade).collect();
+        let is_full = last.as_ref().is_none_or(|last| last.by != self.subscription.number());
+        *last = Some(Flush { by: self.subscription.number(), at: Instant::now() });
+        // The last reference to a publisher may be dropped here, and its drop takes the lock of the list.
+        let mut publishers = Vec::new();
+        PUBLISHERS.for_each(|publisher| publishers.extend(publisher.upgrade()));
         for publisher in &publishers {
             publisher.publish();
         }
@@ -131,11 +123,5 @@ impl Flusher {
                 log::debug!("Envoy refused a change of a metric with the values {values:?}");
             }
         }
-    }
-}
-
-impl Drop for Flusher {
-    fn drop(&mut self) {
-        PROCESS.lock().flushers.retain(|number| *number != self.number);
     }
 }

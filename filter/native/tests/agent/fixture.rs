@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use endpoint_picker_engine::pool_view::{PoolView, Versions};
-use endpoint_picker_native::attachment::Attachment;
+use endpoint_picker_native::agent::PoolHandle;
 use endpoint_picker_native::config::{AgentAccess, ModuleConfig};
 use endpoint_picker_wire::{FORMAT, Message, v1};
 use serde_json::{Value, json};
@@ -91,12 +91,12 @@ pub(crate) fn direct(addresses: &[String], fields: &Value) -> AgentAccess {
 }
 
 /// Attaches to a pool of this name.
-pub(crate) fn attach(pool: &str, access: &AgentAccess) -> Attachment {
-    Attachment::new(pool, access, "envoy-1", Box::new(|| {})).unwrap()
+pub(crate) fn attach(pool: &str, access: &AgentAccess) -> PoolHandle {
+    PoolHandle::new(pool, access, "envoy-1", Box::new(|| {})).unwrap()
 }
 
 /// Attaches to a pool of its own, with these agents.
-pub(crate) fn attach_to(addresses: &[String]) -> Attachment {
+pub(crate) fn attach_to(addresses: &[String]) -> PoolHandle {
     attach(&unique_pool(), &direct(addresses, &json!({})))
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Waits until a pool has these versions.
 #[track_caller]
-pub(crate) fn eventually_has(attachment: &Attachment, topology: u64, readings: u64) -> Arc<PoolView> {
+pub(crate) fn eventually_has(attachment: &PoolHandle, topology: u64, readings: u64) -> Arc<PoolView> {
     let expected = Some(Versions { topology, readings });
     eventually(&format!("versions {expected:?}"), || attachment.pool().view().versions() == expected);
     attachment.pool().view()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use endpoint_picker_native::attachment::Attachment;
+use endpoint_picker_native::agent::PoolHandle;
 use serde_json::json;
 
 use crate::fixture::{answer, attach, direct, eventually, eventually_has, snapshot, unique_pool};
@@ -60,7 +60,7 @@ fn every_configuration_is_woken_once_a_second() {
         let wake = move || {
             woken.fetch_add(1, Ordering::SeqCst);
         };
-        Attachment::new(&pool, &access, "envoy-1", Box::new(wake)).unwrap()
+        PoolHandle::new(&pool, &access, "envoy-1", Box::new(wake)).unwrap()
     });
     eventually("two calls each", || woken.iter().all(|woken| woken.load(Ordering::SeqCst) >= 2));
     let [first, second] = attachments;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use endpoint_picker_native::attachment::Attachment;
+use endpoint_picker_native::agent::PoolHandle;
 use serde_json::json;
 
 use crate::authority::Authority;
@@ -40,7 +40,7 @@ impl Secured {
         Self { authority, current, token, server }
     }
 
-    fn attach(&self) -> Attachment {
+    fn attach(&self) -> PoolHandle {
         let file = |name: &str| self.authority.file(name);
         let fields = json!({
             "tls": {"caFile": file("ca.pem"), "certFile": file("client.pem"), "keyFile": file("client.key")},

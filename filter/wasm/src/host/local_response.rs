@@ -1,6 +1,7 @@
 //! Answers of the filter in the place of a server's.
 //!
-//! The SDK's call passes no details of the response code, so Envoy's function is declared here once more.
+//! The SDK's call passes no details of the response code, and traps when Envoy refuses it, so Envoy's function is declared here once more
+//! (docs/decisions/0703).
 
 #![expect(unsafe_code, reason = "Envoy's function takes pointers")]
 
@@ -21,13 +22,14 @@ unsafe extern "C" {
         headers: *const u8,
         headers_length: usize,
         grpc_status: i32,
-    ) -> Status;
+    ) -> u32;
 }
 
 /// Has Envoy answer the request. `details` are for `%RESPONSE_CODE_DETAILS%` of the access log.
 pub(super) fn send(status: u16, headers: &[(&str, &str)], body: &[u8], details: &str) -> Result<()> {
     let headers = packed(headers);
-    // SAFETY: Envoy reads the bytes during the call only.
+    // SAFETY: the signature is that of proxy-wasm 0.2.1. Each pointer and length are of one slice that outlives the call, and Envoy keeps
+    // none of them. A status may have any value.
     let status = unsafe {
         proxy_send_local_response(
             status.into(),
@@ -40,9 +42,10 @@ pub(super) fn send(status: u16, headers: &[(&str, &str)], body: &[u8], details: 
             NO_GRPC_STATUS,
         )
     };
-    match status {
-        Status::Ok => Ok(()),
-        status => Err(ProxyError { call: "send_local_response", status: format!("{status:?}") }),
+    if status == Status::Ok as u32 {
+        Ok(())
+    } else {
+        Err(ProxyError { call: "send_local_response", status: format!("status {status}") })
     }
 }
 

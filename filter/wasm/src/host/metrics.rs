@@ -10,7 +10,7 @@ use endpoint_picker_workers::{SharedData, Versioned};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
 
-use super::envoy::{Envoy, refused};
+use super::{Envoy, refused};
 
 /// Attempts to add a series to the list that all VMs share.
 const ATTEMPTS: usize = 8;

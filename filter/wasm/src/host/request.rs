@@ -10,8 +10,7 @@ use endpoint_picker_engine::proxy::{Proxy, REJECTED_DETAILS, Result};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, Bytes, MapType};
 
-use super::envoy::{self, Envoy, refused};
-use super::local_response;
+use super::{Envoy, local_response, refused};
 
 /// The name of the request's state that marks it as picked. Only filters see it, so a client cannot set it.
 const PICKED_FOR: &str = "endpoint-picker.pool";
@@ -21,7 +20,7 @@ const SHADOW_EXPLANATION: &str = "endpoint-picker.explanation";
 
 impl Proxy for Envoy {
     fn now(&self) -> Result<Duration> {
-        envoy::now()
+        super::now()
     }
 
     fn request_headers(&self) -> Result<HeaderList> {

@@ -2,12 +2,12 @@
 
 use core::time::Duration;
 
-use endpoint_picker_engine::agent::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError, CallId};
+use endpoint_picker_engine::agent::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError};
 use endpoint_picker_engine::proxy::ProxyError;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, Status};
 
-use super::envoy::refused;
+use super::refused;
 
 /// Has Envoy call `on_tick` at this period.
 pub(crate) fn set_tick_period(period: Duration) -> Result<(), ProxyError> {
@@ -27,8 +27,8 @@ pub(crate) fn node_id() -> Result<Option<String>, ProxyError> {
     Ok(id.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Sends a request to the agent; the answer comes to `on_http_call_response` under the returned number.
-pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<CallId, CallError> {
+/// Sends a request to the agent; the response comes to `on_http_call_response` under the returned number.
+pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<u32, CallError> {
     let method = if request.body.is_some() { "POST" } else { "GET" };
     let mut headers = vec![(":method", method), (":path", &request.path), (":authority", AUTHORITY)];
     if request.body.is_some() {
@@ -36,7 +36,7 @@ pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<CallId
     }
     let call =
         hostcalls::dispatch_http_call(cluster, headers, request.body.as_deref(), vec![], request.timeout);
-    call.map(CallId::from).map_err(|status| match status {
+    call.map_err(|status| match status {
         // The request has all that Envoy requires.
         Status::BadArgument => CallError::NoCluster(cluster.to_owned()),
         // It failed at once.

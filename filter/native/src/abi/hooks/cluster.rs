@@ -6,7 +6,8 @@ use super::caught;
 use super::filter_config::accepted;
 use crate::abi::cluster::{BalancerHandle, ClusterHandle, Host};
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
-use crate::cluster::{Balancer, Cluster, ClusterConfig};
+use crate::cluster::balancer::Balancer;
+use crate::cluster::{Cluster, ClusterConfig};
 
 /// A cluster's configuration arrived. A null pointer refuses it.
 #[unsafe(no_mangle)]

@@ -5,7 +5,7 @@ use core::ptr;
 use super::caught;
 use crate::abi::config::ConfigHandle;
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
-use crate::filter_config::{FilterConfig, RouteConfig};
+use crate::envoy::filter_config::{FilterConfig, RouteConfig};
 
 /// A filter configuration arrived. A null pointer refuses it.
 #[unsafe(no_mangle)]

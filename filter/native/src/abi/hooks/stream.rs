@@ -6,8 +6,8 @@ use std::rc::Rc;
 use super::caught;
 use crate::abi::request::{LocalReply, RequestHandle};
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
-use crate::filter_config::{FilterConfig, RouteConfig};
-use crate::stream::{Outcome, Stream};
+use crate::envoy::filter_config::{FilterConfig, RouteConfig};
+use crate::envoy::stream::{Outcome, Stream};
 
 /// Envoy goes on.
 const CONTINUE: u32 = 0;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::filter_pool::{FilterPool, Worker};
 use crate::abi::{ConfigHandle, concurrency};
-use crate::attachment::Attachment;
+use crate::agent::PoolHandle;
 use crate::config::ModuleConfig;
-use crate::metrics::Flusher;
-use crate::picker::{Picker, Worker};
-use crate::proxy_name::proxy_name;
+use crate::metrics::flusher::Flusher;
+use crate::process::proxy_name::proxy_name;
+use crate::process::subscribers::Wake;
 
 /// The event of all wakes.
 const WAKE: u64 = 0;
@@ -15,9 +16,9 @@ const WAKE: u64 = 0;
 /// A filter's configuration in use.
 #[derive(Debug)]
 pub(crate) struct FilterConfig {
-    picker: Arc<Picker>,
+    pool: Arc<FilterPool>,
     flusher: Arc<Flusher>,
-    _attachment: Attachment,
+    _handle: PoolHandle,
 }
 
 impl FilterConfig {
@@ -26,16 +27,16 @@ impl FilterConfig {
         let config = ModuleConfig::parse(json).map_err(|error| error.to_string())?;
         let scheduler = handle.scheduler().ok_or("Envoy has no scheduler for the configuration")?;
         let wake = Box::new(move || scheduler.commit(WAKE));
-        let attachment = attach(&config, wake)?;
-        Picker::register_metrics(&config.engine.pool);
+        let pool_handle = attach(&config, wake)?;
+        FilterPool::register_metrics(&config.engine.pool);
         let flusher = Flusher::new(handle);
-        let picker = Picker::new(&config, &attachment, concurrency(), Some(&flusher));
-        Ok(Self { picker, flusher, _attachment: attachment })
+        let pool = FilterPool::new(&config, &pool_handle, concurrency(), Some(&flusher));
+        Ok(Self { pool, flusher, _handle: pool_handle })
     }
 
     /// The pool of a worker.
     pub(crate) fn worker(&self, index: u32) -> &Arc<Worker> {
-        self.picker.worker(index)
+        self.pool.worker(index)
     }
 
     /// A wake has reached the main thread.
@@ -47,26 +48,26 @@ impl FilterConfig {
 /// The configuration of a route in use.
 #[derive(Debug)]
 pub(crate) struct RouteConfig {
-    picker: Arc<Picker>,
-    _attachment: Attachment,
+    pool: Arc<FilterPool>,
+    _handle: PoolHandle,
 }
 
 impl RouteConfig {
     /// Takes a configuration into use. The error is the reason of a refusal.
     pub(crate) fn new(json: &[u8]) -> Result<Self, String> {
         let config = ModuleConfig::parse(json).map_err(|error| error.to_string())?;
-        let attachment = attach(&config, Box::new(|| {}))?;
-        let picker = Picker::new(&config, &attachment, concurrency(), None);
-        Ok(Self { picker, _attachment: attachment })
+        let handle = attach(&config, Box::new(|| {}))?;
+        let pool = FilterPool::new(&config, &handle, concurrency(), None);
+        Ok(Self { pool, _handle: handle })
     }
 
     /// The pool of a worker.
     pub(crate) fn worker(&self, index: u32) -> &Arc<Worker> {
-        self.picker.worker(index)
+        self.pool.worker(index)
     }
 }
 
-fn attach(config: &ModuleConfig, wake: crate::users::Wake) -> Result<Attachment, String> {
-    let attached = Attachment::new(&config.engine.pool, &config.agent, &proxy_name(), wake);
+fn attach(config: &ModuleConfig, wake: Wake) -> Result<PoolHandle, String> {
+    let attached = PoolHandle::new(&config.engine.pool, &config.agent, &proxy_name(), wake);
     attached.map_err(|error| format!("no thread for the agent: {error}"))
 }

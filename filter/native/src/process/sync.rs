@@ -3,11 +3,11 @@
 #[cfg(not(feature = "loom"))]
 pub(crate) use parking_lot::Mutex;
 #[cfg(not(feature = "loom"))]
-pub(super) use real::Swap;
+pub(crate) use real::Swap;
 #[cfg(feature = "loom")]
 pub(crate) use simulated::Mutex;
 #[cfg(feature = "loom")]
-pub(super) use simulated::Swap;
+pub(crate) use simulated::Swap;
 
 #[cfg(not(feature = "loom"))]
 mod real {
@@ -17,24 +17,24 @@ mod real {
     use arc_swap::ArcSwap;
 
     /// A value that is replaced as a whole. Readers never wait.
-    pub(in super::super) struct Swap<T>(ArcSwap<T>);
+    pub(crate) struct Swap<T>(ArcSwap<T>);
 
     impl<T> Swap<T> {
-        pub(in super::super) fn new(value: Arc<T>) -> Self {
+        pub(crate) fn new(value: Arc<T>) -> Self {
             Self(ArcSwap::new(value))
         }
 
         /// The newest value, for as long as it is borrowed.
-        pub(in super::super) fn borrow(&self) -> impl Deref<Target = Arc<T>> {
+        pub(crate) fn borrow(&self) -> impl Deref<Target = Arc<T>> {
             self.0.load()
         }
 
         /// The newest value.
-        pub(in super::super) fn get(&self) -> Arc<T> {
+        pub(crate) fn get(&self) -> Arc<T> {
             self.0.load_full()
         }
 
-        pub(in super::super) fn set(&self, value: Arc<T>) {
+        pub(crate) fn set(&self, value: Arc<T>) {
             self.0.store(value);
         }
     }
@@ -60,22 +60,22 @@ mod simulated {
     }
 
     /// A step of the scheduler at every access, as between any two instructions of a thread.
-    pub(in super::super) struct Swap<T>(Mutex<Arc<T>>);
+    pub(crate) struct Swap<T>(Mutex<Arc<T>>);
 
     impl<T> Swap<T> {
-        pub(in super::super) fn new(value: Arc<T>) -> Self {
+        pub(crate) fn new(value: Arc<T>) -> Self {
             Self(Mutex::new(value))
         }
 
-        pub(in super::super) fn borrow(&self) -> impl Deref<Target = Arc<T>> + use<T> {
+        pub(crate) fn borrow(&self) -> impl Deref<Target = Arc<T>> + use<T> {
             Box::new(self.get())
         }
 
-        pub(in super::super) fn get(&self) -> Arc<T> {
+        pub(crate) fn get(&self) -> Arc<T> {
             Arc::clone(&self.0.lock())
         }
 
-        pub(in super::super) fn set(&self, value: Arc<T>) {
+        pub(crate) fn set(&self, value: Arc<T>) {
             *self.0.lock() = value;
         }
     }

@@ -8,7 +8,7 @@ use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::{Imported, OwnChanges, PeerLedger};
 use endpoint_picker_engine::worker_pool::store::PoolStore;
 
-use super::pool::SharedPool;
+use super::SharedPool;
 
 /// A worker's access to a [`SharedPool`]. Loads are counted by worker, so those of one that ends vanish with it.
 #[derive(Debug)]

@@ -11,9 +11,10 @@ use endpoint_picker_wire::v1;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use crate::registry::Registry;
-use crate::shared::{SharedPool, SharedStore};
-use crate::users::Users;
+use crate::pool::SharedPool;
+use crate::pool::store::SharedStore;
+use crate::process::registry::Registry;
+use crate::process::subscribers::Subscribers;
 
 const ONE: Load = Load { requests: 1, tokens: 100 };
 
@@ -142,9 +143,9 @@ fn users_at_the_same_time_share_a_value_and_the_last_one_ends_it() {
 }
 
 #[test]
-fn a_user_is_not_woken_after_its_end() {
+fn a_subscriber_is_not_called_after_its_end() {
     loom::model(|| {
-        let users = Arc::<Users>::default();
+        let subscribers = Arc::<Subscribers<Box<dyn Fn() + Send>>>::default();
         let woken = Arc::new(AtomicUsize::new(0));
         let wake = {
             let woken = Arc::clone(&woken);
@@ -152,15 +153,15 @@ fn a_user_is_not_woken_after_its_end() {
                 woken.fetch_add(1, Ordering::SeqCst);
             }
         };
-        let number = users.add(Box::new(wake));
+        let subscription = subscribers.add(Box::new(wake));
         let ticker = {
-            let users = Arc::clone(&users);
+            let subscribers = Arc::clone(&subscribers);
             thread::spawn(move || {
-                users.wake_all();
-                users.wake_all();
+                subscribers.for_each(|wake| wake());
+                subscribers.for_each(|wake| wake());
             })
         };
-        users.remove(number);
+        drop(subscription);
         let at_end = woken.load(Ordering::SeqCst);
         ticker.join().unwrap();
         assert_eq!(woken.load(Ordering::SeqCst), at_end);

@@ -8,9 +8,9 @@ use std::thread;
 
 use endpoint_picker_engine::worker_pool::store::PoolStore;
 
-use crate::agent::Thread;
-use crate::clock;
-use crate::shared::SharedStore;
+use crate::pool::store::SharedStore;
+use crate::process::clock;
+use crate::process::thread::Thread;
 
 /// Pause after a panic, which was logged when it happened.
 const PAUSE: Duration = Duration::from_millis(20);

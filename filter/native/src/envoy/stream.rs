@@ -5,10 +5,10 @@ use std::sync::Arc;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::proxy::ProxyError;
 
+use super::filter_pool::{Pool, Worker};
+use super::host::{Envoy, Event};
 use crate::abi::{LocalReply, RequestHandle};
-use crate::cluster::Pick;
-use crate::host::{Envoy, Event};
-use crate::picker::{Pool, Worker};
+use crate::cluster::pick::Pick;
 
 /// What Envoy does with the request next.
 #[derive(Debug)]

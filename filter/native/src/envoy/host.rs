@@ -12,9 +12,9 @@ use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result,
 use endpoint_picker_wire::endpoint_scores_field;
 
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
-use crate::clock;
-use crate::cluster::{Pick, filter_state_key};
+use crate::cluster::pick::{Pick, filter_state_key};
 use crate::config::Steering;
+use crate::process::clock;
 
 /// The namespace of the explanation.
 const PICKER: &str = "endpoint-picker";

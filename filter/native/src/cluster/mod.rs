@@ -1,13 +1,12 @@
 //! A cluster of the module: its hosts are the pool's endpoints, and every attempt goes where the picker's list says.
 
-mod balancer;
+pub(crate) mod balancer;
 mod hosts;
-mod members;
-mod pick;
-mod timer;
+pub(crate) mod pick;
 
 use core::fmt;
 use core::time::Duration;
+use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -16,17 +15,17 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::abi::{BalancerHandle, ClusterHandle};
-use crate::attachment::{Attachment, pools_of_name};
-use crate::clock;
+use crate::agent::{PoolHandle, pools_of_name};
 use crate::config::{AgentAccess, AgentFields};
-use crate::proxy_name::proxy_name;
-use crate::watchers::{self, Wake, Watcher};
+use crate::pool::watchers::{self, Wake, Watcher};
+use crate::process::clock;
+use crate::process::proxy_name::proxy_name;
+use crate::process::subscribers::Subscription;
+use crate::process::thread::Thread;
 
 pub(crate) use balancer::Balancer;
+use balancer::Members;
 use hosts::Hosts;
-use members::Members;
-pub(crate) use pick::{Pick, filter_state_key};
-use timer::Timer;
 
 /// The event of all wakes.
 const WAKE: u64 = 0;
@@ -80,9 +79,9 @@ struct State {
     init_until: Option<Duration>,
     /// `None` if Envoy has no scheduler: then nothing follows the first update.
     wake: Option<Wake>,
-    watcher: Option<Watcher>,
+    watcher: Option<Subscription<Watcher>>,
     timer: Option<Timer>,
-    attachment: Option<Attachment>,
+    handle: Option<PoolHandle>,
 }
 
 impl fmt::Debug for State {
@@ -104,19 +103,19 @@ impl Cluster {
         state.init_until = Some(clock::now() + INIT_WAIT);
         match wake {
             Some(wake) => {
-                state.watcher = Some(Watcher::new(&self.pool, Arc::clone(&wake)));
+                state.watcher = Some(Watcher::subscribe(&self.pool, Arc::clone(&wake)));
                 state.wake = Some(wake);
             }
             None => log::error!("Envoy has no scheduler for the cluster of pool {}", self.pool),
         }
-        state.attachment = self.attach();
+        state.handle = self.attach();
         drop(state);
         self.update(handle);
     }
 
     /// Uses the pool as a filter configuration does, so that it is there before the first listener and stays behind the last one.
-    fn attach(&self) -> Option<Attachment> {
-        let attached = Attachment::new(&self.pool, self.agent.as_ref()?, &proxy_name(), Box::new(|| {}));
+    fn attach(&self) -> Option<PoolHandle> {
+        let attached = PoolHandle::new(&self.pool, self.agent.as_ref()?, &proxy_name(), Box::new(|| {}));
         attached.map_err(|error| log::error!("no thread for the agent: {error}")).ok()
     }
 
@@ -142,7 +141,7 @@ impl Cluster {
         self.members.store(Arc::new(Members::new(pools, state.hosts.listed())));
         state.hosts.remove_left(handle, now);
         if let Some(watcher) = &state.watcher {
-            watcher.follow(change);
+            watcher.update(|watcher| watcher.follow(change));
         }
         let has_snapshot = !described.is_empty();
         let is_initialized = state.ends_init(has_snapshot, now);
@@ -192,5 +191,30 @@ impl State {
             log::error!("no thread for a timer: {error}");
             None
         });
+    }
+}
+
+/// A timer, because clusters of modules have none on Envoy's main thread. Wakes its owner once, unless it is dropped before.
+#[derive(Debug)]
+struct Timer {
+    due: Duration,
+    _thread: Thread,
+}
+
+impl Timer {
+    /// A timer that is due at a time, on [`clock`](crate::process::clock).
+    fn start(due: Duration, now: Duration, wake: Wake) -> io::Result<Self> {
+        let thread = Thread::start("epp-timer", move |stop| {
+            stop.wait(due.saturating_sub(now));
+            if !stop.is_stopped() {
+                wake();
+            }
+        });
+        Ok(Self { due, _thread: thread? })
+    }
+
+    /// When it is due.
+    fn due(&self) -> Duration {
+        self.due
     }
 }

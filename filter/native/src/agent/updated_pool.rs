@@ -1,19 +1,95 @@
-//! Adopts views of a pool; those with other endpoints not before clusters have them as hosts.
+//! A pool that a link keeps up to date. Views with other endpoints are not adopted before clusters have these as hosts.
 
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot, TopologyLog};
+use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::pool_view::snapshot;
+use endpoint_picker_engine::proxy::Result;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 
-use crate::shared::SharedPool;
-use crate::watchers;
+use crate::pool::store::SharedStore;
+use crate::pool::{SharedPool, watchers};
 
 /// The maximum time for which a view waits for clusters.
 const HOSTS_WAIT: Duration = Duration::from_millis(250);
 
+/// A pool that a link keeps up to date.
+#[derive(Debug)]
+pub(crate) struct UpdatedPool {
+    store: SharedStore,
+    adoption: Adoption,
+    topology_log: TopologyLog,
+}
+
+impl UpdatedPool {
+    /// The pool of this name in configurations.
+    pub(crate) fn new(name: &str, store: SharedStore) -> Self {
+        Self { store, adoption: Adoption::new(name), topology_log: TopologyLog::default() }
+    }
+
+    /// Whether a view waits for its adoption.
+    pub(super) fn is_adopting(&self) -> bool {
+        self.adoption.is_pending()
+    }
+}
+
+impl LinkedPool for UpdatedPool {
+    type Store = SharedStore;
+    type Peer = SharedStore;
+
+    fn store(&self) -> &SharedStore {
+        &self.store
+    }
+
+    fn peer(&mut self) -> &mut SharedStore {
+        &mut self.store
+    }
+
+    fn totals(&self) -> Totals {
+        self.store.pool().totals()
+    }
+
+    /// Adopts the view that waits, if it is time. No snapshot is published before that.
+    fn can_publish(&mut self, now: Duration) -> bool {
+        self.adoption.advance(self.store.pool(), now);
+        !self.adoption.is_pending()
+    }
+
+    fn publish(&mut self, newer: NewSnapshot<'_>, now: Duration) -> Result<()> {
+        let Self { store, adoption, topology_log } = self;
+        let view = store.view();
+        match snapshot::follow(&view, newer.readings, now, || Ok(newer.bytes.to_vec())) {
+            Ok(Some(newer)) => {
+                if !Arc::ptr_eq(view.topology(), newer.topology()) {
+                    topology_log.log(&newer, now);
+                }
+                adoption.take(store.pool(), newer, now);
+            }
+            Ok(None) => {}
+            Err(error) => log::error!("a snapshot that was checked cannot be used: {error}"),
+        }
+        Ok(())
+    }
+
+    fn count_snapshot(&mut self) {
+        self.store.pool().count_snapshot();
+    }
+
+    fn count_failed_poll(&mut self) {
+        self.store.pool().count_failed_poll();
+    }
+
+    fn count_sharing(&mut self, counts: SharingCounts, proxies: usize) {
+        self.store.pool().count_sharing(counts, proxies);
+    }
+}
+
 /// Adopts the views of one pool.
 #[derive(Debug)]
-pub(super) struct Adoption {
+struct Adoption {
     /// The pool's name in configurations; a snapshot may have another, with its namespace.
     pool_name: Arc<str>,
     pending: Option<Pending>,
@@ -29,12 +105,12 @@ struct Pending {
 }
 
 impl Adoption {
-    pub(super) fn new(pool_name: &str) -> Self {
+    fn new(pool_name: &str) -> Self {
         Self { pool_name: pool_name.into(), pending: None }
     }
 
     /// Takes a newer view. Decisions use it at once, unless clusters have to add hosts.
-    pub(super) fn take(&mut self, pool: &SharedPool, newer: PoolView, now: Duration) {
+    fn take(&mut self, pool: &SharedPool, newer: PoolView, now: Duration) {
         let view = Arc::new(newer);
         let older = pool.view();
         if Arc::ptr_eq(older.topology(), view.topology()) {
@@ -50,12 +126,12 @@ impl Adoption {
     }
 
     /// Whether a view waits.
-    pub(super) fn is_pending(&self) -> bool {
+    fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 
     /// Adopts the view that waits, if it is time.
-    pub(super) fn advance(&mut self, pool: &SharedPool, now: Duration) {
+    fn advance(&mut self, pool: &SharedPool, now: Duration) {
         let Self { pool_name, pending } = self;
         let is_time = |it: &mut Pending| it.until <= now || watchers::have_followed(pool_name, it.change);
         if let Some(Pending { view, .. }) = pending.take_if(is_time) {
@@ -73,7 +149,7 @@ mod tests {
     use endpoint_picker_wire::v1;
 
     use super::*;
-    use crate::watchers::Watcher;
+    use crate::pool::watchers::Watcher;
 
     const START: Duration = Duration::from_secs(1);
 
@@ -90,7 +166,7 @@ mod tests {
         let address_of = |pool: &endpoint_picker::pool::Pool| pool.endpoints()[0].address().to_string();
         let described = || pool.described().iter().map(|pool| address_of(pool)).collect::<Vec<_>>();
         let mut adoption = Adoption::new("adoption");
-        let watcher = Watcher::new(&"adoption".into(), Arc::new(|| {}));
+        let watcher = Watcher::subscribe(&"adoption".into(), Arc::new(|| {}));
         adoption.take(&pool, view("10.0.0.1:80"), START);
         assert_eq!(described(), ["10.0.0.1:80"], "the first one at once");
 
@@ -98,7 +174,7 @@ mod tests {
         adoption.advance(&pool, START);
         assert_eq!(address_of(pool.view().pool()), "10.0.0.1:80");
         assert_eq!(described(), ["10.0.0.2:80", "10.0.0.1:80"]);
-        watcher.follow(watchers::last_change());
+        watcher.update(|watcher| watcher.follow(watchers::last_change()));
         adoption.advance(&pool, START);
         assert_eq!(address_of(pool.view().pool()), "10.0.0.2:80");
         assert_eq!(described(), ["10.0.0.2:80"]);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::shared::sync::Mutex;
+use super::sync::Mutex;
 
 /// Shared values by their keys. A value ends with its last user.
 pub(crate) struct Registry<K, V>(Mutex<Vec<(K, Weak<V>)>>);

@@ -1,4 +1,15 @@
-//! One pool for all threads of the process.
+//! One state of a pool for all threads of the process.
+//!
+//! A [`SharedPool`] is a [view](endpoint_picker_engine::pool_view) that never changes and is replaced as a whole, and a
+//! [ledger](endpoint_picker_engine::ledger) behind a lock. Each worker decides through a [`SharedStore`](store::SharedStore). There are no copies of
+//! the ledger, so nothing has to be carried between workers.
+
+#[cfg(test)]
+#[cfg(feature = "loom")]
+mod interleavings;
+pub(crate) mod queue_thread;
+pub mod store;
+pub(crate) mod watchers;
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,12 +18,12 @@ use std::thread::Thread;
 
 use endpoint_picker::pool::Pool;
 use endpoint_picker_engine::ledger::{Change, Ledger};
-use endpoint_picker_engine::metrics::Totals;
+use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges};
 
-use super::sync::{Mutex, Swap};
+use crate::process::sync::{Mutex, Swap};
 
 /// The sender of changes that are about no request, and so have no load.
 const NO_SENDER: u64 = 0;
@@ -36,6 +47,7 @@ pub struct SharedPool {
     outbox: Mutex<Outbox>,
     collects: AtomicBool,
     polls: PollCounts,
+    sharing: Mutex<SharingTotals>,
     totals: Mutex<Totals>,
 }
 
@@ -45,6 +57,14 @@ struct PollCounts {
     published: AtomicU64,
     failed: AtomicU64,
     topologies: AtomicU64,
+}
+
+/// Exchanges with other proxies that no metric counts yet.
+#[derive(Default)]
+struct SharingTotals {
+    counts: SharingCounts,
+    /// The number of proxies whose changes arrive.
+    proxies: usize,
 }
 
 /// Polls for snapshots, by their outcome.
@@ -77,6 +97,7 @@ impl Default for SharedPool {
             outbox: Mutex::default(),
             collects: AtomicBool::new(false),
             polls: PollCounts::default(),
+            sharing: Mutex::default(),
             totals: Mutex::default(),
         }
     }
@@ -84,7 +105,7 @@ impl Default for SharedPool {
 
 impl SharedPool {
     /// The number of one more sender.
-    pub(super) fn new_sender(&self) -> u64 {
+    fn new_sender(&self) -> u64 {
         self.senders.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -138,7 +159,7 @@ impl SharedPool {
     }
 
     /// Runs with the queue in front of the pool. Wakes the thread that ticks it if a request begins to wait.
-    pub(super) fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> T {
+    fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> T {
         let mut queue = self.queue.lock();
         let was_idle = queue.wake_at().is_none();
         let result = run(&mut queue);
@@ -177,6 +198,19 @@ impl SharedPool {
         Polls { published: take(published), failed: take(failed), topologies: take(topologies) }
     }
 
+    /// Counts messages that were exchanged with other proxies. `proxies` is the number of proxies whose changes arrive.
+    pub(crate) fn count_sharing(&self, counts: SharingCounts, proxies: usize) {
+        let mut totals = self.sharing.lock();
+        totals.counts += counts;
+        totals.proxies = proxies;
+    }
+
+    /// The exchanged messages since the last call, and the number of proxies whose changes arrive.
+    pub(crate) fn take_sharing(&self) -> (SharingCounts, usize) {
+        let mut totals = self.sharing.lock();
+        (core::mem::take(&mut totals.counts), totals.proxies)
+    }
+
     /// The counts of all workers for the next report, as [`Self::set_totals`] has set them.
     pub fn totals(&self) -> Totals {
         self.totals.lock().clone()
@@ -188,7 +222,7 @@ impl SharedPool {
     }
 
     /// Decides by a view and a ledger of the same endpoints, and applies the changes that follow before anything else is decided.
-    pub(super) fn transact<T>(
+    fn transact<T>(
         &self,
         sender: u64,
         mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>),
@@ -202,7 +236,7 @@ impl SharedPool {
         result
     }
 
-    pub(super) fn apply(&self, sender: u64, changes: Vec<Change>) {
+    fn apply(&self, sender: u64, changes: Vec<Change>) {
         if !changes.is_empty() {
             apply(&mut self.ledger.lock(), sender, &changes);
             self.collect(changes);
@@ -220,18 +254,18 @@ impl SharedPool {
     }
 
     /// Collects changes for other proxies from now on, or stops doing so.
-    pub(super) fn set_collects(&self, is_on: bool) {
+    fn set_collects(&self, is_on: bool) {
         self.outbox.lock().open(is_on);
         self.collects.store(is_on, Ordering::Relaxed);
     }
 
     /// Takes the changes of this proxy since the last call.
-    pub(super) fn take_own(&self) -> OwnChanges {
+    fn take_own(&self) -> OwnChanges {
         self.outbox.lock().take()
     }
 
     /// Applies changes of other proxies.
-    pub(super) fn import(&self, make: impl FnOnce(&Ledger) -> Vec<Imported>) {
+    fn import(&self, make: impl FnOnce(&Ledger) -> Vec<Imported>) {
         let mut ledger = self.ledger.lock();
         let imported = make(&ledger);
         for imported in &imported {
@@ -243,12 +277,12 @@ impl SharedPool {
     }
 
     /// Has the next decisions send every prompt in full.
-    pub(super) fn resend(&self) {
+    fn resend(&self) {
         self.ledger.lock().resend();
     }
 
     /// Drops all loads of a worker that ended.
-    pub(super) fn forget(&self, sender: u64) {
+    fn forget(&self, sender: u64) {
         self.ledger.lock().forget_sender(sender);
     }
 }

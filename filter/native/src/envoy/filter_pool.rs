@@ -7,18 +7,20 @@ use std::sync::{Arc, Weak};
 use endpoint_picker_engine::config::Limits;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics};
-use endpoint_picker_engine::sharing::SharingClient;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::host::{Envoy, Event, SteeringKeys};
 use crate::abi::{LocalReply, RequestHandle};
-use crate::attachment::Attachment;
-use crate::clock;
-use crate::cluster::Pick;
+use crate::agent::PoolHandle;
+use crate::cluster::pick::Pick;
 use crate::config::ModuleConfig;
-use crate::host::{Envoy, Event, SteeringKeys};
-use crate::metrics::{self, Flusher, Publisher, Series, Sink};
-use crate::shared::{Polls, SharedStore};
+use crate::metrics::flusher::{self, Flusher, Publisher};
+use crate::metrics::{Series, Sink};
+use crate::pool::Polls;
+use crate::pool::store::SharedStore;
+use crate::process::clock;
+use crate::process::subscribers::Subscription;
 
 /// One pool as one worker uses it.
 pub(crate) type Pool = WorkerPool<SharedStore, Sink>;
@@ -99,15 +101,14 @@ impl Worker {
 
 /// One pool as all workers use it.
 #[derive(Debug)]
-pub(crate) struct Picker {
+pub(crate) struct FilterPool {
     workers: Box<[Arc<Worker>]>,
     /// For requests of the main thread, such as those of the admin interface.
     main: Arc<Worker>,
-    /// The exchange of changes with other proxies.
-    sharing: Arc<Mutex<SharingClient>>,
+    _publisher: Subscription<Weak<dyn Publisher>>,
 }
 
-impl Picker {
+impl FilterPool {
     /// Registers all metrics that any pool has: Envoy lets a filter define metrics only while it is configured.
     pub(crate) fn register_metrics(pool: &str) {
         let sink = Sink::new();
@@ -119,15 +120,17 @@ impl Picker {
     /// A picker for this number of workers.
     pub(crate) fn new(
         config: &ModuleConfig,
-        attachment: &Attachment,
+        handle: &PoolHandle,
         concurrency: u32,
         flusher: Option<&Arc<Flusher>>,
     ) -> Arc<Self> {
-        let worker = || Arc::new(Worker::new(config, attachment.new_store(), flusher.cloned()));
+        let worker = || Arc::new(Worker::new(config, handle.new_store(), flusher.cloned()));
         let workers = (0..concurrency).map(|_| worker()).collect();
-        let picker = Arc::new(Self { workers, main: worker(), sharing: attachment.sharing() });
-        metrics::register(Arc::downgrade(&picker) as Weak<dyn Publisher>);
-        picker
+        Arc::new_cyclic(|picker: &Weak<Self>| Self {
+            workers,
+            main: worker(),
+            _publisher: flusher::register(Weak::clone(picker) as Weak<dyn Publisher>),
+        })
     }
 
     /// The pool of a worker; of the main thread for any other number.
@@ -136,7 +139,7 @@ impl Picker {
     }
 }
 
-impl Publisher for Picker {
+impl Publisher for FilterPool {
     fn publish(&self) {
         let now = clock::now();
         self.workers.iter().for_each(|worker| worker.lock().publish_metrics(false, now));
@@ -145,10 +148,7 @@ impl Publisher for Picker {
         main.metrics.count_snapshots(published);
         main.metrics.count_failed_polls(failed);
         main.metrics.count_topology_changes(topologies);
-        let (counts, proxies) = {
-            let mut sharing = self.sharing.lock();
-            (sharing.take_counts(), sharing.peers(now))
-        };
+        let (counts, proxies) = main.store().pool().take_sharing();
         main.metrics.count_sharing(counts, proxies);
         // The gauges are the same for all workers.
         main.publish_metrics(true, now);
@@ -156,7 +156,7 @@ impl Publisher for Picker {
     }
 }
 
-impl Drop for Picker {
+impl Drop for FilterPool {
     /// The counts of the last second would be lost.
     fn drop(&mut self) {
         let later = clock::now() + Duration::from_secs(2);

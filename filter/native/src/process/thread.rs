@@ -1,10 +1,41 @@
-//! Ends a thread: asks it to stop, and interrupts its waits.
+//! A thread that ends with its owner.
 
 use core::time::Duration;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// Shared between a thread and its owner.
+/// A thread that runs until this value is dropped. Dropping it stops the thread and waits for its end.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    stop: Arc<Stop>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    /// Starts a thread. `run` returns soon after it was stopped; it is unparked then.
+    pub(crate) fn start(name: &str, run: impl FnOnce(&Arc<Stop>) + Send + 'static) -> io::Result<Self> {
+        let stop = Arc::<Stop>::default();
+        let own = Arc::clone(&stop);
+        let handle = thread::Builder::new().name(name.to_owned()).spawn(move || run(&own))?;
+        Ok(Self { stop, handle: Some(handle) })
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.stop.stop();
+        let Some(handle) = self.handle.take() else { return };
+        // It may be parked.
+        handle.thread().unpark();
+        if handle.join().is_err() {
+            log::error!("a thread of the endpoint picker had panicked");
+        }
+    }
+}
+
+/// Ends a thread: asks it to stop, and interrupts its waits. Shared between the thread and its owner.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     state: Mutex<State>,
@@ -38,7 +69,7 @@ impl Stop {
     }
 
     /// Has [`Self::stop`] interrupt the requests of these connections, too.
-    pub(super) fn interrupts(&self, connections: &ureq::Agent) {
+    pub(crate) fn interrupts(&self, connections: &ureq::Agent) {
         let mut state = self.lock();
         state.connections = Some(connections.clone());
         if state.is_stopped {
@@ -47,7 +78,7 @@ impl Stop {
     }
 
     /// Asks the thread to end. A request that waits for an answer fails at once; one that still connects takes its time.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.is_stopped = true;
         self.changed.notify_all();
@@ -56,7 +87,7 @@ impl Stop {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

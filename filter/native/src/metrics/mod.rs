@@ -1,11 +1,17 @@
-//! One worker's way to the metrics.
+//! Envoy's metrics, with labels.
+//!
+//! All workers and configurations count into one [registry] of the process, in memory. Once a second a [`Flusher`](flusher::Flusher)
+//! writes what has changed into Envoy. Requests call Envoy for no metric.
+
+pub(crate) mod flusher;
+mod registry;
 
 use std::sync::Arc;
 
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink};
 use parking_lot::Mutex;
 
-use super::registry::{Definition, REGISTRY, Recorded, SeriesCell};
+use self::registry::{Definition, REGISTRY, Recorded, SeriesCell};
 
 /// One worker's way to the metrics. Its clones record in one place.
 #[derive(Clone, Debug)]

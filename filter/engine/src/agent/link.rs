@@ -1,0 +1,294 @@
+//! The requests between a pool and its agents, for any shell: which one is due, and what its response leads to.
+//!
+//! A shell sends the requests that are [due](Link::due), one after another or several at a time, and hands each response to
+//! [`Link::finish`]. A link never has two requests of one kind in flight.
+
+use core::time::Duration;
+
+use endpoint_picker::period::Period;
+
+use super::call::{AgentAnswer, AgentRequest, CallError, CallId};
+use super::report::Reporter;
+use super::snapshot_client::{NewSnapshot, PollOutcome, SnapshotClient};
+use crate::metrics::{SharingCounts, Totals};
+use crate::proxy::Result;
+use crate::sharing::{ExchangeOutcome, PeerLedger, SharingClient};
+use crate::worker_pool::store::PoolStore;
+
+/// Time for which another agent of the list gets the changes after a failure. Proxies share through one agent, so then the first is
+/// tried again.
+const FIRST_AGENT_AFTER: Duration = Duration::from_secs(5);
+
+/// A pool that a link keeps up to date and reports on.
+pub trait LinkedPool {
+    /// The keeper of the view and the ledger.
+    type Store: PoolStore;
+    /// The ledger that shares changes with other proxies.
+    type Peer: PeerLedger;
+
+    /// The keeper of the view and the ledger.
+    fn store(&self) -> &Self::Store;
+
+    /// The ledger that shares changes with other proxies.
+    fn peer(&mut self) -> &mut Self::Peer;
+
+    /// The counts of all workers, for a report.
+    fn totals(&self) -> Totals;
+
+    /// Whether a newer snapshot can be published now. While it cannot, no poll is due.
+    fn can_publish(&mut self, now: Duration) -> bool {
+        let _ = now;
+        true
+    }
+
+    /// Publishes a snapshot for all workers.
+    fn publish(&mut self, newer: NewSnapshot<'_>, now: Duration) -> Result<()>;
+
+    /// Counts a snapshot that was published.
+    fn count_snapshot(&mut self);
+
+    /// Counts a poll that failed.
+    fn count_failed_poll(&mut self);
+
+    /// Counts messages that were exchanged with other proxies. `proxies` is the number of proxies whose changes arrive.
+    fn count_sharing(&mut self, counts: SharingCounts, proxies: usize);
+}
+
+/// A request to send now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Number of the request, which no other one of the link has.
+    pub id: CallId,
+    /// Index of the agent in the shell's list.
+    pub agent: usize,
+    /// The request.
+    pub request: AgentRequest,
+}
+
+/// The subject of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Report,
+    Poll,
+    Sync,
+}
+
+/// The requests between a pool and its agents: polls and reports, the exchange of changes with other proxies, or all of them.
+#[derive(Debug)]
+pub struct Link {
+    agents: usize,
+    last_id: CallId,
+    in_flight: Vec<(CallId, Kind)>,
+    polls: Option<Polls>,
+    sync: Option<Sync>,
+}
+
+#[derive(Debug)]
+struct Polls {
+    client: SnapshotClient,
+    reporter: Reporter,
+    agent: usize,
+}
+
+#[derive(Debug)]
+struct Sync {
+    client: SharingClient,
+    agent: usize,
+    /// Time for which another agent than the first is used.
+    other_agent: Period,
+}
+
+impl Link {
+    /// A link to this number of equal agents that sends nothing yet.
+    pub fn new(agents: usize) -> Self {
+        Self { agents: agents.max(1), last_id: 0, in_flight: Vec::new(), polls: None, sync: None }
+    }
+
+    /// Polls and reports from now on, both with one agent of the list until a poll fails, then with the next.
+    pub fn start_polls(&mut self, client: SnapshotClient, reporter: Reporter) {
+        self.polls = Some(Polls { client, reporter, agent: 0 });
+    }
+
+    /// Exchanges changes from now on, with the first agent of the list while it responds.
+    pub fn start_sync(&mut self, client: SharingClient) {
+        self.sync = Some(Sync { client, agent: 0, other_agent: Period::default() });
+    }
+
+    /// Exchanges no changes from now on, because another worker does. The response to an exchange in flight has no effect.
+    pub fn stop_sync(&mut self, pool: &mut impl LinkedPool) {
+        if self.sync.take().is_some() {
+            self.in_flight.retain(|(_, kind)| *kind != Kind::Sync);
+            pool.peer().collect(false);
+        }
+    }
+
+    /// The client that exchanges changes.
+    pub fn sync(&self) -> Option<&SharingClient> {
+        self.sync.as_ref().map(|sync| &sync.client)
+    }
+
+    /// The next request that is due. To be called until there is none, every 20 ms, and after a poll has succeeded.
+    ///
+    /// A request that the proxy refuses to send is finished with the error.
+    pub fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<Call> {
+        let id = self.last_id + 1;
+        let due = self.polls.as_mut().and_then(|polls| polls.due(id, pool, now));
+        let (kind, agent, request) =
+            due.or_else(|| self.sync.as_mut().and_then(|sync| sync.due(id, pool, now)))?;
+        self.last_id = id;
+        self.in_flight.push((id, kind));
+        Some(Call { id, agent, request })
+    }
+
+    /// Takes the response to a request. Returns whether it is the response to a poll that succeeded: the next one may be due.
+    pub fn finish(
+        &mut self,
+        id: CallId,
+        response: core::result::Result<AgentAnswer, CallError>,
+        pool: &mut impl LinkedPool,
+        now: Duration,
+    ) -> bool {
+        let Some(index) = self.in_flight.iter().position(|(other, _)| *other == id) else { return false };
+        let (_, kind) = self.in_flight.swap_remove(index);
+        self.take(kind, response, pool, now)
+    }
+
+    /// Finishes the requests in flight, because a defect has interrupted the work on one. The next poll follows after a pause in any
+    /// case: the response that has led to the defect would come again at once.
+    pub fn fail(&mut self, pool: &mut impl LinkedPool, now: Duration) {
+        let mut kinds: Vec<Kind> = self.in_flight.drain(..).map(|(_, kind)| kind).collect();
+        if !kinds.contains(&Kind::Poll) {
+            kinds.push(Kind::Poll);
+        }
+        for kind in kinds {
+            self.take(kind, Err(CallError::NoAnswer("a defect of the picker".to_owned())), pool, now);
+        }
+    }
+
+    /// The time until the next poll or exchange may be due, if none is in flight.
+    pub fn pause(&self, now: Duration) -> Duration {
+        let polls = self.polls.as_ref().map(|polls| polls.client.pause(now));
+        let sync = self.sync.as_ref().map(|sync| sync.client.pause(now));
+        polls.into_iter().chain(sync).min().unwrap_or_default()
+    }
+
+    fn take(
+        &mut self,
+        kind: Kind,
+        response: core::result::Result<AgentAnswer, CallError>,
+        pool: &mut impl LinkedPool,
+        now: Duration,
+    ) -> bool {
+        let Self { agents, polls, sync, .. } = self;
+        match kind {
+            Kind::Report => {
+                let status = response.map(|response| response.status);
+                let problem = polls.as_mut().and_then(|polls| polls.reporter.finish(status, now));
+                if let Some(problem) = problem {
+                    log::warn!("a report failed: {problem}; the agent's page lacks picks until one succeeds");
+                }
+                false
+            }
+            Kind::Poll => polls.as_mut().is_some_and(|polls| polls.finish(response, *agents, pool, now)),
+            Kind::Sync => {
+                if let Some(sync) = sync {
+                    sync.finish(response, *agents, pool, now);
+                }
+                false
+            }
+        }
+    }
+}
+
+impl Polls {
+    fn due(
+        &mut self,
+        id: CallId,
+        pool: &mut impl LinkedPool,
+        now: Duration,
+    ) -> Option<(Kind, usize, AgentRequest)> {
+        let Self { client, reporter, agent } = self;
+        if let Some(report) = reporter.next_report(pool.store(), || pool.totals(), now) {
+            reporter.sent(id);
+            return Some((Kind::Report, *agent, report));
+        }
+        if !pool.can_publish(now) {
+            return None;
+        }
+        let poll = client.next_poll(pool.store().view().versions(), now)?;
+        client.sent(id);
+        Some((Kind::Poll, *agent, poll))
+    }
+
+    fn finish(
+        &mut self,
+        response: core::result::Result<AgentAnswer, CallError>,
+        agents: usize,
+        pool: &mut impl LinkedPool,
+        now: Duration,
+    ) -> bool {
+        let have = pool.store().view().versions();
+        match self.client.finish(response, have, now, |newer| pool.publish(newer, now)) {
+            PollOutcome::Published => pool.count_snapshot(),
+            PollOutcome::Unchanged => {}
+            PollOutcome::Failed { error, is_new } => {
+                pool.count_failed_poll();
+                if is_new {
+                    log::warn!(
+                        "no snapshot: {error}; the last one stays in use. Polls continue, and further failures are only counted, in \
+                         snapshot_failures"
+                    );
+                }
+                self.agent = (self.agent + 1) % agents;
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Sync {
+    fn due(
+        &mut self,
+        id: CallId,
+        pool: &mut impl LinkedPool,
+        now: Duration,
+    ) -> Option<(Kind, usize, AgentRequest)> {
+        let Self { client, agent, other_agent } = self;
+        let exchange = client.next_exchange(pool.peer(), now);
+        pool.count_sharing(client.take_counts(), client.peers(now));
+        let exchange = exchange?;
+        if !other_agent.contains(now) {
+            *agent = 0;
+        }
+        client.sent(id);
+        Some((Kind::Sync, *agent, exchange))
+    }
+
+    fn finish(
+        &mut self,
+        response: core::result::Result<AgentAnswer, CallError>,
+        agents: usize,
+        pool: &mut impl LinkedPool,
+        now: Duration,
+    ) {
+        match self.client.finish(response, pool.peer(), now) {
+            ExchangeOutcome::Exchanged { passed_over } => {
+                if let Some(reason) = passed_over {
+                    log::warn!("{reason}; it is passed over");
+                }
+            }
+            ExchangeOutcome::Off => {}
+            ExchangeOutcome::Failed { error, is_new } => {
+                if is_new {
+                    log::warn!(
+                        "changes are not shared with other proxies: {error}; exchanges continue, and further failures are only counted, in \
+                         sharing_failures"
+                    );
+                }
+                self.agent = (self.agent + 1) % agents;
+                self.other_agent = Period::new(now, FIRST_AGENT_AFTER);
+            }
+        }
+    }
+}

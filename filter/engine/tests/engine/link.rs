@@ -1,0 +1,262 @@
+//! The requests between a pool and its agents: when they are due, and what follows from their responses.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker_engine::agent::{
+    AgentAnswer, Call, CallError, Link, LinkedPool, NewSnapshot, PollTimes, Reporter, SnapshotClient,
+};
+use endpoint_picker_engine::form::Form;
+use endpoint_picker_engine::ledger::LocalLedger;
+use endpoint_picker_engine::metrics::{SharingCounts, Totals};
+use endpoint_picker_engine::pool_view::snapshot as snapshots;
+use endpoint_picker_engine::proxy::Result;
+use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient};
+use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
+use endpoint_picker_wire::changes::Feed;
+use endpoint_picker_wire::{CHANGES_FORMAT, Message, v1};
+
+use crate::fixture::{START, fewest_waiting, snapshot, topology};
+
+const TIMES: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Duration::from_secs(10) };
+
+/// A pool in memory that decides by every snapshot at once.
+struct MemoryPool {
+    store: PoolCopy<LocalLedger>,
+    peer: LocalPeer,
+    is_busy: bool,
+    published: u64,
+    failed: u64,
+    sharing: SharingCounts,
+}
+
+impl MemoryPool {
+    fn new() -> Self {
+        let endpoint = Endpoint::new("e1".to_owned(), ([10, 0, 0, 1], 8000).into(), vec![]);
+        let pool = Arc::new(Pool::new("p".to_owned(), vec![endpoint]).unwrap());
+        Self {
+            store: PoolCopy::default(),
+            peer: LocalPeer::new(pool, &Pipeline::default(), Duration::ZERO),
+            is_busy: false,
+            published: 0,
+            failed: 0,
+            sharing: SharingCounts::default(),
+        }
+    }
+}
+
+impl LinkedPool for MemoryPool {
+    type Store = PoolCopy<LocalLedger>;
+    type Peer = LocalPeer;
+
+    fn store(&self) -> &Self::Store {
+        &self.store
+    }
+
+    fn peer(&mut self) -> &mut LocalPeer {
+        &mut self.peer
+    }
+
+    fn totals(&self) -> Totals {
+        Totals::default()
+    }
+
+    fn can_publish(&mut self, _now: Duration) -> bool {
+        !self.is_busy
+    }
+
+    fn publish(&mut self, newer: NewSnapshot<'_>, now: Duration) -> Result<()> {
+        let view = self.store.view();
+        let newer = snapshots::follow(&view, newer.readings, now, || Ok(newer.bytes.to_vec())).unwrap();
+        self.store.adopt(Arc::new(newer.unwrap()));
+        Ok(())
+    }
+
+    fn count_snapshot(&mut self) {
+        self.published += 1;
+    }
+
+    fn count_failed_poll(&mut self) {
+        self.failed += 1;
+    }
+
+    fn count_sharing(&mut self, counts: SharingCounts, _proxies: usize) {
+        self.sharing += counts;
+    }
+}
+
+/// A link of a pool at a time that moves on.
+struct Fixture {
+    link: Link,
+    pool: MemoryPool,
+    now: Duration,
+}
+
+impl Fixture {
+    fn new(agents: usize) -> Self {
+        Self { link: Link::new(agents), pool: MemoryPool::new(), now: START }
+    }
+
+    fn polling(agents: usize) -> Self {
+        let mut fixture = Self::new(agents);
+        let reporter = Reporter::new("p", "envoy-1".to_owned(), Form::Native, 1);
+        fixture.link.start_polls(SnapshotClient::new("p", TIMES), reporter);
+        fixture
+    }
+
+    fn sharing(agents: usize) -> Self {
+        let mut fixture = Self::new(agents);
+        fixture.start_sync();
+        fixture
+    }
+
+    fn start_sync(&mut self) {
+        let identity = Identity { sender: 1, epoch: 1 };
+        let client = SharingClient::new("p", "envoy-1".to_owned(), identity, Positions::default());
+        self.link.start_sync(client);
+    }
+
+    fn pass(&mut self, milliseconds: u64) {
+        self.now += Duration::from_millis(milliseconds);
+    }
+
+    /// All requests that are due.
+    fn due(&mut self) -> Vec<Call> {
+        let Self { link, pool, now } = self;
+        core::iter::from_fn(|| link.due(pool, *now)).collect()
+    }
+
+    fn only(&mut self) -> Call {
+        let mut due = self.due();
+        assert_eq!(due.len(), 1, "{due:?}");
+        due.remove(0)
+    }
+
+    fn respond(&mut self, call: &Call, status: u16, body: Vec<u8>) -> bool {
+        self.link.finish(call.id, Ok(AgentAnswer { status, body }), &mut self.pool, self.now)
+    }
+
+    fn fail(&mut self, call: &Call) {
+        let reset = Err(CallError::NoAnswer("reset".to_owned()));
+        assert!(!self.link.finish(call.id, reset, &mut self.pool, self.now));
+    }
+}
+
+/// A snapshot with three endpoints.
+fn first_snapshot() -> Vec<u8> {
+    let topology = Some(topology(&[1, 2, 3], fewest_waiting()));
+    v1::Snapshot { topology, ..snapshot(&[0, 0, 0]) }.encode_to_vec()
+}
+
+fn empty_feed() -> Vec<u8> {
+    Feed { format: CHANGES_FORMAT, ..Feed::default() }.encode_to_vec()
+}
+
+fn subject(call: &Call) -> &str {
+    let path = call.request.path.split('?').next().unwrap();
+    path.rsplit('/').next().unwrap()
+}
+
+#[test]
+fn polls_follow_each_other_and_reports_begin_with_the_first_snapshot() {
+    let mut fixture = Fixture::polling(1);
+    let poll = fixture.only();
+    assert_eq!(subject(&poll), "snapshot");
+    fixture.pass(5_000);
+    assert_eq!(fixture.due(), [], "one poll in flight");
+    assert!(fixture.respond(&poll, 200, first_snapshot()), "the next one may be due");
+    let due = fixture.due();
+    assert_eq!(due.iter().map(subject).collect::<Vec<_>>(), ["report", "snapshot"]);
+    assert!(!fixture.respond(&due[0], 204, vec![]));
+    fixture.pass(5);
+    assert!(fixture.respond(&due[1], 204, vec![]));
+    assert_eq!(fixture.due(), [], "polls are 20 ms apart");
+    assert_eq!(fixture.link.pause(fixture.now), Duration::from_millis(15));
+    fixture.pass(15);
+    assert_eq!(subject(&fixture.only()), "snapshot", "reports are a second apart");
+    fixture.pass(1_000);
+    assert_eq!(subject(&fixture.only()), "report");
+    assert_eq!((fixture.pool.published, fixture.pool.failed), (1, 0));
+}
+
+#[test]
+fn a_failed_poll_is_followed_by_a_pause_and_the_next_agent() {
+    let mut fixture = Fixture::polling(2);
+    let poll = fixture.only();
+    fixture.fail(&poll);
+    assert_eq!(fixture.due(), []);
+    fixture.pass(199);
+    assert_eq!(fixture.due(), []);
+    fixture.pass(1);
+    let second = fixture.only();
+    assert_eq!((poll.agent, second.agent), (0, 1));
+    fixture.respond(&second, 200, first_snapshot());
+    fixture.pass(20);
+    let due = fixture.due();
+    assert!(due.len() == 2 && due.iter().all(|call| call.agent == 1), "reports go there too: {due:?}");
+    for call in &due {
+        fixture.respond(call, 500, b"broken".to_vec());
+    }
+    fixture.pass(1_000);
+    assert!(fixture.due().iter().all(|call| call.agent == 0), "after the last agent the first");
+    assert_eq!(fixture.pool.failed, 2);
+}
+
+#[test]
+fn no_poll_is_due_while_a_snapshot_waits() {
+    let mut fixture = Fixture::polling(1);
+    fixture.pool.is_busy = true;
+    assert_eq!(fixture.due(), []);
+    fixture.pool.is_busy = false;
+    assert_eq!(subject(&fixture.only()), "snapshot");
+}
+
+#[test]
+fn changes_return_to_the_first_agent_five_seconds_after_a_failure() {
+    let mut fixture = Fixture::sharing(2);
+    let exchange = fixture.only();
+    assert_eq!((subject(&exchange), exchange.agent), ("changes", 0));
+    fixture.fail(&exchange);
+    fixture.pass(200);
+    for _ in 0..48 {
+        let exchange = fixture.only();
+        assert_eq!(exchange.agent, 1);
+        fixture.respond(&exchange, 200, empty_feed());
+        fixture.pass(100);
+        assert!(fixture.now < START + Duration::from_millis(5_001));
+    }
+    fixture.pass(250);
+    assert_eq!(fixture.only().agent, 0);
+    fixture.due();
+    assert_eq!(fixture.pool.sharing.failed, 1);
+}
+
+#[test]
+fn a_response_has_no_effect_after_the_stop() {
+    let mut fixture = Fixture::sharing(1);
+    let exchange = fixture.only();
+    fixture.link.stop_sync(&mut fixture.pool);
+    assert_eq!(fixture.due(), []);
+    fixture.start_sync();
+    let next = fixture.only();
+    assert_ne!(exchange.id, next.id);
+    fixture.respond(&exchange, 404, vec![]);
+    fixture.pass(1_000);
+    assert_eq!(fixture.due(), [], "the second exchange is in flight");
+    fixture.respond(&next, 200, empty_feed());
+    fixture.pass(250);
+    assert_eq!(subject(&fixture.only()), "changes");
+}
+
+#[test]
+fn a_defect_ends_what_is_in_flight_and_the_next_poll_waits() {
+    let mut fixture = Fixture::polling(1);
+    fixture.only();
+    fixture.link.fail(&mut fixture.pool, fixture.now);
+    assert_eq!(fixture.due(), []);
+    fixture.pass(200);
+    assert_eq!(subject(&fixture.only()), "snapshot");
+    assert_eq!(fixture.pool.failed, 1);
+}

@@ -1,0 +1,55 @@
+//! The pool of a VM, and that of all VMs as the one with the lease keeps it up to date.
+
+use core::time::Duration;
+
+use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot};
+use endpoint_picker_engine::metrics::{SharingCounts, Totals};
+use endpoint_picker_engine::proxy::Result;
+use endpoint_picker_engine::worker_pool::WorkerPool;
+use endpoint_picker_engine::worker_pool::store::PoolCopy;
+use endpoint_picker_workers::{Replica, SharedSnapshot};
+
+use crate::host::Envoy;
+
+/// The pool that all streams of a VM use.
+pub(crate) type Pool = WorkerPool<PoolCopy<Replica<Envoy>>, Envoy>;
+
+/// This VM's copy of the pool, and the snapshot that all VMs share.
+pub(crate) struct LinkedVms<'a> {
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) snapshot: &'a SharedSnapshot,
+}
+
+impl LinkedPool for LinkedVms<'_> {
+    type Store = PoolCopy<Replica<Envoy>>;
+    type Peer = Replica<Envoy>;
+
+    fn store(&self) -> &Self::Store {
+        self.pool.store()
+    }
+
+    fn peer(&mut self) -> &mut Self::Peer {
+        self.pool.store_mut().ledger_mut()
+    }
+
+    fn totals(&self) -> Totals {
+        self.pool.totals()
+    }
+
+    fn publish(&mut self, newer: NewSnapshot<'_>, now: Duration) -> Result<()> {
+        let version = newer.readings.readings_version;
+        self.snapshot.publish(&Envoy, newer.bytes, version, newer.has_topology, now)
+    }
+
+    fn count_snapshot(&mut self) {
+        self.pool.metrics.count_snapshots(1);
+    }
+
+    fn count_failed_poll(&mut self) {
+        self.pool.metrics.count_failed_polls(1);
+    }
+
+    fn count_sharing(&mut self, counts: SharingCounts, proxies: usize) {
+        self.pool.metrics.count_sharing(counts, proxies);
+    }
+}
