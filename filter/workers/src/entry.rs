@@ -117,6 +117,7 @@ pub(crate) fn write_passed(worker: u64, time: Duration, log: &mut Vec<u8>) {
 }
 
 fn write(log: &mut Vec<u8>, worker: u64, kind: u8, numbers: &[u64], list: &[u64]) {
+    // Zero stands for a number that follows.
     let fits = (1..1 << WORKER_BITS).contains(&worker);
     let (short, long): (u64, &[u64]) = if fits { (worker, &[]) } else { (0, &[worker]) };
     let length = long.len() + numbers.len() + list.len();
@@ -147,6 +148,7 @@ impl<'a> Iterator for Entries<'a> {
         let Some((entry, behind)) = behind.split_at_checked(length) else {
             return Some(Err(MalformedEntry { kind, words: behind.len() }));
         };
+        // The end of the entry is known whatever is in it, so one that cannot be read hides none behind it.
         self.words = behind;
         let (worker, content) = match (head >> 32 & ((1 << WORKER_BITS) - 1), entry) {
             (0, [worker, content @ ..]) => (*worker, content),

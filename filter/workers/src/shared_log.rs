@@ -197,6 +197,7 @@ impl SharedLog {
         let tail_chunk = self.tail_chunk();
         while self.chunk < tail_chunk {
             let full = data.get(&self.chunk_key(self.chunk))?.bytes;
+            // A chunk's key is used again, so it may have a newer one: then this worker was away for too long.
             if first_word(&full) == Some(self.chunk) {
                 self.apply_entries(&full, &mut apply);
             } else {
@@ -205,6 +206,7 @@ impl SharedLog {
             self.chunk += 1;
             self.read = 0;
         }
+        // The tail is kept: the next append adds to it without reading it again.
         let tail = core::mem::take(&mut self.tail);
         self.apply_entries(&tail, &mut apply);
         self.read = tail.len().saturating_sub(HEADER);

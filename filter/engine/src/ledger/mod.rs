@@ -5,16 +5,291 @@
 //! order, so all copies are equal.
 
 mod change;
-mod local;
-mod responses;
-mod state;
 mod store;
 
 pub use change::{Change, ChangeKind, changes_of};
-pub use local::LocalLedger;
-pub use responses::ResponseCounts;
-pub use state::Ledger;
-pub use store::LedgerStore;
+pub use store::{LedgerStore, LocalLedger};
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::flow_control::Waits;
+use endpoint_picker::input::DecisionInput;
+use endpoint_picker::period::Period;
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::state::PluginStates;
+use endpoint_picker::state::avoidance::Avoidance;
+use endpoint_picker::state::in_flight::{InFlight, is_other_proxy};
+use endpoint_picker::state::restarts::Restarts;
+
+/// Everything that changes with requests, for the endpoints of one pool.
+///
+/// Loads are kept per *sender*: each worker of the proxy is one, and each [other proxy](endpoint_picker::state::in_flight::sender_of_proxy)
+/// that shares its changes. A sender that vanishes takes its loads with it.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pool: Arc<Pool>,
+    states: PluginStates,
+    in_flight: InFlight,
+    avoidance: Avoidance,
+    restarts: Restarts,
+    responses: Responses,
+    routed: u64,
+}
+
+const fn assert_send_and_sync<T: Send + Sync>() {}
+const _: () = assert_send_and_sync::<Ledger>();
+
+impl Ledger {
+    /// Follows a change of the pool or the policy. State of endpoints and plugins that stay is kept.
+    ///
+    /// `avoid_failing` is the time for which an endpoint is avoided after its first failure; zero switches that off.
+    pub fn adopt<'a>(
+        &mut self,
+        pool: Arc<Pool>,
+        pipelines: impl IntoIterator<Item = &'a Pipeline>,
+        avoid_failing: Duration,
+    ) {
+        self.states.adopt(pipelines.into_iter().flat_map(Pipeline::initial_states));
+        self.states.remap(&self.pool.moves_to(&pool));
+        self.in_flight.adopt(&pool);
+        self.avoidance.adopt(&pool, avoid_failing);
+        self.restarts.adopt(pool.endpoints().len(), |endpoint| pool.index_of(endpoint).is_some());
+        self.responses.adopt(&self.pool, &pool);
+        self.pool = pool;
+    }
+
+    /// Applies a change that a sender made.
+    pub fn apply(&mut self, sender: u64, change: &Change<impl AsRef<[u64]>>) {
+        let (endpoint, kind) = match change {
+            Change::State(change) if is_other_proxy(sender) => return self.states.merge(change, &self.pool),
+            Change::State(change) => return self.states.apply(change, &self.pool),
+            Change::Endpoint { endpoint, kind } => (*endpoint, *kind),
+        };
+        match kind {
+            ChangeKind::Started(load) => {
+                self.in_flight.start(sender, endpoint, load);
+                self.routed += 1;
+            }
+            ChangeKind::Ended(load) => self.in_flight.end(sender, endpoint, load),
+            ChangeKind::Moved { to, load } => self.in_flight.transfer(sender, endpoint, to, load),
+            ChangeKind::InFlight(load) => self.in_flight.set_at(sender, endpoint, load),
+            ChangeKind::Failed { at } => {
+                self.avoidance.failed(endpoint, at);
+                // Other proxies report their own.
+                if !is_other_proxy(sender)
+                    && let Some(index) = self.pool.index_of(endpoint)
+                {
+                    self.responses.failed(index);
+                }
+            }
+            ChangeKind::Answered { at } => self.avoidance.answered(endpoint, at),
+            ChangeKind::Served { first_byte, is_streamed } => {
+                if let Some(index) = self.pool.index_of(endpoint) {
+                    self.responses.served(index, first_byte, is_streamed);
+                }
+            }
+            ChangeKind::Restarted { since } => {
+                if self.restarts.report(endpoint, since)
+                    && let Some(index) = self.pool.index_of(endpoint)
+                {
+                    self.states.forget(index, self.pool.endpoints().len());
+                }
+            }
+        }
+    }
+
+    /// Takes in new readings, in the pool's order. Returns the restarts that they show and that were not applied yet.
+    pub fn restarts_in(&mut self, readings: &[Reading]) -> Vec<Change> {
+        let mut restarted = Vec::new();
+        for (endpoint, reading) in self.pool.endpoints().iter().zip(readings) {
+            let (endpoint, mark) = (endpoint.key(), reading.cached_since);
+            if self.restarts.read(endpoint, mark, reading.updated.is_some())
+                && let Some(since) = mark
+            {
+                restarted.push(Change::Endpoint { endpoint, kind: ChangeKind::Restarted { since } });
+            }
+        }
+        self.keep_unapplied_restarts(&mut restarted);
+        restarted
+    }
+
+    /// Removes restarts that were applied since [`Self::restarts_in`] returned them: another sender found them too.
+    pub fn keep_unapplied_restarts(&self, changes: &mut Vec<Change>) {
+        changes.retain(|change| match *change {
+            Change::Endpoint { endpoint, kind: ChangeKind::Restarted { since } } => {
+                self.restarts.is_unreported(endpoint, since)
+            }
+            Change::Endpoint { .. } | Change::State(_) => true,
+        });
+    }
+
+    /// Replaces all loads of a sender: keys of endpoints with the load there.
+    pub fn set_loads(&mut self, sender: u64, loads: impl IntoIterator<Item = (u64, Load)>) {
+        self.in_flight.set(sender, loads);
+    }
+
+    /// Whether changes of other proxies' loads are [deferred](endpoint_picker::state::deferred_load).
+    pub fn has_deferred(&self) -> bool {
+        !self.in_flight.deferred().is_empty()
+    }
+
+    /// Time passes for what is deferred.
+    pub fn pass(&mut self, time: Duration) {
+        self.in_flight.pass(time);
+    }
+
+    /// Drops all loads of a sender that vanished.
+    pub fn forget_sender(&mut self, sender: u64) {
+        self.in_flight.forget(sender);
+    }
+
+    /// All loads of a sender: keys of endpoints with the load there.
+    pub fn loads_of(&self, sender: u64) -> impl Iterator<Item = (u64, Load)> {
+        self.in_flight.of(sender)
+    }
+
+    /// All senders that have, or had, load in flight.
+    pub fn senders(&self) -> impl Iterator<Item = u64> {
+        self.in_flight.senders()
+    }
+
+    /// Has the next decisions send every prompt in full, because a copy of this ledger has missed changes.
+    pub fn resend(&mut self) {
+        self.states.resend();
+    }
+
+    /// The pool adopted last; lists by endpoint have its order.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The plugins' states.
+    pub fn states(&self) -> &PluginStates {
+        &self.states
+    }
+
+    /// The load in flight at each endpoint, of all senders together.
+    pub fn loads(&self) -> &[Load] {
+        self.in_flight.loads()
+    }
+
+    /// The load in flight at each endpoint that this proxy's workers put there.
+    pub fn own_loads(&self) -> impl Iterator<Item = Load> {
+        self.in_flight.own_loads()
+    }
+
+    /// The same by the endpoints' keys, where there is any: also at endpoints that have left the pool.
+    pub fn own_loads_by_key(&self) -> impl Iterator<Item = (u64, Load)> {
+        self.in_flight.own()
+    }
+
+    /// Since when an endpoint has the caches that it has now; `None`: unknown.
+    pub fn cached_since(&self, endpoint: u64) -> Option<Duration> {
+        self.restarts.newest(endpoint)
+    }
+
+    /// The number of requests in flight, at all endpoints together.
+    pub fn requests_in_flight(&self) -> u64 {
+        self.loads().iter().map(|load| load.requests).sum()
+    }
+
+    /// How often each endpoint was picked since it came into the pool.
+    pub fn picks(&self) -> &[u64] {
+        self.in_flight.picks()
+    }
+
+    /// The responses of each endpoint to this proxy since it came into the pool.
+    pub fn responses(&self) -> &[ResponseCounts] {
+        &self.responses.endpoints
+    }
+
+    /// How long clients of this proxy waited for the first byte of each stream of tokens, from the choice of the endpoint on.
+    pub fn first_token(&self) -> &Waits {
+        &self.responses.first_token
+    }
+
+    /// When each endpoint is avoided; those missing at the end are not avoided.
+    pub fn avoided(&self) -> &[Period] {
+        self.avoidance.avoided()
+    }
+
+    /// The keys of the endpoints that are avoided at this time.
+    pub fn avoided_endpoints(&self, now: Duration) -> impl Iterator<Item = u64> {
+        self.avoidance.avoided_endpoints(now)
+    }
+
+    /// Whether an endpoint has failed since it answered last.
+    pub fn is_failing(&self, endpoint: u64) -> bool {
+        self.avoidance.is_failing(endpoint)
+    }
+
+    /// The number of loads that started, of all senders together: it grows when any of them routes a request.
+    pub fn routed(&self) -> u64 {
+        self.routed
+    }
+
+    /// All that a decision borrows: the ledger, and readings in the pool's order with the time of their arrival.
+    pub fn input<'a>(&'a self, readings: &'a [Reading], readings_arrived: Duration) -> DecisionInput<'a> {
+        DecisionInput {
+            pool: &self.pool,
+            readings,
+            readings_arrived,
+            in_flight: self.loads(),
+            deferred: self.in_flight.deferred(),
+            avoided: self.avoided(),
+            states: &self.states,
+            precomputed: None,
+        }
+    }
+}
+
+/// The responses of one endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponseCounts {
+    /// Requests that failed there.
+    pub failures: u64,
+    /// How long the first byte of each body took.
+    pub first_byte: Waits,
+}
+
+/// The responses of all endpoints that this proxy has sent requests to, since they came into the pool.
+#[derive(Debug, Default)]
+struct Responses {
+    /// In the order of the pool adopted last.
+    endpoints: Vec<ResponseCounts>,
+    /// How long the first byte of each stream of tokens took, since the ledger began.
+    first_token: Waits,
+}
+
+impl Responses {
+    /// Follows a change from one pool to another.
+    fn adopt(&mut self, older: &Pool, newer: &Pool) {
+        let counts = |key| self.endpoints.get(older.index_of(key)?).copied();
+        self.endpoints =
+            newer.endpoints().iter().map(|endpoint| counts(endpoint.key()).unwrap_or_default()).collect();
+    }
+
+    /// A request failed at the endpoint of this index.
+    fn failed(&mut self, endpoint: usize) {
+        if let Some(counts) = self.endpoints.get_mut(endpoint) {
+            counts.failures += 1;
+        }
+    }
+
+    /// The endpoint of this index has sent a body.
+    fn served(&mut self, endpoint: usize, first_byte: Duration, is_streamed: bool) {
+        if let Some(counts) = self.endpoints.get_mut(endpoint) {
+            counts.first_byte.add(first_byte);
+        }
+        if is_streamed {
+            self.first_token.add(first_byte);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -7,12 +7,10 @@ use endpoint_picker_wire::changes::{Delivery, Exchange, Feed};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
 use super::exporter::Exporter;
-use super::identity::Identity;
 use super::importer::{Importer, Made, Unreadable};
-use super::outbox::OwnChanges;
 use super::outcome::{ExchangeOutcome, SharingError};
-use super::peer::PeerLedger;
-use super::positions::Positions;
+use super::peer::{OwnChanges, PeerLedger};
+use super::sender::{Identity, Positions};
 use crate::agent::{AgentAnswer, AgentRequest, CallError, CallId, RecentErrors, path_of_pool};
 use crate::metrics::SharingCounts;
 

@@ -9,8 +9,8 @@ use endpoint_picker_wire::CHANGES_FORMAT;
 use endpoint_picker_wire::changes::{self, Changes, EndpointLoad, Failure};
 use hashbrown::HashMap;
 
-use super::identity::Identity;
 use super::importer::MAX_FAILURE_AGE;
+use super::sender::Identity;
 use crate::ledger::{Change, ChangeKind};
 
 /// Time between two messages while nothing changes.

@@ -20,10 +20,11 @@ const EXPIRY: Duration = Duration::from_millis(1500);
 /// Failures that are older do not count: an endpoint is avoided for no longer than about that.
 pub(super) const MAX_FAILURE_AGE: Duration = Duration::from_millis(500);
 
-/// Most other proxies.
+/// Maximum number of other proxies.
 const MAX_SENDERS: usize = 256;
 
-/// Most requests, or tokens, in flight at an endpoint that one sender may have; more counts as that many. Sums of them do not overflow.
+/// Maximum number of requests, or tokens, that one sender may have in flight at an endpoint; a larger number counts as this. Sums of them do
+/// not overflow.
 const MAX_LOAD: u64 = 1 << 48;
 
 /// Changes of one sender, for the ledger.
@@ -97,7 +98,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Takes messages of other proxies, in any order and more than once.
+/// Importer of messages of other proxies, in any order and more than once.
 #[derive(Debug)]
 pub(super) struct Importer {
     /// This proxy's number in the ledgers of others.
@@ -105,7 +106,7 @@ pub(super) struct Importer {
     /// By number in the ledger.
     senders: HashMap<u64, Sender>,
     must_resend: bool,
-    /// Until when time has passed for deferred loads.
+    /// The time that deferred loads have reached.
     passed: Option<Duration>,
 }
 
@@ -165,11 +166,14 @@ impl Importer {
         let changes = events(&mut message, made, ledger, now)?;
         let mut imported = Vec::new();
         let sender = self.senders.entry(number).or_default();
+        // An old message's loads have changed since; its prompts, sessions and cold requests are still true.
         let is_live = age < EXPIRY;
+        // Another worker of that proxy sends now. It counts its messages from 1 again, and does not replace loads of those before.
         if message.epoch > sender.epoch || is_live && sender.has_begun_again(&message, now) {
             *sender = Sender { epoch: message.epoch, ..Sender::default() };
             imported.push(Imported::Loads { sender: number, loads: Vec::new() });
         }
+        // The numbers of an older epoch say nothing about repetition; its changes do no harm twice.
         let is_current = message.epoch == sender.epoch;
         if is_current && !sender.seen.insert(message.sequence) {
             return Ok(Vec::new());
@@ -267,6 +271,7 @@ impl Sender {
                 return None;
             }
             self.all_loads = sequence;
+            // Later messages have overtaken this one, so their loads stay.
             self.loads.retain(|_, (later, _)| *later > sequence);
             let mut all: HashMap<u64, Load> = loads.collect();
             all.extend(self.loads.iter().map(|(&endpoint, &(_, load))| (endpoint, load)));
@@ -274,6 +279,7 @@ impl Sender {
             return Some(Imported::Loads { sender: number, loads: all.into_iter().collect() });
         }
         let mut changes = Vec::new();
+        // A load is kept with the number of its message, also when it is zero: an older message must not bring another back.
         for (endpoint, load) in loads {
             let known = self.loads.get(&endpoint).map_or(self.all_loads, |(later, _)| *later);
             if sequence > known.max(self.all_loads) {

@@ -9,20 +9,14 @@
 
 mod client;
 mod exporter;
-mod identity;
 mod importer;
-mod local;
-mod outbox;
 mod outcome;
 mod peer;
-mod positions;
 mod seen;
+mod sender;
 
 pub use client::SharingClient;
-pub use identity::Identity;
 pub use importer::Imported;
-pub use local::LocalPeer;
-pub use outbox::{Outbox, OwnChanges};
 pub use outcome::{ExchangeOutcome, SharingError};
-pub use peer::PeerLedger;
-pub use positions::Positions;
+pub use peer::{LocalPeer, Outbox, OwnChanges, PeerLedger};
+pub use sender::{Identity, Positions};

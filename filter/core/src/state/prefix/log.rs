@@ -3,7 +3,7 @@
 //! A log consists of *runs*: blocks that were added with one prompt and are still adjacent. The hash of a block
 //! identifies the prompt up to its end, so two prompts that share a block share everything before it: an endpoint's block
 //! that is part of a prompt lies in a run that begins with a block of that prompt. So the index needs only the
-//! runs' first blocks (`index.rs`).
+//! runs' first blocks (`mod.rs`).
 
 use std::collections::VecDeque;
 

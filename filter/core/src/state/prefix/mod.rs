@@ -1,20 +1,284 @@
-//! The prompt prefixes that endpoints were sent, and so probably have in their caches.
+//! The prompt prefixes that endpoints were sent, and so probably have in their caches: block hash → endpoints, with a
+//! least-recently-added bound per endpoint.
+//!
+//! The EPP keeps a map from hash to a set of endpoints and an LRU of hashes per endpoint. Here each endpoint has a log
+//! of its hashes in order of use, and one table finds where the runs of the logs begin; the blocks of a run are compared in
+//! place. Looking a prompt up therefore costs a look into the table for each block that is known anywhere, and adding one a
+//! look for each of its runs and one for the first block that is new. Memory per (block, endpoint): 8.2 bytes in the log, up
+//! to a quarter more for places vacated since the last rewrite, and, for each run, 4.6 to 9.2 bytes in the table.
+#![expect(
+    clippy::indexing_slicing,
+    reason = "an endpoint's log is made before it is used, a chain is cut where it matched, and only `log` makes slots"
+)]
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "an endpoint's log is made before it is used, and a chain is cut where it matched"
-)]
-mod index;
-#[expect(
-    clippy::indexing_slicing,
-    clippy::expect_used,
-    reason = "only this file makes slots, and an arena's pages stay"
-)]
+#[expect(clippy::expect_used, reason = "an arena's pages stay")]
 mod log;
 
-pub use index::{MAX_BLOCKS_PER_ENDPOINT, PrefixIndex};
+use core::fmt;
+use core::iter::once;
+use core::time::Duration;
 
-/// How much of one request's prompt each endpoint was sent before.
+use hashbrown::HashTable;
+
+use self::log::{Arena, Log, Slot, stored};
+use super::PluginState;
+
+/// The highest capacity of an endpoint, in blocks, whatever its server reports.
+pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
+
+/// Slack, as a fraction of an endpoint's capacity: the newest 1/16 of blocks are not moved when added again
+/// ([`PrefixIndex::fresh`]), and eviction runs in batches at 1/16 over capacity.
+const SLACK_SHARE: usize = 16;
+
+/// The prompts that the endpoints of one pool were sent. Endpoints are given by their index in the pool.
+#[derive(Default)]
+pub struct PrefixIndex {
+    /// Where the runs begin, by the hash of their first block.
+    heads: HashTable<Slot>,
+    arena: Arena,
+    logs: Vec<EndpointLog>,
+}
+
+#[derive(Default)]
+struct EndpointLog {
+    /// Fixed when the endpoint is first added, as in the EPP. 0: not added yet.
+    capacity: usize,
+    log: Log,
+    /// Places at the log's end that may be [fresh](PrefixIndex::fresh).
+    fresh: usize,
+}
+
+impl PrefixIndex {
+    /// The words of a change: an endpoint that holds `capacity` blocks was sent a prompt with these block hashes.
+    pub fn words(capacity: usize, chain: &[u64]) -> Vec<u64> {
+        once(capacity as u64).chain(chain.iter().copied()).collect()
+    }
+
+    /// Remembers that `endpoint` was sent a prompt with these block hashes.
+    ///
+    /// `chain` has the blocks of one list of tokens in order, each hash standing for the list up to there. `capacity` bounds
+    /// the blocks remembered for the endpoint (at most [`MAX_BLOCKS_PER_ENDPOINT`], at least 1), but for up to a sixteenth more;
+    /// the value of the endpoint's first addition stays in force. The blocks added longest ago are forgotten first; looking up
+    /// does not count as use.
+    pub fn add(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
+        // Pages have 16 bits for their endpoint; no pool is so large.
+        let Ok(index) = u16::try_from(endpoint) else { return };
+        if self.logs.len() <= endpoint {
+            self.logs.resize_with(endpoint + 1, EndpointLog::default);
+        }
+        if self.logs[endpoint].capacity == 0 {
+            self.logs[endpoint].capacity = capacity.clamp(1, MAX_BLOCKS_PER_ENDPOINT);
+        }
+        // Each block lies in the log once, at its newest place.
+        self.take_out(endpoint, chain);
+        let head = self.logs[endpoint].log.push(&mut self.arena, index, chain);
+        self.note(head);
+        // Further from the log's end than the slack, a block is not fresh, however recently it was added.
+        let EndpointLog { capacity, fresh, .. } = &mut self.logs[endpoint];
+        *fresh = (*fresh + chain.len()).min(*capacity / SLACK_SHARE);
+        self.evict(endpoint);
+        if self.logs[endpoint].log.is_sparse() {
+            self.rewrite(index);
+        }
+    }
+
+    /// How many of a prompt's first blocks `endpoint` was sent so short a time ago that adding them again can be left out.
+    ///
+    /// They are among the newest 1/16 of the blocks remembered for it. Left where they are, they are forgotten earlier by at most
+    /// that much; and replicas need no entry about them.
+    pub fn fresh(&self, endpoint: usize, chain: &[u64]) -> usize {
+        let Self { heads, arena, logs } = self;
+        let Some(EndpointLog { log, fresh, .. }) = logs.get(endpoint) else { return 0 };
+        let mut known = 0;
+        while let Some(&hash) = chain.get(known) {
+            match heads.find(stored(hash), begins(arena, endpoint, hash)) {
+                Some(&head) if log.behind(arena, head) <= *fresh => {
+                    known += arena.matched(head, &chain[known..]);
+                }
+                _ => break,
+            }
+        }
+        known
+    }
+
+    /// Takes the blocks of a prompt out of an endpoint's log, up to the first that is not there.
+    ///
+    /// A block is added with all that come before it in its prompt, so those behind a missing one are missing too, unless the
+    /// missing one was just forgotten, or left out as [fresh](Self::fresh) for a replica that had missed it. Then those behind
+    /// are stored twice until the older copy is forgotten, which in the first case is soon.
+    fn take_out(&mut self, endpoint: usize, chain: &[u64]) {
+        let mut rest = chain;
+        while let Some(&hash) = rest.first() {
+            let Self { heads, arena, logs } = self;
+            let Ok(entry) = heads.find_entry(stored(hash), begins(arena, endpoint, hash)) else { return };
+            let (head, _) = entry.remove();
+            let matched = arena.matched(head, rest);
+            let left = logs[endpoint].log.remove(arena, head, matched);
+            self.note(left);
+            rest = &rest[matched..];
+        }
+    }
+
+    /// Forgets the oldest blocks of an endpoint, down to its capacity, when they have become too many.
+    ///
+    /// Evicting many at once makes additions a third cheaper than evicting some with each: the oldest blocks are in cold memory, and a
+    /// run that is cut needs a new entry in the table.
+    fn evict(&mut self, endpoint: usize) {
+        let EndpointLog { capacity, log, .. } = &self.logs[endpoint];
+        if log.len() <= capacity + capacity / SLACK_SHARE {
+            return;
+        }
+        // The oldest run may be shorter than what there is too much.
+        while self.logs[endpoint].log.len() > self.logs[endpoint].capacity {
+            let Self { heads, arena, logs } = self;
+            let EndpointLog { capacity, log, .. } = &mut logs[endpoint];
+            let Some(head) = log.oldest(arena) else { return };
+            forget(heads, arena, head);
+            let left = log.remove(arena, head, log.len() - *capacity);
+            self.note(left);
+        }
+    }
+
+    /// Notes where a run begins.
+    fn note(&mut self, head: Option<Slot>) {
+        let Self { heads, arena, .. } = self;
+        if let Some(head) = head {
+            heads.insert_unique(arena.hash(head), head, |head| arena.hash(*head));
+        }
+    }
+
+    /// Counts, for each endpoint, the blocks of one prompt that it was sent before: `matched[endpoint]` grows by one
+    /// for each. Stops at the first block that no endpoint has, so a count need not be contiguous for an endpoint
+    /// whose early blocks were forgotten (the EPP's rule).
+    pub fn count_matches(&self, chain: &[u64], matched: &mut [u32]) {
+        // The position up to which any endpoint has the blocks, and each of them. A block that is stored twice counts once.
+        let (mut known, mut counted) = (0, vec![0; matched.len()]);
+        for position in 0..chain.len() {
+            let rest = &chain[position..];
+            // The table has an entry for each endpoint whose run begins with this block, all under one hash.
+            let hash = stored(rest[0]);
+            for &slot in self.heads.iter_hash(hash).filter(|slot| self.arena.hash(**slot) == hash) {
+                let end = position + self.arena.matched(slot, rest);
+                known = known.max(end);
+                let endpoint = self.arena.endpoint(slot);
+                if let (Some(count), Some(counted)) = (matched.get_mut(endpoint), counted.get_mut(endpoint)) {
+                    let blocks = end.saturating_sub(position.max(*counted));
+                    *count += u32::try_from(blocks).unwrap_or(u32::MAX);
+                    *counted = end.max(*counted);
+                }
+            }
+            // No run has this block, neither one that begins here nor one that began before.
+            if known <= position {
+                break;
+            }
+        }
+    }
+
+    /// Rewrites an endpoint's log without vacant places.
+    fn rewrite(&mut self, endpoint: u16) {
+        let Self { heads, arena, logs } = self;
+        let EndpointLog { log: old, fresh, .. } = &mut logs[usize::from(endpoint)];
+        let mut new = Log::default();
+        let mut run = Vec::new();
+        while let Some(head) = old.oldest(arena) {
+            run.clear();
+            run.extend(arena.run(head));
+            old.remove(arena, head, run.len());
+            let moved = new.push(arena, endpoint, &run);
+            // The run's entry in the table stays under its hash and points to the new place.
+            if let Some(place) = heads.find_mut(stored(run[0]), |place| *place == head)
+                && let Some(moved) = moved
+            {
+                *place = moved;
+            }
+        }
+        *old = new;
+        // Without vacant places, older blocks are nearer to the end.
+        *fresh = 0;
+    }
+
+    /// (block, endpoint) pairs remembered.
+    pub fn len(&self) -> usize {
+        self.logs.iter().map(|entry| entry.log.len()).sum()
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Heap bytes held.
+    pub fn bytes(&self) -> usize {
+        self.heads.allocation_size() + self.arena.bytes()
+    }
+}
+
+impl PluginState for PrefixIndex {
+    fn can_read(&self, words: &[u64]) -> bool {
+        !words.is_empty()
+    }
+
+    fn apply(&mut self, endpoint: usize, _: Duration, words: &[u64]) {
+        if let [capacity, chain @ ..] = words {
+            self.add(endpoint, chain, usize::try_from(*capacity).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// The blocks of a prompt are a set: adding them late or twice only makes them more recent.
+    fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
+        self.apply(endpoint, at, words);
+    }
+
+    /// Makes no block fresh until it is added again.
+    fn resend(&mut self) {
+        self.logs.iter_mut().for_each(|entry| entry.fresh = 0);
+    }
+
+    fn remap(&mut self, moves: &[Option<usize>]) {
+        let mut remapped: Vec<EndpointLog> = Vec::new();
+        for (old, mut entry) in core::mem::take(&mut self.logs).into_iter().enumerate() {
+            let new = moves.get(old).copied().flatten().and_then(|new| u16::try_from(new).ok());
+            if let Some(new) = new {
+                entry.log.rename(&mut self.arena, new);
+                let new = usize::from(new);
+                if remapped.len() <= new {
+                    remapped.resize_with(new + 1, EndpointLog::default);
+                }
+                remapped[new] = entry;
+            } else {
+                // Run by run, because the table is searched by the hashes of their heads.
+                while let Some(head) = entry.log.oldest(&mut self.arena) {
+                    forget(&mut self.heads, &self.arena, head);
+                    entry.log.remove(&mut self.arena, head, usize::MAX);
+                }
+            }
+        }
+        self.logs = remapped;
+    }
+}
+
+/// Whether a place is where a run of `endpoint` begins with this hash.
+fn begins(arena: &Arena, endpoint: usize, hash: u64) -> impl Fn(&Slot) -> bool {
+    move |&slot| arena.hash(slot) == stored(hash) && arena.endpoint(slot) == endpoint
+}
+
+/// No run begins there any more.
+fn forget(heads: &mut HashTable<Slot>, arena: &Arena, head: Slot) {
+    if let Ok(entry) = heads.find_entry(arena.hash(head), |place| *place == head) {
+        entry.remove();
+    }
+}
+
+impl fmt::Debug for PrefixIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrefixIndex")
+            .field("len", &self.len())
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Match of one request's prompt with what each endpoint was sent before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefixMatch {
     /// Blocks of the prompt that each endpoint of the pool was sent before, by endpoint index. Empty when the request has no prompt.
@@ -36,3 +300,6 @@ impl PrefixMatch {
         self.matched.get(endpoint).copied().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,20 @@
-//! How far a proxy has read the feeds of agents.
+//! This proxy as a sender: its identity, and how far it has read the feeds of agents. A worker that takes over continues with both.
 
 use endpoint_picker_wire::changes;
 
-/// Most feeds whose positions are kept: an agent that restarts has a new one.
+/// Identity of a proxy among those that share changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// A number that no other proxy has.
+    pub sender: u64,
+    /// Grows when another worker of the proxy begins to send; from 1 on.
+    pub epoch: u64,
+}
+
+/// Maximum number of feeds whose positions are kept: an agent that restarts has a new one.
 const MAX_FEEDS: usize = 8;
 
-/// How far a proxy has read each feed that it got lately. A balancer may send its requests to several agents in turn.
+/// Positions up to which a proxy has read the feeds that it got lately. A balancer may send its requests to several agents in turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions(Vec<Position>);
 
