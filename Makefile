@@ -5,9 +5,8 @@
 
 CARGO        ?= cargo
 target_dir   := $(or $(CARGO_TARGET_DIR),target)
-# Always the same packages together, so that cargo builds their shared dependencies once.
-test_packages := endpoint-picker-model-server endpoint-picker-harness endpoint-picker-simulation endpoint-picker-e2e endpoint-picker-kube endpoint-picker-bench
-programs     := -p metrics-agent $(addprefix -p ,$(test_packages))
+# Always the features of the whole workspace, so that cargo builds shared dependencies once. Only what a target names is built.
+programs     := --workspace
 # The form of the filter that is run, tested and measured.
 FILTER       ?= wasm
 ifeq ($(filter wasm native,$(FILTER)),)
@@ -35,6 +34,7 @@ run: build ## Start demo model servers, the agent and Envoy with the filter; Ctr
 
 .PHONY: example
 example: ## Print the whole Envoy configuration of an example (NAME=two-pools FILTER=native), or without NAME the names of all
-	@$(CARGO) run --quiet -p endpoint-picker-harness --bin example -- $(NAME)
+	@$(CARGO) build --quiet $(programs) --bin example
+	@$(target_dir)/debug/example $(NAME)
 
-include mk/test.mk mk/build.mk mk/check.mk mk/release.mk mk/bench.mk
+include mk/test.mk mk/build.mk mk/check.mk mk/nightly.mk mk/release.mk mk/bench.mk

@@ -1,17 +1,21 @@
 ## Measure
 
+.PHONY: bench-program
+bench-program: ## Build the program of the measurements without optimization, for chaos, soak, parity and tests
+	$(CARGO) build $(programs) --bin bench
+
 .PHONY: chaos
-chaos: build $(if $(FLOW_CONTROL),native) ## Inject one fault after another under load (SECONDS=300 SEED=n PROXIES=2 FLOW_CONTROL=1); fails when a servable request is lost
+chaos: build bench-program $(if $(FLOW_CONTROL),native) ## Inject one fault after another under load (SECONDS=300 SEED=n PROXIES=2 FLOW_CONTROL=1); fails when a servable request is lost
 	@$(if $(filter-out 1,$(PROXIES)),tools/setup/debian redis-server)
 	@$(target_dir)/debug/bench chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED)) \
 		$(addprefix --proxies ,$(PROXIES)) $(if $(FLOW_CONTROL),--flow-control)
 
 .PHONY: soak
-soak: build ## Run the same load for long (SECONDS=1830); fails when memory grows or logs flood
+soak: build bench-program ## Run the same load for long (SECONDS=1830); fails when memory grows or logs flood
 	@$(target_dir)/debug/bench soak $(addprefix --seconds ,$(SECONDS))
 
 .PHONY: parity
-parity: build ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy
+parity: build bench-program ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy
 	@epp=$$(tools/setup/epp) && EPP=$$epp $(target_dir)/debug/bench parity
 
 .PHONY: bench

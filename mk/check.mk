@@ -3,30 +3,18 @@
 in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-engine -p endpoint-picker-workers -p endpoint-picker-wasm
 
 .PHONY: lint
-lint: tools ## Check the lock file, the format, clippy for host, wasm and fuzz targets, and the types of the page's scripts
-	$(CARGO) metadata --locked --format-version 1 >/dev/null
+lint: tools ## Check the lock file, the format, words, clippy for host and wasm, and the types of the page's scripts
+	@tools/check/packages
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	@tools/check/words
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
-	@# The agent without its client of Kubernetes.
-	$(CARGO) clippy -p metrics-agent --no-default-features -- -D warnings
-	@# Clippy links nothing, so any path spares the build of libFuzzer.
-	cp Cargo.lock fuzz/Cargo.lock
-	CUSTOM_LIBFUZZER_PATH=none/libfuzzer.a $(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir $(target_dir) -- -D warnings
 	@tools/check/page
 
 .PHONY: doc
 doc: tools ## Build the documentation of all crates, private items included; warnings are errors
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' $(CARGO) doc --workspace --no-deps --document-private-items
-
-.PHONY: msrv
-msrv: ## Check the filter and the agent with the oldest supported Rust, which rustup installs
-	@tools/check/msrv
-
-.PHONY: deny
-deny: ## Check the licences and sources of all packages, and that none is banned
-	@tools/check/deny check licenses bans sources
 
 .PHONY: advisories
 advisories: ## Look up known vulnerabilities of all packages (fetches the database of advisories)
@@ -39,6 +27,10 @@ check-gen: gen ## Check that the committed code of the schema is current
 .PHONY: check-imports
 check-imports: wasm ## Check the built filter's host calls against filter/wasm/capabilities.txt and envoy.yaml
 	$(CARGO) test $(programs) --test wasm -- capabilities
+
+.PHONY: check-module
+check-module: tools native ## Check what the native module exports, and that Envoy exports what it expects
+	@tools/check/module $(native)
 
 .PHONY: check-manifests
 check-manifests: ## Check the objects of Envoy Gateway and Istio in deploy/rendered against the definitions of these projects

@@ -10,24 +10,40 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
-static TURN: Mutex<()> = Mutex::const_new(());
+static TURN: RwLock<()> = RwLock::const_new(());
 
-/// A turn of one test with the cluster.
+/// A test's turn with the cluster: alone, or at the same time as others.
 pub(crate) struct Turn {
     pub(crate) cluster: &'static Cluster,
     pub(crate) client: Client,
     /// A namespace of this test.
     pub(crate) namespace: String,
-    _turn: MutexGuard<'static, ()>,
+    _permit: Permit,
+}
+
+/// Held for the drop at the end of the turn.
+#[expect(dead_code, reason = "the guards are dropped, not read")]
+enum Permit {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
 }
 
 impl Turn {
-    /// Waits for the tests before. `InferenceObjective` and `InferenceModelRewrite` of llm-d are not installed at first.
+    /// A turn of a test that changes only its own namespaces. `InferenceObjective` and `InferenceModelRewrite` of llm-d are not installed at
+    /// first.
     pub(crate) async fn begin(prefix: &str) -> Self {
-        let turn = TURN.lock().await;
+        Self::with(prefix, Permit::Shared(TURN.read().await)).await
+    }
+
+    /// A turn of a test that stops the API server, changes the installed kinds, or measures. No other test has a turn with this cluster then.
+    pub(crate) async fn begin_alone(prefix: &str) -> Self {
+        Self::with(prefix, Permit::Alone(TURN.write().await)).await
+    }
+
+    async fn with(prefix: &str, permit: Permit) -> Self {
         let start = || async {
             let cluster = Cluster::start(&tools::root().join("tests/logs/kube/watches")).await.unwrap();
             cluster.install(&[Crds::InferenceExtension]).await.unwrap();
@@ -36,7 +52,7 @@ impl Turn {
         let cluster = CLUSTER.get_or_init(start).await;
         let client = cluster.client().await.unwrap();
         let namespace = Self::namespace_of(cluster, &client, prefix).await;
-        Self { cluster, client, namespace, _turn: turn }
+        Self { cluster, client, namespace, _permit: permit }
     }
 
     /// Another namespace, in which pods can be created.

@@ -11,7 +11,7 @@ use crate::pools::has_endpoints;
 
 #[tokio::test]
 async fn a_kind_that_is_installed_later_is_watched() {
-    let turn = Turn::begin("later").await;
+    let turn = Turn::begin_alone("later").await;
     let namespace = &turn.namespace;
     turn.apply_pool(namespace, "llama", "llama").await;
     turn.create_pods(namespace, "llama", 1..2).await;
@@ -37,7 +37,7 @@ async fn a_kind_that_is_installed_later_is_watched() {
 
 #[tokio::test]
 async fn objects_are_gone_with_their_kind_and_come_back_with_it() {
-    let turn = Turn::begin("removed").await;
+    let turn = Turn::begin_alone("removed").await;
     let namespace = &turn.namespace;
     turn.apply_pool(namespace, "llama", "llama").await;
     turn.create_pods(namespace, "llama", 1..2).await;

@@ -15,7 +15,7 @@ const OUTAGE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn the_last_pods_stay_while_the_api_server_is_away() {
-    let turn = Turn::begin("outage").await;
+    let turn = Turn::begin_alone("outage").await;
     let namespace = &turn.namespace;
     turn.apply_pool(namespace, "llama", "llama").await;
     turn.create_pods(namespace, "llama", 1..4).await;

@@ -17,7 +17,7 @@ const ROUNDS: usize = 3;
 
 #[tokio::test]
 async fn a_thousand_pods_are_listed_and_followed_in_time_and_memory() {
-    let turn = Turn::begin("scale").await;
+    let turn = Turn::begin_alone("scale").await;
     let namespace = &turn.namespace;
     turn.apply_pool(namespace, "llama", "llama").await;
     turn.create_pods(namespace, "llama", 0..PODS).await;

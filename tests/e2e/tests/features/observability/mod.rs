@@ -1,7 +1,6 @@
-//! What operators see: statistics, reports, explanations and shadows.
+//! What operators see: statistics, explanations and shadows.
 
 mod explanations;
-mod reports;
 mod shadow;
 mod shadow_mode;
 mod statistics;

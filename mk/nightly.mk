@@ -1,0 +1,41 @@
+## Nightly: slow and rarely failing
+
+# `make` targets in quotes, each with its variables.
+nightly_steps := 'test-e2e FILTER=wasm' 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-wasm test-loom native-sanitize msrv deny lint-rare
+
+.PHONY: nightly
+nightly: ## Run all of this group, once before an issue is closed, with the time of each step
+	@.ci/run $(nightly_steps)
+
+.PHONY: test-dist
+test-dist: test-tools build dist-native ## Pick with the native modules of dist/ in a real Envoy, that for aarch64 in QEMU
+	@tools/test/dist
+
+.PHONY: test-wasm
+test-wasm: tools ## Run the rules' tests on wasm32 in Node.js
+	@tools/test/wasm
+
+.PHONY: test-loom
+test-loom: ## Try the interleavings of the native module's locks
+	$(CARGO) test -p endpoint-picker-native --features loom --lib -- interleavings
+
+.PHONY: native-sanitize
+native-sanitize: ## Run the native module against a mock of Envoy under AddressSanitizer (x86-64)
+	@# The sanitizer is in the stable toolchain, behind a flag that needs the variable. The doctests and benches are not built with it.
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test -p endpoint-picker-native --test module \
+		--target x86_64-unknown-linux-gnu --target-dir $(target_dir)/sanitize
+
+.PHONY: msrv
+msrv: ## Check the filter and the agent with the oldest supported Rust, which rustup installs
+	@tools/check/msrv
+
+.PHONY: deny
+deny: ## Check the licences and sources of all packages, and that none is banned
+	@tools/check/deny check licenses bans sources
+
+.PHONY: lint-rare
+lint-rare: tools ## Check with clippy the agent without its client of Kubernetes, and the fuzz targets
+	$(CARGO) clippy -p metrics-agent --no-default-features -- -D warnings
+	@# Clippy links nothing, so any path spares the build of libFuzzer.
+	cp Cargo.lock fuzz/Cargo.lock
+	CUSTOM_LIBFUZZER_PATH=none/libfuzzer.a $(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir $(target_dir) -- -D warnings

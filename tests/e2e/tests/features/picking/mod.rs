@@ -1,0 +1,5 @@
+//! Which server a request goes to.
+
+mod closed_loop;
+mod prefix;
+mod subset;

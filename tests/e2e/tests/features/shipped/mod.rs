@@ -1,0 +1,4 @@
+//! Shipped configurations: the examples, and those to choose from.
+
+mod choosing;
+mod examples;
