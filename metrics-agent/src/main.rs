@@ -11,8 +11,7 @@ use clap::Parser;
 use hyper::Uri;
 use metrics_agent::agent::{self, Listeners};
 use metrics_agent::commands::doctor::EnvoyAdmin;
-use metrics_agent::commands::recorded;
-use metrics_agent::commands::{check, doctor, explain};
+use metrics_agent::commands::{check, doctor, explain, recorded};
 use metrics_agent::flags::{
     AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags, PoolFlags,
 };

@@ -1,16 +1,212 @@
 //! The whole agent: discover, scrape, publish, serve, and end in order.
 
-mod acceptance;
-mod error;
-mod listeners;
-mod metrics;
-mod plans;
 mod pool_pods;
 mod reconciler;
 mod run;
-mod settings;
 
-pub use error::AgentError;
-pub use listeners::Listeners;
+use core::fmt;
+use std::sync::Arc;
+
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
 pub use run::run;
-pub use settings::Settings;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::access::credentials::Credentials;
+use crate::api::access::{Access, AllowedHosts, credentials as api_credentials};
+use crate::api::connections::Limits;
+use crate::api::metrics::ApiMetrics;
+use crate::api::{self, ApiState, connections};
+use crate::catalogue::scraping::ScrapeSettings;
+use crate::catalogue::{Options, watch};
+use crate::credentials::{CredentialError, Watched};
+use crate::publish::cluster::ObjectReports;
+use crate::publish::eds::{self, EdsError};
+use crate::runtime::{ResultCounter, TaskEnded};
+use crate::scrape::connection::credentials as scrape_credentials;
+use crate::scrape::{LeaseMetrics, ScrapeMetrics};
+use crate::sharing::Share;
+use crate::sharing::store::StoreMetrics;
+use crate::sources::endpoints::Sources;
+use crate::sources::kubernetes::{ConnectError, WatchMetrics};
+use crate::sources::{endpoints, kubernetes};
+
+/// The settings of one agent.
+#[derive(Debug)]
+pub struct Settings {
+    /// Options for reading manifests, from flags.
+    pub options: Options,
+    /// The manifests with the pools; `None`: one pool of all endpoints.
+    pub manifests: Option<watch::Settings>,
+    /// Where endpoints come from.
+    pub sources: Sources,
+    /// The cluster whose pools and pods are watched.
+    pub kubernetes: Option<kubernetes::Settings>,
+    /// The only pool of the cluster to serve, `name` or `namespace/name`; `None`: all of them.
+    pub only_pool: Option<String>,
+    /// What is reported to the cluster's objects.
+    pub object_reports: ObjectReports,
+    /// How endpoints are scraped.
+    pub scrape: ScrapeSettings,
+    /// The agent's credentials for model servers, and the authorities that it trusts.
+    pub scrape_credentials: scrape_credentials::Files,
+    /// The endpoint files for Envoy's EDS.
+    pub eds: Option<eds::Target>,
+    /// Which proxies share their changes.
+    pub share: Share,
+    /// Whether agents with one store scrape for one another.
+    pub share_readings: bool,
+    /// Most endpoints of all sources together, and of one pool.
+    pub max_endpoints: usize,
+    /// Most snapshot requests that may wait at the same time.
+    pub max_waiters: usize,
+    /// Limits on clients of the API.
+    pub limits: Limits,
+    /// Host names under which clients may address the API, beside the agent's own address.
+    pub allowed_hosts: AllowedHosts,
+    /// The API's certificate, and the credentials that it requires of clients.
+    pub credentials: api_credentials::Files,
+}
+
+/// Why the agent ended, or did not start.
+#[derive(Debug)]
+pub enum AgentError {
+    /// The EDS file cannot be written.
+    Eds(EdsError),
+    /// A file of certificates, keys or tokens cannot be used.
+    Credentials(CredentialError),
+    /// No configuration for a cluster.
+    Kubernetes(ConnectError),
+    /// One of its tasks ended.
+    Task(TaskEnded),
+}
+
+impl fmt::Display for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Eds(error) => error.fmt(f),
+            Self::Credentials(error) => error.fmt(f),
+            Self::Kubernetes(error) => error.fmt(f),
+            Self::Task(ended) => ended.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for AgentError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Eds(error) => error.source(),
+            Self::Credentials(error) => error.source(),
+            Self::Kubernetes(error) => error.source(),
+            Self::Task(ended) => ended.source(),
+        }
+    }
+}
+
+/// The counters, each for the stage that counts. None has a label whose values come from outside, so the number of series is fixed.
+struct Metrics {
+    registry: Registry,
+    scrape: ScrapeMetrics,
+    api: ApiMetrics,
+    store: StoreMetrics,
+    leases: LeaseMetrics,
+    discovery: endpoints::Counters,
+    manifest_reads: ResultCounter,
+    credential_reads: ResultCounter,
+    eds_writes: ResultCounter,
+    kubernetes: WatchMetrics,
+}
+
+impl Metrics {
+    fn new() -> Self {
+        let mut registry = Registry::with_prefix("metrics_agent");
+        let r = &mut registry;
+        r.register("build", "The agent's version", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        let scrape = ScrapeMetrics::register(r);
+        let api = ApiMetrics::register(r);
+        let store = StoreMetrics::register(r);
+        let leases = LeaseMetrics::register(r);
+        let mut counter = |name, help| ResultCounter::register(r, name, help);
+        let discovery = endpoints::Counters {
+            reads: counter("config_reloads", "Readings of a changed endpoints file, by result"),
+            lookups: counter("name_lookups", "Lookups of model servers' host names, by result"),
+        };
+        let manifest_reads = counter("manifest_reloads", "Readings of changed manifests, by result");
+        let help = "Readings of changed certificates, keys and tokens, by result";
+        let credential_reads = counter("credential_reloads", help);
+        let eds_writes = counter("eds_writes", "Writes of the EDS file, by result");
+        let kubernetes = WatchMetrics::register(r);
+        Self {
+            registry,
+            scrape,
+            api,
+            store,
+            leases,
+            discovery,
+            manifest_reads,
+            credential_reads,
+            eds_writes,
+            kubernetes,
+        }
+    }
+}
+
+/// The sockets that the agent serves.
+#[derive(Debug)]
+pub struct Listeners {
+    /// Socket of the whole API.
+    pub api: TcpListener,
+    /// Socket of health checks alone; `None`: only the API has them.
+    pub health: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Warns when the API is reachable from outside this host without TLS or without authentication.
+    fn warn_if_open(&self, credentials: &Credentials) {
+        let Ok(address) = self.api.local_addr() else { return };
+        if let Some(exposure) = exposure(credentials).filter(|_| !address.ip().is_loopback()) {
+            tracing::warn!(%address, "the API is reachable from outside this host {exposure}");
+        }
+    }
+
+    /// Serves until `closing` is cancelled, and then until every request in flight is complete.
+    async fn serve(
+        self,
+        state: Arc<ApiState>,
+        access: Access,
+        tls: Option<Watched<ServerConfig>>,
+        limits: Limits,
+        closing: CancellationToken,
+    ) {
+        let health = async {
+            if let Some(listener) = self.health {
+                let router = api::health_router(Arc::clone(&state));
+                connections::serve(listener, router, None, limits.of_health_checks(), closing.clone()).await;
+            }
+        };
+        let router = api::router(Arc::clone(&state), access);
+        let api = connections::serve(self.api, router, tls, limits, closing.clone());
+        tokio::join!(api, health);
+    }
+}
+
+/// Names the access that the credentials leave open, with the flags that close it.
+fn exposure(credentials: &Credentials) -> Option<&'static str> {
+    let Credentials { tls, clients } = credentials;
+    if clients.unauthenticated.writes {
+        return Some(
+            "and whoever reaches it steers all proxies (--allow-unauthenticated-writes): set --tls-cert and --tls-key, \
+             and --bearer-token-file or --tls-client-ca",
+        );
+    }
+    if clients.tokens.is_none() && !clients.certificate {
+        return Some(
+            "without authentication: proxies on other hosts may read, and may neither report nor share changes; set \
+             --tls-cert and --tls-key, and --bearer-token-file or --tls-client-ca; or --listen on a loopback address",
+        );
+    }
+    let is_plain = tls.is_none();
+    is_plain.then_some("without TLS: tokens are sent in plain text; set --tls-cert and --tls-key")
+}

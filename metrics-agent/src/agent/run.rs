@@ -3,32 +3,32 @@
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::acceptance::Acceptance;
-use super::error::AgentError;
-use super::listeners::Listeners;
-use super::metrics::Metrics;
-use super::plans::PlanSources;
 use super::pool_pods::PoolPods;
 use super::reconciler::Reconciler;
-use super::settings::Settings;
+use super::{AgentError, Listeners, Metrics, Settings};
 use crate::api::ApiState;
-use crate::api::access::check::Access;
+use crate::api::access::Access;
 use crate::api::pools::history::History;
 use crate::api::reports::Reports;
-use crate::publish::cluster::pools::PoolInputs;
-use crate::publish::pools::Pools;
-use crate::runtime::clock::Clock;
-use crate::runtime::tasks::Tasks;
+use crate::catalogue::scraping::{Scheme, ScrapeSettings};
+use crate::catalogue::watch::PlanWatch;
+use crate::catalogue::{Options, Plan, PoolPlan, cluster, watch};
+use crate::publish::cluster::PoolInputs;
+use crate::publish::{Pools, eds};
+use crate::runtime::{Clock, Tasks};
 use crate::scrape::connection::credentials as scrape_credentials;
 use crate::scrape::{Leases, Scraper};
 use crate::sharing::{Feeds, Share};
-use crate::sources::endpoints::{self, Declared};
-use crate::sources::kubernetes::{self, Cluster};
+use crate::sources::endpoints::Declared;
+use crate::sources::kubernetes::Cluster;
+use crate::sources::manifests::{Problem, Problems};
+use crate::sources::{endpoints, kubernetes};
 
 /// After the stop signal, `/readyz` fails for this long before the listener closes.
 const DRAIN_NOTICE: Duration = Duration::from_secs(1);
@@ -187,4 +187,72 @@ async fn watch(
     let Some(settings) = settings else { return Ok(None) };
     let cluster = Cluster::start(settings, tasks, &metrics.kubernetes).await;
     cluster.map(Some).map_err(AgentError::Kubernetes)
+}
+
+/// Where the agent's plan comes from: a cluster with the manifests beside it, manifests alone, or flags alone.
+pub(super) struct PlanSources {
+    pub(super) manifests: Option<watch::Settings>,
+    pub(super) only_pool: Option<String>,
+    pub(super) options: Options,
+    pub(super) acceptance: Acceptance,
+}
+
+impl PlanSources {
+    /// Follows the plan. `cluster` is the cluster that is watched.
+    pub(super) fn watch(self, cluster: Option<&Cluster>, tasks: &Tasks, metrics: &Metrics) -> PlanWatch {
+        let Self { manifests, only_pool, options, acceptance } = self;
+        let reads = metrics.manifest_reads.clone();
+        if let Some(cluster) = cluster {
+            let settings = cluster::Settings {
+                namespace: cluster.namespace.clone(),
+                pool: only_pool,
+                options,
+                has_tls: acceptance.has_tls,
+            };
+            let path = manifests.map(|manifests| manifests.path);
+            return PlanWatch::of_cluster(cluster.objects.objects(), settings, path, tasks, reads);
+        }
+        match manifests {
+            Some(manifests) => {
+                let path = manifests.path.clone();
+                PlanWatch::start(manifests, tasks, reads, move |plan| acceptance.check(&path, plan))
+            }
+            None => PlanWatch::of(Plan::without_manifests(&options)),
+        }
+    }
+}
+
+/// The flags that plans depend on.
+#[derive(Debug)]
+pub(super) struct Acceptance {
+    pub(super) eds: Option<eds::Target>,
+    pub(super) scrape: ScrapeSettings,
+    /// Whether the flags set up TLS to model servers.
+    pub(super) has_tls: bool,
+    /// Whether the flags name endpoints, or a file of them.
+    pub(super) has_endpoints: bool,
+}
+
+impl Acceptance {
+    /// Refuses a plan of the manifests at `path` that the agent cannot serve.
+    pub(super) fn check(&self, path: &Path, plan: &Plan) -> Result<(), Problems> {
+        let refuse = |text: String| Err(Problem::of_file(path, text).into());
+        let https = |pool: &&PoolPlan| pool.scraping(&self.scrape).settings.scheme == Scheme::Https;
+        if let Some(pool) = plan.pools.iter().find(https).filter(|_| !self.has_tls) {
+            return refuse(format!(
+                "has https to the model servers of pool {:?}, which requires --scrape-ca or \
+                 --model-server-metrics-https-insecure-skip-verify",
+                pool.name
+            ));
+        }
+        let pools = plan.pools.len();
+        if pools > 1 && self.eds.as_ref().is_some_and(|eds| !eds.has_file_per_pool()) {
+            return refuse(format!("has {pools} pools; allowed is one, unless --eds-file contains {{pool}}"));
+        }
+        if !self.has_endpoints && plan.endpoints_file.is_none() {
+            let text = "has no source of endpoints; one is required: --endpoint, --endpoints-file or a file-discovery plugin";
+            return refuse(text.to_owned());
+        }
+        Ok(())
+    }
 }

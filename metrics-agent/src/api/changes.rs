@@ -12,11 +12,9 @@ use axum::routing::post;
 use endpoint_picker_wire::changes::{Exchange, Feed};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 
-use crate::api::error::error_response;
-use crate::api::protobuf::{self, PROTOBUF, Refusal};
-use crate::api::state::ApiState;
-use crate::runtime::clock;
+use super::{ApiState, PROTOBUF, Rejection, error_response};
 use crate::sharing::MAX_MESSAGE_BYTES;
+use crate::{api, runtime};
 
 /// Largest request, in bytes. A proxy sends half as many at most.
 const MAX_BYTES: usize = MAX_MESSAGE_BYTES;
@@ -33,7 +31,7 @@ async fn exchange(
     pool: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Response {
-    let read = protobuf::read(&state, request, "exchange", &format!("{MAX_BYTES} bytes")).await;
+    let read = api::read_message(&state, request, "exchange", &format!("{MAX_BYTES} bytes")).await;
     let result = read.and_then(check).and_then(|exchange| feed(&state, pool, exchange));
     state.metrics.count_exchange(if result.is_ok() { "accepted" } else { "refused" });
     match result {
@@ -43,7 +41,7 @@ async fn exchange(
 }
 
 /// Refuses an exchange that the agent cannot pass on.
-fn check(exchange: Exchange) -> Result<Exchange, Refusal> {
+fn check(exchange: Exchange) -> Result<Exchange, Rejection> {
     let bad = |problem| Err((StatusCode::BAD_REQUEST, problem));
     if exchange.format != CHANGES_FORMAT {
         let found = exchange.format;
@@ -63,7 +61,7 @@ fn feed(
     state: &ApiState,
     pool: Result<Path<String>, PathRejection>,
     exchange: Exchange,
-) -> Result<Feed, Refusal> {
+) -> Result<Feed, Rejection> {
     let not_found = |problem: &str| (StatusCode::NOT_FOUND, problem.to_owned());
     let feeds = state.feeds.as_ref().ok_or_else(|| not_found("proxies do not share changes (--share)"))?;
     let publisher = pool.ok().and_then(|Path(name)| state.pools.publisher(&name));
@@ -77,7 +75,7 @@ fn feed(
         shared.publish(sender, Duration::from_millis(age_ms), &changes);
     }
     let (position, deliveries) = shared.feed.read(sender, &proxy, &positions);
-    let since_epoch_ms = u64::try_from(clock::since_epoch().as_millis()).unwrap_or(u64::MAX);
+    let since_epoch_ms = u64::try_from(runtime::since_epoch().as_millis()).unwrap_or(u64::MAX);
     Ok(Feed { format: CHANGES_FORMAT, position: Some(position), deliveries, since_epoch_ms })
 }
 

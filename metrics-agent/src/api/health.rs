@@ -7,8 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::error::error_response;
-use super::state::ApiState;
+use super::{ApiState, error_response};
 use crate::publish::pool_publisher::PoolPublisher;
 
 /// Maximum number of endpoints that a response names.

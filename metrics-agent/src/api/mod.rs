@@ -3,16 +3,202 @@
 pub mod access;
 mod changes;
 pub mod connections;
-mod earlier;
-mod error;
 mod health;
 pub mod metrics;
 pub mod pools;
-mod protobuf;
 pub mod queues;
 pub mod reports;
-mod router;
-mod state;
 
-pub use router::{health_router, router};
-pub use state::ApiState;
+use core::sync::atomic::AtomicBool;
+use core::time::Duration;
+use std::sync::Arc;
+
+use access::{Access, Right, check};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use endpoint_picker_wire::Message;
+use metrics::ApiMetrics;
+use pools::history::History;
+use pools::status::{PoolStatus, UnresolvedStatus};
+use pools::{build, snapshot};
+use prometheus_client::registry::Registry;
+use reports::Reports;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::catalogue::watch::PlanResult;
+use crate::catalogue::{Refusal, Refusals};
+use crate::page;
+use crate::publish::Pools;
+use crate::publish::pool_publisher::PoolPublisher;
+use crate::runtime::Clock;
+use crate::sharing::Feeds;
+use crate::sources::endpoints::{EndpointSet, WatchedFile};
+use crate::sources::kubernetes::PendingPods;
+use crate::sources::manifests::Problem;
+use crate::sources::names::Unresolved;
+
+/// All routes. Health checks need no credentials; every other request must pass `access`.
+pub fn router(state: Arc<ApiState>, access: Access) -> Router {
+    let access = Arc::new(access);
+    let guard = |right| from_fn_with_state((Arc::clone(&access), right), check);
+    let read = Router::new()
+        .route("/v1/pools/{pool}/snapshot", get(snapshot::get))
+        .route("/metrics", get(metrics::metrics))
+        .merge(pools::routes())
+        .merge(page::routes())
+        .route_layer(guard(Right::Read));
+    let write =
+        reports::routes(state.max_report_bytes).merge(changes::routes()).route_layer(guard(Right::Write));
+    read.merge(write)
+        .merge(health_routes())
+        .fallback(|| async {
+            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /history, /report and /changes, /healthz, \
+                           /readyz and /metrics";
+            error_response(StatusCode::NOT_FOUND, &format!("no such path; allowed are {allowed}"))
+        })
+        .with_state(state)
+}
+
+/// Health checks alone, for a listener of their own.
+pub fn health_router(state: Arc<ApiState>) -> Router {
+    let fallback =
+        || async { error_response(StatusCode::NOT_FOUND, "no such path; allowed are /healthz and /readyz") };
+    health_routes().fallback(fallback).with_state(state)
+}
+
+fn health_routes() -> Router<Arc<ApiState>> {
+    Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready))
+}
+
+/// An error as JSON: `{"error": "…"}`.
+fn error_response(status: StatusCode, problem: &str) -> Response {
+    (status, Json(serde_json::json!({"error": problem}))).into_response()
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub struct ApiState {
+    /// The clock of readings and reports.
+    pub clock: Clock,
+    /// The pools by name.
+    pub pools: Arc<Pools>,
+    /// The newest plan of the manifests.
+    pub plans: watch::Receiver<PlanResult>,
+    /// The refused objects of the cluster and the refused manifest files.
+    pub refused_manifests: watch::Receiver<Refusals>,
+    /// The endpoints file, once it was read.
+    pub endpoints_file: watch::Receiver<Option<WatchedFile>>,
+    /// The newest endpoint set.
+    pub endpoints: watch::Receiver<EndpointSet>,
+    /// Host names of model servers that have a problem.
+    pub unresolved: watch::Receiver<Arc<[Unresolved]>>,
+    /// The pods of a cluster that were not listed yet; `None`: no cluster is watched.
+    pub pending_pods: Option<PendingPods>,
+    /// Whether the agent was ready once.
+    pub was_ready: AtomicBool,
+    /// One permit for each snapshot request that may wait for a newer version.
+    pub waiters: Semaphore,
+    /// Reports of proxies.
+    pub reports: Arc<Reports>,
+    /// The changes that proxies share; `None`: they do not share any.
+    pub feeds: Option<Arc<Feeds>>,
+    /// The last minutes, for the page.
+    pub history: Arc<History>,
+    /// Largest report of a proxy, in bytes.
+    pub max_report_bytes: usize,
+    /// Longest time in which the body of a request must arrive.
+    pub body_timeout: Duration,
+    /// Cancelled when the agent is about to end.
+    pub draining: CancellationToken,
+    /// Counters of the API.
+    pub metrics: ApiMetrics,
+    /// All counters of the agent.
+    pub registry: Registry,
+}
+
+impl ApiState {
+    /// A pool with its proxies' reports and what they share; `None` until it has an endpoint set.
+    fn status(&self, publisher: &PoolPublisher) -> Option<PoolStatus> {
+        let mut status =
+            build::of_pool(publisher, &self.reports, self.history.state_times(), self.clock.now())?;
+        let shared = self.feeds.as_ref().map(|feeds| feeds.status(&status.pool));
+        status.unknown_pools = self.reports.unknown_pools.recent();
+        status.sharing = shared.map(build::of_shared);
+        status.unresolved = self.unresolved_of(&status.pool);
+        Some(status)
+    }
+
+    /// The refused objects of the cluster and the refused files.
+    fn refusals(&self) -> Vec<Refusal> {
+        let mut refusals = self.refused_manifests.borrow().to_vec();
+        if let Some(problem) = self.problem_of_endpoints() {
+            let mut publishers = self.pools.publishers().into_iter();
+            let is_served = publishers.any(|(_, publisher)| publisher.published().is_some());
+            refusals.extend(Refusal::of_files(&problem.into(), is_served));
+        }
+        refusals
+    }
+
+    /// Why the endpoints file is refused, by itself or with the newest plan.
+    fn problem_of_endpoints(&self) -> Option<Problem> {
+        let file = self.endpoints_file.borrow().clone()?;
+        file.problem.or_else(|| {
+            let plan = self.plans.borrow().clone().ok()?;
+            let without_port = plan.check_ports(self.endpoints.borrow().as_ref().ok()?).err()?;
+            Some(Problem::of_file(&file.path, without_port))
+        })
+    }
+
+    /// The host names with a problem whose servers belong to this pool.
+    fn unresolved_of(&self, pool: &str) -> Vec<UnresolvedStatus> {
+        let unresolved = Arc::clone(&self.unresolved.borrow());
+        if unresolved.is_empty() {
+            return Vec::new();
+        }
+        let plan = self.plans.borrow().clone();
+        let plan = plan.ok().and_then(|plan| plan.pools.iter().find(|plan| plan.name == pool).cloned());
+        let Some(plan) = plan else { return Vec::new() };
+        let belongs =
+            |name: &&Unresolved| !plan.members.among(core::slice::from_ref(&name.placeholder)).is_empty();
+        unresolved.iter().filter(belongs).map(build::of_unresolved).collect()
+    }
+}
+
+/// The type of the messages.
+const PROTOBUF: &str = "application/x-protobuf";
+
+/// The status and the problem of an error response.
+type Rejection = (StatusCode, String);
+
+/// Reads the message in a request's body. Errors call it `name`; `limit` is the most bytes that its route allows, with the flag that sets them.
+async fn read_message<M: Message + Default>(
+    state: &ApiState,
+    request: Request,
+    name: &str,
+    limit: &str,
+) -> Result<M, Rejection> {
+    // A browser does not let a web page send this type to another origin without a CORS preflight, which the agent never allows.
+    let is_protobuf = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == PROTOBUF);
+    let body = tokio::time::timeout(state.body_timeout, Bytes::from_request(request, &())).await;
+    if !is_protobuf {
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the content-type must be {PROTOBUF}")));
+    }
+    let body = body.map_err(|_| {
+        let limit = state.body_timeout;
+        let problem = format!("the {name} was not complete within {limit:?} (--idle-timeout)");
+        (StatusCode::REQUEST_TIMEOUT, problem)
+    })?;
+    let body = body.map_err(|rejection| match rejection.status() {
+        status @ StatusCode::PAYLOAD_TOO_LARGE => {
+            (status, format!("the {name} is larger than the allowed {limit}"))
+        }
+        status => (status, rejection.body_text()),
+    })?;
+    M::decode(body).map_err(|error| (StatusCode::BAD_REQUEST, format!("the {name} is malformed: {error}")))
+}

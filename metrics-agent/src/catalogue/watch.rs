@@ -6,15 +6,11 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::options::Options;
 use super::plan::Plan;
-use super::refusal::{Refusal, Refusals};
-use crate::files::FileLimits;
-use crate::files::poll;
-use crate::runtime::tasks::Tasks;
-use crate::runtime::telemetry::ResultCounter;
-use crate::sources::manifests::{self, File};
-use crate::sources::problem::{Problem, Problems};
+use super::{Options, Refusal, Refusals};
+use crate::files::{self, FileLimits};
+use crate::runtime::{ResultCounter, Tasks};
+use crate::sources::manifests::{self, File, Problem, Problems};
 
 /// The newest valid plan; before the first one, why there is none.
 pub type PlanResult = Result<Arc<Plan>, String>;
@@ -77,7 +73,7 @@ impl PlanWatch {
                 refused.send_replace(update(files, &settings.options, &sender, &reads, &accepts));
             };
             let limits = settings.options.file_limits;
-            poll::poll(|| read(settings.path.clone(), limits), update).await;
+            files::poll(|| read(settings.path.clone(), limits), update).await;
         });
         Self::new(plans, refusals, task)
     }

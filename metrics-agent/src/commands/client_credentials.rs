@@ -6,7 +6,7 @@ use hyper::header::HeaderValue;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-use crate::credentials::{CredentialError, Tokens, files};
+use crate::credentials::{self, CredentialError, Tokens};
 use crate::files::FileLimits;
 use crate::scrape::connection::credentials::{Files, config, tls_files};
 
@@ -29,12 +29,12 @@ impl Files {
         let tls = match trust {
             Some(trust) => {
                 let (paths, trusts_all) = tls_files(trust, certificate_and_key);
-                Some(Arc::new(config(trusts_all, &files::read(paths.into(), limits).await?)?))
+                Some(Arc::new(config(trusts_all, &credentials::read(paths.into(), limits).await?)?))
             }
             None => None,
         };
         let authorization = match token {
-            Some(file) => Some(Tokens::read(&files::read([file].into(), limits).await?[0])?.header()),
+            Some(file) => Some(Tokens::read(&credentials::read([file].into(), limits).await?[0])?.header()),
             None => None,
         };
         Ok(ClientCredentials { tls, server_name, authorization })

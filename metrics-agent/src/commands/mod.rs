@@ -10,4 +10,3 @@ pub mod explain;
 mod pool_table;
 mod queue_table;
 pub mod recorded;
-mod refused_lines;

@@ -2,12 +2,13 @@
 
 use core::fmt;
 
+use super::columns::{NOTHING, printable};
+use super::{columns, queue_table};
 use crate::api::pools::status::{
-    EndpointStatus, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, ShadowCounts, SharingProxyStatus,
-    SharingStatus, State, TrafficStatus, UnknownPool, UnresolvedStatus,
+    EndpointState, EndpointStatus, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, RefusedObject,
+    RefusedObjects, ShadowCounts, SharingProxyStatus, SharingStatus, TrafficStatus, UnknownPool,
+    UnresolvedStatus,
 };
-use crate::commands::columns::{self, NOTHING, printable};
-use crate::commands::queue_table;
 
 const HEADER: [&str; 14] = [
     "ENDPOINT",
@@ -115,8 +116,9 @@ fn write_sharing(f: &mut fmt::Formatter<'_>, sharing: &SharingStatus) -> fmt::Re
 
 impl PoolStatus {
     fn counts(&self) -> String {
-        let count = |state: State| self.endpoints.iter().filter(|endpoint| endpoint.state == state).count();
-        let states = State::ALL.into_iter().rev().map(|state| (count(state), words(state)));
+        let count =
+            |state: EndpointState| self.endpoints.iter().filter(|endpoint| endpoint.state == state).count();
+        let states = EndpointState::ALL.into_iter().rev().map(|state| (count(state), words(state)));
         let states = states.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}"));
         let states: Vec<_> = states.collect();
         if states.is_empty() { "no endpoints".to_owned() } else { states.join(", ") }
@@ -149,7 +151,7 @@ fn state(endpoint: &EndpointStatus) -> String {
     let words = words(endpoint.state);
     let details = [endpoint.reason.as_deref().map(printable), endpoint.since_ms.map(age)];
     let details: Vec<_> = details.into_iter().flatten().collect();
-    if endpoint.state == State::Ready || details.is_empty() {
+    if endpoint.state == EndpointState::Ready || details.is_empty() {
         words.to_owned()
     } else {
         format!("{words} ({})", details.join(", "))
@@ -193,14 +195,14 @@ fn agreement(ShadowCounts { agreed, disagreed }: ShadowCounts) -> String {
     }
 }
 
-fn words(state: State) -> &'static str {
+fn words(state: EndpointState) -> &'static str {
     match state {
-        State::NotReady => "not ready",
-        State::Failing => "failing",
-        State::NoReading => "no reading",
-        State::Stale => "stale",
-        State::Saturated => "saturated",
-        State::Ready => "ready",
+        EndpointState::NotReady => "not ready",
+        EndpointState::Failing => "failing",
+        EndpointState::NoReading => "no reading",
+        EndpointState::Stale => "stale",
+        EndpointState::Saturated => "saturated",
+        EndpointState::Ready => "ready",
     }
 }
 
@@ -213,12 +215,39 @@ fn age(ms: u64) -> String {
     }
 }
 
+/// One line for each, after an empty one.
+impl fmt::Display for RefusedObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.count > 0 {
+            writeln!(f)?;
+        }
+        for RefusedObject { object, reasons, earlier_in_force } in &self.objects {
+            let reasons: Vec<_> = reasons.iter().map(|reason| printable(&one_line(reason))).collect();
+            let in_force = if *earlier_in_force {
+                "its last valid version stays in force"
+            } else {
+                "nothing of it is in force"
+            };
+            writeln!(f, "refused: {}: {}; {in_force}", printable(object), reasons.join("; "))?;
+        }
+        match self.count.saturating_sub(self.objects.len()) {
+            0 => Ok(()),
+            more => writeln!(f, "refused: {more} more"),
+        }
+    }
+}
+
+/// A reason, which may quote lines of YAML.
+fn one_line(reason: &str) -> String {
+    reason.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::pools::status::{FilterForm, ResponseTimes, StoreStatus};
 
-    fn endpoint(name: &str, state: State) -> EndpointStatus {
+    fn endpoint(name: &str, state: EndpointState) -> EndpointStatus {
         EndpointStatus {
             name: name.to_owned(),
             address: "10.0.0.1:8000".to_owned(),
@@ -267,7 +296,7 @@ mod tests {
                 errors_per_second: Some(0.25),
                 first_byte_ms: Some(ResponseTimes { p50: 42.4, p95: 1234.0 }),
             }),
-            ..endpoint("default/a", State::Saturated)
+            ..endpoint("default/a", EndpointState::Saturated)
         };
         let proxy = ProxyStatus {
             proxy: "envoy-1".to_owned(),
@@ -281,7 +310,7 @@ mod tests {
             ..ProxyStatus::default()
         };
         let (reason, since_ms) = (Some("connection\u{1b} refused".to_owned()), Some(41_900));
-        let new = EndpointStatus { reason, since_ms, ..endpoint("default/new", State::NoReading) };
+        let new = EndpointStatus { reason, since_ms, ..endpoint("default/new", EndpointState::NoReading) };
         let endpoints = vec![busy, new];
         let store = StoreStatus { connected: true, read_behind_ms: 4, unwritten: 0, write_behind_ms: 0 };
         let sharing = SharingStatus {
@@ -331,8 +360,10 @@ shared changes: store connected, reading 4 ms behind, writing 0 ms behind (0 mes
 
     #[test]
     fn control_characters_in_names_are_replaced() {
-        let pool =
-            PoolStatus { endpoints: vec![endpoint("\u{1b}[2Jx", State::Ready)], ..PoolStatus::default() };
+        let pool = PoolStatus {
+            endpoints: vec![endpoint("\u{1b}[2Jx", EndpointState::Ready)],
+            ..PoolStatus::default()
+        };
         assert!(!pool.to_string().contains('\u{1b}'), "{pool}");
     }
 

@@ -1,13 +1,9 @@
 //! The command line, and the settings that it gives.
 
-mod agent;
-mod error;
 mod explain;
-mod kubernetes;
 mod policy;
 mod scraping;
 mod serving;
-mod sharing;
 mod sources;
 mod values;
 
@@ -16,19 +12,18 @@ use std::num::NonZeroU8;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+pub use explain::{AgentFlags, PoolFlags};
 use hyper::Uri;
+use serving::ShareFlags;
+pub use sources::KubernetesFlags;
+use sources::ObjectReportFlags;
+pub use values::FlagError;
 
-pub use self::agent::{AgentFlags, PoolFlags};
-pub use self::error::FlagError;
 pub use self::explain::ExplainFlags;
-pub use self::kubernetes::KubernetesFlags;
-use self::kubernetes::ObjectReportFlags;
 pub use self::policy::PolicyFlags;
 use self::scraping::ScrapeFlags;
 use self::serving::ServeFlags;
-use self::sharing::ShareFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
-
 use crate::agent::Settings;
 use crate::catalogue::watch;
 use crate::publish::eds::Target;

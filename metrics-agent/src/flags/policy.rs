@@ -4,8 +4,7 @@ use core::time::Duration;
 
 use clap::Args;
 
-use super::error::FlagError;
-use super::values;
+use super::values::{self, FlagError};
 use crate::catalogue::Options;
 use crate::files::FileLimits;
 

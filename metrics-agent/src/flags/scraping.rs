@@ -8,8 +8,7 @@ use clap::{Args, ValueEnum};
 use hyper::Uri;
 use rustls::pki_types::ServerName;
 
-use super::error::FlagError;
-use super::values::{count, duration, path, server_name};
+use super::values::{FlagError, count, duration, path, server_name};
 use crate::catalogue::dialect::MultiEngine;
 use crate::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
 use crate::scrape::connection::credentials::{Files, Trust};

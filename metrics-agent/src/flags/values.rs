@@ -1,5 +1,6 @@
 //! Parsers for the values of flags.
 
+use core::fmt;
 use core::time::Duration;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -9,7 +10,7 @@ use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 
-use crate::api::connections::listen::MIN_HEADER_BYTES;
+use crate::api::connections::MIN_HEADER_BYTES;
 use crate::sources::names::HostName;
 
 /// The longest duration.
@@ -158,3 +159,15 @@ pub(super) fn header_bytes(text: &str) -> Result<usize, String> {
     let bytes = text.parse().ok().filter(|bytes| (MIN_HEADER_BYTES..=MAX).contains(bytes));
     bytes.ok_or_else(|| format!("allowed is a number of bytes from {MIN_HEADER_BYTES} to {MAX}"))
 }
+
+/// Flags that contradict each other.
+#[derive(Debug)]
+pub struct FlagError(pub(super) String);
+
+impl fmt::Display for FlagError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for FlagError {}

@@ -13,8 +13,8 @@ use endpoint_picker::pool::reading::Reading;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::publish::snapshot::{PoolSnapshot, Topology, Versions};
-use crate::runtime::clock::Clock;
+use super::snapshot::{PoolSnapshot, Topology, Versions};
+use crate::runtime::Clock;
 use crate::scrape::slot::{Health, Slot};
 
 /// Least time between two versions of the readings.
@@ -194,8 +194,9 @@ fn ready(slots: &[Arc<Slot>]) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use endpoint_picker::pool::{Endpoint, Pool};
+
+    use super::*;
 
     fn pool(addresses: &[&str]) -> Topology {
         let endpoints =

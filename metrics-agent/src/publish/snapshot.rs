@@ -11,7 +11,7 @@ use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_cor
 use parking_lot::Mutex;
 use xxhash_rust::xxh64::xxh64;
 
-use crate::runtime::clock::Clock;
+use crate::runtime::Clock;
 
 /// Bytes older than this are encoded again, because the ages in them are out of date.
 const MAX_BYTES_AGE: Duration = Duration::from_millis(5);
@@ -143,8 +143,9 @@ impl PoolSnapshot {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use endpoint_picker_wire::decode;
+
+    use super::*;
 
     fn published(clock: Clock) -> PoolSnapshot {
         let endpoints =

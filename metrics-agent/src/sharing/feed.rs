@@ -9,7 +9,7 @@ use bytes::Bytes;
 use endpoint_picker_wire::changes::{Delivery, Position};
 use parking_lot::Mutex;
 
-use crate::runtime::clock::Clock;
+use crate::runtime::Clock;
 
 /// Bounds of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,4 +4,3 @@ pub mod endpoints;
 pub mod kubernetes;
 pub mod manifests;
 pub mod names;
-pub mod problem;

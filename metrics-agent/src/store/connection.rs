@@ -11,7 +11,7 @@ use redis::{
     RedisResult, TlsCertificates, Value,
 };
 
-use super::address::{Nodes, StoreAddress};
+use super::{Nodes, StoreAddress};
 
 /// The time to reach a node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use endpoint_picker::pool::Endpoint;
 use metrics_agent::agent::Settings;
-use metrics_agent::api::connections::listen::MIN_HEADER_BYTES;
+use metrics_agent::api::connections::MIN_HEADER_BYTES;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use endpoint_picker_wire::Message;
 use metrics_agent::agent::Settings;
+use metrics_agent::api::access::AllowedHosts;
 use metrics_agent::api::access::credentials::{Files, Unauthenticated};
-use metrics_agent::api::access::hosts::AllowedHosts;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

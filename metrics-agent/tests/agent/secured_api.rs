@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use metrics_agent::agent::Settings;
+use metrics_agent::api::access::AllowedHosts;
 use metrics_agent::api::access::credentials::{Files, TlsFiles};
-use metrics_agent::api::access::hosts::AllowedHosts;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 

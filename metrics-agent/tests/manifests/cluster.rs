@@ -5,13 +5,12 @@ mod follow;
 mod hostile;
 
 use endpoint_picker_wire::v1;
-use metrics_agent::catalogue::Plan;
-use metrics_agent::catalogue::plan::members::Members;
-use serde_json::json;
-
 use fixture::{
     Fixture, OLD, Update, YOUNG, config, config_map, model, named, object, objective, pool, rewrite, settings,
 };
+use metrics_agent::catalogue::Plan;
+use metrics_agent::catalogue::plan::members::Members;
+use serde_json::json;
 
 fn policy<'a>(plan: &'a Plan, pool: &str) -> &'a v1::Policy {
     &plan.pools.iter().find(|it| it.name == pool).unwrap_or_else(|| panic!("{pool} in {plan:?}")).policy

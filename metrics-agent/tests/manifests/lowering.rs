@@ -1,7 +1,6 @@
 //! `EndpointPickerConfig`: plugins for the agent and deprecated types do not reach the filter.
 
 use endpoint_picker_wire::v1;
-
 use serde_json::{Value, json};
 
 use crate::reading::{config, policy, refusal, warnings};

@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 
-use crate::credentials::files::File;
-use crate::credentials::{CredentialError, Tokens, Watched, pem};
+use crate::credentials::{self, CredentialError, File, Tokens, Watched};
 use crate::files::FileLimits;
-use crate::runtime::tasks::Tasks;
-use crate::runtime::telemetry::ResultCounter;
+use crate::runtime::{ResultCounter, Tasks};
 
 /// The files with the API's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,18 +99,20 @@ impl Files {
 /// `files` are the certificate, its key, and the authorities of clients if clients need certificates.
 fn config(files: &[File]) -> Result<ServerConfig, CredentialError> {
     let refuse = |error: &dyn core::fmt::Display| CredentialError::new(&files[0].0, error.to_string());
-    let (certificate, key) = (pem::certificates(&files[0])?, pem::key(&files[1])?);
-    let builder = ServerConfig::builder_with_provider(pem::provider())
+    let (certificate, key) = (credentials::certificates(&files[0])?, credentials::key(&files[1])?);
+    let builder = ServerConfig::builder_with_provider(credentials::provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| refuse(&error))?;
     let builder = match files.get(2) {
         Some(authorities) => {
             // Health checks come without a certificate, so the handshake must not require one: the path is not known yet.
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(pem::roots(authorities)?.into(), pem::provider())
-                    .allow_unauthenticated()
-                    .build()
-                    .map_err(|error| CredentialError::new(&authorities.0, error.to_string()))?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(
+                credentials::roots(authorities)?.into(),
+                credentials::provider(),
+            )
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| CredentialError::new(&authorities.0, error.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }
         None => builder.with_no_client_auth(),

@@ -7,9 +7,8 @@ use core::time::Duration;
 
 use prometheus_client::registry::{Registry, Unit};
 
-use super::families::{Families, Labels, raise};
-use super::queue_metrics;
-use crate::api::pools::status::{EndpointStatus, FRESH, PoolStatus, State};
+use super::{Families, SeriesLabels, queue_metrics, raise};
+use crate::api::pools::status::{EndpointState, EndpointStatus, FRESH, PoolStatus};
 
 /// Most endpoints by name in a family, as in the EPP.
 pub(super) const MAX_SERIES: usize = 1000;
@@ -76,7 +75,7 @@ fn register_endpoints(registry: &mut Registry, pools: &[PoolStatus]) {
     let states = families.gauge("endpoint_states", "Endpoints of the pool by state");
     let mut budget = SeriesBudget::default();
     for pool in pools {
-        for state in State::ALL {
+        for state in EndpointState::ALL {
             let count = pool.endpoints.iter().filter(|endpoint| endpoint.state == state).count();
             let labels = [("pool", pool.pool.clone()), ("state", state.name().to_owned())];
             states.get_or_create(&labels.to_vec()).set(count as f64);
@@ -202,11 +201,11 @@ impl SeriesBudget {
 
 /// Whether an endpoint's values are current. An endpoint that is not ready keeps its last values, which are out of date.
 fn is_fresh(endpoint: &EndpointStatus) -> bool {
-    endpoint.state != State::NotReady
+    endpoint.state != EndpointState::NotReady
         && endpoint.age_ms.is_some_and(|age_ms| Duration::from_millis(age_ms) <= FRESH)
 }
 
-fn named(pool: &PoolStatus) -> Labels {
+fn named(pool: &PoolStatus) -> SeriesLabels {
     vec![("name", pool.pool.clone())]
 }
 

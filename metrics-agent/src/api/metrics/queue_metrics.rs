@@ -6,14 +6,14 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::families::{Families, Labels};
+use super::{Families, SeriesLabels};
 use crate::api::pools::status::PoolStatus;
-use crate::api::queues::report::{BandReport, QueueReport};
 use crate::api::queues::waits::Waits;
+use crate::api::queues::{BandReport, QueueReport};
 
 /// Histograms of waits that proxies counted.
 #[derive(Debug)]
-struct WaitHistograms(Vec<(Labels, Waits)>);
+struct WaitHistograms(Vec<(SeriesLabels, Waits)>);
 
 impl EncodeMetric for WaitHistograms {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {

@@ -2,20 +2,21 @@
 
 use core::time::Duration;
 
+use endpoint_picker::plugin::UtilizationDetector;
 use endpoint_picker::pool::reading::{Lora, Reading};
 use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
 
-use super::since::StateTimes;
-use super::state::{self, Thresholds};
+use super::history::StateTimes;
 use super::status::{
-    EndpointStatus, FRESH, LoraStatus, PoolStatus, ProxyStatus, SharingProxyStatus, SharingStatus, State,
-    StoreStatus, TrafficStatus, UnresolvedStatus,
+    EndpointState, EndpointStatus, FRESH, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, ResponseTimes,
+    SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus, UnresolvedStatus,
 };
-use super::traffic;
 use crate::api::queues::status::QueueStatus;
+use crate::api::queues::waits::Waits;
 use crate::api::reports::Reports;
-use crate::api::reports::store::{PoolReports, ProxyReport};
+use crate::api::reports::recent::RecentTraffic;
+use crate::api::reports::store::{EndpointTraffic, PoolReports, ProxyReport};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
@@ -41,7 +42,7 @@ pub(in crate::api) fn of_pool(
     for ((endpoint, key), since) in status.endpoints.iter_mut().zip(keys).zip(since) {
         endpoint.since_ms = Some(milliseconds(since));
         let failure = failures.get(&key).map(|failure| &**failure);
-        endpoint.reason = state::reason(endpoint, failure, thresholds);
+        endpoint.reason = reason(endpoint, failure, thresholds);
     }
     Some(status)
 }
@@ -54,7 +55,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
         let key = endpoint.key();
         (!reports.proxies.is_empty()).then(|| {
             let entries = reports.proxies.values().filter_map(|report| report.endpoints.get(&key));
-            traffic::of_endpoint(reports.picks.get(&key).copied().unwrap_or(0), entries)
+            traffic_to_endpoint(reports.picks.get(&key).copied().unwrap_or(0), entries)
         })
     };
     let pool = &topology.pool;
@@ -71,7 +72,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
         proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
         unknown_pools: Vec::new(),
         is_of_snapshot: false,
-        traffic: traffic::of_pool(reports.proxies.values().map(|report| &report.recent)),
+        traffic: traffic_to_pool(reports.proxies.values().map(|report| &report.recent)),
         sharing: None,
         queue: QueueStatus::of(queues),
     }
@@ -137,12 +138,12 @@ fn of_endpoint(
 ) -> EndpointStatus {
     let age = reading.age(now);
     let state = match age {
-        _ if !reading.ready => State::NotReady,
-        _ if sent.is_some_and(|sent| sent.failing) => State::Failing,
-        None => State::NoReading,
-        Some(age) if age > FRESH => State::Stale,
-        Some(_) if thresholds.are_reached_by(reading) => State::Saturated,
-        Some(_) => State::Ready,
+        _ if !reading.ready => EndpointState::NotReady,
+        _ if sent.is_some_and(|sent| sent.failing) => EndpointState::Failing,
+        None => EndpointState::NoReading,
+        Some(age) if age > FRESH => EndpointState::Stale,
+        Some(_) if thresholds.are_reached_by(reading) => EndpointState::Saturated,
+        Some(_) => EndpointState::Ready,
     };
     EndpointStatus {
         name: endpoint.name().to_owned(),
@@ -188,6 +189,110 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Traffic to one endpoint.
+pub(super) fn traffic_to_endpoint<'a>(
+    picks: u64,
+    entries: impl Iterator<Item = &'a EndpointTraffic>,
+) -> TrafficStatus {
+    let mut sum = TrafficStatus { picks, ..TrafficStatus::default() };
+    let mut first_byte = Waits::default();
+    for entry in entries {
+        add_rate(&mut sum.picks_per_second, entry.picks_per_second);
+        add_rate(&mut sum.errors_per_second, entry.responses.errors_per_second);
+        sum.requests = sum.requests.saturating_add(entry.requests);
+        sum.tokens = sum.tokens.saturating_add(entry.tokens);
+        sum.failing |= entry.failing;
+        first_byte.add(&entry.responses.first_byte);
+    }
+    TrafficStatus { first_byte_ms: times(&first_byte), ..sum }
+}
+
+/// Traffic to the pool; `None`: no proxy reports.
+pub(super) fn traffic_to_pool<'a>(reports: impl Iterator<Item = &'a RecentTraffic>) -> Option<PoolTraffic> {
+    let mut sum: Option<PoolTraffic> = None;
+    let (mut blocks, mut matched, mut first_token) = (0_u64, 0_u64, Waits::default());
+    for report in reports {
+        let sum = sum.get_or_insert_default();
+        if let Some(rates) = &report.rates {
+            add_rate(&mut sum.routed_per_second, Some(rates.routed));
+            add_rate(&mut sum.served_elsewhere_per_second, Some(rates.served_elsewhere));
+            add_rate(&mut sum.abstained_per_second, Some(rates.abstained));
+            for (status, rate) in &rates.rejected {
+                *sum.rejected_per_second.entry(*status).or_default() += rate;
+            }
+        }
+        blocks = blocks.saturating_add(report.prompt_blocks);
+        matched = matched.saturating_add(report.prompt_blocks_matched);
+        first_token.add(&report.first_token);
+    }
+    let mut sum = sum?;
+    sum.first_token_ms = times(&first_token);
+    sum.prefix_hits = (blocks > 0).then(|| (matched as f64 / blocks as f64).min(1.0));
+    Some(sum)
+}
+
+fn add_rate(sum: &mut Option<f64>, more: Option<f64>) {
+    *sum = sum.iter().copied().chain(more).reduce(|a, b| a + b);
+}
+
+fn times(waits: &Waits) -> Option<ResponseTimes> {
+    Some(ResponseTimes { p50: waits.percentile_ms(0.5)?, p95: waits.percentile_ms(0.95)? })
+}
+
+/// Values from which an endpoint counts as saturated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Thresholds {
+    /// Waiting requests.
+    waiting: f64,
+    /// Share of the KV cache in use.
+    kv_usage: f64,
+}
+
+impl Thresholds {
+    /// The thresholds of the policy's saturation detector, if it is a `utilization-detector`; otherwise that plugin's defaults.
+    pub(super) fn of_policy(policy: Option<&v1::Policy>) -> Self {
+        let config = policy.and_then(|policy| policy.picker_config.as_ref());
+        let detector = config.and_then(|config| {
+            let name = config.saturation_detector.as_ref()?;
+            let plugin = config.plugins.iter().find(|plugin| plugin.name == *name)?;
+            let has_thresholds = plugin.r#type == "utilization-detector";
+            has_thresholds.then(|| serde_json::from_str::<UtilizationDetector>(&plugin.parameters).ok())?
+        });
+        let detector = detector.unwrap_or_default();
+        Self { waiting: detector.queue_depth_threshold(), kv_usage: detector.kv_cache_util_threshold() }
+    }
+
+    pub(super) fn are_reached_by(self, reading: &Reading) -> bool {
+        reading.waiting.is_some_and(|waiting| waiting as f64 >= self.waiting)
+            || reading.kv_usage.is_some_and(|usage| usage >= self.kv_usage)
+    }
+}
+
+/// Why an endpoint is in its state, in a few words; `None` for a ready endpoint. `failure` is why its last scrape failed.
+pub(super) fn reason(
+    endpoint: &EndpointStatus,
+    failure: Option<&str>,
+    thresholds: Thresholds,
+) -> Option<String> {
+    let reason = match endpoint.state {
+        EndpointState::NotReady | EndpointState::Stale => failure.unwrap_or("no new values").to_owned(),
+        EndpointState::NoReading => failure.unwrap_or("not scraped yet").to_owned(),
+        EndpointState::Failing => "requests fail".to_owned(),
+        EndpointState::Saturated => saturation(endpoint, thresholds),
+        EndpointState::Ready => return None,
+    };
+    Some(reason)
+}
+
+/// The values that reach their thresholds.
+fn saturation(endpoint: &EndpointStatus, Thresholds { waiting, kv_usage }: Thresholds) -> String {
+    let full = endpoint.waiting.filter(|count| *count as f64 >= waiting);
+    let full = full.map(|count| format!("{count} waiting, limit {waiting}"));
+    let used = endpoint.kv_usage.filter(|usage| *usage >= kv_usage);
+    let used = used.map(|usage| format!("KV cache {:.0} %, limit {:.0} %", usage * 100.0, kv_usage * 100.0));
+    full.into_iter().chain(used).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

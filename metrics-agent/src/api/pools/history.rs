@@ -9,11 +9,10 @@ use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
 use super::build;
-use super::since::StateTimes;
-use super::status::{EndpointStatus, PoolStatus, State};
+use super::status::{EndpointState, EndpointStatus, PoolStatus};
 use crate::api::reports::Reports;
-use crate::publish::pools::Pools;
-use crate::runtime::clock::Clock;
+use crate::publish::Pools;
+use crate::runtime::Clock;
 
 /// Time between two points.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -150,7 +149,7 @@ impl Series {
     fn add(&mut self, endpoint: &EndpointStatus) {
         let count = |count: Option<u64>| count.map_or(f32::NAN, |count| count as f32);
         // The last values of an endpoint that is not ready are out of date.
-        let is_ready = endpoint.state != State::NotReady;
+        let is_ready = endpoint.state != EndpointState::NotReady;
         self.waiting.push_back(count(endpoint.waiting.filter(|_| is_ready)));
         self.running.push_back(count(endpoint.running.filter(|_| is_ready)));
         self.kv_usage.push_back(thousandths(endpoint.kv_usage.filter(|_| is_ready)));
@@ -176,6 +175,43 @@ fn thousandths(value: Option<f64>) -> f32 {
     value.map_or(f32::NAN, |value| ((value * 1000.0).round() / 1000.0) as f32)
 }
 
+/// The state of each endpoint when it was read last, and the time since when it has been in it.
+#[derive(Debug, Default)]
+pub struct StateTimes {
+    pools: Mutex<HashMap<String, EndpointStates>>,
+}
+
+/// States by the endpoint's key.
+type EndpointStates = HashMap<u64, (EndpointState, Duration)>;
+
+impl StateTimes {
+    /// Takes in the present states of all endpoints of a pool, and returns for each the time for which it has been in its state, as far
+    /// as this has been asked for.
+    pub(super) fn update(
+        &self,
+        pool: &str,
+        states: impl Iterator<Item = (u64, EndpointState)>,
+        now: Duration,
+    ) -> Vec<Duration> {
+        let mut pools = self.pools.lock();
+        let known = pools.entry(pool.to_owned()).or_default();
+        let older = core::mem::take(known);
+        let mut times = Vec::new();
+        for (key, state) in states {
+            let same = older.get(&key).filter(|(before, _)| *before == state);
+            let since = same.map_or(now, |(_, since)| *since);
+            times.push(now.saturating_sub(since));
+            known.insert(key, (state, since));
+        }
+        times
+    }
+
+    /// Forgets pools for which `is_kept` is false.
+    pub(super) fn retain(&self, is_kept: impl Fn(&str) -> bool) {
+        self.pools.lock().retain(|pool, _| is_kept(pool));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,7 +223,7 @@ mod tests {
             name: name.to_owned(),
             address: String::new(),
             labels: BTreeMap::new(),
-            state: State::Ready,
+            state: EndpointState::Ready,
             reason: None,
             since_ms: None,
             age_ms: Some(0),
@@ -261,7 +297,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_endpoint_that_is_not_ready_has_no_values() {
         let history = History::new(Clock::start());
-        let gone = EndpointStatus { state: State::NotReady, running: Some(4), ..endpoint("a", 1) };
+        let gone = EndpointStatus { state: EndpointState::NotReady, running: Some(4), ..endpoint("a", 1) };
         history.add(&[pool(vec![gone])]);
         let line = &parsed(&history)["endpoints"]["a"];
         let unknown = serde_json::json!([null]);
@@ -281,5 +317,25 @@ mod tests {
         let endpoints = json["endpoints"].as_object().unwrap();
         assert_eq!(endpoints.len(), MAX_ENDPOINTS);
         assert_eq!(endpoints["0"]["running"].as_array().unwrap().len(), MAX_POINTS);
+    }
+
+    #[test]
+    fn a_state_lasts_until_it_changes_or_the_endpoint_leaves() {
+        let times = StateTimes::default();
+        let at = |second, states: &[(u64, EndpointState)]| -> Vec<u64> {
+            let found = times.update("p", states.iter().copied(), Duration::from_secs(second));
+            found.into_iter().map(|time| time.as_secs()).collect()
+        };
+        assert_eq!(at(10, &[(1, EndpointState::Ready), (2, EndpointState::Stale)]), [0, 0]);
+        assert_eq!(at(12, &[(2, EndpointState::Stale), (1, EndpointState::Ready)]), [2, 2]);
+        assert_eq!(at(15, &[(1, EndpointState::Failing), (2, EndpointState::Stale)]), [0, 5]);
+        assert_eq!(at(18, &[(1, EndpointState::Failing)]), [3]);
+        assert_eq!(
+            at(20, &[(1, EndpointState::Failing), (2, EndpointState::Stale)]),
+            [5, 0],
+            "it has been away"
+        );
+        times.retain(|pool| pool != "p");
+        assert_eq!(at(30, &[(1, EndpointState::Failing)]), [0]);
     }
 }

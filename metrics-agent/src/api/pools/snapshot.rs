@@ -13,8 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use crate::api::error::error_response;
-use crate::api::state::ApiState;
+use crate::api::{ApiState, error_response};
 use crate::publish::snapshot::PoolSnapshot;
 
 /// Longest wait. A longer `wait_ms` is reduced to it.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::queues::report::QueueReport;
+use crate::api::queues::QueueReport;
 use crate::api::queues::status::QueueStatus;
+use crate::catalogue::Refusal;
 
 /// Up to this age the EPP counts values as fresh in its gauges.
 pub const FRESH: Duration = Duration::from_secs(2);
@@ -138,7 +139,7 @@ pub struct EndpointStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The state.
-    pub state: State,
+    pub state: EndpointState,
     /// Why it is in this state; absent for a ready endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -172,7 +173,7 @@ pub struct EndpointStatus {
 /// The state of an endpoint: the first that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum EndpointState {
     /// Not a candidate for requests.
     NotReady,
     /// A proxy avoids the endpoint, because a request failed there.
@@ -187,7 +188,7 @@ pub enum State {
     Ready,
 }
 
-impl State {
+impl EndpointState {
     /// All states, the worst first.
     pub const ALL: [Self; 6] =
         [Self::NotReady, Self::Failing, Self::NoReading, Self::Stale, Self::Saturated, Self::Ready];
@@ -303,5 +304,39 @@ impl PoolStatus {
             agreed: sum.agreed.saturating_add(counts.agreed),
             disagreed: sum.disagreed.saturating_add(counts.disagreed),
         })
+    }
+}
+
+/// Most objects that are listed.
+const MAX_LISTED: usize = 200;
+
+/// The refused objects and files, the first ones with their reasons.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RefusedObjects {
+    /// All of them.
+    pub count: usize,
+    /// At most [`MAX_LISTED`].
+    pub objects: Vec<RefusedObject>,
+}
+
+/// A refused object or file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RefusedObject {
+    /// Kind, namespace and name, or the path.
+    pub object: String,
+    /// At least one.
+    pub reasons: Vec<String>,
+    /// Whether an earlier version is in force instead.
+    pub earlier_in_force: bool,
+}
+
+impl RefusedObjects {
+    pub(super) fn new(refusals: &[Refusal]) -> Self {
+        let objects = refusals.iter().take(MAX_LISTED).map(|refusal| RefusedObject {
+            object: refusal.source.to_string(),
+            reasons: refusal.reasons.clone(),
+            earlier_in_force: refusal.earlier_in_force,
+        });
+        Self { count: refusals.len(), objects: objects.collect() }
     }
 }

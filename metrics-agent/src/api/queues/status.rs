@@ -8,8 +8,8 @@ use endpoint_picker::plugin::DEFAULT_FLOW;
 use serde::{Deserialize, Serialize};
 
 use super::earlier::EarlierWaits;
-use super::report::{BandReport, EFFECTIVE, QueueReport};
 use super::waits::Waits;
+use super::{BandReport, EFFECTIVE, QueueReport};
 
 /// Most tenants of a band that are shown.
 const TENANTS_SHOWN: usize = 10;

@@ -6,7 +6,7 @@ use endpoint_picker::flow_control::OTHER_TENANTS;
 use endpoint_picker::plugin::MAX_FAIRNESS_ID;
 use endpoint_picker_wire::report::Band;
 
-use super::outcomes::Outcomes;
+use super::Outcomes;
 use crate::api::reports::ReportError;
 
 /// The requests of one fairness id in a band.

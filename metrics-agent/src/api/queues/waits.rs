@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
-use crate::api::reports::ReportError;
 use endpoint_picker::flow_control::WAIT_BOUNDS;
+
+use crate::api::reports::ReportError;
 
 /// Waits up to each of [`WAIT_BOUNDS`], and those above the last.
 const BUCKETS: usize = WAIT_BOUNDS.len() + 1;

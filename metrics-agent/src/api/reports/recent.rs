@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use endpoint_picker_wire::report::{EndpointReport, Report};
 
-use super::error::ReportError;
-use crate::api::earlier::{Earlier, RECENT};
+use super::ReportError;
+use crate::api::queues::earlier::{Earlier, RECENT};
 use crate::api::queues::waits::Waits;
 
 /// Rates of requests are over one to two of these periods.

@@ -5,18 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use endpoint_picker::pool::Pool;
-use endpoint_picker_wire::REPORT_FORMAT;
-use endpoint_picker_wire::report::{self as wire, EndpointReport, Report};
+use endpoint_picker_wire::report::{EndpointReport, Report};
+use endpoint_picker_wire::{REPORT_FORMAT, report as wire};
 use parking_lot::Mutex;
 
-use super::error::ReportError;
-use super::limits::{MAX_AGE, MAX_NAME_BYTES, MAX_STATUSES, MAX_VERSION_BYTES};
 use super::recent::{Counts, EarlierCounts, RecentResponses, RecentTraffic};
-use super::unknown_pools::UnknownPools;
+use super::{MAX_AGE, MAX_NAME_BYTES, MAX_STATUSES, MAX_VERSION_BYTES, ReportError, UnknownPools};
 use crate::api::pools::status::{FilterForm, ShadowCounts};
+use crate::api::queues::QueueReport;
 use crate::api::queues::earlier::EarlierWaits;
-use crate::api::queues::report::QueueReport;
-use crate::runtime::clock::Clock;
+use crate::runtime::Clock;
 
 /// The last reports, by pool and proxy.
 #[derive(Debug)]

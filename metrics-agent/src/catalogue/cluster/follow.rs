@@ -1,22 +1,23 @@
 //! Follows the objects of a cluster.
 
 use core::time::Duration;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde_json::Value as Json;
 use tokio::sync::watch;
 
-use super::catalogue::ClusterCatalogue;
-use super::settings::Settings;
+use super::manifest::is_config_map;
+use super::{ClusterCatalogue, Settings};
+use crate::catalogue::manifests::document::{Documents, Item};
 use crate::catalogue::plan::Plan;
-use crate::catalogue::refusal::{Refusal, Refusals};
 use crate::catalogue::watch::{PlanResult, PlanWatch, read};
-use crate::files::poll;
-use crate::runtime::tasks::Tasks;
-use crate::runtime::telemetry::ResultCounter;
-use crate::sources::kubernetes::ObjectsResult;
-use crate::sources::manifests::File;
-use crate::sources::problem::{Problem, Problems};
+use crate::catalogue::{Refusal, Refusals};
+use crate::files;
+use crate::runtime::{ResultCounter, Tasks};
+use crate::sources::kubernetes::{ClusterObject, ObjectId, ObjectsResult};
+use crate::sources::manifests::{File, Problem, Problems};
 
 /// Objects that change within this time of each other are read together, such as those of one `kubectl apply`.
 const BURST: Duration = Duration::from_millis(20);
@@ -59,7 +60,7 @@ impl FilesWatch {
         let polled = path.clone();
         let task = tasks.spawn("manifests", async move {
             let update = |files: &FilesResult| drop(sender.send_replace(Some(files.clone())));
-            poll::poll(|| read(polled.clone(), limits), update).await;
+            files::poll(|| read(polled.clone(), limits), update).await;
         });
         Self { path, contents, _task: task }
     }
@@ -163,4 +164,61 @@ async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
     if !is_changed {
         core::future::pending::<()>().await;
     }
+}
+
+/// Whether an object is there and may concern a pool that is served. An object that is being deleted counts as deleted, as in the
+/// EPP.
+pub(super) fn is_selected(object: &ClusterObject, settings: &Settings) -> bool {
+    let ClusterObject { id, json, .. } = object;
+    let is_deleted = json.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
+    !is_deleted && settings.only_pool().is_none_or(|pool| concerns(id, json, pool))
+}
+
+fn concerns(id: &ObjectId, json: &Json, (namespace, name): (&str, &str)) -> bool {
+    if is_config_map(id) {
+        return true;
+    }
+    let pool = if id.kind == "InferencePool" {
+        Some(id.name.as_str())
+    } else {
+        json.pointer("/spec/poolRef/name").and_then(Json::as_str)
+    };
+    // An object without a readable reference may be meant for the pool.
+    id.namespace == namespace && pool.is_none_or(|pool| pool == name)
+}
+
+/// Removes what texts have for other pools than the only one.
+pub(super) fn restrict(documents: &mut Documents, settings: &Settings) {
+    let Some((namespace, name)) = settings.only_pool() else { return };
+    let pool = settings.scope().pool_name(namespace, name);
+    let Documents { pools, configs, objectives, rewrites, models, .. } = documents;
+    let is_of = |item_namespace: &str, item_pool: &str| item_namespace == namespace && item_pool == name;
+    pools.retain(|it| is_of(&it.metadata.namespace, &it.metadata.name));
+    configs.retain(|it| it.pool.as_ref().is_none_or(|named| *named == pool));
+    objectives.retain(|it| is_of(&it.metadata.namespace, &it.spec.pool_ref.name.0));
+    rewrites.retain(|it| is_of(&it.metadata.namespace, &it.spec.pool_ref.name.0));
+    models.retain(|it| is_of(&it.metadata.namespace, &it.spec.pool_ref.name.0));
+}
+
+/// Refuses the youngest objects of a namespace that has too many of one kind. The objects are ordered by age.
+pub(super) fn limit(documents: &mut Documents, max: usize) {
+    let Documents { pools, objectives, rewrites, models, problems, .. } = documents;
+    limit_kind(pools, max, problems);
+    limit_kind(objectives, max, problems);
+    limit_kind(rewrites, max, problems);
+    limit_kind(models, max, problems);
+}
+
+fn limit_kind<S>(items: &mut Vec<Item<S>>, max: usize, problems: &mut Vec<Problem>) {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    items.retain(|item| {
+        let count = counts.entry(item.metadata.namespace.clone()).or_default();
+        *count += 1;
+        if *count > max {
+            let text =
+                format!("exceeds the limit of {max} objects of a kind in a namespace (--max-manifests)");
+            problems.push(item.origin.problem("", text));
+        }
+        *count <= max
+    });
 }

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::settings::Settings;
+use super::Settings;
 use crate::catalogue::differences::{Difference, of_config};
-use crate::catalogue::manifests::document::Documents;
-use crate::catalogue::manifests::nulls::{PARAMETERS, without_nulls_outside};
-use crate::catalogue::manifests::scope::Scope;
+use crate::catalogue::manifests::Scope;
+use crate::catalogue::manifests::document::{Documents, PARAMETERS, without_nulls_outside};
 use crate::sources::kubernetes::{ClusterObject, ObjectId};
-use crate::sources::manifests::File;
-use crate::sources::problem::{Origin, Problem, Problems, Source};
+use crate::sources::manifests::{File, Origin, Problem, Problems, Source};
 
 /// Endings of the keys of a `ConfigMap` that are read.
 const KEY_ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];

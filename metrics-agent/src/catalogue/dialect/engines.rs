@@ -1,7 +1,7 @@
 //! The dialects of the EPP's engines.
 
-use super::metrics::{CacheInfo, Dialect};
 use super::spec::MetricSpec;
+use super::{CacheInfo, Dialect};
 
 /// Name and dialect of each built-in engine, as in the EPP's table of default engine mappings.
 pub(super) fn built_in() -> [(&'static str, Dialect); 5] {

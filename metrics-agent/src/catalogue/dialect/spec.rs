@@ -2,12 +2,13 @@
 
 use core::fmt;
 
+use nom::branch::alt;
 use nom::bytes::complete::{take_till1, take_while, take_while1};
 use nom::character::complete::{char, multispace0};
 use nom::combinator::{all_consuming, opt, recognize, verify};
 use nom::multi::separated_list0;
 use nom::sequence::{delimited, separated_pair};
-use nom::{IResult, Parser, branch::alt};
+use nom::{IResult, Parser};
 
 /// A metric, and the labels with values that its series must have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,12 +3,14 @@
 //! `docs/reference/differences.md` has all differences, also those that hold for every pool.
 
 mod flags;
-mod pool;
 
 use core::fmt;
 
+use endpoint_picker_wire::v1;
 pub use flags::{Counterpart, EPP_FLAGS, EppFlag, of_flags};
-pub use pool::{of_config, of_pool};
+
+use super::PoolPlan;
+use super::plan::members::Members;
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,5 +24,96 @@ pub struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.subject, self.text)
+    }
+}
+
+/// Differences of plugins, by their type.
+const OF_PLUGINS: &[(&str, &str)] = &[
+    (
+        "lora-affinity-scorer",
+        "an adapter that runs and waits counts once (countTwice: true for the EPP's count), and a server that reports no adapters \
+         counts as empty while others report some (unreportedAsEmpty: false)",
+    ),
+    ("probabilistic-admitter", "its refusals are 429; the EPP's become 500"),
+    (
+        "session-affinity-scorer",
+        "the 65536 most recently used sessions are kept at least; a session's token names the endpoint that answered",
+    ),
+    (
+        "session-affinity-filter",
+        "the 65536 most recently used sessions are kept at least; a session's token names the endpoint that answered",
+    ),
+    (
+        "active-request-scorer",
+        "a request without a body counts too, and the load of a retried request moves to the endpoint that serves it",
+    ),
+    (
+        "endpoint-attribute-scorer",
+        "reads waiting, running, KV usage and load as well; the EPP reads only metrics that an extractor names",
+    ),
+];
+
+/// The differences that a pool's objects make.
+pub fn of_pool(pool: &PoolPlan) -> Vec<Difference> {
+    let policy = &pool.policy;
+    let of_plugins = policy.picker_config.iter().flat_map(of_config);
+    let of_objects = [
+        (
+            policy.failure_mode() != v1::FailureMode::Unspecified,
+            "failureMode",
+            "applies until the filter has its first snapshot; the EPP's applies whenever the EPP does not answer",
+        ),
+        (
+            has_several_ports(&pool.members),
+            "targetPorts",
+            "an entry ip:port of a subset hint matches with its port; the EPP ignores the port",
+        ),
+        (
+            policy.objectives.iter().any(|objective| objective.priority < 0),
+            "InferenceObjective with a priority below 0",
+            "without a candidate its requests are answered 503; the EPP answers 429",
+        ),
+        (
+            !policy.rewrite_rules.is_empty(),
+            "InferenceModelRewrite",
+            "only the bytes of the model change in a body; the EPP writes the whole JSON again",
+        ),
+        (
+            !policy.inference_models.is_empty(),
+            "InferenceModel",
+            "a model that no InferenceModel names is answered 404; the EPP does not read these objects any more",
+        ),
+    ];
+    let of_objects = of_objects.into_iter().filter(|(is_visible, ..)| *is_visible);
+    let of_objects = of_objects.map(|(_, subject, text)| Difference { subject: subject.to_owned(), text });
+    of_plugins.chain(of_objects).collect()
+}
+
+/// The differences that a configuration's plugins make.
+pub fn of_config(config: &v1::PickerConfig) -> Vec<Difference> {
+    let of_plugin = |plugin: &v1::Plugin| {
+        let (_, text) = OF_PLUGINS.iter().find(|(kind, _)| *kind == plugin.r#type)?;
+        Some(Difference { subject: format!("plugin {:?}", plugin.name), text })
+    };
+    config.plugins.iter().filter_map(of_plugin).collect()
+}
+
+fn has_several_ports(members: &Members) -> bool {
+    match members {
+        Members::All => false,
+        Members::Selected { target_ports, .. } => target_ports.len() > 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use endpoint_picker::plugin::registry::TYPES;
+
+    use super::OF_PLUGINS;
+
+    #[test]
+    fn the_plugins_exist() {
+        let unknown: Vec<_> = OF_PLUGINS.iter().filter(|(kind, _)| !TYPES.contains(kind)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
     }
 }

@@ -3,17 +3,16 @@
 use deserr::{Deserr, deserialize};
 use serde_json::Value as Json;
 
-use super::fault::Faults;
+use super::fault::{Fault, Faults};
 use super::fields::{Metadata, MetadataFields};
-use super::inference_model::InferenceModel;
+use super::inference_model::{InferenceModel, InferenceObjective};
 use super::inference_model_rewrite::InferenceModelRewrite;
-use super::inference_objective::InferenceObjective;
-use super::inference_pool::{self, InferencePool};
-use super::kinds::{GIE_V1ALPHA1, Kind, LLM_D_CONFIG, POOL};
-use super::picker::{self, EndpointPickerConfig};
-use super::scope::Scope;
-use crate::catalogue::options::Options;
-use crate::sources::problem::{Origin, Problem};
+use super::inference_pool::InferencePool;
+use super::picker::EndpointPickerConfig;
+use super::{GIE_V1ALPHA1, Kind, LLM_D_CONFIG, POOL, Scope, inference_pool, picker};
+use crate::catalogue::Options;
+use crate::files::yaml_problem;
+use crate::sources::manifests::{File, Origin, Problem, Source};
 
 /// An object and its origin.
 #[derive(Clone, Debug)]
@@ -171,4 +170,140 @@ fn resource<S: Deserr<Faults>>(origin: &Origin, manifest: Json, scope: &Scope) -
     let resource: Resource<S> = deserialize(manifest)?;
     let metadata = Metadata::new(resource.metadata, scope);
     Ok(Item { origin: origin.clone(), metadata, spec: resource.spec })
+}
+
+#[derive(Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+struct List {
+    #[deserr(rename = "apiVersion")]
+    _api_version: String,
+    #[deserr(rename = "kind")]
+    _kind: String,
+    /// Written by the cluster; not used.
+    #[deserr(default, rename = "metadata")]
+    _metadata: Option<Json>,
+    #[deserr(default)]
+    items: Vec<Json>,
+}
+
+/// The objects of a list; `None`: the document is not a list.
+///
+/// A `List` of `v1` has objects of any kind. In a list of one kind, such as `InferencePoolList`, items may lack version and kind, as
+/// the API server writes it.
+pub(crate) fn items_of(document: &Json) -> Result<Option<Vec<Json>>, Faults> {
+    let kind = match ListKind::of(document) {
+        ListKind::NotAList => return Ok(None),
+        ListKind::Mixed => None,
+        ListKind::Of(kind) => Some(kind),
+    };
+    let List { mut items, .. } = deserialize(document.clone())?;
+    let mut faults = Faults::default();
+    for (index, item) in items.iter_mut().enumerate() {
+        if ListKind::of(item) != ListKind::NotAList {
+            faults
+                .0
+                .push(Fault::new(format!("items[{index}]"), "is a list within a list; allowed are objects"));
+        }
+        if let (Some(kind), Some(fields)) = (kind, item.as_object_mut()) {
+            fields.entry("apiVersion").or_insert_with(|| document["apiVersion"].clone());
+            fields.entry("kind").or_insert_with(|| kind.name().into());
+        }
+    }
+    if faults.0.is_empty() { Ok(Some(items)) } else { Err(faults) }
+}
+
+/// Whether a document is a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ListKind {
+    NotAList,
+    Mixed,
+    /// A list of objects of this kind.
+    Of(Kind),
+}
+
+impl ListKind {
+    fn of(document: &Json) -> Self {
+        let Some(kind) = document.get("kind").and_then(Json::as_str) else { return Self::NotAList };
+        if kind == "List" && document.get("apiVersion").is_some_and(|version| version == "v1") {
+            return Self::Mixed;
+        }
+        kind.strip_suffix("List").and_then(Kind::by_name).map_or(Self::NotAList, Self::Of)
+    }
+}
+
+/// The field with a plugin's parameters. Its nulls stay, so that unknown names are refused when the plugin is read.
+pub(crate) const PARAMETERS: &str = "parameters";
+
+/// Removes fields that are null: as in Kubernetes, null means absent.
+pub(super) fn without_nulls(value: Json) -> Json {
+    without_nulls_outside("", value)
+}
+
+/// Removes fields that are null, except within fields named `skipped`.
+pub(crate) fn without_nulls_outside(skipped: &str, value: Json) -> Json {
+    match value {
+        Json::Object(fields) => {
+            let given = fields.into_iter().filter(|(_, value)| !value.is_null());
+            let each = |(key, value): (String, Json)| {
+                let value = if key == skipped { value } else { without_nulls_outside(skipped, value) };
+                (key, value)
+            };
+            Json::Object(given.map(each).collect())
+        }
+        Json::Array(items) => {
+            Json::Array(items.into_iter().map(|item| without_nulls_outside(skipped, item)).collect())
+        }
+        plain => plain,
+    }
+}
+
+impl Documents {
+    pub(crate) fn of_files(files: &[File], scope: &Scope, options: &Options) -> Self {
+        let mut documents = Self::default();
+        for file in files {
+            documents.read_text(&Source::File(file.path.clone()), &file.bytes, scope, options);
+        }
+        documents
+    }
+
+    /// Reads the manifests of one text. Stops at a manifest above the limit on manifests.
+    pub(crate) fn read_text(&mut self, source: &Source, mut text: &[u8], scope: &Scope, options: &Options) {
+        // As in YAML 1.2, `no` is a string.
+        let budget = Some(options.file_limits.yaml());
+        let yaml = serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
+        let read = serde_saphyr::read_with_options::<_, Json>(&mut text, yaml);
+        for (index, document) in read.enumerate() {
+            let origin = Origin { source: source.clone(), document: Some(index + 1), item: None };
+            let document = match document {
+                Ok(document) => without_nulls_outside(PARAMETERS, document),
+                Err(error) => {
+                    self.problems.push(origin.problem("", yaml_problem(&error)));
+                    return;
+                }
+            };
+            let items = match items_of(&document) {
+                Ok(items) => items,
+                Err(faults) => {
+                    self.problems.extend(faults.at(&origin));
+                    continue;
+                }
+            };
+            let items = match items {
+                Some(items) => (1..).map(Some).zip(items).collect(),
+                None => vec![(None, document)],
+            };
+            for (item, manifest) in items {
+                let origin = Origin { item, ..origin.clone() };
+                let max = options.file_limits.manifests;
+                if self.count == max {
+                    let text = format!(
+                        "exceeds the limit of {max} manifests in all files together (--max-manifests)"
+                    );
+                    self.problems.push(origin.problem("", text));
+                    return;
+                }
+                self.read(&origin, manifest, scope, options);
+            }
+        }
+    }
 }

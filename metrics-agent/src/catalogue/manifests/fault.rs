@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use deserr::{DeserializeError, ErrorKind, IntoValue, MergeWithError, Value, ValueKind, ValuePointerRef};
 use serde_json::Value as Json;
 
-use crate::sources::problem::{Origin, Problem};
+use crate::sources::manifests::{Origin, Problem};
 use crate::suggestion::did_you_mean;
 
 /// Longest value in a message, in characters; longer values are cut.

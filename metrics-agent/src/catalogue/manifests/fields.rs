@@ -7,8 +7,8 @@ use std::num::NonZeroU16;
 use deserr::{Deserr, IntoValue, Map, Value, ValueKind, ValuePointerRef};
 use jiff::Timestamp;
 
+use super::Scope;
 use super::fault::{Faults, quoted};
-use super::scope::Scope;
 
 /// The name of an object or a namespace: a DNS name in lower case, as Kubernetes requires.
 #[derive(Clone, Debug, PartialEq, Eq, Deserr)]

@@ -1,30 +1,24 @@
 //! Combines all manifests into a plan.
 
-mod configs;
-mod duplicates;
 pub mod members;
 mod policies;
-mod pool;
-mod shadows;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::v1;
-
 use members::Members;
-pub use pool::PoolPlan;
-use pool::{PoolDraft, PoolId};
 
-use crate::catalogue::manifests::document::{Documents, Item};
-use crate::catalogue::manifests::fields::Metadata;
-use crate::catalogue::manifests::picker::Scraping;
-use crate::catalogue::manifests::scope::Scope;
-use crate::catalogue::options::Options;
+use super::Options;
+use super::dialect::Dialect;
+use super::manifests::Scope;
+use super::manifests::document::{Documents, Item};
+use super::manifests::fields::{Metadata, PoolGroup, PoolRef};
+use super::manifests::picker::Scraping;
+use super::scraping::{Scheme, ScrapePlan, ScrapeSettings};
 use crate::sources::endpoints::PORT_OF_POOL;
-use crate::sources::manifests::File;
-use crate::sources::problem::{Origin, Problem, Problems};
+use crate::sources::manifests::{File, Origin, Problem, Problems};
 
 /// The pools to serve.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +62,7 @@ impl Plan {
     /// document is valid by itself.
     pub fn read(files: &[File], options: &Options) -> Result<Self, Problems> {
         let mut documents = Documents::of_files(files, &Scope::Files, options);
-        duplicates::refuse(&mut documents);
+        refuse(&mut documents);
         if !documents.problems.is_empty() {
             return Err(Problems(documents.problems));
         }
@@ -82,7 +76,7 @@ impl Plan {
 
     /// Combines valid manifests of a cluster. What contradicts an earlier manifest is refused and left out.
     pub(crate) fn of_cluster(mut documents: Documents, scope: &Scope, options: &Options) -> Combined {
-        duplicates::refuse(&mut documents);
+        refuse(&mut documents);
         let pools = pools(&mut documents, scope, options);
         Self::combine(documents, pools)
     }
@@ -90,8 +84,8 @@ impl Plan {
     fn combine(mut documents: Documents, mut pools: Vec<PoolDraft>) -> Combined {
         let configs = core::mem::take(&mut documents.configs);
         let (shadows, configs): (Vec<_>, Vec<_>) = configs.into_iter().partition(|config| config.is_shadow);
-        let endpoints_file = configs::apply(&mut pools, configs, &mut documents.problems);
-        shadows::apply(&mut pools, shadows, endpoints_file.as_deref(), &mut documents);
+        let endpoints_file = policies::apply_configs(&mut pools, configs, &mut documents.problems);
+        policies::apply_shadows(&mut pools, shadows, endpoints_file.as_deref(), &mut documents);
         let without_effect = policies::apply(&mut pools, &mut documents);
         let Documents { count, warnings, problems, .. } = documents;
         let pools = pools.into_iter().map(|pool| pool.plan).collect();
@@ -146,4 +140,120 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
         pools.push(PoolDraft { plan, id: Some(PoolId { group: spec.group, namespace, name }) });
     }
     pools
+}
+
+/// Removes objects of the same kind, namespace and name as an earlier one, and adds their problems.
+fn refuse(documents: &mut Documents) {
+    let Documents { pools, objectives, rewrites, models, problems, .. } = documents;
+    refuse_among(pools, problems);
+    refuse_among(objectives, problems);
+    refuse_among(rewrites, problems);
+    refuse_among(models, problems);
+}
+
+fn refuse_among<S>(items: &mut Vec<Item<S>>, problems: &mut Vec<Problem>) {
+    let mut first: HashMap<(String, String), Origin> = HashMap::new();
+    items.retain(|Item { origin, metadata: Metadata { namespace, name, .. }, .. }| {
+        let id = (namespace.clone(), name.clone());
+        if let Some(first) = first.get(&id) {
+            let place = first.place();
+            let text = format!("\"{namespace}/{name}\" is a second object of its kind; the first is {place}");
+            problems.push(origin.problem("metadata.name", text));
+            return false;
+        }
+        first.insert(id, origin.clone());
+        true
+    });
+}
+
+/// One pool to serve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolPlan {
+    /// The pool's name in requests of filters; of a cluster's pool, `namespace/name`.
+    pub name: String,
+    /// The pool's endpoints.
+    pub members: Members,
+    /// The pool's policy.
+    pub policy: v1::Policy,
+    scraping: Scraping,
+}
+
+impl PoolPlan {
+    /// The name of the pool among those of all agents: `namespace/name`, or the name alone for a pool of the flags.
+    pub fn qualified_name(&self) -> String {
+        match &self.members {
+            Members::Selected { namespace, .. } if !self.name.contains('/') => {
+                format!("{namespace}/{}", self.name)
+            }
+            Members::Selected { .. } | Members::All => self.name.clone(),
+        }
+    }
+
+    /// How the pool's endpoints are scraped: by the manifests, otherwise by `flags`.
+    pub fn scraping(&self, flags: &ScrapeSettings) -> ScrapePlan {
+        let scraping = &self.scraping;
+        let settings = ScrapeSettings {
+            interval: scraping.interval.unwrap_or(flags.interval),
+            path: scraping.path.as_ref().unwrap_or(&flags.path).clone(),
+            scheme: if scraping.https { Scheme::Https } else { flags.scheme },
+            ..flags.clone()
+        };
+        ScrapePlan { settings: settings.into(), port: scraping.port, dialects: scraping.dialects.clone() }
+    }
+
+    /// The dialect of endpoints without an engine label.
+    pub fn default_dialect(&self) -> &Dialect {
+        self.scraping.dialects.default_dialect()
+    }
+}
+
+/// A pool while the manifests are combined.
+struct PoolDraft {
+    plan: PoolPlan,
+    /// `None`: the flags' pool, which matches every reference with its name.
+    id: Option<PoolId>,
+}
+
+/// What references to a pool name.
+struct PoolId {
+    group: PoolGroup,
+    namespace: String,
+    name: String,
+}
+
+impl PoolDraft {
+    /// The pool of the flags.
+    fn of_flags(plan: PoolPlan) -> Self {
+        Self { plan, id: None }
+    }
+
+    /// Whether an object's reference names this pool.
+    fn is_target_of(&self, object: &Metadata, reference: &PoolRef) -> bool {
+        match &self.id {
+            None => self.plan.name == reference.name.0,
+            Some(PoolId { group, namespace, name }) => {
+                *name == reference.name.0
+                    && *namespace == object.namespace
+                    && reference.group.is_none_or(|referenced| referenced == *group)
+            }
+        }
+    }
+
+    /// Whether its endpoints are scraped in this way.
+    fn is_scraped_by(&self, scraping: &Scraping) -> bool {
+        self.plan.scraping == *scraping
+    }
+
+    fn policy(&mut self) -> &mut v1::Policy {
+        &mut self.plan.policy
+    }
+}
+
+/// A message about a pool that does not exist, with the pools of the same namespace.
+fn unknown_pool(pools: &[PoolDraft], name: &str) -> String {
+    let namespace = |name: &str| name.split_once('/').map(|(namespace, _)| namespace.to_owned());
+    let names = pools.iter().map(|pool| pool.plan.name.as_str());
+    let names: Vec<_> = names.filter(|other| namespace(other) == namespace(name)).collect();
+    let allowed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    format!("unknown pool {name:?}; allowed are {allowed}")
 }

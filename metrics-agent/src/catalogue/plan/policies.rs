@@ -1,11 +1,14 @@
 //! Applies objectives, rewrites and models to their pools.
 
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
 use endpoint_picker_wire::v1;
 
-use super::pool::PoolDraft;
-use crate::catalogue::manifests::document::{Documents, Item};
+use super::{PoolDraft, unknown_pool};
+use crate::catalogue::manifests::document::{Config, Documents, Item};
 use crate::catalogue::manifests::fields::PoolRef;
-use crate::sources::problem::Problem;
+use crate::sources::manifests::{Origin, Problem};
 
 /// Applies the objects. The result are those without effect: their pool is unknown, or an older object decides.
 pub(super) fn apply(pools: &mut [PoolDraft], documents: &mut Documents) -> Vec<Problem> {
@@ -83,4 +86,81 @@ fn models(pools: &mut [PoolDraft], documents: &mut Documents, without_effect: &m
             }
         },
     );
+}
+
+/// Sets each pool's configuration, and returns the endpoints file, of which there is at most one.
+pub(super) fn apply_configs(
+    pools: &mut [PoolDraft],
+    configs: Vec<Config>,
+    problems: &mut Vec<Problem>,
+) -> Option<PathBuf> {
+    let mut endpoints_file: Option<(PathBuf, Origin)> = None;
+    let mut seen: HashMap<Option<String>, Origin> = HashMap::new();
+    // Configurations of one pool come last, so that they replace those of all pools.
+    let (named, unnamed): (Vec<_>, Vec<_>) = configs.into_iter().partition(|config| config.pool.is_some());
+    for Config { origin, pool, lowered, .. } in unnamed.into_iter().chain(named) {
+        let mut refuse = |at: &str, text: String| problems.push(origin.problem(at, text));
+        if let Some(first) = seen.get(&pool) {
+            let of = pool.as_ref().map_or("all pools".to_owned(), |pool| format!("pool {pool:?}"));
+            let text = format!("is a second configuration of {of}; the first is {}", first.place());
+            refuse("metadata.name", text);
+            continue;
+        }
+        seen.insert(pool.clone(), origin.clone());
+        if let Some(name) = &pool
+            && !pools.iter().any(|pool| pool.plan.name == *name)
+        {
+            let text = unknown_pool(pools, name);
+            refuse("metadata.name", format!("{text}, or no metadata for all pools"));
+            continue;
+        }
+        match (&endpoints_file, lowered.endpoints_file) {
+            (Some((one, first)), Some(other)) if *one != other => {
+                let (one, other) = (one.display(), other.display());
+                let text = format!("{other} is a second endpoints file beside {one} of {}", first.place());
+                refuse("dataLayer.discovery.pluginRef", format!("{text}; an agent reads one"));
+                continue;
+            }
+            (None, Some(path)) => endpoints_file = Some((path, origin.clone())),
+            _ => {}
+        }
+        let targets = pools.iter_mut().filter(|own| pool.as_ref().is_none_or(|name| own.plan.name == *name));
+        for own in targets {
+            own.policy().picker_config = Some(lowered.picker.clone());
+            own.plan.scraping = lowered.scraping.clone();
+        }
+    }
+    endpoints_file.map(|(path, _)| path)
+}
+
+/// Sets each pool's shadow configuration. `endpoints_file` is the one of the acting configurations.
+pub(super) fn apply_shadows(
+    pools: &mut [PoolDraft],
+    shadows: Vec<Config>,
+    endpoints_file: Option<&Path>,
+    documents: &mut Documents,
+) {
+    let mut seen: HashMap<String, Origin> = HashMap::new();
+    for Config { origin, pool, lowered, .. } in shadows {
+        // The shadow annotation is in the metadata, which requires a name.
+        let Some(name) = pool else { continue };
+        let mut refuse = |text| documents.problems.push(origin.problem("metadata.name", text));
+        if let Some(first) = seen.get(&name) {
+            refuse(format!("is a second shadow of pool {name:?}; the first is {}", first.place()));
+            continue;
+        }
+        let Some(index) = pools.iter().position(|own| own.plan.name == name) else {
+            refuse(unknown_pool(pools, &name));
+            continue;
+        };
+        let own = &mut pools[index];
+        let other_file = lowered.endpoints_file.as_deref().is_some_and(|file| endpoints_file != Some(file));
+        if other_file || !own.is_scraped_by(&lowered.scraping) {
+            let text =
+                "is not used in a shadow configuration; endpoints are discovered and scraped without it";
+            documents.warnings.push(origin.problem("dataLayer", text));
+        }
+        own.policy().shadow_config = Some(lowered.picker);
+        seen.insert(name, origin);
+    }
 }

@@ -6,10 +6,9 @@ use bytes::Bytes;
 use hyper::{StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::api::pools::refused::RefusedObjects;
-use crate::api::pools::status::PoolStatus;
-use crate::commands::client_credentials::ClientCredentials;
-use crate::commands::exchange;
+use super::client_credentials::ClientCredentials;
+use super::exchange;
+use crate::api::pools::status::{PoolStatus, RefusedObjects};
 
 /// An agent's response to `/v1/pools`.
 #[derive(Clone, Debug, serde::Deserialize)]

@@ -1,16 +1,20 @@
 //! `metrics-agent explain`: decides a recorded request by the filter's rules and a snapshot.
 
-mod forecast;
 mod replay;
-mod result;
 mod table;
 
+use core::fmt;
+use std::net::SocketAddr;
+
+use endpoint_picker::decision::Outcome;
+use endpoint_picker::decision::explanation::Explanation;
+use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::headers::Headers;
+use endpoint_picker::pool::Pool;
+use endpoint_picker::request::subset::Subset;
 use endpoint_picker_wire::v1;
 
 use self::replay::Replay;
-use self::result::DecisionReport;
-pub use self::result::{ExplainError, ExplainResult, RecordedRequest};
 use crate::api::queues::status::QueueStatus;
 
 /// Decides a request by a snapshot that has a topology. `queue` is what waits in the proxies, if that is known.
@@ -27,7 +31,7 @@ pub fn explain(
         replay.record(request, headers, body, *endpoint)?;
     }
     let decision = replay.explain(request, headers);
-    let wait = |report: &DecisionReport| forecast::forecast(queue?, report.priority);
+    let wait = |report: &DecisionReport| replay::forecast(queue?, report.priority);
     Ok(ExplainResult {
         wait: decision.as_ref().ok().and_then(wait),
         path: request.path.clone(),
@@ -37,3 +41,96 @@ pub fn explain(
         decision,
     })
 }
+
+/// Number of decisions with different seeds, from which the chances of the endpoints are computed.
+const DRAWS: u64 = 1000;
+
+/// A request as a client sent it.
+#[derive(Clone, Debug)]
+pub struct RecordedRequest {
+    /// The path, with the query if there is one.
+    pub path: String,
+    /// The headers, with names in lower case.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// The subset hint of an earlier filter.
+    pub subset: Subset,
+    /// The whole body.
+    pub body: Vec<u8>,
+    /// Earlier bodies, each with the endpoint that it was sent to.
+    pub before: Vec<(Vec<u8>, SocketAddr)>,
+    /// The seed of the random numbers.
+    pub seed: u64,
+}
+
+/// The decision about a request, and its reasons.
+#[derive(Clone, Debug)]
+pub struct ExplainResult {
+    pool: Pool,
+    path: String,
+    seed: u64,
+    /// The metrics of the endpoints' KV usage.
+    kv_usage_metrics: Vec<v1::MetricUse>,
+    /// What it would meet in the queues of the proxies; `None`: it would go on at once, or that is not known.
+    wait: Option<String>,
+    /// The decision, or the rejection before there was anything to choose.
+    decision: Result<DecisionReport, Rejection>,
+}
+
+/// The decision about a valid request.
+#[derive(Clone, Debug)]
+struct DecisionReport {
+    /// The model in the body.
+    requested_model: Option<String>,
+    /// The model that the server gets.
+    model: String,
+    priority: i32,
+    prompt_tokens: u64,
+    acting: Choice,
+    /// The decision of the shadow configuration, or why that configuration is ignored.
+    shadow: Option<Result<ShadowReport, String>>,
+}
+
+/// The decision of one configuration.
+#[derive(Clone, Debug)]
+struct Choice {
+    explanation: Explanation,
+    /// Headers for the destination.
+    headers: Vec<(&'static str, String)>,
+    /// How many of [`DRAWS`] decisions pick each endpoint, in the pool's order.
+    draws: Vec<u64>,
+}
+
+impl Choice {
+    fn is_routed(&self) -> bool {
+        matches!(self.explanation.outcome, Outcome::Route(_))
+    }
+}
+
+/// The decision of the shadow configuration.
+#[derive(Clone, Debug)]
+struct ShadowReport {
+    choice: Choice,
+    /// Whether it equals the acting decision.
+    agrees: bool,
+    /// How many of [`DRAWS`] decisions are equal.
+    agreed: u64,
+}
+
+impl ExplainResult {
+    /// Whether the request goes to an endpoint.
+    pub fn is_routed(&self) -> bool {
+        self.decision.as_ref().is_ok_and(|decision| decision.acting.is_routed())
+    }
+}
+
+/// Why a request cannot be decided.
+#[derive(Debug)]
+pub struct ExplainError(String);
+
+impl fmt::Display for ExplainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for ExplainError {}

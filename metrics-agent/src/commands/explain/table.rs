@@ -8,7 +8,7 @@ use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::pool::Pool;
 use endpoint_picker_wire::v1;
 
-use super::result::{Choice, DRAWS, DecisionReport, ExplainResult, ShadowReport};
+use super::{Choice, DRAWS, DecisionReport, ExplainResult, ShadowReport};
 use crate::commands::columns::{self, NOTHING, counted, printable};
 
 const LIMITS: &str = "Nothing but the snapshot is known here. A filter also has its prompts, sessions, requests in flight and recent \

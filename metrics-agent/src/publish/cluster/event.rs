@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 use xxhash_rust::xxh64::xxh64;
 
-use super::writing::{AGENT, LoggedError, PAUSE, RETRY, changed};
+use super::{AGENT, LoggedError, PAUSE, RETRY, changed};
 use crate::catalogue::{Refusal, Refusals};
 use crate::sources::kubernetes::{ApiError, Client, ObjectId};
-use crate::sources::problem::Source;
+use crate::sources::manifests::Source;
 
 /// Longest `note`, in bytes, as the API allows.
 const MAX_NOTE_BYTES: usize = 1024;

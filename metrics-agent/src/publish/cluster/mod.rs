@@ -3,17 +3,22 @@
 //! Every replica of the agent reports, without a leader: the second of two equal writes has no effect.
 
 pub mod event;
-pub mod pools;
 pub mod status;
-mod writing;
 
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use status::{Parent, StatusPatch};
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::runtime::tasks::Tasks;
-use crate::sources::kubernetes::Client;
-use pools::PoolInputs;
-use status::Parent;
-use writing::AGENT;
+use crate::catalogue::watch::PlanResult;
+use crate::catalogue::{Plan, Refusal, Refusals};
+use crate::runtime::Tasks;
+use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectsResult};
+use crate::sources::manifests::Source;
 
 /// What is reported to objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,8 +41,147 @@ impl ObjectReports {
             handles.push(tasks.spawn("Events on refused objects", report));
         }
         if let Some(parent) = self.status {
-            handles.push(tasks.spawn("status of pools", pools::report(client.clone(), parent, inputs)));
+            handles.push(tasks.spawn("status of pools", report(client.clone(), parent, inputs)));
         }
         handles
+    }
+}
+
+/// Time between two writes, so that any number of refused objects is at most five writes a second.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Time until writes that failed are tried again.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// The name of the agent in what it writes.
+const AGENT: &str = "endpoint-picker-agent";
+
+/// Logs an error of writing, unless the last one was equal.
+#[derive(Debug, Default)]
+struct LoggedError(Option<ApiError>);
+
+impl LoggedError {
+    fn log(&mut self, what: &str, error: ApiError) {
+        if self.0.as_ref() != Some(&error) {
+            tracing::warn!(%error, "{what}");
+            self.0 = Some(error);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// Waits for a new value; forever if there is none to come.
+async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
+        core::future::pending::<()>().await;
+    }
+}
+
+/// What the status of pools depends on.
+#[derive(Debug)]
+pub struct PoolInputs {
+    /// The cluster's objects, with the status that pools have.
+    pub objects: watch::Receiver<ObjectsResult>,
+    /// The newest plan.
+    pub plans: watch::Receiver<PlanResult>,
+    /// The refused objects.
+    pub refusals: watch::Receiver<Refusals>,
+}
+
+impl PoolInputs {
+    /// The patches that are due.
+    fn patches(&mut self, parent: &Parent, now: Timestamp) -> Vec<StatusPatch> {
+        let Ok(objects) = self.objects.borrow_and_update().clone() else { return Vec::new() };
+        let Ok(plan) = self.plans.borrow_and_update().clone() else { return Vec::new() };
+        let refusals = self.refusals.borrow_and_update().clone();
+        patches(&objects.0, &plan, &refusals, parent, now)
+    }
+
+    async fn changed(&mut self) {
+        tokio::select! {
+            () = changed(&mut self.objects) => {}
+            () = changed(&mut self.plans) => {}
+            () = changed(&mut self.refusals) => {}
+        }
+    }
+}
+
+fn patches(
+    objects: &[Arc<ClusterObject>],
+    plan: &Plan,
+    refusals: &[Refusal],
+    parent: &Parent,
+    now: Timestamp,
+) -> Vec<StatusPatch> {
+    let refused: HashMap<_, _> = refusals
+        .iter()
+        .filter_map(|refusal| match &refusal.source {
+            Source::Object(id) => Some((&**id, refusal)),
+            Source::File(_) | Source::ConfigMapKey(..) => None,
+        })
+        .collect();
+    let pools = objects.iter().filter(|it| it.id.kind == "InferencePool");
+    let is_deleted = |pool: &ClusterObject| pool.json.pointer("/metadata/deletionTimestamp").is_some();
+    let patch = |pool: &Arc<ClusterObject>| {
+        let name = format!("{}/{}", pool.id.namespace, pool.id.name);
+        let refusal = refused.get(&pool.id).copied();
+        // Other pools may be those of another agent.
+        let is_own = refusal.is_some() || plan.pools.iter().any(|served| served.name == name);
+        is_own.then(|| StatusPatch::of(pool, parent, refusal, now))?
+    };
+    pools.filter(|pool| !is_deleted(pool)).filter_map(patch).collect()
+}
+
+/// Keeps the status of pools up to date, forever.
+pub async fn report(client: Client, parent: Parent, mut inputs: PoolInputs) {
+    let mut logged = LoggedError::default();
+    loop {
+        let mut failed = false;
+        for patch in inputs.patches(&parent, Timestamp::now()) {
+            if let Err(error) = patch.apply(&client).await {
+                logged.log("the status of a pool was not written (--kubernetes-status)", error);
+                failed = true;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        if failed {
+            let _ = tokio::time::timeout(RETRY, inputs.changed()).await;
+        } else {
+            logged.clear();
+            inputs.changed().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::kubernetes::ObjectId;
+
+    #[test]
+    fn only_pools_that_are_served_or_refused_are_written() {
+        let id = ObjectId {
+            api_version: "inference.networking.k8s.io/v1".to_owned(),
+            kind: "InferencePool".to_owned(),
+            namespace: "team-a".to_owned(),
+            name: "llama".to_owned(),
+        };
+        let refusal = Refusal {
+            source: Source::Object(Arc::new(id.clone())),
+            uid: None,
+            generation: None,
+            reasons: vec!["x".to_owned()],
+            earlier_in_force: false,
+        };
+        let (uid, resource_version, json) = (String::new(), String::new(), serde_json::Value::Null);
+        let objects = [Arc::new(ClusterObject { id, uid, generation: None, resource_version, json })];
+        let plan = Plan { pools: Vec::new(), endpoints_file: None, documents: 0, warnings: Vec::new() };
+        let parent = Parent { namespace: None, name: "gateway".to_owned() };
+        let count =
+            |refusals: &[Refusal]| patches(&objects, &plan, refusals, &parent, Timestamp::UNIX_EPOCH).len();
+        assert_eq!((count(&[]), count(&[refusal])), (0, 1));
     }
 }

@@ -6,7 +6,7 @@ use hyper::Method;
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
-use super::writing::AGENT;
+use super::AGENT;
 use crate::catalogue::Refusal;
 use crate::sources::kubernetes::{ApiError, Client, ClusterObject};
 
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
     use crate::sources::kubernetes::ObjectId;
-    use crate::sources::problem::Source;
+    use crate::sources::manifests::Source;
 
     const V1: &str = "inference.networking.k8s.io/v1";
 

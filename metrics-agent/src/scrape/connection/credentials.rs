@@ -4,17 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hyper::header::HeaderValue;
-use rustls::ClientConfig;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-use crate::credentials::files::File;
-use crate::credentials::{CredentialError, Tokens, Watched, pem};
+use crate::credentials::{self, CredentialError, File, Tokens, Watched};
 use crate::files::FileLimits;
-use crate::runtime::tasks::Tasks;
-use crate::runtime::telemetry::ResultCounter;
+use crate::runtime::{ResultCounter, Tasks};
 
 /// The files with credentials for model servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,23 +92,25 @@ pub(crate) fn tls_files(
 
 /// `files` are the authorities, unless every server is trusted, then the agent's certificate and its key, if it has one.
 pub(crate) fn config(trusts_all: bool, files: &[File]) -> Result<ClientConfig, CredentialError> {
-    let builder = ClientConfig::builder_with_provider(pem::provider())
+    let builder = ClientConfig::builder_with_provider(credentials::provider())
         .with_safe_default_protocol_versions()
         .expect("the provider supports the default versions");
     let (builder, own) = match files {
         [authorities, own @ ..] if !trusts_all => {
-            (builder.with_root_certificates(pem::roots(authorities)?), own)
+            (builder.with_root_certificates(credentials::roots(authorities)?), own)
         }
         own => {
-            let verifier = TrustAll(pem::provider());
+            let verifier = TrustAll(credentials::provider());
             (builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)), own)
         }
     };
     let [certificate, key] = own else { return Ok(builder.with_no_client_auth()) };
-    builder.with_client_auth_cert(pem::certificates(certificate)?, pem::key(key)?).map_err(|error| {
-        let problem = format!("and {} do not match: {error}", key.0.display());
-        CredentialError::new(&certificate.0, problem)
-    })
+    builder.with_client_auth_cert(credentials::certificates(certificate)?, credentials::key(key)?).map_err(
+        |error| {
+            let problem = format!("and {} do not match: {error}", key.0.display());
+            CredentialError::new(&certificate.0, problem)
+        },
+    )
 }
 
 /// Accepts every certificate, as long as the server has its key.

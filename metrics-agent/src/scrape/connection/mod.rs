@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 
 use bytes::Bytes;
+use credentials::Credentials;
+use head_limit::{HeadLimit, LimitedStream};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -21,8 +23,6 @@ use tokio_util::either::Either;
 
 use crate::catalogue::scraping::Scheme;
 use crate::scrape::error::ScrapeError;
-use credentials::Credentials;
-use head_limit::{HeadLimit, LimitedStream};
 
 /// Most bytes that one connection buffers, including the response head. Small, so that reading a buffer does not delay other tasks.
 const MAX_BUFFER: usize = 32 * 1024;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::collect::{CacheShape, Collected, EngineLabel, Invalid, LoraLists, Number, Sum};
-use super::extraction::{Extraction, Fault, Field};
-use super::field_series::FieldSeries;
 use super::sample::{Sample, quoted_name, sample, sample_in_braces, type_line};
+use super::{Extraction, Fault, Field};
 use crate::catalogue::dialect::{Dialect, MetricSpec, MultiEngine};
 use crate::catalogue::scraping::TextLimits;
 
@@ -233,5 +232,52 @@ impl FaultList<'_> {
         };
         self.faults.push((field, fault));
         None
+    }
+}
+
+/// The series of one field so far.
+#[derive(Debug)]
+pub(super) enum FieldSeries {
+    Waiting(Number),
+    Running(Number),
+    KvUsage(Number),
+    Lora(LoraLists),
+    Cache(CacheShape),
+    BlockSize(Number),
+    NumBlocks(Number),
+    Attribute(String, Number),
+    StartTime(Number),
+    Counter(Sum),
+}
+
+impl FieldSeries {
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Waiting(n)
+            | Self::Running(n)
+            | Self::KvUsage(n)
+            | Self::BlockSize(n)
+            | Self::NumBlocks(n)
+            | Self::StartTime(n)
+            | Self::Attribute(_, n) => n.clear(),
+            Self::Counter(sum) => *sum = Sum::default(),
+            Self::Lora(lists) => lists.clear(),
+            Self::Cache(cache) => cache.clear(),
+        }
+    }
+
+    pub(super) fn add(&mut self, sample: &Sample<'_>) {
+        match self {
+            Self::Waiting(n)
+            | Self::Running(n)
+            | Self::KvUsage(n)
+            | Self::BlockSize(n)
+            | Self::NumBlocks(n)
+            | Self::StartTime(n)
+            | Self::Attribute(_, n) => n.add(sample),
+            Self::Counter(sum) => sum.add(sample),
+            Self::Lora(lists) => lists.add(sample),
+            Self::Cache(cache) => cache.add(sample),
+        }
     }
 }

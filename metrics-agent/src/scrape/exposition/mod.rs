@@ -4,12 +4,264 @@
 //! parsed, and no line allocates. A malformed line costs the field it belongs to, never the whole text.
 
 mod collect;
-mod extraction;
 mod extractor;
-mod field_series;
-mod lines;
-mod reader;
 mod sample;
 
-pub use extraction::{Extraction, Fault, Field, Process};
-pub use reader::Reader;
+use std::sync::Arc;
+
+use endpoint_picker::pool::reading::Reading;
+use extractor::MetricExtractor;
+
+use crate::catalogue::dialect::{Dialect, MultiEngine};
+use crate::catalogue::scraping::TextLimits;
+
+/// Reads the texts of one endpoint, one after the other.
+///
+/// The rules are the EPP's: whole metric names match, a series must carry all labels of its spec, the largest
+/// timestamp wins and the first of equals, a metric that is neither gauge nor counter reads 0, integers are cut off.
+/// Unlike the EPP, [`MultiEngine::Sum`] adds up the engines of a data-parallel server, and a field that the text lacks, or has
+/// as a negative number, NaN or infinity, becomes `None` instead of keeping an old value under a new age; only an infinite KV
+/// usage counts as a full cache.
+#[derive(Debug)]
+pub struct Reader {
+    lines: Lines,
+    extractor: MetricExtractor,
+    series: usize,
+}
+
+impl Reader {
+    /// A reader of texts in this dialect.
+    pub fn new(dialect: &Dialect, engines: MultiEngine) -> Self {
+        Self::with_limits(dialect, engines, TextLimits::default())
+    }
+
+    /// A reader with other limits than the defaults.
+    pub fn with_limits(dialect: &Dialect, engines: MultiEngine, limits: TextLimits) -> Self {
+        let extractor = MetricExtractor::new(dialect, engines, limits);
+        Self { lines: Lines::new(limits.line_bytes), extractor, series: 0 }
+    }
+
+    /// Starts a new text, and forgets the values of the last one.
+    pub fn start(&mut self) {
+        self.lines.clear();
+        self.extractor.clear();
+        self.series = 0;
+    }
+
+    /// Reads the next part of the text.
+    pub fn feed(&mut self, chunk: &[u8]) {
+        let Self { lines, extractor, series } = self;
+        lines.feed(chunk, |line| {
+            *series += usize::from(!matches!(line.first(), None | Some(b'#')));
+            extractor.read_line(line);
+        });
+    }
+
+    /// Series of the text so far, including those of other metrics than the dialect's.
+    pub fn series(&self) -> usize {
+        self.series
+    }
+
+    /// Ends the text, and returns its values.
+    pub fn finish(&mut self) -> Extraction {
+        self.lines.finish(|line| self.extractor.read_line(line));
+        self.extractor.extract()
+    }
+
+    /// Reads a whole text.
+    pub fn read(&mut self, text: &[u8]) -> Extraction {
+        self.start();
+        self.feed(text);
+        self.finish()
+    }
+}
+
+/// The values of one text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Extraction {
+    /// The values; `ready` and `updated` are left at their defaults.
+    pub reading: Reading,
+    /// The values that show whether the server has restarted.
+    pub process: Process,
+    /// The metric that `reading.kv_usage` is from.
+    pub kv_usage_metric: Option<Arc<str>>,
+    /// The fields of the dialect that the text gave no value for, and why.
+    pub faults: Vec<(Field, Fault)>,
+}
+
+/// The values of a text about the server's process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Process {
+    /// When it started, in seconds since the Unix epoch.
+    pub start_time: Option<f64>,
+    /// The sum of a counter's series.
+    pub counter: Option<f64>,
+}
+
+impl Extraction {
+    /// Whether the text has no value of the dialect.
+    pub fn is_empty(&self) -> bool {
+        self.reading == Reading::default()
+    }
+}
+
+/// A value of a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the fields of `Reading`")]
+pub enum Field {
+    Waiting,
+    Running,
+    KvUsage,
+    Lora,
+    BlockSize,
+    NumBlocks,
+    Attribute,
+}
+
+/// Why a field has no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// No series of the text matches the spec.
+    Missing,
+    /// The line is malformed, or the value is negative, NaN, infinite, not an integer or too large.
+    Invalid,
+}
+
+impl Field {
+    /// The value of a metric's label.
+    pub(in crate::scrape) fn label(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::KvUsage => "kv_usage",
+            Self::Lora => "lora",
+            Self::BlockSize => "block_size",
+            Self::NumBlocks => "num_blocks",
+            Self::Attribute => "attribute",
+        }
+    }
+}
+
+impl Fault {
+    /// The value of a metric's label.
+    pub(in crate::scrape) fn label(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// Holds the part of a line that the next chunk continues.
+#[derive(Debug)]
+struct Lines {
+    /// A longer line is skipped, as if the server had not written it.
+    max_bytes: usize,
+    partial: Vec<u8>,
+    /// The line being received is already longer than allowed.
+    too_long: bool,
+}
+
+impl Lines {
+    fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, partial: Vec::new(), too_long: false }
+    }
+
+    /// Forgets a partial line.
+    fn clear(&mut self) {
+        self.partial.clear();
+        self.too_long = false;
+    }
+
+    /// Calls `each` for every line that `chunk` ends, without its line feed.
+    fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) {
+        let mut rest = chunk;
+        if !self.partial.is_empty() || self.too_long {
+            let Some(end) = memchr::memchr(b'\n', rest) else { return self.append(rest) };
+            self.append(&rest[..end]);
+            self.end_partial(&mut each);
+            rest = &rest[end + 1..];
+        }
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', rest) {
+            if end - start <= self.max_bytes {
+                each(&rest[start..end]);
+            }
+            start = end + 1;
+        }
+        self.append(&rest[start..]);
+    }
+
+    /// Calls `each` for a last line without a line feed.
+    fn finish(&mut self, mut each: impl FnMut(&[u8])) {
+        self.end_partial(&mut each);
+    }
+
+    fn append(&mut self, part: &[u8]) {
+        if self.too_long || self.partial.len() + part.len() > self.max_bytes {
+            self.too_long = true;
+            self.partial.clear();
+        } else {
+            self.partial.extend_from_slice(part);
+        }
+    }
+
+    fn end_partial(&mut self, each: &mut impl FnMut(&[u8])) {
+        if !self.too_long && !self.partial.is_empty() {
+            each(&self.partial);
+        }
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 1000;
+
+    fn lines(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut seen = Vec::new();
+        let mut lines = Lines::new(MAX);
+        for chunk in chunks {
+            lines.feed(chunk, |line| seen.push(line.to_vec()));
+        }
+        lines.finish(|line| seen.push(line.to_vec()));
+        seen
+    }
+
+    #[test]
+    fn lines_do_not_depend_on_where_chunks_end() {
+        let text = b"one\n\ntwo three\nfour";
+        let whole = lines(&[text]);
+        assert_eq!(whole, [&b"one"[..], b"", b"two three", b"four"]);
+        for first in 0..=text.len() {
+            for second in first..=text.len() {
+                let cut: Vec<_> = lines(&[&text[..first], &text[first..second], &text[second..]]);
+                let blank =
+                    |lines: &[Vec<u8>]| lines.iter().filter(|l| !l.is_empty()).cloned().collect::<Vec<_>>();
+                assert_eq!(blank(&cut), blank(&whole), "cut at {first} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_skipped_and_its_memory_is_bounded() {
+        let mut seen = Vec::new();
+        let mut lines = Lines::new(MAX);
+        let block = vec![b'x'; 300];
+        for _ in 0..100 {
+            lines.feed(&block, |line| seen.push(line.to_vec()));
+            assert!(lines.partial.len() <= MAX);
+        }
+        lines.feed(b"\nnext\n", |line| seen.push(line.to_vec()));
+        assert_eq!(seen, [b"next"]);
+    }
+
+    #[test]
+    fn a_line_too_long_within_one_chunk_is_skipped() {
+        let mut text = vec![b'x'; MAX + 1];
+        text.extend_from_slice(b"\nnext\n");
+        assert_eq!(lines(&[&text]), [b"next"]);
+    }
+}

@@ -9,10 +9,9 @@ use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{FromRedisValue, RedisResult};
 use tokio::time::{sleep, timeout};
 
-use super::group::Group;
-use super::metrics::LeaseMetrics;
-use super::round::{self, Claim, Round};
-use crate::runtime::clock::Clock;
+use super::group::{Claim, Group, Round};
+use super::{LeaseMetrics, group};
+use crate::runtime::Clock;
 use crate::store::{Connection, StoreAddress, StoreClock, backoff, remove_if_ahead, store_time};
 
 /// The field of an entry with the readings.
@@ -145,7 +144,7 @@ impl Link {
                 self.metrics.held.set(i64::try_from(own).unwrap_or(i64::MAX));
             }
             if is_shown {
-                let bytes = round::entry(self.agent, readings);
+                let bytes = group::entry(self.agent, readings);
                 let mut pipeline = redis::pipe();
                 pipeline.cmd("XADD").arg(&stream).arg("MAXLEN").arg("~").arg(MAX_ENTRIES).arg("*");
                 pipeline.arg(FIELD).arg(bytes).ignore();

@@ -1,27 +1,29 @@
 //! The scrape task of one endpoint.
 
-mod job;
-
+use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use endpoint_picker::pool::reading::Reading;
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
+use xxhash_rust::xxh64::Xxh64;
 
-use crate::catalogue::scraping::{Scheme, ScrapeSettings};
+use super::ScrapeMetrics;
+use super::connection::credentials::Credentials;
+use super::connection::{Connection, GetError};
+use super::error::{Reason, ScrapeError};
+use super::exposition::{Extraction, Reader};
+use super::leases::SharedScrape;
+use super::restart::RestartWatch;
+use super::slot::Slot;
+use crate::catalogue::dialect::Dialect;
+use crate::catalogue::plan::members::Member;
+use crate::catalogue::scraping::{Scheme, ScrapePlan, ScrapeSettings};
 use crate::credentials::Watched;
-use crate::runtime::clock::{self, Clock};
-use crate::scrape::connection::credentials::Credentials;
-use crate::scrape::connection::{Connection, GetError};
-use crate::scrape::error::{Reason, ScrapeError};
-use crate::scrape::exposition::{Extraction, Reader};
-use crate::scrape::leases::SharedScrape;
-use crate::scrape::metrics::ScrapeMetrics;
-use crate::scrape::restart::RestartWatch;
-use crate::scrape::slot::Slot;
-pub(super) use job::Job;
+use crate::runtime::{self, Clock};
 
 /// Refused connections in a row after which the endpoint is not ready.
 const REFUSALS_TO_UNREADY: u32 = 3;
@@ -159,7 +161,7 @@ impl Task {
         for (field, fault) in extraction.faults {
             self.metrics.count_extract_error(field, fault);
         }
-        let cached_since = self.restarts.scraped(extraction.process, clock::since_epoch());
+        let cached_since = self.restarts.scraped(extraction.process, runtime::since_epoch());
         self.slot.set_values(Reading { cached_since, ..extraction.reading }, now);
         self.slot.set_kv_usage_metric(extraction.kv_usage_metric);
         if self.failure.take().is_some() {
@@ -255,5 +257,37 @@ impl Client {
             Err(_) => {}
         }
         opened
+    }
+}
+
+/// Everything that a task depends on. The task keeps running as long as its job stays the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::scrape) struct Job {
+    pub(in crate::scrape) endpoint: String,
+    /// Where the metrics are.
+    pub(in crate::scrape) address: SocketAddr,
+    pub(in crate::scrape) settings: Arc<ScrapeSettings>,
+    pub(in crate::scrape) dialect: Arc<Dialect>,
+    /// The uid of the endpoint's pod. Discovery knows whether a pod is ready, and a new pod is a new server.
+    pub(in crate::scrape) pod: Option<Arc<str>>,
+}
+
+impl Job {
+    pub(in crate::scrape) fn new(plan: &ScrapePlan, Member { endpoint, pod }: &Member) -> Self {
+        let own = endpoint.address();
+        Self {
+            endpoint: endpoint.name().to_owned(),
+            address: SocketAddr::new(own.ip(), plan.port.map_or(own.port(), NonZeroU16::get)),
+            settings: Arc::clone(&plan.settings),
+            dialect: Arc::clone(plan.dialects.of_endpoint(endpoint)),
+            pod: pod.clone(),
+        }
+    }
+
+    /// A hash of the job, the same in every agent.
+    pub(in crate::scrape) fn fingerprint(&self) -> u64 {
+        let mut hasher = Xxh64::new(0);
+        self.hash(&mut hasher);
+        hasher.finish()
     }
 }

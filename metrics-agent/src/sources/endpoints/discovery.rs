@@ -7,11 +7,10 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::fields::LabelLimits;
-use super::file_watcher::{FileWatcher, WatchedFile};
-use super::set::{Declared, DeclaredSet, EndpointSet, NoEndpoints, combine};
+use super::file::{FileWatcher, WatchedFile};
+use super::{Declared, DeclaredSet, EndpointSet, NoEndpoints, combine};
 use crate::files::FileLimits;
-use crate::runtime::tasks::Tasks;
-use crate::runtime::telemetry::ResultCounter;
+use crate::runtime::{ResultCounter, Tasks};
 use crate::sources::names::{Follower, Resolver, Unresolved};
 
 /// Where endpoints come from. Both are used together.

@@ -12,9 +12,9 @@ pub use objects::{ClusterObject, ClusterObjects, ObjectId, ObjectWatches, Object
 pub use pods::{PendingPods, Pod, PodSelector, PodWatches, ReadyPods};
 pub use watch::WatchMetrics;
 
+use super::endpoints::LabelLimits;
 use crate::files::FileLimits;
-use crate::runtime::tasks::Tasks;
-use crate::sources::endpoints::LabelLimits;
+use crate::runtime::Tasks;
 
 /// What is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]

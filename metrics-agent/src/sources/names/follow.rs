@@ -6,11 +6,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::host::HostName;
+use super::HostName;
 use super::resolver::Resolver;
 use super::servers::{LeftOut, Unresolved, endpoints};
 use super::table::{Answer, NameState, NameTable};
-use crate::runtime::telemetry::ResultCounter;
+use crate::runtime::ResultCounter;
 use crate::sources::endpoints::{Declared, DeclaredSet, EndpointSet, NoEndpoints};
 
 /// Maximum number of lookups at the same time.

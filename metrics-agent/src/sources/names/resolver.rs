@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::lookup_ip::LookupIp;
@@ -16,10 +15,10 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::{Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::parse_resolv_conf;
-use hickory_resolver::{Hosts, Resolver as Client};
+use hickory_resolver::{Hosts, Resolver as Client, TokioResolver};
 use tokio::time::timeout;
 
-use super::host::HostName;
+use super::HostName;
 use super::table::Answer;
 use crate::files::{FileLimits, ReadError};
 

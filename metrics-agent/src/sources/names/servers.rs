@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 
 use endpoint_picker::pool::Endpoint;
 
-use super::host::HostName;
+use super::HostName;
 use crate::sources::endpoints::PORT_OF_POOL;
 
 /// Model servers at one port of a host name: an endpoint for each of its addresses.

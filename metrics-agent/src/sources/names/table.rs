@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use tokio::time::Instant;
 
-use super::host::HostName;
+use super::HostName;
 
 /// Minimum and maximum time until a name is looked up again, whatever its TTL. Docker's name server gives containers a TTL of 600 s, and
 /// another address when they are replaced.

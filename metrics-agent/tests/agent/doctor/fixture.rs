@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use metrics_agent::api::pools::refused::RefusedObjects;
-use metrics_agent::api::pools::status::PoolStatus;
+use metrics_agent::api::pools::status::{PoolStatus, RefusedObjects};
 use metrics_agent::commands::agent_client::PoolList;
 use metrics_agent::commands::doctor::{
     AgentFacts, ClusterHosts, ConfigDump, Facts, Finding, Report, Severity, Statistics, diagnose,

@@ -4,8 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use metrics_agent::catalogue::watch::PlanWatch;
-use metrics_agent::runtime::tasks::Tasks;
-use metrics_agent::runtime::telemetry::ResultCounter;
+use metrics_agent::runtime::{ResultCounter, Tasks};
 use metrics_agent::sources::kubernetes::{ClusterObject, ObjectsResult};
 use prometheus_client::registry::Registry;
 use serde_json::json;

@@ -14,7 +14,7 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
         name: name.to_owned(),
         address: String::new(),
         labels: BTreeMap::new(),
-        state: if age_ms.is_some() { State::Ready } else { State::NoReading },
+        state: if age_ms.is_some() { EndpointState::Ready } else { EndpointState::NoReading },
         age_ms,
         waiting: Some(waiting),
         running: Some(1),
@@ -88,7 +88,7 @@ fn averages_are_over_the_fresh_endpoints_and_rounded_as_in_the_epp() {
 
 #[test]
 fn an_endpoint_that_is_not_ready_is_left_out_of_averages_at_once() {
-    let gone = EndpointStatus { state: State::NotReady, ..endpoint("gone", 100, 1.0, Some(0)) };
+    let gone = EndpointStatus { state: EndpointState::NotReady, ..endpoint("gone", 100, 1.0, Some(0)) };
     let text = text(vec![endpoint("a", 1, 0.1, Some(0)), gone]);
     assert_has(&text, r#"llm_d_epp_ready_endpoints{name="p"} 1.0"#);
     assert_has(&text, r#"llm_d_epp_average_queue_size{name="p"} 1.0"#);

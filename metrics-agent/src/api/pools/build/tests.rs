@@ -5,7 +5,7 @@ use endpoint_picker_wire::Message;
 
 use super::*;
 use crate::publish::snapshot::{Topology, Versions};
-use crate::runtime::clock::Clock;
+use crate::runtime::Clock;
 use crate::scrape::slot::Slot;
 
 const NOW: Duration = Duration::from_secs(100);
@@ -26,7 +26,7 @@ fn reading(waiting: u64, kv_usage: f64, age_ms: u64) -> Reading {
     }
 }
 
-fn states(policy: Option<v1::Policy>, readings: Vec<Reading>) -> Vec<State> {
+fn states(policy: Option<v1::Policy>, readings: Vec<Reading>) -> Vec<EndpointState> {
     let pool = pool(u8::try_from(readings.len()).unwrap());
     let topology = Arc::new(Topology { pool, policy });
     let published =
@@ -45,8 +45,14 @@ fn the_worst_state_that_applies_is_reported() {
         Reading { ready: true, ..Reading::default() },
         Reading { ready: false, ..reading(9, 0.9, 0) },
     ];
-    let expected =
-        [State::Ready, State::Saturated, State::Saturated, State::Stale, State::NoReading, State::NotReady];
+    let expected = [
+        EndpointState::Ready,
+        EndpointState::Saturated,
+        EndpointState::Saturated,
+        EndpointState::Stale,
+        EndpointState::NoReading,
+        EndpointState::NotReady,
+    ];
     assert_eq!(states(None, readings), expected);
 }
 
@@ -77,8 +83,8 @@ fn thresholds_come_from_the_pools_detector() {
         Some(v1::Policy { picker_config: Some(config), ..v1::Policy::default() })
     };
     let readings = || vec![reading(49, 0.0, 0), reading(50, 0.0, 0)];
-    assert_eq!(states(policy("mine"), readings()), [State::Ready, State::Saturated]);
-    assert_eq!(states(policy("counting"), readings()), [State::Saturated; 2]);
+    assert_eq!(states(policy("mine"), readings()), [EndpointState::Ready, EndpointState::Saturated]);
+    assert_eq!(states(policy("counting"), readings()), [EndpointState::Saturated; 2]);
 }
 
 #[test]
@@ -96,11 +102,11 @@ fn a_recorded_snapshot_gives_the_same_status() {
     assert_eq!((status.pool.as_str(), status.endpoints.len()), ("p", 2));
     let first = &status.endpoints[0];
     assert_eq!((first.name.as_str(), first.address.as_str()), ("default/0", "10.0.0.0:8000"));
-    assert_eq!((first.state, first.age_ms, first.waiting), (State::Ready, Some(70), Some(3)));
+    assert_eq!((first.state, first.age_ms, first.waiting), (EndpointState::Ready, Some(70), Some(3)));
     assert_eq!((first.kv_usage, first.running, first.sent), (Some(0.5), None, None));
     assert_eq!(first.labels["zone"], "a");
     assert_eq!(first.lora.as_ref().unwrap().running, ["sql"]);
-    assert_eq!(status.endpoints[1].state, State::NotReady);
+    assert_eq!(status.endpoints[1].state, EndpointState::NotReady);
 }
 
 #[test]
@@ -201,12 +207,12 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
             reports.add(&pool, report(proxy, second)).unwrap();
         }
         let reports = reports.of("p");
-        let recent = traffic::of_pool(reports.proxies.values().map(|report| &report.recent)).unwrap();
+        let recent = traffic_to_pool(reports.proxies.values().map(|report| &report.recent)).unwrap();
         let key = pool.endpoints()[0].key();
-        (recent, traffic::of_endpoint(0, reports.proxies.values().map(|report| &report.endpoints[&key])))
+        (recent, traffic_to_endpoint(0, reports.proxies.values().map(|report| &report.endpoints[&key])))
     };
     let (first, endpoint) = send(0);
-    assert_eq!(first, crate::api::pools::status::PoolTraffic::default(), "the counts before are not recent");
+    assert_eq!(first, PoolTraffic::default(), "the counts before are not recent");
     assert_eq!((endpoint.errors_per_second, endpoint.first_byte_ms), (None, None));
     for second in 1..=100 {
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -13,13 +13,13 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
+use read::Reader;
+pub use report::Report;
 
 use crate::catalogue::Options;
 use crate::catalogue::cluster::{ClusterCatalogue, Settings};
-use crate::runtime::tasks::Tasks;
+use crate::runtime::Tasks;
 use crate::sources::kubernetes::{self, Cluster, ClusterObjects, Namespaces, WatchMetrics};
-use read::Reader;
-pub use report::Report;
 
 /// Longest time for the first lists of all objects.
 const LIST_LIMIT: Duration = Duration::from_secs(30);

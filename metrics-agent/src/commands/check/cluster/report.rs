@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 
 use crate::catalogue::Plan;
-use crate::commands::check::summary;
+use crate::commands::check;
 use crate::commands::columns::{counted, printable};
 
 /// The lines of a check, and whether everything is right.
@@ -22,7 +22,7 @@ impl Report {
     pub(super) fn add_plan(&mut self, plan: &Plan) {
         let (objects, pools) = (counted(plan.documents, "object"), counted(plan.pools.len(), "pool"));
         self.line(format_args!("valid: {objects}; in force: {pools}"));
-        summary::add(&mut self.lines, plan);
+        check::add(&mut self.lines, plan);
     }
 
     /// A line about what is as it should be.

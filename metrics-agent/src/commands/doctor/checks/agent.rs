@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::facts::Facts;
 use super::super::picker::PickerConfig;
 use super::super::report::Finding;
 use super::super::statistics::Host;
+use crate::commands::doctor::Facts;
 use crate::suggestion::did_you_mean;
 
 /// Age of a snapshot from which the filter ignores its readings, in milliseconds.

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::super::dump::Cluster;
-use super::super::facts::{Facts, Picking};
 use super::super::report::Finding;
-use crate::api::pools::status::{EndpointStatus, State};
+use crate::api::pools::status::{EndpointState, EndpointStatus};
 use crate::commands::columns::counted;
+use crate::commands::doctor::{Facts, Picking};
 
 /// The maximum of addresses in a message.
 const MAX_ADDRESSES: usize = 5;
@@ -35,7 +35,7 @@ fn other_hosts(
     let hosts = facts.hosts.of(&cluster.name).unwrap_or_default();
     let hosts: BTreeSet<SocketAddr> = hosts.iter().map(|host| host.address).collect();
     let (pool, name) = (&picking.picker.config.pool, &cluster.name);
-    let ready = endpoints.iter().filter(|endpoint| endpoint.state != State::NotReady);
+    let ready = endpoints.iter().filter(|endpoint| endpoint.state != EndpointState::NotReady);
     let addresses: Vec<SocketAddr> = ready.filter_map(|endpoint| endpoint.address.parse().ok()).collect();
     let missing: Vec<_> = addresses.iter().filter(|address| !hosts.contains(address)).collect();
     if missing.is_empty() {
@@ -96,11 +96,16 @@ pub(super) fn readings(facts: &Facts) -> Option<Vec<Finding>> {
 
 fn unread(facts: &Facts, pool: &str, endpoint: &EndpointStatus) -> Option<Finding> {
     let state = match endpoint.state {
-        State::NoReading => {
+        EndpointState::NoReading => {
             "the agent has never read the server's metrics, and it is picked as if it were idle"
         }
-        State::Stale => "the agent cannot read the server's metrics any more, and it is picked by old ones",
-        State::NotReady | State::Failing | State::Saturated | State::Ready => return None,
+        EndpointState::Stale => {
+            "the agent cannot read the server's metrics any more, and it is picked by old ones"
+        }
+        EndpointState::NotReady
+        | EndpointState::Failing
+        | EndpointState::Saturated
+        | EndpointState::Ready => return None,
     };
     let reason = endpoint.reason.as_deref().unwrap_or("the agent's log has the reason");
     let fix = if reason.contains("does the server speak TLS") {

@@ -3,10 +3,10 @@
 use endpoint_picker_engine::proxy::headers::DESTINATION;
 
 use super::super::dump::{Cluster, DestinationSource, LB_METADATA};
-use super::super::facts::{Facts, Picking};
 use super::super::managers::MetadataRule;
 use super::super::picker::Steering;
 use super::super::report::Finding;
+use crate::commands::doctor::{Facts, Picking};
 use crate::suggestion::did_you_mean;
 
 pub(super) fn clusters(facts: &Facts) -> Option<Vec<Finding>> {

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::extension::{Extension, Message};
 use super::route::RetryPolicy;
+use super::{Extension, Message};
 
 const OVERRIDE_HOST: &str = "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost";
 const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";

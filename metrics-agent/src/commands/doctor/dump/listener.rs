@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::extension::{Extension, Message};
 use super::route::RouteConfiguration;
+use super::{Extension, Message};
 
 /// A listener.
 #[derive(Debug, Default, Deserialize)]

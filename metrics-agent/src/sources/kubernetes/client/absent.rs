@@ -7,9 +7,8 @@ use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::Method;
 
-use super::ConnectError;
 use super::error::ApiError;
-use super::lines::Lines;
+use super::{ConnectError, Lines};
 
 /// The body of an answer.
 pub type AnswerBody = Empty<Bytes>;

@@ -12,9 +12,8 @@ use kube::config::{Config, KubeConfigOptions};
 use rustls::crypto::ring;
 use tokio::time::timeout;
 
-use super::ConnectError;
 use super::error::ApiError;
-use super::lines::Lines;
+use super::{ConnectError, Lines};
 
 /// The body of an answer.
 pub type AnswerBody = kube::client::Body;

@@ -1,6 +1,5 @@
 //! Watches the objects of one kind: a list, then changes until the connection breaks, then again.
 
-mod metrics;
 mod replica;
 mod status;
 mod target;
@@ -9,15 +8,18 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use tokio::time::{Instant, sleep};
-
-pub use metrics::WatchMetrics;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 pub(crate) use replica::Decode;
 use replica::{NextPage, Replica};
 use status::{Outlook, WatchStatus};
 pub(crate) use target::{Resource, Selector, Target};
+use tokio::time::{Instant, sleep};
 
 use super::client::{ApiError, Client, Reason};
+use crate::runtime::Labels;
 
 /// Objects of a page of a list, as kubectl and Kubernetes' own clients have it.
 const PAGE: u32 = 500;
@@ -207,6 +209,35 @@ fn pauses() -> ExponentialBackoff {
         .without_max_times()
         .with_jitter()
         .build()
+}
+
+/// Counters of watches. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct WatchMetrics {
+    lists: Family<Labels<1>, Counter>,
+    errors: Family<Labels<2>, Counter>,
+    objects: Family<Labels<1>, Gauge>,
+    ignored: Family<Labels<1>, Gauge>,
+    watches: Family<Labels<2>, Gauge>,
+}
+
+impl WatchMetrics {
+    /// Registers the counters.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let help =
+            "Lists of a kind of objects, by resource: the first one, and those after changes were missed";
+        registry.register("kubernetes_lists", help, metrics.lists.clone());
+        let help = "Failed lists and watches, by resource and reason";
+        registry.register("kubernetes_watch_errors", help, metrics.errors.clone());
+        let help = "Objects that the agent uses, by resource; of pods those that are ready";
+        registry.register("kubernetes_objects", help, metrics.objects.clone());
+        let help = "Objects that the agent cannot use, by resource; the log has the reasons";
+        registry.register("kubernetes_ignored_objects", help, metrics.ignored.clone());
+        let help = "Watches, by resource and state";
+        registry.register("kubernetes_watches", help, metrics.watches.clone());
+        metrics
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,8 @@ use core::time::Duration;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
-use super::is_missing;
-use super::metrics::WatchMetrics;
 use super::target::Target;
+use super::{WatchMetrics, is_missing};
 use crate::sources::kubernetes::client::{ApiError, Reason};
 
 /// For so long a refusal may be one that passes: an API server that has just started refuses valid tokens for a moment.

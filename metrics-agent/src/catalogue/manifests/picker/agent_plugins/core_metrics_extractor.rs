@@ -97,8 +97,9 @@ impl EngineConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     #[test]
     fn an_engine_is_read_with_all_its_metrics() {

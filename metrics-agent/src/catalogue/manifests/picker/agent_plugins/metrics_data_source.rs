@@ -88,8 +88,9 @@ fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duratio
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::{Value, json};
+
+    use super::*;
 
     fn source(parameters: Value) -> MetricsDataSource {
         serde_json::from_value(parameters).unwrap()

@@ -3,11 +3,10 @@
 pub(super) mod core_metrics_extractor;
 pub(super) mod metrics_data_source;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
-
 use core_metrics_extractor::CoreMetricsExtractor;
 use metrics_data_source::MetricsDataSource;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// A plugin for the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +87,9 @@ pub(super) struct DisaggHeadersHandler {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn every_type_is_read_with_its_default_parameters() {

@@ -4,12 +4,13 @@ pub(super) mod scraping;
 
 use std::path::PathBuf;
 
-use crate::catalogue::manifests::fault::quoted;
-use crate::catalogue::manifests::picker::agent_plugins::AgentPlugin;
-use crate::catalogue::manifests::picker::document::{DataLayer, PluginRef};
-use crate::catalogue::manifests::picker::findings::Findings;
-use crate::catalogue::manifests::picker::plugins::Declared;
 use scraping::Scraping;
+
+use super::Findings;
+use super::agent_plugins::AgentPlugin;
+use super::document::{DataLayer, PluginRef};
+use super::plugins::Declared;
+use crate::catalogue::manifests::fault::quoted;
 
 const SOURCE: &str = "metrics-data-source";
 const EXTRACTOR: &str = "core-metrics-extractor";

@@ -8,11 +8,11 @@ use hyper::Uri;
 
 use crate::catalogue::dialect::{CacheInfo, Dialect, Dialects, MetricSpec};
 use crate::catalogue::manifests::fault::quoted;
+use crate::catalogue::manifests::picker::Findings;
 use crate::catalogue::manifests::picker::agent_plugins::core_metrics_extractor::{
     CoreMetricsExtractor, EngineConfig,
 };
 use crate::catalogue::manifests::picker::agent_plugins::metrics_data_source::{MetricsDataSource, Scheme};
-use crate::catalogue::manifests::picker::findings::Findings;
 use crate::catalogue::scraping::MIN_INTERVAL;
 
 /// A configuration's settings for scraping the endpoints of its pools. `None`: those of the agent's flags.
