@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::Settings;
-use crate::catalogue::differences::{Difference, of_config};
 use crate::catalogue::manifests::Scope;
 use crate::catalogue::manifests::document::{Documents, PARAMETERS, without_nulls_outside};
 use crate::sources::kubernetes::{ClusterObject, ObjectId};
@@ -82,31 +81,6 @@ impl<'a> Manifest<'a> {
             documents.read_text(&self.source, text.as_bytes(), &scope, &settings.options);
         }
         documents
-    }
-}
-
-/// What is to be known of a picker configuration that is not in use, such as an EPP's.
-#[derive(Debug)]
-pub struct ConfigCheck {
-    /// Why it would be refused.
-    pub problems: Vec<String>,
-    /// Warnings about it.
-    pub warnings: Vec<String>,
-    /// What its plugins do differently from the EPP's.
-    pub differences: Vec<Difference>,
-}
-
-impl ConfigCheck {
-    /// Checks the text of a key of a `ConfigMap`.
-    pub fn new(config_map: &ObjectId, text: &str, settings: &Settings) -> Self {
-        let source = Source::ConfigMapKey(Arc::new(config_map.clone()), "".into());
-        let manifest = Manifest { source, content: Content::Text(text, &config_map.namespace) };
-        let Documents { configs, problems, warnings, .. } = manifest.read(settings);
-        let texts = |problems: Vec<Problem>| {
-            problems.iter().map(|problem| problem.within_source().to_string()).collect()
-        };
-        let differences = configs.iter().flat_map(|config| of_config(&config.lowered.picker));
-        Self { differences: differences.collect(), problems: texts(problems), warnings: texts(warnings) }
     }
 }
 

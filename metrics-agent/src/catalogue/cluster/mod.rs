@@ -11,7 +11,6 @@ mod manifest;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-pub use manifest::ConfigCheck;
 use manifest::Manifest;
 
 use super::manifests::Scope;

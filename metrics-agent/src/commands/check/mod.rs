@@ -19,7 +19,7 @@ pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
     let plan = Plan::read(&files, options)?;
     let (documents, files) = (counted(plan.documents, "document"), counted(files.len(), "file"));
     let mut text = format!("valid: {documents} in {files}\n");
-    add(&mut text, &plan);
+    add_plan(&mut text, &plan);
     Ok(text)
 }
 
@@ -27,7 +27,7 @@ pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
 const SHIPPED_ATTEMPTS: usize = 4;
 
 /// Adds the pools of a plan, then its warnings.
-fn add(summary: &mut String, plan: &Plan) {
+fn add_plan(summary: &mut String, plan: &Plan) {
     for pool in &plan.pools {
         add_pool(summary, pool);
     }

@@ -1,25 +1,18 @@
-//! `metrics-agent check --cluster`: what the agent would serve, what it would refuse, what differs from the EPP, and whether the
-//! gateway's policies are in force.
-
-mod deployment;
-mod epp;
-mod policies;
-mod read;
-mod report;
+//! `metrics-agent check --cluster`: the manifests of a cluster that an agent would serve, and those that it would refuse.
 
 use core::error::Error;
-use core::fmt;
+use core::fmt::{self, Write};
 use core::time::Duration;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
-use read::Reader;
-pub use report::Report;
 
-use crate::catalogue::Options;
+use super::add_plan;
 use crate::catalogue::cluster::{ClusterCatalogue, Settings};
+use crate::catalogue::{Options, Plan, Refusal};
+use crate::commands::columns::{counted, printable};
 use crate::runtime::Tasks;
-use crate::sources::kubernetes::{self, Cluster, ClusterObjects, Namespaces, WatchMetrics};
+use crate::sources::kubernetes::{self, Cluster, ClusterObjects, WatchMetrics};
 
 /// Longest time for the first lists of all objects.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
@@ -42,20 +35,17 @@ pub async fn check(
     pool: Option<String>,
     options: Options,
 ) -> Result<Report, CheckError> {
-    let namespaces = watched.namespaces.clone();
     let (tasks, _) = Tasks::new();
     let metrics = WatchMetrics::register(&mut Registry::default());
     let cluster = Cluster::start(watched, &tasks, &metrics).await;
     let cluster = cluster.map_err(|error| CheckError(error.to_string()))?;
     let objects = objects(&cluster).await?;
-    let own = || Namespaces::Named(vec![cluster.client.namespace().to_owned()]);
-    let reader = Reader::new(cluster.client.clone(), namespaces.unwrap_or_else(own));
     // The flags of the agent decide about TLS, and they are not known here.
     let settings = Settings { namespace: cluster.namespace, pool, options, has_tls: true };
-    let mut report = report_of_objects(&objects, &settings);
-    epp::add(&mut report, &objects, &reader, &settings).await;
-    policies::add(&mut report, &reader).await;
-    Ok(report)
+    let mut catalogue = ClusterCatalogue::new(settings);
+    catalogue.set_objects(&objects);
+    let (plan, refusals) = catalogue.plan();
+    Ok(Report::new(&plan, &refusals))
 }
 
 /// All objects, once they are listed.
@@ -72,15 +62,40 @@ async fn objects(cluster: &Cluster) -> Result<Arc<ClusterObjects>, CheckError> {
     Err(CheckError(format!("the cluster's objects were not read within {LIST_LIMIT:?}: {reason}")))
 }
 
-/// What the agent would serve and refuse.
-fn report_of_objects(objects: &ClusterObjects, settings: &Settings) -> Report {
-    let mut catalogue = ClusterCatalogue::new(settings.clone());
-    catalogue.set_objects(objects);
-    let (plan, refusals) = catalogue.plan();
-    let mut report = Report::default();
-    report.add_plan(&plan);
-    for refusal in &refusals {
-        report.problem(&format!("refused: {}", refusal.source), refusal.reasons.iter());
+/// The lines of a check, and the number of refused manifests.
+#[derive(Debug)]
+pub struct Report {
+    lines: String,
+    refused: usize,
+}
+
+impl Report {
+    fn new(plan: &Plan, refusals: &[Refusal]) -> Self {
+        let (objects, pools) = (counted(plan.documents, "object"), counted(plan.pools.len(), "pool"));
+        let mut lines = format!("valid: {objects}; in force: {pools}\n");
+        add_plan(&mut lines, plan);
+        for Refusal { source, reasons, .. } in refusals {
+            // Reasons have values of the cluster's objects.
+            let _ = writeln!(lines, "refused: {}", printable(&source.to_string()));
+            for reason in reasons {
+                let _ = writeln!(lines, "  {}", printable(&reason.to_string()));
+            }
+        }
+        Self { lines, refused: refusals.len() }
     }
-    report
+
+    /// Whether nothing is refused.
+    pub fn is_ok(&self) -> bool {
+        self.refused == 0
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines)?;
+        match self.refused {
+            0 => writeln!(f, "no problems"),
+            refused => writeln!(f, "{}", counted(refused, "problem")),
+        }
+    }
 }

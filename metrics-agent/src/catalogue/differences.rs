@@ -1,13 +1,10 @@
-//! What changes for a user who comes from the EPP, as far as it can be seen: in the flags of the EPP's process, and in the manifests.
+//! Differences from the EPP that a pool's manifests show.
 //!
 //! `docs/reference/differences.md` has all differences, also those that hold for every pool.
-
-mod flags;
 
 use core::fmt;
 
 use endpoint_picker_wire::v1;
-pub use flags::{Counterpart, EPP_FLAGS, EppFlag, of_flags};
 
 use super::PoolPlan;
 use super::plan::members::Members;
@@ -15,7 +12,7 @@ use super::plan::members::Members;
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The flag, plugin or object.
+    /// The plugin or object.
     pub subject: String,
     /// What is different here, and where there is one, the way to the EPP's behaviour.
     pub text: &'static str,
@@ -90,7 +87,7 @@ pub fn of_pool(pool: &PoolPlan) -> Vec<Difference> {
 }
 
 /// The differences that a configuration's plugins make.
-pub fn of_config(config: &v1::PickerConfig) -> Vec<Difference> {
+fn of_config(config: &v1::PickerConfig) -> Vec<Difference> {
     let of_plugin = |plugin: &v1::Plugin| {
         let (_, text) = OF_PLUGINS.iter().find(|(kind, _)| *kind == plugin.r#type)?;
         Some(Difference { subject: format!("plugin {:?}", plugin.name), text })
