@@ -9,6 +9,7 @@
 pub mod agent;
 pub mod api;
 pub mod catalogue;
+pub mod client;
 pub mod commands;
 pub mod credentials;
 pub mod files;

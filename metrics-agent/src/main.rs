@@ -153,7 +153,9 @@ async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
         tracing::warn!(%error, "the address was not printed");
     }
     tracing::info!(%address, pool = settings.options.default_pool, "listening");
-    agent::run(settings, Listeners { api, health }, stop).await?;
+    agent::run(settings, Listeners { api, health }, stop)
+        .await
+        .map_err(|error| -> Box<dyn Error> { error })?;
     tracing::info!("ended");
     Ok(())
 }

@@ -4,7 +4,6 @@ mod pool_pods;
 mod reconciler;
 mod run;
 
-use core::fmt;
 use std::sync::Arc;
 
 use prometheus_client::metrics::info::Info;
@@ -14,23 +13,23 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::access::credentials::Credentials;
-use crate::api::access::{Access, AllowedHosts, credentials as api_credentials};
+use crate::api::access::credentials::{ApiCredentials, Files};
+use crate::api::access::{Access, AllowedHosts};
 use crate::api::connections::Limits;
 use crate::api::metrics::ApiMetrics;
 use crate::api::{self, ApiState, connections};
 use crate::catalogue::scraping::ScrapeSettings;
 use crate::catalogue::{Options, watch};
-use crate::credentials::{CredentialError, Watched};
+use crate::client::credentials::ClientFiles;
+use crate::credentials::Watched;
 use crate::publish::cluster::ObjectReports;
-use crate::publish::eds::{self, EdsError};
-use crate::runtime::{ResultCounter, TaskEnded};
-use crate::scrape::connection::credentials as scrape_credentials;
+use crate::publish::eds;
+use crate::runtime::ResultCounter;
 use crate::scrape::{LeaseMetrics, ScrapeMetrics};
 use crate::sharing::Share;
 use crate::sharing::store::StoreMetrics;
 use crate::sources::endpoints::Sources;
-use crate::sources::kubernetes::{ConnectError, WatchMetrics};
+use crate::sources::kubernetes::WatchMetrics;
 use crate::sources::{endpoints, kubernetes};
 
 /// The settings of one agent.
@@ -51,7 +50,7 @@ pub struct Settings {
     /// How endpoints are scraped.
     pub scrape: ScrapeSettings,
     /// The agent's credentials for model servers, and the authorities that it trusts.
-    pub scrape_credentials: scrape_credentials::Files,
+    pub scrape_credentials: ClientFiles,
     /// The endpoint files for Envoy's EDS.
     pub eds: Option<eds::Target>,
     /// Which proxies share their changes.
@@ -67,42 +66,7 @@ pub struct Settings {
     /// Host names under which clients may address the API, beside the agent's own address.
     pub allowed_hosts: AllowedHosts,
     /// The API's certificate, and the credentials that it requires of clients.
-    pub credentials: api_credentials::Files,
-}
-
-/// Why the agent ended, or did not start.
-#[derive(Debug)]
-pub enum AgentError {
-    /// The EDS file cannot be written.
-    Eds(EdsError),
-    /// A file of certificates, keys or tokens cannot be used.
-    Credentials(CredentialError),
-    /// No configuration for a cluster.
-    Kubernetes(ConnectError),
-    /// One of its tasks ended.
-    Task(TaskEnded),
-}
-
-impl fmt::Display for AgentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Eds(error) => error.fmt(f),
-            Self::Credentials(error) => error.fmt(f),
-            Self::Kubernetes(error) => error.fmt(f),
-            Self::Task(ended) => ended.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for AgentError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::Eds(error) => error.source(),
-            Self::Credentials(error) => error.source(),
-            Self::Kubernetes(error) => error.source(),
-            Self::Task(ended) => ended.source(),
-        }
-    }
+    pub credentials: Files,
 }
 
 /// The counters, each for the stage that counts. None has a label whose values come from outside, so the number of series is fixed.
@@ -164,7 +128,7 @@ pub struct Listeners {
 
 impl Listeners {
     /// Warns when the API is reachable from outside this host without TLS or without authentication.
-    fn warn_if_open(&self, credentials: &Credentials) {
+    fn warn_if_open(&self, credentials: &ApiCredentials) {
         let Ok(address) = self.api.local_addr() else { return };
         if let Some(exposure) = exposure(credentials).filter(|_| !address.ip().is_loopback()) {
             tracing::warn!(%address, "the API is reachable from outside this host {exposure}");
@@ -193,8 +157,8 @@ impl Listeners {
 }
 
 /// Names the access that the credentials leave open, with the flags that close it.
-fn exposure(credentials: &Credentials) -> Option<&'static str> {
-    let Credentials { tls, clients } = credentials;
+fn exposure(credentials: &ApiCredentials) -> Option<&'static str> {
+    let ApiCredentials { tls, clients } = credentials;
     if clients.unauthenticated.writes {
         return Some(
             "and whoever reaches it steers all proxies (--allow-unauthenticated-writes): set --tls-cert and --tls-key, \

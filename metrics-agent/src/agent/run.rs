@@ -1,5 +1,6 @@
 //! Starts the stages, connects them, and stops them in order.
 
+use core::error::Error;
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::collections::HashMap;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::pool_pods::PoolPods;
 use super::reconciler::Reconciler;
-use super::{AgentError, Listeners, Metrics, Settings};
+use super::{Listeners, Metrics, Settings};
 use crate::api::ApiState;
 use crate::api::access::Access;
 use crate::api::pools::history::History;
@@ -22,13 +23,11 @@ use crate::catalogue::{Options, Plan, PoolPlan, cluster, watch};
 use crate::publish::cluster::PoolInputs;
 use crate::publish::{Pools, eds};
 use crate::runtime::{Clock, Tasks};
-use crate::scrape::connection::credentials as scrape_credentials;
 use crate::scrape::{Leases, Scraper};
 use crate::sharing::{Feeds, Share};
-use crate::sources::endpoints::Declared;
+use crate::sources::endpoints::{self, Declared};
 use crate::sources::kubernetes::Cluster;
 use crate::sources::manifests::{Problem, Problems};
-use crate::sources::{endpoints, kubernetes};
 
 /// After the stop signal, `/readyz` fails for this long before the listener closes.
 const DRAIN_NOTICE: Duration = Duration::from_secs(1);
@@ -41,22 +40,23 @@ pub async fn run(
     settings: Settings,
     listeners: Listeners,
     stop: CancellationToken,
-) -> Result<(), AgentError> {
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     if let Some(eds) = &settings.eds {
-        eds.check().map_err(AgentError::Eds)?;
+        eds.check()?;
     }
     let metrics = Metrics::new();
     let (tasks, mut ended) = Tasks::new();
     let limits = settings.options.file_limits;
     let reads = &metrics.credential_reads;
-    let credentials =
-        settings.credentials.watch(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
-    let scrape_credentials =
-        settings.scrape_credentials.watch(limits, &tasks, reads).await.map_err(AgentError::Credentials)?;
+    let credentials = settings.credentials.watch(limits, (&tasks, reads)).await?;
+    let scrape_credentials = settings.scrape_credentials.read(limits, Some((&tasks, reads))).await?;
     listeners.warn_if_open(&credentials);
     let clock = Clock::start();
     let file_by_flag = settings.sources.file.is_some();
-    let cluster = watch(settings.kubernetes, &tasks, &metrics).await?;
+    let cluster = match settings.kubernetes {
+        Some(watched) => Some(Cluster::start(watched, &tasks, &metrics.kubernetes).await?),
+        None => None,
+    };
     let namespace = cluster.as_ref().map(|cluster| cluster.namespace.clone());
     let pools = Arc::new(Pools::new(clock, tasks.clone(), namespace));
     let plans = PlanSources {
@@ -66,13 +66,14 @@ pub async fn run(
         acceptance: Acceptance {
             eds: settings.eds.clone(),
             scrape: settings.scrape.clone(),
-            has_tls: scrape_credentials.tls.is_some(),
+            has_tls: scrape_credentials.has_tls(),
             has_endpoints: file_by_flag || settings.sources.fixed != Declared::default(),
         },
     };
     let plans = plans.watch(cluster.as_ref(), &tasks, &metrics);
     let leases = leases(&settings.share, settings.share_readings, clock, &tasks, &metrics);
-    let scraper = scraper(clock, scrape_credentials, &tasks, &metrics, leases);
+    let scraper =
+        Scraper::new(clock, Arc::new(scrape_credentials), tasks.clone(), metrics.scrape.clone(), leases);
     let discovery = endpoints::start(
         settings.sources,
         endpoints::Limits { endpoints: settings.max_endpoints, files: limits },
@@ -90,7 +91,7 @@ pub async fn run(
     let pending_pods = cluster.as_ref().map(|cluster| cluster.pods.pending());
     let (pods, objects) = cluster.map(|cluster| (PoolPods::new(cluster.pods), cluster.objects)).unzip();
     let _held = (objects, reports_to_objects);
-    let draining = CancellationToken::new();
+    let (draining, closing) = (CancellationToken::new(), CancellationToken::new());
     let feeds = Feeds::start(settings.share, clock, &pools, &tasks, &metrics.store);
     let reports = Arc::new(Reports::new(clock, settings.limits.max_proxies));
     let history = Arc::new(History::new(clock));
@@ -133,23 +134,12 @@ pub async fn run(
     });
     let _reconciler = tasks.spawn("reconciler", reconciler.run(plans.plans()));
 
-    let closing = CancellationToken::new();
     tokio::select! {
         () = listeners.serve(state, access, credentials.tls, settings.limits, closing.clone()) => {}
         () = drain(stop, draining, closing) => {}
-        Some(task) = ended.recv() => return Err(AgentError::Task(task)),
+        Some(task) = ended.recv() => return Err(task.into()),
     }
     Ok(())
-}
-
-fn scraper(
-    clock: Clock,
-    credentials: scrape_credentials::Credentials,
-    tasks: &Tasks,
-    metrics: &Metrics,
-    leases: Option<Leases>,
-) -> Scraper {
-    Scraper::new(clock, Arc::new(credentials), tasks.clone(), metrics.scrape.clone(), leases)
 }
 
 /// The leases of the servers, if agents scrape for one another.
@@ -178,18 +168,7 @@ async fn drain(stop: CancellationToken, draining: CancellationToken, closing: Ca
     tokio::time::sleep(DRAIN_LIMIT).await;
 }
 
-/// Watches the cluster, if there is one.
-async fn watch(
-    settings: Option<kubernetes::Settings>,
-    tasks: &Tasks,
-    metrics: &Metrics,
-) -> Result<Option<Cluster>, AgentError> {
-    let Some(settings) = settings else { return Ok(None) };
-    let cluster = Cluster::start(settings, tasks, &metrics.kubernetes).await;
-    cluster.map(Some).map_err(AgentError::Kubernetes)
-}
-
-/// Where the agent's plan comes from: a cluster with the manifests beside it, manifests alone, or flags alone.
+/// Where the agent's plan comes from: a cluster and manifests, manifests alone, or flags alone.
 pub(super) struct PlanSources {
     pub(super) manifests: Option<watch::Settings>,
     pub(super) only_pool: Option<String>,

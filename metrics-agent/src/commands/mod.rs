@@ -2,11 +2,10 @@
 
 pub mod agent_client;
 pub mod check;
-pub mod client_credentials;
 mod columns;
 pub mod doctor;
-mod exchange;
 pub mod explain;
+pub mod fetch;
 mod pool_table;
 mod queue_table;
 pub mod recorded;

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use endpoint_picker_wire::v1;
 
-use super::agent_client::FetchError;
-use super::exchange::MAX_BYTES;
+use super::fetch::{FetchError, MAX_BYTES};
 use crate::api::pools::of_snapshot;
 use crate::api::pools::status::PoolStatus;
 

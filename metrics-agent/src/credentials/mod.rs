@@ -91,16 +91,19 @@ pub(crate) fn roots(file: &File) -> Result<RootCertStore, CredentialError> {
 #[derive(Debug)]
 pub struct Watched<T> {
     values: watch::Receiver<Arc<T>>,
-    _task: AbortOnDropHandle<()>,
+    /// `None`: the files are read once.
+    _task: Option<AbortOnDropHandle<()>>,
 }
 
+/// The tasks that read files again, and the counter of these readings.
+pub(crate) type Watching<'a> = (&'a Tasks, &'a ResultCounter);
+
 impl<T: Send + Sync + 'static> Watched<T> {
-    /// Reads the files now, and again whenever one of them changes. Connections made with an earlier value stay open.
-    pub(crate) async fn start(
+    /// Reads the files now; with `watching`, again whenever one of them changes. Connections made with an earlier value stay open.
+    pub(crate) async fn read(
         files: Vec<PathBuf>,
         limits: FileLimits,
-        tasks: &Tasks,
-        reads: &ResultCounter,
+        watching: Option<Watching<'_>>,
         make: impl Fn(&[File]) -> Result<T, CredentialError> + Send + Sync + 'static,
     ) -> Result<Self, CredentialError> {
         let files: Arc<[PathBuf]> = files.into();
@@ -110,6 +113,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
         let first = read(Arc::clone(&files), limits).await;
         let value = make(first.as_ref().map_err(Clone::clone)?)?;
         let (sender, values) = watch::channel(Arc::new(value));
+        let Some((tasks, reads)) = watching else { return Ok(Self { values, _task: None }) };
         let reads = reads.clone();
         let task = async move {
             let update = |read: &Result<Vec<File>, CredentialError>| {
@@ -125,7 +129,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
             };
             files::poll_from(first, || read(Arc::clone(&files), limits), update).await;
         };
-        Ok(Self { values, _task: tasks.spawn(name, task) })
+        Ok(Self { values, _task: Some(tasks.spawn(name, task)) })
     }
 
     /// The current value.

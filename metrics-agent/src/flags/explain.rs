@@ -10,10 +10,12 @@ use hyper::Uri;
 use rustls::pki_types::ServerName;
 
 use super::values::{FlagError, agent, body_and_endpoint, header, path, server_name};
-use crate::commands::agent_client::{Agent, FetchError};
+use crate::client::credentials::{ClientFiles, Trust};
+use crate::commands::agent_client::Agent;
 use crate::commands::explain::RecordedRequest;
+use crate::commands::fetch::FetchError;
 use crate::commands::recorded;
-use crate::scrape::connection::credentials::{Files, Trust};
+use crate::files::FileLimits;
 
 /// Flags of `metrics-agent explain`.
 #[derive(Args, Debug)]
@@ -116,12 +118,12 @@ impl AgentFlags {
             let problem = "--agent https://… and --agent-ca require each other";
             return Err(FlagError(problem.to_owned()).into());
         }
-        let files = Files {
+        let files = ClientFiles {
             trust: self.agent_ca.clone().map(Trust::Authorities),
             certificate_and_key: self.agent_cert.clone().zip(self.agent_key.clone()),
             server_name: self.agent_server_name.clone(),
             token: self.agent_token_file.clone(),
         };
-        Ok(Agent { url: self.agent.clone(), credentials: files.read().await? })
+        Ok(Agent { url: self.agent.clone(), credentials: files.read(FileLimits::default(), None).await? })
     }
 }

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use super::values::{FlagError, count, duration, path, server_name};
 use crate::catalogue::dialect::MultiEngine;
 use crate::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
-use crate::scrape::connection::credentials::{Files, Trust};
+use crate::client::credentials::{ClientFiles, Trust};
 
 /// Flags about scraping.
 #[derive(Args, Debug)]
@@ -104,7 +104,7 @@ enum DataParallel {
 
 impl ScrapeFlags {
     /// Settings and credentials. An interval that is too short is raised, with a warning, as in the EPP.
-    pub(super) fn settings(self) -> Result<(ScrapeSettings, Files), FlagError> {
+    pub(super) fn settings(self) -> Result<(ScrapeSettings, ClientFiles), FlagError> {
         if self.interval < MIN_INTERVAL {
             tracing::warn!("--interval {:?} is too short; {MIN_INTERVAL:?} is used", self.interval);
         }
@@ -138,7 +138,7 @@ impl ScrapeFlags {
                 DataParallel::First => MultiEngine::First,
             },
         };
-        let credentials = Files {
+        let credentials = ClientFiles {
             trust,
             certificate_and_key: self.scrape_cert.zip(self.scrape_key),
             server_name: self.scrape_server_name,

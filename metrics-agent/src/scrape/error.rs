@@ -2,11 +2,12 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::io;
+use std::io::ErrorKind;
 
 use hyper::StatusCode;
 
 use crate::catalogue::scraping::Scheme;
+use crate::client::ConnectionError;
 use crate::credentials::tls_fault::{TlsFault, TlsFlags};
 
 const FLAGS: TlsFlags = TlsFlags {
@@ -18,20 +19,12 @@ const FLAGS: TlsFlags = TlsFlags {
 /// Why a scrape gave no values.
 #[derive(Debug)]
 pub enum ScrapeError {
-    /// No connection.
-    Connect(io::Error),
-    /// No TLS connection, or one to a server that is not trusted.
-    Tls(io::Error),
-    /// The connection ended early, or the response is not HTTP.
-    Http(hyper::Error),
+    /// No connection, or no complete response.
+    Connection(ConnectionError),
     /// The status is not 200.
     Status(StatusCode),
     /// A response to plain HTTP as from a server that speaks TLS, or none.
     MaybeTls(Box<Self>),
-    /// The head of the response has more than this number of bytes.
-    LongHead(usize),
-    /// The text has more than this number of bytes.
-    TooLarge(usize),
     /// The text has more than this number of series.
     TooManySeries(usize),
     /// It took longer than this.
@@ -59,20 +52,16 @@ impl ScrapeError {
     /// The failure in a few words, for the cell of a table.
     pub fn brief(&self) -> String {
         match self {
-            Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                "connection refused".to_owned()
+            Self::Connection(error) if is_refused(error) => "connection refused".to_owned(),
+            Self::Connection(ConnectionError::Http(error)) => format!("HTTP failed: {error}"),
+            Self::Connection(ConnectionError::Tls(error)) => {
+                TlsFault::of(error).map_or_else(|| self.to_string(), |fault| fault.brief().to_owned())
             }
             Self::Status(status) => format!("status {status}"),
             Self::MaybeTls(error) => format!("{}; does the server speak TLS?", error.brief()),
             Self::Timeout(limit) => format!("no response within {limit:?}"),
             Self::NoMetrics => "no metric of its engine".to_owned(),
-            Self::Http(error) => format!("HTTP failed: {error}"),
-            Self::Tls(error) => {
-                TlsFault::of(error).map_or_else(|| self.to_string(), |fault| fault.brief().to_owned())
-            }
-            Self::Connect(_) | Self::LongHead(_) | Self::TooLarge(_) | Self::TooManySeries(_) => {
-                self.to_string()
-            }
+            Self::Connection(_) | Self::TooManySeries(_) => self.to_string(),
         }
     }
 
@@ -80,16 +69,9 @@ impl ScrapeError {
     #[must_use]
     pub(super) fn with_scheme(self, scheme: Scheme) -> Self {
         let is_as_of_tls = match &self {
-            Self::Http(error) => error.is_parse() || error.is_incomplete_message(),
+            Self::Connection(error) => error.is_not_http(),
             Self::Status(status) => *status == StatusCode::BAD_REQUEST,
-            Self::Connect(_)
-            | Self::Tls(_)
-            | Self::MaybeTls(_)
-            | Self::LongHead(_)
-            | Self::TooLarge(_)
-            | Self::TooManySeries(_)
-            | Self::Timeout(_)
-            | Self::NoMetrics => false,
+            Self::MaybeTls(_) | Self::TooManySeries(_) | Self::Timeout(_) | Self::NoMetrics => false,
         };
         if scheme == Scheme::Http && is_as_of_tls { Self::MaybeTls(Box::new(self)) } else { self }
     }
@@ -97,13 +79,15 @@ impl ScrapeError {
     /// The kind of failure.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => Reason::Refused,
-            Self::Connect(_) => Reason::Connect,
-            Self::Tls(_) => Reason::Tls,
-            Self::Http(_) => Reason::Http,
+            Self::Connection(error) => match error {
+                ConnectionError::Connect(_) if is_refused(error) => Reason::Refused,
+                ConnectionError::Connect(_) => Reason::Connect,
+                ConnectionError::Tls(_) => Reason::Tls,
+                ConnectionError::Http(_) => Reason::Http,
+                ConnectionError::LongHead(_) | ConnectionError::TooLarge(_) => Reason::TooLarge,
+            },
             Self::Status(_) => Reason::Status,
             Self::MaybeTls(error) => error.reason(),
-            Self::LongHead(_) | Self::TooLarge(_) => Reason::TooLarge,
             Self::TooManySeries(_) => Reason::TooManySeries,
             Self::Timeout(_) => Reason::Timeout,
             Self::NoMetrics => Reason::NoMetrics,
@@ -149,28 +133,19 @@ impl Reason {
 impl fmt::Display for ScrapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect(error) => write!(f, "cannot connect: {error}"),
-            Self::Tls(error) => {
-                write!(f, "no TLS connection: {error}")?;
-                advise(f, error)
+            Self::Connection(error @ ConnectionError::TooLarge(_)) => {
+                write!(f, "{error} (--max-metrics-bytes)")
             }
-            Self::Http(error) => {
-                write!(f, "HTTP failed: {error}")?;
-                advise(f, error)
-            }
+            Self::Connection(error) => match error.tls_fault() {
+                Some(fault) => write!(f, "{error}; {}", fault.advice(&FLAGS)),
+                None => error.fmt(f),
+            },
             Self::MaybeTls(error) => write!(
                 f,
                 "{error}; if the server speaks TLS, set --model-server-metrics-scheme https, or scheme: https in the pool's \
                  metrics-data-source"
             ),
             Self::Status(status) => write!(f, "the response has status {status}; allowed is 200"),
-            Self::LongHead(max) => {
-                write!(
-                    f,
-                    "the head of the response, including responses of status 1xx before it, has more than {max} bytes"
-                )
-            }
-            Self::TooLarge(max) => write!(f, "the text has more than {max} bytes (--max-metrics-bytes)"),
             Self::TooManySeries(max) => {
                 write!(f, "the text has more than {max} series (--max-metrics-series)")
             }
@@ -183,26 +158,22 @@ impl fmt::Display for ScrapeError {
     }
 }
 
-/// Writes what to do about a TLS error, if that is known.
-fn advise(f: &mut fmt::Formatter<'_>, error: &(dyn core::error::Error + 'static)) -> fmt::Result {
-    match TlsFault::of(error) {
-        Some(fault) => write!(f, "; {}", fault.advice(&FLAGS)),
-        None => Ok(()),
-    }
-}
-
 impl core::error::Error for ScrapeError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Connect(error) | Self::Tls(error) => Some(error),
-            Self::Http(error) => Some(error),
+            Self::Connection(error) => Some(error),
             Self::MaybeTls(error) => Some(error),
-            Self::Status(_)
-            | Self::LongHead(_)
-            | Self::TooLarge(_)
-            | Self::TooManySeries(_)
-            | Self::Timeout(_)
-            | Self::NoMetrics => None,
+            Self::Status(_) | Self::TooManySeries(_) | Self::Timeout(_) | Self::NoMetrics => None,
         }
     }
+}
+
+impl From<ConnectionError> for ScrapeError {
+    fn from(error: ConnectionError) -> Self {
+        Self::Connection(error)
+    }
+}
+
+fn is_refused(error: &ConnectionError) -> bool {
+    matches!(error, ConnectionError::Connect(error) if error.kind() == ErrorKind::ConnectionRefused)
 }

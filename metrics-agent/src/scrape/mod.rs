@@ -1,6 +1,5 @@
 //! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot.
 
-pub mod connection;
 mod error;
 pub mod exposition;
 mod leases;

@@ -8,13 +8,13 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ScrapeMetrics;
-use super::connection::credentials::Credentials;
 use super::leases::Leases;
 use super::restart::RestartWatch;
 use super::slot::Slot;
 use super::task::{Job, Task};
 use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::ScrapePlan;
+use crate::client::credentials::ClientCredentials;
 use crate::runtime::{self, Clock, Tasks};
 
 /// A pool to be scraped.
@@ -34,7 +34,7 @@ pub struct ScrapedPool<'a> {
 /// The scrape tasks of all pools. An endpoint that belongs to several pools has one task if they scrape it the same way.
 pub struct Scraper {
     clock: Clock,
-    credentials: Arc<Credentials>,
+    credentials: Arc<ClientCredentials>,
     tasks: Tasks,
     metrics: ScrapeMetrics,
     /// `None`: every agent scrapes for itself.
@@ -59,7 +59,7 @@ impl Scraper {
     /// scrape for one another.
     pub fn new(
         clock: Clock,
-        credentials: Arc<Credentials>,
+        credentials: Arc<ClientCredentials>,
         tasks: Tasks,
         metrics: ScrapeMetrics,
         leases: Option<Leases>,

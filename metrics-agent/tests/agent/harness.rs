@@ -15,7 +15,7 @@ use metrics_agent::files::FileLimits;
 use metrics_agent::publish::cluster::ObjectReports;
 use metrics_agent::sharing::Share;
 use metrics_agent::sources::endpoints::{Declared, Sources};
-use metrics_agent::{api, scrape};
+use metrics_agent::{api, client};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -107,7 +107,7 @@ pub(crate) fn settings() -> Settings {
             unready_after: None,
             engines: MultiEngine::Sum,
         },
-        scrape_credentials: scrape::connection::credentials::Files::default(),
+        scrape_credentials: client::credentials::ClientFiles::default(),
         eds: None,
         max_endpoints: 1000,
         max_waiters: 10,

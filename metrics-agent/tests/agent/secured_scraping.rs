@@ -5,24 +5,24 @@ use std::path::PathBuf;
 
 use metrics_agent::agent::Settings;
 use metrics_agent::catalogue::scraping::Scheme;
-use metrics_agent::scrape::connection::credentials::{Files, Trust};
+use metrics_agent::client::credentials::{ClientFiles, Trust};
 use rustls::pki_types::ServerName;
 
 use crate::authority::{Authority, CertificateFiles};
 use crate::harness::{Agent, eventually, scraping};
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
-fn over_tls(address: SocketAddr, scrape_credentials: Files) -> Settings {
+fn over_tls(address: SocketAddr, scrape_credentials: ClientFiles) -> Settings {
     let mut settings = Settings { scrape_credentials, ..scraping(&[address]) };
     settings.scrape.scheme = Scheme::Https;
     settings
 }
 
-fn trusting(authority: &Authority, client: &CertificateFiles) -> Files {
-    Files {
+fn trusting(authority: &Authority, client: &CertificateFiles) -> ClientFiles {
+    ClientFiles {
         trust: Some(Trust::Authorities(authority.certificate())),
         certificate_and_key: Some((client.certificate.clone(), client.key.clone())),
-        ..Files::default()
+        ..ClientFiles::default()
     }
 }
 
@@ -44,7 +44,7 @@ async fn a_server_is_scraped_over_tls_with_certificate_and_token_over_one_connec
     let server = server(&authority, "127.0.0.1").await;
     let (_directory, path) = token_file("one\n");
     let client = authority.issue("agent");
-    let credentials = Files { token: Some(path.clone()), ..trusting(&authority, &client) };
+    let credentials = ClientFiles { token: Some(path.clone()), ..trusting(&authority, &client) };
     let agent = Agent::start(over_tls(server.address(), credentials)).await;
     agent.reading_where("the value", |r| r.waiting == Some(3)).await;
     assert_eq!(server.authorization().as_deref(), Some("Bearer one"));
@@ -61,7 +61,7 @@ async fn a_server_is_scraped_over_tls_with_certificate_and_token_over_one_connec
 async fn a_token_is_sent_over_plain_http_too_and_none_without_a_file() {
     let server = ScriptedServer::start(Behaviour::Text(load(3, 1))).await;
     let (_directory, path) = token_file("one");
-    let scrape_credentials = Files { token: Some(path), ..Files::default() };
+    let scrape_credentials = ClientFiles { token: Some(path), ..ClientFiles::default() };
     let agent = Agent::start(Settings { scrape_credentials, ..scraping(&[server.address()]) }).await;
     agent.reading_where("the value", |r| r.waiting == Some(3)).await;
     assert_eq!(server.authorization().as_deref(), Some("Bearer one"));
@@ -73,7 +73,7 @@ async fn a_token_is_sent_over_plain_http_too_and_none_without_a_file() {
 }
 
 /// The handshake fails, and the endpoint stays ready.
-async fn is_not_scraped(server: &ScriptedServer, credentials: Files, reason: &str) {
+async fn is_not_scraped(server: &ScriptedServer, credentials: ClientFiles, reason: &str) {
     let agent = Agent::start(over_tls(server.address(), credentials)).await;
     let metric = format!("metrics_agent_scrape_errors_total{{reason=\"{reason}\"}}");
     eventually(&metric, async || (agent.metric(&metric).await >= 4.0).then_some(())).await;
@@ -89,11 +89,11 @@ async fn a_server_of_another_authority_is_scraped_only_if_any_certificate_is_tru
     let client = authority.issue("agent");
     let files = || (client.certificate.clone(), client.key.clone());
     let trust = Some(Trust::Authorities(stranger.certificate()));
-    let credentials = Files { trust, certificate_and_key: Some(files()), ..Files::default() };
+    let credentials = ClientFiles { trust, certificate_and_key: Some(files()), ..ClientFiles::default() };
     is_not_scraped(&server, credentials, "tls").await;
 
     let trust = Some(Trust::All);
-    let credentials = Files { trust, certificate_and_key: Some(files()), ..Files::default() };
+    let credentials = ClientFiles { trust, certificate_and_key: Some(files()), ..ClientFiles::default() };
     let agent = Agent::start(over_tls(server.address(), credentials)).await;
     agent.reading_where("the value", |r| r.waiting == Some(3)).await;
 }
@@ -106,7 +106,7 @@ async fn a_certificate_for_another_name_is_accepted_only_with_that_server_name()
     is_not_scraped(&server, trusting(&authority, &client), "tls").await;
 
     let server_name = Some(ServerName::try_from("model-servers.example").unwrap());
-    let credentials = Files { server_name, ..trusting(&authority, &client) };
+    let credentials = ClientFiles { server_name, ..trusting(&authority, &client) };
     let agent = Agent::start(over_tls(server.address(), credentials)).await;
     agent.reading_where("the value", |r| r.waiting == Some(3)).await;
 }
@@ -117,7 +117,7 @@ async fn a_server_that_requires_a_certificate_is_not_scraped_without_one() {
     let server = server(&authority, "127.0.0.1").await;
     let trust = Some(Trust::Authorities(authority.certificate()));
     // In TLS 1.3 the server refuses after the client's handshake has ended.
-    is_not_scraped(&server, Files { trust, ..Files::default() }, "http").await;
+    is_not_scraped(&server, ClientFiles { trust, ..ClientFiles::default() }, "http").await;
 }
 
 #[tokio::test]

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 
-use crate::credentials::{self, CredentialError, File, Tokens, Watched};
+use crate::credentials::{self, CredentialError, File, Tokens, Watched, Watching};
 use crate::files::FileLimits;
-use crate::runtime::{ResultCounter, Tasks};
 
 /// The files with the API's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +43,7 @@ pub struct TlsFiles {
 
 /// The current credentials.
 #[derive(Debug)]
-pub struct Credentials {
+pub struct ApiCredentials {
     /// `None`: plain HTTP.
     pub tls: Option<Watched<ServerConfig>>,
     /// Certificates and tokens that clients need.
@@ -66,24 +65,24 @@ pub struct ClientRequirements {
 
 impl Files {
     /// Reads the files now, and again whenever they change.
-    pub async fn watch(
+    pub(crate) async fn watch(
         self,
         limits: FileLimits,
-        tasks: &Tasks,
-        reads: &ResultCounter,
-    ) -> Result<Credentials, CredentialError> {
+        watching: Watching<'_>,
+    ) -> Result<ApiCredentials, CredentialError> {
+        let watching = Some(watching);
         let certificate = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         let tls = match self.tls {
             Some(TlsFiles { certificate, key, client_authorities }) => {
                 let files = [certificate, key].into_iter().chain(client_authorities).collect();
-                Some(Watched::start(files, limits, tasks, reads, config).await?)
+                Some(Watched::read(files, limits, watching, config).await?)
             }
             None => None,
         };
         let tokens = async |file: Option<PathBuf>| match file {
-            Some(file) => Watched::start(vec![file], limits, tasks, reads, |files| Tokens::read(&files[0]))
-                .await
-                .map(Some),
+            Some(file) => {
+                Watched::read(vec![file], limits, watching, |files| Tokens::read(&files[0])).await.map(Some)
+            }
             None => Ok(None),
         };
         let clients = ClientRequirements {
@@ -92,7 +91,7 @@ impl Files {
             read_tokens: tokens(self.read_tokens).await?,
             unauthenticated: self.unauthenticated,
         };
-        Ok(Credentials { tls, clients })
+        Ok(ApiCredentials { tls, clients })
     }
 }
 

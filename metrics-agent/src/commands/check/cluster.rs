@@ -78,7 +78,7 @@ impl Report {
             // Reasons have values of the cluster's objects.
             let _ = writeln!(lines, "refused: {}", printable(&source.to_string()));
             for reason in reasons {
-                let _ = writeln!(lines, "  {}", printable(&reason.to_string()));
+                let _ = writeln!(lines, "  {}", printable(reason));
             }
         }
         Self { lines, refused: refusals.len() }

@@ -21,11 +21,11 @@ use picker::Picker;
 pub use report::{Finding, Report, Severity};
 pub use statistics::{ClusterHosts, Statistics};
 
-use super::agent_client::{Agent, FetchError, PoolList};
-use super::client_credentials::ClientCredentials;
+use super::agent_client::{Agent, PoolList};
 use super::columns::counted;
-use super::exchange;
+use super::fetch::{self, FetchError};
 use crate::api::pools::status::PoolStatus;
+use crate::client::credentials::ClientCredentials;
 
 /// Reads a running Envoy and an agent, and examines them. An agent that cannot be read is a finding; an Envoy that cannot be read is an
 /// error.
@@ -93,7 +93,7 @@ impl EnvoyAdmin {
     async fn get(&self, path: &str) -> Result<Bytes, FetchError> {
         let failed = |problem: String| FetchError(format!("{} (--envoy-admin): {problem}", self.url));
         let none = ClientCredentials::default();
-        let (status, body) = exchange::get(&self.url, &none, path).await.map_err(failed)?;
+        let (status, body) = fetch::get(&self.url, &none, path).await.map_err(failed)?;
         if status == StatusCode::OK {
             return Ok(body);
         }

@@ -102,7 +102,7 @@ async fn an_admin_interface_that_cannot_be_read_is_an_error() {
             "is it Envoy's admin interface?",
         ),
         (|_| "<html>".into_response(), "the response to /config_dump cannot be read"),
-        (|_| vec![b' '; TOO_LONG].into_response(), "length limit exceeded"),
+        (|_| vec![b' '; TOO_LONG].into_response(), "has more than 67108864 bytes"),
     ] {
         let admin = Admin::start(answer).await;
         let output = doctor(&admin.address.to_string(), "127.0.0.1:1").await;

@@ -1,4 +1,4 @@
-//! Credentials for model servers.
+//! Credentials for servers, read from files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,89 +9,97 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-use crate::credentials::{self, CredentialError, File, Tokens, Watched};
+use crate::credentials::{self, CredentialError, File, Tokens, Watched, Watching};
 use crate::files::FileLimits;
-use crate::runtime::{ResultCounter, Tasks};
 
-/// The files with credentials for model servers.
+/// The files with credentials for a server, or for many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Files {
+pub struct ClientFiles {
     /// The trusted certificates; `None`: no TLS.
     pub trust: Option<Trust>,
-    /// The agent's certificate chain and its key, in PEM.
+    /// The client's certificate chain and its key, in PEM.
     pub certificate_and_key: Option<(PathBuf, PathBuf)>,
-    /// The name in servers' certificates; `None`: their IP address.
+    /// The name in servers' certificates; `None`: the host that the client connects to.
     pub server_name: Option<ServerName<'static>>,
     /// The file with the token, on its first line.
     pub token: Option<PathBuf>,
 }
 
-/// Which model servers are trusted.
+/// The trusted servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Those with a certificate of one of the authorities in this file.
+    /// Servers with a certificate of one of the authorities in this file.
     Authorities(PathBuf),
     /// Every server.
     All,
 }
 
-/// The current credentials.
+/// The current credentials; none by default.
 #[derive(Debug, Default)]
-pub struct Credentials {
+pub struct ClientCredentials {
     /// `None`: no TLS.
-    pub tls: Option<Watched<ClientConfig>>,
-    /// As in [`Files::server_name`].
-    pub server_name: Option<ServerName<'static>>,
+    tls: Option<Watched<ClientConfig>>,
+    /// As in [`ClientFiles::server_name`].
+    server_name: Option<ServerName<'static>>,
     /// The value of the `authorization` header.
-    pub authorization: Option<Watched<HeaderValue>>,
+    authorization: Option<Watched<HeaderValue>>,
 }
 
-impl Files {
-    /// Reads the files now, and again whenever they change.
-    pub async fn watch(
+/// TLS of one connection.
+pub(crate) struct Tls {
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) server_name: ServerName<'static>,
+}
+
+impl ClientFiles {
+    /// Reads the files now; with `watching`, again whenever they change.
+    pub(crate) async fn read(
         self,
         limits: FileLimits,
-        tasks: &Tasks,
-        reads: &ResultCounter,
-    ) -> Result<Credentials, CredentialError> {
+        watching: Option<Watching<'_>>,
+    ) -> Result<ClientCredentials, CredentialError> {
         let Self { trust, certificate_and_key, server_name, token } = self;
         let tls = match trust {
             Some(trust) => {
-                let (files, trusts_all) = tls_files(trust, certificate_and_key);
-                Some(
-                    Watched::start(files, limits, tasks, reads, move |files| config(trusts_all, files))
-                        .await?,
-                )
+                let own = certificate_and_key.into_iter().flat_map(|(certificate, key)| [certificate, key]);
+                let (authorities, trusts_all) = match trust {
+                    Trust::Authorities(authorities) => (Some(authorities), false),
+                    Trust::All => (None, true),
+                };
+                let files = authorities.into_iter().chain(own).collect();
+                Some(Watched::read(files, limits, watching, move |files| config(trusts_all, files)).await?)
             }
             None => None,
         };
         let authorization = match token {
-            Some(file) => Some(
-                Watched::start(vec![file], limits, tasks, reads, |files| {
-                    Ok(Tokens::read(&files[0])?.header())
-                })
-                .await?,
-            ),
+            Some(file) => {
+                let header = |files: &[File]| Ok(Tokens::read(&files[0])?.header());
+                Some(Watched::read(vec![file], limits, watching, header).await?)
+            }
             None => None,
         };
-        Ok(Credentials { tls, server_name, authorization })
+        Ok(ClientCredentials { tls, server_name, authorization })
     }
 }
 
-/// The files for [`config`], and whether every server is trusted.
-pub(crate) fn tls_files(
-    trust: Trust,
-    certificate_and_key: Option<(PathBuf, PathBuf)>,
-) -> (Vec<PathBuf>, bool) {
-    let own = certificate_and_key.into_iter().flat_map(|(certificate, key)| [certificate, key]);
-    match trust {
-        Trust::Authorities(authorities) => (core::iter::once(authorities).chain(own).collect(), false),
-        Trust::All => (own.collect(), true),
+impl ClientCredentials {
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// TLS of a connection to `host`; `None` without TLS.
+    pub(crate) fn tls(&self, host: ServerName<'static>) -> Option<Tls> {
+        let config = self.tls.as_ref()?.now();
+        Some(Tls { config, server_name: self.server_name.clone().unwrap_or(host) })
+    }
+
+    pub(crate) fn authorization(&self) -> Option<Arc<HeaderValue>> {
+        self.authorization.as_ref().map(Watched::now)
     }
 }
 
 /// `files` are the authorities, unless every server is trusted, then the agent's certificate and its key, if it has one.
-pub(crate) fn config(trusts_all: bool, files: &[File]) -> Result<ClientConfig, CredentialError> {
+fn config(trusts_all: bool, files: &[File]) -> Result<ClientConfig, CredentialError> {
     let builder = ClientConfig::builder_with_provider(credentials::provider())
         .with_safe_default_protocol_versions()
         .expect("the provider supports the default versions");
@@ -113,7 +121,7 @@ pub(crate) fn config(trusts_all: bool, files: &[File]) -> Result<ClientConfig, C
     )
 }
 
-/// Accepts every certificate, as long as the server has its key.
+/// Accepts every certificate of a server that has its key.
 #[derive(Debug)]
 struct TrustAll(Arc<CryptoProvider>);
 

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use endpoint_picker::pool::reading::Reading;
+use hyper::StatusCode;
+use hyper::header::HeaderValue;
+use rustls::pki_types::ServerName;
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 use xxhash_rust::xxh64::Xxh64;
 
 use super::ScrapeMetrics;
-use super::connection::credentials::Credentials;
-use super::connection::{Connection, GetError};
 use super::error::{Reason, ScrapeError};
 use super::exposition::{Extraction, Reader};
 use super::leases::SharedScrape;
@@ -22,8 +23,11 @@ use super::slot::Slot;
 use crate::catalogue::dialect::Dialect;
 use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::{Scheme, ScrapePlan, ScrapeSettings};
-use crate::credentials::Watched;
+use crate::client::credentials::ClientCredentials;
+use crate::client::{Connection, ConnectionError, Get, GetError};
 use crate::runtime::{self, Clock};
+
+const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
 /// Refused connections in a row after which the endpoint is not ready.
 const REFUSALS_TO_UNREADY: u32 = 3;
@@ -58,7 +62,7 @@ impl Task {
         job: &Job,
         slot: Arc<Slot>,
         clock: Clock,
-        credentials: Arc<Credentials>,
+        credentials: Arc<ClientCredentials>,
         metrics: ScrapeMetrics,
         restarts: RestartWatch,
         shared: Option<SharedScrape>,
@@ -199,7 +203,7 @@ fn pauses(interval: Duration) -> ExponentialBackoff {
 /// The endpoint's connection and the reader of its texts.
 struct Client {
     reader: Reader,
-    credentials: Arc<Credentials>,
+    credentials: Arc<ClientCredentials>,
     connection: Option<Connection>,
     /// Connections refused since the last one that was opened.
     refusals: u32,
@@ -216,24 +220,31 @@ impl Client {
             Some(connection) => connection,
             None => self.connect(address, settings.scheme).await?,
         };
-        let authorization = self.credentials.authorization.as_ref().map(Watched::now);
+        let authorization = self.credentials.authorization();
         loop {
             self.reader.start();
+            let get = Get {
+                path: &settings.path,
+                accept: PROMETHEUS_TEXT,
+                authorization: authorization.as_deref(),
+                max_bytes: settings.max_bytes,
+            };
+            let head =
+                |status| if status == StatusCode::OK { Ok(()) } else { Err(ScrapeError::Status(status)) };
             let read = |chunk: &[u8]| {
                 self.reader.feed(chunk);
                 let is_within_limit = self.reader.series() <= settings.max_series;
                 if is_within_limit { Ok(()) } else { Err(ScrapeError::TooManySeries(settings.max_series)) }
             };
-            let result =
-                connection.get(&settings.path, authorization.as_deref(), settings.max_bytes, read).await;
-            match result {
+            match connection.get(get, head, read).await {
                 Ok(()) => break,
                 // The server has closed the idle connection, which is not a failure.
                 Err(GetError::BeforeResponse(_)) if reused => {
                     connection = self.connect(address, settings.scheme).await?;
                 }
                 Err(GetError::BeforeResponse(error)) => {
-                    return Err(ScrapeError::Http(error).with_scheme(settings.scheme));
+                    let error = ScrapeError::Connection(ConnectionError::Http(error));
+                    return Err(error.with_scheme(settings.scheme));
                 }
                 Err(GetError::Response(error @ ScrapeError::Status(_))) => {
                     return Err(error.with_scheme(settings.scheme));
@@ -248,12 +259,17 @@ impl Client {
     }
 
     async fn connect(&mut self, address: SocketAddr, scheme: Scheme) -> Result<Connection, ScrapeError> {
-        let opened = Connection::open(address, scheme, &self.credentials).await;
-        match &opened {
-            Ok(_) | Err(ScrapeError::Tls(_)) => self.refusals = 0,
-            Err(error) if error.reason() == Reason::Refused => {
-                self.refusals = self.refusals.saturating_add(1);
+        let tls = match scheme {
+            Scheme::Http => None,
+            Scheme::Https => {
+                let tls = self.credentials.tls(ServerName::IpAddress(address.ip().into()));
+                Some(tls.expect("plans with https are refused without TLS credentials"))
             }
+        };
+        let opened = Connection::open(address, &address.to_string(), tls).await.map_err(ScrapeError::from);
+        match opened.as_ref().map_err(ScrapeError::reason) {
+            Ok(_) | Err(Reason::Tls) => self.refusals = 0,
+            Err(Reason::Refused) => self.refusals = self.refusals.saturating_add(1),
             Err(_) => {}
         }
         opened

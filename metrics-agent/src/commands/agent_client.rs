@@ -1,14 +1,12 @@
 //! A client of a running agent's API.
 
-use core::fmt;
-
 use bytes::Bytes;
 use hyper::{StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::client_credentials::ClientCredentials;
-use super::exchange;
+use super::fetch::{self, FetchError};
 use crate::api::pools::status::{PoolStatus, RefusedObjects};
+use crate::client::credentials::ClientCredentials;
 
 /// An agent's response to `/v1/pools`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -24,7 +22,7 @@ pub struct PoolList {
 }
 
 /// A running agent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Agent {
     /// The URL of its API.
     pub url: Uri,
@@ -76,7 +74,7 @@ impl Agent {
 
     async fn get(&self, path: &str) -> Result<Bytes, FetchError> {
         let failed = |problem: String| FetchError(format!("{} (--agent): {problem}", self.url));
-        let (status, body) = exchange::get(&self.url, &self.credentials, path).await.map_err(failed)?;
+        let (status, body) = fetch::get(&self.url, &self.credentials, path).await.map_err(failed)?;
         if status == StatusCode::OK {
             return Ok(body);
         }
@@ -92,15 +90,3 @@ fn in_path(name: &str) -> String {
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
     utf8_percent_encode(name, ESCAPED).to_string()
 }
-
-/// Why nothing could be fetched.
-#[derive(Debug)]
-pub struct FetchError(pub(super) String);
-
-impl fmt::Display for FetchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for FetchError {}

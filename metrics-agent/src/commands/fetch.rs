@@ -1,0 +1,95 @@
+//! One request of a command to a running agent or Envoy, on a separate connection.
+
+use core::fmt;
+use core::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::HeaderValue;
+use hyper::{StatusCode, Uri};
+use rustls::pki_types::ServerName;
+
+use crate::client::credentials::ClientCredentials;
+use crate::client::{Connection, ConnectionError, Get, GetError};
+use crate::credentials::tls_fault::TlsFlags;
+
+const FLAGS: TlsFlags = TlsFlags {
+    authorities: "--agent-ca",
+    server_name: "--agent-server-name",
+    certificate: "--agent-cert and --agent-key",
+};
+
+const ANY: HeaderValue = HeaderValue::from_static("*/*");
+
+/// Maximum time for the response.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum size of a response or file, in bytes.
+pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Why nothing could be fetched.
+#[derive(Debug)]
+pub struct FetchError(pub(super) String);
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for FetchError {}
+
+/// Sends a GET request, and returns the status and the body of at most [`MAX_BYTES`]. The error does not name the server.
+pub(super) async fn get(
+    url: &Uri,
+    credentials: &ClientCredentials,
+    path: &str,
+) -> Result<(StatusCode, Bytes), String> {
+    let response = tokio::time::timeout(TIMEOUT, send(url, credentials, path)).await;
+    response.map_err(|_| format!("no response within {TIMEOUT:?}"))?
+}
+
+async fn send(url: &Uri, credentials: &ClientCredentials, path: &str) -> Result<(StatusCode, Bytes), String> {
+    let host = url.host().unwrap_or_default();
+    let bare_host = host.trim_matches(['[', ']']);
+    let tls = match ServerName::try_from(bare_host.to_owned()) {
+        Ok(name) => credentials.tls(name),
+        Err(error) if credentials.has_tls() => return Err(format!("{host}: {error}")),
+        Err(_) => None,
+    };
+    let is_plain = tls.is_none();
+    let port = url.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
+    let opened = Connection::open((bare_host, port), &format!("{host}:{port}"), tls).await;
+    let mut connection = opened.map_err(|error| described(&error))?;
+    let path = path.parse::<Uri>().map_err(|error| error.to_string())?;
+    let authorization = credentials.authorization();
+    let get = Get { path: &path, accept: ANY, authorization: authorization.as_deref(), max_bytes: MAX_BYTES };
+    let (mut status, mut body) = (StatusCode::OK, Vec::new());
+    let read_status = |found| {
+        status = found;
+        Ok(())
+    };
+    let read_chunk = |chunk: &[u8]| {
+        body.extend_from_slice(chunk);
+        Ok(())
+    };
+    match connection.get(get, read_status, read_chunk).await {
+        Ok(()) => Ok((status, body.into())),
+        Err(GetError::Response(error)) => Err(described(&error)),
+        Err(GetError::BeforeResponse(error)) => {
+            let error = ConnectionError::Http(error);
+            let maybe_tls = is_plain && error.is_not_http();
+            let advice =
+                if maybe_tls { "; if it is an agent with TLS, use https:// and --agent-ca" } else { "" };
+            Err(described(&error) + advice)
+        }
+    }
+}
+
+/// The error with advice that names the flags.
+fn described(error: &ConnectionError) -> String {
+    match (error.tls_fault(), error) {
+        (Some(fault), _) => format!("{error}; {}", fault.advice(&FLAGS)),
+        (None, ConnectionError::Tls(_)) => format!("{error} (--agent-ca names the trusted authorities)"),
+        (None, _) => error.to_string(),
+    }
+}
