@@ -11,13 +11,13 @@ use serde_saphyr::budget::BudgetBreach;
 /// Limits on the files that the agent reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimits {
-    /// Most bytes of a file.
+    /// Maximum number of bytes of a file.
     pub bytes: usize,
-    /// Most YAML nodes of a file: maps, lists and values.
+    /// Maximum number of YAML nodes of a file: maps, lists and values.
     pub yaml_nodes: usize,
-    /// Most manifest files in a directory.
+    /// Maximum number of manifest files in a directory.
     pub manifest_files: usize,
-    /// Most manifests in all files together.
+    /// Maximum number of manifests in all files together.
     pub manifests: usize,
 }
 

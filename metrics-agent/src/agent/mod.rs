@@ -38,14 +38,14 @@ pub struct Settings {
     /// Options for reading manifests, from flags.
     pub options: Options,
     /// The manifests with the pools; `None`: one pool of all endpoints.
-    pub manifests: Option<watch::Settings>,
+    pub manifests: Option<watch::ManifestSettings>,
     /// Where endpoints come from.
     pub sources: Sources,
     /// The cluster whose pools and pods are watched.
-    pub kubernetes: Option<kubernetes::Settings>,
+    pub kubernetes: Option<kubernetes::ClusterSettings>,
     /// The only pool of the cluster to serve, `name` or `namespace/name`; `None`: all of them.
     pub only_pool: Option<String>,
-    /// What is reported to the cluster's objects.
+    /// Reports to the cluster's objects.
     pub object_reports: ObjectReports,
     /// How endpoints are scraped.
     pub scrape: ScrapeSettings,
@@ -57,13 +57,13 @@ pub struct Settings {
     pub share: Share,
     /// Whether agents with one store scrape for one another.
     pub share_readings: bool,
-    /// Most endpoints of all sources together, and of one pool.
+    /// Maximum number of endpoints of all sources together, and of one pool.
     pub max_endpoints: usize,
-    /// Most snapshot requests that may wait at the same time.
+    /// Maximum number of snapshot requests that may wait at the same time.
     pub max_waiters: usize,
     /// Limits on clients of the API.
     pub limits: Limits,
-    /// Host names under which clients may address the API, beside the agent's own address.
+    /// Host names under which clients may address the API, besides the agent's own address.
     pub allowed_hosts: AllowedHosts,
     /// The API's certificate, and the credentials that it requires of clients.
     pub credentials: Files,

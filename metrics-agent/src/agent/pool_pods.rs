@@ -18,7 +18,7 @@ pub(super) struct PoolPods {
 /// The selectors of the pools.
 #[derive(Debug, Default)]
 struct Selectors {
-    /// For each pool the selector whose pods it has; pools whose pods were never listed are absent.
+    /// The selector of each pool whose pods are listed; pools whose pods were never listed are absent.
     in_use: HashMap<String, PodSelector>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn add(members: &mut Vec<Member>, pods: Vec<Member>, max: usize) -> L
 /// Endpoints of pods that are left out of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// Those whose address another endpoint has, such as that of a pod that has not ended yet.
+    /// Endpoints whose address another endpoint has, such as a pod that has not ended yet.
     pub(super) same_address: usize,
     pub(super) beyond_limit: usize,
 }

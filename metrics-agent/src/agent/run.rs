@@ -170,7 +170,7 @@ async fn drain(stop: CancellationToken, draining: CancellationToken, closing: Ca
 
 /// Where the agent's plan comes from: a cluster and manifests, manifests alone, or flags alone.
 pub(super) struct PlanSources {
-    pub(super) manifests: Option<watch::Settings>,
+    pub(super) manifests: Option<watch::ManifestSettings>,
     pub(super) only_pool: Option<String>,
     pub(super) options: Options,
     pub(super) acceptance: Acceptance,
@@ -182,7 +182,7 @@ impl PlanSources {
         let Self { manifests, only_pool, options, acceptance } = self;
         let reads = metrics.manifest_reads.clone();
         if let Some(cluster) = cluster {
-            let settings = cluster::Settings {
+            let settings = cluster::CatalogueSettings {
                 namespace: cluster.namespace.clone(),
                 pool: only_pool,
                 options,

@@ -1,4 +1,4 @@
-//! `POST /v1/pools/{pool}/changes`: a proxy sends its own changes and gets those of others.
+//! `POST /v1/pools/{pool}/changes`: a proxy sends its own changes and gets the changes of others.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::{ApiState, PROTOBUF, Rejection, error_response};
 use crate::sharing::MAX_MESSAGE_BYTES;
 use crate::{api, runtime};
 
-/// Largest request, in bytes. A proxy sends half as many at most.
+/// Maximum size of a request, in bytes. A proxy sends at most half of it.
 const MAX_BYTES: usize = MAX_MESSAGE_BYTES;
 
-/// Longest name of a proxy, in bytes.
+/// Maximum length of the name of a proxy, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
@@ -56,7 +56,7 @@ fn check(exchange: Exchange) -> Result<Exchange, Rejection> {
     Ok(exchange)
 }
 
-/// Adds the proxy's changes to the pool's feed, and reads those of others.
+/// Adds the proxy's changes to the pool's feed, and reads the changes of others.
 fn feed(
     state: &ApiState,
     pool: Result<Path<String>, PathRejection>,
@@ -79,7 +79,7 @@ fn feed(
     Ok(Feed { format: CHANGES_FORMAT, position: Some(position), deliveries, since_epoch_ms })
 }
 
-/// The name of a served pool among those of all agents.
+/// The name of a served pool unique among all agents.
 fn qualified_name(state: &ApiState, name: &str) -> Option<String> {
     let plan = state.plans.borrow();
     let pool = plan.as_ref().ok()?.pools.iter().find(|pool| pool.name == name)?;

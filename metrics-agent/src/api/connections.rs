@@ -30,7 +30,7 @@ use crate::credentials::Watched;
 /// Pause after a failed accept, such as without free file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Least value of [`Limits::max_header_bytes`]: the HTTP library needs a buffer of this size.
+/// Minimum value of [`Limits::max_header_bytes`]: the HTTP library needs a buffer of this size.
 pub const MIN_HEADER_BYTES: usize = 8192;
 
 /// Maximum time between two health checks on one connection, and for the head of one.
@@ -39,21 +39,21 @@ const HEALTH_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limits on clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most connections; more wait until one of them ends.
+    /// Maximum number of connections; more wait until one of them ends.
     pub max_connections: usize,
     /// Maximum number of connections of one address; more are closed at once.
     pub max_connections_per_peer: usize,
-    /// Most bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it the status is 431.
+    /// Maximum number of bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it the status is 431.
     pub max_header_bytes: usize,
-    /// Longest time for a handshake, and for the headers of the next request; then the connection is closed.
+    /// Maximum time for a handshake, and for the headers of the next request; then the connection is closed.
     pub idle_timeout: Duration,
-    /// Longest time in which a client reads nothing of a response; then the connection is closed.
+    /// Maximum time in which a client reads nothing of a response; then the connection is closed.
     pub write_timeout: Duration,
-    /// Longest time for a whole response; then the connection is closed.
+    /// Maximum time for a whole response; then the connection is closed.
     pub answer_timeout: Duration,
-    /// Most bytes of a proxy's report; above it the status is 413.
+    /// Maximum number of bytes of a proxy's report; above it the status is 413.
     pub max_report_bytes: usize,
-    /// Most proxies that may report on one pool; above it the status is 400.
+    /// Maximum number of proxies that may report on one pool; above it the status is 400.
     pub max_proxies: usize,
 }
 

@@ -81,7 +81,7 @@ fn error_response(status: StatusCode, problem: &str) -> Response {
     (status, Json(serde_json::json!({"error": problem}))).into_response()
 }
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Debug)]
 pub struct ApiState {
     /// The clock of readings and reports.
@@ -110,9 +110,9 @@ pub struct ApiState {
     pub feeds: Option<Arc<Feeds>>,
     /// The last minutes, for the page.
     pub history: Arc<History>,
-    /// Largest report of a proxy, in bytes.
+    /// Maximum size of a report of a proxy, in bytes.
     pub max_report_bytes: usize,
-    /// Longest time in which the body of a request must arrive.
+    /// Maximum time in which the body of a request must arrive.
     pub body_timeout: Duration,
     /// Cancelled when the agent is about to end.
     pub draining: CancellationToken,

@@ -1,6 +1,6 @@
 //! Differences from the EPP that a pool's manifests show.
 //!
-//! `docs/reference/differences.md` has all differences, also those that hold for every pool.
+//! `docs/reference/differences.md` has all differences, also the ones that hold for every pool.
 
 use core::fmt;
 
@@ -14,7 +14,7 @@ use super::plan::members::Members;
 pub struct Difference {
     /// The plugin or object.
     pub subject: String,
-    /// What is different here, and where there is one, the way to the EPP's behaviour.
+    /// The difference, and where there is one, the way to the EPP's behaviour.
     pub text: &'static str,
 }
 

@@ -54,10 +54,10 @@ impl Options {
     }
 }
 
-/// Most reasons that are kept of one object; the rest are counted.
+/// Maximum number of reasons that are kept of one object; the rest are counted.
 const MAX_REASONS: usize = 10;
 
-/// Longest reason, in characters; longer ones are cut. Reasons quote values of the object.
+/// Maximum length of a reason, in characters; longer ones are cut. Reasons quote values of the object.
 const MAX_REASON_CHARS: usize = 400;
 
 /// The refused objects and files of a moment, ordered by their source.

@@ -8,7 +8,7 @@ use hyper::Uri;
 
 use super::dialect::{Dialects, MultiEngine};
 
-/// Least time between two scrapes of an endpoint, as in the EPP.
+/// Minimum time between two scrapes of an endpoint, as in the EPP.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Settings for scraping, the same for all endpoints of a pool.
@@ -16,15 +16,15 @@ pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 pub struct ScrapeSettings {
     /// Time between two scrapes of one endpoint.
     pub interval: Duration,
-    /// Longest time one scrape may take, connecting included.
+    /// Maximum time one scrape may take, connecting included.
     pub timeout: Duration,
     /// HTTP or HTTPS.
     pub scheme: Scheme,
     /// Path and query of the metrics.
     pub path: Uri,
-    /// Most bytes of a text.
+    /// Maximum number of bytes of a text.
     pub max_bytes: usize,
-    /// Most series of a text.
+    /// Maximum number of series of a text.
     pub max_series: usize,
     /// Limits on the lines of a text.
     pub text: TextLimits,
@@ -57,11 +57,11 @@ pub struct ScrapePlan {
 /// Limits on a text's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TextLimits {
-    /// Most bytes of a line; longer lines are skipped.
+    /// Maximum number of bytes of a line; longer lines are skipped.
     pub line_bytes: usize,
-    /// Most labels of a series; a series with more is malformed.
+    /// Maximum number of labels of a series; a series with more is malformed.
     pub labels: usize,
-    /// Most engines of a data-parallel server; with more the field has no value.
+    /// Maximum number of engines of a data-parallel server; with more the field has no value.
     pub engines: usize,
 }
 

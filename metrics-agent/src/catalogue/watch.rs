@@ -17,7 +17,7 @@ pub type PlanResult = Result<Arc<Plan>, String>;
 
 /// The manifests to watch.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ManifestSettings {
     /// A file or a directory.
     pub path: PathBuf,
     /// Options for reading them.
@@ -61,7 +61,7 @@ impl PlanWatch {
 
     /// Reads the manifests now, and again whenever they change. `accepts` refuses valid plans that the agent cannot serve.
     pub fn start(
-        settings: Settings,
+        settings: ManifestSettings,
         tasks: &Tasks,
         reads: ResultCounter,
         accepts: impl Fn(&Plan) -> Result<(), Problems> + Send + Sync + 'static,

@@ -16,7 +16,7 @@ pub struct PoolList {
     pub version: String,
     /// The names of the pools.
     pub pools: Vec<String>,
-    /// What is refused; nothing for an agent that does not give it.
+    /// The refused objects; none for an agent that does not give them.
     #[serde(default)]
     pub refused: RefusedObjects,
 }

@@ -10,7 +10,7 @@ const HEADER: [&str; 9] =
 
 const TENANTS_HEADER: [&str; 7] = ["PRIORITY", "TENANT", "QUEUED", "BYTES", "WAIT P50", "P90", "P99"];
 
-/// Most characters of a tenant's name: clients choose it.
+/// Maximum number of characters of a tenant's name: clients choose it.
 const MAX_TENANT: usize = 40;
 
 /// The end of most waits; the others are listed.

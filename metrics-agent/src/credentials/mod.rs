@@ -138,7 +138,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
     }
 }
 
-/// Longest token, in bytes.
+/// Maximum length of a token, in bytes.
 const MAX_BYTES: usize = 4096;
 
 /// Bearer tokens, each of them valid. Several, so that clients can change to a new one before the old one is removed.

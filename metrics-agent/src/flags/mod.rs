@@ -168,7 +168,9 @@ impl Flags {
             only_pool,
             object_reports: object_reports.reports(),
             kubernetes: sources.kubernetes().then(|| kubernetes.settings(limits)),
-            manifests: sources.manifests().map(|path| watch::Settings { path, options: options.clone() }),
+            manifests: sources
+                .manifests()
+                .map(|path| watch::ManifestSettings { path, options: options.clone() }),
             options,
             sources: sources.sources(endpoints.labels())?,
             scrape,

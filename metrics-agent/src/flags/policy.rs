@@ -35,20 +35,20 @@ pub struct PolicyFlags {
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
 
-    /// Most bytes of a file: the endpoints file, each manifest, each file of certificates, keys or tokens. All manifests together
+    /// Maximum number of bytes of a file: the endpoints file, each manifest, each file of certificates, keys or tokens. All manifests together
     /// may have four times as many.
     #[arg(long, value_name = "BYTES", default_value_t = FileLimits::default().bytes, value_parser = values::count)]
     max_file_bytes: usize,
 
-    /// Most YAML nodes in a file: maps, lists and values.
+    /// Maximum number of YAML nodes in a file: maps, lists and values.
     #[arg(long, value_name = "N", default_value_t = FileLimits::default().yaml_nodes, value_parser = values::count)]
     max_yaml_nodes: usize,
 
-    /// Most manifest files in a directory.
+    /// Maximum number of manifest files in a directory.
     #[arg(long, value_name = "N", default_value_t = FileLimits::default().manifest_files, value_parser = values::count)]
     max_manifest_files: usize,
 
-    /// Most manifests in all files together; each item of a list counts.
+    /// Maximum number of manifests in all files together; each item of a list counts.
     #[arg(long, value_name = "N", default_value_t = FileLimits::default().manifests, value_parser = values::count)]
     max_manifests: usize,
 }

@@ -21,7 +21,7 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
     interval: Duration,
 
-    /// Longest time for one scrape.
+    /// Maximum time for one scrape.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     timeout: Duration,
 
@@ -58,23 +58,23 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "PATH")]
     scrape_token_file: Option<PathBuf>,
 
-    /// Most bytes of a metrics text; a scrape with more fails.
+    /// Maximum number of bytes of a metrics text; a scrape with more fails.
     #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
     max_metrics_bytes: usize,
 
-    /// Most series of a metrics text; a scrape with more fails.
+    /// Maximum number of series of a metrics text; a scrape with more fails.
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = count)]
     max_metrics_series: usize,
 
-    /// Most bytes of a line in a metrics text; longer lines are skipped.
+    /// Maximum number of bytes of a line in a metrics text; longer lines are skipped.
     #[arg(long, value_name = "BYTES", default_value_t = TextLimits::default().line_bytes, value_parser = count)]
     max_metrics_line_bytes: usize,
 
-    /// Most labels of a series; a series with more is malformed.
+    /// Maximum number of labels of a series; a series with more is malformed.
     #[arg(long, value_name = "N", default_value_t = TextLimits::default().labels, value_parser = count)]
     max_metrics_labels: usize,
 
-    /// Most engines of a data-parallel server; with more the field has no value.
+    /// Maximum number of engines of a data-parallel server; with more the field has no value.
     #[arg(long, value_name = "N", default_value_t = TextLimits::default().engines, value_parser = count)]
     max_metrics_engines: usize,
 

@@ -16,11 +16,11 @@ use crate::store::{Nodes, StoreAddress};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The agent's own API")]
 pub(super) struct ServeFlags {
-    /// Most requests of filters that may wait for a newer snapshot at the same time; above it the status is 503.
+    /// Maximum number of requests of filters that may wait for a newer snapshot at the same time; above it the status is 503.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     max_waiters: u16,
 
-    /// Most connections; new ones wait until one ends.
+    /// Maximum number of connections; new ones wait until one ends.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections: u16,
 
@@ -28,27 +28,27 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections_per_peer: u16,
 
-    /// Most bytes of a request line with its headers, at least 8192; above it the status is 431.
+    /// Maximum number of bytes of a request line with its headers, at least 8192; above it the status is 431.
     #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024, value_parser = header_bytes)]
     max_header_bytes: usize,
 
-    /// Longest time for a handshake, for the headers of the next request, and for the body of a report; then the connection is closed.
+    /// Maximum time for a handshake, for the headers of the next request, and for the body of a report; then the connection is closed.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     idle_timeout: Duration,
 
-    /// Longest time in which a client reads nothing of a response; then the connection is closed.
+    /// Maximum time in which a client reads nothing of a response; then the connection is closed.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     write_timeout: Duration,
 
-    /// Longest time for a whole response; then the connection is closed.
+    /// Maximum time for a whole response; then the connection is closed.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     answer_timeout: Duration,
 
-    /// Most bytes of a proxy's report; above it the status is 413. An endpoint takes about 30 bytes.
+    /// Maximum number of bytes of a proxy's report; above it the status is 413. An endpoint takes about 30 bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
     max_report_bytes: usize,
 
-    /// Most proxies that may report on a pool; reports of others are refused.
+    /// Maximum number of proxies that may report on a pool; reports of others are refused.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
     max_proxies: usize,
 

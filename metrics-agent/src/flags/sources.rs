@@ -10,7 +10,7 @@ use crate::publish::cluster::ObjectReports;
 use crate::publish::cluster::status::Parent;
 use crate::publish::eds::Target;
 use crate::sources::endpoints::{Declared, LabelLimits, Sources};
-use crate::sources::kubernetes::{Limits, Namespaces, Settings};
+use crate::sources::kubernetes::{ClusterSettings, Limits, Namespaces};
 use crate::sources::names::{NamedServer, Resolver};
 
 /// Sources of endpoints and policies; one of them is required.
@@ -70,15 +70,15 @@ impl SourceFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Endpoints")]
 pub(super) struct EndpointLimits {
-    /// Most endpoints of all sources together, and of one pool; larger sets are refused.
+    /// Maximum number of endpoints of all sources together, and of one pool; larger sets are refused.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
     max_endpoints: u16,
 
-    /// Most labels of an endpoint in the endpoints file.
+    /// Maximum number of labels of an endpoint in the endpoints file.
     #[arg(long, value_name = "N", default_value_t = LabelLimits::default().count, value_parser = values::count)]
     max_endpoint_labels: usize,
 
-    /// Longest value of such a label, in bytes.
+    /// Maximum length of the value of such a label, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = LabelLimits::default().value_bytes, value_parser = values::count)]
     max_label_bytes: usize,
 }
@@ -128,8 +128,8 @@ pub struct KubernetesFlags {
 }
 
 impl KubernetesFlags {
-    /// What to watch.
-    pub fn settings(self, limits: Limits) -> Settings {
+    /// Objects to watch.
+    pub fn settings(self, limits: Limits) -> ClusterSettings {
         let Self { kubernetes_namespace: mut names, picker_config_map } = self;
         names.sort();
         names.dedup();
@@ -138,7 +138,7 @@ impl KubernetesFlags {
         } else {
             (!names.is_empty()).then_some(Namespaces::Named(names))
         };
-        Settings { namespaces, picker_config_map, limits }
+        ClusterSettings { namespaces, picker_config_map, limits }
     }
 
     /// Refuses flags that have no effect, because no cluster is watched. `requirement` is the flag that they need.

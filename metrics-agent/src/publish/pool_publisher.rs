@@ -17,7 +17,7 @@ use super::snapshot::{PoolSnapshot, Topology, Versions};
 use crate::runtime::Clock;
 use crate::scrape::slot::{Health, Slot};
 
-/// Least time between two versions of the readings.
+/// Minimum time between two versions of the readings.
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The time for which an endpoint is tried before the pool no longer waits for its first reading.
@@ -47,7 +47,7 @@ struct Members {
 pub struct EndpointCounts {
     /// Endpoints of the pool.
     pub endpoints: usize,
-    /// Those that are ready.
+    /// Endpoints that are ready.
     pub ready: usize,
     /// Age of the oldest reading; `None` when no endpoint was scraped yet.
     pub oldest: Option<Duration>,
@@ -56,7 +56,7 @@ pub struct EndpointCounts {
 impl PoolPublisher {
     /// A pool without an endpoint set.
     pub fn new(clock: Clock) -> Self {
-        // Versions are only compared for equality. Starting at the wall clock makes those of a restarted agent new.
+        // Versions are only compared for equality. Starting at the wall clock makes the versions of a restarted agent new.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = u64::try_from(since_epoch.as_micros()).unwrap_or(0).max(1);
         Self {

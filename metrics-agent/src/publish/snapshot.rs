@@ -99,7 +99,7 @@ impl PoolSnapshot {
         &self.readings
     }
 
-    /// For each endpoint of the topology, the metric of its KV usage.
+    /// The metric of the KV usage of each endpoint of the topology.
     pub fn kv_usage_metrics(&self) -> &[Option<Arc<str>>] {
         &self.kv_usage_metrics
     }

@@ -6,7 +6,7 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-/// Most lines that wait while standard error is blocked; further lines are dropped.
+/// Maximum number of lines that wait while standard error is blocked; further lines are dropped.
 const MAX_WAITING_LINES: usize = 4096;
 
 /// Logs the events that `directives` select. A separate thread writes, so a full pipe or a slow terminal does not block the agent.

@@ -1,4 +1,4 @@
-//! What every stage runs on: the clock, the log, tasks, and counters.
+//! The clock, the log, tasks, and counters, which every stage uses.
 
 pub mod logging;
 

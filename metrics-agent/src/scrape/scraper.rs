@@ -21,7 +21,7 @@ use crate::runtime::{self, Clock, Tasks};
 pub struct ScrapedPool<'a> {
     /// The pool's name.
     pub name: &'a str,
-    /// Its name among those of all agents.
+    /// Its name unique among all agents.
     pub qualified_name: &'a str,
     /// The pool's endpoints.
     pub members: &'a [Member],

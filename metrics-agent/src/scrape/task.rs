@@ -32,7 +32,7 @@ const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; versi
 /// Refused connections in a row after which the endpoint is not ready.
 const REFUSALS_TO_UNREADY: u32 = 3;
 
-/// Longest pause after a scrape that timed out or was too large, without the random part of up to the same length.
+/// Maximum pause after a scrape that timed out or was too large, without the random part of up to the same length.
 const MAX_PAUSE: Duration = Duration::from_millis(2500);
 
 /// Scrapes one endpoint until dropped.
@@ -43,7 +43,7 @@ pub(super) struct Task {
     slot: Arc<Slot>,
     clock: Clock,
     metrics: ScrapeMetrics,
-    client: Client,
+    client: EndpointClient,
     restarts: RestartWatch,
     /// Whether discovery knows if the server is ready. Otherwise refused connections show that it is not.
     is_ready_by_discovery: bool,
@@ -69,7 +69,7 @@ impl Task {
     ) -> Self {
         let Job { endpoint, address, settings, dialect, pod } = job.clone();
         let reader = Reader::with_limits(&dialect, settings.engines, settings.text);
-        let client = Client { reader, credentials, connection: None, refusals: 0 };
+        let client = EndpointClient { reader, credentials, connection: None, refusals: 0 };
         let pauses = pauses(settings.interval);
         Self {
             endpoint,
@@ -201,7 +201,7 @@ fn pauses(interval: Duration) -> ExponentialBackoff {
 }
 
 /// The endpoint's connection and the reader of its texts.
-struct Client {
+struct EndpointClient {
     reader: Reader,
     credentials: Arc<ClientCredentials>,
     connection: Option<Connection>,
@@ -209,7 +209,7 @@ struct Client {
     refusals: u32,
 }
 
-impl Client {
+impl EndpointClient {
     async fn scrape(
         &mut self,
         address: SocketAddr,

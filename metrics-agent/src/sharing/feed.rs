@@ -14,9 +14,9 @@ use crate::runtime::Clock;
 /// Bounds of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedLimits {
-    /// Most messages.
+    /// Maximum number of messages.
     pub messages: usize,
-    /// Most bytes of messages.
+    /// Maximum number of bytes of messages.
     pub bytes: usize,
     /// Maximum size of a message in bytes; larger ones are refused.
     pub message_bytes: usize,
@@ -24,7 +24,7 @@ pub struct FeedLimits {
     pub age: Duration,
     /// Bytes after which a response carries no further message.
     pub answer_bytes: usize,
-    /// Most proxies whose positions are kept.
+    /// Maximum number of proxies whose positions are kept.
     pub readers: usize,
 }
 
@@ -57,17 +57,17 @@ pub struct PoolFeed {
     /// Tells it from the feed of another agent, or of an earlier run.
     id: u64,
     limits: FeedLimits,
-    state: Mutex<State>,
+    state: Mutex<FeedState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FeedState {
     /// The position of the oldest message.
     first: u64,
     messages: VecDeque<Message>,
     bytes: usize,
-    /// By their numbers as senders.
-    readers: HashMap<u64, Reader>,
+    /// Readers by their numbers as senders.
+    readers: HashMap<u64, FeedReader>,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ struct Message {
 }
 
 #[derive(Clone, Debug)]
-struct Reader {
+struct FeedReader {
     proxy: String,
     at: Duration,
     next: u64,
@@ -150,7 +150,7 @@ impl PoolFeed {
             }
         }
         let next = next + read;
-        let reader = Reader { proxy: proxy.to_owned(), at: now, next, missed };
+        let reader = FeedReader { proxy: proxy.to_owned(), at: now, next, missed };
         state.note_reader(sender, reader, self.limits.readers);
         (Position { feed: self.id, next }, deliveries)
     }
@@ -160,7 +160,7 @@ impl PoolFeed {
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.drop_gone_readers(now);
-        let status = |reader: &Reader| {
+        let status = |reader: &FeedReader| {
             let skipped = usize::try_from(reader.next.saturating_sub(state.first)).unwrap_or(usize::MAX);
             let oldest = state.messages.get(skipped);
             ReaderStatus {
@@ -176,7 +176,7 @@ impl PoolFeed {
     }
 }
 
-impl State {
+impl FeedState {
     /// The position of the next message.
     fn end(&self) -> u64 {
         self.first + self.messages.len() as u64
@@ -196,13 +196,13 @@ impl State {
     }
 
     /// Notes what a reader has read, and adds up what it has missed.
-    fn note_reader(&mut self, sender: u64, reader: Reader, most: usize) {
+    fn note_reader(&mut self, sender: u64, reader: FeedReader, most: usize) {
         if self.readers.len() >= most && !self.readers.contains_key(&sender) {
             self.drop_gone_readers(reader.at);
         }
         if let Some(before) = self.readers.get_mut(&sender) {
             let missed = before.missed.saturating_add(reader.missed);
-            *before = Reader { missed, ..reader };
+            *before = FeedReader { missed, ..reader };
         } else if self.readers.len() < most {
             self.readers.insert(sender, reader);
         }

@@ -1,6 +1,6 @@
 //! Changes that the proxies of a pool share.
 //!
-//! Each proxy sends what its requests have changed, and reads what those of the other proxies have. The agent keeps recent messages in a
+//! Each proxy sends what its requests have changed, and reads what the requests of other proxies have changed. The agent keeps recent messages in a
 //! [`PoolFeed`](feed::PoolFeed) and does not look into them; with a [`store`], agents exchange them too. Nothing waits for it: a proxy goes
 //! on with what it knows.
 
@@ -29,9 +29,9 @@ use crate::store::StoreAddress;
 pub enum Share {
     /// None: each has only its own requests in view.
     Off,
-    /// Those of this agent.
+    /// The proxies of this agent.
     Agent,
-    /// Those of all agents with this store.
+    /// The proxies of all agents with this store.
     Store(StoreAddress),
 }
 
@@ -55,7 +55,7 @@ struct Store {
     metrics: StoreMetrics,
 }
 
-/// What the proxies of one pool share.
+/// Changes that the proxies of one pool share.
 #[derive(Debug)]
 pub struct SharedPool {
     /// The pool's name in requests to this agent.
@@ -119,7 +119,7 @@ impl Feeds {
         Some(Arc::new(Self { clock, limits: FeedLimits::default(), pools, store, feeds: Mutex::default() }))
     }
 
-    /// What the proxies of a pool share that the agent serves under this name.
+    /// Changes that the proxies of a pool share; the agent serves the pool under this name.
     pub fn of(&self, name: &str, qualified_name: &str) -> Arc<SharedPool> {
         let mut feeds = self.feeds.lock();
         if let Some(shared) = feeds.get(qualified_name) {

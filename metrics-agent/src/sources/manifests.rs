@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::kubernetes::ObjectId;
 use crate::files::FileLimits;
 
-/// Most bytes of all files together, as a multiple of the limit on one file.
+/// Maximum number of bytes of all files together, as a multiple of the limit on one file.
 pub const MAX_FULL_FILES: usize = 4;
 
 /// Extensions of the files in a directory that are read.
@@ -77,10 +77,10 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
     Problem::of_file(path, format!("cannot be read: {error}"))
 }
 
-/// Most problems that are printed; the rest are counted.
+/// Maximum number of problems that are printed; the rest are counted.
 const MAX_PRINTED: usize = 50;
 
-/// What a manifest is read from.
+/// Place that a manifest is read from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// A file, or a directory of files.
@@ -94,7 +94,7 @@ pub enum Source {
 /// The position of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// What it is read from.
+    /// Place that it is read from.
     pub source: Source,
     /// The document in a text from 1, without empty documents; `None`: the source as a whole.
     pub document: Option<usize>,

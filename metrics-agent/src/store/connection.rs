@@ -16,7 +16,7 @@ use super::{Nodes, StoreAddress};
 /// The time to reach a node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection to one server, or to those of a cluster.
+/// A connection to one server, or to the servers of a cluster.
 #[derive(Clone)]
 pub(crate) enum Connection {
     Server(MultiplexedConnection),

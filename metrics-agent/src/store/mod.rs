@@ -32,7 +32,7 @@ pub(crate) async fn store_time(store: &mut Connection) -> RedisResult<u64> {
     Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
 }
 
-/// The store's clock beside the agent's: no two hosts' clocks are compared.
+/// The store's clock, relative to the agent's: no two hosts' clocks are compared.
 pub(crate) struct StoreClock {
     store_ms: u64,
     read: Duration,
@@ -101,13 +101,13 @@ pub(crate) async fn remove_if_ahead(store: &mut Connection, key: &str, now: u64)
 pub struct StoreAddress {
     /// One or more, with their credentials.
     pub(crate) nodes: Vec<ConnectionInfo>,
-    /// What the nodes are.
+    /// Role of the nodes.
     pub(crate) kind: Nodes,
     /// Authorities of the nodes' certificates, in PEM; `None`: the system's.
     pub(crate) authorities: Option<PathBuf>,
 }
 
-/// What the nodes of a store are.
+/// Role of the nodes of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nodes {
     /// The one server.

@@ -49,7 +49,7 @@ async fn a_refused_manifest_file_is_listed_until_it_is_valid_again() {
         )
     };
     std::fs::write(&path, pool("0")).unwrap();
-    let manifests = Some(watch::Settings { path: path.clone(), options: options_for("default") });
+    let manifests = Some(watch::ManifestSettings { path: path.clone(), options: options_for("default") });
     let address = "127.0.0.1:1".parse().unwrap();
     let agent = Agent::start(Settings { manifests, ..scraping(&[address]) }).await;
     let reason = "spec.targetPorts[0].number";

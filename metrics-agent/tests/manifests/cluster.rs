@@ -240,14 +240,14 @@ fn a_configuration_that_needs_tls_is_refused_without_the_flags_for_it() {
     assert_eq!(policy(&plan, "n/llama").picker_config, None);
     assert!(refusals[0].reasons[0].contains("requires --scrape-ca"), "{refusals:?}");
     let mut with_tls =
-        Fixture::new(metrics_agent::catalogue::cluster::Settings { has_tls: true, ..settings() });
+        Fixture::new(metrics_agent::catalogue::cluster::CatalogueSettings { has_tls: true, ..settings() });
     assert_eq!(with_tls.set(objects()).refusals, []);
 }
 
 #[test]
 fn with_the_name_of_a_pool_all_others_and_their_objects_are_ignored() {
     for name in ["llama", "n/llama"] {
-        let mut fixture = Fixture::new(metrics_agent::catalogue::cluster::Settings {
+        let mut fixture = Fixture::new(metrics_agent::catalogue::cluster::CatalogueSettings {
             pool: Some(name.to_owned()),
             ..settings()
         });

@@ -27,7 +27,7 @@ async fn reading_where(config: &str, text: &str, passes: impl Fn(&v1::Reading) -
     let path = directory.path().join("config.yaml");
     std::fs::write(&path, config).unwrap();
     let server = ScriptedServer::start(Behaviour::Text(text.to_owned())).await;
-    let manifests = Some(watch::Settings { path, options: options() });
+    let manifests = Some(watch::ManifestSettings { path, options: options() });
     let agent = Agent::start(Settings { manifests, ..scraping(&[server.address()]) }).await;
     agent.reading_where("the reading", passes).await
 }
@@ -65,7 +65,7 @@ async fn a_source_sets_the_port_of_the_metrics() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config.yaml");
     std::fs::write(&path, config(&source, "")).unwrap();
-    let manifests = Some(watch::Settings { path, options: options() });
+    let manifests = Some(watch::ManifestSettings { path, options: options() });
     let elsewhere = "127.0.0.1:1".parse().unwrap();
     let agent = Agent::start(Settings { manifests, ..scraping(&[elsewhere]) }).await;
     agent.reading_where("the value of the other port", |reading| reading.waiting == Some(7)).await;
@@ -121,7 +121,7 @@ async fn https_is_refused_without_flags_that_trust_a_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config.yaml");
     std::fs::write(&path, config("- {type: metrics-data-source, parameters: {scheme: https}}", "")).unwrap();
-    let manifests = Some(watch::Settings { path, options: options() });
+    let manifests = Some(watch::ManifestSettings { path, options: options() });
     let agent = Agent::start(Settings { manifests, ..scraping(&[([127, 0, 0, 1], 1).into()]) }).await;
     eventually("the refusal", async || {
         let text = agent.get("/readyz").await.text();

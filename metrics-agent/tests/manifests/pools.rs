@@ -50,7 +50,7 @@ impl Setup {
         let eds =
             eds.map(|file| Target { path: directory.path().join(file), cluster: "of-{pool}".to_owned() });
         let agent = Agent::start(Settings {
-            manifests: Some(watch::Settings { path, options: options() }),
+            manifests: Some(watch::ManifestSettings { path, options: options() }),
             sources: Sources { file: Some(directory.path().join("endpoints.yaml")), ..Sources::default() },
             eds,
             ..settings()

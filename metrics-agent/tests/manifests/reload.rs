@@ -105,7 +105,8 @@ async fn a_config_map_is_read_again_when_its_symlink_is_swapped() {
     std::fs::write(file.path(), endpoints(&[(&one, "a: x")])).unwrap();
     let mut settings = settings();
     settings.sources.file = Some(file.path().to_owned());
-    settings.manifests = Some(watch::Settings { path: directory.path().to_owned(), options: options() });
+    settings.manifests =
+        Some(watch::ManifestSettings { path: directory.path().to_owned(), options: options() });
     let agent = Agent::start(settings).await;
     let served = async |pool: &str| {
         let path = format!("/v1/pools/{pool}/snapshot");
@@ -150,7 +151,7 @@ async fn a_configuration_may_name_the_endpoints_file() {
     std::fs::write(directory.path().join("two.yaml"), endpoints(&[(&two, "")])).unwrap();
     let path = directory.path().join("config");
     std::fs::write(&path, config("one.yaml")).unwrap();
-    let manifests = Some(watch::Settings { path: path.clone(), options: options() });
+    let manifests = Some(watch::ManifestSettings { path: path.clone(), options: options() });
     let agent = Agent::start(Settings { manifests, ..settings() }).await;
     agent.snapshot_where("the first file's", |s| waiting(s) == [Some(1)]).await;
     std::fs::write(&path, config("two.yaml")).unwrap();
@@ -162,7 +163,7 @@ async fn manifests_without_endpoints_are_refused_without_flags_for_endpoints() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("m.yaml");
     std::fs::write(&path, pool("p", "a")).unwrap();
-    let manifests = Some(watch::Settings { path, options: options() });
+    let manifests = Some(watch::ManifestSettings { path, options: options() });
     let agent = Agent::start(Settings { manifests, ..settings() }).await;
     let reason = eventually("the reason", async || {
         Some(agent.get("/readyz").await.text()).filter(|text| text.contains("has no source of endpoints"))

@@ -24,7 +24,7 @@ pub enum Right {
     Write,
 }
 
-/// The requirements on requests, except those of health checks.
+/// The requirements on requests, except requests for health checks.
 #[derive(Debug)]
 pub struct Access {
     /// The allowed values of the `host` header.
@@ -48,7 +48,7 @@ pub struct Peer {
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+enum AccessRefusal {
     Host,
     Certificate,
     /// A write of another host, where no credentials are set up.
@@ -59,24 +59,24 @@ enum Refusal {
 }
 
 impl Access {
-    fn refusal(&self, right: Right, peer: Option<Peer>, headers: &HeaderMap) -> Option<Refusal> {
+    fn refusal(&self, right: Right, peer: Option<Peer>, headers: &HeaderMap) -> Option<AccessRefusal> {
         let Some(peer) = peer.filter(|peer| self.hosts.allow(headers, peer.own_address)) else {
-            return Some(Refusal::Host);
+            return Some(AccessRefusal::Host);
         };
         let ClientRequirements { certificate, tokens, read_tokens, unauthenticated } = &self.clients;
         if right == Right::Read && unauthenticated.reads {
             return None;
         }
         if *certificate && !peer.has_certificate {
-            return Some(Refusal::Certificate);
+            return Some(AccessRefusal::Certificate);
         }
         let Some(tokens) = tokens else {
             let may_write =
                 *certificate || unauthenticated.writes || peer.address.to_canonical().is_loopback();
-            return (right == Right::Write && !may_write).then_some(Refusal::UnauthenticatedWrite);
+            return (right == Right::Write && !may_write).then_some(AccessRefusal::UnauthenticatedWrite);
         };
         let Some(authorization) = headers.get(header::AUTHORIZATION) else {
-            return Some(Refusal::NoToken(right));
+            return Some(AccessRefusal::NoToken(right));
         };
         if tokens.now().allow(authorization.as_bytes()) {
             return None;
@@ -85,13 +85,13 @@ impl Access {
             read_tokens.as_ref().is_some_and(|tokens| tokens.now().allow(authorization.as_bytes()));
         match right {
             Right::Read if may_read => None,
-            Right::Write if may_read => Some(Refusal::ReadToken),
-            Right::Read | Right::Write => Some(Refusal::WrongToken(right)),
+            Right::Write if may_read => Some(AccessRefusal::ReadToken),
+            Right::Read | Right::Write => Some(AccessRefusal::WrongToken(right)),
         }
     }
 }
 
-impl Refusal {
+impl AccessRefusal {
     /// The reason in the metrics.
     fn reason(self) -> &'static str {
         match self {
@@ -156,7 +156,7 @@ pub(in crate::api) async fn check(
 /// The `host` of filters, whatever the name of the agent's cluster.
 const FILTERS_NAME: &str = "metrics-agent";
 
-/// The allowed values of the `host` header, beside the agent's own address.
+/// The allowed values of the `host` header, besides the agent's own address.
 ///
 /// They prevent DNS rebinding: a web page whose name resolves to the agent's address could read the API through the browser of a
 /// user who can reach the agent. The browser then sends the page's name as `host`.
@@ -203,7 +203,11 @@ mod tests {
     use super::*;
     use crate::api::access::credentials::Unauthenticated;
 
-    fn refusals(unauthenticated: Unauthenticated, certificate: bool, peer: Peer) -> [Option<Refusal>; 2] {
+    fn refusals(
+        unauthenticated: Unauthenticated,
+        certificate: bool,
+        peer: Peer,
+    ) -> [Option<AccessRefusal>; 2] {
         let clients = ClientRequirements { certificate, unauthenticated, ..ClientRequirements::default() };
         let metrics = ApiMetrics::register(&mut Registry::default());
         let access = Access { hosts: AllowedHosts::default(), clients, metrics };
@@ -223,7 +227,7 @@ mod tests {
             assert_eq!(refusals(none, false, peer(address, false)), [None, None], "{address}");
         }
         for address in ["10.0.0.7", "10.0.0.9", "::ffff:10.0.0.7", "2001:db8::1"] {
-            let refused = [None, Some(Refusal::UnauthenticatedWrite)];
+            let refused = [None, Some(AccessRefusal::UnauthenticatedWrite)];
             assert_eq!(refusals(none, false, peer(address, false)), refused, "{address}");
             let all = Unauthenticated { writes: true, ..none };
             assert_eq!(refusals(all, false, peer(address, false)), [None, None], "{address}");
@@ -233,7 +237,7 @@ mod tests {
     #[test]
     fn a_certificate_permits_both_and_reading_can_be_left_open() {
         let none = Unauthenticated::default();
-        let refused = Some(Refusal::Certificate);
+        let refused = Some(AccessRefusal::Certificate);
         assert_eq!(refusals(none, true, peer("10.0.0.7", true)), [None, None]);
         assert_eq!(refusals(none, true, peer("127.0.0.1", false)), [refused, refused]);
         let open = Unauthenticated { reads: true, writes: false };

@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::{Families, SeriesLabels, queue_metrics, raise};
 use crate::api::pools::status::{EndpointState, EndpointStatus, FRESH, PoolStatus};
 
-/// Most endpoints by name in a family, as in the EPP.
+/// Maximum number of endpoints by name in a family, as in the EPP.
 pub(super) const MAX_SERIES: usize = 1000;
 
 /// The label of all endpoints above the limit.

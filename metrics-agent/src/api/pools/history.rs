@@ -17,10 +17,10 @@ use crate::runtime::Clock;
 /// Time between two points.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Most points: five minutes.
+/// Maximum number of points: five minutes.
 const MAX_POINTS: usize = 150;
 
-/// Most endpoints of a pool, the first ones: 3 MB.
+/// Maximum number of endpoints of a pool, the first ones: 3 MB.
 const MAX_ENDPOINTS: usize = 1000;
 
 /// The points of all pools.

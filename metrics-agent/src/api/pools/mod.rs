@@ -1,4 +1,4 @@
-//! What the API returns about pools.
+//! Pools as the API returns them.
 
 pub(super) mod build;
 pub mod history;

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::api::{ApiState, error_response};
 use crate::publish::snapshot::PoolSnapshot;
 
-/// Longest wait. A longer `wait_ms` is reduced to it.
+/// Maximum wait. A longer `wait_ms` is reduced to it.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
 const ALLOWED: &str =

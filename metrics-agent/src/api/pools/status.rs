@@ -307,7 +307,7 @@ impl PoolStatus {
     }
 }
 
-/// Most objects that are listed.
+/// Maximum number of objects that are listed.
 const MAX_LISTED: usize = 200;
 
 /// The refused objects and files, the first ones with their reasons.

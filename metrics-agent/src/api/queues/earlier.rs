@@ -1,4 +1,4 @@
-//! What requests waited recently, though proxies report the waits since their start.
+//! Recent waits of requests, from reports of all waits since the start of a proxy.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ struct Dispatched {
 }
 
 impl EarlierWaits {
-    /// Those of a proxy's first report: no wait is recent yet.
+    /// Waits of a proxy's first report: no wait is recent yet.
     pub(in crate::api) fn begin(report: &QueueReport, now: Duration) -> Self {
         Self(Earlier::begin(Dispatched::of(report), now))
     }
 
-    /// Those to compare the proxy's next report with.
+    /// Waits to compare the proxy's next report with.
     #[must_use]
     pub(in crate::api) fn next(self, report: &QueueReport, now: Duration) -> Self {
         Self(self.0.next(RECENT, now, || Dispatched::of(report)))

@@ -18,11 +18,11 @@ use super::reports::ReportError;
 /// The queue of one proxy, as of its last report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueReport {
-    /// The pool's saturation by stage, from 0; those of stages without endpoints and those that are not finite are left out.
+    /// The pool's saturation by stage, from 0; stages without endpoints and values that are not finite are left out.
     pub saturations: Vec<(&'static str, f64)>,
-    /// Most requests that may wait in all bands together; 0: unlimited.
+    /// Maximum number of requests that may wait in all bands together; 0: unlimited.
     pub max_requests: u64,
-    /// Most bytes that may wait in all bands together; 0: unlimited.
+    /// Maximum number of bytes that may wait in all bands together; 0: unlimited.
     pub max_bytes: u64,
     /// Dispatched requests that have not ended.
     pub in_flight: u64,
@@ -41,9 +41,9 @@ pub struct BandReport {
     pub requests: u64,
     /// Lengths of their bodies.
     pub bytes: u64,
-    /// Most requests that may wait.
+    /// Maximum number of requests that may wait.
     pub max_requests: u64,
-    /// Most bytes that may wait.
+    /// Maximum number of bytes that may wait.
     pub max_bytes: u64,
     /// Waits that ended since the proxy started.
     pub outcomes: Outcomes,
@@ -51,7 +51,7 @@ pub struct BandReport {
     pub tenants: Tenants,
 }
 
-/// Most tenants with figures of their own, over all proxies of a pool: as many as the EPP has fairness ids in its metrics.
+/// Maximum number of tenants with figures of their own, over all proxies of a pool: the number of fairness ids in the EPP's metrics.
 const MAX_NAMED: usize = 1000;
 
 /// The stage of the saturation that decides.
@@ -157,7 +157,7 @@ impl Outcomes {
         self.with(Outcome::Dispatched.as_str())
     }
 
-    /// Adds the waits of another one that have ended after those of `earlier`.
+    /// Adds the waits of another report that ended after the waits of `earlier`.
     fn add_since(&mut self, other: &Self, earlier: Option<&Self>) {
         for (outcome, waits) in &other.0 {
             let before = earlier.and_then(|earlier| earlier.with(outcome));

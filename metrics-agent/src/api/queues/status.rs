@@ -11,7 +11,7 @@ use super::earlier::EarlierWaits;
 use super::waits::Waits;
 use super::{BandReport, EFFECTIVE, QueueReport};
 
-/// Most tenants of a band that are shown.
+/// Maximum number of tenants of a band that are shown.
 const TENANTS_SHOWN: usize = 10;
 
 /// The queues of all proxies.
@@ -36,9 +36,9 @@ pub struct BandStatus {
     pub requests: u64,
     /// Lengths of their bodies.
     pub bytes: u64,
-    /// Most requests that may wait.
+    /// Maximum number of requests that may wait.
     pub max_requests: u64,
-    /// Most bytes that may wait.
+    /// Maximum number of bytes that may wait.
     pub max_bytes: u64,
     /// How long requests waited that went on in the last half minute to minute; absent: none did.
     pub wait_ms: Option<WaitPercentiles>,

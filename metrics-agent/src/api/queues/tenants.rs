@@ -28,7 +28,7 @@ pub struct Tenants {
     named: Vec<TenantReport>,
     /// All that are not named, together.
     other: TenantReport,
-    /// What counts as `other`, as the proxy has reported it.
+    /// Figures that count as `other`, as the proxy has reported them.
     parts: Vec<TenantReport>,
 }
 

@@ -138,13 +138,13 @@ impl core::error::Error for ReportError {}
 /// Age from which a report is out of date, and its proxy removed.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// Longest name of a proxy, in bytes.
+/// Maximum length of the name of a proxy, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
 /// Maximum length of a filter's version, in bytes.
 const MAX_VERSION_BYTES: usize = 64;
 
-/// Most statuses with rejections in a report.
+/// Maximum number of statuses with rejections in a report.
 const MAX_STATUSES: usize = 32;
 
 /// Names that are kept at once. Any client can ask for any name.

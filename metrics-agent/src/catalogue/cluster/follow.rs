@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use tokio::sync::watch;
 
 use super::manifest::is_config_map;
-use super::{ClusterCatalogue, Settings};
+use super::{CatalogueSettings, ClusterCatalogue};
 use crate::catalogue::manifests::document::{Documents, Item};
 use crate::catalogue::plan::Plan;
 use crate::catalogue::watch::{PlanResult, PlanWatch, read};
@@ -19,16 +19,16 @@ use crate::runtime::{ResultCounter, Tasks};
 use crate::sources::kubernetes::{ClusterObject, ObjectId, ObjectsResult};
 use crate::sources::manifests::{File, Problem, Problems};
 
-/// Objects that change within this time of each other are read together, such as those of one `kubectl apply`.
+/// Objects that change within this time of each other are read together, such as the objects of one `kubectl apply`.
 const BURST: Duration = Duration::from_millis(20);
 
 type FilesResult = Result<Vec<File>, Problems>;
 
 impl PlanWatch {
-    /// Follows the plan of a cluster's objects, and of the files at `manifests` beside them.
+    /// Follows the plan of a cluster's objects, and of the files at `manifests`.
     pub fn of_cluster(
         objects: watch::Receiver<ObjectsResult>,
-        settings: Settings,
+        settings: CatalogueSettings,
         manifests: Option<PathBuf>,
         tasks: &Tasks,
         reads: ResultCounter,
@@ -54,7 +54,7 @@ struct FilesWatch {
 }
 
 impl FilesWatch {
-    fn start(path: PathBuf, settings: &Settings, tasks: &Tasks) -> Self {
+    fn start(path: PathBuf, settings: &CatalogueSettings, tasks: &Tasks) -> Self {
         let limits = settings.options.file_limits;
         let (sender, contents) = watch::channel(None);
         let polled = path.clone();
@@ -168,7 +168,7 @@ async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
 
 /// Whether an object is there and may concern a pool that is served. An object that is being deleted counts as deleted, as in the
 /// EPP.
-pub(super) fn is_selected(object: &ClusterObject, settings: &Settings) -> bool {
+pub(super) fn is_selected(object: &ClusterObject, settings: &CatalogueSettings) -> bool {
     let ClusterObject { id, json, .. } = object;
     let is_deleted = json.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
     !is_deleted && settings.only_pool().is_none_or(|pool| concerns(id, json, pool))
@@ -188,7 +188,7 @@ fn concerns(id: &ObjectId, json: &Json, (namespace, name): (&str, &str)) -> bool
 }
 
 /// Removes what texts have for other pools than the only one.
-pub(super) fn restrict(documents: &mut Documents, settings: &Settings) {
+pub(super) fn restrict(documents: &mut Documents, settings: &CatalogueSettings) {
     let Some((namespace, name)) = settings.only_pool() else { return };
     let pool = settings.scope().pool_name(namespace, name);
     let Documents { pools, configs, objectives, rewrites, models, .. } = documents;

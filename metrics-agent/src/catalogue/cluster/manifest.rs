@@ -1,10 +1,10 @@
-//! What is read and refused by itself: an object, a key of a `ConfigMap`, or the files of the flags.
+//! Manifests that are read and refused one by one: an object, a key of a `ConfigMap`, or the files of the flags.
 
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::Settings;
+use super::CatalogueSettings;
 use crate::catalogue::manifests::Scope;
 use crate::catalogue::manifests::document::{Documents, PARAMETERS, without_nulls_outside};
 use crate::sources::kubernetes::{ClusterObject, ObjectId};
@@ -51,7 +51,7 @@ impl<'a> Manifest<'a> {
     }
 
     /// Reads the manifest.
-    pub(super) fn read(&self, settings: &Settings) -> Documents {
+    pub(super) fn read(&self, settings: &CatalogueSettings) -> Documents {
         let options = &settings.options;
         let mut documents = match self.content {
             Content::Object(json) => {
@@ -70,7 +70,7 @@ impl<'a> Manifest<'a> {
         documents
     }
 
-    fn read_text(&self, text: &str, namespace: &str, settings: &Settings) -> Documents {
+    fn read_text(&self, text: &str, namespace: &str, settings: &CatalogueSettings) -> Documents {
         let mut documents = Documents::default();
         let max = settings.options.file_limits.bytes;
         if text.len() > max {
@@ -89,7 +89,7 @@ pub(super) fn is_config_map(id: &ObjectId) -> bool {
 }
 
 /// Refuses configurations that the agent cannot serve with its flags, and removes what a cluster decides otherwise.
-fn check_configs(documents: &mut Documents, settings: &Settings) {
+fn check_configs(documents: &mut Documents, settings: &CatalogueSettings) {
     let Documents { configs, problems, warnings, .. } = documents;
     for config in configs {
         if config.lowered.scraping.https && !settings.has_tls {

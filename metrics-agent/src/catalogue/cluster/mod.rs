@@ -22,7 +22,7 @@ use crate::sources::manifests::{File, Problem, Problems, Source};
 
 /// How the objects of a cluster are read.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CatalogueSettings {
     /// The namespace of pools that are named without one.
     pub namespace: String,
     /// The only pool to serve, `name` or `namespace/name`; `None`: all of them.
@@ -33,7 +33,7 @@ pub struct Settings {
     pub has_tls: bool,
 }
 
-impl Settings {
+impl CatalogueSettings {
     /// The scope of manifests in the agent's own namespace.
     fn scope(&self) -> Scope {
         Scope::Cluster { namespace: self.namespace.clone() }
@@ -49,7 +49,7 @@ impl Settings {
 /// Keeps the last valid version of every manifest, and combines them.
 #[derive(Debug)]
 pub struct ClusterCatalogue {
-    settings: Settings,
+    settings: CatalogueSettings,
     manifests: BTreeMap<Source, ManifestState>,
     files: Option<ManifestState>,
 }
@@ -85,7 +85,7 @@ impl Identity {
 
 impl ClusterCatalogue {
     /// No manifests.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: CatalogueSettings) -> Self {
         Self { settings, manifests: BTreeMap::new(), files: None }
     }
 
@@ -122,7 +122,7 @@ impl ClusterCatalogue {
 
     /// The plan of all manifests in force, and the refused ones.
     pub fn plan(&self) -> (Plan, Vec<Refusal>) {
-        let Settings { options, .. } = &self.settings;
+        let CatalogueSettings { options, .. } = &self.settings;
         let mut documents = Documents::default();
         for state in self.states() {
             documents.append(state.valid.clone().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What each engine calls the metrics that the agent reads.
+//! Names of the metrics that the agent reads, by engine.
 //!
 //! A dialect is data in the EPP's own notation, so an operator's engine is one more value of [`Dialect`].
 

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::sources::manifests::{Origin, Problem};
 use crate::suggestion::did_you_mean;
 
-/// Longest value in a message, in characters; longer values are cut.
+/// Maximum length of a value in a message, in characters; longer values are cut.
 const MAX_VALUE_CHARS: usize = 120;
 
 /// A problem within one document.

@@ -9,7 +9,7 @@ use endpoint_picker_wire::v1;
 use super::fault::Faults;
 use super::fields::{Name, PoolGroup, Port, Texts};
 
-/// Most ports of one pool, as in the API.
+/// Maximum number of ports of one pool, as in the API.
 const MAX_TARGET_PORTS: usize = 8;
 
 /// A pool of any version.

@@ -179,7 +179,7 @@ pub struct PoolPlan {
 }
 
 impl PoolPlan {
-    /// The name of the pool among those of all agents: `namespace/name`, or the name alone for a pool of the flags.
+    /// The name of the pool unique among all agents: `namespace/name`, or the name alone for a pool of the flags.
     pub fn qualified_name(&self) -> String {
         match &self.members {
             Members::Selected { namespace, .. } if !self.name.contains('/') => {
@@ -214,7 +214,7 @@ struct PoolDraft {
     id: Option<PoolId>,
 }
 
-/// What references to a pool name.
+/// Name of a pool in references to it.
 struct PoolId {
     group: PoolGroup,
     namespace: String,

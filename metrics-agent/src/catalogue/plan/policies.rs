@@ -96,7 +96,7 @@ pub(super) fn apply_configs(
 ) -> Option<PathBuf> {
     let mut endpoints_file: Option<(PathBuf, Origin)> = None;
     let mut seen: HashMap<Option<String>, Origin> = HashMap::new();
-    // Configurations of one pool come last, so that they replace those of all pools.
+    // Configurations of one pool come last, so that they replace the configurations of all pools.
     let (named, unnamed): (Vec<_>, Vec<_>) = configs.into_iter().partition(|config| config.pool.is_some());
     for Config { origin, pool, lowered, .. } in unnamed.into_iter().chain(named) {
         let mut refuse = |at: &str, text: String| problems.push(origin.problem(at, text));
@@ -117,7 +117,7 @@ pub(super) fn apply_configs(
         match (&endpoints_file, lowered.endpoints_file) {
             (Some((one, first)), Some(other)) if *one != other => {
                 let (one, other) = (one.display(), other.display());
-                let text = format!("{other} is a second endpoints file beside {one} of {}", first.place());
+                let text = format!("{other} is a second endpoints file next to {one} of {}", first.place());
                 refuse("dataLayer.discovery.pluginRef", format!("{text}; an agent reads one"));
                 continue;
             }

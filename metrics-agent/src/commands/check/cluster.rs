@@ -8,13 +8,13 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 
 use super::add_plan;
-use crate::catalogue::cluster::{ClusterCatalogue, Settings};
+use crate::catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
 use crate::catalogue::{Options, Plan, Refusal};
 use crate::commands::columns::{counted, printable};
 use crate::runtime::Tasks;
 use crate::sources::kubernetes::{self, Cluster, ClusterObjects, WatchMetrics};
 
-/// Longest time for the first lists of all objects.
+/// Maximum time for the first lists of all objects.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 
 /// Why a cluster could not be checked.
@@ -31,7 +31,7 @@ impl Error for CheckError {}
 
 /// Checks what an agent with these settings would watch. `pool` is its only pool, if it has one.
 pub async fn check(
-    watched: kubernetes::Settings,
+    watched: kubernetes::ClusterSettings,
     pool: Option<String>,
     options: Options,
 ) -> Result<Report, CheckError> {
@@ -41,7 +41,7 @@ pub async fn check(
     let cluster = cluster.map_err(|error| CheckError(error.to_string()))?;
     let objects = objects(&cluster).await?;
     // The flags of the agent decide about TLS, and they are not known here.
-    let settings = Settings { namespace: cluster.namespace, pool, options, has_tls: true };
+    let settings = CatalogueSettings { namespace: cluster.namespace, pool, options, has_tls: true };
     let mut catalogue = ClusterCatalogue::new(settings);
     catalogue.set_objects(&objects);
     let (plan, refusals) = catalogue.plan();

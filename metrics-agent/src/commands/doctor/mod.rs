@@ -175,7 +175,7 @@ impl Facts {
         self.pickers().into_iter().map(|(_, picker)| picker.config.pool.as_str()).collect()
     }
 
-    /// The names in statistics of the clusters that the checks read: those of the agent, and those of the pickers' routes.
+    /// The names in statistics of the clusters that the checks read: the agent's, and the clusters of the pickers' routes.
     pub fn clusters_in_statistics(&self) -> BTreeSet<String> {
         let pickers = self.pickers().into_iter();
         let agents =

@@ -12,7 +12,7 @@ use super::dump::Cluster;
 pub struct Statistics(BTreeMap<String, u64>);
 
 impl Statistics {
-    /// Reads the text of `/stats`. Lines without a number, such as those of histograms, are ignored.
+    /// Reads the text of `/stats`. Lines without a number, such as lines of histograms, are ignored.
     pub fn parse(text: &str) -> Self {
         let values = text.lines().filter_map(|line| {
             let (name, value) = line.rsplit_once(": ")?;

@@ -70,7 +70,7 @@ pub struct ExplainResult {
     seed: u64,
     /// The metrics of the endpoints' KV usage.
     kv_usage_metrics: Vec<v1::MetricUse>,
-    /// What it would meet in the queues of the proxies; `None`: it would go on at once, or that is not known.
+    /// The queues of the proxies as it would meet them; `None`: it would be dispatched at once, or that is not known.
     wait: Option<String>,
     /// The decision, or the rejection before there was anything to choose.
     decision: Result<DecisionReport, Rejection>,

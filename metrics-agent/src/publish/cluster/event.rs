@@ -13,10 +13,10 @@ use crate::catalogue::{Refusal, Refusals};
 use crate::sources::kubernetes::{ApiError, Client, ObjectId};
 use crate::sources::manifests::Source;
 
-/// Longest `note`, in bytes, as the API allows.
+/// Maximum length of `note`, in bytes, as the API allows.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// Longest part of an object's name in the name of its Event: with a dot and 16 digits an object's name at most.
+/// Maximum length of the part of an object's name in the name of its Event: with a dot and 16 digits an object's name at most.
 const MAX_NAME_BYTES: usize = 236;
 
 /// An Event to create. Equal refusals have Events of equal names, so of several replicas only the first one creates it.

@@ -20,7 +20,7 @@ use crate::runtime::Tasks;
 use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectsResult};
 use crate::sources::manifests::Source;
 
-/// What is reported to objects.
+/// Reports to objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReports {
     /// Whether refused objects get Events.
@@ -80,7 +80,7 @@ async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     }
 }
 
-/// What the status of pools depends on.
+/// Inputs of the status of pools.
 #[derive(Debug)]
 pub struct PoolInputs {
     /// The cluster's objects, with the status that pools have.
@@ -128,7 +128,7 @@ fn patches(
     let patch = |pool: &Arc<ClusterObject>| {
         let name = format!("{}/{}", pool.id.namespace, pool.id.name);
         let refusal = refused.get(&pool.id).copied();
-        // Other pools may be those of another agent.
+        // Other pools may belong to another agent.
         let is_own = refusal.is_some() || plan.pools.iter().any(|served| served.name == name);
         is_own.then(|| StatusPatch::of(pool, parent, refusal, now))?
     };

@@ -35,7 +35,7 @@ impl StatusForm {
 
 const GATEWAY: &str = "gateway.networking.k8s.io";
 
-/// Longest `message` of a condition, in characters, as the API allows in bytes of up to four for each.
+/// Maximum length of `message` of a condition, in characters, as the API allows in bytes of up to four for each.
 const MAX_MESSAGE_CHARS: usize = 8192;
 
 /// The Gateway in whose name the status is written.

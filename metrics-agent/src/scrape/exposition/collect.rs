@@ -21,7 +21,7 @@ pub(super) type Collected<T> = Option<Result<T, Invalid>>;
 pub(super) struct EngineLabel {
     /// The label's name; its values number the engines.
     pub(super) name: String,
-    /// Most engines; with more the field has no value.
+    /// Maximum number of engines; with more the field has no value.
     pub(super) max_engines: usize,
 }
 

@@ -57,7 +57,7 @@ impl Reader {
         });
     }
 
-    /// Series of the text so far, including those of other metrics than the dialect's.
+    /// Series of the text so far, including series of other metrics than the dialect's.
     pub fn series(&self) -> usize {
         self.series
     }

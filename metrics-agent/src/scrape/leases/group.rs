@@ -14,39 +14,39 @@ use super::{Agents, Lease, SHOWN_EVERY, term};
 use crate::runtime::Clock;
 use crate::scrape::slot::{Health, Slot};
 
-/// Most leases, and most readings, in one round: the others follow in the next.
+/// Maximum number of leases, and most readings, in one round: the others follow in the next.
 const MAX_AT_ONCE: usize = 1000;
 
 /// How long an agent leaves an endpoint to others after a scrape that failed.
 const YIELD: Duration = Duration::from_secs(10);
 
-/// Longest name of a metric from the store, in bytes.
+/// Maximum length of the name of a metric from the store, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
 /// The endpoints of a pool, between their scrape tasks and the link to the store.
 pub(super) struct Group {
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<LeasesState>,
     /// Notified when there is something to send.
     pub(super) changed: Notify,
     /// Notified when the store has answered, or does not any more.
     answered: Notify,
 }
 
-struct State {
+struct LeasesState {
     is_connected: bool,
     agents: Agents,
-    /// From then on it has read the entries of the others after it has connected.
+    /// Time from which it has read the entries of the others since it has connected.
     knows_from: Duration,
-    /// Until then, as it has just read an entry.
+    /// Time until which it knows the entries of the others, because it has just read one.
     knows_until: Duration,
-    /// Until this agent has to show itself to the others again.
+    /// Time until this agent has to show itself to the others again.
     shown_until: Duration,
-    /// By a hash of the endpoint and of how it is scraped.
-    entries: HashMap<u64, Entry>,
+    /// Leases by a hash of the endpoint and of how it is scraped.
+    entries: HashMap<u64, LeaseEntry>,
 }
 
-struct Entry {
+struct LeaseEntry {
     slot: Arc<Slot>,
     interval: Duration,
     lease: Lease,
@@ -65,7 +65,7 @@ struct Entry {
 impl Group {
     /// The endpoints of this agent, by its number. There are none yet.
     pub(super) fn new(clock: Clock, agent: u64) -> Self {
-        let state = State {
+        let state = LeasesState {
             is_connected: false,
             agents: Agents::new(agent),
             knows_from: Duration::ZERO,
@@ -91,7 +91,7 @@ impl Group {
         (least.unwrap_or(SHOWN_EVERY) / 4).min(SHOWN_EVERY / 4)
     }
 
-    /// What is to be sent now.
+    /// Messages to send now.
     pub(super) fn next_round(&self) -> Round {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -100,7 +100,7 @@ impl Group {
         }
         let knows_others = (state.knows_from..state.knows_until).contains(&now);
         let mut round = Round::default();
-        let State { agents, entries, .. } = &mut *state;
+        let LeasesState { agents, entries, .. } = &mut *state;
         for (&scrape, entry) in entries {
             if core::mem::take(&mut entry.is_released) {
                 round.released.push(scrape);
@@ -140,7 +140,7 @@ impl Group {
     }
 
     /// Takes an entry of an agent, which was added this long ago. Returns the number of readings, without those of endpoints that this agent
-    /// scrapes. An own entry shows that this agent reads those of all.
+    /// scrapes. An own entry shows that this agent reads the entries of all.
     pub(super) fn take(&self, readings: StoredReadings, since_added: Duration) -> u64 {
         let now = self.clock.now();
         let added = now.saturating_sub(since_added);
@@ -179,7 +179,7 @@ impl Group {
     }
 }
 
-impl State {
+impl LeasesState {
     /// Computes for each endpoint which agent should scrape it.
     fn prefer(&mut self) {
         for (&scrape, entry) in &mut self.entries {
@@ -188,7 +188,7 @@ impl State {
     }
 }
 
-impl Entry {
+impl LeaseEntry {
     /// Whether another agent holds the lease, and this one may take it.
     fn can_be_taken(&self, now: Duration) -> bool {
         self.yields_until <= now && self.lease.is_own(now) == Some(false)
@@ -205,7 +205,7 @@ pub(in crate::scrape) struct SharedScrape {
 impl SharedScrape {
     pub(super) fn new(group: &Arc<Group>, scrape: u64, interval: Duration, slot: &Arc<Slot>) -> Self {
         let mut state = group.state.lock();
-        let entry = Entry {
+        let entry = LeaseEntry {
             slot: Arc::clone(slot),
             interval,
             lease: Lease::Free,
@@ -278,7 +278,7 @@ impl Drop for SharedScrape {
     }
 }
 
-/// What is to be sent to the store.
+/// Messages to send to the store.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) claims: Vec<Claim>,

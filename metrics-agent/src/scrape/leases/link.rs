@@ -29,10 +29,10 @@ const READ_WAIT: Duration = Duration::from_secs(1);
 /// Age from which readings are not read: the next ones are there.
 const MAX_AGE: Duration = Duration::from_secs(2);
 
-/// Most entries of a stream: those of a second, or more.
+/// Maximum number of entries of a stream: the entries of a second, or more.
 const MAX_ENTRIES: usize = 1 << 10;
 
-/// Most entries in an answer of the store.
+/// Maximum number of entries in an answer of the store.
 const READ_AT_ONCE: usize = 64;
 
 /// The stream ends with its agents: seconds.
@@ -60,7 +60,7 @@ return held";
 
 /// The way of a pool's leases and readings to the store and back.
 pub(super) struct Link {
-    /// The pool's name among those of all agents.
+    /// The pool's name unique among all agents.
     pub(super) pool: String,
     pub(super) address: Arc<StoreAddress>,
     /// A number of this agent's run.

@@ -35,7 +35,7 @@ pub struct Leases {
     clock: Clock,
     tasks: Tasks,
     metrics: LeaseMetrics,
-    /// By the pools' names among those of all agents.
+    /// Groups by the pools' names among the pools of all agents.
     groups: HashMap<String, RunningGroup>,
 }
 
@@ -144,7 +144,7 @@ const SHOWN_EVERY: Duration = Duration::from_millis(500);
 /// Age of its last entry from which an agent counts as gone.
 const GONE_AFTER: Duration = Duration::from_secs(2);
 
-/// Most other agents: the others do not count.
+/// Maximum number of other agents: the others do not count.
 const MAX_AGENTS: usize = 1000;
 
 /// This agent and the others whose entries it has read. All know the same ones, or do within [`GONE_AFTER`].
@@ -213,7 +213,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(9);
 
-    /// What each of these agents knows, when all have shown themselves to all.
+    /// Knowledge of each of these agents, when all have shown themselves to all.
     fn agents(numbers: &[u64]) -> Vec<Agents> {
         let agent = |&own| {
             let mut agents = Agents::new(own);

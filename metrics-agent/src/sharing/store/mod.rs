@@ -1,7 +1,7 @@
 //! Changes between agents, by streams of Valkey or Redis: one for each pool.
 //!
 //! A [`Link`](Link) adds what the proxies of this agent send to the pool's stream, and reads what those of other agents have
-//! sent. It is soft state: while the store is away, slow or empty, each agent's proxies go on with what they have, and the newest
+//! sent. It is soft state: while the store is away, slow or empty, each agent's proxies continue with what they have, and the newest
 //! messages wait in a bounded queue.
 
 mod outgoing;
@@ -64,10 +64,10 @@ impl StoreMetrics {
 /// The field of an entry with the message.
 const FIELD: &str = "m";
 
-/// Most messages that are written at once.
+/// Maximum number of messages that are written at once.
 const WRITE_AT_ONCE: usize = 64;
 
-/// Most entries in an answer of the store.
+/// Maximum number of entries in an answer of the store.
 const READ_AT_ONCE: usize = 256;
 
 /// The time that the store holds a read back while there is nothing new.
@@ -138,7 +138,7 @@ impl Link {
                 let problem = first_problem(&problem);
                 if last_problem.as_ref() != Some(&problem) {
                     tracing::warn!(store = %self.address, stream = self.key, problem,
-                        "changes are not exchanged with the store; each agent goes on with its own proxies");
+                        "changes are not exchanged with the store; each agent continues with its own proxies");
                     last_problem = Some(problem);
                 }
             }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 
-/// Most bytes that wait while the store is away; older messages are dropped.
+/// Maximum number of bytes that wait while the store is away; older messages are dropped.
 const MAX_BYTES: usize = 4 << 20;
 
 /// A message for the store.

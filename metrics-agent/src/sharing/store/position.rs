@@ -62,13 +62,13 @@ fn overlap() -> u64 {
 /// How far an agent has read the stream of one pool.
 #[derive(Debug)]
 pub(in crate::sharing) struct Progress {
-    state: Mutex<State>,
+    state: Mutex<ProgressState>,
     /// The time for which the store may hold a read back.
     read_wait: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct ProgressState {
     is_connected: bool,
     /// When nothing was left to read, on the agent's clock.
     read_all: Duration,
@@ -77,7 +77,7 @@ struct State {
 impl Progress {
     /// Nothing has been read at `now`.
     pub(in crate::sharing) fn new(now: Duration, read_wait: Duration) -> Self {
-        Self { state: Mutex::new(State { is_connected: false, read_all: now }), read_wait }
+        Self { state: Mutex::new(ProgressState { is_connected: false, read_all: now }), read_wait }
     }
 
     pub(super) fn set_connected(&self, is_connected: bool) {
@@ -96,7 +96,7 @@ impl Progress {
 
     /// The time for which entries may have waited to be read. A read that the store holds back shows that there are none.
     pub(in crate::sharing) fn behind(&self, now: Duration) -> Duration {
-        let State { is_connected, read_all } = *self.state.lock();
+        let ProgressState { is_connected, read_all } = *self.state.lock();
         let allowed = if is_connected { self.read_wait } else { Duration::ZERO };
         now.saturating_sub(read_all).saturating_sub(allowed)
     }

@@ -46,15 +46,15 @@ impl Default for Namespace {
     }
 }
 
-/// Longest key of a label, as for Kubernetes: a prefix, a slash and a name.
+/// Maximum length of a label's key, as for Kubernetes: a prefix, a slash and a name.
 const MAX_KEY_BYTES: usize = 253 + 1 + 63;
 
 /// Limits on the labels of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelLimits {
-    /// Most labels.
+    /// Maximum number of labels.
     pub count: usize,
-    /// Longest value, in bytes.
+    /// Maximum length of a value, in bytes.
     pub value_bytes: usize,
 }
 

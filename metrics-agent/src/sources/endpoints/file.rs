@@ -33,12 +33,12 @@ pub const PORT_OF_POOL: u16 = 0;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    endpoints: Vec<Entry>,
+    endpoints: Vec<FileEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct FileEntry {
     name: Name,
     #[serde(default)]
     namespace: Namespace,
@@ -65,7 +65,7 @@ pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<De
         labels.check(&entry.labels).map_err(refused)?;
     }
     let mut declared = Declared::default();
-    for Entry { name, namespace, address, port, labels } in file.endpoints {
+    for FileEntry { name, namespace, address, port, labels } in file.endpoints {
         let (name, labels) = (format!("{}/{}", namespace.0, name.0), labels.into_iter().collect());
         let port = port.map(|port| port.0);
         match address {

@@ -7,7 +7,7 @@ mod objects;
 mod pods;
 mod watch;
 
-pub use client::{AnswerBody, ApiError, Client, ConnectError, Lines, Reason};
+pub use client::{ApiError, Client, ConnectError, Lines, Reason, ResponseBody};
 pub use objects::{ClusterObject, ClusterObjects, ObjectId, ObjectWatches, ObjectsResult, PickerConfigMap};
 pub use pods::{PendingPods, Pod, PodSelector, PodWatches, ReadyPods};
 pub use watch::WatchMetrics;
@@ -16,9 +16,9 @@ use super::endpoints::LabelLimits;
 use crate::files::FileLimits;
 use crate::runtime::Tasks;
 
-/// What is watched.
+/// Objects to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ClusterSettings {
     /// The namespaces of pools and policies; `None`: the pod's own, or the one of the kubeconfig's context.
     pub namespaces: Option<Namespaces>,
     /// The `ConfigMap` with picker configurations; without a namespace it is in the agent's own.
@@ -30,11 +30,11 @@ pub struct Settings {
 /// Limits on what is read from a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most ready pods of one pool.
+    /// Maximum number of ready pods of one pool.
     pub pods: usize,
     /// Limits on the labels of each pod.
     pub labels: LabelLimits,
-    /// Most bytes of an object, and most objects of each kind and watch.
+    /// Maximum number of bytes of an object, and most objects of each kind and watch.
     pub objects: FileLimits,
 }
 
@@ -63,11 +63,11 @@ pub struct Cluster {
 impl Cluster {
     /// Reads the configuration, and watches the objects from now on. An API server that cannot be reached is not an error.
     pub async fn start(
-        settings: Settings,
+        settings: ClusterSettings,
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Result<Self, ConnectError> {
-        let Settings { namespaces, picker_config_map, limits } = settings;
+        let ClusterSettings { namespaces, picker_config_map, limits } = settings;
         let client = Client::connect().await?;
         let own = client.namespace().to_owned();
         let namespaces = namespaces.unwrap_or_else(|| Namespaces::Named(vec![own.clone()]));

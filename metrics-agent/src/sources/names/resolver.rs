@@ -36,7 +36,7 @@ const DEFAULT_SERVER: &str = "nameserver 127.0.0.1";
 pub struct Resolver {
     /// Name servers and search domains; read for each lookup.
     pub resolv_conf: PathBuf,
-    /// Names with their addresses, which precede those of the name servers; read for each lookup.
+    /// Names with their addresses, which precede the addresses of the name servers; read for each lookup.
     pub hosts: PathBuf,
     /// The port of the name servers.
     pub port: u16,

@@ -62,7 +62,7 @@ pub(super) struct LeftOut {
     pub(super) beyond_limit: usize,
 }
 
-/// Endpoints with a fixed address, and after them those of host names: in the order of the servers, then of the addresses. An
+/// Endpoints with a fixed address, and after them endpoints of host names: in the order of the servers, then of the addresses. An
 /// endpoint whose address an earlier one has is left out.
 pub(super) fn endpoints<'a>(
     fixed: &[Endpoint],

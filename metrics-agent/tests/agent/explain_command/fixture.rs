@@ -44,7 +44,7 @@ impl Fixture {
         if let Some(manifests) = manifests {
             let path = folder.path().join("manifests.yaml");
             std::fs::write(&path, manifests).unwrap();
-            settings.manifests = Some(watch::Settings { path, options: options_for("default") });
+            settings.manifests = Some(watch::ManifestSettings { path, options: options_for("default") });
         }
         let agent = Agent::start(Settings { ..settings }).await;
         let scraped = |reading: &endpoint_picker_wire::v1::Reading| reading.age_ms.is_some();

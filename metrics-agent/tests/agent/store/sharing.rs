@@ -51,7 +51,7 @@ async fn agent_of_file(namespace: &str, url: &str, folder: &TempDir) -> Agent {
     );
     std::fs::write(&path, pool).unwrap();
     let share = Share::Store(StoreAddress::parse(url).unwrap());
-    let manifests = Some(watch::Settings { path, options: options_for("default") });
+    let manifests = Some(watch::ManifestSettings { path, options: options_for("default") });
     let agent =
         Agent::start(Settings { share, manifests, ..scraping(&["127.0.0.1:1".parse().unwrap()]) }).await;
     eventually("the pool is there", async || {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use metrics_agent::catalogue::cluster::{ClusterCatalogue, Settings};
+use metrics_agent::catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
 use metrics_agent::catalogue::{Plan, Refusal};
 use metrics_agent::sources::kubernetes::{ClusterObject, ClusterObjects, ObjectId};
 use serde_json::{Value as Json, json};
@@ -12,8 +12,8 @@ use crate::reading::options;
 pub(crate) const OLD: &str = "2026-01-01T00:00:00Z";
 pub(crate) const YOUNG: &str = "2026-02-01T00:00:00Z";
 
-pub(crate) fn settings() -> Settings {
-    Settings { namespace: "n".to_owned(), pool: None, options: options(), has_tls: false }
+pub(crate) fn settings() -> CatalogueSettings {
+    CatalogueSettings { namespace: "n".to_owned(), pool: None, options: options(), has_tls: false }
 }
 
 /// A catalogue that is given sets of objects.
@@ -31,7 +31,7 @@ impl Default for Fixture {
 }
 
 impl Fixture {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: CatalogueSettings) -> Self {
         Self(ClusterCatalogue::new(settings))
     }
 

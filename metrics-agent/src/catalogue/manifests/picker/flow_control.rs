@@ -75,7 +75,7 @@ impl Ttl {
 }
 
 impl FlowControl {
-    /// Whether a field beside the detector is set.
+    /// Whether a field besides the detector is set.
     pub(super) fn has_queueing(&self) -> bool {
         self.on_the_wire() != v1::FlowControl::default()
     }

@@ -5,7 +5,7 @@ use core::fmt;
 use super::deprecated::FormerPath;
 use super::document::EndpointPickerConfig;
 
-/// Differences between the paths of the document and those of the filter's configuration.
+/// Differences between the paths of the document and of the filter's configuration.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     /// Whether the parser is given in the deprecated field.

@@ -25,7 +25,7 @@ const SUFFIXES: [(&str, u128); 13] = [
 /// Suffixes below 1 and how many make 1.
 const PARTS: [(&str, u128); 3] = [("m", 1_000), ("u", 1_000_000), ("n", 1_000_000_000)];
 
-/// Most digits of a number; 10^18 times as much still fits 128 bits.
+/// Maximum number of digits of a number; 10^18 times as much still fits 128 bits.
 const MAX_DIGITS: usize = 20;
 
 /// A number from 0, rounded up to an integer, as in Kubernetes. At most 2^63 − 1.
@@ -63,7 +63,7 @@ fn parse(text: &str) -> Option<u64> {
     u64::try_from(value).ok().filter(|value| i64::try_from(*value).is_ok())
 }
 
-/// What a number with this suffix is multiplied with, and then divided by.
+/// Factor and divisor of a number with this suffix.
 fn scale(suffix: &str) -> Option<(u128, u128)> {
     if let Some((_, times)) = SUFFIXES.iter().find(|(name, _)| *name == suffix) {
         return Some((*times, 1));

@@ -11,7 +11,7 @@ use super::paths::Paths;
 use super::plugins::Declared;
 use crate::catalogue::manifests::fault::Faults;
 
-/// The references of a configuration, beside those in its profiles.
+/// The references of a configuration, besides the references in its profiles.
 pub(super) struct References<'a> {
     pub(super) declared: &'a [Declared],
     /// Names of plugins.

@@ -73,21 +73,21 @@ struct Document<'a> {
 struct Section<'a> {
     bootstrap: Bootstrap,
     #[serde(borrow)]
-    static_listeners: Vec<Entry<'a>>,
+    static_listeners: Vec<DumpEntry<'a>>,
     #[serde(borrow)]
-    dynamic_listeners: Vec<Entry<'a>>,
+    dynamic_listeners: Vec<DumpEntry<'a>>,
     #[serde(borrow)]
-    static_clusters: Vec<Entry<'a>>,
+    static_clusters: Vec<DumpEntry<'a>>,
     #[serde(borrow)]
-    dynamic_active_clusters: Vec<Entry<'a>>,
+    dynamic_active_clusters: Vec<DumpEntry<'a>>,
     #[serde(borrow)]
-    dynamic_warming_clusters: Vec<Entry<'a>>,
+    dynamic_warming_clusters: Vec<DumpEntry<'a>>,
     #[serde(borrow)]
-    static_route_configs: Vec<Entry<'a>>,
+    static_route_configs: Vec<DumpEntry<'a>>,
     #[serde(borrow)]
-    dynamic_route_configs: Vec<Entry<'a>>,
+    dynamic_route_configs: Vec<DumpEntry<'a>>,
     #[serde(borrow)]
-    ecds_filters: Vec<Entry<'a>>,
+    ecds_filters: Vec<DumpEntry<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -118,7 +118,7 @@ struct BuildVersion {
 /// A resource, static or dynamic, with the state of its updates.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Entry<'a> {
+struct DumpEntry<'a> {
     name: String,
     #[serde(borrow)]
     listener: Option<&'a RawValue>,
@@ -199,7 +199,7 @@ impl ConfigDump {
         }
     }
 
-    fn add_refusal(&mut self, kind: &str, entry: &Entry<'_>) {
+    fn add_refusal(&mut self, kind: &str, entry: &DumpEntry<'_>) {
         let Some(error) = &entry.error_state else { return };
         let name = if entry.name.is_empty() { &error.failed_configuration.name } else { &entry.name };
         let resource = format!("{kind} {name}");

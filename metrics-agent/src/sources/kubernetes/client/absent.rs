@@ -10,8 +10,8 @@ use hyper::Method;
 use super::error::ApiError;
 use super::{ConnectError, Lines};
 
-/// The body of an answer.
-pub type AnswerBody = Empty<Bytes>;
+/// The body of a response.
+pub type ResponseBody = Empty<Bytes>;
 
 /// A client of the API server.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Client {
         match self.0 {}
     }
 
-    pub async fn lines(&self, _: &str, _: Duration) -> Result<Lines<AnswerBody>, ApiError> {
+    pub async fn lines(&self, _: &str, _: Duration) -> Result<Lines<ResponseBody>, ApiError> {
         match self.0 {}
     }
 

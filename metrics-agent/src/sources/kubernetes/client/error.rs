@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use serde::Deserialize;
 
-/// Longest message of an API server that is kept, in bytes.
+/// Maximum length of a message of an API server that is kept, in bytes.
 const MAX_MESSAGE_BYTES: usize = 512;
 
 /// Why a request to the API server failed.
@@ -13,7 +13,7 @@ const MAX_MESSAGE_BYTES: usize = 512;
 pub enum ApiError {
     /// No connection, no credentials, or the connection ended early.
     Connection(String),
-    /// No answer, or no end of it, within this time.
+    /// No response, or no end of it, within this time.
     Timeout(Duration),
     /// The API server refused the request.
     Status {
@@ -22,9 +22,9 @@ pub enum ApiError {
         /// The API server's reason.
         message: String,
     },
-    /// The answer has more than this number of bytes.
+    /// The response has more than this number of bytes.
     TooLarge(usize),
-    /// The answer is not what the API promises.
+    /// The response is not what the API promises.
     Malformed(String),
 }
 
@@ -58,9 +58,9 @@ impl Status {
 }
 
 impl ApiError {
-    /// The error of an answer with this HTTP status.
+    /// The error of a response with this HTTP status.
     #[cfg(any(feature = "kubernetes", test))]
-    pub(super) fn of_answer(code: u16, body: &[u8]) -> Self {
+    pub(super) fn of_response(code: u16, body: &[u8]) -> Self {
         let message = match serde_json::from_slice::<Status>(body) {
             Ok(status) => status.message,
             Err(_) => String::from_utf8_lossy(body).into_owned(),
@@ -141,14 +141,14 @@ mod tests {
     #[test]
     fn an_answer_gives_its_status_and_a_short_message() {
         let status = br#"{"kind":"Status","code":403,"message":"pods is forbidden","details":{}}"#;
-        let error = ApiError::of_answer(403, status);
+        let error = ApiError::of_response(403, status);
         assert_eq!(error, ApiError::Status { code: 403, message: "pods is forbidden".to_owned() });
         assert_eq!(error.reason(), Reason::Forbidden);
         let text = "\u{e9}".repeat(MAX_MESSAGE_BYTES);
-        let ApiError::Status { code: 502, message } = ApiError::of_answer(502, text.as_bytes()) else {
+        let ApiError::Status { code: 502, message } = ApiError::of_response(502, text.as_bytes()) else {
             panic!()
         };
         assert_eq!(message.len(), MAX_MESSAGE_BYTES);
-        assert_eq!(ApiError::of_answer(410, b"").reason(), Reason::Expired);
+        assert_eq!(ApiError::of_response(410, b"").reason(), Reason::Expired);
     }
 }

@@ -1,6 +1,6 @@
 //! A client of the API server.
 //!
-//! kube reads credentials and speaks TLS. Requests, limits and the reading of answers are here, because an answer's size depends on
+//! kube reads credentials and speaks TLS. Requests, limits and the reading of responses are here, because a response's size depends on
 //! objects that anyone in the cluster may write.
 
 #[cfg(not(feature = "kubernetes"))]
@@ -13,14 +13,14 @@ use core::fmt;
 use core::time::Duration;
 
 #[cfg(not(feature = "kubernetes"))]
-pub use absent::{AnswerBody, Client};
+pub use absent::{Client, ResponseBody};
 use bytes::{Bytes, BytesMut};
 pub(crate) use error::Status;
 pub use error::{ApiError, Reason};
 use http_body_util::BodyExt;
 use hyper::body::Body;
 #[cfg(feature = "kubernetes")]
-pub use present::{AnswerBody, Client};
+pub use present::{Client, ResponseBody};
 use tokio::time::{Instant, timeout_at};
 
 /// Why there is no client: no usable configuration. An API server that cannot be reached is not a reason.
@@ -35,10 +35,10 @@ impl fmt::Display for ConnectError {
 
 impl core::error::Error for ConnectError {}
 
-/// Most bytes of one line. The API server stores objects of up to 1.5 MiB, which have more bytes as JSON.
+/// Maximum number of bytes of one line. The API server stores objects of up to 1.5 MiB, which have more bytes as JSON.
 const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 
-/// The lines of an answer, each of them an event.
+/// The lines of a response, each of them an event.
 pub struct Lines<B> {
     body: B,
     buffer: BytesMut,
@@ -49,13 +49,13 @@ pub struct Lines<B> {
 }
 
 impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Lines<B> {
-    /// The lines of an answer that ends at most `limit` after now.
+    /// The lines of a response that ends at most `limit` after now.
     #[cfg(any(feature = "kubernetes", test))]
     fn new(body: B, limit: Duration) -> Self {
         Self { body, buffer: BytesMut::new(), searched: 0, started: Instant::now(), limit }
     }
 
-    /// The next line, without its end; `None` at the end of the answer. An incomplete last line is dropped.
+    /// The next line, without its end; `None` at the end of the response. An incomplete last line is dropped.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
         loop {
             let unsearched = self.buffer.get(self.searched..).unwrap_or_default();

@@ -15,18 +15,18 @@ use tokio::time::timeout;
 use super::error::ApiError;
 use super::{ConnectError, Lines};
 
-/// The body of an answer.
-pub type AnswerBody = kube::client::Body;
+/// The body of a response.
+pub type ResponseBody = kube::client::Body;
 
-/// Longest time until an answer begins, and until it ends unless it is a watch. A connection that broke without notice costs this
+/// Maximum time until a response begins, and until it ends unless it is a watch. A connection that broke without notice costs this
 /// time at most.
-const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+const RESPONSE_LIMIT: Duration = Duration::from_secs(15);
 
-/// Longest time for a connection and its handshakes.
+/// Maximum time for a connection and its handshakes.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Most bytes of an answer with an error, or to a written object.
-const MAX_SHORT_ANSWER: usize = 4 * 1024 * 1024;
+/// Maximum number of bytes of a response with an error, or to a written object.
+const MAX_SHORT_RESPONSE: usize = 4 * 1024 * 1024;
 
 /// A client of the API server. Clones share its connections.
 #[derive(Clone)]
@@ -62,22 +62,22 @@ impl Client {
         &self.namespace
     }
 
-    /// Reads this path; an answer of more than `max_bytes` is an error.
+    /// Reads this path; a response of more than `max_bytes` is an error.
     pub async fn get(&self, path: &str, max_bytes: usize) -> Result<Bytes, ApiError> {
         within_limit(async {
-            let answer = self.answer(request(Method::GET, path, None, Vec::new())?).await?;
-            read(answer.into_body(), max_bytes).await
+            let response = self.response_to(request(Method::GET, path, None, Vec::new())?).await?;
+            read(response.into_body(), max_bytes).await
         })
         .await
     }
 
-    /// Watches this path; the API server has to end the answer within `limit`.
-    pub async fn lines(&self, path: &str, limit: Duration) -> Result<Lines<AnswerBody>, ApiError> {
-        let answer = self.answer(request(Method::GET, path, None, Vec::new())?);
-        Ok(Lines::new(within_limit(answer).await?.into_body(), limit))
+    /// Watches this path; the API server has to end the response within `limit`.
+    pub async fn lines(&self, path: &str, limit: Duration) -> Result<Lines<ResponseBody>, ApiError> {
+        let response = self.response_to(request(Method::GET, path, None, Vec::new())?);
+        Ok(Lines::new(within_limit(response).await?.into_body(), limit))
     }
 
-    /// Writes an object, and returns the answer.
+    /// Writes an object, and returns the response.
     pub async fn send(
         &self,
         method: Method,
@@ -86,25 +86,25 @@ impl Client {
         body: Vec<u8>,
     ) -> Result<Bytes, ApiError> {
         within_limit(async {
-            let answer = self.answer(request(method, path, Some(content_type), body)?).await?;
-            read(answer.into_body(), MAX_SHORT_ANSWER).await
+            let response = self.response_to(request(method, path, Some(content_type), body)?).await?;
+            read(response.into_body(), MAX_SHORT_RESPONSE).await
         })
         .await
     }
 
-    async fn answer(&self, request: Request<Vec<u8>>) -> Result<Response<AnswerBody>, ApiError> {
-        let sent = self.inner.send(request.map(AnswerBody::from)).await;
-        let answer = sent.map_err(|error| match error {
+    async fn response_to(&self, request: Request<Vec<u8>>) -> Result<Response<ResponseBody>, ApiError> {
+        let sent = self.inner.send(request.map(ResponseBody::from)).await;
+        let response = sent.map_err(|error| match error {
             // Its own text has no reason.
             kube::Error::Service(error) => ApiError::Connection(with_sources(error.as_ref())),
             error => ApiError::Connection(with_sources(&error)),
         })?;
-        let status = answer.status();
+        let status = response.status();
         if status.is_success() {
-            return Ok(answer);
+            return Ok(response);
         }
-        let body = read(answer.into_body(), MAX_SHORT_ANSWER).await.unwrap_or_default();
-        Err(ApiError::of_answer(status.as_u16(), &body))
+        let body = read(response.into_body(), MAX_SHORT_RESPONSE).await.unwrap_or_default();
+        Err(ApiError::of_response(status.as_u16(), &body))
     }
 }
 
@@ -139,11 +139,11 @@ fn request(
     request.body(body).map_err(|error| ApiError::Malformed(format!("request to {path:?}: {error}")))
 }
 
-async fn within_limit<T>(answer: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
-    timeout(ANSWER_LIMIT, answer).await.unwrap_or(Err(ApiError::Timeout(ANSWER_LIMIT)))
+async fn within_limit<T>(response: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    timeout(RESPONSE_LIMIT, response).await.unwrap_or(Err(ApiError::Timeout(RESPONSE_LIMIT)))
 }
 
-async fn read(body: AnswerBody, max_bytes: usize) -> Result<Bytes, ApiError> {
+async fn read(body: ResponseBody, max_bytes: usize) -> Result<Bytes, ApiError> {
     match Limited::new(body, max_bytes).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ApiError::TooLarge(max_bytes)),

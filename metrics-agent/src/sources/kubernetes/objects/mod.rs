@@ -24,7 +24,7 @@ pub struct ClusterObjects(pub Vec<Arc<ClusterObject>>);
 /// One object, such as an `InferencePool`, or the `ConfigMap` with picker configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterObject {
-    /// What identifies it now. A deleted object that is created again has the same identity and another [`Self::uid`].
+    /// Its identity now. A deleted object that is created again has the same identity and another [`Self::uid`].
     pub id: ObjectId,
     /// Identifies the object for all time.
     pub uid: String,
@@ -36,7 +36,7 @@ pub struct ClusterObject {
     pub json: Json,
 }
 
-/// Identifies an object among those of the same time.
+/// Identifies an object among all objects of the same time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
     /// Group and version, such as `inference.networking.k8s.io/v1`; `v1` for a `ConfigMap`.
@@ -49,7 +49,7 @@ pub struct ObjectId {
     pub name: String,
 }
 
-/// For messages: `InferencePool team-a/llama`.
+/// Text for messages: `InferencePool team-a/llama`.
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)

@@ -69,7 +69,7 @@ fn targets(namespaces: &Namespaces, config_map: Option<PickerConfigMap>) -> Vec<
 /// Reads the objects of one kind.
 pub(super) struct DecodeObject {
     pub(super) resource: Resource,
-    /// Most bytes of an object.
+    /// Maximum number of bytes of an object.
     pub(super) max_bytes: usize,
 }
 

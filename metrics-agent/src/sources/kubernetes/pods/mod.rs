@@ -42,7 +42,7 @@ impl PodSelector {
     }
 }
 
-/// For messages: `pods in "team-a" with "app=llama"`.
+/// Text for messages: `pods in "team-a" with "app=llama"`.
 impl fmt::Display for PodSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pods in {:?} with {:?}", self.namespace, self.expression())
@@ -83,7 +83,7 @@ pub struct PodWatches {
 pub struct PendingPods(Arc<PodStore>);
 
 impl PendingPods {
-    /// What is listed soon, with the last problem; what is forbidden is left out.
+    /// Kinds that are listed soon, with the last problem; forbidden ones are left out.
     pub fn names(&self) -> Vec<String> {
         self.0.pending()
     }

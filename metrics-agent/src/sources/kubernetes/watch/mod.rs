@@ -24,10 +24,10 @@ use crate::runtime::Labels;
 /// Objects of a page of a list, as kubectl and Kubernetes' own clients have it.
 const PAGE: u32 = 500;
 
-/// Most bytes of a page; a page above it is requested again with fewer objects. One object has 3 MiB at most.
+/// Maximum number of bytes of a page; a page above it is requested again with fewer objects. One object has 3 MiB at most.
 const MAX_PAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// The API server ends a watch after this time, and the watch goes on with a new request.
+/// The API server ends a watch after this time, and the watch continues with a new request.
 const WATCH_SECONDS: u64 = 20;
 
 /// A watch that has not ended after this time has a connection that broke without notice.
@@ -70,7 +70,7 @@ pub(crate) struct Watch<D: Decode> {
 /// Why a watch stopped.
 struct Break {
     error: ApiError,
-    /// The version to go on from; `None`: everything is listed again.
+    /// The version to continue from; `None`: everything is listed again.
     version: Option<String>,
 }
 
@@ -133,7 +133,7 @@ impl<D: Decode> Watch<D> {
         }
     }
 
-    /// Applies changes since a version until the API server ends the watch, and returns the version to go on from.
+    /// Applies changes since a version until the API server ends the watch, and returns the version to continue from.
     async fn watch(&mut self, mut version: String) -> Result<String, Break> {
         let started = Instant::now();
         let path = self.target.watch_path(&version, WATCH_SECONDS);

@@ -22,7 +22,7 @@ pub(super) struct Replica<D: Decode> {
     decode: D,
     max_objects: usize,
     objects: Objects<D::Value>,
-    /// What was read of the list so far.
+    /// Objects of the list that were read so far.
     listed: Objects<D::Value>,
 }
 
@@ -41,7 +41,7 @@ impl<V> Default for Objects<V> {
 /// Namespace and name.
 type Key = (String, String);
 
-/// What follows a page of a list.
+/// Next step after a page of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextPage {
     /// The page after this token.

@@ -9,7 +9,7 @@ use super::target::Target;
 use super::{WatchMetrics, is_missing};
 use crate::sources::kubernetes::client::{ApiError, Reason};
 
-/// For so long a refusal may be one that passes: an API server that has just started refuses valid tokens for a moment.
+/// Grace period for 401 and 403: an API server that has just started refuses valid tokens for a moment.
 const PASSING_REFUSAL: Duration = Duration::from_secs(5);
 
 /// After this time without its kind, an object is gone. The API server deletes the objects of a kind before the kind.
@@ -19,16 +19,16 @@ const PASSING_ABSENCE: Duration = Duration::from_secs(10);
 pub(super) struct WatchStatus {
     target: Target,
     metrics: WatchMetrics,
-    state: State,
+    state: WatchState,
     objects: i64,
     ignored: i64,
     /// The first refusal since the watch worked.
     refused: Option<Instant>,
-    /// Since when the kind is not installed.
+    /// Time since which the kind is not installed.
     missing: Option<Instant>,
 }
 
-/// What a failure means for the objects.
+/// Meaning of a failure for the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outlook {
     /// The next attempt may read them. Earlier ones stay.
@@ -40,7 +40,7 @@ pub(super) enum Outlook {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WatchState {
     /// Nothing was listed yet, and nothing has failed.
     Starting,
     /// Changes arrive.
@@ -53,7 +53,7 @@ enum State {
     Failing,
 }
 
-impl State {
+impl WatchState {
     fn label(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -72,7 +72,7 @@ impl WatchStatus {
         let status = Self {
             target,
             metrics,
-            state: State::Starting,
+            state: WatchState::Starting,
             objects: 0,
             ignored: 0,
             refused: None,
@@ -82,7 +82,7 @@ impl WatchStatus {
             let labels = [("resource", status.resource()), ("reason", reason.label())];
             drop(status.metrics.errors.get_or_create(&labels));
         }
-        status.gauge(State::Starting).inc();
+        status.gauge(WatchState::Starting).inc();
         status
     }
 
@@ -99,13 +99,13 @@ impl WatchStatus {
     pub(super) fn works(&mut self) {
         (self.refused, self.missing) = (None, None);
         match self.state {
-            State::Synced => {}
-            State::Starting => tracing::info!(watch = %self.target, objects = self.objects, "watched"),
-            State::Missing | State::Forbidden | State::Failing => {
+            WatchState::Synced => {}
+            WatchState::Starting => tracing::info!(watch = %self.target, objects = self.objects, "watched"),
+            WatchState::Missing | WatchState::Forbidden | WatchState::Failing => {
                 tracing::info!(watch = %self.target, objects = self.objects, "watched again");
             }
         }
-        self.enter(State::Synced);
+        self.enter(WatchState::Synced);
     }
 
     /// Objects were read.
@@ -121,33 +121,35 @@ impl WatchStatus {
         self.metrics.errors.get_or_create(&labels).inc();
         let watch = &self.target;
         let next = if is_missing(watch, error) {
-            State::Missing
+            WatchState::Missing
         } else if reason == Reason::Forbidden {
             let since = *self.refused.get_or_insert_with(Instant::now);
-            if since.elapsed() >= PASSING_REFUSAL { State::Forbidden } else { State::Failing }
+            if since.elapsed() >= PASSING_REFUSAL { WatchState::Forbidden } else { WatchState::Failing }
         } else if reason == Reason::Expired {
             // Part of normal life: changes were missed, and everything is listed again.
             tracing::debug!(%watch, %error, "listed again");
             return Outlook::Passing;
         } else {
-            State::Failing
+            WatchState::Failing
         };
         if next != self.state {
             match next {
-                State::Missing => tracing::info!(%watch, "not installed; looked for again every few seconds"),
-                State::Forbidden => {
+                WatchState::Missing => {
+                    tracing::info!(%watch, "not installed; looked for again every few seconds");
+                }
+                WatchState::Forbidden => {
                     tracing::error!(%watch, %error, "forbidden; the agent's Role must allow get, list, watch");
                 }
-                State::Starting | State::Synced | State::Failing => {
+                WatchState::Starting | WatchState::Synced | WatchState::Failing => {
                     tracing::warn!(%watch, %error, "the watch fails; the last objects stay");
                 }
             }
         }
         self.enter(next);
         match next {
-            State::Missing => self.missing(),
-            State::Forbidden => Outlook::Unavailable,
-            State::Starting | State::Synced | State::Failing => Outlook::Passing,
+            WatchState::Missing => self.missing(),
+            WatchState::Forbidden => Outlook::Unavailable,
+            WatchState::Starting | WatchState::Synced | WatchState::Failing => Outlook::Passing,
         }
     }
 
@@ -161,7 +163,7 @@ impl WatchStatus {
         Outlook::Gone
     }
 
-    fn enter(&mut self, next: State) {
+    fn enter(&mut self, next: WatchState) {
         if next != self.state {
             self.gauge(self.state).dec();
             self.gauge(next).inc();
@@ -169,7 +171,7 @@ impl WatchStatus {
         }
     }
 
-    fn gauge(&self, state: State) -> Gauge {
+    fn gauge(&self, state: WatchState) -> Gauge {
         let labels = [("resource", self.resource()), ("state", state.label())];
         self.metrics.watches.get_or_create_owned(&labels)
     }
@@ -223,7 +225,7 @@ mod tests {
         assert_eq!(status.failed(&refused(403)), Outlook::Passing, "it is the first one again");
         tokio::time::advance(PASSING_REFUSAL).await;
         assert_eq!(status.failed(&refused(403)), Outlook::Unavailable);
-        assert_eq!(status.state, State::Forbidden);
+        assert_eq!(status.state, WatchState::Forbidden);
     }
 
     #[tokio::test(start_paused = true)]
@@ -245,9 +247,10 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_custom_kind_can_be_missing_and_expiry_changes_nothing() {
-        for (resource, state, outlook) in
-            [(POOLS, State::Missing, Outlook::Unavailable), (PODS, State::Failing, Outlook::Passing)]
-        {
+        for (resource, state, outlook) in [
+            (POOLS, WatchState::Missing, Outlook::Unavailable),
+            (PODS, WatchState::Failing, Outlook::Passing),
+        ] {
             let mut status = status(resource);
             assert_eq!(status.failed(&refused(404)), outlook);
             assert_eq!(status.state, state);

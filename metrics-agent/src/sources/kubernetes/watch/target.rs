@@ -1,4 +1,4 @@
-//! What a watch reads, and its URLs.
+//! Objects that a watch reads, and its URLs.
 
 use core::fmt;
 
@@ -105,7 +105,7 @@ fn push(path: &mut String, key: &str, value: &str) {
     path.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
 }
 
-/// For messages: `pods in "team-a" with "app=llama"`.
+/// Text for messages: `pods in "team-a" with "app=llama"`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.resource.name)?;

@@ -12,7 +12,7 @@ pub(in crate::catalogue::manifests::picker) struct CoreMetricsExtractor {
     pub(in crate::catalogue::manifests::picker) engine_label_key: String,
     /// Engine of endpoints that name none; empty: `vllm`.
     pub(in crate::catalogue::manifests::picker) default_engine: String,
-    /// Engines that are added to the built-in ones. One with a built-in name replaces that one.
+    /// Engines that are added to the built-in ones. An engine with a built-in name replaces the built-in one.
     pub(in crate::catalogue::manifests::picker) engine_configs: Vec<EngineConfig>,
 }
 

@@ -1,4 +1,4 @@
-//! Plugins that the agent reads and the filter never receives: those of the data layer, and those without effect.
+//! Plugins that the agent reads and the filter never receives: plugins of the data layer, and plugins without effect.
 
 pub(super) mod core_metrics_extractor;
 pub(super) mod metrics_data_source;

@@ -15,7 +15,7 @@ use crate::catalogue::manifests::picker::agent_plugins::core_metrics_extractor::
 use crate::catalogue::manifests::picker::agent_plugins::metrics_data_source::{MetricsDataSource, Scheme};
 use crate::catalogue::scraping::MIN_INTERVAL;
 
-/// A configuration's settings for scraping the endpoints of its pools. `None`: those of the agent's flags.
+/// A configuration's settings for scraping the endpoints of its pools. `None`: the agent's flags decide.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scraping {
     pub(crate) path: Option<Uri>,
