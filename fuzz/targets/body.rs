@@ -4,8 +4,8 @@
 //! model changes nothing else of a body.
 #![no_main]
 
-use endpoint_picker::request::body::{Api, Body, Options, Parser, Parsers};
 use endpoint_picker::policy::name_model;
+use endpoint_picker::request::body::{Api, Body, Options, Parser, Parsers};
 use endpoint_picker::request::prompt::block_hashes;
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;

@@ -4,8 +4,8 @@
 //! else of a form.
 #![no_main]
 
-use endpoint_picker::request::body::{Api, Body, BodyError, Options, complete};
 use endpoint_picker::policy::name_model_in_form;
+use endpoint_picker::request::body::{Api, Body, BodyError, Options, complete};
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 

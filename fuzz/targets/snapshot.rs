@@ -3,14 +3,14 @@
 
 use core::time::Duration;
 
-use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::headers::Headers;
+use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pool::Pool;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::input::DecisionInput;
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_wire::decode;
