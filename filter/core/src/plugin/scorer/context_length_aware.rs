@@ -91,7 +91,7 @@ impl Range {
     }
 
     fn score(&self, tokens: i64) -> f64 {
-        /// What a length outside stays below.
+        /// Upper bound of the scores of lengths outside the range, exclusive.
         const OUTSIDE: f64 = 0.3;
         let distance = self.distance(tokens);
         if distance > 0 {
