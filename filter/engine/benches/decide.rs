@@ -19,11 +19,11 @@ use endpoint_picker::plugin::{
 };
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, Options};
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
+use endpoint_picker_engine::testing::pool;
 use std::sync::Arc;
 
 const NOW: Duration = Duration::from_secs(1_000);
@@ -42,10 +42,6 @@ struct Fixture {
 impl Fixture {
     fn new(pipeline: Pipeline, endpoints: u16, prompt_bytes: usize) -> Self {
         let mut rng = SplitMix64::new(7);
-        let endpoint = |n: u16| {
-            let [high, low] = n.to_be_bytes();
-            Endpoint::new(format!("default/server-{n}"), ([10, 0, high, low], 8000).into(), vec![])
-        };
         let readings = (0..endpoints).map(|_| Reading {
             ready: true,
             updated: Some(NOW),
@@ -57,11 +53,11 @@ impl Fixture {
             ..Reading::default()
         });
         let readings = readings.collect();
-        let pool = Pool::new("default".to_owned(), (0..endpoints).map(endpoint).collect()).unwrap();
+        let pool = pool("default", 0..endpoints);
         let load = Load { requests: 3, tokens: 2_000 };
         let loads: Vec<_> = pool.endpoints().iter().map(|endpoint| (endpoint.key(), load)).collect();
         let mut ledger = LocalLedger::default();
-        ledger.adopt(Arc::new(pool), [&pipeline], Duration::ZERO);
+        ledger.adopt(pool, [&pipeline], Duration::ZERO);
         ledger.set_loads(loads);
         let mut fixture = Self { pipeline, readings, ledger, rng: SplitMix64::new(7) };
         for json in prompts(prompt_bytes) {

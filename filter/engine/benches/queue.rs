@@ -12,8 +12,9 @@ use endpoint_picker::plugin::Arrival;
 use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::queue::{Entry, Queue};
+use endpoint_picker_engine::testing;
 use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
-use endpoint_picker_wire::{FORMAT, v1};
+use endpoint_picker_wire::v1;
 
 const NOW: Duration = Duration::from_secs(1_000);
 
@@ -51,35 +52,15 @@ impl PoolStore for Store {
 
 /// A pool of idle servers with the default policies.
 fn store(endpoints: u16, detector: &str) -> Store {
-    let endpoint = |n: u16| {
-        let [high, low] = n.to_be_bytes();
-        let address = format!("10.0.{high}.{low}:8000");
-        v1::Endpoint { name: format!("default/server-{n}"), address, labels: vec![] }
-    };
-    let plugin = |name: &str| v1::Plugin {
-        name: name.to_owned(),
-        r#type: name.to_owned(),
-        parameters: "{}".to_owned(),
-    };
     let picker_config = v1::PickerConfig {
-        plugins: vec![plugin("queue-scorer"), plugin(detector)],
+        plugins: vec![testing::plugin("queue-scorer", "{}"), testing::plugin(detector, "{}")],
         saturation_detector: Some(detector.to_owned()),
         flow_control: Some(v1::FlowControl::default()),
         ..v1::PickerConfig::default()
     };
-    let topology = v1::Topology {
-        pool: "default".to_owned(),
-        endpoints: (0..endpoints).map(endpoint).collect(),
-        policy: Some(v1::Policy { picker_config: Some(picker_config), ..v1::Policy::default() }),
-    };
-    let reading = v1::Reading { ready: true, age_ms: Some(0), waiting: Some(1), ..v1::Reading::default() };
-    let snapshot = v1::Snapshot {
-        format: FORMAT,
-        topology_version: 1,
-        readings_version: 1,
-        readings: vec![reading; endpoints.into()],
-        ..v1::Snapshot::default()
-    };
+    let policy = v1::Policy { picker_config: Some(picker_config), ..v1::Policy::default() };
+    let topology = testing::topology("default", 0..endpoints, policy);
+    let snapshot = testing::snapshot((0..endpoints).map(|_| testing::reading(1)));
     let topology = Arc::new(Topology::compile(topology).unwrap());
     let mut store = Store { copy: Mutex::default(), queue: Mutex::default() };
     store.adopt(Arc::new(PoolView::new(topology, snapshot, NOW)));

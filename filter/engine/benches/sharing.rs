@@ -9,14 +9,12 @@
 use core::hint::black_box;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
@@ -25,12 +23,13 @@ use endpoint_picker_engine::ledger::{Change, ChangeKind, changes_of};
 use endpoint_picker_engine::sharing::{
     ExchangeOutcome, Identity, LocalPeer, PeerLedger, Positions, SharingClient,
 };
+use endpoint_picker_engine::testing;
 use endpoint_picker_wire::changes::{Delivery, Exchange, Feed};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
 const PROXIES: u64 = 4;
 const REQUESTS_PER_SECOND: usize = 1_000;
-const ENDPOINTS: u8 = 100;
+const ENDPOINTS: u16 = 100;
 
 /// Requests of a proxy between two exchanges.
 const REQUESTS: usize = REQUESTS_PER_SECOND / 50;
@@ -63,14 +62,13 @@ struct Proxy {
 impl Proxy {
     fn new(sender: u64, shares: bool) -> Self {
         let pipeline = Pipeline::default();
-        let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), vec![]);
-        let pool = Pool::new("p".to_owned(), (0..ENDPOINTS).map(endpoint).collect()).unwrap();
+        let pool = testing::pool("p", 0..ENDPOINTS);
         let now = Duration::from_secs(1_000_000);
         let reading = Reading { ready: true, updated: Some(now), waiting: Some(0), ..Reading::default() };
         let identity = Identity { sender, epoch: 1 };
         let mut proxy = Self {
             readings: vec![reading; ENDPOINTS.into()],
-            peer: LocalPeer::new(Arc::new(pool), &pipeline, Duration::ZERO),
+            peer: LocalPeer::new(pool, &pipeline, Duration::ZERO),
             client: SharingClient::new("p", "envoy".to_owned(), identity, Positions::default()),
             number: usize::try_from(sender).unwrap(),
             requests: 0,

@@ -84,6 +84,17 @@ pub fn reading(waiting: u64) -> v1::Reading {
     v1::Reading { ready: true, age_ms: Some(0), waiting: Some(waiting), ..v1::Reading::default() }
 }
 
+/// New reading of a busy server; servers of different numbers differ.
+pub fn busy_reading(number: u16) -> v1::Reading {
+    v1::Reading {
+        running: Some(u64::from(number % 64 * 31 % 64)),
+        kv_usage: Some(f64::from(number % 100 * 13 % 100) / 100.0),
+        block_size: Some(16),
+        num_blocks: Some(8_192),
+        ..reading(u64::from(number % 8 * 7 % 8))
+    }
+}
+
 /// Snapshot of readings without a topology.
 pub fn snapshot(readings: impl IntoIterator<Item = v1::Reading>) -> v1::Snapshot {
     v1::Snapshot {

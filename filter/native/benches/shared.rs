@@ -20,6 +20,7 @@ use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::testing;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::decision::Routing;
 use endpoint_picker_engine::worker_pool::directive::{Action, AssignedLoad};
@@ -101,31 +102,9 @@ fn nanos(start: Instant) -> u64 {
 
 /// A pool under load.
 fn pool(endpoints: u16) -> Arc<SharedPool> {
-    let endpoint = |n: u16| {
-        let [high, low] = n.to_be_bytes();
-        v1::Endpoint {
-            name: format!("server-{n}"),
-            address: format!("10.0.{high}.{low}:8000"),
-            labels: vec![],
-        }
-    };
-    let topology = v1::Topology {
-        pool: "p".to_owned(),
-        endpoints: (0..endpoints).map(endpoint).collect(),
-        policy: Some(v1::Policy { avoid_failing_ms: 250, ..v1::Policy::default() }),
-    };
-    let reading = |n: u16| v1::Reading {
-        ready: true,
-        age_ms: Some(0),
-        waiting: Some(u64::from(n * 7 % 8)),
-        running: Some(u64::from(n * 31 % 64)),
-        kv_usage: Some(f64::from(n * 13 % 100) / 100.0),
-        block_size: Some(16),
-        num_blocks: Some(8_192),
-        ..v1::Reading::default()
-    };
-    let snapshot =
-        v1::Snapshot { readings: (0..endpoints).map(reading).collect(), ..v1::Snapshot::default() };
+    let policy = v1::Policy { avoid_failing_ms: 250, ..v1::Policy::default() };
+    let topology = testing::topology("p", 0..endpoints, policy);
+    let snapshot = testing::snapshot((0..endpoints).map(testing::busy_reading));
     let pool = Arc::<SharedPool>::default();
     pool.adopt(Arc::new(PoolView::new(Arc::new(Topology::compile(topology).unwrap()), snapshot, NOW)));
     pool

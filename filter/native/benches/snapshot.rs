@@ -10,53 +10,29 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use endpoint_picker_engine::agent::{AgentAnswer, PollOutcome, PollTimes, SnapshotClient};
 use endpoint_picker_engine::pool_view::snapshot;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::testing;
 use endpoint_picker_native::pool::SharedPool;
-use endpoint_picker_wire::{FORMAT, Message, v1};
+use endpoint_picker_wire::{Message, v1};
 
 const NOW: Duration = Duration::from_secs(1_000);
 
 const TIMES: PollTimes = PollTimes { wait: Duration::from_secs(1), timeout: Duration::from_secs(2) };
 
-fn topology(endpoints: u16) -> v1::Topology {
-    let endpoint = |n: u16| {
-        let [high, low] = n.to_be_bytes();
-        let address = format!("10.0.{high}.{low}:8000");
-        v1::Endpoint { name: format!("server-{n}"), address, labels: vec![] }
-    };
-    v1::Topology {
-        pool: "p".to_owned(),
-        endpoints: (0..endpoints).map(endpoint).collect(),
-        policy: Some(v1::Policy::default()),
-    }
-}
-
 fn readings(endpoints: u16) -> v1::Snapshot {
-    let reading = |n: u16| v1::Reading {
-        ready: true,
-        age_ms: Some(u64::from(n % 50)),
-        waiting: Some(u64::from(n * 7 % 8)),
-        running: Some(u64::from(n * 31 % 64)),
-        kv_usage: Some(f64::from(n * 13 % 100) / 100.0),
-        block_size: Some(16),
-        num_blocks: Some(8_192),
+    let reading = |number| v1::Reading {
+        age_ms: Some(u64::from(number % 50)),
         cached_since_ms: Some(1_700_000_000_000),
-        ..v1::Reading::default()
+        ..testing::busy_reading(number)
     };
-    let readings = (0..endpoints).map(reading).collect();
-    v1::Snapshot {
-        format: FORMAT,
-        readings,
-        topology_version: 1,
-        readings_version: 1,
-        ..v1::Snapshot::default()
-    }
+    testing::snapshot((0..endpoints).map(reading))
 }
 
 fn snapshots(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a snapshot with newer readings");
     for endpoints in [10, 100, 1000, 5000] {
         let pool = SharedPool::default();
-        let compiled = Arc::new(Topology::compile(topology(endpoints)).unwrap());
+        let compiled =
+            Arc::new(Topology::compile(testing::topology("p", 0..endpoints, v1::Policy::default())).unwrap());
         pool.adopt(Arc::new(PoolView::new(compiled, readings(endpoints), NOW)));
         let bytes = readings(endpoints).encode_to_vec();
         let mut client = SnapshotClient::new("p", TIMES);

@@ -9,69 +9,38 @@ use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::proxy::headers::DESTINATION;
+use endpoint_picker_engine::testing;
+pub(crate) use endpoint_picker_engine::testing::START;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::store::PoolStore;
-use endpoint_picker_wire::{FORMAT, v1};
+use endpoint_picker_wire::v1;
 use serde_json::{Value, json};
 
 use crate::proxy::{FakeProxy, LocalAnswer};
 use crate::sink::FakeSink;
 use crate::store::QueueingStore;
 
-pub(crate) const START: Duration = Duration::from_secs(1_000_000);
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const TEXT: &str = "/v1/completions";
 
-/// The address of the test's endpoint of this number, from 1.
+/// The address of the endpoint of this number.
 pub(crate) fn address(endpoint: u8) -> String {
-    format!("10.0.0.{endpoint}:8000")
+    testing::address(endpoint.into()).to_string()
 }
 
-/// A policy with a picker that takes the endpoint with the fewest waiting requests, so that tests decide where requests go.
+/// A policy that picks the endpoint with the fewest waiting requests, and avoids endpoints that fail.
 pub(crate) fn fewest_waiting() -> v1::Policy {
-    let plugin = |r#type: &str| v1::Plugin {
-        name: r#type.to_owned(),
-        r#type: r#type.to_owned(),
-        parameters: "{}".to_owned(),
-    };
-    let of_profile = |name: &str| v1::PluginRef { name: name.to_owned(), weight: None };
-    let profile = v1::Profile {
-        name: "default".to_owned(),
-        plugins: vec![of_profile("queue-scorer"), of_profile("max-score-picker")],
-    };
-    let picker_config = v1::PickerConfig {
-        plugins: vec![plugin("queue-scorer"), plugin("max-score-picker"), plugin("single-profile-handler")],
-        profiles: vec![profile],
-        ..v1::PickerConfig::default()
-    };
-    v1::Policy { picker_config: Some(picker_config), avoid_failing_ms: 250, ..v1::Policy::default() }
+    v1::Policy { avoid_failing_ms: 250, ..testing::fewest_waiting() }
 }
 
-/// A topology with these endpoints.
+/// A topology of these endpoints.
 pub(crate) fn topology(endpoints: &[u8], policy: v1::Policy) -> v1::Topology {
-    let endpoint = |&n: &u8| v1::Endpoint { name: format!("e{n}"), address: address(n), labels: vec![] };
-    v1::Topology {
-        pool: "p".to_owned(),
-        endpoints: endpoints.iter().map(endpoint).collect(),
-        policy: Some(policy),
-    }
+    testing::topology("p", endpoints.iter().map(|&number| number.into()), policy)
 }
 
 /// A snapshot of readings with this many waiting requests at each endpoint.
 pub(crate) fn snapshot(waiting: &[u64]) -> v1::Snapshot {
-    let reading = |&waiting: &u64| v1::Reading {
-        ready: true,
-        age_ms: Some(0),
-        waiting: Some(waiting),
-        ..v1::Reading::default()
-    };
-    v1::Snapshot {
-        format: FORMAT,
-        topology_version: 1,
-        readings_version: 1,
-        readings: waiting.iter().map(reading).collect(),
-        ..v1::Snapshot::default()
-    }
+    testing::snapshot(waiting.iter().map(|&waiting| testing::reading(waiting)))
 }
 
 /// A pool in use.

@@ -9,14 +9,14 @@ use endpoint_picker_engine::sharing::{ExchangeOutcome, LocalPeer, SharingError};
 use endpoint_picker_wire::changes::{Changes, Feed, Position};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
-use crate::fixture::{Agent, NONE, ONE, Proxy, START, TICK, client, delivery, key, message};
+use crate::fixture::{AgentFeed, NONE, ONE, Proxy, START, TICK, client, delivery, key, message, round};
 
 fn status(proxy: &mut Proxy, status: u16, now: Duration) -> ExchangeOutcome {
     let answer = AgentAnswer { status, body: b"reason".to_vec() };
     proxy.client.finish(Ok(answer), &mut proxy.peer, now)
 }
 
-fn started(host: u8) -> Change {
+fn started(host: u16) -> Change {
     Change::Endpoint { endpoint: key(host), kind: ChangeKind::Started(ONE) }
 }
 
@@ -28,7 +28,7 @@ fn changes_are_exchanged_every_20_ms_one_exchange_after_another() {
     assert_eq!(message(&first).sequence, 1);
     assert_eq!(proxy.exchange(START + 10 * TICK), None, "one is in flight");
     assert!(proxy.client.awaits(7) && !proxy.client.awaits(8));
-    let feed = Agent::new(9).take(&first, START);
+    let feed = AgentFeed::new(9).take(&first, START);
     let now = START + TICK / 2;
     proxy.answer(&feed, now);
     assert_eq!((proxy.client.pause(now), proxy.exchange(now)), (TICK / 2, None));
@@ -40,8 +40,8 @@ fn changes_are_exchanged_every_20_ms_one_exchange_after_another() {
 
 #[test]
 fn a_proxy_that_is_alone_exchanges_four_times_a_second_until_another_sends_something() {
-    let (mut one, mut agent) = (Proxy::new(1), Agent::new(9));
-    let rounds = |one: &mut Proxy, agent: &mut Agent, from: Duration| {
+    let (mut one, mut agent) = (Proxy::new(1), AgentFeed::new(9));
+    let rounds = |one: &mut Proxy, agent: &mut AgentFeed, from: Duration| {
         let times = (0..50).map(|tick| from + tick * TICK);
         let mut count = 0;
         for now in times {
@@ -86,7 +86,7 @@ fn a_message_is_sent_again_until_the_agent_has_taken_it() {
     assert_eq!(outcome, ExchangeOutcome::Failed { error, is_new: false });
     let now = now + 10 * TICK;
     let again = proxy.exchange(now).unwrap();
-    let feed = Agent::new(9).take(&again, now);
+    let feed = AgentFeed::new(9).take(&again, now);
     proxy.answer(&feed, now);
     let next = message(&proxy.exchange(now + TICK).unwrap());
     assert_eq!((next.sequence, next.loads.len()), (2, 1));
@@ -118,7 +118,7 @@ fn an_agent_that_does_not_share_is_asked_again_after_five_seconds() {
     assert_eq!(proxy.exchange(now - TICK), None);
     let exchange = proxy.exchange(now).unwrap();
     assert_eq!(exchange.changes, None);
-    let feed = Agent::new(9).take(&exchange, now);
+    let feed = AgentFeed::new(9).take(&exchange, now);
     proxy.answer(&feed, now);
     let decided = proxy.decide("a long prompt ", now);
     let next = message(&proxy.exchange(now + TICK).unwrap());
@@ -157,7 +157,7 @@ fn changes_of_other_versions_are_passed_over_and_the_rest_is_applied() {
 #[test]
 fn a_message_with_a_change_that_its_plugin_cannot_read_changes_nothing() {
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-    Agent::new(9).round(&mut [&mut one], START);
+    round(&mut AgentFeed::new(9), &mut [&mut one], START);
     one.decide("a prompt", START);
     let good = Changes::decode(one.exchange(START + TICK).unwrap().changes.unwrap()).unwrap();
     assert_eq!((good.plugins.len(), good.states.len()), (1, 1));

@@ -1,41 +1,31 @@
 //! Proxies and an agent in memory.
 
 use core::time::Duration;
-use std::sync::Arc;
 
 use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest};
 use endpoint_picker_engine::ledger::changes_of;
 use endpoint_picker_engine::sharing::{ExchangeOutcome, Identity, LocalPeer, Positions, SharingClient};
-use endpoint_picker_wire::changes::{Changes, Delivery, Exchange, Feed, Position};
-use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
+use endpoint_picker_engine::testing;
+pub(crate) use endpoint_picker_engine::testing::{AgentFeed, START, key};
+use endpoint_picker_wire::changes::{Changes, Delivery, Exchange, Feed};
+use endpoint_picker_wire::{Bytes, Message};
 
-pub(crate) const START: Duration = Duration::from_secs(1_000_000);
 pub(crate) const TICK: Duration = Duration::from_millis(20);
 pub(crate) const ONE: Load = Load { requests: 1, tokens: 100 };
 pub(crate) const NONE: Load = Load { requests: 0, tokens: 0 };
 
 const AVOID: Duration = Duration::from_millis(250);
 
-pub(crate) fn pool(hosts: &[u8]) -> Arc<Pool> {
-    let endpoint = |&n: &u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), vec![]);
-    Arc::new(Pool::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap())
-}
-
-pub(crate) fn key(host: u8) -> u64 {
-    pool(&[host]).endpoints()[0].key()
-}
-
 /// The ledger of a proxy with these hosts.
-pub(crate) fn peer(hosts: &[u8], pipeline: &Pipeline) -> LocalPeer {
-    LocalPeer::new(pool(hosts), pipeline, AVOID)
+pub(crate) fn peer(hosts: &[u16], pipeline: &Pipeline) -> LocalPeer {
+    LocalPeer::new(testing::pool("p", hosts.iter().copied()), pipeline, AVOID)
 }
 
 /// A proxy with a pool of three hosts.
@@ -104,45 +94,12 @@ pub(crate) fn decoded(request: &AgentRequest) -> Exchange {
     Exchange::decode(request.body.as_deref().unwrap()).unwrap()
 }
 
-/// A feed as an agent keeps it.
-pub(crate) struct Agent {
-    feed: u64,
-    messages: Vec<(u64, Duration, Bytes)>,
-    /// Of its wall clock, before those of the proxies.
-    pub(crate) ahead: Duration,
-}
-
-impl Agent {
-    pub(crate) fn new(feed: u64) -> Self {
-        Self { feed, messages: Vec::new(), ahead: Duration::ZERO }
-    }
-
-    /// Takes an exchange, and answers it with all messages from its position on.
-    pub(crate) fn take(&mut self, exchange: &Exchange, now: Duration) -> Feed {
-        if let Some(changes) = &exchange.changes {
-            let made = now - Duration::from_millis(exchange.age_ms);
-            self.messages.push((exchange.sender, made, changes.clone()));
-        }
-        let known = exchange.positions.iter().find(|position| position.feed == self.feed);
-        let next = usize::try_from(known.map_or(0, |position| position.next)).unwrap();
-        let others = self.messages[next..].iter().filter(|(sender, ..)| *sender != exchange.sender);
-        let deliveries = others.map(|(_, made, changes)| delivery(changes.clone(), now - *made));
-        let position = Position { feed: self.feed, next: self.messages.len() as u64 };
-        Feed {
-            format: CHANGES_FORMAT,
-            position: Some(position),
-            deliveries: deliveries.collect(),
-            since_epoch_ms: u64::try_from((now + self.ahead).as_millis()).unwrap(),
-        }
-    }
-
-    /// Each proxy exchanges once.
-    pub(crate) fn round(&mut self, proxies: &mut [&mut Proxy], now: Duration) {
-        for proxy in proxies {
-            if let Some(exchange) = proxy.exchange(now) {
-                let feed = self.take(&exchange, now);
-                assert_eq!(proxy.answer(&feed, now), ExchangeOutcome::Exchanged { passed_over: None });
-            }
+/// Each proxy exchanges once with an agent.
+pub(crate) fn round(agent: &mut AgentFeed, proxies: &mut [&mut Proxy], now: Duration) {
+    for proxy in proxies {
+        if let Some(exchange) = proxy.exchange(now) {
+            let feed = agent.take(&exchange, now);
+            assert_eq!(proxy.answer(&feed, now), ExchangeOutcome::Exchanged { passed_over: None });
         }
     }
 }

@@ -7,22 +7,22 @@ use endpoint_picker_engine::ledger::{Change, ChangeKind};
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::changes::{Changes, Exchange};
 
-use crate::fixture::{Agent, Decided, NONE, ONE, Proxy, START, TICK, key, message};
+use crate::fixture::{AgentFeed, Decided, NONE, ONE, Proxy, START, TICK, key, message, round};
 
-fn change(host: u8, kind: ChangeKind) -> Change {
+fn change(host: u16, kind: ChangeKind) -> Change {
     Change::Endpoint { endpoint: key(host), kind }
 }
 
 #[test]
 fn a_prompt_of_one_proxy_is_warm_in_another() {
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-    let mut agent = Agent::new(9);
+    let mut agent = AgentFeed::new(9);
     let mut now = START;
-    agent.round(&mut [&mut one, &mut two], now);
+    round(&mut agent, &mut [&mut one, &mut two], now);
     let first = one.decide("a long prompt ", now);
     assert_eq!((first.matched, two.peer.ledger().requests_in_flight()), (0, 0));
     now += TICK;
-    agent.round(&mut [&mut one, &mut two], now);
+    round(&mut agent, &mut [&mut one, &mut two], now);
     let second = two.decide("a long prompt ", now);
     assert!(second.matched > 0);
     assert_eq!(second.destination, first.destination);
@@ -32,32 +32,32 @@ fn a_prompt_of_one_proxy_is_warm_in_another() {
 
 #[test]
 fn a_proxy_that_starts_learns_the_recent_prompts_at_once_also_their_beginnings() {
-    let (mut one, mut agent) = (Proxy::new(1), Agent::new(9));
+    let (mut one, mut agent) = (Proxy::new(1), AgentFeed::new(9));
     let mut now = START;
-    agent.round(&mut [&mut one], now);
+    round(&mut agent, &mut [&mut one], now);
     let first = one.decide("a shared beginning ", now);
     // Only new blocks are sent: the beginning is fresh.
     let more = "a shared beginning ".repeat(2);
     now += TICK;
-    agent.round(&mut [&mut one], now);
+    round(&mut agent, &mut [&mut one], now);
     one.decide(&more, now);
     now += TICK;
-    agent.round(&mut [&mut one], now);
+    round(&mut agent, &mut [&mut one], now);
     let mut two = Proxy::new(2);
-    agent.round(&mut [&mut two], now);
+    round(&mut agent, &mut [&mut two], now);
     let second = two.decide(&more, now);
     assert_eq!(second.destination, first.destination);
     assert!(second.matched > 0);
     // A third reads only what is sent after it has started: it requests a resync.
-    let mut late = Agent::new(10);
+    let mut late = AgentFeed::new(10);
     let mut three = Proxy::new(3);
     now += Duration::from_secs(1);
-    late.round(&mut [&mut three, &mut one], now);
+    round(&mut late, &mut [&mut three, &mut one], now);
     now += TICK;
-    late.round(&mut [&mut three, &mut one], now);
+    round(&mut late, &mut [&mut three, &mut one], now);
     one.decide(&more, now);
     now += TICK;
-    late.round(&mut [&mut one, &mut three], now);
+    round(&mut late, &mut [&mut one, &mut three], now);
     let third = three.decide(&more, now);
     assert_eq!(third, Decided { destination: first.destination, matched: second.matched });
 }
@@ -65,11 +65,11 @@ fn a_proxy_that_starts_learns_the_recent_prompts_at_once_also_their_beginnings()
 #[test]
 fn loads_follow_those_of_the_other_proxy_and_vanish_with_it() {
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-    let mut agent = Agent::new(9);
+    let mut agent = AgentFeed::new(9);
     let mut now = START;
     one.peer.apply([change(1, ChangeKind::Started(ONE)), change(2, ChangeKind::Started(ONE))]);
     two.peer.apply([change(2, ChangeKind::Started(ONE))]);
-    agent.round(&mut [&mut one, &mut two], now);
+    round(&mut agent, &mut [&mut one, &mut two], now);
     assert_eq!(
         two.loads(),
         [
@@ -86,18 +86,18 @@ fn loads_follow_those_of_the_other_proxy_and_vanish_with_it() {
     now += TICK;
     one.peer
         .apply([change(1, ChangeKind::Ended(ONE)), change(2, ChangeKind::Moved { to: key(3), load: ONE })]);
-    agent.round(&mut [&mut one, &mut two], now);
+    round(&mut agent, &mut [&mut one, &mut two], now);
     assert_eq!(two.loads(), [NONE, ONE, ONE]);
     // The first proxy stays as long as it sends, and nothing changes.
     for _ in 0..100 {
         now += TICK;
-        agent.round(&mut [&mut one, &mut two], now);
+        round(&mut agent, &mut [&mut one, &mut two], now);
         assert_eq!(two.loads(), [NONE, ONE, ONE]);
     }
     let killed = now;
     while two.loads() != [NONE, ONE, NONE] {
         now += TICK;
-        agent.round(&mut [&mut two], now);
+        round(&mut agent, &mut [&mut two], now);
         assert!(now - killed <= Duration::from_secs(2), "within 2 s");
     }
     assert!(now - killed >= Duration::from_secs(1), "a pause is not an end");
@@ -107,30 +107,30 @@ fn loads_follow_those_of_the_other_proxy_and_vanish_with_it() {
 #[test]
 fn a_proxy_that_was_away_for_a_minute_counts_again_and_old_loads_do_not() {
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-    let mut agent = Agent::new(9);
+    let mut agent = AgentFeed::new(9);
     one.peer.apply([change(1, ChangeKind::Started(ONE))]);
-    agent.round(&mut [&mut one, &mut two], START);
+    round(&mut agent, &mut [&mut one, &mut two], START);
     let later = START + Duration::from_secs(60);
     // Messages of the minute before are read first.
     let exchange = two.exchange(later).unwrap();
     let feed = agent.take(&exchange, later);
     two.answer(&feed, later);
     assert_eq!(two.loads(), [NONE; 3]);
-    agent.round(&mut [&mut one], later);
+    round(&mut agent, &mut [&mut one], later);
     // Alone, it exchanges four times a second.
-    agent.round(&mut [&mut two], later + Duration::from_millis(250));
+    round(&mut agent, &mut [&mut two], later + Duration::from_millis(250));
     assert_eq!(two.loads(), [ONE, NONE, NONE]);
 }
 
 #[test]
 fn another_worker_of_the_proxy_that_goes_on_replaces_its_loads() {
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-    let mut agent = Agent::new(9);
+    let mut agent = AgentFeed::new(9);
     one.peer.apply([change(1, ChangeKind::Started(ONE))]);
-    agent.round(&mut [&mut one, &mut two], START);
+    round(&mut agent, &mut [&mut one, &mut two], START);
     one.client = crate::fixture::client(1, 2);
     one.peer.apply([change(1, ChangeKind::Ended(ONE)), change(2, ChangeKind::Started(ONE))]);
-    agent.round(&mut [&mut one, &mut two], START + TICK);
+    round(&mut agent, &mut [&mut one, &mut two], START + TICK);
     assert_eq!(two.loads(), [NONE, ONE, NONE]);
 }
 
@@ -138,13 +138,13 @@ fn another_worker_of_the_proxy_that_goes_on_replaces_its_loads() {
 fn a_message_with_the_greatest_numbers_silences_the_proxy_of_that_name_until_its_heartbeat_is_over() {
     for (epoch, sequence) in [(u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
         let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-        let mut agent = Agent::new(9);
+        let mut agent = AgentFeed::new(9);
         let mut now = START;
         one.peer.apply([change(1, ChangeKind::Started(ONE))]);
         let exchange = one.exchange(now).unwrap();
         let feed = agent.take(&exchange, now);
         one.answer(&feed, now);
-        agent.round(&mut [&mut two], now);
+        round(&mut agent, &mut [&mut two], now);
         assert_eq!(two.loads(), [ONE, NONE, NONE]);
         let forged = Changes { epoch, sequence, loads: vec![], ..message(&exchange) };
         let changes = Some(forged.encode_to_vec().into());
@@ -152,7 +152,7 @@ fn a_message_with_the_greatest_numbers_silences_the_proxy_of_that_name_until_its
         let mut silent = 0;
         for _ in 0..200 {
             now += TICK;
-            agent.round(&mut [&mut one, &mut two], now);
+            round(&mut agent, &mut [&mut one, &mut two], now);
             silent += u32::from(two.loads() == [NONE; 3]);
         }
         assert_eq!(two.loads(), [ONE, NONE, NONE], "{epoch} {sequence}");
@@ -163,15 +163,15 @@ fn a_message_with_the_greatest_numbers_silences_the_proxy_of_that_name_until_its
 #[test]
 fn a_failure_in_one_proxy_is_avoided_in_the_other_and_its_own_answers_end_that() {
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-    let mut agent = Agent::new(9);
-    agent.round(&mut [&mut one, &mut two], START);
+    let mut agent = AgentFeed::new(9);
+    round(&mut agent, &mut [&mut one, &mut two], START);
     let now = START + TICK;
     one.peer.apply([change(2, ChangeKind::Failed { at: now })]);
-    agent.round(&mut [&mut one, &mut two], now);
+    round(&mut agent, &mut [&mut one, &mut two], now);
     assert!(two.peer.ledger().is_failing(key(2)));
     assert!(two.peer.ledger().avoided()[1].contains(now));
     two.peer.apply([change(2, ChangeKind::Answered { at: now })]);
-    agent.round(&mut [&mut two, &mut one], now + TICK);
+    round(&mut agent, &mut [&mut two, &mut one], now + TICK);
     assert!(!two.peer.ledger().is_failing(key(2)));
     assert!(one.peer.ledger().is_failing(key(2)), "it learns from answers of its own");
 }
@@ -179,31 +179,31 @@ fn a_failure_in_one_proxy_is_avoided_in_the_other_and_its_own_answers_end_that()
 #[test]
 fn what_a_server_was_sent_before_it_restarted_is_not_learnt() {
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-    let mut agent = Agent::new(9);
-    agent.round(&mut [&mut one], START);
+    let mut agent = AgentFeed::new(9);
+    round(&mut agent, &mut [&mut one], START);
     let first = one.decide("a long prompt ", START);
-    agent.round(&mut [&mut one], START + TICK);
+    round(&mut agent, &mut [&mut one], START + TICK);
     let since = START + Duration::from_secs(1);
-    let host = u8::try_from(first.destination + 1).unwrap();
+    let host = u16::try_from(first.destination + 1).unwrap();
     two.peer.apply([change(host, ChangeKind::Restarted { since })]);
     let now = since + TICK;
-    agent.round(&mut [&mut two], now);
+    round(&mut agent, &mut [&mut two], now);
     assert_eq!(two.decide("a long prompt ", now).matched, 0);
 }
 
 #[test]
 fn prompts_and_restarts_are_compared_by_the_clock_of_the_agent() {
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-    let mut agent = Agent::new(9);
+    let mut agent = AgentFeed::new(9);
     agent.ahead = Duration::from_secs(3600);
-    agent.round(&mut [&mut one], START);
+    round(&mut agent, &mut [&mut one], START);
     let first = one.decide("a long prompt ", START);
-    agent.round(&mut [&mut one], START + TICK);
+    round(&mut agent, &mut [&mut one], START + TICK);
     let since = START + agent.ahead - Duration::from_secs(1);
-    let host = u8::try_from(first.destination + 1).unwrap();
+    let host = u16::try_from(first.destination + 1).unwrap();
     two.peer.apply([change(host, ChangeKind::Restarted { since })]);
     let now = START + 2 * TICK;
-    agent.round(&mut [&mut two], now);
+    round(&mut agent, &mut [&mut two], now);
     assert!(
         two.decide("a long prompt ", now).matched > 0,
         "the server restarted before it was sent the prompt"
@@ -214,11 +214,11 @@ fn prompts_and_restarts_are_compared_by_the_clock_of_the_agent() {
 fn changes_of_another_proxys_loads_are_deferred_for_a_while_and_none_is_without_one() {
     let started = |requests| Load { requests, tokens: 0 };
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
-    let mut agent = Agent::new(9);
+    let mut agent = AgentFeed::new(9);
     let mut now = START;
     let mut round = |proxies: &mut [&mut Proxy]| {
         now += TICK;
-        agent.round(proxies, now);
+        round(&mut agent, proxies, now);
         now
     };
     let deferred = |proxy: &Proxy| {

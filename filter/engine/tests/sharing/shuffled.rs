@@ -93,7 +93,7 @@ fn state_key<S: PluginState>(pipeline: &Pipeline) -> u64 {
 }
 
 fn host(index: usize) -> u64 {
-    key(u8::try_from(index).unwrap() + 1)
+    key(u16::try_from(index).unwrap() + 1)
 }
 
 /// The block hashes of a prompt of this length.

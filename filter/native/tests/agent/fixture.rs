@@ -8,9 +8,10 @@ use std::thread;
 use std::time::Instant;
 
 use endpoint_picker_engine::pool_view::{PoolView, Versions};
+use endpoint_picker_engine::testing;
 use endpoint_picker_native::agent::PoolHandle;
 use endpoint_picker_native::config::{AgentAccess, ModuleConfig};
-use endpoint_picker_wire::{FORMAT, Message, v1};
+use endpoint_picker_wire::{Message, v1};
 use serde_json::{Value, json};
 
 use crate::server::{Reply, Request};
@@ -26,23 +27,13 @@ pub(crate) fn unique_pool() -> String {
 
 /// A snapshot with this many endpoints; the number is its topology's version.
 pub(crate) fn snapshot(endpoints: u8, readings_version: u64) -> v1::Snapshot {
-    let endpoint =
-        |n: u8| v1::Endpoint { name: format!("e{n}"), address: format!("10.0.0.{n}:8000"), labels: vec![] };
-    let topology = v1::Topology {
-        pool: "p".to_owned(),
-        endpoints: (1..=endpoints).map(endpoint).collect(),
-        policy: Some(v1::Policy::default()),
-    };
+    let topology = testing::topology("p", 1..=endpoints.into(), v1::Policy::default());
+    let reading = v1::Reading { waiting: None, ..testing::reading(0) };
     v1::Snapshot {
-        format: FORMAT,
         topology_version: endpoints.into(),
         readings_version,
         topology: Some(topology),
-        readings: vec![
-            v1::Reading { ready: true, age_ms: Some(0), ..v1::Reading::default() };
-            endpoints.into()
-        ],
-        ..v1::Snapshot::default()
+        ..testing::snapshot(vec![reading; endpoints.into()])
     }
 }
 

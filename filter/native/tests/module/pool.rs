@@ -5,8 +5,9 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use endpoint_picker_engine::testing;
 use endpoint_picker_wire::report::Report;
-use endpoint_picker_wire::{FORMAT, Message, v1};
+use endpoint_picker_wire::{Message, v1};
 use serde_json::{Value, json};
 
 use self::server::{Reply, Request as AgentRequest, Server};
@@ -24,34 +25,17 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 
 /// The address of the endpoint of this number, from 1.
 pub(crate) fn address(endpoint: usize) -> String {
-    let [high, low] = u16::try_from(endpoint).unwrap().to_be_bytes();
-    format!("10.0.{high}.{low}:8000")
+    testing::address(u16::try_from(endpoint).unwrap()).to_string()
 }
 
-/// A policy with a picker that takes the endpoint with the fewest waiting requests, so that tests decide where requests go. `m` is
-/// served by `canary`.
+/// A policy that picks the endpoint with the fewest waiting requests. `m` is served by `canary`.
 pub(crate) fn fewest_waiting() -> v1::Policy {
-    let plugin = |r#type: &str| v1::Plugin {
-        name: r#type.to_owned(),
-        r#type: r#type.to_owned(),
-        parameters: "{}".to_owned(),
-    };
-    let of_profile = |name: &str| v1::PluginRef { name: name.to_owned(), weight: None };
-    let profile = v1::Profile {
-        name: "default".to_owned(),
-        plugins: vec![of_profile("queue-scorer"), of_profile("max-score-picker")],
-    };
-    let picker_config = v1::PickerConfig {
-        plugins: vec![plugin("queue-scorer"), plugin("max-score-picker"), plugin("single-profile-handler")],
-        profiles: vec![profile],
-        ..v1::PickerConfig::default()
-    };
     let rule = v1::RewriteRule {
         resource: "rule".to_owned(),
         models: vec!["m".to_owned()],
         targets: vec![v1::Target { model: "canary".to_owned(), weight: None }],
     };
-    v1::Policy { picker_config: Some(picker_config), rewrite_rules: vec![rule], ..v1::Policy::default() }
+    v1::Policy { rewrite_rules: vec![rule], ..testing::fewest_waiting() }
 }
 
 /// A snapshot with this many waiting requests at each endpoint.
@@ -61,28 +45,14 @@ pub(crate) fn snapshot(pool: &str, policy: v1::Policy, waiting: &[u64]) -> Vec<u
 
 /// A snapshot of the endpoints from this number on.
 pub(crate) fn snapshot_from(pool: &str, policy: v1::Policy, first: usize, waiting: &[u64]) -> Vec<u8> {
-    let endpoint = |n| v1::Endpoint { name: format!("default/e{n}"), address: address(n), labels: vec![] };
-    let reading = |&waiting: &u64| v1::Reading {
-        ready: true,
-        age_ms: Some(0),
-        waiting: Some(waiting),
-        running: Some(3),
-        kv_usage: Some(0.2),
-        ..v1::Reading::default()
-    };
-    let topology = v1::Topology {
-        pool: pool.to_owned(),
-        endpoints: (first..first + waiting.len()).map(endpoint).collect(),
-        policy: Some(policy),
-    };
+    let reading =
+        |&waiting: &u64| v1::Reading { running: Some(3), kv_usage: Some(0.2), ..testing::reading(waiting) };
+    let numbers = (first..first + waiting.len()).map(|number| u16::try_from(number).unwrap());
     let snapshot = v1::Snapshot {
-        format: FORMAT,
         // Another one for other endpoints.
         topology_version: u64::try_from(first + waiting.len()).unwrap(),
-        readings_version: 1,
-        readings: waiting.iter().map(reading).collect(),
-        topology: Some(topology),
-        ..v1::Snapshot::default()
+        topology: Some(testing::topology(pool, numbers, policy)),
+        ..testing::snapshot(waiting.iter().map(reading))
     };
     snapshot.encode_to_vec()
 }

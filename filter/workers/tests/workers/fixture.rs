@@ -4,24 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pool::Pool;
 use endpoint_picker::pool::load::Load;
-use endpoint_picker::pool::{Endpoint, Pool};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore};
+use endpoint_picker_engine::testing;
+pub(crate) use endpoint_picker_engine::testing::START;
 use endpoint_picker_workers::{Replica, SharedData, next_worker_number};
 
 pub(crate) const POOL: &str = "default/pool";
 pub(crate) const AVOID: Duration = Duration::from_millis(250);
-pub(crate) const START: Duration = Duration::from_secs(1_000_000);
 pub(crate) const ONE: Load = Load { requests: 1, tokens: 100 };
 pub(crate) const NONE: Load = Load { requests: 0, tokens: 0 };
 
 pub(crate) fn pool(hosts: &[u8]) -> Arc<Pool> {
-    let endpoint = |&n: &u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), vec![]);
-    Arc::new(Pool::new(POOL.to_owned(), hosts.iter().map(endpoint).collect()).unwrap())
+    testing::pool(POOL, hosts.iter().map(|&host| host.into()))
 }
 
 pub(crate) fn key(host: u8) -> u64 {
-    pool(&[host]).endpoints()[0].key()
+    testing::key(host.into())
 }
 
 pub(crate) fn started(host: u8) -> Change {
