@@ -7,11 +7,11 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Shortest secret that is accepted, in bytes: shorter ones can be guessed.
-const SHORTEST_SECRET: usize = 16;
+/// Minimum length of a secret, in bytes: shorter ones can be guessed.
+const MIN_SECRET_BYTES: usize = 16;
 
-/// Least value of `peekBytes`.
-const LEAST_PEEK_BYTES: usize = 1024;
+/// Minimum of `peekBytes`.
+const MIN_PEEK_BYTES: usize = 1024;
 
 /// The JSON of the filter's `configuration`. Everything else comes from the agent.
 #[derive(Clone, Debug, Deserialize)]
@@ -30,7 +30,7 @@ pub struct Config {
     /// How much of a request body is held.
     #[serde(default)]
     pub limits: Limits,
-    /// Who gets explanations of decisions.
+    /// The recipients of explanations.
     #[serde(default)]
     pub explain: Explain,
     /// Whether the tokens of answers are counted.
@@ -49,7 +49,7 @@ pub enum Mode {
     Shadow,
 }
 
-/// Who gets explanations of decisions.
+/// The recipients of explanations.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Explain {
@@ -61,7 +61,7 @@ pub struct Explain {
     pub secret: Option<String>,
 }
 
-/// How much of a request body is held before the request goes on.
+/// Limits of the part of a request body that is held before the request passes.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
@@ -119,11 +119,11 @@ impl fmt::Display for ConfigError {
             ),
             Self::PeekBytes(Limits { peek_bytes, max_held_bytes, .. }) => write!(
                 f,
-                "limits.peekBytes is {peek_bytes}; allowed are {LEAST_PEEK_BYTES} up to maxHeldBytes, which is {max_held_bytes}"
+                "limits.peekBytes is {peek_bytes}; allowed are {MIN_PEEK_BYTES} up to maxHeldBytes, which is {max_held_bytes}"
             ),
             Self::Explain => write!(
                 f,
-                "explain.header and explain.secret go together: a header's name in lower case, and {SHORTEST_SECRET} bytes \
+                "explain.header and explain.secret go together: a header's name in lower case, and {MIN_SECRET_BYTES} bytes \
                  or more"
             ),
         }
@@ -153,7 +153,7 @@ impl Config {
         if self.agent_cluster.as_ref().is_some_and(String::is_empty) {
             return Err(ConfigError::NoAgentCluster);
         }
-        if !(LEAST_PEEK_BYTES..=self.limits.max_held_bytes).contains(&self.limits.peek_bytes) {
+        if !(MIN_PEEK_BYTES..=self.limits.max_held_bytes).contains(&self.limits.peek_bytes) {
             return Err(ConfigError::PeekBytes(self.limits));
         }
         if !self.explain.is_valid() {
@@ -182,7 +182,7 @@ impl Explain {
             (None, None) => true,
             (Some(header), Some(secret)) => {
                 let is_lower_case = !header.bytes().any(|byte| byte.is_ascii_uppercase());
-                !header.is_empty() && is_lower_case && secret.len() >= SHORTEST_SECRET
+                !header.is_empty() && is_lower_case && secret.len() >= MIN_SECRET_BYTES
             }
             (Some(_), None) | (None, Some(_)) => false,
         }

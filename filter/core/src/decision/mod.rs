@@ -50,7 +50,7 @@ pub enum Abstention {
 }
 
 impl Abstention {
-    /// For counters, logs and explanations.
+    /// The name in counters, logs and explanations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoSnapshot => "no-snapshot",
@@ -94,7 +94,7 @@ pub struct Decision {
     pub prompt: PromptBlocks,
     /// Request headers that name the endpoints of other stages to the destination.
     pub headers: Vec<(&'static str, String)>,
-    /// Headers for the answer that name the endpoints of stages to the client. Headers that name the endpoint that answers are
+    /// Headers for the response that name the endpoints of stages to the client. Headers that name the endpoint that responds are
     /// made when it does ([`Pipeline::response_headers`](crate::pipeline::Pipeline::response_headers)).
     pub response_headers: Vec<(String, String)>,
     /// Changes of the plugins' states.
@@ -106,7 +106,7 @@ pub struct Decision {
 /// Blocks of a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptBlocks {
-    /// Those that were sent to the endpoint before.
+    /// The blocks that were sent to the endpoint before.
     pub matched: u32,
     /// All of them.
     pub total: u32,
@@ -121,7 +121,7 @@ pub struct ProfileRun {
     pub dropped: Vec<(usize, usize)>,
     /// Candidates that passed the filters.
     pub scored: Vec<usize>,
-    /// Clamped, unweighted scores: those of the first scorer for each of `scored`, then those of the second, and so on.
+    /// Clamped, unweighted scores: one row for each scorer, with a score for each of `scored`.
     pub scores: Vec<f64>,
     /// Weighted sums for each of `scored`.
     pub totals: Vec<f64>,

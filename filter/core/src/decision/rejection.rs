@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use crate::request::body::BodyError;
 
-/// Characters of a name that are repeated to the client; names come from clients and may be as long as a body.
-const LONGEST_NAME: usize = 256;
+/// Maximum length of a name that is repeated to the client, in characters; names come from clients and may have the length of a body.
+const MAX_NAME_LENGTH: usize = 256;
 
 /// The EPP's error codes that a decision can end in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub struct Rejection {
 }
 
 impl From<BodyError> for Rejection {
-    /// The answer to a body that is refused.
+    /// The rejection of a body that is refused.
     fn from(error: BodyError) -> Self {
         Self::bad_request(error.to_string())
     }
@@ -123,7 +123,7 @@ impl Rejection {
     }
 
     fn not_found(what: &str, name: &str) -> Self {
-        let mut shown: String = name.chars().take(LONGEST_NAME).collect();
+        let mut shown: String = name.chars().take(MAX_NAME_LENGTH).collect();
         if shown.len() < name.len() {
             shown.push('…');
         }

@@ -66,7 +66,7 @@ impl Agreement {
         }
     }
 
-    /// For explanations.
+    /// The name in explanations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Same => "same",

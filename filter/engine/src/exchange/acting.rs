@@ -100,7 +100,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         Ok(Flow::Continue)
     }
 
-    /// Sends a request to these destinations, and with `is_hint` to no other. Marks it, so that no picker behind this one picks again.
+    /// Sends a request to these destinations, and with `is_hint` to no other. Marks it, so that no later picker picks again.
     fn direct(&mut self, destinations: &str, is_hint: bool) -> Result<()> {
         let Self { pool, proxy, .. } = self;
         proxy.set_request_header(headers::DESTINATION, destinations)?;

@@ -81,7 +81,7 @@ impl Assignment {
             let tried = if is_elsewhere { &[][..] } else { &self.destinations };
             Failures::of(tried, endpoint, served.is_failure, is_failing)
         });
-        // The time is read only for the few answers that need it.
+        // The time is read only for the few responses that need it.
         let learned = if failures.is_empty() {
             Ok(())
         } else {

@@ -95,7 +95,7 @@ impl<M: MetricSink, T> SeriesMap<M, T> {
 #[derive(Debug)]
 pub(crate) struct LabelledCounter<M: MetricSink> {
     series: SeriesMap<M, Counter<M>>,
-    /// Those of the last increment: their memory is used again.
+    /// The labels of the last increment: their memory is used again.
     labels: Labels,
 }
 

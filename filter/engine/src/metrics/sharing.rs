@@ -12,7 +12,7 @@ pub struct SharingCounts {
     pub sent: u64,
     /// Messages of other proxies.
     pub received: u64,
-    /// Those among them that were passed over: of another version, or malformed.
+    /// Received messages that were skipped: of another version, or malformed.
     pub unreadable: u64,
     /// Exchanges that failed.
     pub failed: u64,

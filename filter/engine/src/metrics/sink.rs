@@ -25,13 +25,13 @@ pub struct Metric<'a> {
     pub pool: &'a str,
     /// The metric's name.
     pub name: &'static str,
-    /// The names of the labels beside the pool.
+    /// The names of the labels, without the pool.
     pub labels: &'static [&'static str],
 }
 
 /// A proxy that keeps metrics, over all of its workers.
 ///
-/// A metric that the proxy refuses is not counted; requests go on all the same. So the implementation logs errors and does not
+/// A metric that the proxy refuses is not counted; requests pass all the same. So the implementation logs errors and does not
 /// return them.
 pub trait MetricSink: Clone {
     /// A metric of the proxy, with all its series.

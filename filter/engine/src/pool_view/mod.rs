@@ -36,9 +36,9 @@ pub struct PoolView {
 /// The versions of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// Of the endpoints and the policy.
+    /// The version of the endpoints and the policy.
     pub topology: u64,
-    /// Of the readings.
+    /// The version of the readings.
     pub readings: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct Topology {
     pub pool: Arc<Pool>,
     /// The rules that act.
     pub pipeline: Pipeline,
-    /// The rules that only decide beside them, if there are any.
+    /// The rules that decide without acting, if there are any.
     pub shadow: Option<Shadow>,
     /// Models, priorities and options.
     pub policy: Policy,
@@ -174,15 +174,14 @@ impl PoolView {
         &self.precomputed
     }
 
-    /// Whether these are the endpoints of an older view with the age marks of their caches that they have there: then none of them has
-    /// restarted since.
+    /// Whether topology and cache marks equal those of `older`, so that no endpoint has restarted.
     pub fn has_marks_of(&self, older: &Self) -> bool {
         let mark = |reading: &Reading| (reading.cached_since, reading.updated.is_some());
         Arc::ptr_eq(&self.topology, &older.topology)
             && self.readings.iter().map(mark).eq(older.readings.iter().map(mark))
     }
 
-    /// When the snapshot arrived.
+    /// The time at which the snapshot arrived.
     pub fn arrived(&self) -> Duration {
         self.arrived
     }

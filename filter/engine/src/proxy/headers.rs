@@ -9,7 +9,7 @@ pub const SCORES: &str = "x-gateway-destination-endpoint-scores";
 /// The explanation of the decision, endpoint by endpoint.
 pub const EXPLANATION: &str = "x-endpoint-picker-explanation";
 
-/// With the value [`NO_FALLBACK`] the proxy answers 503 when every endpoint of the list has failed; without it, the proxy balances
+/// The header that keeps a request from the rest of the pool: with the value [`NO_FALLBACK`] the proxy answers 503 when every endpoint of the list has failed; without it, the proxy balances
 /// over the whole pool.
 pub const FALLBACK: &str = "x-endpoint-picker-fallback";
 
@@ -31,7 +31,7 @@ pub(crate) const PREFILLER: &str = "x-prefiller-host-port";
 /// The endpoints that encode images, video and audio.
 pub(crate) const ENCODERS: &str = "x-encoder-hosts-ports";
 
-/// The rank of the destination's server that answers.
+/// The rank of the destination's server that responds.
 pub(crate) const RANK: &str = "x-data-parallel-host-port";
 
 /// The endpoint that served; the proxy sets it.
@@ -53,7 +53,7 @@ pub(crate) const CONTROL: [&str; 11] = [
     "x-kv-cache-source-host-port",
 ];
 
-/// Headers of answers that servers must not set.
+/// Headers of responses that servers must not set.
 pub(crate) const OF_ANSWERS: [&str; 6] =
     [DESTINATION, SCORES, EXPLANATION, SERVED, DROPPED_REASON, QUEUE_WAIT];
 

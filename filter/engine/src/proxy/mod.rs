@@ -1,4 +1,4 @@
-//! What the engine needs of the proxy that it runs in.
+//! The interface to the proxy that the engine runs in.
 
 pub(crate) mod error_body;
 pub mod headers;
@@ -30,7 +30,7 @@ impl fmt::Display for ProxyError {
 
 impl core::error::Error for ProxyError {}
 
-/// Envoy's response code details of answers of the filter's own.
+/// Envoy's response code details when the filter rejects a request.
 pub const REJECTED_DETAILS: &str = "endpoint_picker_rejected";
 
 /// The result of a call to the proxy.
@@ -40,7 +40,7 @@ pub type Result<T> = core::result::Result<T, ProxyError>;
 /// calls it from any thread, while it is locked; so it must not call the queue.
 pub type Resume = Box<dyn Fn() + Send>;
 
-/// One request in a proxy, from its head to the end of its answer.
+/// One request in a proxy, from its head to the end of its response.
 pub trait Proxy {
     /// Time since an origin that all workers of the proxy share.
     fn now(&self) -> Result<Duration>;

@@ -34,7 +34,7 @@ impl Capacity {
         older.is_none_or(|older| !Arc::ptr_eq(older.topology(), topology))
     }
 
-    /// Measures the saturation, with `pending` requests that go on and are in no load yet. `None`: the ledger has the endpoints of a newer
+    /// Measures the saturation, with `pending` dispatched requests that are in no load yet. `None`: the ledger has the endpoints of a newer
     /// snapshot already.
     pub(super) fn measure(
         &mut self,

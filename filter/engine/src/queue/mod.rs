@@ -231,7 +231,7 @@ impl Queue {
         }
     }
 
-    /// When [`Self::tick`] is due; `None`: nothing waits.
+    /// The time at which [`Self::tick`] is due; `None`: nothing waits.
     pub fn wake_at(&self) -> Option<Duration> {
         self.machine.as_ref().and_then(Machine::wake_at)
     }

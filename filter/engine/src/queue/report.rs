@@ -8,7 +8,7 @@ use endpoint_picker_wire::report;
 use super::Queue;
 
 impl Queue {
-    /// What waits, and how waits have ended; `None` while flow control is off.
+    /// The waiting requests, and the outcomes of waits; `None` while flow control is off.
     pub fn report(&self) -> Option<report::FlowControl> {
         let machine = self.machine.as_ref()?;
         let StageSaturation { prefill, decode, effective } = self.capacity.saturation();

@@ -86,7 +86,7 @@ pub(crate) struct PoolDecision {
     pub(crate) shadow: Option<ShadowDecision>,
     /// The choice of another picker, which acts.
     pub(crate) other: Option<(OtherPick, Agreement)>,
-    /// When each endpoint was avoided, for an explanation.
+    /// The times at which each endpoint was avoided, for an explanation.
     pub(crate) avoided: Vec<Period>,
 }
 

@@ -100,7 +100,7 @@ pub struct Assignment {
     pub destinations: Few<u64>,
     /// The load that it has in flight.
     pub loads: Few<AssignedLoad>,
-    /// When it was routed.
+    /// The time of the decision.
     pub at: Duration,
 }
 

@@ -38,7 +38,7 @@ pub struct WorkerPool<S, M: MetricSink> {
     elsewhere: ElsewhereWatch,
     /// The endpoints of which picks may be counted.
     picked_pool: Arc<Pool>,
-    /// Until the metrics are flushed next.
+    /// The pause until the next flush of the metrics.
     flush_pause: Period,
 }
 

@@ -18,7 +18,7 @@ pub trait PoolStore {
     /// Reads the ledger as it is now; it need not be up to date with its copies.
     fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T;
 
-    /// Decides by a view and a ledger that are up to date and have the same endpoints, and applies the changes that follow.
+    /// Runs `decide` with a view and a ledger that are up to date and have the same endpoints, and applies the changes that it returns.
     ///
     /// When another worker routed a request at the same time, `decide` may be called a second time, and only its second result
     /// counts.
