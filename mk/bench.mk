@@ -19,7 +19,7 @@ parity: build bench-program ## Compare decisions with the EPP (Go builds it, or 
 	@epp=$$(tools/setup/epp) && EPP=$$epp $(target_dir)/debug/bench parity
 
 .PHONY: bench
-bench: tools wasm native ## Measure what the picker costs: proxies in turns, decision, agent, 20 minutes (WRITE=1 into docs; B=--help)
+bench: tools wasm native ## Measure what the picker costs: proxies in turns, decision, agent, 20 minutes (WRITE=1 into docs/benchmarks; B=--help)
 	@tools/setup/debian wrk
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench cost $(if $(WRITE),--write) $(B)
@@ -39,15 +39,15 @@ check-studies: ## Check that the studies compile: format and clippy
 	$(call studies,clippy) --target-dir $(target_dir) --all-targets -- -D warnings
 
 .PHONY: bench-epp
-bench-epp: tools wasm native build-studies ## Compare with the EPP and with round robin, 25 minutes (QUICK=1: 5; ONLY=cost: a part; WRITE=1 into docs)
+bench-epp: tools wasm native build-studies ## Compare with the EPP and with round robin, 25 minutes (QUICK=1: 5; ONLY=cost: a part; WRITE=1 into docs/benchmarks)
 	@tools/setup/debian wrk
 	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,epp) $(addprefix --only ,$(ONLY))
 
 .PHONY: bench-proxies
-bench-proxies: tools native build-studies ## Compare sharing proxies with a single one, with non-sharing ones and with the EPP, 20 minutes (QUICK=1: 4; WRITE=1 into docs)
+bench-proxies: tools native build-studies ## Compare sharing proxies with a single one, with non-sharing ones and with the EPP, 20 minutes (QUICK=1: 4; WRITE=1 into docs/benchmarks)
 	@tools/setup/debian redis-server
 	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,proxies)
 
 .PHONY: bench-choosing
-bench-choosing: tools native build-studies ## Compare the configurations of examples/choosing, 11 minutes (QUICK=1: 2; WRITE=1 into docs/reference/configurations.md)
+bench-choosing: tools native build-studies ## Compare the configurations of examples/choosing, 11 minutes (QUICK=1: 2; WRITE=1 into docs/benchmarks)
 	@$(call study,choosing)

@@ -16,14 +16,11 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use endpoint_picker_bench::epp::binary;
 use endpoint_picker_bench::load::wrk;
-use endpoint_picker_bench::report::{Machine, Progress, document, epp_version};
+use endpoint_picker_bench::report::{Machine, Progress, epp_version, notebook};
+use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::program::Store;
-use endpoint_picker_harness::{Filter, tools};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-const BENCHMARKS: &str = "docs/benchmarks.md";
-const CONFIGURATIONS: &str = "docs/reference/configurations.md";
 
 /// Compares the endpoint picker with the EPP (llm-d-router's epp), with round robin and with itself in several proxies.
 #[derive(Debug, Parser)]
@@ -46,7 +43,7 @@ struct Run {
     /// Determines all requests, their times and their proxies.
     #[arg(long, default_value_t = 1, global = true)]
     seed: u64,
-    /// Also write the figures into the documents.
+    /// Also write the figures into pages of docs/benchmarks.
     #[arg(long, conflicts_with = "quick", global = true)]
     write: bool,
 }
@@ -86,21 +83,14 @@ impl Run {
         QualityPlan { rounds, phase, warm_up: seconds(warm_up), seed: self.seed }
     }
 
-    /// Prints a part with its machine, and writes it into this part of this document, if it is to be written.
-    fn finish(
-        &self,
-        machine: &Machine,
-        progress: &Progress,
-        text: &str,
-        file: &str,
-        part: &str,
-    ) -> Result<()> {
+    /// Prints a part with its machine, and writes it into the notebook, if it is to be written.
+    fn finish(&self, machine: &Machine, progress: &Progress, text: &str, part: &str) -> Result<()> {
         let took = progress.took().as_secs();
         let head =
             format!("{machine}. Seed {}. The run took {}:{:02} minutes.", self.seed, took / 60, took % 60);
         let text = format!("{head}\n\n{text}");
         println!("## {part}\n\n{text}");
-        if self.write { document::write(&tools::root().join(file), part, &text) } else { Ok(()) }
+        if self.write { notebook::write(part, &text) } else { Ok(()) }
     }
 
     async fn compare_with_epp(&self, only: Option<Part>) -> Result<()> {
@@ -116,12 +106,12 @@ impl Run {
         if has(Part::Cost) {
             let samples = cost::measure(cost, &epp, &progress).await?;
             let tables = CostTables(&samples).to_string();
-            self.finish(&machine, &progress, &tables, BENCHMARKS, "make bench-epp: cost")?;
+            self.finish(&machine, &progress, &tables, "EPP cost")?;
         }
         if has(Part::Quality) {
             let results = quality::measure(quality, &epp, &progress).await?;
             let tables = QualityTables(&results).to_string();
-            self.finish(&machine, &progress, &tables, BENCHMARKS, "make bench-epp: quality")?;
+            self.finish(&machine, &progress, &tables, "EPP quality")?;
         }
         Ok(())
     }
@@ -131,7 +121,7 @@ impl Run {
         let plan = self.quality(CHOOSING_ROUND, 3);
         let progress = Progress::begin(choosing::expected(&plan));
         let tables = choosing::measure(plan, &progress).await?.to_string();
-        self.finish(&machine, &progress, &tables, CONFIGURATIONS, "make bench-choosing")
+        self.finish(&machine, &progress, &tables, "Configurations")
     }
 
     async fn compare_proxies(&self, filter: Filter, epp: &Path) -> Result<()> {
@@ -143,7 +133,7 @@ impl Run {
         let progress = Progress::begin(plan.expected());
         let samples = choices::measure(plan, &progress).await?;
         let tables = ChoiceTables(&samples).to_string();
-        self.finish(&machine, &progress, &tables, BENCHMARKS, "make bench-proxies: choices")
+        self.finish(&machine, &progress, &tables, "Several proxies")
     }
 }
 

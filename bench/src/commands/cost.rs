@@ -2,10 +2,9 @@
 
 use crate::load::wrk;
 use crate::picker_cost::{self, Cell, CostPlan, CostTable, DEFAULT_CELLS, ProxyKind};
-use crate::report::{Machine, OwnFigureTable, Progress, document, load_average};
+use crate::report::{Machine, OwnFigureTable, Progress, load_average, notebook};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use endpoint_picker_harness::tools;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ pub(super) struct Flags {
     /// Only this part.
     #[arg(long)]
     only: Option<Part>,
-    /// Also write the figures into docs/benchmarks.md.
+    /// Also write the figures into a page of docs/benchmarks.
     #[arg(long, conflicts_with_all = ["proxies", "cells", "only"])]
     write: bool,
 }
@@ -69,7 +68,7 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
     }
     add(format!("Load average after: {}.", load_average()?));
     if write {
-        document::write(&tools::root().join("docs/benchmarks.md"), "make bench", &parts.join("\n\n"))?;
+        notebook::write("Picker cost", &parts.join("\n\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -38,7 +38,7 @@ impl Machine {
         let mut versions = vec![envoy_version()?, first_line("rustc", "--version")];
         versions.extend(more);
         Ok(Self {
-            date: first_line("date", "--iso-8601"),
+            date: today(),
             processors: format!("{} × {model}", available_parallelism()?),
             memory: format!("{:.0} GiB", kib / 1_048_576.0),
             kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
@@ -54,6 +54,11 @@ impl fmt::Display for Machine {
         write!(f, "{date}; {processors}, {memory}, Linux {kernel}; load average before {load}; ")?;
         f.write_str(&versions.join(", "))
     }
+}
+
+/// The date of today, as 2026-11-24.
+pub(super) fn today() -> String {
+    first_line("date", "--iso-8601")
 }
 
 /// Envoy with its version.

@@ -1,9 +1,9 @@
 //! Tables for the terminal and for documents, and where their figures were measured.
 
-pub mod document;
 mod figures;
 mod machine;
 pub mod markdown;
+pub mod notebook;
 mod own_figures;
 mod progress;
 
