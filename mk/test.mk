@@ -5,9 +5,8 @@ unit_tests := $(filter-out tests/e2e/% tests/kube/%,$(wildcard $(foreach depth,*
 unit_tests := $(sort $(basename $(notdir $(patsubst %/main.rs,%,$(unit_tests)))))
 
 .PHONY: test
-test: test-tools test-unit test-independent ## Run all tests but those of test-kube and nightly
-	@$(MAKE) --no-print-directory test-e2e FILTER=native
-	@$(MAKE) --no-print-directory test-shell FILTER=wasm
+test: test-tools ## Run all tests but those of test-kube and nightly, with the time of each step
+	@.ci/run test-unit test-independent 'test-e2e FILTER=native' 'test-shell FILTER=wasm'
 
 .PHONY: test-unit
 test-unit: test-tools tools ## Run the tests that need no Envoy
