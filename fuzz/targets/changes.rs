@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
     let mut client = SharingClient::new("p", "proxy".to_owned(), identity, Positions::default());
     let mut now = NOW;
     for body in [input.to_vec(), with_known_keys(input, &keys, &plugins)] {
-        client.next_exchange(&mut peer, now);
+        client.next_sync(&mut peer, now);
         client.finish(Ok(AgentAnswer { status: 200, body }), &mut peer, now);
         assert!(peer.ledger().own_loads().eq([OWN, Load::default(), Load::default()]));
         let headers = [("x-session-id", "a")].into_iter().collect();
@@ -44,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(decision.destination().is_some_and(|endpoint| endpoint < 3));
         now += SILENCE;
     }
-    client.next_exchange(&mut peer, now);
+    client.next_sync(&mut peer, now);
     assert_eq!(peer.ledger().loads(), [OWN, Load::default(), Load::default()]);
 });
 

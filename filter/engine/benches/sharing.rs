@@ -1,6 +1,6 @@
 //! What sharing costs a proxy: collecting its own changes, sending them, and applying those of others.
 //!
-//! Four proxies have 1 000 requests/s each, chats of 2 KB, over 100 endpoints. An exchange every 20 ms has 20 of a proxy's requests, and
+//! Four proxies have 1 000 requests/s each, chats of 2 KB, over 100 endpoints. a sync every 20 ms has 20 of a proxy's requests, and
 //! its answer 60 of others.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
@@ -21,20 +21,20 @@ use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, changes_of};
 use endpoint_picker_engine::sharing::{
-    ExchangeOutcome, Identity, LocalPeer, PeerLedger, Positions, SharingClient,
+    Identity, LocalPeer, PeerLedger, Positions, SharingClient, SyncOutcome,
 };
 use endpoint_picker_engine::testing;
-use endpoint_picker_wire::changes::{Delivery, Exchange, Feed};
+use endpoint_picker_wire::changes::{Delivery, Feed, Sync};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
 const PROXIES: u64 = 4;
 const REQUESTS_PER_SECOND: usize = 1_000;
 const ENDPOINTS: u16 = 100;
 
-/// Requests of a proxy between two exchanges.
+/// Requests of a proxy between two syncs.
 const REQUESTS: usize = REQUESTS_PER_SECOND / 50;
 
-const EXCHANGE_EVERY: Duration = Duration::from_millis(20);
+const SYNC_EVERY: Duration = Duration::from_millis(20);
 
 /// Requests that are in flight in a proxy: a second's.
 const IN_FLIGHT: usize = REQUESTS_PER_SECOND;
@@ -77,7 +77,7 @@ impl Proxy {
             now,
         };
         if shares {
-            proxy.exchange();
+            proxy.sync();
             proxy.answer(Vec::new());
         } else {
             proxy.peer.collect(false);
@@ -127,10 +127,10 @@ impl Proxy {
         }
     }
 
-    /// The exchange that is due.
-    fn exchange(&mut self) -> AgentRequest {
-        self.now += EXCHANGE_EVERY;
-        let request = self.client.next_exchange(&mut self.peer, self.now).unwrap();
+    /// The sync that is due.
+    fn sync(&mut self) -> AgentRequest {
+        self.now += SYNC_EVERY;
+        let request = self.client.next_sync(&mut self.peer, self.now).unwrap();
         self.client.sent(1);
         request
     }
@@ -142,7 +142,7 @@ impl Proxy {
 
     fn answer_bytes(&mut self, body: Vec<u8>) {
         let outcome = self.client.finish(Ok(AgentAnswer { status: 200, body }), &mut self.peer, self.now);
-        assert_eq!(outcome, ExchangeOutcome::Exchanged { passed_over: None });
+        assert_eq!(outcome, SyncOutcome::Synced { passed_over: None });
     }
 }
 
@@ -152,16 +152,16 @@ fn feed(messages: Vec<Bytes>) -> Vec<u8> {
     Feed { format: CHANGES_FORMAT, deliveries, ..Feed::default() }.encode_to_vec()
 }
 
-/// The message of an exchange.
+/// The message of a sync.
 fn message(request: AgentRequest) -> Bytes {
-    Exchange::decode(request.body.unwrap().as_slice()).unwrap().changes.unwrap()
+    Sync::decode(request.body.unwrap().as_slice()).unwrap().changes.unwrap()
 }
 
-/// Each proxy has the requests between two exchanges, and then exchanges with the others. Returns their messages.
+/// Each proxy has the requests between two syncs, and then syncs with the others. Returns their messages.
 fn round(proxies: &mut [Proxy], chats: Chats) -> Vec<Bytes> {
     let send = |proxy: &mut Proxy| {
         (0..REQUESTS).for_each(|_| proxy.request(chats));
-        message(proxy.exchange())
+        message(proxy.sync())
     };
     let messages: Vec<_> = proxies.iter_mut().map(send).collect();
     for (number, proxy) in proxies.iter_mut().enumerate() {
@@ -178,7 +178,7 @@ fn traffic() {
         let mut proxies: Vec<_> = (0..PROXIES).map(|number| Proxy::new(number + 1, true)).collect();
         let rounds = (0..ROUNDS).flat_map(|_| round(&mut proxies, chats));
         let bytes: usize = rounds.map(|message| message.len()).sum();
-        let per_second = bytes as f64 / (EXCHANGE_EVERY * u32::try_from(ROUNDS).unwrap()).as_secs_f64();
+        let per_second = bytes as f64 / (SYNC_EVERY * u32::try_from(ROUNDS).unwrap()).as_secs_f64();
         println!(
             "{name}: {} bytes per request, {:.2} MB/s of messages from {PROXIES} proxies at {REQUESTS_PER_SECOND} requests/s",
             bytes / (ROUNDS * REQUESTS * proxies.len()),
@@ -217,11 +217,11 @@ fn costs(criterion: &mut Criterion) {
                 let [proxy, other] = &mut proxies;
                 (0..REQUESTS).for_each(|_| proxy.request(Chats::New));
                 let begin = Instant::now();
-                let sent = black_box(proxy.exchange());
+                let sent = black_box(proxy.sync());
                 took += begin.elapsed();
-                // A proxy without others exchanges more rarely.
+                // A proxy without others syncs more rarely.
                 other.request(Chats::New);
-                let messages = [sent, other.exchange()].map(message);
+                let messages = [sent, other.sync()].map(message);
                 let [sent, of_other] = messages;
                 proxy.answer(vec![of_other]);
                 other.answer(vec![sent]);
@@ -236,7 +236,7 @@ fn costs(criterion: &mut Criterion) {
             let mut took = Duration::ZERO;
             for _ in 0..times {
                 let feed = feed(round(&mut others, Chats::New));
-                proxy.exchange();
+                proxy.sync();
                 let begin = Instant::now();
                 proxy.answer_bytes(black_box(feed));
                 took += begin.elapsed();

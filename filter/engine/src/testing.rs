@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Pool};
-use endpoint_picker_wire::changes::{Delivery, Exchange, Feed, Position};
+use endpoint_picker_wire::changes::{Delivery, Feed, Position, Sync};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, FORMAT, pipeline_into_core, v1};
 
 /// First time of a test: long after the epoch, as real times are.
@@ -154,18 +154,18 @@ impl AgentFeed {
     }
 
     /// Adds a proxy's message, and returns the messages of the others from its position on.
-    pub fn take(&mut self, exchange: &Exchange, now: Duration) -> Feed {
-        if let Some(changes) = &exchange.changes {
+    pub fn take(&mut self, sync: &Sync, now: Duration) -> Feed {
+        if let Some(changes) = &sync.changes {
             self.bytes += changes.len();
-            let made = now.saturating_sub(Duration::from_millis(exchange.age_ms));
-            let (sender, changes) = (exchange.sender, changes.clone());
+            let made = now.saturating_sub(Duration::from_millis(sync.age_ms));
+            let (sender, changes) = (sync.sender, changes.clone());
             self.messages.push_back(FeedMessage { sender, arrived: now, made, changes });
             while self.messages.len() > Self::MAX_MESSAGES || self.bytes > Self::MAX_BYTES {
                 self.bytes -= self.messages.pop_front().unwrap().changes.len();
                 self.first += 1;
             }
         }
-        let known = exchange.positions.iter().find(|position| position.feed == self.number);
+        let known = sync.positions.iter().find(|position| position.feed == self.number);
         self.missed += known.map_or(0, |position| self.first.saturating_sub(position.next));
         let mut next = known.map_or(0, |position| position.next).max(self.first);
         let (mut deliveries, mut bytes) = (Vec::new(), 0);
@@ -174,7 +174,7 @@ impl AgentFeed {
                 break;
             }
             next += 1;
-            if message.sender != exchange.sender {
+            if message.sender != sync.sender {
                 bytes += message.changes.len();
                 let age = now.saturating_sub(message.made);
                 self.longest_wait = self.longest_wait.max(age);

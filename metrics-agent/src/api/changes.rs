@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use endpoint_picker_wire::changes::{Exchange, Feed};
+use endpoint_picker_wire::changes::{Feed, Sync};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 
 use super::{ApiState, PROTOBUF, Rejection, error_response};
@@ -23,16 +23,16 @@ const MAX_BYTES: usize = MAX_MESSAGE_BYTES;
 const MAX_NAME_BYTES: usize = 256;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
-    Router::new().route("/v1/pools/{pool}/changes", post(exchange)).layer(DefaultBodyLimit::max(MAX_BYTES))
+    Router::new().route("/v1/pools/{pool}/changes", post(sync)).layer(DefaultBodyLimit::max(MAX_BYTES))
 }
 
-async fn exchange(
+async fn sync(
     State(state): State<Arc<ApiState>>,
     pool: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Response {
-    let read = api::read_message(&state, request, "exchange", &format!("{MAX_BYTES} bytes")).await;
-    let result = read.and_then(check).and_then(|exchange| feed(&state, pool, exchange));
+    let read = api::read_message(&state, request, "sync", &format!("{MAX_BYTES} bytes")).await;
+    let result = read.and_then(check).and_then(|sync| feed(&state, pool, sync));
     state.metrics.count_exchange(if result.is_ok() { "accepted" } else { "refused" });
     match result {
         Ok(feed) => ([(header::CONTENT_TYPE, PROTOBUF)], feed.encode_to_vec()).into_response(),
@@ -40,28 +40,24 @@ async fn exchange(
     }
 }
 
-/// Refuses an exchange that the agent cannot pass on.
-fn check(exchange: Exchange) -> Result<Exchange, Rejection> {
+/// Refuses a sync that the agent cannot pass on.
+fn check(sync: Sync) -> Result<Sync, Rejection> {
     let bad = |problem| Err((StatusCode::BAD_REQUEST, problem));
-    if exchange.format != CHANGES_FORMAT {
-        let found = exchange.format;
+    if sync.format != CHANGES_FORMAT {
+        let found = sync.format;
         return bad(format!(
-            "the exchange has format {found}, this agent reads format {CHANGES_FORMAT}: update the older side"
+            "the sync has format {found}, this agent reads format {CHANGES_FORMAT}: update the older side"
         ));
     }
-    let name_bytes = exchange.proxy.len();
+    let name_bytes = sync.proxy.len();
     if name_bytes > MAX_NAME_BYTES {
         return bad(format!("the proxy's name has {name_bytes} bytes; at most {MAX_NAME_BYTES} are allowed"));
     }
-    Ok(exchange)
+    Ok(sync)
 }
 
 /// Adds the proxy's changes to the pool's feed, and reads the changes of others.
-fn feed(
-    state: &ApiState,
-    pool: Result<Path<String>, PathRejection>,
-    exchange: Exchange,
-) -> Result<Feed, Rejection> {
+fn feed(state: &ApiState, pool: Result<Path<String>, PathRejection>, sync: Sync) -> Result<Feed, Rejection> {
     let not_found = |problem: &str| (StatusCode::NOT_FOUND, problem.to_owned());
     let feeds = state.feeds.as_ref().ok_or_else(|| not_found("proxies do not share changes (--share)"))?;
     let publisher = pool.ok().and_then(|Path(name)| state.pools.publisher(&name));
@@ -70,7 +66,7 @@ fn feed(
     let name = published.topology().pool.name();
     let qualified_name = qualified_name(state, name).ok_or_else(|| not_found("no such pool"))?;
     let shared = feeds.of(name, &qualified_name);
-    let Exchange { sender, proxy, positions, changes, age_ms, .. } = exchange;
+    let Sync { sender, proxy, positions, changes, age_ms, .. } = sync;
     if let Some(changes) = changes {
         shared.publish(sender, Duration::from_millis(age_ms), &changes);
     }

@@ -1,6 +1,6 @@
 //! Proxies that share changes through the agent.
 
-use endpoint_picker_wire::changes::{Exchange, Feed, Position};
+use endpoint_picker_wire::changes::{Feed, Position, Sync};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use metrics_agent::agent::Settings;
 use metrics_agent::api::pools::status::{PoolStatus, SharingStatus};
@@ -21,13 +21,13 @@ async fn agent(share: Share) -> (Agent, ScriptedServer) {
 }
 
 /// The number of requests with this outcome.
-async fn exchanges(agent: &Agent, outcome: &str) -> String {
+async fn syncs(agent: &Agent, outcome: &str) -> String {
     let name = format!("metrics_agent_exchanges_total{{outcome=\"{outcome}\"}}");
     agent.metric(&name).await.to_string()
 }
 
-pub(crate) fn exchange(sender: u64, positions: &[Position], changes: Option<&'static str>) -> Exchange {
-    Exchange {
+pub(crate) fn sync(sender: u64, positions: &[Position], changes: Option<&'static str>) -> Sync {
+    Sync {
         format: CHANGES_FORMAT,
         sender,
         proxy: format!("envoy-{sender}"),
@@ -37,19 +37,15 @@ pub(crate) fn exchange(sender: u64, positions: &[Position], changes: Option<&'st
     }
 }
 
-/// Sends an exchange. Returns the position, and the messages with their ages.
-pub(crate) async fn send(agent: &Agent, exchange: &Exchange) -> (Position, Vec<(String, u64)>) {
-    send_to(agent, "default", exchange).await
+/// Sends a sync. Returns the position, and the messages with their ages.
+pub(crate) async fn send(agent: &Agent, sync: &Sync) -> (Position, Vec<(String, u64)>) {
+    send_to(agent, "default", sync).await
 }
 
 /// The same for another pool.
-pub(crate) async fn send_to(
-    agent: &Agent,
-    pool: &str,
-    exchange: &Exchange,
-) -> (Position, Vec<(String, u64)>) {
+pub(crate) async fn send_to(agent: &Agent, pool: &str, sync: &Sync) -> (Position, Vec<(String, u64)>) {
     let path = format!("/v1/pools/{pool}/changes");
-    let (status, body) = post_for_bytes(agent, &path, PROTOBUF, &exchange.encode_to_vec()).await;
+    let (status, body) = post_for_bytes(agent, &path, PROTOBUF, &sync.encode_to_vec()).await;
     assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
     let feed = Feed::decode(body.as_slice()).unwrap();
     assert_eq!(feed.format, CHANGES_FORMAT);
@@ -61,33 +57,32 @@ pub(crate) async fn send_to(
 #[tokio::test]
 async fn changes_of_one_proxy_reach_the_others_with_their_age() {
     let (agent, _server) = agent(Share::Agent).await;
-    let (position, deliveries) = send(&agent, &exchange(1, &[], Some("opaque to the agent"))).await;
+    let (position, deliveries) = send(&agent, &sync(1, &[], Some("opaque to the agent"))).await;
     assert!(deliveries.is_empty(), "not back to their sender");
-    let (_, deliveries) = send(&agent, &exchange(2, &[], None)).await;
+    let (_, deliveries) = send(&agent, &sync(2, &[], None)).await;
     let [(text, age_ms)] = deliveries.as_slice() else { panic!("{deliveries:?}") };
     assert!(text == "opaque to the agent" && *age_ms >= 7, "{deliveries:?}");
-    send(&agent, &exchange(2, &[], Some("answer"))).await;
+    send(&agent, &sync(2, &[], Some("answer"))).await;
     let other_feed = Position { feed: 1, next: 1000 };
-    let (next, deliveries) = send(&agent, &exchange(1, &[other_feed, position], None)).await;
+    let (next, deliveries) = send(&agent, &sync(1, &[other_feed, position], None)).await;
     assert_eq!((deliveries.len(), next), (1, Position { next: 2, ..position }));
-    assert_eq!(exchanges(&agent, "accepted").await, "4");
+    assert_eq!(syncs(&agent, "accepted").await, "4");
 }
 
 #[tokio::test]
 async fn an_agent_that_does_not_share_answers_404() {
     let (agent, _server) = agent(Share::Off).await;
-    let (status, body) =
-        post_for_bytes(&agent, PATH, PROTOBUF, &exchange(1, &[], None).encode_to_vec()).await;
+    let (status, body) = post_for_bytes(&agent, PATH, PROTOBUF, &sync(1, &[], None).encode_to_vec()).await;
     let body = String::from_utf8(body).unwrap();
     assert!(status == 404 && body.contains("--share"), "{status} {body}");
 }
 
 #[tokio::test]
-async fn an_invalid_exchange_is_refused_with_the_reason() {
+async fn an_invalid_sync_is_refused_with_the_reason() {
     let (agent, _server) = agent(Share::Agent).await;
-    let good = exchange(1, &[], Some("never read")).encode_to_vec();
-    let other_format = Exchange { format: 9, ..exchange(1, &[], None) }.encode_to_vec();
-    let long_name = Exchange { proxy: "x".repeat(257), ..exchange(1, &[], None) }.encode_to_vec();
+    let good = sync(1, &[], Some("never read")).encode_to_vec();
+    let other_format = Sync { format: 9, ..sync(1, &[], None) }.encode_to_vec();
+    let long_name = Sync { proxy: "x".repeat(257), ..sync(1, &[], None) }.encode_to_vec();
     for (path, kind, body, status, reason) in [
         (PATH, PROTOBUF, &b"\xff\xff\xff"[..], 400, "malformed"),
         (PATH, PROTOBUF, &other_format, 400, "format 9"),
@@ -101,16 +96,16 @@ async fn an_invalid_exchange_is_refused_with_the_reason() {
         assert_eq!(found, status, "{path} {kind}: {answer}");
         assert!(answer.contains(reason), "{answer}");
     }
-    assert!(send(&agent, &exchange(2, &[], None)).await.1.is_empty());
-    assert_eq!(exchanges(&agent, "refused").await, "6");
+    assert!(send(&agent, &sync(2, &[], None)).await.1.is_empty());
+    assert_eq!(syncs(&agent, "refused").await, "6");
 }
 
 #[tokio::test]
 async fn page_and_metrics_show_how_far_behind_a_proxy_is() {
     let (agent, _server) = agent(Share::Agent).await;
-    send(&agent, &exchange(2, &[], None)).await;
+    send(&agent, &sync(2, &[], None)).await;
     for text in ["one", "two"] {
-        send(&agent, &exchange(1, &[], Some(text))).await;
+        send(&agent, &sync(1, &[], Some(text))).await;
     }
     let unread = "endpoint_picker_sharing_unread_messages{pool=\"default\",proxy=\"envoy-2\"}";
     assert_eq!(agent.metric(unread).await.to_string(), "2");
@@ -122,6 +117,6 @@ async fn page_and_metrics_show_how_far_behind_a_proxy_is() {
     let SharingStatus { proxies, store } = status.sharing.unwrap();
     let unread: Vec<_> = proxies.iter().map(|it| (it.proxy.as_str(), it.unread, it.missed)).collect();
     assert_eq!((unread, store), (vec![("envoy-1", 0, 0), ("envoy-2", 2, 0)], None));
-    send(&agent, &exchange(2, &[], None)).await;
+    send(&agent, &sync(2, &[], None)).await;
     assert_eq!(agent.metric(behind).await.to_string(), "0");
 }

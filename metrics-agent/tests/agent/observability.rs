@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::changes::{exchange, send};
+use crate::changes::{send, sync};
 use crate::harness::{Agent, scraping};
 use crate::reports::report_once;
 use crate::scripted::{Behaviour, ScriptedServer, load};
@@ -43,7 +43,7 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
     let agent = Agent::start(scraping(&[server.address()])).await;
     agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
     report_once(&agent, &server).await;
-    send(&agent, &exchange(1, &[], None)).await;
+    send(&agent, &sync(1, &[], None)).await;
     // Absent until the first such event, which does not happen here, without a cluster, and without a store.
     let rare = "# TYPE metrics_agent_extract_errors counter\n# TYPE metrics_agent_refused_requests counter\n\
                 # TYPE metrics_agent_kubernetes_watches gauge\n# TYPE metrics_agent_kubernetes_objects gauge\n\

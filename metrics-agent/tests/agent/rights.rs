@@ -10,7 +10,7 @@ use metrics_agent::api::access::credentials::{Files, Unauthenticated};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::changes::exchange;
+use crate::changes::sync;
 use crate::harness::{Agent, eventually, scraping};
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
@@ -31,7 +31,7 @@ async fn start(credentials: Files) -> (Agent, ScriptedServer) {
 /// The status and the response of a request to this address of the agent.
 async fn response(agent: &Agent, address: IpAddr, path: &str, token: Option<&str>) -> (u16, String) {
     let mut stream = TcpStream::connect(SocketAddr::new(address, agent.address.port())).await.unwrap();
-    let body = if WRITES.contains(&path) { exchange(7, &[], None).encode_to_vec() } else { Vec::new() };
+    let body = if WRITES.contains(&path) { sync(7, &[], None).encode_to_vec() } else { Vec::new() };
     let method = if WRITES.contains(&path) { "POST" } else { "GET" };
     let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     let head = format!(

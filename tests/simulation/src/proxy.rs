@@ -9,10 +9,10 @@ use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::AgentAnswer;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, changes_of};
-use endpoint_picker_engine::sharing::{ExchangeOutcome, Identity, LocalPeer, Positions, SharingClient};
+use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient, SyncOutcome};
 use endpoint_picker_engine::testing::AgentFeed;
 use endpoint_picker_wire::Message;
-use endpoint_picker_wire::changes::{Exchange, Feed};
+use endpoint_picker_wire::changes::{Feed, Sync};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,16 +88,16 @@ impl Proxy {
 
     /// Sends its changes to the agent, if a message is due. Returns the response.
     pub(crate) fn send(&mut self, feed: &mut AgentFeed, now: Duration) -> Option<Feed> {
-        let request = self.client.next_exchange(&mut self.peer, now)?;
+        let request = self.client.next_sync(&mut self.peer, now)?;
         self.client.sent(1);
         let body = request.body.unwrap_or_default();
-        let exchange = Exchange::decode(body.as_slice()).unwrap();
+        let sync = Sync::decode(body.as_slice()).unwrap();
         self.traffic.uploaded += body.len();
-        if let Some(changes) = &exchange.changes {
+        if let Some(changes) = &sync.changes {
             self.traffic.messages += 1;
             self.traffic.message_bytes += changes.len();
         }
-        Some(feed.take(&exchange, now))
+        Some(feed.take(&sync, now))
     }
 
     /// Reads a response of the agent.
@@ -105,7 +105,7 @@ impl Proxy {
         let body = feed.encode_to_vec();
         self.traffic.downloaded += body.len();
         let outcome = self.client.finish(Ok(AgentAnswer { status: 200, body }), &mut self.peer, now);
-        assert_eq!(outcome, ExchangeOutcome::Exchanged { passed_over: None });
+        assert_eq!(outcome, SyncOutcome::Synced { passed_over: None });
     }
 }
 

@@ -12,7 +12,7 @@ use super::report::Reporter;
 use super::snapshot_client::{NewSnapshot, PollOutcome, SnapshotClient};
 use crate::metrics::{SharingCounts, Totals};
 use crate::proxy::Result;
-use crate::sharing::{ExchangeOutcome, PeerLedger, SharingClient};
+use crate::sharing::{PeerLedger, SharingClient, SyncOutcome};
 use crate::worker_pool::store::PoolStore;
 
 /// Time for which another agent of the list gets the changes after a failure. Proxies share through one agent, so then the first is
@@ -114,7 +114,7 @@ impl Link {
         self.sync = Some(Sync { client, agent: 0, other_agent: Period::default() });
     }
 
-    /// Exchanges no changes from now on, because another worker does. The response to an exchange in flight has no effect.
+    /// Exchanges no changes from now on, because another worker does. The response to a sync in flight has no effect.
     pub fn stop_sync(&mut self, pool: &mut impl LinkedPool) {
         if self.sync.take().is_some() {
             self.in_flight.retain(|(_, kind)| *kind != Kind::Sync);
@@ -165,7 +165,7 @@ impl Link {
         }
     }
 
-    /// The time until the next poll or exchange may be due, if none is in flight.
+    /// The time until the next poll or sync may be due, if none is in flight.
     pub fn pause(&self, now: Duration) -> Duration {
         let polls = self.polls.as_ref().map(|polls| polls.client.pause(now));
         let sync = self.sync.as_ref().map(|sync| sync.client.pause(now));
@@ -255,14 +255,14 @@ impl Sync {
         now: Duration,
     ) -> Option<(Kind, usize, AgentRequest)> {
         let Self { client, agent, other_agent } = self;
-        let exchange = client.next_exchange(pool.peer(), now);
+        let sync = client.next_sync(pool.peer(), now);
         pool.count_sharing(client.take_counts(), client.peers(now));
-        let exchange = exchange?;
+        let sync = sync?;
         if !other_agent.contains(now) {
             *agent = 0;
         }
         client.sent(id);
-        Some((Kind::Sync, *agent, exchange))
+        Some((Kind::Sync, *agent, sync))
     }
 
     fn finish(
@@ -273,16 +273,16 @@ impl Sync {
         now: Duration,
     ) {
         match self.client.finish(response, pool.peer(), now) {
-            ExchangeOutcome::Exchanged { passed_over } => {
+            SyncOutcome::Synced { passed_over } => {
                 if let Some(reason) = passed_over {
                     log::warn!("{reason}; it is passed over");
                 }
             }
-            ExchangeOutcome::Off => {}
-            ExchangeOutcome::Failed { error, is_new } => {
+            SyncOutcome::Off => {}
+            SyncOutcome::Failed { error, is_new } => {
                 if is_new {
                     log::warn!(
-                        "changes are not shared with other proxies: {error}; exchanges continue, and further failures are only counted, in \
+                        "changes are not shared with other proxies: {error}; syncs continue, and further failures are only counted, in \
                          sharing_failures"
                     );
                 }

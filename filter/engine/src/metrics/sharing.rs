@@ -14,7 +14,7 @@ pub struct SharingCounts {
     pub received: u64,
     /// Received messages that were skipped: of another version, or malformed.
     pub unreadable: u64,
-    /// Exchanges that failed.
+    /// Syncs that failed.
     pub failed: u64,
 }
 

@@ -3,33 +3,33 @@
 use core::time::Duration;
 
 use endpoint_picker::period::Period;
-use endpoint_picker_wire::changes::{Delivery, Exchange, Feed};
+use endpoint_picker_wire::changes::{Delivery, Feed, Sync};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 
 use super::exporter::Exporter;
 use super::importer::{Importer, Made, Unreadable};
-use super::outcome::{ExchangeOutcome, SharingError};
+use super::outcome::{SharingError, SyncOutcome};
 use super::peer::{OwnChanges, PeerLedger};
 use super::sender::{Identity, Positions};
 use crate::agent::{AgentAnswer, AgentRequest, CallError, CallId, RecentErrors, path_of_pool};
 use crate::metrics::SharingCounts;
 
-/// Time from one exchange to the next: changes wait no longer than that.
-const EXCHANGE_EVERY: Duration = Duration::from_millis(20);
+/// Time from one sync to the next: changes wait no longer than that.
+const SYNC_EVERY: Duration = Duration::from_millis(20);
 
 /// The same while no other proxy has sent anything for [`COMPANY`]: then only one that starts can.
-const EXCHANGE_ALONE_EVERY: Duration = Duration::from_millis(250);
+const SYNC_ALONE_EVERY: Duration = Duration::from_millis(250);
 
-/// How long exchanges stay frequent after another proxy has sent something, and after the start.
+/// How long syncs stay frequent after another proxy has sent something, and after the start.
 const COMPANY: Duration = Duration::from_secs(5);
 
-/// Pause after an exchange that failed.
+/// Pause after a sync that failed.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// Pause after an answer of an agent that does not share.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// The time that an exchange may take. A proxy that waits for the answer drops the loads of vanished ones only afterwards.
+/// The time that a sync may take. A proxy that waits for the answer drops the loads of vanished ones only afterwards.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Least time between two requests for a resync: the others send prompts in full for a while after each.
@@ -49,13 +49,13 @@ pub struct SharingClient {
     importer: Importer,
     /// The message that the agent has not taken yet.
     unsent: Option<Unsent>,
-    /// The exchange in flight.
+    /// The sync in flight.
     call: Option<CallId>,
-    /// When the last exchange began.
+    /// When the last sync began.
     began: Duration,
-    /// Since another proxy sent something, or the first exchange; `None` before that.
+    /// Since another proxy sent something, or the first sync; `None` before that.
     company: Option<Period>,
-    /// Until the next exchange.
+    /// Until the next sync.
     pause: Period,
     /// Whether the agent shares; not known before the first answer.
     is_on: Option<bool>,
@@ -109,10 +109,10 @@ impl SharingClient {
         self.importer.peers(now)
     }
 
-    /// The exchange to send now, if there is one; lets time pass for the loads of others, and drops those of proxies that have vanished. To be called every 20 ms.
+    /// The sync to send now, if there is one; lets time pass for the loads of others, and drops those of proxies that have vanished. To be called every 20 ms.
     ///
     /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, the next one follows after a pause.
-    pub fn next_exchange(&mut self, ledger: &mut impl PeerLedger, now: Duration) -> Option<AgentRequest> {
+    pub fn next_sync(&mut self, ledger: &mut impl PeerLedger, now: Duration) -> Option<AgentRequest> {
         ledger.import(|ledger| self.importer.pass(ledger, now));
         // Changes about endpoints that are not known yet would be lost.
         let has_pool = ledger.read(|ledger| !ledger.pool().endpoints().is_empty());
@@ -122,7 +122,7 @@ impl SharingClient {
         self.pause = Period::new(now, RETRY_AFTER);
         self.began = now;
         self.make_message(ledger, now);
-        let exchange = Exchange {
+        let sync = Sync {
             format: CHANGES_FORMAT,
             sender: self.sender,
             proxy: self.proxy.clone(),
@@ -130,11 +130,11 @@ impl SharingClient {
             changes: self.unsent.as_ref().map(|unsent| unsent.changes.clone()),
             age_ms: self.unsent.as_ref().map_or(0, |unsent| millis(now.saturating_sub(unsent.made))),
         };
-        let body = Some(exchange.encode_to_vec());
+        let body = Some(sync.encode_to_vec());
         Some(AgentRequest { path: self.path.clone(), body, timeout: TIMEOUT })
     }
 
-    /// The exchange was sent; its answer comes under this number.
+    /// The sync was sent; its answer comes under this number.
     pub fn sent(&mut self, call: CallId) {
         self.call = Some(call);
     }
@@ -144,7 +144,7 @@ impl SharingClient {
         self.call == Some(call)
     }
 
-    /// The time until the next exchange may begin, if none is in flight.
+    /// The time until the next sync may begin, if none is in flight.
     pub fn pause(&self, now: Duration) -> Duration {
         self.pause.left(now)
     }
@@ -166,13 +166,13 @@ impl SharingClient {
         self.unsent = message.map(|message| Unsent { changes: message.encode_to_vec().into(), made: now });
     }
 
-    /// Takes the answer to the exchange in flight, and applies the changes of other proxies.
+    /// Takes the answer to the sync in flight, and applies the changes of other proxies.
     pub fn finish(
         &mut self,
         answer: Result<AgentAnswer, CallError>,
         ledger: &mut impl PeerLedger,
         now: Duration,
-    ) -> ExchangeOutcome {
+    ) -> SyncOutcome {
         self.call = None;
         match answer.map_err(SharingError::Call).and_then(read) {
             Ok(Some(feed)) => {
@@ -183,15 +183,15 @@ impl SharingClient {
                 }
                 self.is_on = Some(true);
                 let passed_over = self.apply(&feed, ledger, now);
-                self.pause = Period::new(self.began, self.exchange_every(now));
-                ExchangeOutcome::Exchanged { passed_over }
+                self.pause = Period::new(self.began, self.sync_every(now));
+                SyncOutcome::Synced { passed_over }
             }
             Ok(None) => {
                 self.pause = Period::new(now, ASK_AGAIN_AFTER);
                 self.unsent = None;
                 self.is_on = Some(false);
                 ledger.collect(false);
-                ExchangeOutcome::Off
+                SyncOutcome::Off
             }
             Err(error) => {
                 self.counts.failed += 1;
@@ -201,18 +201,18 @@ impl SharingClient {
                     self.unsent = None;
                 }
                 let is_new = self.errors.is_new(error.to_string(), now);
-                ExchangeOutcome::Failed { error, is_new }
+                SyncOutcome::Failed { error, is_new }
             }
         }
     }
 
-    /// Time from one exchange to the next.
-    fn exchange_every(&mut self, now: Duration) -> Duration {
+    /// Time from one sync to the next.
+    fn sync_every(&mut self, now: Duration) -> Duration {
         if self.importer.peers(now) > 0 {
             self.company = Some(Period::new(now, COMPANY));
         }
         let company = self.company.get_or_insert(Period::new(now, COMPANY));
-        if company.contains(now) { EXCHANGE_EVERY } else { EXCHANGE_ALONE_EVERY }
+        if company.contains(now) { SYNC_EVERY } else { SYNC_ALONE_EVERY }
     }
 
     /// Applies a feed. Returns why a message was passed over, if that is new.

@@ -17,6 +17,6 @@ mod sender;
 
 pub use client::SharingClient;
 pub use importer::Imported;
-pub use outcome::{ExchangeOutcome, SharingError};
+pub use outcome::{SharingError, SyncOutcome};
 pub use peer::{LocalPeer, Outbox, OwnChanges, PeerLedger};
 pub use sender::{Identity, Positions};

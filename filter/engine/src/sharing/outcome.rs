@@ -1,4 +1,4 @@
-//! What becomes of an exchange.
+//! What becomes of a sync.
 
 use core::fmt;
 
@@ -6,17 +6,17 @@ use endpoint_picker_wire::{CHANGES_FORMAT, DecodeError};
 
 use crate::agent::CallError;
 
-/// The outcome of an exchange.
+/// The outcome of a sync.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ExchangeOutcome {
+pub enum SyncOutcome {
     /// Changes were exchanged, as far as there were any.
-    Exchanged {
+    Synced {
         /// Why the first message was passed over that was, if that reason did not occur lately.
         passed_over: Option<String>,
     },
     /// The agent does not share.
     Off,
-    /// The exchange failed.
+    /// The sync failed.
     Failed {
         /// The reason.
         error: SharingError,
@@ -25,7 +25,7 @@ pub enum ExchangeOutcome {
     },
 }
 
-/// Why an exchange failed.
+/// Why a sync failed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SharingError {
     /// The agent did not answer, or the proxy refused a call.

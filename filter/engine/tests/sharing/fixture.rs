@@ -11,10 +11,10 @@ use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest};
 use endpoint_picker_engine::ledger::changes_of;
-use endpoint_picker_engine::sharing::{ExchangeOutcome, Identity, LocalPeer, Positions, SharingClient};
+use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient, SyncOutcome};
 use endpoint_picker_engine::testing;
 pub(crate) use endpoint_picker_engine::testing::{AgentFeed, START, key};
-use endpoint_picker_wire::changes::{Changes, Delivery, Exchange, Feed};
+use endpoint_picker_wire::changes::{Changes, Delivery, Feed, Sync};
 use endpoint_picker_wire::{Bytes, Message};
 
 pub(crate) const TICK: Duration = Duration::from_millis(20);
@@ -63,14 +63,14 @@ impl Proxy {
         self.peer.ledger().loads().to_vec()
     }
 
-    /// The exchange that is due, decoded.
-    pub(crate) fn exchange(&mut self, now: Duration) -> Option<Exchange> {
-        let request = self.client.next_exchange(&mut self.peer, now)?;
+    /// The sync that is due, decoded.
+    pub(crate) fn sync(&mut self, now: Duration) -> Option<Sync> {
+        let request = self.client.next_sync(&mut self.peer, now)?;
         self.client.sent(7);
         Some(decoded(&request))
     }
 
-    pub(crate) fn answer(&mut self, feed: &Feed, now: Duration) -> ExchangeOutcome {
+    pub(crate) fn answer(&mut self, feed: &Feed, now: Duration) -> SyncOutcome {
         self.client.finish(Ok(answer_of(feed)), &mut self.peer, now)
     }
 }
@@ -89,17 +89,17 @@ pub(crate) fn answer_of(feed: &Feed) -> AgentAnswer {
     AgentAnswer { status: 200, body: feed.encode_to_vec() }
 }
 
-pub(crate) fn decoded(request: &AgentRequest) -> Exchange {
+pub(crate) fn decoded(request: &AgentRequest) -> Sync {
     assert_eq!(request.path, "/v1/pools/p/changes");
-    Exchange::decode(request.body.as_deref().unwrap()).unwrap()
+    Sync::decode(request.body.as_deref().unwrap()).unwrap()
 }
 
-/// Each proxy exchanges once with an agent.
+/// Each proxy syncs once with an agent.
 pub(crate) fn round(agent: &mut AgentFeed, proxies: &mut [&mut Proxy], now: Duration) {
     for proxy in proxies {
-        if let Some(exchange) = proxy.exchange(now) {
-            let feed = agent.take(&exchange, now);
-            assert_eq!(proxy.answer(&feed, now), ExchangeOutcome::Exchanged { passed_over: None });
+        if let Some(sync) = proxy.sync(now) {
+            let feed = agent.take(&sync, now);
+            assert_eq!(proxy.answer(&feed, now), SyncOutcome::Synced { passed_over: None });
         }
     }
 }
@@ -109,6 +109,6 @@ pub(crate) fn delivery(changes: Bytes, age: Duration) -> Delivery {
 }
 
 /// A message of one endpoint's load.
-pub(crate) fn message(exchange: &Exchange) -> Changes {
-    Changes::decode(exchange.changes.clone().unwrap()).unwrap()
+pub(crate) fn message(sync: &Sync) -> Changes {
+    Changes::decode(sync.changes.clone().unwrap()).unwrap()
 }

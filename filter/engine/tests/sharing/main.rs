@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::unchecked_time_subtraction, reason = "the tests begin long after the epoch")]
 
-mod exchanges;
 mod fixture;
 mod proxies;
 mod shuffled;
+mod syncs;
 
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner};

@@ -5,7 +5,7 @@ use core::time::Duration;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 use endpoint_picker_wire::Message;
-use endpoint_picker_wire::changes::{Changes, Exchange};
+use endpoint_picker_wire::changes::{Changes, Sync};
 
 use crate::fixture::{AgentFeed, Decided, NONE, ONE, Proxy, START, TICK, key, message, round};
 
@@ -112,12 +112,12 @@ fn a_proxy_that_was_away_for_a_minute_counts_again_and_old_loads_do_not() {
     round(&mut agent, &mut [&mut one, &mut two], START);
     let later = START + Duration::from_secs(60);
     // Messages of the minute before are read first.
-    let exchange = two.exchange(later).unwrap();
-    let feed = agent.take(&exchange, later);
+    let sync = two.sync(later).unwrap();
+    let feed = agent.take(&sync, later);
     two.answer(&feed, later);
     assert_eq!(two.loads(), [NONE; 3]);
     round(&mut agent, &mut [&mut one], later);
-    // Alone, it exchanges four times a second.
+    // Alone, it syncs four times a second.
     round(&mut agent, &mut [&mut two], later + Duration::from_millis(250));
     assert_eq!(two.loads(), [ONE, NONE, NONE]);
 }
@@ -141,14 +141,14 @@ fn a_message_with_the_greatest_numbers_silences_the_proxy_of_that_name_until_its
         let mut agent = AgentFeed::new(9);
         let mut now = START;
         one.peer.apply([change(1, ChangeKind::Started(ONE))]);
-        let exchange = one.exchange(now).unwrap();
-        let feed = agent.take(&exchange, now);
+        let sync = one.sync(now).unwrap();
+        let feed = agent.take(&sync, now);
         one.answer(&feed, now);
         round(&mut agent, &mut [&mut two], now);
         assert_eq!(two.loads(), [ONE, NONE, NONE]);
-        let forged = Changes { epoch, sequence, loads: vec![], ..message(&exchange) };
+        let forged = Changes { epoch, sequence, loads: vec![], ..message(&sync) };
         let changes = Some(forged.encode_to_vec().into());
-        agent.take(&Exchange { sender: 3, positions: vec![], changes, ..exchange }, now);
+        agent.take(&Sync { sender: 3, positions: vec![], changes, ..sync }, now);
         let mut silent = 0;
         for _ in 0..200 {
             now += TICK;

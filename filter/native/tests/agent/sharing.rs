@@ -9,7 +9,7 @@ use endpoint_picker::pool::Endpoint;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger};
 use endpoint_picker_engine::worker_pool::store::PoolStore;
-use endpoint_picker_wire::changes::{Changes, Delivery, EndpointLoad, Exchange, Feed, Position};
+use endpoint_picker_wire::changes::{Changes, Delivery, EndpointLoad, Feed, Position, Sync};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 
 use crate::fixture::{answer, attach_to, eventually, eventually_has, snapshot};
@@ -17,10 +17,10 @@ use crate::server::{Reply, Request, Server, free_port};
 
 const ONE: Load = Load { requests: 1, tokens: 100 };
 
-/// An agent that records exchanges, and answers them with the message of another proxy while there is one.
+/// An agent that records syncs, and answers them with the message of another proxy while there is one.
 #[derive(Clone, Default)]
 struct Agent {
-    exchanges: Arc<Mutex<Vec<Exchange>>>,
+    syncs: Arc<Mutex<Vec<Sync>>>,
     message: Arc<Mutex<Option<Changes>>>,
 }
 
@@ -34,11 +34,11 @@ impl Agent {
         if !request.path.ends_with("/changes") {
             return answer(request, &snapshot(2, 1));
         }
-        let exchange = Exchange::decode(request.body.as_slice()).unwrap();
+        let sync = Sync::decode(request.body.as_slice()).unwrap();
         assert!(request.has("content-type: application/x-protobuf"));
         let position =
-            Position { feed: 9, next: exchange.positions.first().map_or(1, |position| position.next + 1) };
-        self.exchanges.lock().unwrap().push(exchange);
+            Position { feed: 9, next: sync.positions.first().map_or(1, |position| position.next + 1) };
+        self.syncs.lock().unwrap().push(sync);
         let message = self.message.lock().unwrap().as_mut().map(|message| {
             message.sequence += 1;
             Delivery { age_ms: 0, changes: message.encode_to_vec().into() }
@@ -54,8 +54,8 @@ impl Agent {
 
     /// The loads that the proxy has sent so far: requests by endpoint.
     fn sent_loads(&self) -> Vec<(u64, u64)> {
-        let exchanges = self.exchanges.lock().unwrap();
-        let messages = exchanges.iter().filter_map(|exchange| exchange.changes.clone());
+        let syncs = self.syncs.lock().unwrap();
+        let messages = syncs.iter().filter_map(|sync| sync.changes.clone());
         let loads = messages.flat_map(|message| Changes::decode(message).unwrap().loads);
         loads.map(|load| (load.endpoint, load.requests)).collect()
     }
@@ -90,9 +90,9 @@ fn loads_of_another_proxy_count_until_it_is_silent_and_own_ones_are_sent() {
     drop(store);
     eventually("the end is sent", || agent.sent_loads().last() == Some(&(keys[0], 0)));
     assert_eq!(attachment.pool().read(Ledger::requests_in_flight), 0);
-    let exchanges = agent.exchanges.lock().unwrap();
-    assert!(exchanges.windows(2).all(|pair| pair[0].sender == pair[1].sender));
-    assert_eq!(exchanges[1].positions, [Position { feed: 9, next: 1 }]);
+    let syncs = agent.syncs.lock().unwrap();
+    assert!(syncs.windows(2).all(|pair| pair[0].sender == pair[1].sender));
+    assert_eq!(syncs[1].positions, [Position { feed: 9, next: 1 }]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn changes_go_to_the_first_agent_of_the_list_again_when_it_is_back() {
     let server = second.start();
     let attachment = attach_to(&[format!("http://{address}"), format!("http://{}", server.address())]);
     eventually_has(&attachment, 2, 1);
-    let count = |agent: &Agent| agent.exchanges.lock().unwrap().len();
+    let count = |agent: &Agent| agent.syncs.lock().unwrap().len();
     eventually("the second agent takes changes", || count(&second) > 3);
     let back = Server::on(TcpListener::bind(address).unwrap(), None, {
         let first = first.clone();

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::server::{Store, free_address};
 use super::{agent, agent_with, model_server, until_read};
 use crate::authority::Authority;
-use crate::changes::{exchange, send, send_to};
+use crate::changes::{send, send_to, sync};
 use crate::harness::eventually;
 
 #[tokio::test]
@@ -29,20 +29,20 @@ async fn a_store_may_require_a_user_and_entries_that_are_no_messages_are_passed_
     .await;
     let server = model_server().await;
     let wrong = agent("default", &format!("redis://picker:wrong@{}", store.address()), &server).await;
-    send(&wrong, &exchange(1, &[], Some("never there"))).await;
+    send(&wrong, &sync(1, &[], Some("never there"))).await;
     eventually("a failure is counted", async || {
         (wrong.metric("metrics_agent_store_failures_total").await > 0.5).then_some(())
     })
     .await;
     let url = format!("redis://picker:secret@{}", store.address());
     let (one, two) = (agent("default", &url, &server).await, agent("default", &url, &server).await);
-    send(&two, &exchange(2, &[], None)).await;
+    send(&two, &sync(2, &[], None)).await;
     let mut stream = TcpStream::connect(store.address()).await.unwrap();
     for entry in ["m garbage", "x y"] {
         let add = format!("AUTH picker secret\r\nXADD endpoint-picker/changes/{{default}} * {entry}\r\n");
         stream.write_all(add.as_bytes()).await.unwrap();
     }
-    send(&one, &exchange(1, &[], Some("good"))).await;
+    send(&one, &sync(1, &[], Some("good"))).await;
     until_read(&two, 2, "good").await;
     eventually("both entries are counted", async || {
         (two.metric("metrics_agent_store_unreadable_total").await > 1.5).then_some(())
@@ -65,17 +65,17 @@ async fn a_store_may_speak_tls_and_a_certificate_of_others_is_refused() {
     let server = model_server().await;
     let one = agent_with("default", trusting(&authority), &server).await;
     let two = agent_with("default", trusting(&authority), &server).await;
-    send(&two, &exchange(2, &[], None)).await;
-    send(&one, &exchange(1, &[], Some("over TLS"))).await;
+    send(&two, &sync(2, &[], None)).await;
+    send(&one, &sync(1, &[], Some("over TLS"))).await;
     until_read(&two, 2, "over TLS").await;
     let other = agent_with("default", trusting(&Authority::new()), &server).await;
-    send(&other, &exchange(3, &[], None)).await;
+    send(&other, &sync(3, &[], None)).await;
     eventually("a failure is counted", async || {
         (other.metric("metrics_agent_store_failures_total").await > 0.5).then_some(())
     })
     .await;
     assert!(other.metric("metrics_agent_store_connected_pools").await < 0.5);
-    assert!(send(&other, &exchange(3, &[], None)).await.1.is_empty());
+    assert!(send(&other, &sync(3, &[], None)).await.1.is_empty());
 }
 
 #[tokio::test]
@@ -107,10 +107,10 @@ async fn a_store_may_be_a_cluster_of_three_nodes_of_which_one_is_named() {
     for pool in ["default", "llama", "mistral", "qwen", "phi", "gemma"] {
         let (one, two) =
             (agent_with(pool, address(), &server).await, agent_with(pool, address(), &server).await);
-        send_to(&two, pool, &exchange(2, &[], None)).await;
-        send_to(&one, pool, &exchange(1, &[], Some("in a cluster"))).await;
+        send_to(&two, pool, &sync(2, &[], None)).await;
+        send_to(&one, pool, &sync(1, &[], Some("in a cluster"))).await;
         eventually("the message", async || {
-            let (_, deliveries) = send_to(&two, pool, &exchange(2, &[], None)).await;
+            let (_, deliveries) = send_to(&two, pool, &sync(2, &[], None)).await;
             (!deliveries.is_empty()).then_some(())
         })
         .await;
@@ -150,16 +150,16 @@ async fn sentinels_name_the_primary_also_after_it_has_failed() {
     let server = model_server().await;
     let one = agent_with("default", address(), &server).await;
     let two = agent_with("default", address(), &server).await;
-    send(&two, &exchange(2, &[], None)).await;
-    send(&one, &exchange(1, &[], Some("before"))).await;
+    send(&two, &sync(2, &[], None)).await;
+    send(&one, &sync(1, &[], Some("before"))).await;
     until_read(&two, 2, "before").await;
     primary.kill();
     let killed = Instant::now();
-    send(&one, &exchange(1, &[], Some("meanwhile"))).await;
+    send(&one, &sync(1, &[], Some("meanwhile"))).await;
     until_read(&two, 2, "meanwhile").await;
     eprintln!("after {:?} the agents share through the new primary", killed.elapsed());
     assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
     assert!(replica.command("ROLE").await.contains("master"));
-    send(&two, &exchange(2, &[], Some("after"))).await;
+    send(&two, &sync(2, &[], Some("after"))).await;
     until_read(&one, 1, "after").await;
 }

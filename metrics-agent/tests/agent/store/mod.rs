@@ -11,7 +11,7 @@ use metrics_agent::agent::Settings;
 use metrics_agent::sharing::Share;
 use metrics_agent::store::StoreAddress;
 
-use crate::changes::{exchange, send};
+use crate::changes::{send, sync};
 use crate::harness::{Agent, eventually, options_for, scraping};
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
@@ -41,7 +41,7 @@ async fn agent_with(pool: &str, store: StoreAddress, server: &ScriptedServer) ->
 async fn until_read(agent: &Agent, sender: u64, text: &str) -> u64 {
     let mut positions: Vec<Position> = Vec::new();
     eventually(&format!("the message {text:?}"), async || {
-        let (position, deliveries) = send(agent, &exchange(sender, &positions, None)).await;
+        let (position, deliveries) = send(agent, &sync(sender, &positions, None)).await;
         positions = vec![position];
         deliveries.into_iter().find(|(found, _)| found == text).map(|(_, age_ms)| age_ms)
     })

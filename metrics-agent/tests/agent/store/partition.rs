@@ -13,7 +13,7 @@ use endpoint_picker_wire::changes::Position;
 
 use super::server::Store;
 use super::{agent, model_server};
-use crate::changes::{exchange, send};
+use crate::changes::{send, sync};
 use crate::harness::{Agent, eventually, get};
 use crate::process::{logs, signal, start};
 use crate::reports::post_to;
@@ -21,30 +21,29 @@ use crate::reports::post_to;
 /// How long a store is away: longer than a write may take, and a read.
 const AWAY: Duration = Duration::from_secs(6);
 
-/// A proxy that sends a numbered message with each exchange, and counts what it reads.
+/// A proxy that sends a numbered message with each sync, and counts what it reads.
 struct Proxy<'a> {
     agent: &'a Agent,
     sender: u64,
     sent: usize,
     positions: Vec<Position>,
     read: BTreeMap<String, usize>,
-    longest_exchange: Duration,
+    longest_sync: Duration,
 }
 
 impl<'a> Proxy<'a> {
     fn new(agent: &'a Agent, sender: u64) -> Self {
         let (positions, read) = (Vec::new(), BTreeMap::new());
-        Self { agent, sender, sent: 0, positions, read, longest_exchange: Duration::ZERO }
+        Self { agent, sender, sent: 0, positions, read, longest_sync: Duration::ZERO }
     }
 
-    async fn exchange(&mut self) {
+    async fn sync(&mut self) {
         self.sent += 1;
         // The messages are few, and the test ends soon.
         let text: &'static str = format!("{}-{}", self.sender, self.sent).leak();
         let began = Instant::now();
-        let (position, deliveries) =
-            send(self.agent, &exchange(self.sender, &self.positions, Some(text))).await;
-        self.longest_exchange = self.longest_exchange.max(began.elapsed());
+        let (position, deliveries) = send(self.agent, &sync(self.sender, &self.positions, Some(text))).await;
+        self.longest_sync = self.longest_sync.max(began.elapsed());
         self.positions = vec![position];
         for (text, _) in deliveries {
             *self.read.entry(text).or_default() += 1;
@@ -58,48 +57,48 @@ impl<'a> Proxy<'a> {
 }
 
 /// Lets two proxies of two agents exchange for a while.
-async fn exchange_for(one: &mut Proxy<'_>, two: &mut Proxy<'_>, time: Duration) {
+async fn sync_for(one: &mut Proxy<'_>, two: &mut Proxy<'_>, time: Duration) {
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
     let began = Instant::now();
     while began.elapsed() < time {
         ticks.tick().await;
-        one.exchange().await;
-        two.exchange().await;
+        one.sync().await;
+        two.sync().await;
     }
 }
 
 /// Cuts the way to the store and heals it. Afterwards both proxies have all messages of each other, each once.
 async fn is_away_and_back(one: &Agent, two: &Agent, set_away: impl Fn(bool)) {
     let (mut one, mut two) = (Proxy::new(one, 1), Proxy::new(two, 2));
-    exchange_for(&mut one, &mut two, Duration::from_secs(1)).await;
+    sync_for(&mut one, &mut two, Duration::from_secs(1)).await;
     let sent = [one.sent, two.sent];
     eventually("both share", async || {
-        exchange_for(&mut one, &mut two, Duration::ZERO).await;
-        one.exchange().await;
-        two.exchange().await;
+        sync_for(&mut one, &mut two, Duration::ZERO).await;
+        one.sync().await;
+        two.sync().await;
         (one.has_read(2, sent[1]) && two.has_read(1, sent[0])).then_some(())
     })
     .await;
     set_away(true);
     let before = [one.read.len(), two.read.len()];
-    exchange_for(&mut one, &mut two, AWAY).await;
+    sync_for(&mut one, &mut two, AWAY).await;
     assert!(one.read.len() < before[0] + 20 && two.read.len() < before[1] + 20, "nothing passes");
     set_away(false);
     let healed = Instant::now();
     let sent = [one.sent, two.sent];
     eventually("both have all messages of each other", async || {
-        one.exchange().await;
-        two.exchange().await;
+        one.sync().await;
+        two.sync().await;
         (one.has_read(2, sent[1]) && two.has_read(1, sent[0])).then_some(())
     })
     .await;
     let took = healed.elapsed();
     eprintln!("{took:?} after the store was back, both proxies had all {} messages of each other", sent[0]);
     assert!(took < Duration::from_secs(5), "{took:?}");
-    exchange_for(&mut one, &mut two, Duration::from_secs(1)).await;
+    sync_for(&mut one, &mut two, Duration::from_secs(1)).await;
     for proxy in [&one, &two] {
-        let longest = proxy.longest_exchange;
-        assert!(longest < Duration::from_secs(1), "an exchange waited for the store: {longest:?}");
+        let longest = proxy.longest_sync;
+        assert!(longest < Duration::from_secs(1), "a sync waited for the store: {longest:?}");
         // Only what the agent had written when the store stopped, without an answer, is written twice.
         let repeated = proxy.read.values().filter(|&&times| times > 1).count();
         assert!(repeated <= 64, "{repeated} messages were read twice");
@@ -133,16 +132,16 @@ async fn a_full_store_takes_messages_again_when_it_has_room() {
     let one = agent("default", &store.url(), &server).await;
     let two = agent("default", &store.url(), &server).await;
     let (mut first, mut second) = (Proxy::new(&one, 1), Proxy::new(&two, 2));
-    exchange_for(&mut first, &mut second, Duration::from_millis(500)).await;
+    sync_for(&mut first, &mut second, Duration::from_millis(500)).await;
     assert!(store.command("CONFIG SET maxmemory 1").await.starts_with("+OK"));
-    exchange_for(&mut first, &mut second, Duration::from_secs(2)).await;
+    sync_for(&mut first, &mut second, Duration::from_secs(2)).await;
     assert!(one.metric("metrics_agent_store_failures_total").await > 0.5);
     assert!(one.metric("metrics_agent_store_failures_total").await < 20.0, "pauses between them grow");
     assert!(store.command("CONFIG SET maxmemory 0").await.starts_with("+OK"));
     let sent = [first.sent, second.sent];
     eventually("both have all messages of each other", async || {
-        first.exchange().await;
-        second.exchange().await;
+        first.sync().await;
+        second.sync().await;
         (first.has_read(2, sent[1]) && second.has_read(1, sent[0])).then_some(())
     })
     .await;
@@ -161,7 +160,7 @@ async fn a_full_store_is_logged_once_and_shortly_however_many_messages_it_refuse
     };
     assert!(store.command("CONFIG SET maxmemory 1").await.starts_with("+OK"));
     eventually("many messages are refused several times", async || {
-        let message = exchange(1, &[], Some("a message")).encode_to_vec();
+        let message = sync(1, &[], Some("a message")).encode_to_vec();
         post_to(address, "/v1/pools/default/changes", "application/x-protobuf", &message).await;
         (count("metrics_agent_store_failures_total").await? >= 4.0).then_some(())
     })

@@ -5,7 +5,7 @@ use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::program::{Agent, Browser, Scheme};
 use endpoint_picker_model_server::ModelServer;
-use endpoint_picker_wire::changes::Exchange;
+use endpoint_picker_wire::changes::Sync;
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use reqwest::StatusCode;
 use tempfile::TempDir;
@@ -30,21 +30,21 @@ async fn the_page_shows_which_proxy_is_behind_and_nothing_without_proxies_that_s
     })
     .await;
     assert!(browser.evaluate::<bool>("document.getElementById('sharing').hidden").await.unwrap());
-    let exchange = async |sender: u64, proxy: &str, changes: Option<&'static [u8]>| {
-        let exchange = Exchange {
+    let sync = async |sender: u64, proxy: &str, changes: Option<&'static [u8]>| {
+        let sync = Sync {
             format: CHANGES_FORMAT,
             sender,
             proxy: proxy.to_owned(),
             changes: changes.map(Into::into),
-            ..Exchange::default()
+            ..Sync::default()
         };
         let url = format!("http://{}/v1/pools/default/changes", agent.address());
         let post = client::http1().post(url).header("content-type", "application/x-protobuf");
-        assert_eq!(post.body(exchange.encode_to_vec()).send().await.unwrap().status(), StatusCode::OK);
+        assert_eq!(post.body(sync.encode_to_vec()).send().await.unwrap().status(), StatusCode::OK);
     };
-    exchange(2, "two", None).await;
+    sync(2, "two", None).await;
     eventually("one proxy is behind", async || {
-        exchange(1, "<one>", Some(b"a message")).await;
+        sync(1, "<one>", Some(b"a message")).await;
         let rows = rows().await?;
         let [one, two] = rows.as_slice() else { anyhow::bail!("{rows:?}") };
         ensure!([&one[0], &one[1], &one[2]] == ["<one>", "0 ms", "0"], "{one:?}");
