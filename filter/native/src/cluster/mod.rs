@@ -202,7 +202,7 @@ struct Timer {
 }
 
 impl Timer {
-    /// A timer that is due at a time, on [`clock`](crate::process::clock).
+    /// A timer that is due at a time, on [`clock`].
     fn start(due: Duration, now: Duration, wake: Wake) -> io::Result<Self> {
         let thread = Thread::start("epp-timer", move |stop| {
             stop.wait(due.saturating_sub(now));

@@ -53,7 +53,7 @@ fn found(program: &str) -> PathBuf {
 fn fresh_clone() -> TempDir {
     let clone = tempfile::tempdir().unwrap();
     fs::create_dir_all(clone.path().join("tools/setup")).unwrap();
-    for script in ["tools/setup/tests", "tools/setup/debian"] {
+    for script in ["tools/setup/tests", "tools/setup/debian", "tools/setup/rust"] {
         symlink(tools::root().join(script), clone.path().join(script)).unwrap();
     }
     clone
