@@ -1,7 +1,7 @@
 //! Changes that the proxies of a pool share.
 //!
 //! Each proxy sends what its requests have changed, and reads what the requests of other proxies have changed. The agent keeps recent messages in a
-//! [`PoolFeed`](feed::PoolFeed) and does not look into them; with a [`store`], agents exchange them too. Nothing waits for it: a proxy goes
+//! [`PoolFeed`] and does not look into them; with a [`store`], agents exchange them too. Nothing waits for it: a proxy goes
 //! on with what it knows.
 
 pub mod feed;

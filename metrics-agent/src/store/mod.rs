@@ -52,7 +52,7 @@ impl StoreClock {
         Duration::from_millis(self.now(clock).saturating_sub(added_ms))
     }
 
-    /// Whether the number of an entry is so far ahead of the store's clock that [`remove_if_ahead`](crate::store::remove_if_ahead) removes its stream.
+    /// Whether the number of an entry is so far ahead of the store's clock that [`remove_if_ahead`] removes its stream.
     pub(crate) fn is_ahead(&self, added_ms: u64, clock: Clock) -> bool {
         added_ms > self.now(clock).saturating_add(MAX_AHEAD_MS)
     }

@@ -1,6 +1,6 @@
 //! Changes between agents, by streams of Valkey or Redis: one for each pool.
 //!
-//! A [`Link`](Link) adds what the proxies of this agent send to the pool's stream, and reads what those of other agents have
+//! A [`Link`] adds what the proxies of this agent send to the pool's stream, and reads what those of other agents have
 //! sent. It is soft state: while the store is away, slow or empty, each agent's proxies continue with what they have, and the newest
 //! messages wait in a bounded queue.
 
