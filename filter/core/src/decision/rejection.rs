@@ -79,7 +79,7 @@ impl DroppedReason {
     }
 }
 
-/// A request that the picker answers.
+/// The picker's own response to a request that it does not route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// Decides the status.
@@ -157,7 +157,7 @@ impl Rejection {
         }
     }
 
-    /// An admitter turned the request away. A real 429, where the EPP flattens it to a 500.
+    /// An admitter turned the request away. It gets a 429; the EPP turns it into a 500.
     pub(crate) fn not_admitted(reason: &str) -> Self {
         Self {
             code: Code::ResourceExhausted,

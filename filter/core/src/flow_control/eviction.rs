@@ -88,10 +88,12 @@ impl InFlight {
     }
 }
 
-/// Maximum number of requests that one decision evicts: the mean load of a request is only an estimate of the victim's.
+/// Maximum number of requests that a decision evicts: it estimates a victim's load by the mean load of a
+/// request, which may be too low.
 const MAX_AT_ONCE: usize = 2;
 
-/// After this time an evicted request counts as ended, so that one stream that hangs does not stop evictions.
+/// The time after which an evicted request counts as ended, so that a stream that hangs does not stop
+/// evictions.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Evictions whose effect the saturation does not show yet. While there are any, no other is decided.

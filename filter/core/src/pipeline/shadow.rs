@@ -69,7 +69,7 @@ impl Shadow {
 }
 
 impl Pipeline {
-    /// Keeps the state of a plugin apart from that of the acting pipeline's plugin of the same name.
+    /// Gives a plugin a state of its own, although the acting pipeline has a plugin of the same name.
     fn separate_state(&mut self, instance: &Instance) {
         let (key, second) = (instance.key(), instance.second_key());
         for profile in &mut self.profiles {

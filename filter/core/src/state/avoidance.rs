@@ -1,9 +1,9 @@
-//! Endpoints that failed a moment ago, and are avoided for a while.
+//! Endpoints that have just failed, and are avoided for 0.25 to 2 s.
 //!
-//! The EPP has no rule like this: it detects a dead server with the next scrapes. Here an endpoint that refused a
-//! connection, broke one off or answered 5xx is avoided at once, for a short time that doubles with every failure up to
-//! [`MOST_DOUBLINGS`] times, and that any answer ends. Avoided is not excluded: where nothing else is left, an avoided
-//! endpoint is still picked.
+//! The EPP has no rule like this: it detects a dead server with the next scrapes. Here an endpoint that
+//! refused a connection, broke one off or sent a 5xx is avoided at once, for a short time that doubles with
+//! every failure up to [`MOST_DOUBLINGS`] times. Any other response ends it. An avoided endpoint is not
+//! excluded: it is still picked where no other candidate is left.
 
 use core::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::pool::Pool;
 /// How often the first time doubles: with the default of 250 ms an endpoint is avoided for 2 s at most.
 pub const MOST_DOUBLINGS: u32 = 3;
 
-/// Endpoints that failed, and when they are avoided. Times are those of the shell's clock.
+/// Endpoints that failed, and the periods in which they are avoided. All times are by the shell's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Avoidance {
-    /// By [key](crate::pool::Endpoint::key).
+    /// Failures by the endpoint's [key](crate::pool::Endpoint::key).
     failing: HashMap<u64, Failing>,
     /// In the order of the pool adopted last; empty while none fails.
     avoided: Vec<Period>,
-    /// For how long an endpoint is avoided after its first failure; zero: not at all.
+    /// How long an endpoint is avoided after its first failure; zero: not at all.
     first: Duration,
     places: HashMap<u64, usize>,
 }

@@ -18,7 +18,8 @@ impl ColdOrder {
         Self { order: VecDeque::new(), size }
     }
 
-    /// For each of a pool's endpoints: 0 if its last cold request is the oldest, and so on; `None` if none is remembered.
+    /// The rank of each endpoint by the age of its last cold request, 0 for the oldest; `None` if none is
+    /// remembered.
     pub fn positions(&self, endpoints: usize) -> Vec<Option<usize>> {
         let mut positions = vec![None; endpoints];
         for (position, &(endpoint, _)) in self.order.iter().enumerate() {

@@ -1,15 +1,16 @@
 //! Changes of other proxies' loads, which count little by little.
 //!
-//! What other proxies have in flight is up to 40 ms old when it is read. If it counted in full at once, proxies that share their changes
-//! would all send their next requests to the same best endpoint, until they read what the others have sent there. So where much changes within
-//! that time, an endpoint's load is compared with that of others without the greatest part of what has just changed: the rest is close to
-//! an average, and the proxy's own load, which is always current, decides between endpoints that are alike on average.
+//! The loads of other proxies are up to 40 ms old when they are read. If they counted in full at once,
+//! proxies that share their changes would all send their next requests to the same best endpoint, until they
+//! read each other's loads there. So where much changes within that time, endpoints are compared without the
+//! greatest part of the latest changes. The rest is close to an average, and the proxy's own load, which is
+//! always current, decides between endpoints that are alike on average.
 
 use core::time::Duration;
 
 use crate::pool::load::{FractionalLoad, Load};
 
-/// The time in which the deferred part falls to half. It spans many exchanges of 20 ms.
+/// The time in which the deferred part falls to half. It spans many syncs, one every 20 ms.
 const HALF_LIFE: Duration = Duration::from_millis(700);
 
 /// The age of the loads of other proxies, at most, in half-lives.
@@ -32,7 +33,7 @@ pub struct DeferredLoads {
 }
 
 impl DeferredLoads {
-    /// What is deferred at each place; missing places at the end have none.
+    /// The deferred part of the load at each place; missing places at the end have none.
     pub fn loads(&self) -> &[FractionalLoad] {
         &self.loads
     }

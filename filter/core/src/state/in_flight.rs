@@ -16,7 +16,7 @@ pub const fn sender_of_proxy(proxy: u64) -> u64 {
     proxy | OTHER_PROXY
 }
 
-/// Whether this sender is another proxy, and not a worker of this one. Workers are numbered from zero upwards.
+/// Whether the sender is another proxy and not one of our workers, which are numbered from zero upwards.
 pub const fn is_other_proxy(sender: u64) -> bool {
     sender & OTHER_PROXY != 0
 }
@@ -30,7 +30,7 @@ pub const fn is_other_proxy(sender: u64) -> bool {
 /// Every VM applies every VM's changes, so an update must be cheap: one hash lookup, then array accesses.
 #[derive(Clone, Debug, Default)]
 pub struct InFlight {
-    /// The place of an endpoint in the arrays: those of the pool first, in its order, then others.
+    /// The place of an endpoint in the arrays: the pool's endpoints first, in its order, then others.
     places: HashMap<u64, usize>,
     /// Endpoints of the pool.
     in_pool: usize,
@@ -42,7 +42,7 @@ pub struct InFlight {
     /// Changes of `others` that do not count yet when endpoints are compared.
     deferred: DeferredLoads,
     picks: Vec<u64>,
-    /// Of each sender; missing places at the end are zero.
+    /// Loads of each sender by place; missing places at the end are zero.
     senders: HashMap<u64, Vec<Load>>,
 }
 

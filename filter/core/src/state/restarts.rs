@@ -42,7 +42,7 @@ impl Restarts {
         has_restarted
     }
 
-    /// Since when the endpoint has the caches that it has now, as the newest mark shows; `None` if no mark is known.
+    /// The time since which the endpoint has its caches, by the newest mark; `None` if no mark is known.
     pub fn newest(&self, endpoint: u64) -> Option<Duration> {
         self.read.get(&endpoint).max(self.reported.get(&endpoint)).copied()
     }

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::PluginState;
 
-/// Sessions remembered at least; up to twice as many are held.
+/// Maximum number of sessions in one of the two generations.
 const SESSIONS: usize = 65_536;
 
 /// Bindings of sessions to endpoints. A session is given by the hash of its name, an endpoint by its index.

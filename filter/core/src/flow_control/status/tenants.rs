@@ -26,10 +26,11 @@ const IDLE: Duration = Duration::from_secs(600);
 /// The first [`MAX_TENANTS`] have figures of their own, all others of a band have one [together](OTHER_TENANTS). When there is no
 /// place left, a new tenant replaces the longest-idle one, if that has been idle for [ten minutes](IDLE). A tenant with waiting requests keeps its place, so the requests and bytes of a band's tenants always add up to the band's.
 ///
-/// No count of a series decreases: a replaced tenant's series ends, and if the tenant comes back, another one begins at 0, which
-/// Prometheus takes for the restart of a counter. What the replaced tenant had counted is added to no other series: `rate` and
-/// `increase` would take it for requests of that moment, a second time. So the ends of a band's tenants add up to those of the band
-/// until the first tenant is replaced, and the sum of their rates always equals its rate.
+/// No count of a series decreases: a replaced tenant's series ends, and if the tenant comes back, another one
+/// begins at 0, which Prometheus takes for the restart of a counter. The counts of the replaced tenant are
+/// added to no other series: `rate` and `increase` would count them a second time, as requests of that
+/// moment. So the ended waits of a band's tenants add up to the band's until the first tenant is replaced,
+/// and the sum of their rates always equals the band's rate.
 ///
 /// Each call takes O(1): all places are looked at only when one may have become free, and they are few.
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ pub trait Admitter: Debug + Send + Sync {
 /// max(waiting / `queue_depth_threshold`, KV usage / `kv_cache_util_threshold`).
 ///
 /// A value that the server does not report counts as 0, and the age of values does not matter, as in the EPP. The
-/// answer is a 429, where the EPP's is a 500.
+/// response is a 429, and a 500 in the EPP.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProbabilisticAdmitter {

@@ -13,8 +13,8 @@ use crate::rng::Rng;
 ///
 /// - if there is one candidate, no sticky one, or the threshold is 0 or less;
 /// - with probability `exploration_probability`;
-/// - if the sticky endpoint that answers first would do so more than `max_ttft_penalty_ms` after the first of the others,
-///   an endpoint's time being tokens in flight / `peak_prefill_throughput`.
+/// - if the lowest time to the first token of sticky endpoints exceeds the lowest of the others by more than
+///   `max_ttft_penalty_ms`. An endpoint's time is estimated as tokens in flight / `peak_prefill_throughput`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrefixCacheAffinityFilter {

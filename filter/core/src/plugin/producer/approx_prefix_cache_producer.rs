@@ -64,7 +64,7 @@ impl Recorder for ApproxPrefixCacheProducer {
         Some(Box::new(PrefixIndex::default()))
     }
 
-    /// Remembers the prompt when it is routed, before the server answers, as in the EPP.
+    /// Remembers the prompt when it is routed, before the server responds, as in the EPP.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
         let Some((hashes, index)) = routed.hashes.zip(cycle.state::<PrefixIndex>()) else {
             return Vec::new();

@@ -44,9 +44,9 @@ impl Decider for AlwaysDisaggMultimodalDecider {
     }
 }
 
-/// `prefix-based-pd-decider`: requests get the stage if the endpoint that will answer has much of their prompt to compute:
-/// at least `prompt_tokens` and `non_cached_tokens` tokens of prompt, and at least `non_cached_tokens` beyond the blocks
-/// that the endpoint was sent before.
+/// `prefix-based-pd-decider`: requests get the stage if the decode endpoint would have to compute much of
+/// their prompt: at least `prompt_tokens` and `non_cached_tokens` tokens of prompt, and at least
+/// `non_cached_tokens` beyond the blocks that the endpoint was sent before.
 ///
 /// Without a decode endpoint the stage does not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

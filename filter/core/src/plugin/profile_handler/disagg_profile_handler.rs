@@ -1,4 +1,5 @@
-//! `disagg-profile-handler`: prompts computed, and images encoded, on other endpoints than the one that answers.
+//! `disagg-profile-handler`: prompts are computed, and images encoded, on other endpoints than the one that
+//! responds.
 
 use core::num::NonZeroU16;
 use std::sync::Arc;
@@ -141,7 +142,7 @@ fn prefiller(profiles: &dyn Profiles, prefill: &[usize]) -> Option<(&'static str
     Some(("x-prefiller-host-port", cycle.endpoint(*prefill.first()?).printed_address().to_owned()))
 }
 
-/// Runs the profile whose choice answers. Returns a schedule to it, and its first endpoint.
+/// Runs the profile that picks the responding endpoint. Returns a schedule to it, and its first endpoint.
 fn run_decode(profile: &str, profiles: &mut dyn Profiles) -> Result<(Schedule, usize), Rejection> {
     let profile = profiles.find(profile).ok_or_else(Rejection::filtered_out)?;
     let &endpoint = profiles.run(profile).first().ok_or_else(Rejection::filtered_out)?;

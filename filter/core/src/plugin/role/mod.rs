@@ -45,7 +45,7 @@ pub trait Plugin: Debug {
     }
 }
 
-/// The roles that one plugin can play. Which of the first three it plays depends on the profiles that name it.
+/// The roles of a plugin. A profile that names it uses it in each of the first three that it has.
 #[derive(Clone, Debug, Default)]
 pub struct Roles {
     /// Drops candidates of a profile.

@@ -19,7 +19,7 @@ pub trait Recorder: Debug + Send + Sync {
 
 /// Names an endpoint to the client in the response's headers.
 pub trait ResponseMarker: Debug + Send + Sync {
-    /// The profile whose endpoint is named; empty: the endpoint that answers.
+    /// The profile whose endpoint is named; empty: the endpoint that responds.
     fn profile(&self) -> &str;
 
     /// The header that names the endpoint.

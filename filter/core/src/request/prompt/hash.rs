@@ -88,7 +88,7 @@ struct Chain<'h> {
     block_bytes: usize,
     /// Maximum length of `hashes` at the end of the list.
     end: usize,
-    /// The beginning of a block that is spread over several pieces.
+    /// The hash state of a block that is spread over several [`Piece`]s.
     open: Xxh64,
     open_bytes: usize,
 }
@@ -133,7 +133,7 @@ impl<'h> Chain<'h> {
         while !bytes.is_empty() && !self.is_full() {
             let (block, rest) = bytes.split_at(bytes.len().min(self.block_bytes - self.open_bytes));
             bytes = rest;
-            // A block that lies in one piece is hashed where it is, without the streaming state.
+            // A block within one `Piece` is hashed in one call, which is faster than the streaming state.
             if block.len() == self.block_bytes {
                 self.link(xxh64(block, 0));
                 continue;

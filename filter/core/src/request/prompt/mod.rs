@@ -4,8 +4,8 @@
 //! equal beginnings give equal tokens. Token ids of the client are used as they are. An image, a video or audio is one token
 //! that is repeated in proportion to its size.
 //!
-//! A prompt is not copied into one buffer: it is a sequence of pieces, most of them borrowed from the request body, and
-//! [`block_hashes`] reads piece after piece.
+//! A prompt is not copied into one buffer: it is a sequence of [`Piece`]s, most of them borrowed from the
+//! request body, and [`block_hashes`] reads one after another.
 
 mod hash;
 mod image;
@@ -27,8 +27,8 @@ pub const BYTES_PER_TOKEN: usize = 4;
 /// A run of consecutive prompt tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Text in UTF-8, cut at any byte if the prompt is longer than its kept part; it follows the piece before it without
-    /// any separator or padding.
+    /// Text in UTF-8, cut at any byte if the prompt is longer than its kept part. It follows the text before
+    /// it without any separator or padding.
     Text(Cow<'a, [u8]>),
     /// An image, video or audio: `token` repeated `count` times, starting at a token boundary.
     Media {

@@ -1,11 +1,11 @@
-//! A list of pieces that is built within a limit.
+//! Building a list of tokens within a limit.
 
 use std::borrow::Cow;
 
 use super::{BYTES_PER_TOKEN, Piece};
 use crate::json::Str;
 
-/// Maximum length of texts that are joined to one piece: a piece takes more memory than a short text.
+/// Maximum length of texts that are joined to one [`Piece`], which takes more memory than a short text.
 const JOINED: usize = 256;
 
 /// A text, or its beginning if the rest was not kept.
@@ -54,8 +54,8 @@ impl Part<'_> {
     }
 }
 
-/// The length of a sequence of pieces that may be appended to another one: `head` bytes up to the first image, video or audio,
-/// which starts at a token boundary, and the bytes from there on.
+/// The length of a list that may be appended to another list: `head` bytes up to the first image, video,
+/// audio or token id, which starts at a token boundary, and the bytes from there on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     head: u64,
@@ -172,7 +172,7 @@ impl<'a> Pieces<'a> {
                 Piece::Ids(ids) => ids.truncate(tokens),
             }
             self.is_cut = true;
-            // Less than a token of media or ids would be an empty piece.
+            // Less than a token of media or ids leaves nothing to push.
             if self.room < BYTES_PER_TOKEN && !matches!(piece, Piece::Text(_)) || self.room == 0 {
                 return;
             }

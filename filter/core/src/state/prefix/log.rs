@@ -185,7 +185,7 @@ impl Log {
         None
     }
 
-    /// Places from this one to the log's end, vacant ones among them.
+    /// The number of places from `slot` to the log's end, vacant places included.
     pub(super) fn behind(&self, arena: &Arena, slot: Slot) -> usize {
         let (number, offset) = place(slot);
         let pages = self.begun.wrapping_sub(arena.pages[number].before) as usize;

@@ -176,7 +176,8 @@ fn the_newest_fifteen_sixteenths_are_remembered_and_nothing_beyond_eighteen() {
             let known = known(&index);
             let newest = |most| all.logs[0].iter().rev().take(most).map(|&hash| stored(hash));
             assert!(newest(capacity - slack).all(|hash| known.contains(&hash)), "seed {seed}, step {step}");
-            // Kept 1/16 longer; as many newer blocks, left out when they came again, may be before it.
+            // Eviction keeps a block 1/16 longer, and the log may have another 1/16 of newer blocks before
+            // it: they were left out as fresh when they came again.
             let newest: BTreeSet<u64> = newest(capacity + 2 * slack).collect();
             assert!(known.is_subset(&newest), "seed {seed}, step {step}");
         }

@@ -75,7 +75,7 @@ fn tools<'a>(tools: Text<'a>, scope: &Scope<'_, 'a>) -> Option<Text<'a>> {
     Some(tools)
 }
 
-/// A string, or the pieces of blocks.
+/// A string, or the prompt's parts from an array of blocks.
 enum Content<'a> {
     Text(Text<'a>),
     Blocks(Pieces<'a>),

@@ -23,7 +23,7 @@ pub(super) trait MessageContent<'a>: Default {
     fn append_to(self, pieces: &mut Pieces<'a>);
 }
 
-/// The pieces of the messages; `None` without a message.
+/// Reads the messages into parts of the prompt; `None` without a message.
 pub(super) struct MessageList<'s, 'c, 'a, C> {
     scope: &'s Scope<'c, 'a>,
     content: PhantomData<C>,

@@ -28,7 +28,7 @@ pub(super) enum Place {
 /// A string, or blocks.
 pub(super) enum Content<'a> {
     Text(Text<'a>),
-    /// The pieces of the blocks, and pieces that follow all of them.
+    /// The prompt's parts from the blocks in their order, and the parts that follow after all blocks.
     Blocks {
         pieces: Pieces<'a>,
         after: Option<Pieces<'a>>,
