@@ -201,7 +201,7 @@ fn decisions(criterion: &mut Criterion) {
     }
 }
 
-/// The cost of a shadow beside an acting configuration whose index holds half of the prompt.
+/// Cost of a shadow in addition to an acting configuration whose index holds half of the prompt.
 fn shadows(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a shadow, optimized baseline, 100 endpoints, 8 KB");
     let bytes = 8 << 10;

@@ -1,4 +1,4 @@
-//! What flow control costs a request while nothing waits.
+//! Cost of flow control for a request while no request waits.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
 #![allow(missing_docs, reason = "the macros of the bench harness make public functions")]

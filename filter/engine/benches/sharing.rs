@@ -1,7 +1,7 @@
-//! What sharing costs a proxy: collecting its own changes, sending them, and applying those of others.
+//! Cost of sharing for a proxy: collecting its own changes, sending them, and applying the changes of others.
 //!
-//! Four proxies have 1 000 requests/s each, chats of 2 KB, over 100 endpoints. a sync every 20 ms has 20 of a proxy's requests, and
-//! its answer 60 of others.
+//! Four proxies have 1 000 requests/s each, chats of 2 KB, over 100 endpoints. A sync every 20 ms has the
+//! changes of 20 requests, and its response those of 60 requests of other proxies.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
 #![allow(missing_docs, reason = "the macros of the bench harness make public functions")]
@@ -39,12 +39,12 @@ const SYNC_EVERY: Duration = Duration::from_millis(20);
 /// Requests that are in flight in a proxy: a second's.
 const IN_FLIGHT: usize = REQUESTS_PER_SECOND;
 
-/// What the requests have in common.
+/// Common parts of the prompts.
 #[derive(Clone, Copy)]
 enum Chats {
     /// Nothing: every block of every prompt is new.
     New,
-    /// Of eight requests, seven go on with a conversation by 256 bytes.
+    /// Seven of eight requests extend a conversation by 256 bytes.
     Conversations,
 }
 
@@ -135,7 +135,7 @@ impl Proxy {
         request
     }
 
-    /// Takes an answer with messages of others.
+    /// Takes a response with messages of others.
     fn answer(&mut self, messages: Vec<Bytes>) {
         self.answer_bytes(feed(messages));
     }
@@ -146,7 +146,7 @@ impl Proxy {
     }
 }
 
-/// An answer of the agent with these messages.
+/// A response of the agent with these messages.
 fn feed(messages: Vec<Bytes>) -> Vec<u8> {
     let deliveries = messages.into_iter().map(|changes| Delivery { age_ms: 10, changes }).collect();
     Feed { format: CHANGES_FORMAT, deliveries, ..Feed::default() }.encode_to_vec()

@@ -33,7 +33,7 @@ pub struct Config {
     /// The recipients of explanations.
     #[serde(default)]
     pub explain: Explain,
-    /// Whether the tokens of answers are counted.
+    /// Whether the tokens of responses are counted.
     #[serde(default, deserialize_with = "count_tokens")]
     pub count_tokens: bool,
 }
@@ -55,7 +55,7 @@ pub enum Mode {
 pub struct Explain {
     /// Sets a request header with the explanation, which a later filter turns into metadata for the access log.
     pub access_log: bool,
-    /// The request header that asks for an explanation in the answer, in lower case ...
+    /// The request header that asks for an explanation in the response, in lower case ...
     pub header: Option<String>,
     /// ... and the value that it must have.
     pub secret: Option<String>,
@@ -102,7 +102,7 @@ pub enum ConfigError {
     NoAgentCluster,
     /// `limits.peekBytes` is out of range.
     PeekBytes(Limits),
-    /// Of `explain.header` and `explain.secret` one is missing, or one is not allowed.
+    /// One of `explain.header` and `explain.secret` is missing or not allowed.
     Explain,
 }
 

@@ -1,7 +1,8 @@
 //! One pool in use, for any proxy.
 //!
-//! The rules ([`endpoint_picker`]) decide about one request at a time and remember nothing. This crate keeps everything that
-//! they need beside the request. It does no I/O and reads no clock, so its tests need no proxy.
+//! The rules ([`endpoint_picker`]) decide about one request at a time and keep no state. This crate keeps all
+//! state that they read in addition to the request. It does no I/O and reads no clock, so its tests need no
+//! proxy.
 //!
 //! A worker of a proxy has one [`WorkerPool`](worker_pool::WorkerPool) for each pool: a [store](worker_pool::store::PoolStore) with the newest
 //! [view](pool_view::PoolView), which never changes and is replaced as a whole, and the [ledger], which changes with every request;

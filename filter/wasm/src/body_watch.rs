@@ -1,14 +1,15 @@
 //! Detects an Envoy that keeps bodies from the filter.
 //!
-//! The filter pauses at a request's headers until it has read the body. Without `allow_on_headers_stop_iteration: true` in the wasm
-//! configuration Envoy then passes no chunk of the body on, and the request would hang. So the bytes that have arrived are compared with
-//! those of the head: a client that has not sent its body yet is no sign.
+//! The filter pauses at a request's headers until it has read the body. Without
+//! `allow_on_headers_stop_iteration: true` in the wasm configuration Envoy then passes no chunk of the body
+//! on, and the request would hang. Envoy's count of received bytes tells this from a client that has not sent
+//! its body yet: it grows beyond the bytes of the head.
 
 use std::collections::BTreeMap;
 
 use crate::host;
 
-/// Ticks after which a held request without a chunk of its body is looked at, and is again: a second.
+/// Ticks between two checks of a held request without a chunk of its body: a second.
 const PATIENCE: u32 = 50;
 
 /// The requests that are held at their headers, until the first chunk of a body shows that Envoy passes bodies on.

@@ -145,7 +145,8 @@ impl Worker {
         self.log_new(results, now.unwrap_or_default());
     }
 
-    /// Answers requests whose bodies Envoy keeps from the filter. Last of all, because further calls are about those requests.
+    /// Rejects requests whose bodies Envoy withholds from the filter. It must be the last step of a tick,
+    /// because further calls to Envoy are about those requests.
     pub(crate) fn refuse_withheld_bodies(&mut self) {
         let stuck = self.bodies.borrow_mut().tick();
         let pool = self.pool.borrow();
@@ -224,7 +225,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes the response of the agent that is being delivered. `headers` is their number as Envoy reports it.
+    /// Takes the response of the agent that is being delivered. `headers` is the number of its headers as
+    /// Envoy reports it.
     pub(crate) fn take_response(&mut self, number: u32, headers: usize) {
         let Some(index) = self.calls.iter().position(|(other, _)| *other == number) else { return };
         let (_, call) = self.calls.swap_remove(index);

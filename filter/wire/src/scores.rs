@@ -6,8 +6,8 @@ use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
-/// A `google.protobuf.Value`: a structure with the score of each endpoint under its address, of as many of the best endpoints as
-/// fit in `max_bytes`.
+/// A `google.protobuf.Value`: a structure with the scores of the best endpoints, by their addresses, up to
+/// `max_bytes`.
 pub fn endpoint_scores(scores: Vec<(&str, f64)>, max_bytes: usize) -> Vec<u8> {
     structure(scores, max_bytes).encode_to_vec()
 }
@@ -33,10 +33,10 @@ fn field((address, score): (&str, f64)) -> (String, Value) {
     (address.to_owned(), Value { kind: Some(Kind::NumberValue(score)) })
 }
 
-/// Bytes around the fields at most: a tag and a length.
+/// Maximum number of bytes around the fields: a tag and a length.
 const STRUCT_BYTES: usize = 1 + 5;
 
-/// Bytes of a field beside its key: four tags, three lengths below 128, and the number.
+/// Bytes of a field without its key: four tags, three lengths below 128, and the number.
 const FIELD_BYTES: usize = 4 + 3 + 8;
 
 #[cfg(test)]

@@ -5,11 +5,12 @@
 //!
 //! | words | meaning |
 //! |---|---|
-//! | 1 | its kind (8 bits), the worker that appended it (24 bits), and the number of words behind this one (32 bits) |
+//! | 1 | its kind (8 bits), the worker that appended it (24), and the number of words that follow (32) |
 //! | any | its content: the endpoint and the numbers of [`Change`], in their order |
 //!
-//! A worker's number that does not fit into 24 bits is a word of its own before the content, and zero in the first word. All numbers of other
-//! proxies are such. A log never leaves the process, and all its readers are of one version.
+//! A worker's number that does not fit into 24 bits is a word of its own before the content, and zero in the
+//! first word. No number of another proxy fits. A log never leaves the process, and all its readers are of
+//! one version.
 
 use core::fmt;
 use core::time::Duration;

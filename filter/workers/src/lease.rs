@@ -20,9 +20,9 @@ const CHECK_PERIOD: Duration = Duration::from_millis(250);
 pub struct Lease {
     key: String,
     worker: u64,
-    /// Until the next check.
+    /// Pause before the next check.
     pause: Period,
-    /// As long as this worker holds the lease.
+    /// Time for which this worker holds the lease.
     held: Period,
 }
 

@@ -24,7 +24,7 @@ const TRIES: u32 = 4;
 pub(crate) struct Membership {
     key: String,
     worker: u64,
-    /// Until the next heartbeat.
+    /// Pause before the next heartbeat.
     pause: Period,
     resync_requests: u64,
     /// The members after the last heartbeat of this worker, with their resync requests; empty before the first heartbeat.
@@ -36,8 +36,8 @@ pub(crate) struct Membership {
 pub(crate) struct MembershipUpdate {
     /// The numbers of all workers that there are.
     pub(crate) members: Vec<u64>,
-    /// Whether this worker has to append everything that it has in flight, and to send prompts in full again: another worker has
-    /// missed changes, or others have counted this one as departed.
+    /// Whether this worker has to append everything that it has in flight, and to send prompts in full again:
+    /// another worker has missed changes, or others have counted this worker as departed.
     pub(crate) must_resync: bool,
 }
 

@@ -61,7 +61,7 @@ impl<S: SharedData> Replica<S> {
         &self.ledger
     }
 
-    /// Shared data, for values beside the ledger.
+    /// Shared data, for values other than the ledger.
     pub fn data(&self) -> &S {
         &self.data
     }
@@ -264,7 +264,8 @@ impl<S: SharedData> PeerLedger for Replica<S> {
     }
 
     fn resend(&mut self) {
-        // Every worker leaves out what it, or another one, has sent a moment ago.
+        // Every worker leaves blocks out that any worker has sent lately, so all have to send prompts in
+        // full.
         self.membership.request_resync();
     }
 }

@@ -24,7 +24,7 @@ pub struct SharedSnapshot {
     refused: Option<u64>,
 }
 
-/// A snapshot that another worker, or this one, has published.
+/// A snapshot that a worker of this proxy has published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSnapshot {
     /// The version under which it was found, for [`SharedSnapshot::refuse`].

@@ -1,4 +1,4 @@
-//! Requests to the agent and its answers.
+//! Requests to the agent and its responses.
 
 use core::fmt;
 use core::time::Duration;
@@ -33,7 +33,7 @@ pub struct AgentRequest {
     pub timeout: Duration,
 }
 
-/// The agent's answer.
+/// A response of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAnswer {
     /// The status.
@@ -43,10 +43,11 @@ pub struct AgentAnswer {
 }
 
 impl AgentAnswer {
-    /// The answer, unless the proxy gave it itself because it did not reach the agent: an agent dates its answers, a proxy does not.
+    /// The response, if it is the agent's. A proxy that cannot reach the agent responds itself, without a
+    /// `date` header; an agent sets that header.
     ///
     /// # Errors
-    /// The agent did not answer, for the reason in the body.
+    /// The agent sent no response, for the reason in the body.
     pub fn of_agent(self, is_dated: bool) -> Result<Self, CallError> {
         if self.status < 500 || is_dated {
             return Ok(self);
@@ -57,14 +58,14 @@ impl AgentAnswer {
     }
 }
 
-/// Why a request to the agent has no answer.
+/// Why a request to the agent has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// The proxy refused a call.
     Proxy(ProxyError),
     /// The proxy has no cluster of this name.
     NoCluster(String),
-    /// The agent did not answer, for this reason; empty if the proxy does not give one.
+    /// The agent sent no response, for this reason; empty if the proxy does not give one.
     NoAnswer(String),
 }
 

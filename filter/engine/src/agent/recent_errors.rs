@@ -10,7 +10,8 @@ const QUIET: Duration = Duration::from_secs(60);
 /// Errors that are remembered. Their texts may contain what an agent sends.
 const MAX_ERRORS: usize = 8;
 
-/// The errors of the last minute. Each is logged once: where two agents answer in turns and one of them fails, every second request does.
+/// The errors of the last minute, each of which is logged once. Where requests alternate between two agents
+/// and one agent fails, every second request has the same error.
 #[derive(Debug, Default)]
 pub struct RecentErrors(Vec<(String, Period)>);
 

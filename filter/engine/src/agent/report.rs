@@ -26,9 +26,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Why the agent did not take a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportProblem {
-    /// The agent did not answer, or the proxy refused a call.
+    /// The agent sent no response, or the proxy refused a call.
     Call(CallError),
-    /// The agent answered with another status than 204.
+    /// The agent responded with another status than 204.
     Status(u16),
 }
 
@@ -48,7 +48,7 @@ pub struct Reporter {
     proxy: String,
     form: Form,
     generation: u64,
-    /// Until the next report.
+    /// Pause before the next report.
     pause: Period,
     /// The report in flight.
     call: Option<CallId>,
@@ -123,17 +123,18 @@ impl Reporter {
         Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })
     }
 
-    /// The report was sent; its answer comes under this number.
+    /// The report was sent; its response comes under this number.
     pub fn sent(&mut self, call: CallId) {
         self.call = Some(call);
     }
 
-    /// Whether the answer under this number is for this reporter.
+    /// Whether the response under this number is for this reporter.
     pub fn awaits(&self, call: CallId) -> bool {
         self.call == Some(call)
     }
 
-    /// Takes the status of the answer to the report in flight. Returns the problem to log, if there is one that did not occur lately.
+    /// Takes the status of the response to the report in flight. Returns a problem to log: one that did not
+    /// occur lately.
     pub fn finish(&mut self, status: Result<u16, CallError>, now: Duration) -> Option<ReportProblem> {
         self.call = None;
         let problem = match status {

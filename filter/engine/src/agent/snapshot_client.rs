@@ -20,8 +20,9 @@ pub struct PollTimes {
     pub timeout: Duration,
 }
 
-/// Least time from one poll to the next, however soon an answer comes. One agent publishes no more often, but of two each has readings
-/// that the other does not have.
+/// Minimum time from the start of one poll to the next. One agent publishes no more often; but each of two
+/// agents has readings that the other lacks, so polls that alternate between them would find news without a
+/// pause.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// Pause after a poll that failed.
@@ -37,9 +38,9 @@ pub struct SnapshotClient {
     times: PollTimes,
     /// The poll in flight.
     call: Option<CallId>,
-    /// Since the last poll began.
+    /// Minimum time since the start of the last poll.
     since_poll: Period,
-    /// Until the next poll.
+    /// Pause before the next poll.
     pause: Period,
     errors: RecentErrors,
     refused: Option<RefusedTopology>,
@@ -82,20 +83,20 @@ pub enum PollOutcome {
 /// Why a poll failed.
 #[derive(Debug)]
 pub enum PollError {
-    /// The agent did not answer, or the proxy refused a call.
+    /// The agent sent no response, or the proxy refused a call.
     Call(CallError),
-    /// The agent answered with another status than 200 and 204.
+    /// The agent responded with another status than 200 and 204.
     Status {
         /// The status.
         status: u16,
         /// The beginning of the body.
         body: String,
     },
-    /// The answer is not a snapshot.
+    /// The response is not a snapshot.
     Malformed(SnapshotError),
     /// The agent's endpoints and policy cannot be used.
     Refused(TopologyRefusal),
-    /// The answer lacks endpoints and policy of a version that this worker does not have.
+    /// The response lacks endpoints and policy of a version that this worker does not have.
     NoTopology,
 }
 
@@ -140,7 +141,8 @@ impl SnapshotClient {
 
     /// The poll to send now, if there is one. `have` are the versions that this worker has.
     ///
-    /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, that is its answer for [`Self::finish`].
+    /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, [`Self::finish`]
+    /// must be called with the error.
     pub fn next_poll(&mut self, have: Option<Versions>, now: Duration) -> Option<AgentRequest> {
         if self.call.is_some() || self.pause.contains(now) {
             return None;
@@ -156,7 +158,7 @@ impl SnapshotClient {
         self.pause.left(now)
     }
 
-    /// The poll was sent; its answer comes under this number.
+    /// The poll was sent; its response comes under this number.
     pub fn sent(&mut self, call: CallId) {
         self.call = Some(call);
     }
@@ -170,13 +172,13 @@ impl SnapshotClient {
         [topology, readings].into_iter().flatten().collect()
     }
 
-    /// Whether the answer under this number is for this client.
+    /// Whether the response under this number is for this client.
     pub fn awaits(&self, call: CallId) -> bool {
         self.call == Some(call)
     }
 
-    /// Takes the answer to the poll in flight, and publishes its snapshot for all workers if this build can use it. `have` as for
-    /// [`Self::next_poll`].
+    /// Takes the response to the poll in flight, and publishes its snapshot for all workers if this build can
+    /// use it. `have` as for [`Self::next_poll`].
     pub fn finish(
         &mut self,
         answer: core::result::Result<AgentAnswer, CallError>,

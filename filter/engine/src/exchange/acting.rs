@@ -1,4 +1,4 @@
-//! Acts on a decision: sends the request to its endpoint, answers it, or lets it pass.
+//! Acts on a decision: sends the request to its endpoint, rejects it, or lets it pass.
 
 use endpoint_picker::decision::rejection::{Code, Rejection};
 use endpoint_picker::decision::shadow::Agreement;
@@ -124,7 +124,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         Ok(())
     }
 
-    /// Answers the request with an error.
+    /// Responds to the request with an error.
     pub(super) fn reject(&mut self, rejection: &Rejection) -> Result<Flow> {
         self.exchange.progress = Progress::Rejected;
         let mut headers = vec![("content-type", "application/json")];
@@ -200,9 +200,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         response.begin(*proxy, &head, has_body)
     }
 
-    /// The proxy answers a held request, because the next chunk of its body did not fit into the proxy's buffer. The client gets the error
-    /// with which the filter rejects such a body. The filter may have done so already: then its details are those of the rejection, but
-    /// the proxy's response to the same chunk comes first, and is not JSON.
+    /// Replaces the proxy's own response to a held request whose next chunk did not fit into the proxy's
+    /// buffer: the client gets the error with which the filter rejects such a body. If the filter has
+    /// rejected the request at the same chunk, the response code details are those of its rejection, but the
+    /// proxy's response comes first; it is not JSON.
     pub(super) fn explain_overflow(&mut self, has_body: bool) -> Result<()> {
         let Self { exchange, pool, proxy } = self;
         let (mut is_413, mut is_json) = (false, false);
@@ -228,7 +229,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 }
 
-/// Answers a request that is held in vain, outside of its events: only its head could still pass it on.
+/// Rejects a request whose body the proxy withholds. Only the event of its head could have let it pass, and
+/// that event is over.
 pub fn refuse_withheld_body<S: PoolStore, M: MetricSink>(
     pool: &WorkerPool<S, M>,
     proxy: &mut impl Proxy,

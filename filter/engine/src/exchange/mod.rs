@@ -63,7 +63,7 @@ pub struct Exchange {
 /// How far the request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Its body is read, or it waits in the queue. The next look at the body is when this many bytes have arrived.
+    /// Its body is read, or it waits in the queue. The body is read next when `until` bytes have arrived.
     Reading { until: usize },
     /// The whole body has to arrive, because the model is to be replaced in it.
     NeedsWhole,
@@ -321,7 +321,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             match self.decider(view).by_beginning(until)? {
                 Peek::Decided(decided) => return self.act(decided),
                 Peek::TooShort if until < max_held_bytes => {
-                    // Each look is at twice as many bytes, so that all looks together cost no more than two at the whole.
+                    // The length doubles each time, so all attempts together read about twice the bytes of
+                    // the last one.
                     let until = until.saturating_mul(2).min(max_held_bytes);
                     self.exchange.progress = Progress::Reading { until };
                 }

@@ -187,7 +187,7 @@ impl Ledger {
         self.in_flight.own()
     }
 
-    /// Since when an endpoint has the caches that it has now; `None`: unknown.
+    /// Start of the caches that an endpoint has now; `None`: unknown.
     pub fn cached_since(&self, endpoint: u64) -> Option<Duration> {
         self.restarts.newest(endpoint)
     }
@@ -222,7 +222,7 @@ impl Ledger {
         self.avoidance.avoided_endpoints(now)
     }
 
-    /// Whether an endpoint has failed since it answered last.
+    /// Whether an endpoint has failed since its last response without failure.
     pub fn is_failing(&self, endpoint: u64) -> bool {
         self.avoidance.is_failing(endpoint)
     }

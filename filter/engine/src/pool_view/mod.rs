@@ -169,7 +169,7 @@ impl PoolView {
         &self.readings
     }
 
-    /// What follows from the readings alone.
+    /// Scores that depend on the readings only.
     pub(crate) fn precomputed(&self) -> &PrecomputedScores {
         &self.precomputed
     }

@@ -9,8 +9,9 @@ pub const SCORES: &str = "x-gateway-destination-endpoint-scores";
 /// The explanation of the decision, endpoint by endpoint.
 pub const EXPLANATION: &str = "x-endpoint-picker-explanation";
 
-/// The header that keeps a request from the rest of the pool: with the value [`NO_FALLBACK`] the proxy answers 503 when every endpoint of the list has failed; without it, the proxy balances
-/// over the whole pool.
+/// The header that limits a request to the list of destinations: with the value [`NO_FALLBACK`] the proxy
+/// responds with 503 when every endpoint of the list has failed; without it, the proxy balances over the
+/// whole pool.
 pub const FALLBACK: &str = "x-endpoint-picker-fallback";
 
 /// See [`FALLBACK`].

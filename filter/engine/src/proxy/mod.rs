@@ -83,7 +83,7 @@ pub trait Proxy {
     /// Marks the request as picked for this pool. A client must not be able to set the mark.
     fn mark_picked(&mut self, pool: &str) -> Result<()>;
 
-    /// Answers the request instead of a server.
+    /// Responds to the request instead of a server.
     fn send_response(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()>;
 
     /// The address of the server that was tried last; `None` if none was.
@@ -92,7 +92,7 @@ pub trait Proxy {
     /// The number of attempts so far, the last one included; `None` if the proxy does not know it.
     fn attempts(&self) -> Option<u64>;
 
-    /// Envoy's response code details: `via_upstream`, or the reason why the proxy answered itself.
+    /// Envoy's response code details: `via_upstream`, or the reason why the proxy responded itself.
     fn response_details(&self) -> Result<Vec<u8>>;
 
     /// Reads all response headers, in their order: their names and values.

@@ -1,8 +1,8 @@
 //! The queue in front of a pool: with flow control, a request waits in it until the pool has capacity for it.
 //!
-//! The rules are those of [`flow_control`](endpoint_picker::flow_control). A [`Queue`] is for all workers of a proxy: a
-//! [store](crate::worker_pool::store::PoolStore) that has one keeps it behind a lock of its own, which is taken before that of the ledger.
-//! A request's body stays with the proxy while it waits.
+//! The rules are those of [`flow_control`](endpoint_picker::flow_control). A [`Queue`] is for all workers of
+//! a proxy: a [store](crate::worker_pool::store::PoolStore) with a queue keeps it behind a lock of its own,
+//! which is taken before the lock of the ledger. A request's body stays with the proxy while it waits.
 
 mod capacity;
 mod report;

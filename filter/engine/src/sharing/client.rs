@@ -26,13 +26,13 @@ const COMPANY: Duration = Duration::from_secs(5);
 /// Pause after a sync that failed.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// Pause after an answer of an agent that does not share.
+/// Pause after a response of an agent that does not share.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// The time that a sync may take. A proxy that waits for the answer drops the loads of vanished ones only afterwards.
+/// Time limit of a sync. A shell that waits for the response drops loads of vanished proxies only afterwards.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Least time between two requests for a resync: the others send prompts in full for a while after each.
+/// Minimum time between two requests for a resync: after each, the others send prompts in full for a while.
 const RESYNC_EVERY: Duration = Duration::from_secs(5);
 
 /// Bytes of a refusal that are logged.
@@ -53,13 +53,14 @@ pub struct SharingClient {
     call: Option<CallId>,
     /// When the last sync began.
     began: Duration,
-    /// Since another proxy sent something, or the first sync; `None` before that.
+    /// Period of frequent syncs: it begins with each message of another proxy, and with the first sync;
+    /// `None` before the first sync.
     company: Option<Period>,
-    /// Until the next sync.
+    /// Pause before the next sync.
     pause: Period,
-    /// Whether the agent shares; not known before the first answer.
+    /// Whether the agent shares; `None` before its first response.
     is_on: Option<bool>,
-    /// Until the next request for a resync.
+    /// Pause before the next request for a resync.
     resync_pause: Period,
     errors: RecentErrors,
     counts: SharingCounts,
@@ -72,8 +73,8 @@ struct Unsent {
 }
 
 impl SharingClient {
-    /// The client of one pool, by its name at the agent. `proxy` is the proxy's name, and `positions` are those of the worker that sent
-    /// before.
+    /// The client of one pool, by its name at the agent. `proxy` is the proxy's name. `positions` are the
+    /// positions that the worker that synced before has stored.
     pub fn new(pool: &str, proxy: String, identity: Identity, positions: Positions) -> Self {
         Self {
             path: path_of_pool(pool, "changes"),
@@ -134,12 +135,12 @@ impl SharingClient {
         Some(AgentRequest { path: self.path.clone(), body, timeout: TIMEOUT })
     }
 
-    /// The sync was sent; its answer comes under this number.
+    /// The sync was sent; its response comes under this number.
     pub fn sent(&mut self, call: CallId) {
         self.call = Some(call);
     }
 
-    /// Whether the answer under this number is for this client.
+    /// Whether the response under this number is for this client.
     pub fn awaits(&self, call: CallId) -> bool {
         self.call == Some(call)
     }
@@ -166,7 +167,7 @@ impl SharingClient {
         self.unsent = message.map(|message| Unsent { changes: message.encode_to_vec().into(), made: now });
     }
 
-    /// Takes the answer to the sync in flight, and applies the changes of other proxies.
+    /// Takes the response to the sync in flight, and applies the changes of other proxies.
     pub fn finish(
         &mut self,
         answer: Result<AgentAnswer, CallError>,
@@ -266,7 +267,7 @@ impl SharingClient {
     }
 }
 
-/// The feed of an answer; `None`: the agent does not share.
+/// The feed of a response; `None`: the agent does not share.
 fn read(answer: AgentAnswer) -> Result<Option<Feed>, SharingError> {
     let AgentAnswer { status, mut body } = answer;
     match status {

@@ -26,9 +26,9 @@ pub(super) struct Exporter {
     sequence: u64,
     /// The loads of the other proxies, by endpoint.
     loads: HashMap<u64, Load>,
-    /// Until the next message, if nothing changes before.
+    /// Pause before the next message, if nothing changes.
     heartbeat: Period,
-    /// Until the next message with all loads.
+    /// Pause before the next message with all loads.
     all_loads: Period,
     resyncs: u64,
     has_resync: bool,
@@ -48,7 +48,8 @@ impl Exporter {
         }
     }
 
-    /// Has the other proxies send in full what they would leave out because they sent it a moment ago.
+    /// Requests a resync: the other proxies send prompts in full again, also blocks that they have sent
+    /// lately.
     pub(super) fn request_resync(&mut self) {
         self.resyncs += 1;
         self.has_resync = true;

@@ -1,4 +1,4 @@
-//! Changes of other proxies, as they apply to this one's ledger.
+//! Imports the changes of other proxies into this proxy's ledger.
 
 use core::fmt;
 use core::time::Duration;
@@ -23,8 +23,8 @@ pub(super) const MAX_FAILURE_AGE: Duration = Duration::from_millis(500);
 /// Maximum number of other proxies.
 const MAX_SENDERS: usize = 256;
 
-/// Maximum number of requests, or tokens, that one sender may have in flight at an endpoint; a larger number counts as this. Sums of them do
-/// not overflow.
+/// Maximum number of requests, or tokens, in flight from one sender at an endpoint; a larger number is
+/// clamped. The sum over [`MAX_SENDERS`] fits in 64 bits.
 const MAX_LOAD: u64 = 1 << 48;
 
 /// Changes of one sender, for the ledger.
@@ -103,7 +103,7 @@ impl fmt::Display for Unreadable {
 pub(super) struct Importer {
     /// This proxy's number in the ledgers of others.
     own: u64,
-    /// By number in the ledger.
+    /// The other proxies, by their numbers in the ledger.
     senders: HashMap<u64, Sender>,
     must_resend: bool,
     /// The time that deferred loads have reached.
@@ -129,7 +129,8 @@ struct Sender {
 pub(super) struct Made {
     /// Its age.
     pub(super) age: Duration,
-    /// By the agent's clock, as the marks of restarts are. That of this proxy may differ: it is not set while the proxy runs.
+    /// Its time on the agent's clock, on which the marks of restarts are too. This proxy's clock may differ:
+    /// the native module reads the wall clock only when it starts.
     pub(super) at: Duration,
 }
 
@@ -255,7 +256,8 @@ impl Sender {
     }
 
     fn keep_alive(&mut self, heartbeat: Duration, now: Duration) {
-        // One that is later, and still counts, has overtaken this one; one that does not is from before the clock was set back.
+        // A later heartbeat that still counts is of a message that overtook this message; a later heartbeat
+        // that does not count is from before the clock was set back.
         if heartbeat > self.heartbeat || !self.lives(now) {
             self.heartbeat = heartbeat;
         }
@@ -271,7 +273,7 @@ impl Sender {
                 return None;
             }
             self.all_loads = sequence;
-            // Later messages have overtaken this one, so their loads stay.
+            // Messages with higher numbers have overtaken this message, so their loads stay.
             self.loads.retain(|_, (later, _)| *later > sequence);
             let mut all: HashMap<u64, Load> = loads.collect();
             all.extend(self.loads.iter().map(|(&endpoint, &(_, load))| (endpoint, load)));

@@ -1,11 +1,13 @@
 //! Changes that proxies share, so that several decide as one.
 //!
-//! Each proxy sends its own changes to the agent and gets those of the others, every 20 ms, in one request of the [`SharingClient`]. It is
-//! soft state: no request waits for it, and what does not arrive makes decisions worse, never wrong. So changes are made to be harmless
-//! when they are late, doubled or out of order: loads are absolute and numbered, bindings and cold requests have times, and prompts are
-//! sets of blocks.
+//! Every 20 ms, a proxy sends its changes to the agent and gets the changes of other proxies, in one request
+//! of the [`SharingClient`]. Shared changes are soft state: no request waits for them, and a change that does
+//! not arrive makes decisions worse, never wrong. Changes are harmless when they are late, repeated or out of
+//! order: loads are absolute and numbered, bindings and cold requests have times, and prompts are sets of
+//! blocks.
 //!
-//! A [`PeerLedger`] collects the changes of its own proxy in an [`Outbox`], and applies [`Imported`] ones as those of a sender of their own.
+//! A [`PeerLedger`] collects the changes of its own proxy in an [`Outbox`], and applies [`Imported`] changes
+//! as changes of their own sender.
 
 mod client;
 mod exporter;

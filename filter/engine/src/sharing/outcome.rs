@@ -1,4 +1,4 @@
-//! What becomes of a sync.
+//! Outcomes of a sync.
 
 use core::fmt;
 
@@ -28,18 +28,18 @@ pub enum SyncOutcome {
 /// Why a sync failed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SharingError {
-    /// The agent did not answer, or the proxy refused a call.
+    /// The agent sent no response, or the proxy refused a call.
     Call(CallError),
-    /// The agent answered with another status than 200 and 404.
+    /// The agent responded with another status than 200 and 404.
     Status {
         /// The status.
         status: u16,
         /// The beginning of the body.
         body: String,
     },
-    /// The answer is not a feed.
+    /// The response is not a feed.
     Malformed(DecodeError),
-    /// The answer has a format that this build does not read.
+    /// The response has a format that this build does not read.
     Format(u32),
 }
 

@@ -68,7 +68,7 @@ impl Outbox {
         let Change::Endpoint { kind, .. } = change else { return true };
         match kind {
             ChangeKind::Failed { .. } | ChangeKind::Restarted { .. } => true,
-            // Another proxy avoids an endpoint for a moment, or until it has an answer of its own.
+            // Another proxy avoids an endpoint only briefly, or until its own request gets a response.
             ChangeKind::Answered { .. }
             | ChangeKind::Served { .. }
             | ChangeKind::Started(_)

@@ -36,7 +36,7 @@ impl Positions {
         self.0.iter().map(|position| [position.feed, position.next])
     }
 
-    /// Takes the position behind an answer.
+    /// Takes the position of a response, from which the next sync reads.
     pub(super) fn set(&mut self, changes::Position { feed, next }: changes::Position) {
         self.0.retain(|position| position.feed != feed);
         self.0.insert(0, Position { feed, next });

@@ -45,7 +45,7 @@ pub enum Action {
     Route(Box<Route>),
     /// It goes where another picker has sent it.
     Pass(Box<Passed>),
-    /// The proxy answers it.
+    /// The proxy responds with an error.
     Reject(Rejection),
     /// The proxy balances it.
     Abstain {

@@ -25,7 +25,7 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// Has Envoy answer the request. `details` are for `%RESPONSE_CODE_DETAILS%` of the access log.
+/// Has Envoy respond to the request. `details` are for `%RESPONSE_CODE_DETAILS%` of the access log.
 pub(super) fn send(status: u16, headers: &[(&str, &str)], body: &[u8], details: &str) -> Result<()> {
     let headers = packed(headers);
     // SAFETY: the signature is that of proxy-wasm 0.2.1. Each pointer and length are of one slice that outlives the call, and Envoy keeps

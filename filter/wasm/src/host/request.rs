@@ -69,8 +69,8 @@ impl Proxy for Envoy {
             .map_err(refused("get_property(metadata)"))
     }
 
-    /// Envoy's filters behind this one copy headers into metadata. What comes when the headers have passed is a property, which Envoy keeps
-    /// in the request's filter state.
+    /// Later filters of the chain copy headers into metadata. An explanation that follows when the headers
+    /// have passed becomes a property, which Envoy keeps in the request's filter state.
     fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         if let Metadata::ShadowExplanation(text) = metadata {
             return hostcalls::set_property(vec![SHADOW_EXPLANATION], Some(text.as_bytes()))

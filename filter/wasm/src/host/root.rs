@@ -47,7 +47,7 @@ pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<u32, C
     })
 }
 
-/// The agent's answer that is being delivered. `headers` is their number as Envoy reports it.
+/// The agent's response that is being delivered. `headers` is the number of its headers as Envoy reports it.
 pub(crate) fn agent_answer(headers: usize) -> Result<AgentAnswer, CallError> {
     // A call that was cut off, as by the removal of its cluster, has no headers, and proxy-wasm panics at Envoy's error on reading one.
     if headers == 0 {
@@ -59,7 +59,7 @@ pub(crate) fn agent_answer(headers: usize) -> Result<AgentAnswer, CallError> {
     };
     let status = header(":status")?.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok());
     let status = status.ok_or_else(|| CallError::NoAnswer(String::new()))?;
-    // With an empty answer there is no buffer to read.
+    // With an empty response there is no buffer to read.
     if status == 204 {
         return Ok(AgentAnswer { status, body: vec![] });
     }
