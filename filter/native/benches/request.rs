@@ -1,5 +1,6 @@
-//! The module's own code for one request, from its head to the end of its answer, in processor time: other work on the machine changes
-//! little. The mock of Envoy, which stores headers and metadata, is a part of it.
+//! Processor time of the module's own code for one request, from its head to the end of its response; other
+//! work on the machine hardly changes it. The mock of Envoy, which stores headers and metadata, is a part of
+//! it.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! What a snapshot with newer readings costs the thread that polls the agent, from the answer's bytes to its use in decisions.
+//! Time that a snapshot with newer readings takes on the thread that polls the agent, from the response's
+//! bytes to the snapshot's use in decisions.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
 #![allow(missing_docs, reason = "the macros of the bench harness make public functions")]

@@ -1,7 +1,9 @@
-//! Envoy's functions that every supported Envoy exports (1.38 and newer). A module that needs one more does not load.
+//! Envoy's functions that every supported Envoy exports (1.38 and newer). With any other function here, the
+//! module would not load in the oldest.
 //!
-//! Common to all: a [`Buffer`] argument is read during the call only. A [`Buffer`] result is Envoy's; it lives until the hook ends or
-//! until a function changes the same object. `filter` and `config` are the pointers that Envoy gave to the hook at hand.
+//! Common to all: a [`Buffer`] argument is read during the call only. A [`Buffer`] result is Envoy's; it
+//! lives until the hook ends or until a function changes the same object. `filter` and `config` are the
+//! pointers that Envoy gave to the current hook.
 
 use super::types::{Buffer, EnvoyPtr, Header, ModulePtr};
 
@@ -27,16 +29,16 @@ callbacks! {
 
     /// The number of headers; 0 if there are none yet.
     fn http_get_headers_size(filter: EnvoyPtr, map: u32) -> usize;
-    /// Writes all headers; `headers` has room for as many as [`http_get_headers_size`] returned.
+    /// Writes all headers to `headers`, whose length is the result of [`http_get_headers_size`].
     fn http_get_headers(filter: EnvoyPtr, map: u32, headers: *mut Header) -> bool;
     /// Sets a header and removes its old values; with [`Buffer::NULL`] only removes them.
     fn http_set_header(filter: EnvoyPtr, map: u32, name: Buffer, value: Buffer) -> bool;
 
     /// Bytes of a part of the body; 0 if it is not there.
     fn http_get_body_size(filter: EnvoyPtr, part: u32) -> usize;
-    /// Pieces of a part of the body.
+    /// The number of chunks of a part of the body.
     fn http_get_body_chunks_size(filter: EnvoyPtr, part: u32) -> usize;
-    /// Writes the pieces; `chunks` has room for as many as [`http_get_body_chunks_size`] returned.
+    /// Writes the chunks to `chunks`, whose length is the result of [`http_get_body_chunks_size`].
     fn http_get_body_chunks(filter: EnvoyPtr, part: u32, chunks: *mut Buffer) -> bool;
     /// Removes the first bytes of a part of the body.
     fn http_drain_body(filter: EnvoyPtr, part: u32, bytes: usize) -> bool;
@@ -49,7 +51,8 @@ callbacks! {
     /// Sets that limit.
     fn http_set_buffer_limit(filter: EnvoyPtr, bytes: u64);
 
-    /// Answers the request. Envoy may call other hooks of the same filter inside this call, the one that destroys it included.
+    /// Sends a response to the client. Envoy may call other hooks of the same filter inside this call, also
+    /// the hook that destroys it.
     fn http_send_response(
         filter: EnvoyPtr,
         status: u32,
@@ -61,7 +64,7 @@ callbacks! {
 
     /// The number of keys in a namespace; 0 if it does not exist.
     fn http_get_metadata_keys_count(filter: EnvoyPtr, source: u32, namespace: Buffer) -> usize;
-    /// Writes the keys; `keys` has room for as many as [`http_get_metadata_keys_count`] returned.
+    /// Writes the keys to `keys`, whose length is the result of [`http_get_metadata_keys_count`].
     fn http_get_metadata_keys(filter: EnvoyPtr, source: u32, namespace: Buffer, keys: *mut Buffer) -> bool;
     /// A string; false if there is none. Logs an error if the value is of another type.
     fn http_get_metadata_string(filter: EnvoyPtr, source: u32, namespace: Buffer, key: Buffer, value: *mut Buffer) -> bool;
@@ -101,8 +104,8 @@ callbacks! {
     fn http_filter_scheduler_commit(scheduler: EnvoyPtr, event: u64);
     /// Deletes a scheduler. Any thread.
     fn http_filter_scheduler_delete(scheduler: EnvoyPtr);
-    /// Goes on with a request that the module has held. Envoy may call other hooks of the same filter inside this call, the one that
-    /// destroys it included.
+    /// Continues a request that the module has held. Envoy may call other hooks of the same filter inside
+    /// this call, also the hook that destroys it.
     fn http_filter_continue_decoding(filter: EnvoyPtr);
 
     /// Defines a metric with names of labels. Only while the configuration is made. 0 is success.
@@ -129,7 +132,8 @@ callbacks! {
         labels_count: usize,
         id: *mut usize,
     ) -> u32;
-    /// Adds to a counter of the request's configuration. As many values as the metric has labels. 0 is success.
+    /// Adds to a counter of the request's configuration. `values` has one value for each label of the metric.
+    /// 0 is success.
     fn http_filter_increment_counter(
         filter: EnvoyPtr,
         id: usize,

@@ -108,6 +108,6 @@ unsafe fn call_change(
     amount: u64,
 ) -> bool {
     let values = buffers(values);
-    // SAFETY: as the caller promises; Envoy compares the number of values with that of the labels.
+    // SAFETY: as the caller promises; Envoy compares the number of values with the number of labels.
     unsafe { change(owner, metric.id, values.as_ptr(), values.len(), amount) == SUCCESS }
 }

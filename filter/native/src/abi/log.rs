@@ -35,9 +35,9 @@ impl Log for EnvoyLog {
     fn flush(&self) {}
 }
 
-/// Sends all messages of the module to Envoy's log, those of panics too.
+/// Sends all messages of the module to Envoy's log, also about panics.
 pub(super) fn install() {
-    // Envoy may call the module's start twice; the first time stands.
+    // Envoy may call the module's start twice; the second call has no effect.
     if log::set_logger(&EnvoyLog).is_ok() {
         log::set_max_level(LevelFilter::Debug);
         std::panic::set_hook(Box::new(|panic| log::error!("a defect of the picker: {panic}")));

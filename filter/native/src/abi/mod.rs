@@ -1,10 +1,11 @@
 //! Envoy's C interface for dynamic modules, bound by hand. The only module with `unsafe`.
 //!
-//! [`callbacks`] and [`late`] declare Envoy's functions. [`RequestHandle`] and [`ConfigHandle`] wrap them for the hook at hand, and
-//! [`Scheduler`](scheduler::Scheduler) for any thread. [`hooks`] has the functions that Envoy calls.
+//! [`callbacks`] and [`late`] declare Envoy's functions. [`RequestHandle`] and [`ConfigHandle`] wrap them for
+//! the current hook, and [`Scheduler`](scheduler::Scheduler) for any thread. [`hooks`] has the functions that
+//! Envoy calls.
 //!
-//! Envoy's buffers live until the hook ends, or until the next call that changes the request. The wrappers' lifetimes say the
-//! same: a reader borrows the handle, and a call that changes something borrows it mutably.
+//! Envoy's buffers live until the hook ends, or until the next call that changes the request. The wrappers'
+//! lifetimes enforce this: a reader borrows the handle, and a call that changes something borrows it mutably.
 
 #![expect(unsafe_code, reason = "Envoy's interface is C")]
 

@@ -16,7 +16,7 @@ const DYNAMIC: u32 = 0;
 pub enum HeaderMap {
     /// The request's headers.
     Request = 0,
-    /// The answer's headers.
+    /// The response's headers.
     Response = 2,
 }
 
@@ -24,11 +24,11 @@ pub enum HeaderMap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum BodyPart {
-    /// The piece of the request that the hook at hand brings.
+    /// The chunk of the request that the current hook brings.
     ReceivedRequest = 0,
-    /// The pieces of the request that Envoy holds.
+    /// The chunks of the request that Envoy holds.
     BufferedRequest = 1,
-    /// The piece of the answer that the hook at hand brings.
+    /// The chunk of the response that the current hook brings.
     ReceivedResponse = 2,
 }
 
@@ -36,19 +36,19 @@ pub enum BodyPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Attribute {
-    /// `via_upstream`, or the reason why Envoy answered itself.
+    /// `via_upstream`, or the reason of Envoy's own response.
     ResponseCodeDetails = 16,
     /// The `ip:port` of the server that was tried last.
     UpstreamAddress = 41,
 }
 
-/// An answer of the module in the place of a server's.
+/// A response of the module in place of a server's.
 #[derive(Debug)]
 pub(crate) struct LocalReply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// For `%RESPONSE_CODE_DETAILS%` of the access log.
+    /// The value of `%RESPONSE_CODE_DETAILS%` in the access log.
     pub(crate) details: &'static str,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct LocalReply {
 ///
 /// fn length(request: &mut RequestHandle<'_>) -> usize {
 ///     let mut length = 0;
-///     request.for_each_piece(BodyPart::ReceivedRequest, |piece| length += piece.len());
+///     request.for_each_piece(BodyPart::ReceivedRequest, |chunk| length += chunk.len());
 ///     request.set_header(HeaderMap::Request, "content-length", Some("0"));
 ///     length
 /// }
@@ -72,7 +72,7 @@ pub(crate) struct LocalReply {
 ///
 /// fn length(request: &mut RequestHandle<'_>) -> usize {
 ///     let mut last = &[][..];
-///     request.for_each_piece(BodyPart::ReceivedRequest, |piece| last = piece);
+///     request.for_each_piece(BodyPart::ReceivedRequest, |chunk| last = chunk);
 ///     request.set_header(HeaderMap::Request, "content-length", Some("0"));
 ///     last.len()
 /// }
@@ -85,7 +85,7 @@ pub(crate) struct LocalReply {
 ///
 /// fn keep(request: &RequestHandle<'_>) -> &'static [u8] {
 ///     let mut last = &[][..];
-///     request.for_each_piece(BodyPart::ReceivedRequest, |piece| last = piece);
+///     request.for_each_piece(BodyPart::ReceivedRequest, |chunk| last = chunk);
 ///     last
 /// }
 /// ```
@@ -96,7 +96,7 @@ pub struct RequestHandle<'hook> {
 }
 
 impl LocalReply {
-    /// The answer when a hook fails and its recovery too.
+    /// The response when a hook fails, and its recovery too.
     pub(crate) fn defect() -> Self {
         Self { status: 503, headers: Vec::new(), body: Vec::new(), details: "endpoint_picker_defect" }
     }
@@ -111,7 +111,7 @@ impl RequestHandle<'_> {
 
     /// Calls `each` with the name and the value of every header, in their order.
     pub fn for_each_header(&self, map: HeaderMap, mut each: impl FnMut(&[u8], &[u8])) {
-        /// Few requests have more; the rest takes an allocation.
+        /// Few requests have more headers; the others take an allocation.
         const USUAL: usize = 48;
         let mut usual = [Header::NULL; USUAL];
         let mut many;
@@ -147,9 +147,9 @@ impl RequestHandle<'_> {
         unsafe { callbacks::http_get_body_size(self.filter, part as u32) }
     }
 
-    /// Calls `each` with every piece of a part of the body, in their order.
+    /// Calls `each` with every chunk of a part of the body, in their order.
     pub fn for_each_piece<'a>(&'a self, part: BodyPart, mut each: impl FnMut(&'a [u8])) {
-        /// Few bodies are in more pieces; the rest takes an allocation.
+        /// Few bodies have more chunks; the others take an allocation.
         const USUAL: usize = 16;
         let mut usual = [Buffer::NULL; USUAL];
         let mut many;
@@ -161,14 +161,14 @@ impl RequestHandle<'_> {
             many = vec![Buffer::NULL; count];
             many.as_mut_slice()
         };
-        // SAFETY: there is room for `count` pieces, and nothing has changed them since they were counted.
+        // SAFETY: there is room for `count` chunks, and nothing has changed them since they were counted.
         if count == 0
             || !unsafe { callbacks::http_get_body_chunks(self.filter, part as u32, pieces.as_mut_ptr()) }
         {
             return;
         }
         for piece in pieces {
-            // SAFETY: the bytes live until the request is changed, and each piece borrows the handle.
+            // SAFETY: the bytes live until the request is changed, and each chunk borrows the handle.
             each(unsafe { piece.bytes() });
         }
     }
@@ -192,14 +192,15 @@ impl RequestHandle<'_> {
     pub fn raise_buffer_limit(&mut self, bytes: u64) {
         // SAFETY: the pointer is valid during the hook.
         let limit = unsafe { callbacks::http_get_buffer_limit(self.filter) };
-        // Without a limit it is 0.
+        // 0 means that there is no limit.
         if limit != 0 && limit < bytes {
             // SAFETY: the pointer is valid during the hook.
             unsafe { callbacks::http_set_buffer_limit(self.filter, bytes) }
         }
     }
 
-    /// Answers the request. Envoy may call other hooks of the request inside this call, so nothing may borrow its state.
+    /// Sends a response to the client. Envoy may call other hooks of the request inside this call, so nothing
+    /// may borrow its state.
     pub(crate) fn send_response(self, reply: &LocalReply) {
         let headers: Vec<Header> =
             reply.headers.iter().map(|(name, value)| Header::of(name, value)).collect();
@@ -223,8 +224,8 @@ impl RequestHandle<'_> {
         unsafe { Scheduler::new(Kind::Request, self.filter) }
     }
 
-    /// Goes on with the request, which the module has held. Envoy may call other hooks of the request inside this call, so nothing may
-    /// borrow its state.
+    /// Continues the request, which the module has held. Envoy may call other hooks of the request inside
+    /// this call, so nothing may borrow its state.
     pub(super) fn continue_decoding(self) {
         // SAFETY: the pointer is valid until the call, which consumes the handle.
         unsafe { callbacks::http_filter_continue_decoding(self.filter) }
@@ -346,7 +347,8 @@ impl RequestHandle<'_> {
         /// `upstream.request_attempt_count`
         const REQUEST_ATTEMPT_COUNT: u32 = 53;
         let mut count = 0;
-        // Envoy 1.38 logs an error for each call. It lacks this function too.
+        // Envoy 1.38 has no such attribute and logs an error for each call. Of the supported versions only
+        // 1.38 lacks this function.
         late::http_filter_config_set_gauge()?;
         // SAFETY: the pointer is valid during the hook, the result's place during the call.
         let is_known = unsafe {

@@ -6,8 +6,8 @@ use core::ptr::NonNull;
 use super::callbacks;
 use super::types::EnvoyPtr;
 
-/// Has Envoy call the scheduled hook of its owner: that of a filter configuration or a cluster on the main thread, that of a request on its
-/// worker. It may outlive its owner; then it does nothing, for as long as that thread runs.
+/// Has Envoy call the scheduled hook of its owner: a filter configuration or a cluster on the main thread, a
+/// request on its worker. It may outlive its owner, but not that thread; without its owner it does nothing.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     scheduler: NonNull<c_void>,

@@ -110,7 +110,6 @@ impl Client {
     }
 
     fn send(&self, url: &str, request: &AgentRequest) -> Result<AgentAnswer, ureq::Error> {
-        // Agents accept this host, whatever the name is by which they are reached.
         let timeout = Some(request.timeout.min(POLL.timeout));
         let mut answer = match &request.body {
             None => self.with_headers(self.http.get(url)).config().timeout_global(timeout).build().call(),
@@ -124,6 +123,7 @@ impl Client {
     }
 
     fn with_headers<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        // Agents refuse unknown hosts. They accept this host whatever the name is by which they are reached.
         let request = request.header(HOST, AUTHORITY);
         match &self.authorization {
             Some(authorization) => request.header(AUTHORIZATION, authorization),

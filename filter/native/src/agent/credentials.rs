@@ -17,13 +17,13 @@ use crate::config::{AgentAccess, TlsFiles};
 /// Time between two reads of the files.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// Largest file, in bytes.
+/// Maximum size of a file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Longest token, in bytes, as in the agent.
+/// Maximum length of a token, in bytes, as in the agent.
 const MAX_TOKEN: usize = 4096;
 
-/// What a connection to the agent needs beside the address.
+/// TLS settings and token of a connection to the agent.
 #[derive(Clone)]
 pub(super) struct Credentials {
     /// `None`: no address needs TLS.
@@ -51,12 +51,12 @@ impl fmt::Display for CredentialError {
     }
 }
 
-/// The files of the credentials, and what they had when they were read last.
+/// The files of the credentials, and their contents at the last read.
 #[derive(Debug)]
 pub(super) struct CredentialFiles {
     tls: Option<TlsFiles>,
     token: Option<PathBuf>,
-    /// Until they are read next.
+    /// The pause between two reads.
     pause: Period,
     contents: Option<Result<Contents, CredentialError>>,
 }

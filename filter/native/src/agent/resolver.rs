@@ -20,7 +20,7 @@ const KEPT: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct CachedResolver {
     lookup: DefaultResolver,
-    /// Of the agent in use.
+    /// The last lookup, which is for the agent in use.
     last: Mutex<Option<Lookup>>,
 }
 

@@ -1,4 +1,5 @@
-//! A pool that a link keeps up to date. Views with other endpoints are not adopted before clusters have these as hosts.
+//! A pool that a link keeps up to date. A view with other endpoints is adopted when clusters have them as
+//! hosts, or after 250 ms.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -119,7 +120,7 @@ impl Adoption {
         }
         pool.announce(view.pool());
         let change = watchers::notify(&self.pool_name);
-        // Before the first snapshot no decision could go to a host meanwhile.
+        // Before the first snapshot there are no decisions that a wait could protect.
         let until = if older.versions().is_some() { now + HOSTS_WAIT } else { now };
         self.pending = Some(Pending { view, change, until });
         self.advance(pool, now);
@@ -137,7 +138,7 @@ impl Adoption {
         if let Some(Pending { view, .. }) = pending.take_if(is_time) {
             pool.adopt(view);
             pool.count_topology();
-            // Others may have left.
+            // The older view's endpoints are not described any more, so clusters may remove their hosts.
             watchers::notify(pool_name);
         }
     }

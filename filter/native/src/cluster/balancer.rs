@@ -36,7 +36,8 @@ impl Balancer {
         let pick = handle.filter_state(&self.key).and_then(Reference::from_bytes);
         if let Some(pick) = pick {
             while let Some((address, is_first)) = pick.take() {
-                // The first one has just been decided.
+                // The decision has just seen the first destination ready; an attempt at a later one may come
+                // seconds after.
                 if (is_first || members.is_ready(address))
                     && let Some(host) = members.host_at(address)
                 {
@@ -107,6 +108,8 @@ impl Members {
         let candidates = if usable.is_empty() { ready } else { usable };
         let start = turn.checked_rem(candidates.len())?;
         let mut in_turn = candidates.iter().cycle().skip(start).take(candidates.len());
+        // An endpoint is not a host if Envoy has refused it, or if this cluster has not followed the view
+        // yet.
         in_turn.find_map(|endpoint| {
             let address = endpoint.address();
             self.host_at(address).map(|host| (address, host))

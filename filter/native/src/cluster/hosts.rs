@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::abi::{ClusterHandle, Host};
 
-/// The time in which a host that left its pool is still there for requests that find no other, and after that the time in which a worker
-/// that has just chosen it hands it to Envoy.
+/// Duration of each stage of a removal. In the first the host is still chosen for requests that find no
+/// other; in the second it is not, but a worker may be about to hand it to Envoy.
 const STAGE: Duration = Duration::from_secs(1);
 
 /// All addresses that are hosts, or that Envoy refuses.
@@ -28,9 +28,9 @@ enum AddressState {
 enum Stage {
     /// An endpoint has its address.
     Current,
-    /// No endpoint has its address since then.
+    /// No endpoint has had its address since this time.
     Left(Duration),
-    /// Balancers do not choose it since then.
+    /// Balancers have not chosen it since this time.
     Unlisted(Duration),
 }
 
@@ -61,7 +61,8 @@ impl Hosts {
         endpoints: impl Iterator<Item = SocketAddr>,
         now: Duration,
     ) -> Vec<SocketAddr> {
-        // In order, with IPv6 behind IPv4: a system without IPv6 refuses all of them, and they are found in one half.
+        // Sorted, with IPv6 after IPv4: on a system without IPv6 Envoy refuses all of its addresses, and
+        // `add` finds them in few halves.
         let current: BTreeSet<SocketAddr> = endpoints.collect();
         let new: Vec<SocketAddr> =
             current.iter().copied().filter(|address| !self.0.contains_key(address)).collect();

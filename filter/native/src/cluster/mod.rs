@@ -1,4 +1,5 @@
-//! A cluster of the module: its hosts are the pool's endpoints, and every attempt goes where the picker's list says.
+//! A cluster of the module: its hosts are the pool's endpoints, and every attempt goes to the next
+//! destination of the picker's list.
 
 pub(crate) mod balancer;
 mod hosts;
@@ -77,7 +78,7 @@ struct State {
     hosts: Hosts,
     /// When the cluster's initialization ends without a snapshot; `None` after its end.
     init_until: Option<Duration>,
-    /// `None` if Envoy has no scheduler: then nothing follows the first update.
+    /// `None` if Envoy has no scheduler: then the first update is the only one.
     wake: Option<Wake>,
     watcher: Option<Subscription<Watcher>>,
     timer: Option<Timer>,
@@ -121,6 +122,7 @@ impl Cluster {
 
     /// Follows the pools of this name: there are several while the way to the agent changes.
     pub(crate) fn update(&self, handle: &mut ClusterHandle<'_>) {
+        // Read before the pools: a change that comes after this line wakes the cluster once more.
         let change = watchers::last_change();
         let now = clock::now();
         let mut state = self.state.lock();
@@ -145,7 +147,7 @@ impl Cluster {
         }
         let has_snapshot = !described.is_empty();
         let is_initialized = state.ends_init(has_snapshot, now);
-        // Envoy makes balancers inside the call below.
+        // Unlocked, because Envoy makes balancers inside `complete_init`.
         drop(state);
         if is_initialized {
             if !has_snapshot {
@@ -174,7 +176,7 @@ impl State {
         }
         self.set_timer(now);
         if self.timer.is_none() {
-            // Nothing would end it later.
+            // No timer is running, so nothing would end the initialization later.
             self.init_until = None;
         }
         is_waiting && self.init_until.is_none()

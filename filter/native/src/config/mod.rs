@@ -89,7 +89,7 @@ pub enum ConfigError {
     Address(String),
     /// An address begins with `https`, and `agent.tls` is missing, or the other way round.
     Tls,
-    /// Of `agent.tls.certFile` and `agent.tls.keyFile` one is missing.
+    /// Only one of `agent.tls.certFile` and `agent.tls.keyFile` is present.
     CertificateAndKey,
 }
 

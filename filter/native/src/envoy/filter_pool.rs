@@ -25,12 +25,12 @@ use crate::process::subscribers::Subscription;
 /// One pool as one worker uses it.
 pub(crate) type Pool = WorkerPool<SharedStore, Sink>;
 
-/// Bytes that Envoy may buffer beyond those that the engine holds: the piece with which a body exceeds the limit.
+/// Bytes that Envoy may buffer above the engine's limit: room for the chunk with which a body exceeds it.
 const BUFFER_MARGIN: u64 = 1 << 20;
 
-/// One pool as one worker uses it, with what a request needs of its configuration.
+/// One pool as one worker uses it, and the configuration that requests need.
 ///
-/// The lock is the worker's own. Only the main thread takes it beside, once a second for the metrics.
+/// Only the worker takes the lock, and once a second the main thread for the metrics.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pool: Mutex<Pool>,
@@ -71,7 +71,7 @@ impl Worker {
         self.pool.lock()
     }
 
-    /// Runs a part of a hook. Returns its result and the answer to send, if there is one.
+    /// Runs a part of a hook. Returns its result, and the response to send, if there is one.
     pub(crate) fn with<T>(
         &self,
         request: &mut RequestHandle<'_>,
@@ -103,7 +103,7 @@ impl Worker {
 #[derive(Debug)]
 pub(crate) struct FilterPool {
     workers: Box<[Arc<Worker>]>,
-    /// For requests of the main thread, such as those of the admin interface.
+    /// The worker of requests on the main thread, such as requests to the admin interface.
     main: Arc<Worker>,
     _publisher: Subscription<Weak<dyn Publisher>>,
 }
@@ -113,7 +113,7 @@ impl FilterPool {
     pub(crate) fn register_metrics(pool: &str) {
         let sink = Sink::new();
         panics(&sink, pool);
-        // Those of tokens too, for routes that count them.
+        // Token metrics too: a route may count tokens, but cannot define metrics.
         Metrics::new(&sink, pool, Form::Native, true);
     }
 

@@ -19,20 +19,20 @@ use crate::process::clock;
 /// The namespace of the explanation.
 const PICKER: &str = "endpoint-picker";
 
-/// The header from which Envoy's router takes how often a request is tried again; it is removed there. Each further attempt would go where
-/// the cluster's balancer likes.
+/// The header with the number of retries; Envoy's router removes it. A retry would go to any host that the
+/// cluster's balancer chooses.
 const MAX_RETRIES: &str = "x-envoy-max-retries";
 
-/// Bytes of the scores in metadata at most.
+/// Maximum size of the scores in metadata, in bytes.
 const MAX_SCORES_BYTES: usize = 8191;
 
 /// The event with which the queue resumes a request.
 const RESUME: u64 = 0;
 
-/// What the hook at hand is about.
+/// Kind of the current hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A piece of a body has arrived.
+    /// A chunk of a body has arrived.
     Body,
     /// Anything else.
     Other,
@@ -63,7 +63,7 @@ pub(crate) struct Envoy<'a, 'hook> {
     /// The first destination.
     first: String,
     pick: &'a mut Option<Pick>,
-    /// The answer to send when the engine has returned: Envoy calls further hooks inside that call.
+    /// The response to send when the engine has returned, because Envoy calls further hooks while it is sent.
     pub(crate) reply: Option<LocalReply>,
 }
 
@@ -98,7 +98,8 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         self.request.body_size(BodyPart::BufferedRequest) + received
     }
 
-    /// The first `max_bytes` bytes of these parts of a body. A single piece, as of most bodies, is not copied.
+    /// The first `max_bytes` bytes of these parts of a body. A single chunk, as in most bodies, is not
+    /// copied.
     fn join(&self, parts: &[BodyPart], max_bytes: usize) -> Cow<'_, [u8]> {
         let mut all = Cow::Borrowed(&[][..]);
         for &part in parts {
@@ -214,7 +215,8 @@ impl Proxy for Envoy<'_, '_> {
                     Ok(())
                 }
                 Steering::OverrideHost => {
-                    // Header and metadata name the one host that is used. A subset load balancer finds it by them.
+                    // Header and metadata name the one host that is used, because a subset load balancer
+                    // finds the host by them.
                     list.split(',').next().unwrap_or_default().clone_into(&mut self.first);
                     self.request.set_metadata_text(LB, DESTINATION, &self.first);
                     let has_header =
@@ -277,7 +279,8 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn upstream_address(&self) -> Result<Option<SocketAddr>> {
-        // The balancer has noted it. A request that went to another cluster has none there.
+        // The module's balancer has noted the address. It has none for a request that went to another
+        // cluster.
         if let Some(address) = self.pick.as_ref().and_then(Pick::last) {
             return Ok(Some(address));
         }

@@ -10,29 +10,29 @@ use super::host::{Envoy, Event};
 use crate::abi::{LocalReply, RequestHandle};
 use crate::cluster::pick::Pick;
 
-/// What Envoy does with the request next.
+/// Next step of Envoy for a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It goes on.
+    /// The request continues.
     Continue,
     /// Envoy holds it, with the part of the body that has arrived.
     Hold,
     /// Envoy holds it until it is resumed.
     Wait,
-    /// Envoy answers it; to be sent when nothing borrows the request's state.
+    /// The client gets this response, which is sent when nothing borrows the request's state.
     Reply(LocalReply),
-    /// It is answered already.
+    /// A response was sent before.
     Answered,
 }
 
-/// How far the module has to do with the request.
+/// The module's part in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// The engine gets every event.
     Active,
-    /// The module has answered it; the engine gets the events of that answer.
+    /// The module has sent a response; the engine gets that response's events.
     Answered,
-    /// A defect: the request and its answer pass unchanged.
+    /// A hook has panicked: the request and its response pass unchanged.
     Passive,
 }
 
@@ -41,7 +41,7 @@ enum Part {
 pub(crate) struct Stream {
     worker: Arc<Worker>,
     exchange: Exchange,
-    /// For the balancer of its cluster, if the module has one.
+    /// The destinations for the module's balancer; `None` before the decision, and with other steering.
     pick: Option<Pick>,
     part: Part,
 }
@@ -79,7 +79,7 @@ impl Stream {
         outcome
     }
 
-    /// A piece of the request's body has arrived.
+    /// A chunk of the request's body has arrived.
     pub(crate) fn request_body(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
         self.in_request(request, Event::Body, |exchange, pool, envoy| {
             let size = envoy.request_body_size();
@@ -92,19 +92,19 @@ impl Stream {
         self.in_request(request, Event::Other, |exchange, pool, envoy| exchange.request_trailers(pool, envoy))
     }
 
-    /// The queue has resumed the request. Only [`Outcome::Continue`] has it go on.
+    /// The queue has resumed the request. It is dispatched only on [`Outcome::Continue`].
     pub(crate) fn resumed(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
         if self.part != Part::Active {
             return Outcome::Answered;
         }
         self.in_request(request, Event::Other, |exchange, pool, envoy| {
             let size = envoy.request_body_size();
-            // A request that has nothing to do stays where it is, as one that waits.
+            // Without a verdict of the queue the request stays where it is, as a request that waits.
             exchange.resumed(pool, envoy, size).unwrap_or(Flow::Wait)
         })
     }
 
-    /// The head of the answer has arrived, also if the module has sent it.
+    /// The head of the response has arrived, which may be a response of the module.
     pub(crate) fn response_headers(
         &mut self,
         request: &mut RequestHandle<'_>,
@@ -115,14 +115,14 @@ impl Stream {
         })
     }
 
-    /// A piece of the answer's body has arrived.
+    /// A chunk of the response's body has arrived.
     pub(crate) fn response_body(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
         self.in_answer(request, Event::Body, |exchange, pool, envoy| {
             exchange.response_body(pool, envoy, end_of_stream);
         })
     }
 
-    /// The answer's trailers have arrived.
+    /// The response's trailers have arrived.
     pub(crate) fn response_trailers(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
         self.in_answer(request, Event::Other, |exchange, pool, envoy| exchange.response_trailers(pool, envoy))
     }
@@ -137,7 +137,7 @@ impl Stream {
         outcome
     }
 
-    /// The request and its answer pass unchanged from now on.
+    /// The request and its response pass unchanged from now on.
     pub(crate) fn give_up(&mut self) {
         self.part = Part::Passive;
     }
@@ -181,7 +181,7 @@ impl Stream {
 }
 
 impl Drop for Stream {
-    /// Every way in which a request can end leads here, also without a complete answer.
+    /// Ends the exchange. Every request leads here, also without a complete response.
     fn drop(&mut self) {
         self.exchange.end(&mut self.worker.lock());
     }

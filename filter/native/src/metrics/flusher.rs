@@ -11,10 +11,10 @@ use super::registry::{Definition, REGISTRY};
 use crate::abi::{ConfigHandle, DefinedMetric, MetricWriter};
 use crate::process::subscribers::{Subscribers, Subscription};
 
-/// Stands before each metric's name.
+/// Prefix of each metric's name.
 const PREFIX: &str = "endpoint_picker.";
 
-/// Time between two flushes at least. The wakes of a configuration are a second apart, not exactly.
+/// Minimum time between two flushes. It is less than a second, because wakes are not exactly a second apart.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The filter configurations of the process that have a flusher.
@@ -45,12 +45,12 @@ pub(crate) fn register(publisher: Weak<dyn Publisher>) -> Subscription<Weak<dyn 
     PUBLISHERS.add(publisher)
 }
 
-/// The metrics as one filter configuration has defined them. Any configuration can write those of the whole process: Envoy adds up
-/// metrics of the same name and labels.
+/// The metrics as one filter configuration has defined them. Any configuration can write all metrics of the
+/// process: Envoy adds up metrics of the same name and labels.
 #[derive(Debug)]
 pub(crate) struct Flusher {
     subscription: Subscription<()>,
-    /// By the place in the registry; `None` if Envoy refused the metric.
+    /// Indexed by the definition's place in the registry; `None` if Envoy refused the metric.
     defined: Vec<Option<DefinedMetric>>,
 }
 
@@ -93,7 +93,8 @@ impl Flusher {
         if last.as_ref().is_some_and(|last| last.at.elapsed() < PAUSE) {
             return;
         }
-        // Envoy drops a metric with the last configuration that wrote it, so another one writes all.
+        // Envoy drops a metric with the last configuration that wrote it, so another configuration writes all
+        // of them.
         let is_full = last.as_ref().is_none_or(|last| last.by != self.subscription.number());
         *last = Some(Flush { by: self.subscription.number(), at: Instant::now() });
         // The last reference to a publisher may be dropped here, and its drop takes the lock of the list.

@@ -30,7 +30,7 @@ pub(crate) struct SeriesCell {
     pub(super) values: Vec<String>,
     /// A counter's total, or a gauge's value.
     amount: AtomicU64,
-    /// What Envoy has of `amount`.
+    /// The part of `amount` that Envoy has.
     flushed: AtomicU64,
     /// Envoy has it. A series is written once even if nothing was counted, so that its first count is seen as a change.
     is_known: AtomicBool,
@@ -76,7 +76,7 @@ impl SeriesCell {
     }
 }
 
-/// The values of histograms that one worker has recorded since the last flush, and how often each.
+/// Histogram values of one worker since the last flush: their number by series and value.
 pub(super) type Recorded = HashMap<(usize, u64), u32>;
 
 /// All metrics of the process.

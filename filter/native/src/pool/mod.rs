@@ -30,14 +30,14 @@ const NO_SENDER: u64 = 0;
 
 /// The view and the ledger of one pool, which all workers and listeners share.
 ///
-/// The view is read without waiting. The ledger is behind a lock, and the view changes only while that is held: who holds the lock
-/// has a view and a ledger of the same endpoints.
+/// The view is read without waiting. The ledger is behind a lock, and the view is replaced only under that
+/// lock, so that view and ledger have the same endpoints there.
 pub struct SharedPool {
     view: Swap<PoolView>,
     /// The endpoints of a view that is adopted next.
     announced: Mutex<Option<Arc<Pool>>>,
     ledger: Mutex<Ledger>,
-    /// In front of the pool. Its lock is taken before that of the ledger.
+    /// Requests that wait for the pool. Lock order: the queue before the ledger.
     queue: Mutex<Queue>,
     /// The thread that ticks the queue while requests wait in it.
     ticker: OnceLock<Thread>,
@@ -104,7 +104,7 @@ impl Default for SharedPool {
 }
 
 impl SharedPool {
-    /// The number of one more sender.
+    /// A new sender's number, from 1.
     fn new_sender(&self) -> u64 {
         self.senders.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -121,7 +121,7 @@ impl SharedPool {
 
     /// The endpoints of the newest view and of an announced one; nothing before the first snapshot.
     pub(crate) fn described(&self) -> Vec<Arc<Pool>> {
-        // In this order: an announced view may be adopted meanwhile.
+        // In this order, because an announced view may be adopted between the two reads.
         let announced = self.announced.lock().clone();
         let view = self.view();
         let adopted = view.versions().map(|_| Arc::clone(view.pool()));
@@ -136,6 +136,7 @@ impl SharedPool {
     /// Decides by a newer view from now on, and applies the restarts that its readings show. Returns the older view.
     pub fn adopt(&self, newer: Arc<PoolView>) -> Arc<PoolView> {
         let known = self.view();
+        // Compares all endpoints, so it runs before the lock is taken.
         let has_known_marks = newer.has_marks_of(&known);
         let mut ledger = self.ledger.lock();
         let older = self.view.get();
@@ -144,7 +145,8 @@ impl SharedPool {
             let pool = Arc::clone(newer.pool());
             ledger.adopt(pool, topology.pipelines(), topology.policy.avoid_failing);
         }
-        // Looking for restarts takes far longer than all else that is done with the lock here.
+        // The search for restarts takes far longer than all other work under the lock, so it is left out
+        // unless marks have changed or another thread has replaced the view.
         let restarts = if has_known_marks && Arc::ptr_eq(&known, &older) {
             Vec::new()
         } else {
@@ -153,6 +155,7 @@ impl SharedPool {
         apply(&mut ledger, NO_SENDER, &restarts);
         self.view.set(newer);
         drop(ledger);
+        // Last, so that `described` has these endpoints at any time.
         self.announced.lock().take();
         self.collect(restarts);
         older
@@ -191,7 +194,7 @@ impl SharedPool {
         self.polls.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The polls since the last call: whoever calls adds them to the proxy's metrics.
+    /// The polls since the last call. The caller adds them to the proxy's metrics.
     pub fn take_polls(&self) -> Polls {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         let PollCounts { published, failed, topologies } = &self.polls;

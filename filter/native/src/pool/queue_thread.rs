@@ -22,6 +22,8 @@ pub(crate) fn start(store: SharedStore) -> io::Result<Thread> {
         while !stop.is_stopped() {
             match catch_unwind(AssertUnwindSafe(|| tick(&store))).unwrap_or(Some(PAUSE)) {
                 Some(pause) => thread::park_timeout(pause),
+                // A request that began to wait after the tick has unparked this thread, and `park` returns at
+                // once.
                 None => thread::park(),
             }
         }

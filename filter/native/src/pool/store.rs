@@ -10,7 +10,8 @@ use endpoint_picker_engine::worker_pool::store::PoolStore;
 
 use super::SharedPool;
 
-/// A worker's access to a [`SharedPool`]. Loads are counted by worker, so those of one that ends vanish with it.
+/// A worker's access to a [`SharedPool`]. Loads are counted by worker, so the loads of a worker that ends
+/// vanish with it.
 #[derive(Debug)]
 pub struct SharedStore {
     pool: Arc<SharedPool>,

@@ -27,7 +27,7 @@ impl Watcher {
         WATCHERS.add(Self { pool: Arc::clone(pool), wake, followed: 0 })
     }
 
-    /// Notes that the watcher has followed all changes up to this one.
+    /// Notes that the watcher has followed all changes up to this number.
     pub(crate) fn follow(&mut self, change: u64) {
         self.followed = change;
     }

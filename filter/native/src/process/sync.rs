@@ -1,4 +1,5 @@
-//! The lock and the swap that threads share state by. With the feature `loom`, those of a scheduler that tries interleavings.
+//! The lock and the swap by which threads share state. With the feature `loom`, each access is a step of a
+//! scheduler that tries interleavings.
 
 #[cfg(not(feature = "loom"))]
 pub(crate) use parking_lot::Mutex;

@@ -77,7 +77,8 @@ impl Stop {
         }
     }
 
-    /// Asks the thread to end. A request that waits for an answer fails at once; one that still connects takes its time.
+    /// Asks the thread to end. A request that waits for a response fails at once; one that still connects
+    /// runs into its timeout.
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.is_stopped = true;

@@ -32,7 +32,7 @@ extern "C" fn envoy_dynamic_module_on_cluster_config_destroy(config: ModulePtr) 
 /// A cluster is made.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_cluster_new(config: ModulePtr, _cluster: EnvoyPtr) -> ModulePtr {
-    // SAFETY: the pointer is that of a configuration, which Envoy keeps during the hook.
+    // SAFETY: the pointer is a configuration's, which Envoy keeps during the hook.
     let config = unsafe { &*config.cast::<ClusterConfig>() };
     accepted(caught(|| Ok(Cluster::new(config))))
 }
@@ -42,6 +42,7 @@ extern "C" fn envoy_dynamic_module_on_cluster_new(config: ModulePtr, _cluster: E
 extern "C" fn envoy_dynamic_module_on_cluster_init(cluster: EnvoyPtr, module: ModulePtr) {
     // SAFETY: Envoy gives its pointer for this hook, and the module's came from `accepted` as this type.
     let (mut handle, module) = unsafe { (ClusterHandle::new(cluster), &*module.cast::<Cluster>()) };
+    // After a panic nothing else would end the initialization, and Envoy would wait for it without limit.
     if caught(|| module.init(&mut handle)).is_none() {
         handle.complete_init();
     }
@@ -66,7 +67,7 @@ extern "C" fn envoy_dynamic_module_on_cluster_destroy(module: ModulePtr) {
 /// A worker gets a balancer.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_cluster_lb_new(cluster: ModulePtr, _balancer: EnvoyPtr) -> ModulePtr {
-    // SAFETY: the pointer is that of a cluster, which Envoy keeps during the hook.
+    // SAFETY: the pointer is a cluster's, which Envoy keeps during the hook.
     let cluster = unsafe { &*cluster.cast::<Cluster>() };
     accepted(caught(|| Ok(cluster.balancer())))
 }
@@ -87,13 +88,14 @@ extern "C" fn envoy_dynamic_module_on_cluster_lb_choose_host(
     host: *mut EnvoyPtr,
     pending: *mut EnvoyPtr,
 ) {
-    // SAFETY: the pointer is that of this worker's balancer, and Envoy uses a balancer on its worker alone.
+    // SAFETY: the pointer is this worker's balancer, and Envoy uses a balancer on its worker alone.
     let balancer = unsafe { &*balancer.cast::<Balancer>() };
     // SAFETY: Envoy gives the pointer for this hook.
     let handle = unsafe { BalancerHandle::new(context) };
     let chosen = caught(|| balancer.choose(&handle)).flatten();
     // SAFETY: Envoy gives places for both results.
     unsafe {
+        // Null for `pending`: the choice is made, and no later call will bring a host.
         host.write(chosen.map_or(ptr::null_mut(), Host::as_ptr));
         pending.write(ptr::null_mut());
     }

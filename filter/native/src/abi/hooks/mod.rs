@@ -1,8 +1,9 @@
 //! The functions that Envoy calls.
 //!
-//! Each catches panics: an unwinding `extern "C"` function would end Envoy with all of its connections. Envoy calls the hooks of one
-//! request on one worker, one after another; but inside [`send_response`](super::RequestHandle::send_response) it calls further hooks of the same
-//! request, so a hook sends its answer last, when nothing borrows the request's state.
+//! Each catches panics: an unwinding `extern "C"` function would end Envoy with all of its connections. Envoy
+//! calls the hooks of one request on one worker, one after another; but inside
+//! [`send_response`](super::RequestHandle::send_response) it calls further hooks of the same request, so a
+//! hook sends its response last, when nothing borrows the request's state.
 
 mod cluster;
 mod filter_config;
@@ -26,7 +27,7 @@ extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
 
 /// The result of a hook's body; `None` if it panicked. The panic has been logged.
 fn caught<T>(body: impl FnOnce() -> T) -> Option<T> {
-    // What a panic leaves behind is either dropped or used by code that expects any state.
+    // State that a panic leaves behind is either dropped or used only by code that accepts any state.
     catch_unwind(AssertUnwindSafe(body)).ok()
 }
 

@@ -9,22 +9,24 @@ use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
 use crate::envoy::filter_config::{FilterConfig, RouteConfig};
 use crate::envoy::stream::{Outcome, Stream};
 
-/// Envoy goes on.
+/// Envoy continues.
 const CONTINUE: u32 = 0;
-/// Of headers and trailers: Envoy holds them.
+/// Headers and trailers, `StopIteration`: Envoy holds them.
 const STOP: u32 = 1;
-/// Of a body: Envoy buffers the part that has arrived.
+/// Body, `StopIterationAndBuffer`: Envoy buffers the part that has arrived.
 const STOP_AND_BUFFER: u32 = 1;
-/// Of a body: Envoy buffers the part that has arrived, and slows the client down when its buffer is full.
+/// Body, `StopIterationAndWatermark`: Envoy buffers the part that has arrived, and slows the client down when
+/// its buffer is full.
 const STOP_AND_WATERMARK: u32 = 2;
-/// Of a body: Envoy drops the part that has arrived, since the request is answered.
+/// Body, `StopIterationNoBuffer`: Envoy drops the part that has arrived, since a response was sent.
 const STOP_AND_DROP: u32 = 3;
 
 /// Envoy's pointer to a request is an `Rc` of this. A hook that runs inside another one of the same request finds the cell borrowed and
 /// does nothing.
 type StreamCell = RefCell<Stream>;
 
-/// Runs a hook's body, which returns what Envoy does next, and sends the answer if there is one.
+/// Runs a hook's body, and sends the response that it returns, if any. `None` inside another hook of the
+/// request.
 ///
 /// # Safety
 /// `filter` and `stream` are the pointers that Envoy gave to the hook.
@@ -45,11 +47,13 @@ unsafe fn run(
     let mut request = unsafe { RequestHandle::new(filter) };
     let outcome = match caught(|| body(&mut state, &mut request)) {
         Some(outcome) => outcome,
+        // The body has panicked. The failure mode decides; if that panics too, the client gets a 503.
         None => caught(|| state.recover(&mut request)).unwrap_or_else(|| {
             state.give_up();
             Outcome::Reply(LocalReply::defect())
         }),
     };
+    // Envoy calls the response's hooks inside `send_response`, and they borrow the state.
     drop(state);
     Some(match outcome {
         Outcome::Reply(reply) => {
@@ -72,7 +76,8 @@ fn status(outcome: Option<&Outcome>, (hold, wait, answered): (u32, u32, u32)) ->
 /// A request arrived. Envoy fails it if the pointer is null.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_new(config: ModulePtr, filter: EnvoyPtr) -> ModulePtr {
-    // SAFETY: the pointer is that of a configuration, which Envoy keeps longer than its requests, and Envoy gives its own for this hook.
+    // SAFETY: the pointer is a configuration's, which Envoy keeps longer than its requests, and Envoy gives
+    // its own for this hook.
     let (config, request) = unsafe { (&*config.cast::<FilterConfig>(), RequestHandle::new(filter)) };
     match caught(|| Stream::new(config.worker(request.worker_index()))) {
         Some(stream) => Rc::into_raw(Rc::new(StreamCell::new(stream))).cast(),
@@ -176,7 +181,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
     CONTINUE
 }
 
-/// Envoy or another filter answers the request. The hooks of the answer follow, as for an answer of a server.
+/// Envoy or another filter sends a response of its own. The response's hooks follow, as for a response of a
+/// server.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_local_reply(
     _filter: EnvoyPtr,
