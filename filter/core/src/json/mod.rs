@@ -49,6 +49,7 @@ pub(crate) fn quoted(text: &str) -> Vec<u8> {
 /// The offsets of the value of the member whose key is `name`. `None` if `name` is a copy and not the part of `text` between
 /// the key's quotes.
 pub(crate) fn span_of_member(text: &str, name: &str) -> Option<Range<usize>> {
+    // A name without escapes is borrowed from `text`, so its address gives its offset.
     let offset = (name.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let bytes = text.as_bytes();
     let key_end = offset.checked_add(name.len())?;
@@ -84,6 +85,7 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
             }
             b'[' | b'{' => depth += 1,
             b']' | b'}' | b',' if depth == 0 => return at,
+            // Both kinds share one depth, because the text was parsed before.
             b']' | b'}' => {
                 depth -= 1;
                 if depth == 0 {

@@ -11,6 +11,7 @@ pub(crate) struct OpenString {
 impl OpenString {
     /// Reads the next chunk. Returns the offset behind the closing quote; `None` if the string continues in the next chunk.
     pub(crate) fn end(&mut self, chunk: &[u8]) -> Option<usize> {
+        // An empty chunk has no byte that the backslash escapes, so the flag stays.
         if chunk.is_empty() {
             return None;
         }
@@ -34,6 +35,7 @@ pub(crate) fn end_of_string(text: &[u8], from: usize) -> Option<usize> {
 /// The UTF-16 unit of the escape `\uXXXX` that `text` begins with, if it begins with one.
 pub(crate) fn escaped_unit(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(b"\\u")?.first_chunk::<4>()?;
+    // `from_str_radix` would accept a sign.
     let digits = core::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
     u16::from_str_radix(digits, 16).ok()
 }
@@ -121,6 +123,7 @@ fn match_escaped_char(json: &[u8], expected: char) -> Result<usize, Match> {
         b't' => '\t',
         b'u' => {
             let mut length = 0;
+            // Characters beyond U+FFFF are a pair of surrogates, each with an escape of its own.
             for &mut unit in expected.encode_utf16(&mut [0; 2]) {
                 length += match_escaped_unit(json.get(length..).unwrap_or_default(), unit)?;
             }

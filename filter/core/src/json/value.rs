@@ -193,6 +193,7 @@ impl<'a, R: Reader<'a>> Visitor<'a> for Read<R> {
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<R::Value, E> {
+        // `serde_json` calls this for negative integers only, but a visitor has to accept any.
         Ok(self.0.number(u64::try_from(value).map_or(Number::Negative(value), Number::Unsigned)))
     }
 

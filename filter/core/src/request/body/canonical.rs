@@ -77,6 +77,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
         let mut any = false;
         loop {
             let before = kept.len();
+            // Only reading shows whether another element follows, so the comma is taken back at the end.
             let comma = if any { kept.put(b",") } else { 0 };
             let Some(element) = element(&mut array, Canonical { kept: &mut *kept })? else {
                 kept.truncate(before);
@@ -201,10 +202,12 @@ impl<'a> Kept<'a> {
         if is_kept && self.members.len() >= MAX_MEMBERS {
             is_kept = self.make_room(open, &name);
         }
+        // The comma is not part of the member's range, because members may change places.
         if is_kept && open.length > 1 {
             self.bytes.push(b',');
         }
         let from = self.bytes.len();
+        // Each member has the room of the whole object, because it may become the first in order.
         self.end = if is_kept { from.saturating_add(room).min(self.max.max(from)) } else { from };
         let bytes = self.string(&name) + self.put(b":");
         Begun { name: is_kept.then_some(name), from, bytes }
@@ -217,6 +220,7 @@ impl<'a> Kept<'a> {
         value: u64,
     ) {
         let total = bytes + value;
+        // Each member has one byte more: a comma, or the closing brace after the last.
         open.length += total + 1;
         let Some(name) = name else { return };
         let kept = from..self.bytes.len();
@@ -247,6 +251,7 @@ impl<'a> Kept<'a> {
     pub(super) fn close_object(&mut self, mut open: Open<'a>) -> u64 {
         if open.length == 1 {
             self.end = open.end;
+            // Every member adds to the length, so this object is empty.
             return 1 + self.put(b"}");
         }
         let last_is_cut = self.members.get(open.first..).and_then(<[_]>::last).is_some_and(Member::is_cut);
@@ -256,10 +261,12 @@ impl<'a> Kept<'a> {
             self.put_in_order(&mut open) || open.left_out.is_some()
         };
         self.members.truncate(open.first);
+        // Nothing may follow a part that is cut: the kept part is a beginning of the text.
         self.end = if is_cut { self.bytes.len().min(open.end) } else { open.end };
         if !is_cut {
             self.put(b"}");
         }
+        // Together, the members may have taken more than the room that each of them had.
         self.bytes.truncate(open.end.max(open.start));
         open.length
     }
@@ -315,6 +322,7 @@ impl<'a> Kept<'a> {
                 break;
             }
             object.push(if object.is_empty() { b'{' } else { b',' });
+            // The new offsets hold after `object` is copied to its place, and the old ones until then.
             let from = open.start + object.len();
             object.extend_from_slice(self.bytes.get(member.kept.clone()).unwrap_or_default());
             member.kept = from..open.start + object.len();

@@ -54,6 +54,7 @@ pub fn block_hashes(
         },
     );
 
+    // Text only: the size of media is the client's claim, which must not allocate memory.
     chains.hashes.reserve(blocks_of_text(prompt, block_bytes).min(max_blocks));
     for list in prompt.lists() {
         let start = chains.hashes.len();
@@ -112,12 +113,14 @@ impl<'h> Chain<'h> {
                 self.pad_token();
                 bytes.as_chunks_mut().0.fill(token.to_le_bytes());
                 let mut left = *count;
+                // A small image can claim millions of tokens, so they are hashed up to the last block only.
                 while left > 0 && !self.is_full() {
                     let batch = usize::try_from(left).unwrap_or(BATCH).min(BATCH);
                     self.add_bytes(bytes.get(..batch * BYTES_PER_TOKEN).unwrap_or_default());
                     left -= batch as u64;
                 }
             }
+            // Ids have a list of their own, so they begin at a token boundary without padding.
             Piece::Ids(ids) => {
                 for batch in ids.chunks(BATCH) {
                     for (token, id) in bytes.as_chunks_mut().0.iter_mut().zip(batch) {
@@ -133,7 +136,7 @@ impl<'h> Chain<'h> {
         while !bytes.is_empty() && !self.is_full() {
             let (block, rest) = bytes.split_at(bytes.len().min(self.block_bytes - self.open_bytes));
             bytes = rest;
-            // A block within one `Piece` is hashed in one call, which is faster than the streaming state.
+            // The whole block is here, and so none is open: one call is faster than the streaming state.
             if block.len() == self.block_bytes {
                 self.link(xxh64(block, 0));
                 continue;

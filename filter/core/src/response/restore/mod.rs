@@ -75,6 +75,7 @@ impl Restore {
         let mut held = core::mem::take(&mut self.held);
         let was_holding = !held.is_empty();
         let text = if was_holding {
+            // These bytes begin with the quote of the name, and `position` is still the one before it.
             held.extend_from_slice(chunk);
             &held
         } else {

@@ -60,6 +60,7 @@ impl Scanner {
                 self.outside_of_strings(byte);
                 (core::slice::from_ref(&byte), rest)
             };
+            // After the depth has changed, so that a usage object is kept with both of its braces.
             self.keep(part);
             text = after;
         }
@@ -71,6 +72,7 @@ impl Scanner {
     }
 
     fn outside_of_strings(&mut self, byte: u8) {
+        // A key belongs to the next value only, so any byte but a blank ends it.
         let key = core::mem::take(&mut self.key);
         match byte {
             b'"' => {
@@ -84,6 +86,7 @@ impl Scanner {
                 if byte == b'{' && key == Key::Usage && is_usages_place && self.usage_text.is_none() {
                     self.usage_text = Some(UsageText { depth: self.depth, bytes: Vec::new() });
                 }
+                // Other objects and arrays at this depth reset it: usage in them is not the response's.
                 if self.depth == 1 {
                     self.is_inner = byte == b'{' && key == Key::Inner;
                 }

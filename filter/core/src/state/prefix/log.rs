@@ -65,6 +65,7 @@ impl Arena {
                 (places, offset) = (&self.places[page], 0);
             }
             let place = places[offset];
+            // Places behind the log's end are vacant too, and so end its last run.
             let is_over = place == VACANT || (is_head(place) && !is_first);
             (offset, is_first) = (offset + 1, false);
             (!is_over).then_some(place & !HEAD)
@@ -118,6 +119,7 @@ impl Log {
             for (place, &hash) in places.iter_mut().zip(here) {
                 *place = stored(hash);
             }
+            // A run that continues on another page has no second head there.
             if head.is_none() {
                 places[0] |= HEAD;
                 head = Some(slot(number, offset));
@@ -148,6 +150,7 @@ impl Log {
     pub(super) fn remove(&mut self, arena: &mut Arena, head: Slot, most: usize) -> Option<Slot> {
         let (mut number, mut offset) = place(head);
         let Arena { places, pages, .. } = arena;
+        // The loop ends at the head of the next run, and must not take this place for it.
         places[number][offset] &= !HEAD;
         let mut left = most;
         loop {
@@ -174,6 +177,7 @@ impl Log {
         while let Some(&number) = self.pages.front() {
             let end = if self.pages.len() == 1 { self.end } else { PAGE };
             let places = &arena.places[number][..end];
+            // A run loses blocks only at its beginning, so the first place that is not vacant is a head.
             if let Some(vacant) = places[self.start..].iter().position(|&place| place != VACANT) {
                 self.start += vacant;
                 return Some(slot(number, self.start));
@@ -188,6 +192,7 @@ impl Log {
     /// The number of places from `slot` to the log's end, vacant places included.
     pub(super) fn behind(&self, arena: &Arena, slot: Slot) -> usize {
         let (number, offset) = place(slot);
+        // No page leaves the middle of a log, so the difference is the number of pages from here to the last.
         let pages = self.begun.wrapping_sub(arena.pages[number].before) as usize;
         pages.saturating_mul(PAGE).saturating_sub(PAGE - self.end + offset)
     }
@@ -195,6 +200,7 @@ impl Log {
     /// Whether vacant places have come to outweigh what a quarter more room would hold.
     pub(super) fn is_sparse(&self) -> bool {
         let places = self.pages.len() * PAGE - self.start;
+        // Two pages more, so that a short log is not rewritten for the unused end of its last page.
         places > self.live + self.live / 4 + 2 * PAGE
     }
 

@@ -1,11 +1,12 @@
 //! The prompt prefixes that endpoints were sent, and so probably have in their caches: block hash → endpoints, with a
 //! least-recently-added bound per endpoint.
 //!
-//! The EPP keeps a map from hash to a set of endpoints and an LRU of hashes per endpoint. Here each endpoint has a log
-//! of its hashes in order of use, and one table finds where the runs of the logs begin; the blocks of a run are compared in
-//! place. Looking a prompt up therefore costs a look into the table for each block that is known anywhere, and adding one a
-//! look for each of its runs and one for the first block that is new. Memory per (block, endpoint): 8.2 bytes in the log, up
-//! to a quarter more for places vacated since the last rewrite, and, for each run, 4.6 to 9.2 bytes in the table.
+//! The EPP keeps a map from hash to a set of endpoints and an LRU of hashes per endpoint. Here each endpoint
+//! has a log of its hashes in order of use, and one table finds where the runs of the logs begin; the blocks
+//! of a run are compared in place. Matching a prompt therefore costs one table lookup for each block that any
+//! endpoint has; adding a prompt costs one lookup for each of its runs and one for the first new block.
+//! Memory per (block, endpoint): 8.2 bytes in the log, up to a quarter more for places vacated since the last
+//! rewrite, and, for each run, 4.6 to 9.2 bytes in the table.
 #![expect(
     clippy::indexing_slicing,
     reason = "an endpoint's log is made before it is used, a chain is cut where it matched, and only `log` makes slots"
@@ -73,7 +74,7 @@ impl PrefixIndex {
         self.take_out(endpoint, chain);
         let head = self.logs[endpoint].log.push(&mut self.arena, index, chain);
         self.note(head);
-        // Further from the log's end than the slack, a block is not fresh, however recently it was added.
+        // A block further from the log's end than the slack is not fresh: it moves when it is added again.
         let EndpointLog { capacity, fresh, .. } = &mut self.logs[endpoint];
         *fresh = (*fresh + chain.len()).min(*capacity / SLACK_SHARE);
         self.evict(endpoint);
@@ -92,6 +93,7 @@ impl PrefixIndex {
         let mut known = 0;
         while let Some(&hash) = chain.get(known) {
             match heads.find(stored(hash), begins(arena, endpoint, hash)) {
+                // The other blocks of the run are nearer to the log's end than its head, and so fresh too.
                 Some(&head) if log.behind(arena, head) <= *fresh => {
                     known += arena.matched(head, &chain[known..]);
                 }
@@ -111,6 +113,7 @@ impl PrefixIndex {
         while let Some(&hash) = rest.first() {
             let Self { heads, arena, logs } = self;
             let Ok(entry) = heads.find_entry(stored(hash), begins(arena, endpoint, hash)) else { return };
+            // The table reads hashes from the log, so an entry is removed before its place becomes vacant.
             let (head, _) = entry.remove();
             let matched = arena.matched(head, rest);
             let left = logs[endpoint].log.remove(arena, head, matched);
@@ -128,7 +131,7 @@ impl PrefixIndex {
         if log.len() <= capacity + capacity / SLACK_SHARE {
             return;
         }
-        // The oldest run may be shorter than what there is too much.
+        // The oldest run may have fewer blocks than are to be evicted.
         while self.logs[endpoint].log.len() > self.logs[endpoint].capacity {
             let Self { heads, arena, logs } = self;
             let EndpointLog { capacity, log, .. } = &mut logs[endpoint];
@@ -151,11 +154,12 @@ impl PrefixIndex {
     /// for each. Stops at the first block that no endpoint has, so a count need not be contiguous for an endpoint
     /// whose early blocks were forgotten (the EPP's rule).
     pub fn count_matches(&self, chain: &[u64], matched: &mut [u32]) {
-        // The position up to which any endpoint has the blocks, and each of them. A block that is stored twice counts once.
+        // The positions up to which some endpoint has matched, and each endpoint: a block stored twice counts once.
         let (mut known, mut counted) = (0, vec![0; matched.len()]);
         for position in 0..chain.len() {
             let rest = &chain[position..];
-            // The table has an entry for each endpoint whose run begins with this block, all under one hash.
+            // The table has an entry for each endpoint whose run begins with this block. `iter_hash` also
+            // returns entries of other hashes, because it compares only some bits.
             let hash = stored(rest[0]);
             for &slot in self.heads.iter_hash(hash).filter(|slot| self.arena.hash(**slot) == hash) {
                 let end = position + self.arena.matched(slot, rest);
@@ -167,7 +171,7 @@ impl PrefixIndex {
                     *counted = end.max(*counted);
                 }
             }
-            // No run has this block, neither one that begins here nor one that began before.
+            // No run has this block: none begins with it, and none that began before reaches it.
             if known <= position {
                 break;
             }
@@ -185,7 +189,8 @@ impl PrefixIndex {
             run.extend(arena.run(head));
             old.remove(arena, head, run.len());
             let moved = new.push(arena, endpoint, &run);
-            // The run's entry in the table stays under its hash and points to the new place.
+            // The entry stays under the hash and gets the new place. It is found by its slot, because the old
+            // place is vacant.
             if let Some(place) = heads.find_mut(stored(run[0]), |place| *place == head)
                 && let Some(moved) = moved
             {
@@ -193,7 +198,7 @@ impl PrefixIndex {
             }
         }
         *old = new;
-        // Without vacant places, older blocks are nearer to the end.
+        // Without vacant places, older blocks are nearer to the log's end and would count as fresh.
         *fresh = 0;
     }
 

@@ -129,6 +129,7 @@ impl<'a> Blocks<'_, '_, 'a> {
                 block.source.append_as_url(images, scope);
             }
             (Place::Message, _) => block.append_to(pieces, scope),
+            // System texts and tool results have no other blocks in the prompt.
             _ => {}
         }
     }
@@ -198,6 +199,7 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, '_, 'a> {
         let mut block = None;
         while let Some(name) = key(&mut object)? {
             let block = block.get_or_insert_with(Block::default);
+            // The type may come last, so the fields of all types are read.
             let field = match &*name {
                 "type" => {
                     block.kind = value(&mut object, scope.name(rule))?;
@@ -219,10 +221,12 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, '_, 'a> {
                     continue;
                 }
                 "content" => {
+                    // A result in a result is read too: the JSON reader's depth limit ends the recursion.
                     let content = ContentReader { scope, place: Place::ToolResult };
                     block.content = Some(Box::new(value(&mut object, content)?));
                     continue;
                 }
+                // Not in the prompt, but a value of another type is refused.
                 "tool_use_id" => {
                     let rule = "a content block's tool_use_id must be a string";
                     value(&mut object, scope.text(rule))?;
@@ -272,6 +276,7 @@ impl Source<'_> {
 
     /// Appends an image of a tool's result, identified by its URL; data become a data URL.
     pub(super) fn append_as_url(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
+        // A source of the type `url` has no image without one, even if it has data.
         if self.url().is_some() || self.kind.as_deref() == Some("url") {
             if self.url().is_some() {
                 self.append(pieces, scope);
@@ -280,6 +285,7 @@ impl Source<'_> {
         }
         let Some(data) = self.data() else { return };
         let media_type = self.media_type.as_deref().filter(|name| !name.is_empty()).unwrap_or("image/jpeg");
+        // The hash of the data URL, without a copy of the data, which may be megabytes.
         let mut hash = Xxh64::new(0);
         for part in ["data:", media_type, ";base64,", data] {
             hash.update(part.as_bytes());
