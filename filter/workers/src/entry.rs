@@ -122,6 +122,7 @@ fn write(log: &mut Vec<u8>, worker: u64, kind: u8, numbers: &[u64], list: &[u64]
     let fits = (1..1 << WORKER_BITS).contains(&worker);
     let (short, long): (u64, &[u64]) = if fits { (worker, &[]) } else { (0, &[worker]) };
     let length = long.len() + numbers.len() + list.len();
+    // The length fits in 32 bits: 2^32 words are more than the memory of a wasm VM.
     let head = u64::from(kind) << 56 | short << 32 | length as u64;
     log.reserve(8 * (1 + length));
     for number in [&[head], long, numbers, list].into_iter().flatten() {

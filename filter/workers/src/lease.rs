@@ -49,6 +49,7 @@ impl Lease {
         }
         self.pause = Period::new(now, CHECK_PERIOD);
         let Versioned { bytes: value, version } = data.get(&self.key)?;
+        // A failed swap needs no handling: another worker swaps only when this lease has ended.
         if holder(&value, now).is_some_and(|holder| holder != self.worker) {
             self.held = Period::default();
         } else if data.compare_and_swap(&self.key, &bytes([self.worker, nanoseconds(now)]), version)? {

@@ -59,6 +59,7 @@ impl Membership {
     /// Requests, with the next heartbeat, the changes that this worker has missed.
     pub(crate) fn request_resync(&mut self) {
         self.resync_requests += 1;
+        // Due at once: until the others append their state again, decisions are made without it.
         self.pause = Period::default();
     }
 
@@ -71,6 +72,7 @@ impl Membership {
         if self.pause.contains(now) {
             return Ok(None);
         }
+        // If all tries fail, the next heartbeat is one period later; a worker departs after six periods.
         self.pause = Period::new(now, HEARTBEAT_PERIOD);
         let Self { worker, resync_requests, .. } = *self;
         let own = Member { worker, heartbeat_ns: nanoseconds(now), resync_requests };
@@ -86,8 +88,10 @@ impl Membership {
     }
 
     fn update(&mut self, before: &[Member], after: &[Member]) -> MembershipUpdate {
+        // Without an entry here, the others count this worker as departed and have dropped its loads.
         let was_dropped = before.iter().all(|member| member.worker != self.worker);
         let now_seen: Vec<_> = after.iter().map(|member| (member.worker, member.resync_requests)).collect();
+        // Pairs are compared, not a sum of requests: a member that departs takes its requests with it.
         let is_requested = now_seen.iter().any(|member| !self.seen.contains(member));
         self.seen = now_seen;
         MembershipUpdate {

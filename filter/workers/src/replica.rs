@@ -33,7 +33,7 @@ pub struct Replica<S> {
     ledger: Ledger,
     log: SharedLog,
     membership: Membership,
-    /// Whether there is a pool. Before, entries of the log would mean nothing and are not read.
+    /// Whether there is a pool. Before, no endpoint of an entry is known, so the log is not read.
     has_pool: bool,
     /// Whether this worker has to append everything that it has in flight.
     owes_loads: bool,
@@ -76,6 +76,7 @@ impl<S: SharedData> Replica<S> {
                 self.membership.request_resync();
             }
         }
+        // Without a pool too: a worker that sends no heartbeat would count as departed.
         let heartbeat = self.membership.heartbeat(&self.data, now);
         if self.has_pool {
             if let Ok(Some(update)) = &heartbeat {
@@ -89,6 +90,7 @@ impl<S: SharedData> Replica<S> {
     fn follow(&mut self, update: &MembershipUpdate) {
         let workers = self.ledger.senders().filter(|sender| !is_other_proxy(*sender));
         let departed: Vec<u64> = workers.filter(|sender| !update.members.contains(sender)).collect();
+        // Every worker finds departures in the membership, so no entry of the log is needed.
         for worker in departed {
             self.ledger.forget_sender(worker);
         }
@@ -99,7 +101,7 @@ impl<S: SharedData> Replica<S> {
     }
 
     fn append_owed_loads(&mut self) {
-        // A pending change is not in the ledger yet: loads that are appended behind it would take it back.
+        // A pending change is not in the ledger yet: loads without it, appended behind it, would revert it.
         if self.owes_loads && self.log.is_settled() {
             self.owes_loads = false;
             let loads = self.ledger.loads_of(self.worker);
@@ -136,19 +138,21 @@ impl<S: SharedData> Replica<S> {
         }
     }
 
-    /// As [`Self::flush`], unless other workers have appended what makes the pending decision worse, since the log was read: a routed request
-    /// or, if that is some time ago, anything. Then it returns false.
+    /// Appends the pending entries, unless other workers have appended entries that make the pending decision
+    /// worse; then it returns false. If the log was read right before the decision, only routed requests do
+    /// so; otherwise all entries do.
     fn commit(&mut self, was_read_now: bool) -> bool {
         let (routed, place) = (self.ledger.routed(), self.log.place());
         if !was_read_now && self.log.is_flushed() {
-            // A refusal changes nothing, so no swap finds out whether the log was the newest.
+            // A decision without changes appends nothing, so no swap shows whether the tail was the newest.
             self.sync();
             return self.log.place() == place;
         }
         self.append(|ledger, log| if was_read_now { ledger.routed() == routed } else { log.place() == place })
     }
 
-    /// Appends the pending entries, unless other workers append changes first that do not allow it. Returns whether they were allowed.
+    /// Appends the pending entries. When other workers append first, `allows` decides whether to try again.
+    /// Returns false if it does not.
     fn append(&mut self, allows: impl Fn(&Ledger, &SharedLog) -> bool) -> bool {
         let Self { data, log, ledger, outbox, .. } = self;
         for _ in 0..TRIES {
@@ -162,6 +166,7 @@ impl<S: SharedData> Replica<S> {
                 }
             }
         }
+        // When all tries fail, the entries stay pending and the decision stands.
         true
     }
 }
@@ -197,6 +202,7 @@ impl<S: SharedData> LedgerStore for Replica<S> {
         if self.log.is_flushed() {
             return;
         }
+        // A stale tail makes the swap fail, so the log is read first while other workers append.
         if self.log.is_quiet() {
             self.flush();
         } else {
@@ -209,6 +215,7 @@ impl<S: SharedData> LedgerStore for Replica<S> {
         if restarts.is_empty() {
             return;
         }
+        // Other workers have the same readings, and may have appended the same restarts.
         self.sync();
         self.ledger.keep_unapplied_restarts(&mut restarts);
         self.push(&restarts);

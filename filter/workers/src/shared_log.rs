@@ -65,6 +65,7 @@ impl SharedLog {
         };
         create(data, &log.key, &bytes([0]))?;
         log.fetch_tail(data)?;
+        // The next full tail overwrites the oldest chunk's key, so that chunk may vanish during the read.
         log.chunk = log.tail_chunk().saturating_sub(CHUNKS - 1);
         Ok(log)
     }
@@ -79,8 +80,9 @@ impl SharedLog {
         self.is_flushed() && self.chunk == self.tail_chunk() && self.read + HEADER == self.tail.len()
     }
 
-    /// Whether other workers have not appended for a while. Then the tail is probably the newest, and a swap finds out whether it is.
-    /// A full one is read first: it is written before the swap, where a newer chunk may be.
+    /// Whether other workers have not appended for a while. Then a swap may be tried without a read: it fails
+    /// if the tail is not the newest. A full tail is read first, because it is written to a key of its own
+    /// before the swap, and a newer chunk may be there.
     pub(crate) fn is_quiet(&self) -> bool {
         self.calls_without_news >= QUIET && self.tail.len() <= CHUNK
     }
@@ -128,6 +130,7 @@ impl SharedLog {
         apply: impl FnMut(Entry<'_>),
     ) -> Result<bool, S::Error> {
         let is_appended = self.is_flushed() || self.append(data)?;
+        // The tail or its version has changed: until both are read again, every further swap would fail too.
         if !is_appended {
             self.fetch_tail(data)?;
         }
@@ -139,6 +142,7 @@ impl SharedLog {
         let Versioned { bytes: tail, version } = data.get(&self.key)?;
         let older = (self.tail_chunk(), self.tail.len());
         (self.tail, self.version) = (tail, version);
+        // A log that was never created, or is cut off, counts as an empty first chunk.
         if self.tail.len() < HEADER {
             self.tail = bytes([0]);
         }
@@ -152,7 +156,8 @@ impl SharedLog {
         first_word(&self.tail).unwrap_or(0)
     }
 
-    /// Appends the pending entries, unless the tail has changed since it was read. Unless it succeeds, it changes nothing here.
+    /// Appends the pending entries, unless the tail has changed since it was read. Returns whether it did;
+    /// otherwise nothing has changed here.
     fn append<S: SharedData>(&mut self, data: &S) -> Result<bool, S::Error> {
         // A swap without a version would succeed whatever the tail has become.
         let Some(version) = self.version else { return Ok(false) };
@@ -187,6 +192,7 @@ impl SharedLog {
         let is_swapped = data.compare_and_swap(&self.key, &tail, Some(version))?;
         if is_swapped {
             self.tail = tail;
+            // Two writes: the full chunk and the swap.
             self.appended(version.checked_add(2));
         }
         Ok(is_swapped)
@@ -197,8 +203,10 @@ impl SharedLog {
         let tail_chunk = self.tail_chunk();
         while self.chunk < tail_chunk {
             let full = data.get(&self.chunk_key(self.chunk))?.bytes;
-            // A chunk's key is used again, so it may have a newer one: then this worker was away for too long.
+            // The key may have a newer chunk already: then this worker was away for too long.
             if first_word(&full) == Some(self.chunk) {
+                // The chunk begins with the bytes that were read while it was the tail, so `read` still
+                // holds.
                 self.apply_entries(&full, &mut apply);
             } else {
                 self.has_missed = true;

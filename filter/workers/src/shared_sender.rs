@@ -27,6 +27,7 @@ impl SharedSender {
         loop {
             let Versioned { bytes: value, version } = data.get(&key)?;
             let (before, positions) = decode(&value);
+            // All epochs have one number, so that other proxies replace the loads of the worker before.
             let sender = before.map_or(seed, |before| before.sender);
             let identity = Identity { sender, epoch: before.map_or(1, |before| before.epoch + 1) };
             if data.compare_and_swap(&key, &encode(identity, &positions), version)? {
@@ -56,6 +57,7 @@ impl SharedSender {
             // If the swap fails, another worker has taken over.
             data.compare_and_swap(&self.key, &encode(self.identity, positions), version)?;
         }
+        // Also when nothing was stored: then another worker sends, and these positions no longer count.
         self.positions = positions.clone();
         Ok(())
     }

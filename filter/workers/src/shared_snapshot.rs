@@ -77,6 +77,7 @@ impl SharedSnapshot {
         if own == Some(version) || self.refused == Some(version) {
             return Ok(None);
         }
+        // They may be newer than `version`, which is written last.
         let mut bytes = data.get(&self.readings)?.bytes;
         let Some(arrived) = first_word(&bytes) else { return Ok(None) };
         bytes.drain(..8);

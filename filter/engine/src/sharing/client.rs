@@ -14,10 +14,10 @@ use super::sender::{Identity, Positions};
 use crate::agent::{AgentAnswer, AgentRequest, CallError, CallId, RecentErrors, path_of_pool};
 use crate::metrics::SharingCounts;
 
-/// Time from one sync to the next: changes wait no longer than that.
+/// Time from one sync to the next, and the maximum time that a change waits.
 const SYNC_EVERY: Duration = Duration::from_millis(20);
 
-/// The same while no other proxy has sent anything for [`COMPANY`]: then only one that starts can.
+/// Time from one sync to the next while no other proxy has sent anything for [`COMPANY`].
 const SYNC_ALONE_EVERY: Duration = Duration::from_millis(250);
 
 /// How long syncs stay frequent after another proxy has sent something, and after the start.
@@ -110,7 +110,8 @@ impl SharingClient {
         self.importer.peers(now)
     }
 
-    /// The sync to send now, if there is one; lets time pass for the loads of others, and drops those of proxies that have vanished. To be called every 20 ms.
+    /// The sync to send now, if there is one. Lets time pass for the deferred loads of other proxies, and
+    /// drops the loads of vanished proxies. To be called every 20 ms.
     ///
     /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, the next one follows after a pause.
     pub fn next_sync(&mut self, ledger: &mut impl PeerLedger, now: Duration) -> Option<AgentRequest> {
@@ -120,6 +121,7 @@ impl SharingClient {
         if !has_pool || self.call.is_some() || self.pause.contains(now) {
             return None;
         }
+        // This pause remains if the proxy refuses to send the sync; a response sets another.
         self.pause = Period::new(now, RETRY_AFTER);
         self.began = now;
         self.make_message(ledger, now);
@@ -150,15 +152,19 @@ impl SharingClient {
         self.pause.left(now)
     }
 
-    /// Makes the next message, unless one is to be sent again.
+    /// Makes the next message, unless the last one is to be sent again.
     fn make_message(&mut self, ledger: &mut impl PeerLedger, now: Duration) {
+        // A message that failed is sent again unchanged: by its sequence number, proxies that have it ignore
+        // it.
         if self.is_on == Some(false) || self.unsent.is_some() {
             return;
         }
+        // Changes are collected before the first response already, in case the agent shares.
         if self.is_on.is_none() {
             ledger.collect(true);
         }
         let OwnChanges { changes, has_lost } = ledger.take_own();
+        // Later prompts must not leave out blocks of dropped ones, which the other proxies never got.
         if has_lost {
             ledger.resend();
         }
@@ -178,12 +184,14 @@ impl SharingClient {
         match answer.map_err(SharingError::Call).and_then(read) {
             Ok(Some(feed)) => {
                 self.counts.sent += u64::from(self.unsent.take().is_some());
+                // The agent shares again; changes were not collected in between.
                 if self.is_on == Some(false) {
                     ledger.collect(true);
                     ledger.resend();
                 }
                 self.is_on = Some(true);
                 let passed_over = self.apply(&feed, ledger, now);
+                // From the start of the sync, so that its duration does not make syncs rarer.
                 self.pause = Period::new(self.began, self.sync_every(now));
                 SyncOutcome::Synced { passed_over }
             }
@@ -198,7 +206,7 @@ impl SharingClient {
                 self.counts.failed += 1;
                 self.pause = Period::new(now, RETRY_AFTER);
                 if let SharingError::Status { status: 400..=499, .. } = error {
-                    // Sent again, it would be refused again.
+                    // The agent refuses the message: it would refuse it again.
                     self.unsent = None;
                 }
                 let is_new = self.errors.is_new(error.to_string(), now);
@@ -231,12 +239,14 @@ impl SharingClient {
                 passed_over.get_or_insert_with(|| reason.to_string());
             }
         }
+        // Also after messages that were passed over: they would be unreadable again.
         if let Some(position) = feed.position {
             self.positions.set(position);
         }
         if self.importer.take_must_resend() {
             ledger.resend();
         }
+        // During the pause, what was missed stays noted in the importer.
         if !self.resync_pause.contains(now) && self.importer.take_missed() {
             self.resync_pause = Period::new(now, RESYNC_EVERY);
             self.exporter.request_resync();

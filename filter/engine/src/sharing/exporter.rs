@@ -100,8 +100,10 @@ impl Exporter {
             }
             self.loads.insert(endpoint, load);
         }
+        // In a message with all loads, an endpoint that is absent has none.
         if !all {
-            // In order, so that simulations with a seed repeat: how much of a change is deferred depends on those before it.
+            // Sorted, so that simulations with a seed repeat: the deferred part of a change depends on
+            // earlier changes.
             let mut ended: Vec<_> = older.into_keys().collect();
             ended.sort_unstable();
             loads.extend(ended.into_iter().map(|endpoint| wire_load(endpoint, Load::default())));
@@ -120,12 +122,14 @@ fn add(message: &mut Changes, change: Change, now: Duration) {
     let age_ms = |at| u64::try_from(age(at).as_millis()).unwrap_or(u64::MAX);
     match change {
         Change::State(StateChange { plugin, endpoint, at, words }) => {
+            // Keys of plugins have 64 bits, so a message lists each once and changes name its place.
             let plugin = place(&mut message.plugins, plugin);
             message.states.push(changes::StateChange { endpoint, plugin, age_ms: age_ms(at), words });
         }
         Change::Endpoint { endpoint, kind: ChangeKind::Failed { at } } if age(at) <= MAX_FAILURE_AGE => {
             message.failures.push(Failure { endpoint, age_ms: age_ms(at) });
         }
+        // Failures that are too old. The outbox collects no other kind.
         Change::Endpoint { .. } => {}
     }
 }

@@ -159,22 +159,25 @@ impl Importer {
     ) -> Result<Vec<Imported>, Unreadable> {
         let age = made.age;
         let number = sender_of_proxy(message.sender);
+        // The agent leaves out this proxy's own messages; one that came would count its loads twice.
         if number == self.own {
             return Ok(Vec::new());
         }
         self.make_room(number, now)?;
-        // Read before anything is taken in: of a message that is refused, nothing is.
+        // Read before any state changes: a refused message must have no effect.
         let changes = events(&mut message, made, ledger, now)?;
         let mut imported = Vec::new();
         let sender = self.senders.entry(number).or_default();
-        // An old message's loads have changed since; its prompts, sessions and cold requests are still true.
+        // The loads of an old message have changed since; its prompts, sessions and cold requests still hold.
         let is_live = age < EXPIRY;
-        // Another worker of that proxy sends now. It counts its messages from 1 again, and does not replace loads of those before.
+        // Another worker of that proxy sends now. It numbers its messages from 1 again, and nothing that it
+        // sends ends loads that only the worker before has sent.
         if message.epoch > sender.epoch || is_live && sender.has_begun_again(&message, now) {
             *sender = Sender { epoch: message.epoch, ..Sender::default() };
             imported.push(Imported::Loads { sender: number, loads: Vec::new() });
         }
-        // The numbers of an older epoch say nothing about repetition; its changes do no harm twice.
+        // Sequence numbers of an older epoch cannot show a repetition, so its changes may be applied twice,
+        // which is harmless.
         let is_current = message.epoch == sender.epoch;
         if is_current && !sender.seen.insert(message.sequence) {
             return Ok(Vec::new());
@@ -213,9 +216,10 @@ impl Importer {
         }
         for number in ledger.senders().filter(|sender| is_other_proxy(*sender)) {
             let unknown = || Sender { heartbeat: now, ..Sender::default() };
-            // Another worker of this proxy may have taken it in.
+            // Another worker of this proxy may have taken it in: from now on it has the full time to send.
             let sender = self.senders.entry(number).or_insert_with(unknown);
             if !sender.lives(now) {
+                // Dropped loads must not come back with a late message that has all loads.
                 sender.loads.clear();
                 imported.push(Imported::Loads { sender: number, loads: Vec::new() });
             }
@@ -249,8 +253,9 @@ impl Sender {
         Period::new(self.heartbeat, EXPIRY).contains(now)
     }
 
-    /// Whether a live message has no higher numbers than an earlier one whose heartbeat is over. Then the sender's numbers have begun again,
-    /// or another client has sent the earlier one under its name, which must not silence the sender for good.
+    /// Whether a live message of a sender whose heartbeat is over has a number that it has sent before. Then
+    /// the sender counts from 1 again. Or another client has sent high numbers under its name, which must not
+    /// silence the sender for good.
     fn has_begun_again(&self, message: &Changes, now: Duration) -> bool {
         !self.lives(now) && (message.epoch, message.sequence) <= (self.epoch, self.seen.newest())
     }
@@ -276,12 +281,14 @@ impl Sender {
             // Messages with higher numbers have overtaken this message, so their loads stay.
             self.loads.retain(|_, (later, _)| *later > sequence);
             let mut all: HashMap<u64, Load> = loads.collect();
+            // Newer loads replace those of this message.
             all.extend(self.loads.iter().map(|(&endpoint, &(_, load))| (endpoint, load)));
             all.retain(|_, load| *load != Load::default());
             return Some(Imported::Loads { sender: number, loads: all.into_iter().collect() });
         }
         let mut changes = Vec::new();
-        // A load is kept with the number of its message, also when it is zero: an older message must not bring another back.
+        // A load of zero is kept with its sequence number too: an older message must not bring back an ended
+        // load.
         for (endpoint, load) in loads {
             let known = self.loads.get(&endpoint).map_or(self.all_loads, |(later, _)| *later);
             if sequence > known.max(self.all_loads) {
@@ -305,11 +312,14 @@ fn events(
     ledger: &Ledger,
     now: Duration,
 ) -> Result<Vec<Change>, Unreadable> {
+    // Two clocks: `at` is on this proxy's clock, for the ledger; `sent` is on the agent's clock, as restarts
+    // are.
     let at = |age: Duration| now.saturating_sub(made.age).saturating_sub(age);
     let mut changes = Vec::new();
     let mut add = |age: Duration, change: Change| {
         let (endpoint, sent) = (change.endpoint(), made.at.saturating_sub(age));
         let is_cached = ledger.cached_since(endpoint).is_none_or(|since| sent >= since);
+        // The ledger has no place for endpoints that only the other proxy knows.
         if is_cached && ledger.pool().index_of(endpoint).is_some() {
             changes.push(change);
         }

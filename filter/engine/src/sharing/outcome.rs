@@ -11,7 +11,8 @@ use crate::agent::CallError;
 pub enum SyncOutcome {
     /// Changes were exchanged, as far as there were any.
     Synced {
-        /// Why the first message was passed over that was, if that reason did not occur lately.
+        /// Why a message was passed over (the first if there are several), if that reason did not occur
+        /// lately.
         passed_over: Option<String>,
     },
     /// The agent does not share.

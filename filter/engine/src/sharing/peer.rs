@@ -28,7 +28,8 @@ pub trait PeerLedger {
     fn resend(&mut self);
 }
 
-/// Maximum number of words in the changes that wait, as [`weight`] counts them: half a megabyte, the prompts of some seconds.
+/// Maximum number of words in the waiting changes, as [`weight`] counts them: half a megabyte, the prompts of
+/// some seconds.
 const MAX_WORDS: usize = 1 << 16;
 
 /// This proxy's own changes, until they are sent to the agent. Loads are not among them: their sums are read from the ledger.
@@ -52,6 +53,7 @@ pub struct OwnChanges {
 impl Outbox {
     /// Collects changes from now on, or drops all and collects none.
     pub fn open(&mut self, is_open: bool) {
+        // Another worker sends now, or no agent shares: waiting changes would grow stale.
         if !is_open {
             *self = Self::default();
         }
@@ -63,7 +65,7 @@ impl Outbox {
         self.is_open
     }
 
-    /// Whether such a change is collected, or drops others that wait.
+    /// Whether a change has an effect on the outbox: it is collected, or it drops waiting changes.
     pub fn wants<Words>(change: &Change<Words>) -> bool {
         let Change::Endpoint { kind, .. } = change else { return true };
         match kind {
@@ -84,7 +86,8 @@ impl Outbox {
             return;
         }
         if let Change::Endpoint { endpoint, kind: ChangeKind::Restarted { .. } } = change {
-            // What the endpoint was sent before is not in its caches any more. Every proxy finds the restart itself.
+            // Prompts that were sent before the restart are no longer in the endpoint's caches. The restart
+            // itself is not sent: every proxy finds it in the readings.
             self.changes.retain(|other| other.endpoint() != endpoint);
             self.words = self.changes.iter().map(weight).sum();
             return;

@@ -30,17 +30,20 @@ impl Seen {
             self.arrived |= 1;
             return true;
         }
+        // A number 128 or more behind the newest has left the window, and counts as arrived.
         let place = u32::try_from(self.newest - sequence).ok();
         let Some(bit) = place.and_then(|place| 1_u128.checked_shl(place)) else { return false };
         let is_first = self.arrived & bit == 0;
         self.arrived |= bit;
+        // Messages may arrive out of order, so the first that arrives need not be the first that was sent.
         self.first = self.first.min(sequence);
         is_first
     }
 
     fn advance(&mut self, by: u64) {
         let shift = u32::try_from(by).unwrap_or(u32::MAX);
-        // The numbers that leave: the last `shift` of the 128, and those between that were never in it.
+        // The numbers that leave the window. With a shift of more than 128, numbers in between were never in
+        // it.
         let leaving = if shift >= u128::BITS { u128::MAX } else { !(u128::MAX >> shift) };
         // Numbers before the first message do not count as missed.
         let counted = u32::try_from(self.newest.saturating_sub(self.first)).unwrap_or(u32::MAX);
