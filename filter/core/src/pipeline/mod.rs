@@ -149,6 +149,7 @@ impl Pipeline {
         rng: &mut dyn Rng,
     ) -> Decision {
         let cycle = self.cycle(prepared.request, input, prepared.now);
+        // A shadow does not stop at its own rejection: its plugins record where the request really went.
         let admission = match (self.admit(&cycle, &prepared.candidates, rng), acting) {
             (Err(rejection), Acting::Own) => return Decision::without_run(Outcome::Reject(rejection)),
             (admission, _) => admission,
@@ -163,6 +164,7 @@ impl Pipeline {
         let changes = self.record(&cycle, prepared, &stages, primary, &decision.runs);
         let another_picks = matches!(acting, Acting::Other(_));
         let reservations = another_picks.then(|| self.reservations(&cycle, &stages));
+        // The stages borrow the decision, which is changed now.
         drop(stages);
         decision.changes = changes;
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
@@ -189,9 +191,11 @@ impl Pipeline {
             return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
         };
         let mut endpoints = vec![endpoint];
+        // The proxy must not leave the hint, so it gets the hint's other endpoints for its retries.
         if request.subset.is_hint() {
             rest.retain(|&other| other != endpoint);
             shuffle(&mut rest, rng);
+            // A stable sort: avoided endpoints come last, and both groups stay in random order.
             rest.sort_by_key(|&endpoint| input.avoids(endpoint, now));
             endpoints.extend(rest);
         }
@@ -228,6 +232,7 @@ impl Pipeline {
             sessions: &[],
             load_estimator: &self.load_estimator,
             neutral_score_after: self.neutral_score_after,
+            // The detector uses this cycle as it is; plugins with a state get it with their own key.
             plugin: self.detector.key,
         }
     }

@@ -15,8 +15,10 @@ impl Pipeline {
         let mut scores: Vec<(u64, Vec<f64>)> = Vec::new();
         let request = Request::default();
         for pipeline in pipelines {
+            // Readings are never too old when they arrive; `known_scores` checks their age at the decision.
             let cycle = pipeline.cycle(&request, input, input.readings_arrived);
             for (slot, _) in pipeline.profiles.iter().flat_map(|profile| &profile.scorers) {
+                // A key's scores are the same in all pipelines: a scorer with other parameters has another key.
                 let is_new = scores.iter().all(|(key, _)| *key != slot.key);
                 if is_new && slot.plugin.needs_only_readings() {
                     let mut of_scorer = vec![0.0; ready.len()];

@@ -65,6 +65,7 @@ impl Profile {
             Cow::Borrowed(&run.scored[..])
         } else {
             let at = self.filters.iter().position(|slot| slot.key == plugin)?;
+            // The filter also rated the endpoints that it, or a later filter, dropped.
             let dropped = run.dropped.iter().filter(|&&(_, filter)| filter >= at);
             run.scored.iter().copied().chain(dropped.map(|&(endpoint, _)| endpoint)).collect()
         };
@@ -118,6 +119,7 @@ fn write_comparable_scores(scorer: &dyn Scorer, cycle: &Cycle<'_>, candidates: &
         0 => NEUTRAL,
         count => of_known.iter().sum::<f64>() / count as f64,
     };
+    // `known` has the order of `candidates`, so one pass merges them.
     let mut compared = known.iter().zip(of_known).peekable();
     for (score, endpoint) in scores.iter_mut().zip(candidates) {
         *score = compared.next_if(|(known, _)| *known == endpoint).map_or(mean, |(_, score)| score);

@@ -42,6 +42,7 @@ impl Pipeline {
     ) -> Option<Duration> {
         let request = Request::default();
         let holds = self.detector.plugin.holds_until(&self.cycle(&request, input, now), stages.all())?;
+        // Readings that are too old stay so until new ones come.
         if self.is_stale(input, now) {
             return Some(Duration::MAX);
         }

@@ -127,6 +127,7 @@ impl Pipeline {
         let avoided = without(candidates(cycle.request, cycle.input), &has_run, endpoints);
         if !avoided.is_empty() {
             let mut last = self.profile_of(run).run(run.profile, *cycle, avoided, rng);
+            // The run only orders the avoided endpoints: all of them are listed, its pick included.
             last.picked.clear();
             rest.extend(not_picked(&last, rng));
         }

@@ -71,6 +71,7 @@ impl Shadow {
 impl Pipeline {
     /// Gives a plugin a state of its own, although the acting pipeline has a plugin of the same name.
     fn separate_state(&mut self, instance: &Instance) {
+        // Only plugins in these roles read or change a state.
         let (key, second) = (instance.key(), instance.second_key());
         for profile in &mut self.profiles {
             rekey(&mut profile.filters, key, second);

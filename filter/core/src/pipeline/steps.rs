@@ -63,6 +63,7 @@ impl Pipeline {
     ) -> Prepared<'a> {
         let candidates = candidates(request, input);
         let readings = self.usable_readings(input, now);
+        // As in the EPP, the first candidate decides the block size for the whole pool.
         let first = candidates.first().and_then(|&first| readings.get(first)).unwrap_or(&NO_READING);
         let hash = |slot: &Slot<dyn PrefixProducer>| {
             let block_size = slot.plugin.block_size(first);
@@ -104,6 +105,7 @@ impl Pipeline {
 
     /// The prompt's matches for each prefix producer, and the request's session for each session producer that finds one.
     pub(super) fn look_up<'a>(&'a self, cycle: &Cycle<'a>, prepared: &Prepared<'_>) -> Lookup<'a> {
+        // Every producer has hashes, or, for a request without a prompt, none has.
         let prefixes = self.prefix_producers.iter().zip(&prepared.prompts).map(|(slot, prompt)| {
             let PromptHashes { producer, block_size, ref hashes } = *prompt;
             let mut matched = vec![0; cycle.pool.endpoints().len()];
@@ -135,6 +137,7 @@ impl Pipeline {
         let Some(primary) = primary.and_then(|primary| stages.get(primary)) else { return Vec::new() };
         let mut changes = Vec::new();
         for slot in &self.recorders {
+            // Of several runs that used the plugin, the last one counts.
             let rated = runs.iter().rev().find_map(|run| self.profile_of(run).rated(slot.key, run));
             let prompt = prepared.prompts.iter().find(|prompt| prompt.producer == slot.key);
             let hashes = prompt.map(|prompt| &prompt.hashes);

@@ -27,8 +27,9 @@ impl Machine {
 
     fn dispatch(&mut self, slot: Slot) -> Option<Event> {
         let priority = self.waiting.get(slot)?.priority;
+        // The id is read before `end` removes the request, which forgets it.
         let program = if self.programs.is_empty() { None } else { self.flow_id(slot).cloned() };
-        // Before its wait ends, so that its program is not idle in between.
+        // The service begins before the wait ends, so that the program is not idle in between.
         if let Some(id) = &program {
             self.programs.iter_mut().for_each(|programs| programs.begin(id, self.now));
         }
@@ -46,7 +47,7 @@ impl Machine {
         }
         let Some(victim) = self.in_flight.victim_priority() else { return };
         let saturation = self.pool.saturation;
-        // A ceiling of 0 means that no saturation is low enough.
+        // No eviction opens a band whose ceiling is 0.
         let blocked = self
             .bands
             .iter()
@@ -88,12 +89,14 @@ impl Pace {
             self.arrivals -= 1;
             return true;
         }
+        // Counted from 1, so that a cycle runs even if the first time is 0.
         let tick = now.0 / Nanos::from(TICK).0 + 1;
         core::mem::replace(&mut self.tick, tick) < tick
     }
 
     /// The time of the next cycle without an arrival.
     pub(super) fn next_cycle(&self) -> Duration {
+        // Counted from 1, the number of a millisecond is also the time at which the next begins.
         Nanos(self.tick.saturating_mul(Nanos::from(TICK).0)).get()
     }
 }

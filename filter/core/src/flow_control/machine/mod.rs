@@ -90,6 +90,7 @@ impl Machine {
             in_flight: InFlight::default(),
             reclamation: None,
             evicted: VecDeque::new(),
+            // Saturated until the first call of `capacity`.
             pool: PoolState { saturation: 1.0, has_endpoints: false, since: Nanos(0) },
             pace: Pace::default(),
             ceilings: Vec::new(),
@@ -132,7 +133,7 @@ impl Machine {
         (!has_room).then_some(outcome)
     }
 
-    /// Counts a request as rejected that is answered before it is offered, and returns how; `None`: it would wait.
+    /// Rejects and counts a request before it is offered, and returns how; `None`: it would wait.
     pub fn turn_away(&mut self, arrival: &Arrival<'_>, now: Duration) -> Option<Outcome> {
         self.advance(now);
         let outcome = self.refusal(arrival.priority, arrival.bytes)?;
@@ -178,7 +179,7 @@ impl Machine {
         self.advance(now);
         let is_change = has_endpoints != self.pool.has_endpoints;
         let since = if is_change { self.now } else { self.pool.since };
-        // What cannot be compared counts as saturated.
+        // Comparisons with NaN are false, which would dispatch requests.
         let saturation = if saturation.is_nan() { f64::INFINITY } else { saturation };
         self.pool = PoolState { saturation, has_endpoints, since };
     }
@@ -191,6 +192,7 @@ impl Machine {
         }
         loop {
             if let Some(ticket) = self.evicted.pop_front() {
+                // It may have ended between the choice and this call.
                 if self.in_flight.contains(ticket) {
                     return Some(Event::Evict { ticket });
                 }

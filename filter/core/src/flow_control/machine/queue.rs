@@ -16,6 +16,7 @@ use crate::plugin::{DEFAULT_FLOW, Fairness};
 impl Machine {
     /// The index of a priority's band.
     pub(super) fn band(&self, priority: i32) -> Option<usize> {
+        // The comparison is reversed, because the highest priority is first.
         let find = |priority: i32| self.priorities.binary_search_by(|other| priority.cmp(other)).ok();
         find(priority).or_else(|| find(FALLBACK_PRIORITY))
     }
@@ -91,6 +92,7 @@ impl Machine {
 
     pub(super) fn next_rejected(&mut self) -> Option<Event> {
         while let Some(ticket) = self.rejected.pop_front() {
+            // A ticket that was cancelled is only removed from the map.
             if let Some(&TicketState::Rejected(outcome)) = self.tickets.get(&ticket) {
                 self.tickets.remove(&ticket);
                 return Some(Event::Reject { ticket, outcome });
@@ -135,7 +137,9 @@ impl Machine {
         let in_use = self.bands.iter().filter(|band| !band.is_empty()).map(|band| band.priority);
         let config = config.with_priorities(in_use.collect::<Vec<_>>());
         let mut waiting = Vec::with_capacity(self.waiting.len());
+        // Taken out and put back oldest first, so that the order of arrival stays.
         while let Some((slot, _)) = self.waiting.oldest() {
+            // Read before the removal, which forgets the id of an empty flow.
             let id = self.flow_id(slot).cloned();
             let Some(request) = self.remove(slot) else { continue };
             let id = id.or_else(|| self.tenants.id(request.tenant).cloned());
@@ -182,9 +186,11 @@ impl Machine {
             return Some(place);
         }
         let mut state = if let Some(place) = self.programs.iter().position(is_same) {
+            // The old bands' indices become wrong, but `apply` drops these bands.
             self.programs.swap_remove(place)
         } else {
             let mut state = Programs::new(Arc::clone(&band.fairness_name), Arc::clone(policy));
+            // A policy that is new has not seen the requests in flight, whose ends it will see.
             self.in_flight.programs().for_each(|id| state.begin(id, self.now));
             state
         };

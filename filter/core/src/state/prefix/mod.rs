@@ -154,7 +154,7 @@ impl PrefixIndex {
     /// for each. Stops at the first block that no endpoint has, so a count need not be contiguous for an endpoint
     /// whose early blocks were forgotten (the EPP's rule).
     pub fn count_matches(&self, chain: &[u64], matched: &mut [u32]) {
-        // The positions up to which some endpoint has matched, and each endpoint: a block stored twice counts once.
+        // How far any endpoint and each endpoint has matched; with this, a block stored twice counts once.
         let (mut known, mut counted) = (0, vec![0; matched.len()]);
         for position in 0..chain.len() {
             let rest = &chain[position..];
